@@ -1,0 +1,36 @@
+# Everything runs in .venv, built when it is missing or older than what it was built from.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: chat test quick slow lint fix bench
+
+chat: $(READY)
+	$(BIN)/localspec chat
+
+test: lint
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow"
+
+quick: $(READY)
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow and not heavy"
+
+slow: lint
+	$(BIN)/python -m pytest -n auto --dist loadfile
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+fix: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY)
+	$(BIN)/localspec bench guide --against transformers
+
+$(READY): pyproject.toml constraints.txt
+	@echo "Setting up .venv (once; about a minute)"
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]'
+	@touch $@
