@@ -1,0 +1,214 @@
+"""Which models are known: models.toml, and any folder the user names.
+
+A key becomes an Entry with a folder on this machine. Knows nothing about the network, the files' contents or torch.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from localspec import paths
+from localspec.errors import CatalogError, NotDownloaded
+from localspec.requests import SamplingOptions
+
+SCHEMA_VERSION = 1
+LONGEST_DRAFT = 16  # the engine's MAX_DRAFT, known here without its torch
+DraftKind = Literal["model", "early-exit", "off"]
+
+Temperature = Annotated[float, msgspec.Meta(ge=0, le=100)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Penalty = Annotated[float, msgspec.Meta(gt=0, le=100)]
+DraftLength = Annotated[int, msgspec.Meta(ge=0, le=LONGEST_DRAFT)]
+Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
+
+
+class SamplingTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """[models.KEY.sampling]: the model's own defaults, in SamplingOptions' words."""
+
+    temperature: Temperature | None = None
+    top_k: Annotated[int, msgspec.Meta(ge=0, le=1 << 22)] | None = None
+    top_p: Share | None = None
+    min_p: Share | None = None
+    repetition_penalty: Penalty | None = None
+    seed: int | None = None
+
+
+class DraftTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """[models.KEY.draft] and [models.KEY.drafts.NAME] as written."""
+
+    kind: DraftKind
+    model: str | None = None
+    exit_layer: Count | None = None
+    k: DraftLength | Literal["auto"] = "auto"
+
+
+class ModelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """[models.KEY] as written: exactly one of repo and path."""
+
+    repo: str | None = None
+    path: str | None = None
+    name: str | None = None
+    aliases: tuple[str, ...] = ()
+    sampling: SamplingTable = SamplingTable()
+    draft: DraftTable | None = None
+    drafts: dict[str, DraftTable] = {}
+
+
+class CatalogFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """models.toml as written."""
+
+    schema_version: int
+    models: dict[str, ModelTable] = {}
+
+
+FIELDS = sorted(
+    {name for table in (CatalogFile, ModelTable, DraftTable, SamplingTable) for name in table.__struct_fields__}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DraftEntry:
+    """How to draft for a model. kind "model" has a `folder`, or names a `model` that the catalogue knows."""
+
+    kind: DraftKind
+    model: str | None = None
+    folder: Path | None = None
+    exit_layer: int | None = None
+    k: str = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A model that can be loaded from `path`. `draft` None: nobody said how to draft for it."""
+
+    key: str
+    name: str
+    path: Path
+    sampling: SamplingOptions = field(default_factory=SamplingOptions)
+    draft: DraftEntry | None = None
+    drafts: tuple[tuple[str, DraftEntry], ...] = ()
+
+    def named_draft(self, name: str) -> DraftEntry | None:
+        """The alternative draft that models.toml calls `name`."""
+        return dict(self.drafts).get(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """The known models, in the file's order."""
+
+    models: dict[str, ModelTable]
+
+    @classmethod
+    def load(cls, file: Path | None = None) -> Catalog:
+        """Read models.toml, the packaged one unless told."""
+        source = file or paths.packaged("models.toml")
+        try:
+            read = msgspec.toml.decode(source.read_bytes(), type=CatalogFile)
+        except OSError as error:
+            raise CatalogError(f"{source} cannot be read ({error.strerror or error}).") from error
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise CatalogError(f"{source}: {_explain(str(error))}.", hint="Edit it and try again.") from error
+        _check(source, read)
+        return cls(read.models)
+
+    def resolve(self, name: str) -> Entry:
+        """A key, an alias or a folder as an Entry; NotDownloaded when it is none of them."""
+        for key, table in self.models.items():
+            if name in (key, *table.aliases):
+                return _entry(key, table)
+        return self._folder(name)
+
+    def _folder(self, name: str) -> Entry:
+        folder = _expand(name)
+        if name and os.path.isdir(folder):  # False, too, for what cannot be a path
+            return Entry(key=name, name=folder.absolute().name, path=folder)
+        if name.startswith((".", "~", "/")) or "\\" in name:
+            raise NotDownloaded(f"There is no folder {name[:200]}.", hint="Try: localspec chat guide")
+        if "/" in name:
+            raise NotDownloaded(
+                f"'{name[:200]}' is not on this machine.", hint="Give a folder that holds it: localspec chat ./FOLDER"
+            )
+        known = [word for key, table in self.models.items() for word in (key, *table.aliases)]
+        near = difflib.get_close_matches(name, known, n=1)
+        raise NotDownloaded(
+            f"There is no model '{name[:200]}'" + (f"; did you mean '{near[0]}'?" if near else "."),
+            hint=f"Try: localspec chat {near[0] if near else 'guide'}, or give a folder: localspec chat ./FOLDER",
+        )
+
+
+def _entry(key: str, table: ModelTable) -> Entry:
+    if table.path is None:
+        raise NotDownloaded(
+            f"'{key}' ({table.repo}) is not on this machine.",
+            hint="Give a folder that holds it: localspec chat ./FOLDER",
+        )
+    return Entry(
+        key=key,
+        name=table.name or key,
+        path=_shipped(table.path),
+        sampling=SamplingOptions(**msgspec.structs.asdict(table.sampling)),
+        draft=_draft(table.draft) if table.draft else None,
+        drafts=tuple((name, _draft(draft)) for name, draft in table.drafts.items()),
+    )
+
+
+def _draft(table: DraftTable) -> DraftEntry:
+    folder = _shipped(table.model) if table.model else None
+    found = folder is not None and os.path.isdir(folder)
+    return DraftEntry(table.kind, table.model, folder if found else None, table.exit_layer, str(table.k))
+
+
+def _shipped(name: str) -> Path:
+    """A path in models.toml: absolute, from the user's home, or among the packaged files."""
+    path = _expand(name)
+    return path if path.is_absolute() else paths.packaged(name)
+
+
+def _expand(name: str) -> Path:
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:  # ~somebody without a home
+        return Path(name)
+
+
+def _check(source: Path, read: CatalogFile) -> None:
+    """What a type cannot say."""
+    if read.schema_version != SCHEMA_VERSION:
+        newer = read.schema_version > SCHEMA_VERSION
+        hint = "Upgrade localspec: pip install --upgrade localspec" if newer else f"Write {SCHEMA_VERSION}."
+        raise CatalogError(f"{source} has schema_version {read.schema_version}, not {SCHEMA_VERSION}.", hint=hint)
+    seen: dict[str, str] = {}
+    for key, table in read.models.items():
+        if (table.repo is None) == (table.path is None):
+            raise CatalogError(f"{source}: '{key}' must have exactly one of repo and path.")
+        for word in (key, *table.aliases):
+            if seen.setdefault(word, key) != key:
+                raise CatalogError(f"{source}: '{word}' names both '{seen[word]}' and '{key}'.")
+        for draft in (*table.drafts.values(), *filter(None, (table.draft,))):
+            _check_draft(source, key, draft)
+        if odd := [name for name, draft in table.drafts.items() if draft.kind != "model"]:
+            raise CatalogError(f"{source}: '{key}' has a named draft '{odd[0]}' whose kind is not \"model\".")
+
+
+def _check_draft(source: Path, key: str, draft: DraftTable) -> None:
+    if (draft.kind == "model") != (draft.model is not None):
+        raise CatalogError(f"{source}: a draft of '{key}' needs a model if, and only if, its kind is \"model\".")
+    if draft.exit_layer is not None and draft.kind != "early-exit":
+        raise CatalogError(f"{source}: a draft of '{key}' has an exit_layer, and its kind is not \"early-exit\".")
+
+
+def _explain(message: str) -> str:
+    """msgspec's words, with the nearest known name when one is unknown."""
+    unknown = re.search(r"unknown field `([^`]*)`(.*)", message)
+    if not unknown:
+        return message
+    near = difflib.get_close_matches(unknown[1], FIELDS, n=1)
+    return f"unknown key '{unknown[1]}'{unknown[2]}" + (f"; did you mean '{near[0]}'?" if near else "")

@@ -1,0 +1,271 @@
+"""A model's folder as downloaded: configuration, where its tensors lie, tokenizer, template and end tokens.
+
+Checks everything a stranger wrote before anybody acts on it. Knows nothing about torch, transformers or memory.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any  # Any: JSON from a stranger, hardened below
+
+from localspec import strictjson
+from localspec.errors import CheckpointError, NotDownloaded
+from localspec.strictjson import REPEAT
+from localspec.weights import TensorInfo, find_tensors
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+MAX_CONFIG_BYTES = 10 << 20
+MAX_TOKENIZER_BYTES = 64 << 20  # Gemma's, the largest we know, has 33 MB
+MAX_TEMPLATE_BYTES = 64 << 10
+MAX_INTEGER = 1 << 53
+
+# Fields through which loading a configuration has run code (CVE-2026-4372, CVE-2026-5241) or could fetch other files.
+FORBIDDEN = ("auto_map", "trust_remote_code", "custom_generate")
+
+BOUNDS: dict[str, tuple[float, float]] = {
+    **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers"), (1, 1000)),
+    **dict.fromkeys(("hidden_size", "n_embd", "d_model"), (1, 65_536)),
+    **dict.fromkeys(("intermediate_size", "n_inner", "ffn_dim"), (1, 1 << 20)),
+    **dict.fromkeys(("vocab_size",), (1, 1 << 22)),
+    **dict.fromkeys(("num_attention_heads", "num_key_value_heads", "n_head"), (1, 4096)),
+    **dict.fromkeys(("head_dim",), (1, 8192)),
+    **dict.fromkeys(("max_position_embeddings", "n_positions", "n_ctx"), (1, 10**8)),
+    **dict.fromkeys(("original_max_position_embeddings", "sliding_window"), (0, 10**8)),
+    **dict.fromkeys(("rope_theta", "rotary_emb_base", "factor"), (1e-3, 1e12)),
+    **dict.fromkeys(("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon"), (0, 1)),
+}
+REAL = {"rope_theta", "rotary_emb_base", "factor", "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon"}
+PER_LAYER = {"intermediate_size", "num_attention_heads", "num_key_value_heads", "n_head", "head_dim"}
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A model on disk, inspected. `eos_ids`: every token that ends a turn or a text."""
+
+    folder: Path
+    config: dict[str, Any]
+    tensors: dict[str, TensorInfo]
+    generation: dict[str, Any]
+    tokenizer_file: Path | None
+    chat_template: str | None
+    eos_ids: tuple[int, ...]
+    special_tokens: Mapping[str, str]
+    """bos_token, eos_token, pad_token, unk_token as the template sees them, those that there are."""
+
+    @property
+    def name(self) -> str:
+        return model_name(self.folder)
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(info.num_bytes for info in self.tensors.values())
+
+    @property
+    def vocab_size(self) -> int | None:
+        """Rows of the embedding, padding included."""
+        size = self.config.get("vocab_size")
+        return size if isinstance(size, int) else None
+
+
+def open_snapshot(folder: Path) -> Snapshot:
+    """Inspect a folder in Hugging Face's layout; nothing of it is executed."""
+    if not os.path.isdir(folder):
+        raise NotDownloaded(f"There is no folder {folder}.", hint="Give the folder of a model: localspec chat ./FOLDER")
+    name = model_name(folder)
+    config = _read_config(folder / "config.json")
+    tensors = find_tensors(folder, name)
+    _check_enough_bytes(folder / "config.json", config, tensors)
+    generation = _read_optional(folder / "generation_config.json")
+    tokenizer_config = _read_optional(folder / "tokenizer_config.json")
+    tokenizer_file = folder / "tokenizer.json"
+    specials = _special_tokens(tokenizer_config)
+    return Snapshot(
+        folder=folder,
+        config=config,
+        tensors=tensors,
+        generation=generation,
+        tokenizer_file=tokenizer_file if tokenizer_file.exists() else None,
+        chat_template=_chat_template(folder, tokenizer_config),
+        eos_ids=_eos_ids(config, generation, _end_of_turn(folder, tokenizer_config, specials.get("eos_token"))),
+        special_tokens=specials,
+    )
+
+
+def model_name(folder: Path) -> str:
+    """What people call it: the repository of a cached snapshot, else the folder's name."""
+    resolved = folder.absolute()
+    repository = resolved.parent.parent.name
+    if resolved.parent.name == "snapshots" and repository.startswith("models--"):
+        return repository.removeprefix("models--").replace("--", "/")
+    return resolved.name
+
+
+def open_tokenizer(file: Path) -> Tokenizer:
+    """A tokenizer.json as the tokenizers library reads it, without its padding and truncation."""
+    return parse_tokenizer(strictjson.read_text(file, MAX_TOKENIZER_BYTES), str(file))
+
+
+def parse_tokenizer(text: str, where: str) -> Tokenizer:
+    from tokenizers import Tokenizer
+
+    with tokenizer_faults(where):
+        tokenizer = Tokenizer.from_str(text)
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+    return tokenizer
+
+
+def num_ids(tokenizer: Tokenizer) -> int:
+    """One more than the largest id; the ids may have gaps."""
+    return max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+
+
+def check_ids(file: Path, ids: int, rows: int | None) -> None:
+    """Every id of the tokenizer has its row in the embedding."""
+    if rows is not None and ids > rows:
+        raise CheckpointError(f"{file} has ids up to {ids - 1} and the model {rows} rows.", hint=REPEAT)
+
+
+@contextmanager
+def tokenizer_faults(where: str) -> Iterator[None]:
+    """What a stranger's tokenizer raises, panics in Rust (no Exceptions in Python) included, is the file's fault."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:
+        reason = " ".join(str(error).split())[:200]
+        raise CheckpointError(f"{where} is not a working tokenizer ({reason}).", hint=REPEAT) from error
+
+
+def _read_config(file: Path) -> dict[str, Any]:
+    if not file.exists():
+        raise CheckpointError(f"{file} is missing: this is not the folder of a model.", hint=REPEAT)
+    config = _read_optional(file)
+    if not isinstance(config.get("model_type"), str):
+        raise CheckpointError(f"{file} does not say its model_type.", hint=REPEAT)
+    _check_heads(file, config)
+    return config
+
+
+def _read_optional(file: Path) -> dict[str, Any]:
+    """A configuration that runs nothing and claims nothing silly; {} when there is no such file."""
+    if not file.exists():
+        return {}
+    found = strictjson.read_object(file, MAX_CONFIG_BYTES)
+    for depth, key, value in strictjson.walk(found, str(file)):
+        _check_harmless(file, key, depth, value)
+        _check_number(file, key, value)
+    return found
+
+
+def _check_harmless(file: Path, key: str, depth: int, value: object) -> None:
+    foreign = key.endswith("_name_or_path") and not (key == "_name_or_path" and (depth == 0 or not value))
+    if key in FORBIDDEN or "attn_implementation" in key or foreign:
+        raise CheckpointError(
+            f"{file} has the field {key[:80]!r}, which could run or fetch foreign code.",
+            hint="localspec runs no code from models. Choose another copy, or remove the field if you trust it.",
+        )
+
+
+def _check_number(file: Path, key: str, value: object) -> None:
+    # Hugging Face writes model_max_length = 10^30 for "no limit"; nobody here reads it
+    if isinstance(value, int) and abs(value) > MAX_INTEGER and key != "model_max_length":
+        raise CheckpointError(f"{file}: {key[:80]} = {value} is out of range.", hint=REPEAT)
+    if key not in BOUNDS or value is None:
+        return
+    low, high = BOUNDS[key]
+    kinds = (int, float) if key in REAL else (int,)
+    numbers: list[Any] = value if isinstance(value, list) and key in PER_LAYER else [value]
+    if not all(type(number) in kinds and low <= number <= high for number in numbers):
+        raise CheckpointError(f"{file}: {key} = {str(value)[:40]} is out of range ({low:,} to {high:,}).", hint=REPEAT)
+
+
+def _check_heads(file: Path, config: Mapping[str, Any]) -> None:
+    heads, kv_heads = _count(config, "num_attention_heads"), _count(config, "num_key_value_heads")
+    hidden = _count(config, "hidden_size")
+    if heads and kv_heads and heads % kv_heads:
+        raise CheckpointError(f"{file}: {heads} heads do not divide into {kv_heads} key-value heads.", hint=REPEAT)
+    if heads and hidden and not config.get("head_dim") and hidden % heads:
+        raise CheckpointError(f"{file}: hidden_size {hidden} does not divide into {heads} heads.", hint=REPEAT)
+
+
+def _check_enough_bytes(file: Path, config: Mapping[str, Any], tensors: Mapping[str, TensorInfo]) -> None:
+    """A config may not promise more than its weights hold: whoever allocated by it would starve the machine."""
+    hidden, layers, vocab = (_count(config, key) for key in ("hidden_size", "num_hidden_layers", "vocab_size"))
+    least = (vocab + layers * hidden) * hidden // 4  # the embedding and one square a layer, two bits each
+    held = sum(info.num_bytes for info in tensors.values())
+    if held * 1.1 < least:
+        raise CheckpointError(f"{file} describes {least:,} bytes of weights or more, there are {held:,}.", hint=REPEAT)
+
+
+def _count(config: Mapping[str, Any], key: str) -> int:
+    """A number of the config; 0 when it is not given, or given per layer."""
+    value = config.get(key)
+    return value if isinstance(value, int) else 0
+
+
+def _special_tokens(tokenizer_config: Mapping[str, Any]) -> dict[str, str]:
+    """A token is written as a string or as {"content": …}."""
+    found = {}
+    for role in ("bos_token", "eos_token", "pad_token", "unk_token"):
+        token = tokenizer_config.get(role)
+        text = token.get("content") if isinstance(token, dict) else token
+        if isinstance(text, str) and text:
+            found[role] = text
+    return found
+
+
+def _chat_template(folder: Path, tokenizer_config: Mapping[str, Any]) -> str | None:
+    """chat_template.jinja, else tokenizer_config's: a string, or a list of named ones with a "default"."""
+    file = folder / "chat_template.jinja"
+    if file.exists():
+        return strictjson.read_text(file, MAX_TEMPLATE_BYTES)
+    template = tokenizer_config.get("chat_template")
+    if isinstance(template, list):
+        named = [one for one in template if isinstance(one, dict) and one.get("name") == "default"]
+        template = named[0].get("template") if named else None
+    if not isinstance(template, str):
+        return None
+    if len(template.encode("utf-8", "surrogatepass")) > MAX_TEMPLATE_BYTES:
+        raise CheckpointError(f"The chat template in {folder / 'tokenizer_config.json'} is too large.", hint=REPEAT)
+    return template
+
+
+def _eos_ids(config: Mapping[str, Any], generation: Mapping[str, Any], end_of_turn: int | None) -> tuple[int, ...]:
+    claimed: list[object] = [end_of_turn]
+    for source in (config, generation):
+        ids = source.get("eos_token_id")
+        claimed += ids if isinstance(ids, list) else [ids]
+    return tuple(sorted({token for token in claimed if type(token) is int and token >= 0}))
+
+
+def _end_of_turn(folder: Path, tokenizer_config: Mapping[str, Any], eos_token: str | None) -> int | None:
+    """The id of the tokenizer's own end token, which in chat models is the template's end of turn."""
+    if eos_token is None:
+        return None
+    decoder = tokenizer_config.get("added_tokens_decoder")
+    for key, token in decoder.items() if isinstance(decoder, dict) else ():
+        if isinstance(token, dict) and token.get("content") == eos_token and key.isdecimal():
+            return int(key[:12])
+    file = folder / "tokenizer.json"
+    if not file.exists():
+        return None
+    return _id_in_tokenizer(strictjson.read_object(file, MAX_TOKENIZER_BYTES), eos_token)
+
+
+def _id_in_tokenizer(spec: Mapping[str, Any], token: str) -> int | None:
+    added = spec.get("added_tokens")
+    for entry in added if isinstance(added, list) else ():
+        if isinstance(entry, dict) and entry.get("content") == token and isinstance(entry.get("id"), int):
+            return int(entry["id"])
+    model = spec.get("model")
+    vocab = model.get("vocab") if isinstance(model, dict) else None
+    found = vocab.get(token) if isinstance(vocab, dict) else None
+    return found if isinstance(found, int) else None

@@ -1,0 +1,170 @@
+"""What a config means for the decoder: one frozen record for Llama 2/3.x, Mistral, Qwen2, Qwen3 and SmolLM.
+
+A field it neither knows nor finds at its default is refused, because guessing would give wrong text without an error.
+Knows nothing about weights or torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from localspec.errors import CheckpointError
+
+Config = Mapping[str, Any]  # Any: config.json is somebody else's
+
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3")  # SmolLM's configs say "llama"
+
+SIZES = {
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "max_position_embeddings",
+}
+READ = SIZES | {
+    "model_type",
+    "head_dim",
+    "rms_norm_eps",
+    "attention_bias",
+    "mlp_bias",
+    "tie_word_embeddings",
+    "rope_parameters",
+    "rope_theta",
+    "rope_scaling",
+    "sliding_window",
+    "use_sliding_window",
+    "max_window_layers",
+    "layer_types",
+}
+# Say nothing about the arithmetic of a forward.
+NEUTRAL = {
+    "architectures",
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "initializer_range",
+    "dtype",
+    "torch_dtype",
+    "transformers_version",
+    "use_cache",
+    "attention_dropout",
+    "_name_or_path",
+    "name_or_path",
+    "return_dict",
+    "output_hidden_states",
+    "output_attentions",
+    "id2label",
+    "label2id",
+    "problem_type",
+    "chunk_size_feed_forward",
+    "is_encoder_decoder",
+    "is_llama_config",
+    "transformers.js_config",
+}
+AT_DEFAULT: dict[str, Any] = {"hidden_act": "silu", "pretraining_tp": 1, "partial_rotary_factor": 1.0}
+MAX_CONTEXT = {"llama": 2048, "mistral": 131072, "qwen2": 32768, "qwen3": 32768}  # transformers' defaults
+
+
+@dataclass(frozen=True, slots=True)
+class Arch:
+    """The decoder's shape. `windows[i]`: positions that layer i sees, None for all. `rope`: transformers' fields."""
+
+    family: str
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    norm_eps: float
+    max_context: int
+    rope: tuple[tuple[str, Any], ...]
+    windows: tuple[int | None, ...]
+    qkv_bias: bool
+    output_bias: bool
+    mlp_bias: bool
+    qk_norm: bool
+    tied_head: bool
+
+    @property
+    def query_group(self) -> int:
+        return self.num_heads // self.num_kv_heads
+
+
+def read_arch(config: Config) -> Arch:
+    """The decoder's shape from config.json; CheckpointError names the field it cannot honour."""
+    family = str(config.get("model_type", ""))
+    if family not in FAMILIES:
+        raise CheckpointError(
+            f"Models of type '{family}' are not supported yet.",
+            hint="localspec runs Llama, Mistral, Qwen2, Qwen3 and SmolLM.",
+        )
+    refuse_unknown(config)
+    heads, hidden = size(config, "num_attention_heads"), size(config, "hidden_size")
+    bias = bool(config.get("attention_bias", False)) and family in ("llama", "qwen3")
+    return Arch(
+        family=family,
+        vocab_size=size(config, "vocab_size"),
+        hidden_size=hidden,
+        intermediate_size=size(config, "intermediate_size"),
+        num_layers=size(config, "num_hidden_layers"),
+        num_heads=heads,
+        num_kv_heads=size(config, "num_key_value_heads", default=heads),
+        head_dim=size(config, "head_dim", default=128 if family == "qwen3" else hidden // heads),
+        norm_eps=float(config.get("rms_norm_eps", 1e-6)),
+        max_context=size(config, "max_position_embeddings", default=MAX_CONTEXT[family]),
+        rope=read_rope(config),
+        windows=read_windows(config, family),
+        qkv_bias=bias or family == "qwen2",
+        output_bias=bias,
+        mlp_bias=bool(config.get("mlp_bias", False)) and family == "llama",
+        qk_norm=family == "qwen3",
+        tied_head=bool(config.get("tie_word_embeddings", False)),
+    )
+
+
+def refuse_unknown(config: Config) -> None:
+    for name, value in config.items():
+        if name in AT_DEFAULT and value != AT_DEFAULT[name]:
+            raise CheckpointError(f"config.json asks for {name} = {value!r}, which localspec cannot run.")
+        if name not in READ | NEUTRAL and name not in AT_DEFAULT and value not in (None, False, {}, []):
+            raise CheckpointError(f"config.json has a field localspec does not know: {name} = {value!r}.")
+
+
+def size(config: Config, name: str, *, default: int | None = None) -> int:
+    value = config.get(name)
+    value = default if value is None else value
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise CheckpointError(f"config.json has {name} = {value!r}; it must be a positive whole number.")
+    return value
+
+
+def read_rope(config: Config) -> tuple[tuple[str, Any], ...]:
+    """Both spellings, rope_parameters (transformers 5) and rope_theta with rope_scaling, as one."""
+    fields = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
+    kind = fields.pop("type", None)
+    fields.setdefault("rope_type", kind or "default")
+    fields.setdefault("rope_theta", config.get("rope_theta") or 10000.0)
+    if fields.get("partial_rotary_factor", 1.0) != 1.0:
+        raise CheckpointError("config.json asks for partial rotary embeddings, which localspec cannot run.")
+    return tuple(sorted((name, freeze(value)) for name, value in fields.items()))
+
+
+def freeze(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def read_windows(config: Config, family: str) -> tuple[int | None, ...]:
+    layers, window = size(config, "num_hidden_layers"), config.get("sliding_window")
+    if family == "llama" or window is None or (family != "mistral" and not config.get("use_sliding_window", False)):
+        return (None,) * layers
+    kinds = config.get("layer_types")
+    if kinds is not None and family != "mistral":
+        return tuple(window if kind == "sliding_attention" else None for kind in kinds)
+    first = 0 if family == "mistral" else int(config.get("max_window_layers", 28))
+    return tuple(window if layer >= first else None for layer in range(layers))

@@ -1,0 +1,21 @@
+"""How fast this machine reads memory: the ceiling of plain decoding, which reads every weight once a token."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import torch
+
+MOST_BYTES = 256 << 20  # past any cache, and read in tens of milliseconds
+REPEATS = 5
+
+
+def read_bandwidth(num_bytes: int, device: str) -> float:
+    """Best GB/s over a buffer as large as the weights, so that a model in the processor's cache is judged as one."""
+    buffer = torch.ones(max(min(num_bytes, MOST_BYTES) // 4, 1), device=device)
+    times = []
+    for _ in range(REPEATS):
+        started = perf_counter()
+        float(buffer.sum())  # waits for the device
+        times.append(perf_counter() - started)
+    return buffer.nbytes / min(times) / 1e9

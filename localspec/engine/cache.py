@@ -1,0 +1,53 @@
+"""Static KV store: written by index, rolled back by a counter. Knows nothing about what the rows mean.
+
+Slots past `length` hold what an earlier draft wrote, always finite: under a mask 0 x NaN would be NaN.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from localspec.engine.arch import Arch
+
+GIB = 1 << 30
+
+
+class Cache:
+    """Every layer's keys, then values: [layers, context, 2 * kv_heads, head_dim]; `length` positions are committed."""
+
+    def __init__(self, arch: Arch, context: int, *, dtype: torch.dtype, device: str = "cpu") -> None:
+        shape = (arch.num_layers, context, 2 * arch.num_kv_heads, arch.head_dim)
+        self.store = torch.zeros(shape, dtype=dtype, device=device)
+        self.layers = self.store.unbind(0)
+        self.context = context
+        self.length = 0
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.store.dtype
+
+    @property
+    def num_bytes(self) -> int:
+        return self.store.nbytes
+
+    def write(self, layer: int, position: int, keys_values: Tensor) -> None:
+        """keys_values: [rows, 2 * kv_heads, head_dim], for positions position..position + rows - 1."""
+        self.layers[layer].narrow(0, position, keys_values.shape[0]).copy_(keys_values)
+
+    def read(self, layer: int, end: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of positions 0..end - 1, each [1, kv_heads, end, head_dim]; views, nothing is copied."""
+        keys, values = self.layers[layer].narrow(0, 0, end).transpose(0, 1).unsqueeze(0).chunk(2, dim=1)
+        return keys, values
+
+    def crop(self, length: int) -> None:
+        """Forget what came after `length`. A counter, so it costs nothing and never passes what was written."""
+        self.length = min(self.length, length)
+
+
+def kv_dtype(arch: Arch, context: int, weights: torch.dtype) -> torch.dtype:
+    """bfloat16 once the store would take a gibibyte in float32's place; float64 stays, it is for proofs."""
+    if weights == torch.float64:
+        return weights
+    float32_bytes = 2 * arch.num_layers * arch.num_kv_heads * context * arch.head_dim * 4
+    return torch.bfloat16 if float32_bytes >= GIB else torch.float32

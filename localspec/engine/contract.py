@@ -1,0 +1,116 @@
+"""What the decode loop, the drafters and the decoders agree on: two Protocols and the records between them.
+
+Token ids only. Tensors stay on the target's device; nothing here computes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from localspec.engine.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class ExitStates:
+    """The residual stream after `layer` layers, before any norm, of the first rows of a forward: [rows, hidden].
+
+    Those rows' keys and values below `layer` are in the target's cache already.
+    """
+
+    layer: int
+    states: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """k proposed tokens [k]; `probs` [k, vocab] they were sampled from, None when they were certain.
+
+    `exit_states` lets the verify forward start where an early-exit drafter stopped.
+    """
+
+    tokens: Tensor
+    probs: Tensor | None = None
+    exit_states: ExitStates | None = None
+
+    def __len__(self) -> int:
+        return self.tokens.shape[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Draft, verify, accept, roll back: `tokens` were committed, the first `accepted` of them drafted.
+
+    `draft`: what was proposed; the last `ignored` of it stand behind the end of the answer: never tested.
+    `ended`: why the generation stops here, if it does. `seconds` cover the whole round.
+    """
+
+    tokens: tuple[int, ...]
+    draft: tuple[int, ...]
+    accepted: int
+    draft_seconds: float
+    verify_seconds: float
+    ignored: int = 0
+    ended: Literal["stop", "length", "context"] | None = None
+
+    @property
+    def seconds(self) -> float:
+        return self.draft_seconds + self.verify_seconds
+
+    @property
+    def drafted(self) -> int:
+        return len(self.draft)
+
+
+class Target(Protocol):
+    """A decoder with its cache: rows of ids in, rows of logits out."""
+
+    @property
+    def length(self) -> int:
+        """Positions in the cache."""
+        ...
+
+    @property
+    def context(self) -> int:
+        """Positions the cache can hold."""
+        ...
+
+    def forward(self, ids: Tensor, exit_states: ExitStates | None = None, *, last_only: bool = False) -> Tensor:
+        """ids [rows] appended to the cache; logits [rows, vocab], or [1, vocab] of the last row."""
+        ...
+
+    def crop(self, length: int) -> None:
+        """Forget positions from `length` on."""
+        ...
+
+
+class Drafter(Protocol):
+    """Proposes tokens cheaply, and keeps in step with the session."""
+
+    def prefill(self, session: Session) -> None:
+        """The session was given a prompt; read it now if reading is needed."""
+        ...
+
+    def draft(self, session: Session, k: int) -> Draft:
+        """At most k tokens to follow the session's."""
+        ...
+
+    def crop(self, length: int) -> None:
+        """Forget positions from `length` on."""
+        ...
+
+
+class Sampler(Protocol):
+    """One way to choose tokens, the same for target and drafter."""
+
+    def propose(self, logits: Tensor, session: Session, drafted: Tensor) -> tuple[Tensor, Tensor | None]:
+        """A drafter's next token [1] from its logits [1, vocab], after `drafted`; and the probabilities [1, vocab]
+        it was sampled from, None when the choice was certain."""
+        ...
+
+    def accept(self, logits: Tensor, draft: Draft, session: Session) -> tuple[int, int]:
+        """How many of the draft the target keeps, and its own next token, from its logits [k + 1, vocab]."""
+        ...

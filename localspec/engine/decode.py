@@ -1,0 +1,67 @@
+"""The page to read first: speculative decoding, one round and the loop. Tokens in, tokens out.
+
+Plain decoding is the same loop with an empty draft. Knows no text, no options, no statistics.
+Leviathan et al., arXiv 2211.17192, algorithm 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from time import perf_counter
+
+import torch
+
+from localspec.engine.contract import Round
+from localspec.engine.policy import Policy
+from localspec.engine.sampling import finite
+from localspec.engine.session import Session
+
+
+def speculative_round(session: Session, k: int) -> Round:
+    """Draft, verify in one forward, keep the longest prefix the target agrees with, add one token of its own."""
+    started = perf_counter()
+    try:
+        draft = session.drafter.draft(session, k)  # may be empty: then this is plain decoding
+        drafted = perf_counter()
+        session.check_cancel()
+        rows = torch.cat((session.pending, draft.tokens.to(session.device)))
+        logits = session.target.forward(rows, draft.exit_states)  # [k + 1, vocab]
+        accepted, token = session.sampler.accept(finite(logits), draft, session)
+        tokens = (*draft.tokens[:accepted].tolist(), token)
+        session.commit(tokens)
+    finally:
+        session.settle()  # rolls back what was not committed; a cancel is no special case
+    return Round(tokens, tuple(draft.tokens.tolist()), accepted, drafted - started, perf_counter() - drafted)
+
+
+def decode(session: Session, policy: Policy, *, max_tokens: int) -> Iterator[Round]:
+    """Rounds until a stop id, `max_tokens` or the end of the context; the last one says which."""
+    left = max_tokens
+    while left > 0:
+        k = min(policy.next(), left - 1, session.room - 1)
+        done = end(speculative_round(session, k), session, left)
+        left -= len(done.tokens)
+        policy.observe(done)
+        yield done
+        if done.ended:
+            return
+
+
+def end(done: Round, session: Session, left: int) -> Round:
+    """The round, cut after its first stop id, with the reason if the generation ends here."""
+    for place, token in enumerate(done.tokens):
+        if token in session.stop_ids:
+            return replace(cut(done, session, place + 1), ended="stop")
+    if len(done.tokens) == left:
+        return replace(done, ended="length")
+    return replace(done, ended="context") if session.room == 0 else done
+
+
+def cut(done: Round, session: Session, length: int) -> Round:
+    """The round as if it had only its first `length` tokens; drafts beyond them were never tested."""
+    if length == len(done.tokens):
+        return done
+    session.rewind(len(session.tokens) - len(done.tokens) + length)
+    accepted = min(done.accepted, length)
+    return replace(done, tokens=done.tokens[:length], accepted=accepted, ignored=done.drafted - accepted)

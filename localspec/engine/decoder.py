@@ -1,0 +1,187 @@
+"""The transformer in torch: rows of ids in, rows of logits out, any range of layers, static KV.
+
+One sequence, no batch. Weights come ready-made from the loader; knows nothing about files, text or drafts.
+RMSNorm: arXiv 1910.07467; grouped queries: 2305.13245; gated feed-forward: 2002.05202.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from localspec.engine.arch import Arch
+from localspec.engine.cache import Cache
+from localspec.engine.contract import ExitStates
+from localspec.engine.linear import Linear
+from localspec.engine.rope import rotation_table
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One block's weights; `qkv` and `gate_up` are fused. Norm weights: [hidden], q/k norms: [head_dim] or None."""
+
+    attention_norm: Tensor
+    qkv: Linear
+    q_norm: Tensor | None
+    k_norm: Tensor | None
+    output: Linear
+    mlp_norm: Tensor
+    gate_up: Linear
+    down: Linear
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(linear.num_bytes for linear in (self.qkv, self.output, self.gate_up, self.down))
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """A whole model. embedding: [vocab, hidden]; the head may share it."""
+
+    embedding: Tensor
+    layers: tuple[Layer, ...]
+    norm: Tensor
+    head: Linear
+
+    @property
+    def num_bytes(self) -> int:
+        shared = getattr(self.head, "weight", None) is self.embedding
+        tables = self.head.num_bytes + (0 if shared else self.embedding.nbytes)
+        return tables + sum(layer.num_bytes for layer in self.layers)
+
+
+class Decoder:
+    """A model resident with its cache. Rows are appended by `forward` and forgotten by `crop`."""
+
+    def __init__(self, arch: Arch, weights: Weights, cache: Cache) -> None:
+        self.arch = arch
+        self.weights = weights
+        self.cache = cache
+        self.bytes_read = 0  # weight bytes that forwards had to load: bandwidth use is this over time
+        self.device, self.dtype = weights.norm.device, weights.norm.dtype
+        wide = torch.promote_types(self.dtype, torch.float32)  # angles and norms are never computed in 16 bits
+        cos, sin = rotation_table(arch, cache.context, wide)
+        self.cos, self.sin = cos.to(self.device), sin.to(self.device)
+        self.layer_bytes = [layer.num_bytes for layer in weights.layers]
+        self.columns = torch.arange(cache.context, device=self.device)
+
+    @property
+    def length(self) -> int:
+        return self.cache.length
+
+    @property
+    def context(self) -> int:
+        return self.cache.context
+
+    def crop(self, length: int) -> None:
+        self.cache.crop(length)
+
+    @torch.inference_mode()
+    def forward(self, ids: Tensor, exit_states: ExitStates | None = None, *, last_only: bool = False) -> Tensor:
+        """ids [rows] to logits [rows, vocab] (or [1, vocab]), appended to the cache.
+
+        `exit_states` are of the first rows: only the others run the layers below the exit.
+        """
+        start = self.length
+        if exit_states is None:
+            hidden = self.embed(ids)
+            first = 0
+        else:
+            stored, first = exit_states.states, exit_states.layer
+            done = stored.shape[0]
+            rest = self.run(self.embed(ids[done:]), 0, first, start + done)
+            hidden = torch.cat((stored, rest))
+        hidden = self.run(hidden, first, self.arch.num_layers, start)
+        self.cache.length = start + ids.shape[0]
+        return self.head(hidden[-1:] if last_only else hidden)
+
+    @torch.inference_mode()
+    def early(self, ids: Tensor, exit_layer: int, position: int) -> tuple[Tensor, Tensor]:
+        """ids [rows] through layers 0..exit_layer - 1 at `position`: states [rows, hidden], before the norm, and the
+        logits [rows, vocab] read there. Keys and values are written; the counter does not move."""
+        states = self.run(self.embed(ids), 0, exit_layer, position)
+        return states, self.head(states)
+
+    def embed(self, ids: Tensor) -> Tensor:
+        return functional.embedding(ids.to(self.device), self.weights.embedding).to(self.dtype)
+
+    def run(self, hidden: Tensor, first: int, last: int, position: int) -> Tensor:
+        """hidden [rows, hidden_size] through layers first..last - 1, as positions position, position + 1, …"""
+        rows = hidden.shape[0]
+        turn = self.turn(position, rows)
+        masks = {window: self.mask(position, rows, window) for window in set(self.arch.windows[first:last])}
+        for index in range(first, last):
+            layer = self.weights.layers[index]
+            normed = self.norm(hidden, layer.attention_norm)
+            hidden = hidden + self.attention(index, normed, position, turn, masks[self.arch.windows[index]])
+            hidden = hidden + self.mlp(layer, self.norm(hidden, layer.mlp_norm))
+        self.bytes_read += sum(self.layer_bytes[first:last])
+        return hidden
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """Final norm and language-model head: [rows, vocab]. Early exits share it."""
+        self.bytes_read += self.weights.head.num_bytes
+        return self.weights.head(self.norm(hidden, self.weights.norm))
+
+    def norm(self, hidden: Tensor, weight: Tensor) -> Tensor:
+        wide = hidden.to(self.cos.dtype)
+        scale = torch.rsqrt(wide.square().mean(-1, keepdim=True).add_(self.arch.norm_eps))
+        return (wide * scale).to(weight.dtype) * weight
+
+    def attention(
+        self, index: int, normed: Tensor, position: int, turn: tuple[Tensor, Tensor], mask: Tensor | None
+    ) -> Tensor:
+        arch, layer = self.arch, self.weights.layers[index]
+        rows, heads = normed.shape[0], arch.num_heads
+        qkv = layer.qkv(normed).view(rows, -1, arch.head_dim)
+        if layer.q_norm is not None and layer.k_norm is not None:
+            queries, keys, values = torch.split(qkv, [heads, arch.num_kv_heads, arch.num_kv_heads], dim=1)
+            qkv = torch.cat((self.norm(queries, layer.q_norm), self.norm(keys, layer.k_norm), values), dim=1)
+        qkv = rotate(qkv, *turn)
+        self.cache.write(index, position, qkv.narrow(1, heads, 2 * arch.num_kv_heads))
+        return layer.output(self.attend(index, qkv.narrow(1, 0, heads), position + rows, mask))
+
+    def attend(self, index: int, queries: Tensor, end: int, mask: Tensor | None) -> Tensor:
+        """queries [rows, heads, head_dim] over positions 0..end - 1: [rows, heads * head_dim].
+
+        The query heads of a group are folded into rows, so each key is read once for all of them.
+        """
+        arch, rows = self.arch, queries.shape[0]
+        keys, values = self.cache.read(index, end)
+        folded = queries.view(rows, arch.num_kv_heads, arch.query_group, arch.head_dim).transpose(0, 1)
+        folded = folded.reshape(1, arch.num_kv_heads, rows * arch.query_group, arch.head_dim).to(keys.dtype)
+        out = functional.scaled_dot_product_attention(folded, keys, values, attn_mask=mask)
+        out = out.view(arch.num_kv_heads, rows, arch.query_group, arch.head_dim).transpose(0, 1)
+        return out.reshape(rows, -1).to(self.dtype)
+
+    def turn(self, position: int, rows: int) -> tuple[Tensor, Tensor]:
+        """Cosine and sine [rows, heads + 2 * kv_heads, head_dim]: queries and keys are rotated, values left alone."""
+        rotated, still = self.arch.num_heads + self.arch.num_kv_heads, self.arch.num_kv_heads
+        cos = self.cos[position : position + rows].expand(-1, rotated, -1)
+        sin = self.sin[position : position + rows].expand(-1, rotated, -1)
+        unit = cos[:, :1].expand(-1, still, -1)
+        return torch.cat((cos, torch.ones_like(unit)), dim=1), torch.cat((sin, torch.zeros_like(unit)), dim=1)
+
+    def mask(self, position: int, rows: int, window: int | None) -> Tensor | None:
+        """Additive mask [rows * query_group, position + rows]; None where a row may see everything."""
+        end = position + rows
+        if rows == 1 and (window is None or end <= window):
+            return None
+        columns, row = self.columns[:end], self.columns[position:end, None]
+        hidden = columns > row if window is None else (columns > row) | (columns <= row - window)
+        mask = torch.zeros(hidden.shape, dtype=self.cache.dtype, device=self.device)
+        return mask.masked_fill_(hidden, -math.inf).repeat_interleave(self.arch.query_group, dim=0)
+
+    def mlp(self, layer: Layer, normed: Tensor) -> Tensor:
+        gate, up = layer.gate_up(normed).chunk(2, dim=-1)
+        return layer.down(functional.silu(gate) * up)
+
+
+def rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary embedding of heads [rows, heads, head_dim]; cos, sin alike, the sine signed."""
+    wide = heads.to(cos.dtype)
+    return torch.addcmul(wide * cos, wide.roll(wide.shape[-1] // 2, dims=-1), sin).to(heads.dtype)

@@ -1,0 +1,1 @@
+"""Drafters, one file each: they propose tokens cheaply and never decide."""

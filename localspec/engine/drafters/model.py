@@ -1,0 +1,62 @@
+"""A small model with the same tokenizer drafts, from its own cache. Its prompt is read once and never again.
+
+Where it has fallen behind (drafting was off, or its whole draft was accepted), the first forward of the next draft
+catches up, and is charged to it.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from localspec.engine.contract import Draft
+from localspec.engine.decoder import Decoder
+from localspec.engine.drafters.early_exit import stack
+from localspec.engine.drafters.empty import EMPTY
+from localspec.engine.sampling import finite
+from localspec.engine.session import PREFILL_CHUNK, Session
+
+
+class DraftModel:
+    """Drafts with a decoder of its own. `vocab`: how many ids the target knows; logits are made as wide."""
+
+    def __init__(self, decoder: Decoder, vocab: int) -> None:
+        self.decoder = decoder
+        self.vocab = vocab
+
+    def prefill(self, session: Session) -> None:
+        """Reads all but the pending token, in chunks; nothing where it has no room left to draft."""
+        if len(session.tokens) > self.decoder.context:
+            return
+        unread = session.tokens[self.decoder.length : -1]
+        for start in range(0, len(unread), PREFILL_CHUNK):
+            session.check_cancel()
+            self.read(torch.tensor(unread[start : start + PREFILL_CHUNK]))
+
+    def draft(self, session: Session, k: int) -> Draft:
+        drafted, probs = session.nothing, []
+        k = min(k, self.decoder.context - len(session.tokens))
+        if k <= 0:
+            return EMPTY
+        if len(session.tokens) - self.decoder.length > PREFILL_CHUNK:
+            self.prefill(session)
+        token = torch.tensor(session.tokens[self.decoder.length :])  # what it missed, and the pending token
+        for _ in range(k):
+            session.check_cancel()
+            token, q = session.sampler.propose(self.read(token), session, drafted)
+            drafted = torch.cat((drafted, token))
+            probs.append(q)
+            if session.ends_with(token):
+                break
+        return Draft(drafted, stack(probs))
+
+    def crop(self, length: int) -> None:
+        self.decoder.crop(length)
+
+    def read(self, ids: Tensor) -> Tensor:
+        """Logits [1, target's vocab] after ids [rows]. Ids that only the target knows enter as this model's last one,
+        which costs acceptance and nothing else; columns that only one of them has are never drafted."""
+        logits = finite(self.decoder.forward(ids.clamp_max(self.decoder.arch.vocab_size - 1), last_only=True))
+        missing = self.vocab - logits.shape[-1]
+        return functional.pad(logits, (0, missing), value=-torch.inf) if missing else logits

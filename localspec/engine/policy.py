@@ -1,0 +1,200 @@
+"""How many tokens to draft in the next round. Sees rounds, knows nothing about models; no clock of its own.
+
+`Auto` maximises expected committed tokens over measured cost, and looks elsewhere only as far as a fixed share of the
+time allows. `Probed` puts rounds without a draft in between, from which the speed-up is measured.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from itertools import accumulate, chain, repeat
+from math import sqrt
+from operator import mul
+from statistics import median
+from typing import Protocol
+
+from localspec.engine.contract import Round
+
+MAX_DRAFT = 16
+FIRST_PROBES = (2, 5, 9)
+PROBE_GAPS = (16, 32, 64)  # the last one repeats
+FIRST_TRIES = (4, 0, 1)  # two costs and a draft's worth: enough to draw a line through
+EXPLORE_SHARE = 0.005  # of the time spent may be lost by looking elsewhere
+TINY = 1e-9
+DECAY = 0.99  # acceptance follows the last hundred or so rounds that reached a place
+HOPE = 0.9  # acceptance of a place that was never tried, worth one observation
+COSTS_KEPT = 31
+SCATTER_OVER = 50  # rounds
+SURE = 3  # times that make a median
+OUTLIER = 3.0  # times the usual: a hiccup
+
+
+class Policy(Protocol):
+    """Chooses k, and learns from what came of it."""
+
+    def next(self) -> int: ...
+
+    def observe(self, done: Round) -> None: ...
+
+
+class Constant:
+    """Always k."""
+
+    def __init__(self, k: int) -> None:
+        self.k = k
+
+    def next(self) -> int:
+        return self.k
+
+    def observe(self, done: Round) -> None:
+        pass
+
+
+class Heuristic:
+    """Two more after a draft accepted whole, one less otherwise: assisted generation's rule (seeds.md, A)."""
+
+    def __init__(self, start: int = 5) -> None:
+        self.k = start
+
+    def next(self) -> int:
+        return self.k
+
+    def observe(self, done: Round) -> None:
+        if done.drafted:
+            whole = done.accepted == done.drafted
+            self.k = min(self.k + 2, MAX_DRAFT) if whole else max(self.k - 1, 1)
+
+
+class Costs:
+    """Seconds of a round by k, a step function: each k has its own recent times, and nothing is smoothed across k.
+
+    While few were seen they count as a little less, by as much as times scatter: else a k that was slow once by
+    chance would not be tried again.
+    """
+
+    def __init__(self) -> None:
+        self.times: defaultdict[int, deque[float]] = defaultdict(lambda: deque(maxlen=COSTS_KEPT))
+        self.medians: dict[int, float] = {}
+        self.scatter = 0.0  # usual distance of a time from its median, as a share of it
+        self.compared = 0
+
+    def observe(self, k: int, seconds: float) -> None:
+        if k in self.medians:
+            self.compared += 1
+            distance = min(abs(seconds / max(self.medians[k], TINY) - 1), 1.0)
+            self.scatter += (distance - self.scatter) / min(self.compared, SCATTER_OVER)
+        self.times[k].append(seconds)
+        self.medians[k] = median(self.times[k])
+
+    def table(self, frontier: int) -> list[float]:
+        """For k = 0..frontier: measured, else on the line through its measured neighbours."""
+        known = {k: max(self.usual(k) * (1 - self.scatter / sqrt(len(self.times[k]))), TINY) for k in self.medians}
+        return [known[k] if k in known else line(known, k) for k in range(frontier + 1)]
+
+    def usual(self, k: int) -> float:
+        """The median, unless it is of a time or two and must be a hiccup: a draft costs at most a plain round a token,
+        and a shorter one not more than a longer."""
+        if len(self.times[k]) >= SURE:
+            return self.medians[k]
+        sure = [cost * max(1, (k + 1) / (n + 1)) for n, cost in self.medians.items() if len(self.times[n]) >= SURE]
+        return min(sure) if sure and self.medians[k] > OUTLIER * min(sure) else self.medians[k]
+
+
+class Auto:
+    """argmax over k, 0 included, of expected committed tokens over measured cost.
+
+    Acceptance is kept by place in the draft, given that the place was reached. Candidates are the k measured so far and
+    one beyond. Another k is tried now and then, soonest where it may lose least and was unused longest; what such tries
+    may lose is a fixed share of the time spent.
+    """
+
+    def __init__(self, max_k: int = 8) -> None:
+        self.max_k = max_k
+        self.costs = Costs()
+        self.reached = [0.0] * max_k
+        self.kept = [0.0] * max_k
+        self.used = dict.fromkeys(range(max_k + 1), 0)
+        self.rounds = 0
+        self.allowance = 0.0  # seconds that exploring may still lose
+
+    def next(self) -> int:
+        tried = self.costs.medians
+        for k in FIRST_TRIES:
+            if k not in tried and k <= self.max_k:
+                return k
+        frontier = min(max(tried) + 1, self.max_k)
+        expected, cost = self.expected(), self.costs.table(frontier)
+        best = max({*tried, frontier}, key=lambda k: expected[k] / cost[k])
+        pace = cost[best] / expected[best]  # seconds a token
+        losses = {k: max(cost[k] - expected[k] * pace, TINY) for k in range(frontier + 1) if k != best}
+        other = max(losses, key=lambda k: (self.rounds - self.used[k]) / losses[k], default=best)
+        if other == best or losses[other] > self.allowance:
+            return best
+        self.allowance -= losses[other]
+        return other
+
+    def observe(self, done: Round) -> None:
+        self.rounds += 1
+        self.allowance += EXPLORE_SHARE * done.seconds
+        if done.ended == "stop" or done.drafted > self.max_k:
+            return  # what a stop cut short says nothing about drafts
+        self.used[done.drafted] = self.rounds
+        self.costs.observe(done.drafted, done.seconds)
+        for place in range(min(done.accepted + 1, done.drafted)):
+            self.reached[place] = DECAY * self.reached[place] + 1
+            self.kept[place] = DECAY * self.kept[place] + (place < done.accepted)
+
+    def expected(self) -> list[float]:
+        """Tokens that a round commits, for k = 0..max_k: 1 + a1 + a1·a2 + …"""
+        return list(accumulate(accumulate(self.acceptance(), mul), initial=1.0))
+
+    def acceptance(self) -> list[float]:
+        """By place, given that it was reached; a place hardly tried is hoped to be good, so that it gets tried."""
+        return [(kept + HOPE) / (reached + 1) for reached, kept in zip(self.reached, self.kept, strict=True)]
+
+
+def line(known: dict[int, float], k: int) -> float:
+    """The cost at k from the nearest known on each side, or the two nearest on one side."""
+    below = sorted(n for n in known if n < k)
+    above = sorted(n for n in known if n > k)
+    ends = (below[-1:] + above[:1]) if below and above else (below[-2:] or above[:2])
+    if len(ends) == 1:
+        return known[ends[0]]
+    (a, b) = ends
+    return max(known[a] + (known[b] - known[a]) * (k - a) / (b - a), min(known.values()))
+
+
+class Probed:
+    """Another policy, with rounds of no draft at places 2, 5 and 9 of a session, then further and further apart."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.rounds = 0
+        self.probes = probe_rounds()
+        self.next_probe = next(self.probes)
+
+    def next(self) -> int:
+        if self.rounds + 1 == self.next_probe:
+            return 0
+        return self.policy.next()
+
+    def observe(self, done: Round) -> None:
+        self.rounds += 1
+        if self.rounds == self.next_probe:
+            self.next_probe = next(self.probes)
+        self.policy.observe(done)
+
+
+def probe_rounds() -> Iterator[int]:
+    """2, 5, 9, then gaps of 16, 32 and from there on 64."""
+    yield from FIRST_PROBES
+    gaps = chain(PROBE_GAPS, repeat(PROBE_GAPS[-1]))
+    yield from accumulate(chain([FIRST_PROBES[-1] + next(gaps)], gaps))
+
+
+def make_policy(k: str) -> Policy:
+    """ "auto", "heuristic", or a number."""
+    if k == "auto":
+        return Probed(Auto())
+    return Probed(Heuristic() if k == "heuristic" else Constant(int(k)))

@@ -1,0 +1,87 @@
+"""Three ways to choose, each for target and drafter alike: greedy, random by rejection sampling, random under a seed.
+
+Knows nothing about models; reads the session's committed tokens for penalties and positions.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from localspec.engine.acceptance import accept_matching, accept_rejection, draw
+from localspec.engine.contract import Draft, Sampler
+from localspec.engine.sampling import Sampling, gumbel_noise, penalise, shape
+from localspec.engine.session import Session
+
+
+class Greedy:
+    """temperature 0: the best-scored token; a draft is kept while it is what the target would write."""
+
+    def __init__(self, sampling: Sampling) -> None:
+        self.sampling = sampling
+
+    def propose(self, logits: Tensor, session: Session, drafted: Tensor) -> tuple[Tensor, Tensor | None]:
+        return penalise(logits, self.sampling, session.tokens, drafted).argmax(-1), None
+
+    def accept(self, logits: Tensor, draft: Draft, session: Session) -> tuple[int, int]:
+        chosen = penalise(logits, self.sampling, session.tokens, draft.tokens).argmax(-1)
+        accepted = int(accept_matching(chosen, draft.tokens))
+        return accepted, int(chosen[accepted])
+
+
+class Rejection:
+    """Random, exactly as the target alone would be: accept with min(1, p/q), else sample what q left over.
+
+    With `certain`, drafters propose their best token, which is a q of one for it.
+    """
+
+    def __init__(self, sampling: Sampling, generator: torch.Generator | None = None, *, certain: bool = False) -> None:
+        self.sampling = sampling
+        self.generator = generator
+        self.certain = certain
+
+    def propose(self, logits: Tensor, session: Session, drafted: Tensor) -> tuple[Tensor, Tensor | None]:
+        scores = penalise(logits, self.sampling, session.tokens, drafted)
+        if self.certain:
+            return scores.argmax(-1), None
+        q = shape(scores, self.sampling)
+        return draw(q, self.generator), q
+
+    def accept(self, logits: Tensor, draft: Draft, session: Session) -> tuple[int, int]:
+        p = shape(penalise(logits, self.sampling, session.tokens, draft.tokens), self.sampling)
+        accepted, token = accept_rejection(p, draft.probs, draft.tokens, self.generator)
+        return int(accepted), int(token)
+
+
+class Seeded:
+    """Random, and the same text whatever the drafter, k or timing: target and drafter add the same Gumbel noise,
+    keyed by seed and position, and a draft is kept while it is the token that the target draws."""
+
+    def __init__(self, sampling: Sampling, seed: int) -> None:
+        self.sampling = sampling
+        self.seed = seed
+
+    def propose(self, logits: Tensor, session: Session, drafted: Tensor) -> tuple[Tensor, Tensor | None]:
+        scores = penalise(logits, self.sampling, session.tokens, drafted)
+        return self.choose(scores, len(session.tokens) + len(drafted)), None
+
+    def accept(self, logits: Tensor, draft: Draft, session: Session) -> tuple[int, int]:
+        scores = penalise(logits, self.sampling, session.tokens, draft.tokens)
+        chosen = self.choose(scores, len(session.tokens))
+        accepted = int(accept_matching(chosen, draft.tokens))
+        return accepted, int(chosen[accepted])
+
+    def choose(self, scores: Tensor, position: int) -> Tensor:
+        """The token of each row [rows, vocab]; row i stands at position + i."""
+        vocab = scores.shape[-1]
+        noise = torch.stack([gumbel_noise(self.seed, position + row, vocab) for row in range(scores.shape[0])])
+        return (shape(scores, self.sampling).double().log() + noise.to(scores.device)).argmax(-1)
+
+
+def make_sampler(sampling: Sampling, *, certain_drafts: bool = False) -> Sampler:
+    """Options become one object, once."""
+    if sampling.is_greedy:
+        return Greedy(sampling)
+    if sampling.seed is not None:
+        return Seeded(sampling, sampling.seed)
+    return Rejection(sampling, certain=certain_drafts)

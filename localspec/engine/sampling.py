@@ -1,0 +1,105 @@
+"""Logits to probabilities to a token. One function shapes target and drafter alike, all rows at once, in float32.
+
+float64 stays float64, for proofs. Knows nothing about drafts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from localspec.errors import EngineError
+
+GOLDEN = 0x9E3779B97F4A7C15
+WORD = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How a token is chosen. temperature 0 is greedy. `usable`: ids from there on are padding and never chosen."""
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int | None = None
+    usable: int | None = None
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.temperature == 0
+
+
+def finite(logits: Tensor) -> Tensor:
+    """The logits, if they are numbers: a NaN would reach the sampler as a token."""
+    if not torch.isfinite(logits.sum()):
+        raise EngineError(
+            "The model produced invalid numbers (NaN or infinity).", hint="Try --quant fp32, or fetch the model again."
+        )
+    return logits
+
+
+def penalise(logits: Tensor, sampling: Sampling, prefix: Sequence[int], drafted: Tensor) -> Tensor:
+    """Scores after penalties and bans, never in place. logits: [rows, vocab]; the last row follows prefix + drafted,
+    and each row before it one drafted token less.
+
+    Repetition penalty: Keskar et al., arXiv 1909.05858, section 4.1.
+    """
+    scores = logits if logits.dtype == torch.float64 else logits.float()
+    if sampling.repetition_penalty != 1.0:
+        seen = seen_tokens(scores.shape, prefix, drafted).to(scores.device)
+        penalty = sampling.repetition_penalty
+        scores = torch.where(seen, torch.where(scores > 0, scores / penalty, scores * penalty), scores)
+    if sampling.usable is not None and sampling.usable < scores.shape[-1]:
+        scores = scores.clone() if scores is logits else scores
+        scores[..., sampling.usable :] = -torch.inf
+    return scores
+
+
+def seen_tokens(shape: torch.Size, prefix: Sequence[int], drafted: Tensor) -> Tensor:
+    """Mask [rows, vocab] of the tokens before each row."""
+    seen = torch.zeros(shape, dtype=torch.bool)
+    before_first = len(drafted) - shape[0] + 1
+    seen[:, torch.tensor([*prefix, *drafted[:before_first].tolist()], dtype=torch.long)] = True
+    for row, token in enumerate(drafted[before_first:].tolist()):
+        seen[row + 1 :, token] = True
+    return seen
+
+
+def shape(scores: Tensor, sampling: Sampling) -> Tensor:
+    """Probabilities [..., vocab] after temperature, top-k, top-p and min-p, in that order."""
+    scores = scores / sampling.temperature
+    vocab = scores.shape[-1]
+    if 0 < sampling.top_k < vocab:
+        kth = scores.topk(sampling.top_k, dim=-1).values[..., -1:]
+        scores = scores.masked_fill(scores < kth, -torch.inf)
+    probs = scores.softmax(dim=-1)
+    if sampling.top_p < 1:
+        ordered, order = probs.sort(dim=-1, descending=True, stable=True)
+        outside = ordered.cumsum(-1) - ordered >= sampling.top_p  # the first token past the mass stays in
+        probs = probs.masked_fill(outside.scatter(-1, order, outside), 0)
+    if sampling.min_p > 0:
+        probs = probs.masked_fill(probs < sampling.min_p * probs.amax(-1, keepdim=True), 0)
+    return probs / probs.sum(-1, keepdim=True)
+
+
+def gumbel_noise(seed: int, position: int, vocab: int) -> Tensor:
+    """Noise [vocab] that depends on the seed and the position alone, so target and drafter share it.
+
+    argmax(log p + noise) is a sample from p (Gumbel, 1954).
+    """
+    generator = torch.Generator().manual_seed(mix(seed, position))
+    uniform = torch.rand(vocab, generator=generator, dtype=torch.float64)
+    return -torch.log(-torch.log(uniform.clamp_min(1e-300)))
+
+
+def mix(seed: int, position: int) -> int:
+    """A well-spread 63-bit number for (seed, position): SplitMix64's finaliser (Steele et al., OOPSLA 2014)."""
+    word = (seed * GOLDEN + position + 1) * GOLDEN & WORD
+    word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 & WORD
+    word = (word ^ word >> 27) * 0x94D049BB133111EB & WORD
+    return (word ^ word >> 31) >> 1

@@ -1,0 +1,105 @@
+"""A conversation resident in the cache: committed tokens, prefix reuse between turns, rewind, cancel.
+
+Invariant: the target's cache holds every committed token but the last, which is pending. Knows nothing about text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from localspec.engine.contract import Drafter, Sampler, Target
+from localspec.errors import Cancelled, ContextOverflow
+
+PREFILL_CHUNK = 512  # keeps a cancel under a second on a CPU
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Progress of a prompt, in tokens: `done` of `total` are read or were `cached`."""
+
+    done: int
+    total: int
+    cached: int
+
+
+class Session:
+    """Committed tokens, with the target and the drafter kept in step. One generation at a time."""
+
+    def __init__(self, target: Target, drafter: Drafter, *, device: str = "cpu") -> None:
+        self.device = device
+        self.target = target
+        self.drafter = drafter
+        self.tokens: list[int] = []
+        self.nothing = torch.empty(0, dtype=torch.long, device=device)
+        self.sampler: Sampler
+        self.stop_ids: frozenset[int] = frozenset()
+        self.cancelled: Callable[[], bool] = lambda: False
+
+    @property
+    def pending(self) -> Tensor:
+        """The committed token that the target's cache does not hold yet: [1]."""
+        return torch.tensor(self.tokens[-1:], device=self.device)
+
+    @property
+    def room(self) -> int:
+        """How many tokens may still be committed."""
+        return self.target.context - len(self.tokens)
+
+    def begin(
+        self, sampler: Sampler, *, stop_ids: frozenset[int] = frozenset(), cancelled: Callable[[], bool] | None = None
+    ) -> None:
+        """A new generation chooses like this, ends at these ids and stops when `cancelled` says so."""
+        self.sampler, self.stop_ids = sampler, stop_ids
+        self.cancelled = cancelled or (lambda: False)
+
+    def prefill(self, ids: Sequence[int]) -> Iterator[Reading]:
+        """Reads a prompt in chunks, reusing what it shares with the tokens here; its last one stays pending."""
+        if len(ids) >= self.target.context:
+            raise ContextOverflow(
+                f"The prompt is {len(ids):,} tokens and the context holds {self.target.context:,}.",
+                hint="Shorten it, start a new chat, or raise --ctx.",
+            )
+        self.rewind(min(common_prefix_length(self.tokens, ids), len(ids) - 1) + 1)
+        cached = self.target.length
+        self.tokens = list(ids[: cached + 1])
+        yield Reading(cached, len(ids), cached)
+        for start in range(cached, len(ids) - 1, PREFILL_CHUNK):
+            self.check_cancel()
+            chunk = ids[start : min(start + PREFILL_CHUNK, len(ids) - 1)]
+            self.target.forward(torch.tensor(chunk), last_only=True)
+            self.tokens = list(ids[: self.target.length + 1])
+            yield Reading(self.target.length, len(ids), cached)
+        self.drafter.prefill(self)
+
+    def commit(self, tokens: Sequence[int]) -> None:
+        self.tokens.extend(tokens)
+
+    def rewind(self, length: int) -> None:
+        """Keep the first `length` committed tokens; the last of them is pending again."""
+        del self.tokens[length:]
+        self.settle()
+
+    def settle(self) -> None:
+        """Both caches forget what is not committed: a counter each."""
+        length = max(len(self.tokens) - 1, 0)
+        self.target.crop(length)
+        self.drafter.crop(length)
+
+    def ends_with(self, token: Tensor) -> bool:
+        return int(token) in self.stop_ids
+
+    def check_cancel(self) -> None:
+        """Called before every forward."""
+        if self.cancelled():
+            raise Cancelled("The answer was stopped.")
+
+
+def common_prefix_length(left: Sequence[int], right: Sequence[int]) -> int:
+    for index, (a, b) in enumerate(zip(left, right, strict=False)):
+        if a != b:
+            return index
+    return min(len(left), len(right))

@@ -1,0 +1,116 @@
+"""The errors a user can meet: one tree, each with a code, a hint that gives the next command, and an exit code.
+
+LocalspecError
+├── UsageError            2  the command line, a setting or an option is wrong
+├── CatalogError          2  models.toml cannot be read
+├── NotDownloaded         3  unknown model, or known and not on disk
+├── AccessDenied          4  the hub says no
+├── DoesNotFit            5  memory or disk
+├── ContextOverflow       5  the conversation is longer than the context
+├── IncompatiblePair      6  the drafter does not speak the target's tokens
+├── PullError             7  the network, or bytes that are not what was promised
+├── CheckpointError       1  the files of a model are broken, hostile, or of a kind we cannot run
+├── NoChatTemplate        1  a base model was asked to chat
+├── EngineError           1  the model failed while it was answering
+├── EngineDied            1  the process that ran the model is gone
+└── Cancelled           130  somebody pressed stop
+
+Knows nothing about who shows it.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class LocalspecError(Exception):
+    """Shown to the user as `message`, then `hint`; never with a traceback."""
+
+    code: ClassVar[str] = "error"
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}".rstrip()
+
+
+class UsageError(LocalspecError):
+    """A flag, an option or a setting is wrong. The user types it again."""
+
+    code, exit_code = "usage", 2
+
+
+class CatalogError(LocalspecError):
+    """models.toml does not parse, or says something it must not. The user edits it."""
+
+    code, exit_code = "catalog", 2
+
+
+class NotDownloaded(LocalspecError):
+    """The model is unknown or not on disk. The user names another, or a folder."""
+
+    code, exit_code = "not_downloaded", 3
+
+
+class AccessDenied(LocalspecError):
+    """The hub refuses the files. The user logs in or accepts the licence."""
+
+    code, exit_code = "access_denied", 4
+
+
+class DoesNotFit(LocalspecError):
+    """Not enough memory or disk. The user picks a smaller format or context."""
+
+    code, exit_code = "does_not_fit", 5
+
+
+class ContextOverflow(LocalspecError):
+    """The prompt is longer than the context. The user shortens it, raises --ctx or starts a new chat."""
+
+    code, exit_code = "context_overflow", 5
+
+
+class IncompatiblePair(LocalspecError):
+    """The drafter does not speak the target's tokens. Named by the user: exit 6; chosen by us: a Notice, and plain."""
+
+    code, exit_code = "incompatible_pair", 6
+
+
+class PullError(LocalspecError):
+    """A download failed or its bytes are wrong. The user runs the same command again."""
+
+    code, exit_code = "pull", 7
+
+
+class CheckpointError(LocalspecError):
+    """A model's files are broken, hostile or of a kind we cannot run. The user fetches them again or picks another."""
+
+    code = "checkpoint"
+
+
+class NoChatTemplate(LocalspecError):
+    """A base model was asked to chat. The user completes text instead: localspec run --raw."""
+
+    code = "no_chat_template"
+
+
+class EngineError(LocalspecError):
+    """The model failed while answering (invalid numbers, out of memory). What was written is kept."""
+
+    code = "engine"
+
+
+class EngineDied(LocalspecError):
+    """The engine's process is gone. What was written is kept; the user reloads the model."""
+
+    code = "engine_died"
+
+
+class Cancelled(LocalspecError):
+    """Somebody pressed stop. Raised inside the engine between forwards; the user sees finish_reason "cancelled"."""
+
+    code, exit_code = "cancelled", 130

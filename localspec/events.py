@@ -1,0 +1,220 @@
+"""The one vocabulary of screen, Python, pipe and JSON lines: frozen records, told apart by `type`.
+
+A generation is Prefill*, (Step | Notice)*, Done or Failure. Knows nothing about engines or readers.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Source = Literal["draft", "bonus", "fix", "plain"]
+FinishReason = Literal["stop", "length", "context", "cancelled", "error"]
+
+
+class Record(msgspec.Struct, frozen=True, omit_defaults=False):
+    """A part of an event."""
+
+
+class Event(msgspec.Struct, frozen=True, tag_field="type", tag=str.lower):
+    """Something a reader may want to show."""
+
+    @property
+    def type(self) -> str:
+        return str(self.__struct_config__.tag)
+
+
+class Proposal(Record, frozen=True):
+    """What the drafter wanted at a place where the target chose otherwise."""
+
+    id: int
+    text: str
+
+
+class Token(Record, frozen=True):
+    """One committed token: who wrote it, and its place in the draft when the drafter did.
+
+    `text` is "" while the token ends inside a character; the token that completes it carries the whole.
+    """
+
+    id: int
+    text: str
+    source: Source
+    pos: int | None = None
+    logprob: float | None = None
+    alt: Proposal | None = None
+
+
+class ModelCard(Record, frozen=True):
+    """The target as loaded. `quant` is the weight format, `context_max` in tokens."""
+
+    name: str
+    quant: str
+    device: str
+    context_max: int
+    chat: bool
+
+
+class SpecCard(Record, frozen=True):
+    """How it is drafted for: kind "model", "early-exit" or "off"; `reason` says why when it is off.
+
+    `plain_ms` is a plain round's mean time from an earlier start on this machine, if there was one.
+    """
+
+    kind: str
+    name: str = ""
+    k: str = "auto"
+    reason: str = ""
+    plain_ms: float | None = None
+
+
+class Memory(Record, frozen=True):
+    """Bytes held by the weights and the KV stores, and read at best per second (measured at load)."""
+
+    target_bytes: int
+    drafter_bytes: int
+    kv_bytes: int
+    bandwidth_peak_gbs: float | None = None
+
+
+class Stats(Record, frozen=True):
+    """One generation in sums. Rates are properties and go to JSON by `stats.to_dict`. Times in milliseconds."""
+
+    prompt_n: int = 0
+    cached_n: int = 0
+    prompt_ms: float = 0.0
+    ttft_ms: float = 0.0
+    predicted_n: int = 0
+    predicted_ms: float = 0.0
+    draft_kind: str = "off"
+    draft_rounds: int = 0
+    plain_rounds: int = 0
+    draft_n: int = 0
+    draft_n_accepted: int = 0
+    draft_n_rejected: int = 0
+    draft_n_ignored: int = 0
+    accepted_counts: tuple[int, ...] = ()
+    """accepted_counts[j]: drafted rounds that accepted exactly j tokens."""
+    draft_ms: float = 0.0
+    verify_ms: float = 0.0
+    baseline_tps: float | None = None
+    baseline_source: Literal["probe", "calibrated"] | None = None
+    speedup: float | None = None
+    target_bytes: int = 0
+    drafter_bytes: int = 0
+    kv_bytes: int = 0
+    peak_bytes: int = 0
+    read_bytes: int = 0
+    """Weight bytes that the generation's forwards had to read."""
+    bandwidth_peak_gbs: float | None = None
+    context_used: int = 0
+    context_max: int = 0
+    finish_reason: FinishReason | None = None
+
+    @property
+    def predicted_per_second(self) -> float:
+        return 1000 * self.predicted_n / self.predicted_ms if self.predicted_ms else 0.0
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        tested = self.draft_n_accepted + self.draft_n_rejected
+        return self.draft_n_accepted / tested if tested else None
+
+    @property
+    def rounds(self) -> int:
+        return self.draft_rounds + self.plain_rounds
+
+    @property
+    def tokens_per_step(self) -> float:
+        return self.predicted_n / self.rounds if self.rounds else 0.0
+
+    @property
+    def mean_accept_len(self) -> float | None:
+        """1 + accepted per drafted round, as vLLM counts it."""
+        return 1 + self.draft_n_accepted / self.draft_rounds if self.draft_rounds else None
+
+    @property
+    def accept_per_pos(self) -> tuple[float, ...]:
+        """Share of drafted rounds in which the draft's place i was accepted."""
+        reached = [sum(self.accepted_counts[i:]) for i in range(1, len(self.accepted_counts))]
+        return tuple(n / self.draft_rounds for n in reached) if self.draft_rounds else ()
+
+    @property
+    def overhead_ms(self) -> float:
+        return max(0.0, self.predicted_ms - self.draft_ms - self.verify_ms)
+
+    @property
+    def bandwidth_gbs(self) -> float | None:
+        return self.read_bytes / self.predicted_ms / 1e6 if self.predicted_ms and self.read_bytes else None
+
+
+class Loading(Event, frozen=True):
+    """Progress of a start. `unit` is "bytes" or "steps"."""
+
+    stage: str
+    done: int
+    total: int
+    unit: str = "bytes"
+    eta_s: float | None = None
+
+
+class Ready(Event, frozen=True):
+    """The model can be asked."""
+
+    model: ModelCard
+    spec: SpecCard
+    memory: Memory
+
+
+class Prefill(Event, frozen=True):
+    """Progress of reading the prompt, in tokens; `cached` were in the session already."""
+
+    done: int
+    total: int
+    cached: int
+
+
+class Step(Event, frozen=True):
+    """One round as text. drafted = accepted + len(rejected) + ignored."""
+
+    kind: Literal["plain", "draft"]
+    tokens: tuple[Token, ...]
+    drafted: int = 0
+    accepted: int = 0
+    ignored: int = 0
+    draft_ms: float = 0.0
+    verify_ms: float = 0.0
+    rejected: tuple[Proposal, ...] = ()
+
+    @property
+    def text(self) -> str:
+        return "".join(token.text for token in self.tokens)
+
+
+class Notice(Event, frozen=True):
+    """Something the user should know and need not act on. level: "info" or "warning"."""
+
+    level: Literal["info", "warning"]
+    code: str
+    message: str
+    hint: str = ""
+
+
+class Done(Event, frozen=True):
+    """The generation ended, whatever the reason; `text` so far stands."""
+
+    finish_reason: FinishReason
+    stats: Stats
+
+
+class Failure(Event, frozen=True):
+    """The generation or the start ended in an error."""
+
+    code: str
+    message: str
+    hint: str = ""
+    exit_code: int = 1
+
+
+AnyEvent = Loading | Ready | Prefill | Step | Notice | Done | Failure

@@ -1,0 +1,49 @@
+"""Where files live: what ships with the package, and the user's state. Nothing else knows a folder's name."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import platformdirs
+
+from localspec.errors import UsageError
+
+HERE = Path(__file__).resolve().parent
+
+
+def packaged(name: str) -> Path:
+    """A file that ships with localspec: in the wheel under localspec/data/, in a clone at its top."""
+    inside = HERE / "data" / name
+    return inside if inside.exists() else HERE.parent / name
+
+
+def state_dir() -> Path:
+    """Logs, calibration and verdicts; safe to delete. LOCALSPEC_STATE_DIR overrides it."""
+    chosen = os.environ.get("LOCALSPEC_STATE_DIR")
+    folder = Path(chosen) if chosen else Path(platformdirs.user_state_dir("localspec", appauthor=False))
+    return made(folder)
+
+
+def engine_log() -> Path:
+    """Where the engine's child process writes what it would have printed."""
+    return made(state_dir() / "log") / "engine.log"
+
+
+def calibration_file() -> Path:
+    return state_dir() / "calibration.json"
+
+
+def admissions_file() -> Path:
+    return state_dir() / "admissions.json"
+
+
+def made(folder: Path) -> Path:
+    """The folder, made if need be; nobody but the user may look into it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as fault:
+        raise UsageError(
+            f"The folder {folder} cannot be made ({fault.strerror}).", hint="Set LOCALSPEC_STATE_DIR to another."
+        ) from fault
+    return folder

@@ -1,0 +1,69 @@
+"""What a reader asks of an engine: load this, answer that. Records that cross the pipe; None means "not said".
+
+Knows nothing about who asks or how it is answered.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from localspec.events import Record
+
+Role = Literal["system", "user", "assistant"]
+
+
+class Message(Record, frozen=True):
+    """One turn of a conversation, as plain text."""
+
+    role: Role
+    content: str
+
+
+class EarlyExit(Record, frozen=True, tag="early-exit"):
+    """The target's first `layer` layers draft; None takes the catalogue's. `greedy`: always their best token."""
+
+    layer: int | None = None
+    greedy: bool = False
+
+
+class DraftModel(Record, frozen=True, tag="model"):
+    """A smaller model drafts: a key of the catalogue or a folder. `greedy`: always its best token."""
+
+    model: str
+    greedy: bool = False
+
+
+class LoadRequest(Record, frozen=True):
+    """A target by catalogue key or folder, and how to run it. `ctx` in tokens.
+
+    `draft`: "auto", "off", "early-exit", "early-exit:E", a key, a folder, or one of the records above.
+    """
+
+    model: str = "guide"
+    draft: str | EarlyExit | DraftModel = "auto"
+    quant: str = "auto"
+    device: str = "auto"
+    ctx: int | None = None
+    k: str = "auto"
+    threads: int | None = None
+
+
+class SamplingOptions(Record, frozen=True):
+    """How the next token is chosen. temperature 0 is greedy; a seed makes the text repeat."""
+
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    seed: int | None = None
+
+
+class GenerateRequest(Record, frozen=True):
+    """Answer a conversation, or continue a text: exactly one of `messages` and `prompt`."""
+
+    messages: tuple[Message, ...] | None = None
+    prompt: str | None = None
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    sampling: SamplingOptions = SamplingOptions()

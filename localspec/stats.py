@@ -1,0 +1,186 @@
+"""Folds a generation's events into Stats, and measures the speed-up from rounds that had no draft.
+
+The speed-up is tokens x mean(plain round) / time spent in rounds. Both means leave out rounds of three times the
+median of rounds as wide as themselves: those are the machine's hiccups, and a wide round is not one.
+Knows nothing about clocks, engines or screens.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable
+from statistics import fmean, median
+from typing import Any, Literal
+
+import msgspec
+
+from localspec.events import AnyEvent, Done, Event, Prefill, Ready, Stats, Step
+
+PROBES_NEEDED = 3  # a mean of fewer says nothing: the screen shows ×–
+PROBES_KEPT = 64  # enough for a steady mean, few enough to follow a machine that changes speed
+OUTLIER = 3.0
+RATES = (
+    "predicted_per_second",
+    "acceptance_rate",
+    "tokens_per_step",
+    "mean_accept_len",
+    "accept_per_pos",
+    "overhead_ms",
+    "bandwidth_gbs",
+)
+
+
+def steady_mean(times: Iterable[float]) -> float:
+    """Mean of the times under three times their median."""
+    kept = list(times)
+    limit = OUTLIER * median(kept)
+    return fmean(t for t in kept if t <= limit)
+
+
+class SpeedMeter:
+    """What a round costs with no draft, kept across turns, against what this generation's rounds cost."""
+
+    def __init__(self, calibrated_ms: float | None = None) -> None:
+        self.calibrated_ms = calibrated_ms
+        self.plain_ms: deque[float] = deque(maxlen=PROBES_KEPT)
+        self.restart()
+
+    def restart(self) -> None:
+        """A new generation: its rounds are forgotten, the plain ones' times are not."""
+        self.times: defaultdict[int, list[float]] = defaultdict(list)
+        self.tokens = 0
+
+    def observe(self, *, drafted: int, tokens: int, milliseconds: float) -> None:
+        if drafted == 0:
+            self.plain_ms.append(milliseconds)
+        self.times[drafted].append(milliseconds)
+        self.tokens += tokens
+
+    @property
+    def source(self) -> Literal["probe", "calibrated"] | None:
+        if len(self.plain_ms) >= PROBES_NEEDED:
+            return "probe"
+        return "calibrated" if self.calibrated_ms else None
+
+    @property
+    def baseline_ms(self) -> float | None:
+        """Mean time of a plain round; None until it means something."""
+        return steady_mean(self.plain_ms) if self.source == "probe" else self.calibrated_ms
+
+    @property
+    def speedup(self) -> float | None:
+        if self.baseline_ms is None or not self.times:
+            return None
+        spent = sum(len(times) * self._round_ms(drafted) for drafted, times in self.times.items())
+        return self.tokens * self.baseline_ms / spent if spent else None
+
+    def _round_ms(self, drafted: int) -> float:
+        """Mean time of rounds with so long a draft. One or two such rounds are no median to know a hiccup by: rounds
+        of other lengths are, since a draft costs at most a plain round a token, and a shorter one not more."""
+        times = self.times[drafted]
+        others = {k: median(times) for k, times in self.times.items() if len(times) >= PROBES_NEEDED}
+        if drafted in others or not others:
+            return steady_mean(times)
+        usual = min(ms * max(1, (drafted + 1) / (k + 1)) for k, ms in others.items())
+        return fmean(t if t <= OUTLIER * usual else usual for t in times)
+
+
+class Tally:
+    """Reads one engine's events and holds the Stats of the current generation."""
+
+    def __init__(self) -> None:
+        self.meter = SpeedMeter()
+        self._base = Stats()  # what a load decides: sizes, context, the kind of draft
+        self._stats = Stats()
+        self._ended = True
+
+    @property
+    def stats(self) -> Stats:
+        """Sums so far; the final ones after Done."""
+        if self._ended:
+            return self._stats
+        baseline = self.meter.baseline_ms
+        return msgspec.structs.replace(
+            self._stats,
+            baseline_tps=1000 / baseline if baseline else None,
+            baseline_source=self.meter.source,
+            speedup=self.meter.speedup,
+        )
+
+    def add(self, event: AnyEvent) -> None:
+        match event:
+            case Ready():
+                self._load(event)
+            case Prefill():
+                self._prefill(event)
+            case Step():
+                self._step(event)
+            case Done():
+                self._stats, self._ended = event.stats, True
+
+    def _load(self, ready: Ready) -> None:
+        self.meter = SpeedMeter(ready.spec.plain_ms)
+        memory = ready.memory
+        self._base = self._stats = Stats(
+            draft_kind=ready.spec.kind,
+            target_bytes=memory.target_bytes,
+            drafter_bytes=memory.drafter_bytes,
+            kv_bytes=memory.kv_bytes,
+            bandwidth_peak_gbs=memory.bandwidth_peak_gbs,
+            context_max=ready.model.context_max,
+        )
+
+    def _prefill(self, event: Prefill) -> None:
+        if self._ended:
+            self._begin()
+        used = event.cached + event.done
+        self._stats = msgspec.structs.replace(
+            self._stats, prompt_n=event.total, cached_n=event.cached, context_used=used
+        )
+
+    def _begin(self) -> None:
+        self._stats, self._ended = self._base, False
+        self.meter.restart()
+
+    def _step(self, step: Step) -> None:
+        if self._ended:
+            self._begin()
+        self.meter.observe(drafted=step.drafted, tokens=len(step.tokens), milliseconds=step.draft_ms + step.verify_ms)
+        self._stats = add_step(self._stats, step)
+
+
+def add_step(stats: Stats, step: Step) -> Stats:
+    """The sums with one more round in them."""
+    drafted = step.drafted > 0
+    return msgspec.structs.replace(
+        stats,
+        predicted_n=stats.predicted_n + len(step.tokens),
+        predicted_ms=stats.predicted_ms + step.draft_ms + step.verify_ms,
+        draft_rounds=stats.draft_rounds + drafted,
+        plain_rounds=stats.plain_rounds + (not drafted),
+        draft_n=stats.draft_n + step.drafted,
+        draft_n_accepted=stats.draft_n_accepted + step.accepted,
+        draft_n_rejected=stats.draft_n_rejected + len(step.rejected),
+        draft_n_ignored=stats.draft_n_ignored + step.ignored,
+        accepted_counts=count(stats.accepted_counts, step.accepted) if drafted else stats.accepted_counts,
+        draft_ms=stats.draft_ms + step.draft_ms,
+        verify_ms=stats.verify_ms + step.verify_ms,
+        context_used=stats.context_used + len(step.tokens),
+    )
+
+
+def count(counts: tuple[int, ...], index: int) -> tuple[int, ...]:
+    """The histogram with one more at `index`."""
+    longer = list(counts) + [0] * (index + 1 - len(counts))
+    longer[index] += 1
+    return tuple(longer)
+
+
+def to_dict(record: Event | Stats) -> dict[str, Any]:  # Any: this is JSON
+    """A record as JSON knows it, Stats with their rates."""
+    plain: dict[str, Any] = msgspec.to_builtins(record)
+    stats = record if isinstance(record, Stats) else getattr(record, "stats", None)
+    if isinstance(stats, Stats):
+        where = plain if stats is record else plain["stats"]
+        where.update({name: getattr(stats, name) for name in RATES})
+    return plain

@@ -1,0 +1,90 @@
+"""JSON from strangers: bounded in size, depth and numbers, no key twice; every fault a CheckpointError naming the file.
+
+Knows nothing about what the files mean.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any  # Any: JSON from a stranger; its readers check what they use
+
+from localspec.errors import CheckpointError
+
+MAX_DEPTH = 24  # the deepest config we know of has 6 levels
+REPEAT = "Fetch the model again, or choose another."
+
+
+def read_bytes(file: Path, limit: int) -> bytes:
+    """The whole of a file that must not be larger than `limit` bytes."""
+    try:
+        size = file.stat().st_size
+        if not file.is_file():
+            raise CheckpointError(f"{file} is not a file.", hint=REPEAT)
+        if size > limit:
+            raise CheckpointError(f"{file} is too large ({size:,} bytes, at most {limit:,} are read).", hint=REPEAT)
+        with file.open("rb") as stream:
+            return stream.read(limit + 1)
+    except OSError as error:
+        raise CheckpointError(f"{file} cannot be read ({error.strerror or error}).", hint=REPEAT) from error
+
+
+def read_text(file: Path, limit: int) -> str:
+    """A file as UTF-8."""
+    try:
+        return read_bytes(file, limit).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"{file} is not UTF-8 text.", hint=REPEAT) from error
+
+
+def read_object(file: Path, limit: int) -> dict[str, Any]:
+    """A file that holds one JSON object."""
+    return parse_object(read_bytes(file, limit), str(file))
+
+
+def parse_object(raw: bytes, where: str) -> dict[str, Any]:
+    """One JSON object; `where` names it in errors."""
+    try:
+        value = json.loads(
+            raw.decode("utf-8"), object_pairs_hook=_no_key_twice, parse_constant=_finite, parse_float=_finite
+        )
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"{where} is not UTF-8 text.", hint=REPEAT) from error
+    except RecursionError as error:
+        raise CheckpointError(f"{where} is nested too deep.", hint=REPEAT) from error
+    except ValueError as error:
+        raise CheckpointError(f"{where} is not valid JSON ({str(error)[:200]}).", hint=REPEAT) from error
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{where} is not a JSON object.", hint=REPEAT)
+    return value
+
+
+def walk(value: object, where: str, depth: int = 0) -> Iterator[tuple[int, str, object]]:
+    """Every (depth, key, value) inside an object."""
+    if depth > MAX_DEPTH:
+        raise CheckpointError(f"{where} is nested too deep.", hint=REPEAT)
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield depth, key, inner
+            yield from walk(inner, where, depth + 1)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from walk(inner, where, depth + 1)
+
+
+def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"the key {twice[:80]!r} appears twice")
+    return found
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"the number {text[:40]} is not finite")
+    return number
