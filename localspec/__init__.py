@@ -1,0 +1,63 @@
+"""localspec: a local chat that answers faster without a worse model.
+
+    with localspec.load("guide") as llm:
+        print(llm.generate([{"role": "user", "content": "What is a drafter?"}]).text)
+
+Importing this imports no torch; the names below arrive when they are first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any  # Any: a module's attributes
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from localspec.api import LLM, Chat, Result, Stream, load, load_events
+    from localspec.errors import (
+        AccessDenied,
+        Cancelled,
+        CatalogError,
+        CheckpointError,
+        ContextOverflow,
+        DoesNotFit,
+        EngineDied,
+        EngineError,
+        IncompatiblePair,
+        LocalspecError,
+        NoChatTemplate,
+        NotDownloaded,
+        PullError,
+        UsageError,
+    )
+    from localspec.requests import DraftModel, EarlyExit, Message
+
+_WHERE = {
+    **dict.fromkeys(("LLM", "Chat", "Result", "Stream", "load", "load_events"), "localspec.api"),
+    **dict.fromkeys(("DraftModel", "EarlyExit", "Message"), "localspec.requests"),
+    **dict.fromkeys(
+        (
+            "AccessDenied", "Cancelled", "CatalogError", "CheckpointError", "ContextOverflow", "DoesNotFit",
+            "EngineDied", "EngineError", "IncompatiblePair", "LocalspecError", "NoChatTemplate", "NotDownloaded",
+            "PullError", "UsageError",
+        ),
+        "localspec.errors",
+    ),
+}  # fmt: skip
+__all__ = [
+    "LLM", "AccessDenied", "Cancelled", "CatalogError", "Chat", "CheckpointError", "ContextOverflow", "DoesNotFit",
+    "DraftModel", "EarlyExit", "EngineDied", "EngineError", "IncompatiblePair", "LocalspecError", "Message",
+    "NoChatTemplate", "NotDownloaded", "PullError", "Result", "Stream", "UsageError", "load", "load_events",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """PEP 562: the module is imported with its first use."""
+    if name not in _WHERE:
+        raise AttributeError(f"module 'localspec' has no attribute '{name}'")
+    return getattr(import_module(_WHERE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

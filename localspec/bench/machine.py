@@ -1,0 +1,47 @@
+"""The machine and the versions that a figure belongs to."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+from localspec import __version__
+
+
+def describe_machine(threads: int) -> dict[str, str]:
+    """Processor, cores, threads used, versions, and the commit where this is a clone."""
+    return {
+        "processor": torch.cuda.get_device_name() if torch.cuda.is_available() else processor(),
+        "cores": str(os.cpu_count()),
+        "threads": str(threads),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": version("transformers"),
+        "localspec": f"{__version__} {commit()}".strip(),
+    }
+
+
+def processor() -> str:
+    """The marketing name where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def commit() -> str:
+    """The clone's commit, marked when files have changed since; "" outside a clone."""
+    here = Path(__file__).resolve().parents[2]
+    try:
+        sha = subprocess.run(
+            ["git", "-C", str(here), "describe", "--always", "--dirty"], capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return sha.stdout.strip()

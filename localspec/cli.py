@@ -1,0 +1,173 @@
+"""The command line: parse, call the Python interface, print. Imports nothing heavy until a command needs it.
+
+stdout is data; stderr is progress, warnings and timings.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from io import TextIOWrapper
+from typing import Any, TypeVar  # Any: click's parsed options
+
+import click
+
+from localspec import __version__
+from localspec.errors import LocalspecError, UsageError
+from localspec.requests import GenerateRequest, LoadRequest, Message, SamplingOptions
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DRAFT_HELP = "Who drafts: auto, off, early-exit[:E], or a smaller model by key or folder."
+
+
+def options(*added: Callable[[F], F]) -> Callable[[F], F]:
+    """Several click options as one decorator, in reading order."""
+
+    def decorate(command: F) -> F:
+        for option in reversed(added):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+load_options = options(
+    click.option("--draft", default="auto", metavar="DRAFT", help=DRAFT_HELP),
+    click.option("--k", default="auto", metavar="N|auto", help="Draft length: auto, heuristic, or 0 to 16."),
+    click.option("--quant", default="auto", metavar="FORMAT", help="Weight format: auto, fp32 or bf16."),
+    click.option("--device", default="auto", metavar="DEVICE", help="auto, cpu or cuda."),
+    click.option("--ctx", type=int, metavar="N", help="Context in tokens.  [default: the model's, up to 8192]"),
+    click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="CPU threads.  [default: measured]"),
+)
+sampling_options = options(
+    click.option("--temperature", type=float, metavar="T", help="0 is greedy.  [default: the model's]"),
+    click.option("--top-k", type=int, metavar="N", help="Keep the N likeliest tokens."),
+    click.option("--top-p", type=float, metavar="P", help="Keep the likeliest tokens up to this mass."),
+    click.option("--min-p", type=float, metavar="P", help="Drop tokens below this share of the likeliest."),
+    click.option("--repetition-penalty", type=float, metavar="R", help="Above 1: repeat less."),
+    click.option("--seed", type=int, metavar="N", help="The same text every time, whatever drafts."),
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, message="localspec %(version)s")
+def cli() -> None:
+    """Chat with a local model, faster: a cheap drafter guesses ahead, the model checks many guesses at once.
+
+    Start with:  localspec chat
+    """
+
+
+@cli.command()
+@click.argument("model", default="guide")
+@load_options
+@click.option("-s", "--system", metavar="TEXT", help="A system prompt.")
+def chat(model: str, system: str | None, **load: Any) -> None:
+    """Chat in the terminal with MODEL, a key or a folder (default: guide, built in)."""
+    from localspec.drafting import check
+    from localspec.tui.app import run as run_chat
+
+    request = LoadRequest(model, **load)
+    check(request)
+    if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
+        raise UsageError("The chat needs a terminal.", hint=f'Try: localspec run {model} "your question"')
+    sys.exit(run_chat(request, system))
+
+
+@cli.command()
+@click.argument("model")
+@click.argument("prompt", required=False)
+@load_options
+@sampling_options
+@click.option("--max-tokens", type=int, metavar="N", help="Stop after N tokens.")
+@click.option("--stop", multiple=True, metavar="TEXT", help="Stop before this text; may be given more than once.")
+@click.option("-s", "--system", metavar="TEXT", help="A system prompt.")
+@click.option("--raw", is_flag=True, help="Continue PROMPT as it is, without the chat template.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object at the end.")
+@click.option("--jsonl", is_flag=True, help="Every event as a line of JSON.")
+@click.option("--stats", is_flag=True, help="One JSON line of statistics on stderr.")
+def run(model: str, prompt: str | None, **given: Any) -> None:
+    """Answer one PROMPT with MODEL and exit; piped input is put before PROMPT."""
+    from localspec.oneshot import Output, answer_once
+
+    sampling = SamplingOptions(**{name: given.pop(name) for name in SamplingOptions.__struct_fields__})
+    output = Output(json=given.pop("as_json"), jsonl=given.pop("jsonl"), stats=given.pop("stats"))
+    if output.json and output.jsonl:
+        raise UsageError("--json and --jsonl exclude each other.", hint="Give one of them.")
+    text, raw, system = read_prompt(prompt), given.pop("raw"), given.pop("system")
+    turns = ((Message("system", system),) if system else ()) + (Message("user", text),)
+    request = GenerateRequest(
+        messages=None if raw else turns,
+        prompt=text if raw else None,
+        max_tokens=given.pop("max_tokens"),
+        stop=given.pop("stop"),
+        sampling=sampling,
+    )
+    sys.exit(answer_once(LoadRequest(model, **given), request, output))
+
+
+@cli.command()
+@click.argument("model", default="guide")
+@load_options
+@click.option("-n", "--max-tokens", type=click.IntRange(8), default=64, show_default=True, help="Tokens per answer.")
+@click.option("-r", "--repeats", type=click.IntRange(1), default=3, show_default=True, help="Runs of every prompt.")
+@click.option("-o", "--output", type=click.Choice(["md", "json", "csv"]), default="md", show_default=True)
+@click.option("--against", type=click.Choice(["transformers"]), help="Also measure plain decoding elsewhere.")
+def bench(model: str, **given: Any) -> None:
+    """Measure plain decoding, early exit and a draft model, taking turns on fixed prompts."""
+    from localspec.bench import measure
+
+    output = given.pop("output")
+    report = measure(model, progress=sys.stderr.isatty(), **given)
+    click.echo({"md": report.to_markdown, "json": report.to_json, "csv": report.to_csv}[output]())
+
+
+def read_prompt(prompt: str | None) -> str:
+    """Piped input, then the argument."""
+    piped = "" if sys.stdin is None or sys.stdin.isatty() else read_pipe()
+    text = "\n\n".join(part for part in (piped.strip("\n"), prompt or "") if part)
+    if not text.strip():
+        raise UsageError("There is no prompt.", hint='Try: localspec run guide "What is speculative decoding?"')
+    return text
+
+
+def read_pipe() -> str:
+    try:
+        return sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError as fault:
+        raise UsageError("The piped input is not UTF-8 text.", hint="Convert it first, with iconv say.") from fault
+    except OSError as fault:
+        raise UsageError(
+            f"The piped input cannot be read ({fault.strerror}).", hint="Give the prompt in quotes."
+        ) from fault
+
+
+def main() -> None:
+    """The program: errors become one sentence and an exit code."""
+    replace_unprintable()
+    try:
+        cli.main(standalone_mode=False)
+    except LocalspecError as fault:
+        fail(str(fault), fault.exit_code)
+    except click.exceptions.Exit as leave:
+        sys.exit(leave.exit_code)
+    except click.ClickException as fault:
+        fault.show()
+        sys.exit(2)
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        sys.exit(130)
+
+
+def replace_unprintable() -> None:
+    """A character that the terminal's encoding lacks becomes a question mark, not an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def fail(sentence: str, exit_code: int) -> None:
+    from localspec.sanitize import clean
+
+    click.echo(f"error: {clean(sentence)}", err=True)
+    sys.exit(exit_code)

@@ -1,0 +1,129 @@
+"""Who drafts: what the user asked for, or what the catalogue says, as one decision with its reason.
+
+Names a drafter and checks that it may draft; loads nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from localspec.catalog import LONGEST_DRAFT, Catalog, DraftEntry, Entry
+from localspec.checkpoint import Snapshot, open_snapshot
+from localspec.errors import IncompatiblePair, NotDownloaded, UsageError
+from localspec.events import Notice
+from localspec.pairing import compare
+from localspec.requests import DraftModel, EarlyExit, LoadRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The drafter to load. `k` is what models.toml says of it; `reason` why there is none; `notice` is for the user."""
+
+    kind: Literal["early-exit", "model", "off"]
+    name: str = ""
+    exit_layer: int = 0
+    snapshot: Snapshot | None = None
+    greedy: bool = False
+    k: str = "auto"
+    reason: str = ""
+    notice: Notice | None = None
+
+
+def check(request: LoadRequest) -> None:
+    """What can be refused of a request before any file of a model is read."""
+    check_k(request.k)
+    catalog = Catalog.load()
+    entry = catalog.resolve(request.model)
+    draft = parse(request.draft) if isinstance(request.draft, str) else request.draft
+    if isinstance(draft, DraftModel) and entry.named_draft(draft.model) is None:
+        catalog.resolve(draft.model)
+
+
+def check_k(k: str) -> None:
+    if k not in ("auto", "heuristic") and not (k.isdecimal() and int(k) <= LONGEST_DRAFT):
+        raise UsageError(f"'{k}' is not a draft length.", hint=f"Use --k auto, heuristic, or 0 to {LONGEST_DRAFT}.")
+
+
+def choose(asked: str | EarlyExit | DraftModel, entry: Entry, target: Snapshot, catalog: Catalog) -> Choice:
+    """The user's own choice raises when it cannot draft; ours becomes plain decoding with a Notice."""
+    match asked if not isinstance(asked, str) else parse(asked):
+        case EarlyExit(layer=layer, greedy=greedy):
+            return early_exit(layer, entry, target, greedy=greedy)
+        case DraftModel(model=name, greedy=greedy):
+            named = entry.named_draft(name)
+            choice = draft_model(name, named_snapshot(name, entry, catalog), target, greedy=greedy)
+            return replace(choice, k=named.k) if named else choice
+        case "off":
+            return Choice("off", reason="you turned it off")
+    return by_catalogue(entry, target, catalog)
+
+
+def parse(text: str) -> str | EarlyExit | DraftModel:
+    """ "auto", "off", "early-exit", "early-exit:E", or the name of a model."""
+    if text in ("auto", "off"):
+        return text
+    kind, _, layer = text.partition(":")
+    if kind != "early-exit":
+        return DraftModel(text)
+    if layer and not layer.isdecimal():
+        raise UsageError(f"'{layer}' is not an exit layer.", hint="Write --draft early-exit:3, say.")
+    return EarlyExit(int(layer) if layer else None)
+
+
+def by_catalogue(entry: Entry, target: Snapshot, catalog: Catalog) -> Choice:
+    draft = entry.draft
+    if draft is None or draft.kind == "off":
+        reason = "no drafter is known for this model"
+        hint = "Name one: --draft early-exit:E for a LayerSkip model, or --draft ./FOLDER of a small one."
+        return Choice("off", reason=reason, notice=Notice("info", "no_drafter", f"Speculation is off: {reason}.", hint))
+    try:
+        if draft.kind == "early-exit":
+            return replace(early_exit(draft.exit_layer, entry, target, greedy=False), k=draft.k)
+        drafter = entry_snapshot(draft, catalog)
+        return replace(draft_model(str(draft.model), drafter, target, greedy=False), k=draft.k)
+    except (IncompatiblePair, NotDownloaded) as fault:
+        return Choice("off", reason=fault.message, notice=Notice("warning", fault.code, str(fault), "Decoding plain."))
+
+
+def early_exit(layer: int | None, entry: Entry, target: Snapshot, *, greedy: bool) -> Choice:
+    layers = int(target.config["num_hidden_layers"])
+    trained = entry.draft is not None and entry.draft.exit_layer is not None
+    known = entry.draft.exit_layer if entry.draft else None
+    exit_layer = layer if layer is not None else known or max(layers // 4, 1)
+    if not 1 <= exit_layer < layers:
+        raise UsageError(
+            f"Exit layer {exit_layer} is outside {entry.name}, which has {layers} layers.",
+            hint=f"Use --draft early-exit:E with E from 1 to {layers - 1}.",
+        )
+    message = (
+        f"'{entry.name}' may not be trained for early exit; drafts from layer {exit_layer} may be accepted rarely."
+    )
+    notice = None if trained else Notice("warning", "untrained_exit", message, "Watch the acceptance, or --draft off.")
+    return Choice("early-exit", f"layers 1–{exit_layer}", exit_layer, greedy=greedy, notice=notice)
+
+
+def draft_model(name: str, drafter: Snapshot, target: Snapshot, *, greedy: bool) -> Choice:
+    if target.tokenizer_file is None or drafter.tokenizer_file is None:
+        raise IncompatiblePair(
+            f"Draft '{name}' cannot be checked: a tokenizer.json is missing.", hint="Use --draft off."
+        )
+    verdict = compare(
+        target.tokenizer_file, drafter.tokenizer_file, target_rows=target.vocab_size, drafter_rows=drafter.vocab_size
+    )
+    if not verdict.ok:
+        raise IncompatiblePair(
+            f"Draft '{name}' cannot draft for '{target.name}': {verdict.detail}.",
+            hint="Use a draft with the same tokenizer, or --draft off.",
+        )
+    return Choice("model", name, snapshot=drafter, greedy=greedy)
+
+
+def named_snapshot(name: str, entry: Entry, catalog: Catalog) -> Snapshot:
+    """A draft that models.toml names for this target, else any model by key or folder."""
+    named = entry.named_draft(name)
+    return entry_snapshot(named, catalog) if named else open_snapshot(catalog.resolve(name).path)
+
+
+def entry_snapshot(draft: DraftEntry, catalog: Catalog) -> Snapshot:
+    return open_snapshot(draft.folder or catalog.resolve(str(draft.model)).path)

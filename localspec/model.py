@@ -1,0 +1,193 @@
+"""A loaded model that answers requests: prompt to ids, rounds to Steps, sums to Stats. One answer at a time.
+
+Knows text and events on one side, the session on the other. Knows nothing about processes or screens.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TypeVar
+
+import msgspec
+
+from localspec import calibration
+from localspec.answer import Writer
+from localspec.engine.contract import Round
+from localspec.engine.decode import decode
+from localspec.engine.decoder import Decoder
+from localspec.engine.drafters.guarded import Guarded
+from localspec.engine.policy import Policy
+from localspec.engine.samplers import make_sampler
+from localspec.engine.session import Session
+from localspec.errors import Cancelled, EngineError, LocalspecError, UsageError
+from localspec.events import AnyEvent, Done, FinishReason, Notice, Prefill, Ready, Stats, Step
+from localspec.prompt import Prompter
+from localspec.requests import GenerateRequest, SamplingOptions
+from localspec.reuse import keep_spelling
+from localspec.settings import check_limits, resolve_sampling
+from localspec.stats import Tally
+from localspec.usage import peak_bytes
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a Model is made of. `decoders` are those whose weight reads are counted."""
+
+    ready: Ready
+    prompter: Prompter
+    session: Session
+    policy: Policy
+    defaults: SamplingOptions
+    stop_ids: frozenset[int]
+    decoders: tuple[Decoder, ...]
+    greedy_drafts: bool = False
+    calibration_key: str = ""
+
+
+class Model:
+    """Target, drafter and conversation, ready to answer. Its tally carries the measured baseline from turn to turn."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.ready = parts.ready
+        self.tally = Tally()
+        self.tally.add(parts.ready)
+        self._held: Parts | None = parts
+        self._answering = threading.Lock()
+        self._told_fault = False
+
+    def answer(
+        self, request: GenerateRequest, cancelled: Callable[[], bool] | None = None
+    ) -> Generator[AnyEvent, None, None]:
+        """Prefill, Steps and Notices, then Done. LocalspecError where it cannot go on; the text so far stands.
+
+        The next answer may begin when this one has ended, was closed or is gone; one never begun is in nobody's way.
+        """
+        if not self._answering.acquire(blocking=False):
+            raise UsageError("The model is in the middle of another answer.", hint="Read that to its end, or close it.")
+        try:
+            yield from self._answer(request, cancelled)
+        finally:
+            self._answering.release()
+
+    def _answer(self, request: GenerateRequest, cancelled: Callable[[], bool] | None) -> Iterator[AnyEvent]:
+        """Times count the engine's work only, however slowly the events are taken."""
+        ids = self._prepare(request, cancelled)
+        writer = Writer(self._parts.prompter.tokenizer, request.stop)
+        reason: FinishReason = "cancelled"
+        step_seconds: list[float] = []
+        prompt_seconds, read_before = 0.0, self._bytes_read()
+        try:
+            for seconds, reading in timed(self._session.prefill(ids)):
+                prompt_seconds += seconds
+                yield self._told(Prefill(reading.done - reading.cached, reading.total, reading.cached))
+            read_before = self._bytes_read()
+            for seconds, (done, step) in timed(self._steps(writer, request.max_tokens)):
+                step_seconds.append(seconds)
+                reason = "stop" if writer.stopped else done.ended or reason
+                yield self._told(step)
+                yield from self._faults()
+        except Cancelled:
+            reason = "cancelled"
+        except (RuntimeError, MemoryError) as fault:
+            raise EngineError(f"The model failed while answering ({first_line(fault)}).", hint="Ask again.") from fault
+        measured = self._measured(prompt_seconds, step_seconds, self._bytes_read() - read_before)
+        yield self._told(Done(reason, msgspec.structs.replace(measured, finish_reason=reason)))
+
+    def forget(self) -> None:
+        """Drop the conversation from the cache: the next prompt is read from its start."""
+        self._session.rewind(0)
+
+    def close(self) -> None:
+        """Let the weights and caches go. Twice does no harm; all else is a UsageError from now on."""
+        self._held = None
+
+    def check_open(self) -> None:
+        if self._held is None:
+            raise UsageError("This model is closed.", hint="Load it again.")
+
+    @property
+    def _parts(self) -> Parts:
+        self.check_open()
+        assert self._held is not None
+        return self._held
+
+    @property
+    def _session(self) -> Session:
+        return self._parts.session
+
+    def _prepare(self, request: GenerateRequest, cancelled: Callable[[], bool] | None) -> list[int]:
+        """The prompt as ids, spelled as the session spells it; the session set to choose as asked."""
+        check_limits(request)
+        usable = self._parts.prompter.num_ids
+        sampling = resolve_sampling(request.sampling, self._parts.defaults, usable=usable)
+        sampler = make_sampler(sampling, certain_drafts=self._parts.greedy_drafts)
+        self._session.begin(sampler, stop_ids=self._parts.stop_ids, cancelled=cancelled)
+        if request.messages is not None:
+            ids = self._parts.prompter.chat(request.messages)
+        else:
+            ids = self._parts.prompter.text(request.prompt or "")
+        if not ids:
+            raise UsageError("The prompt is empty.", hint="Give some text to continue.")
+        prompter = self._parts.prompter
+        return keep_spelling(self._session.tokens, ids, prompter.control_ids, prompter.tokenizer.decode)
+
+    def _steps(self, writer: Writer, max_tokens: int | None) -> Iterator[tuple[Round, Step]]:
+        limit = self._session.room + 1 if max_tokens is None else max_tokens
+        for done in decode(self._session, self._parts.policy, max_tokens=limit):
+            step = writer.step(done)
+            self._session.rewind(len(self._session.tokens) - len(done.tokens) + len(step.tokens))
+            yield done, step
+            if writer.stopped:
+                return
+
+    def _told(self, event: AnyEvent) -> AnyEvent:
+        self.tally.add(event)
+        return event
+
+    def _faults(self) -> Iterator[Notice]:
+        """A drafter that failed is told of once."""
+        drafter = self._session.drafter
+        if isinstance(drafter, Guarded) and drafter.fault is not None and not self._told_fault:
+            self._told_fault = True
+            message = f"The drafter failed ({first_line(drafter.fault)}); decoding goes on without it."
+            yield Notice(
+                "warning", "drafter_failed", message, "The text is the same, only slower. Reload to try again."
+            )
+
+    def _measured(self, prompt_seconds: float, step_seconds: list[float], bytes_read: int) -> Stats:
+        meter = self.tally.meter
+        if meter.source == "probe" and meter.baseline_ms and self._parts.calibration_key:
+            calibration.remember(self._parts.calibration_key, meter.baseline_ms)
+        return msgspec.structs.replace(
+            self.tally.stats,
+            prompt_ms=1000 * prompt_seconds,
+            ttft_ms=1000 * (prompt_seconds + step_seconds[0]) if step_seconds else 0.0,
+            predicted_ms=1000 * sum(step_seconds),
+            read_bytes=bytes_read,
+            peak_bytes=peak_bytes(),
+            context_used=len(self._session.tokens),
+        )
+
+    def _bytes_read(self) -> int:
+        return sum(decoder.bytes_read for decoder in self._parts.decoders)
+
+
+def timed(items: Iterator[Item]) -> Iterator[tuple[float, Item]]:
+    """Each item with the seconds that making it took; what the taker does in between is not counted."""
+    while True:
+        started = perf_counter()
+        try:
+            item = next(items)
+        except StopIteration:
+            return
+        yield perf_counter() - started, item
+
+
+def first_line(fault: BaseException) -> str:
+    text = fault.message if isinstance(fault, LocalspecError) else str(fault)
+    return (text.strip().splitlines() or [type(fault).__name__])[0].rstrip(".")

@@ -1,0 +1,126 @@
+"""Do two tokenizers agree, so that one model may draft for the other: decided by what they contain and what they do.
+
+Equal sizes prove nothing and unequal sizes disprove nothing. Knows nothing about models, speed or who asked.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tokenizers import Tokenizer
+
+from localspec import strictjson
+from localspec.checkpoint import MAX_TOKENIZER_BYTES, check_ids, num_ids, parse_tokenizer, tokenizer_faults
+
+PROBE_LINES = 2000
+PROBE_SEED = 20
+Reason = Literal["same", "padding", "extra-tokens", "tokens-differ", "special-differ", "text-differs"]
+
+WORDS = """the The THE don't we'LL naïve straße İstanbul ſ ﬁne Ａ ① ½ 0 7 42 1234567 3.14159 1e-9 0xFF ٣ x²
+def f(x): return x self._a += 1 {} [0] <b> </b> < > | == != -> /* */ # $ % & @ ~ ^ \\ ` ' "
+漢字 かな カナ 한국어 ไทย हिन्दी العربية עברית Ελληνικά Русский Ё й ẞ 😀 🇩🇪 ❤️ … “ ” – ▁ Ġ ##
+. , ; ? ! ... https://a.b/c?d=e a@b.c"""
+BLANKS = " / /  /    /\t/\n/\n\n/\r\n/ \n/\u00a0/\u3000/\u200b/\ufeff/e\u0301/a\u0308/👩\u200d👩\u200d👧"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """May the drafter draft? `detail` says why in words."""
+
+    ok: bool
+    reason: Reason
+    detail: str
+
+
+def compare(target: Path, drafter: Path, *, target_rows: int | None = None, drafter_rows: int | None = None) -> Verdict:
+    """Compare two tokenizer.json files; `rows` are the embeddings' sizes, which may be padded."""
+    texts = [strictjson.read_text(file, MAX_TOKENIZER_BYTES) for file in (target, drafter)]
+    first = parse_tokenizer(texts[0], str(target))
+    second = first if texts[0] == texts[1] else parse_tokenizer(texts[1], str(drafter))
+    sizes = (num_ids(first), num_ids(second))
+    check_ids(target, sizes[0], target_rows)
+    check_ids(drafter, sizes[1], drafter_rows)
+    rows = (target_rows or sizes[0], drafter_rows or sizes[1])
+    with tokenizer_faults(f"{target} or {drafter}"):
+        found = _difference(first, second) if first is not second else None
+    if found:
+        return Verdict(False, found[0], f"tokenizers differ ({found[1]})")
+    return Verdict(True, *_agreement(sizes, rows))
+
+
+def _difference(target: Tokenizer, drafter: Tokenizer) -> tuple[Reason, str] | None:
+    """The first thing on which they disagree, in words."""
+    return (
+        _token_difference(target, drafter) or _special_difference(target, drafter) or _text_difference(target, drafter)
+    )
+
+
+def _token_difference(target: Tokenizer, drafter: Tokenizer) -> tuple[Reason, str] | None:
+    """An id that means two things, or a word that one alone has; added tokens may be missing on either side."""
+    here, there = _by_id(target), _by_id(drafter)
+    added = target.get_added_tokens_decoder().keys() | drafter.get_added_tokens_decoder().keys()
+    for id in sorted(here.keys() | there.keys()):
+        mine, theirs = here.get(id), there.get(id)
+        if mine != theirs and (id not in added or (mine is not None and theirs is not None)):
+            return "tokens-differ", f"id {id} {_quoted(mine)} vs {_quoted(theirs)}"
+    return None
+
+
+def _special_difference(target: Tokenizer, drafter: Tokenizer) -> tuple[Reason, str] | None:
+    """A token that is special to one and a word to the other."""
+    here, there = (_special_ids(one) for one in (target, drafter))
+    for id in sorted(here ^ there):
+        token = target.id_to_token(id)
+        if token is not None and drafter.id_to_token(id) is not None:
+            return (
+                "special-differ",
+                f"id {id} {_quoted(token)} is special to the {'target' if id in here else 'draft'} only",
+            )
+    return None
+
+
+def _text_difference(target: Tokenizer, drafter: Tokenizer) -> tuple[Reason, str] | None:
+    """A line that becomes other ids, or ids that become other text."""
+    lines = probe_lines()
+    here, there = (one.encode_batch(lines, add_special_tokens=False) for one in (target, drafter))
+    for line, mine, theirs in zip(lines, here, there, strict=True):
+        if mine.ids != theirs.ids:
+            return "text-differs", f"{line[:30]!r} is {mine.ids[:6]} vs {theirs.ids[:6]}"
+        if target.decode(mine.ids) != drafter.decode(mine.ids):
+            return "text-differs", f"ids {mine.ids[:6]} are two texts"
+    return None
+
+
+def probe_lines() -> list[str]:
+    """Varied text, the same on every machine: languages, code, numbers, spaces, and what normalisers change."""
+    rng = random.Random(PROBE_SEED)
+    words = WORDS.split()
+    pieces = (*words, *(word + " " for word in words), *BLANKS.split("/"))
+    return ["".join(rng.choices(pieces, k=rng.randint(1, 24))) for _ in range(PROBE_LINES)]
+
+
+def _agreement(sizes: tuple[int, int], rows: tuple[int, int]) -> tuple[Reason, str]:
+    same = min(sizes)
+    if sizes[0] != sizes[1]:
+        owner = "target" if sizes[0] > sizes[1] else "draft"
+        extra = abs(sizes[0] - sizes[1])
+        return "extra-tokens", f"same {same} tokens, {extra} more in the {owner}: compatible"
+    if rows[0] != rows[1]:
+        return "padding", f"vocab {rows[0]} vs {rows[1]}: same {same} tokens, padding differs: compatible"
+    return "same", f"same {same} tokens"
+
+
+def _by_id(tokenizer: Tokenizer) -> Mapping[int, str]:
+    return {id: token for token, id in tokenizer.get_vocab(with_added_tokens=True).items()}
+
+
+def _special_ids(tokenizer: Tokenizer) -> set[int]:
+    return {id for id, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+
+
+def _quoted(token: str | None) -> str:
+    return "nothing" if token is None else f'"{token[:40]}"'

@@ -1,0 +1,59 @@
+"""Progress on stderr: a bar on a terminal, a line per tenth elsewhere, nothing for what takes under a second.
+
+Knows Loading events and nothing about what is loaded.
+"""
+
+from __future__ import annotations
+
+import sys
+from time import monotonic
+from typing import Self
+
+from localspec.events import Loading
+
+PATIENCE_SECONDS = 1.0
+WIDTH = 30
+
+
+class Progress:
+    """Shows one bar at a time and wipes it at the end."""
+
+    def __init__(self) -> None:
+        self.started: float | None = None
+        self.stage = ""
+        self.told = -1
+        self.drawn = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.drawn:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+    def show(self, event: Loading) -> None:
+        self.started = self.started or monotonic()
+        if monotonic() - self.started < PATIENCE_SECONDS:
+            return
+        if sys.stderr.isatty():
+            self.drawn = True
+            print(f"\r\033[K{line(event)}", end="", file=sys.stderr, flush=True)
+        else:
+            self.tell(event)
+
+    def tell(self, event: Loading) -> None:
+        """A line for each tenth of a stage; one for a stage that is a single step."""
+        if event.stage != self.stage:
+            self.stage, self.told = event.stage, -1
+        tenth = 10 * event.done // max(event.total, 1)
+        if tenth > self.told:
+            self.told = tenth
+            print(event.stage if event.unit == "steps" else f"loading {event.stage} {10 * tenth} %", file=sys.stderr)
+
+
+def line(event: Loading) -> str:
+    if event.unit == "steps":
+        return event.stage
+    share = event.done / max(event.total, 1)
+    eta = f"  {event.eta_s:.0f} s left" if event.eta_s is not None else ""
+    return f"loading {event.stage} {'█' * round(share * WIDTH):░<{WIDTH}} {share:4.0%}{eta}"

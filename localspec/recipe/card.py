@@ -1,0 +1,109 @@
+"""Writes the model card of the built-in model from what was measured. Measures nothing itself."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from localspec.recipe.corpus import Corpus
+from localspec.recipe.dialogue import HELD_OUT_TOPICS
+from localspec.recipe.evaluate import ExitScore, Report
+from localspec.recipe.network import Network, Shape
+
+DRAFT_LENGTH = 4  # the draft length for which the best exit layer is chosen
+
+CARD = """# guide, the model that comes with localspec
+
+A Llama-architecture model of {parameters:.1f} M parameters ({shape}), trained from nothing with the
+LayerSkip recipe ([arXiv 2404.16710](https://arxiv.org/abs/2404.16710)): layer dropout that grows exponentially with
+depth, and an early-exit loss on rotating exits that share the final norm and the head. `target/` is the model;
+`draft/` is a draft model of {draft_parameters:.2f} M parameters ({draft_shape}) with the same
+tokenizer, distilled from it.
+
+It is tiny. It knows localspec and speculative decoding, from text written for this project, and nothing else: asked
+anything else it should say so, and it can be wrong, there and here. It is for trying localspec, not for relying on.
+
+- Trained exits: 1 to {last_early}, each in a quarter of the steps. Best exit layer: **{best}** (the most expected
+  tokens per layer run at a draft length of {draft_length}, computed from the acceptance below, not timed).
+- Text: {topics} known questions in {phrasings} phrasings, {unknown} unknown topics and questions. One phrasing per
+  question, and the last {held_out} unknown topics and questions, were kept from training.
+- Trained on {tokens:,} tokens of conversation (the draft model on {draft_tokens:,}), in bfloat16 autocast on
+  {threads} CPU threads. Loss is taken on the assistant's tokens only.
+- Command: `{command}`. Seed {seed}. Wall time: {minutes:.1f} minutes for everything{context}.
+
+## On held-out questions
+
+Acceptance: the share of positions of the model's own greedy answers at which the exit's first choice is the full
+model's. Loss: nats per token of the written answer. Measured in float32 with the bfloat16 weights that are shipped,
+right after training, on single runs.
+
+| layers run | loss | greedy acceptance |
+|---|---|---|
+{rows}
+
+Draft model: greedy acceptance {draft_acceptance:.3f}.
+
+Answers that match the written one exactly, token for token: {exact}.
+
+Read the acceptance with care: the answers are learned by heart, so once one has begun, even the first layers know how
+it goes on. Do not expect these figures of a model that writes freely.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """What was run."""
+
+    command: str
+    seed: int
+    minutes: float
+    tokens: int
+    draft_tokens: int
+    threads: int
+    context: str
+
+
+def best_exit(exits: tuple[ExitScore, ...]) -> int:
+    """The exit with the most expected tokens per layer run."""
+    last = len(exits)
+
+    def worth(score: ExitScore) -> float:
+        tokens = sum(score.acceptance**accepted for accepted in range(DRAFT_LENGTH + 1))
+        return tokens / (DRAFT_LENGTH * score.layers + last)
+
+    return max(exits[:-1], key=worth).layers
+
+
+def _shape(shape: Shape) -> str:
+    return f"{shape.num_layers} layers x {shape.hidden_size}, feed-forward {shape.intermediate_size}"
+
+
+def _counts(corpus: Corpus) -> dict[str, int]:
+    return {
+        "topics": len(corpus.known),
+        "phrasings": sum(len(entry.phrasings) for entry in corpus.known),
+        "unknown": sum(len(entry.phrasings) for entry in corpus.unknown if entry.key != "templates"),
+        "held_out": HELD_OUT_TOPICS,
+    }
+
+
+def _table(exits: tuple[ExitScore, ...]) -> str:
+    rows = [f"| {s.layers} | {s.loss:.3f} | {s.acceptance:.3f} |" for s in exits[:-1]]
+    return "\n".join([*rows, f"| {len(exits)} (all) | {exits[-1].loss:.3f} | 1 by definition |"])
+
+
+def write(corpus: Corpus, target: Network, draft: Network, training: Training, report: Report) -> str:
+    """The card as Markdown."""
+    return CARD.format(
+        parameters=target.num_parameters / 1e6,
+        draft_parameters=draft.num_parameters / 1e6,
+        shape=_shape(target.shape),
+        draft_shape=_shape(draft.shape),
+        last_early=len(report.exits) - 1,
+        best=best_exit(report.exits),
+        draft_length=DRAFT_LENGTH,
+        rows=_table(report.exits),
+        draft_acceptance=report.draft_acceptance,
+        exact=", ".join(f"{right} of {asked} {group}" for group, (right, asked) in report.exact.items()),
+        **_counts(corpus),
+        **asdict(training) | {"context": f"\n  ({training.context})" if training.context else ""},
+    )

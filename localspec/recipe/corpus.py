@@ -1,0 +1,147 @@
+"""Reads the text the model learns: files of questions in several phrasings with one answer each.
+
+The format is in corpus/README.md. Knows nothing about tokens or training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from localspec.errors import LocalspecError
+
+FOLDER = Path(__file__).with_name("corpus")
+TOPICS = ("guide.md", "product.md", "speculation.md", "talk.md")
+MIN_PHRASINGS = 8
+FOLLOW_UPS = ("more", "example", "shorter")
+NOTHING_MORE = "That is all I know about it. Ask me about another part of localspec."
+NO_SUBJECT = "More about what? Ask me about localspec or speculative decoding first."
+NO_EXAMPLE = "I have no example for that one. Ask me about another part of localspec."
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One answer, the ways to ask for it, and answers to questions that follow it."""
+
+    key: str
+    phrasings: tuple[str, ...]
+    answer: str
+    follow_ups: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def trained(self) -> tuple[str, ...]:
+        """Every phrasing but the last."""
+        return self.phrasings[:-1]
+
+    @property
+    def held_out(self) -> str:
+        """The phrasing that is never trained on."""
+        return self.phrasings[-1]
+
+    def follow_up(self, kind: str) -> str:
+        """The answer to 'tell me more', 'give an example' or 'shorter' after this entry."""
+        fallback = {"more": NOTHING_MORE, "example": NO_EXAMPLE, "shorter": first_sentence(self.answer)}
+        return self.follow_ups.get(kind, fallback[kind])
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """Everything the model learns."""
+
+    known: tuple[Entry, ...]
+    unknown: tuple[Entry, ...]
+    follow_ups: dict[str, Entry]
+    systems: tuple[str, ...]
+
+    @property
+    def fallback(self) -> str:
+        """The answer to everything else."""
+        return section(self.unknown, "questions").answer
+
+
+def first_sentence(answer: str) -> str:
+    """The first sentence of an answer that begins with prose; one that begins otherwise is short enough as it is."""
+    line = answer.partition("\n")[0]
+    if line.startswith(("```", "- ", "1.")) or ("." not in line and line.endswith(":")):
+        return answer
+    sentence = line.partition(". ")[0]
+    return sentence if sentence.endswith((".", "!", "?")) else sentence.rstrip(":") + "."
+
+
+def section(entries: Iterable[Entry], key: str) -> Entry:
+    """The entry with this key; a corpus without it is a bug of ours."""
+    return next(entry for entry in entries if entry.key == key)
+
+
+def _sections(text: str, name: str) -> Iterator[tuple[int, str, list[str]]]:
+    """Each '# key' heading outside a code fence: its line number, key and lines."""
+    key, start, lines, fenced = "", 0, list[str](), False
+    for number, line in enumerate(text.splitlines(), start=1):
+        fenced ^= line.startswith("```")
+        if line.startswith("# ") and not fenced:
+            if key:
+                yield start, key, lines
+            key, start, lines = line[2:].strip(), number, []
+        elif key:
+            lines.append(line)
+        elif line.strip():
+            raise LocalspecError(f"{name}:{number}: text before the first '# key' heading.")
+    if fenced:
+        raise LocalspecError(f"{name}:{start}: '{key}' has a code fence that is never closed.")
+    if key:
+        yield start, key, lines
+
+
+def _entry(key: str, lines: list[str], where: str) -> Entry:
+    phrasings = tuple(line[2:].strip() for line in lines if line.startswith("? "))
+    parts: dict[str, list[str]] = {"answer": []}
+    kind, fenced = "answer", False
+    for line in lines:
+        fenced ^= line.startswith("```")
+        if line.startswith("+ ") and not fenced:
+            kind = line[2:].strip()
+            if kind not in FOLLOW_UPS or kind in parts:
+                raise LocalspecError(f"{where}: '{key}' has a second or unknown part '+ {kind}'.")
+            parts[kind] = []
+        elif not line.startswith("? "):
+            parts[kind].append(line)
+    if not phrasings:
+        raise LocalspecError(f"{where}: '{key}' has no phrasing; write one as '? How does it work?'.")
+    texts = {kind: "\n".join(body).strip() for kind, body in parts.items()}
+    return Entry(key, phrasings, texts.pop("answer"), texts)
+
+
+def parse(text: str, name: str) -> tuple[Entry, ...]:
+    """The entries of one file; anything malformed or repeated is one sentence with its line."""
+    entries, seen = list[Entry](), dict[str, str]()
+    for number, key, lines in _sections(text, name):
+        entry = _entry(key, lines, f"{name}:{number}")
+        for question in (f"# {key}", *entry.phrasings):
+            if question.lower() in seen:
+                raise LocalspecError(f"{name}:{number}: '{question}' is already in '{seen[question.lower()]}'.")
+            seen[question.lower()] = key
+        entries.append(entry)
+    return tuple(entries)
+
+
+def _known(name: str) -> tuple[Entry, ...]:
+    entries = parse((FOLDER / name).read_text(encoding="utf-8"), name)
+    for entry in entries:
+        if not entry.answer:
+            raise LocalspecError(f"{name}: '{entry.key}' has no answer.")
+        if len(entry.phrasings) < MIN_PHRASINGS:
+            raise LocalspecError(f"{name}: '{entry.key}' has fewer than {MIN_PHRASINGS} phrasings.")
+    return entries
+
+
+def load() -> Corpus:
+    """The corpus in this package."""
+    unknown = parse((FOLDER / "unknown.md").read_text(encoding="utf-8"), "unknown.md")
+    frame = parse((FOLDER / "frame.md").read_text(encoding="utf-8"), "frame.md")
+    return Corpus(
+        known=tuple(entry for name in TOPICS for entry in _known(name)),
+        unknown=unknown,
+        follow_ups={kind: section(frame, kind) for kind in FOLLOW_UPS},
+        systems=section(frame, "systems").phrasings,
+    )

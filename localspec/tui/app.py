@@ -1,0 +1,45 @@
+"""The chat as a program: one screen, an engine made on demand, an exit code. Knows neither events nor widgets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from multiprocessing import resource_tracker
+from typing import ClassVar
+
+from textual.app import App
+from textual.binding import Binding, BindingType
+
+from localspec.requests import LoadRequest
+from localspec.tui.chat import ChatScreen
+from localspec.tui.feed import Engine
+
+
+class ChatApp(App[None]):
+    """`make_engine` is called at the start and again for every reload."""
+
+    TITLE = "localspec"
+    CSS_PATH = "chat.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+q", "quit", "Quit", key_display="^Q", priority=True, id="quit")
+    ]
+
+    def __init__(self, make_engine: Callable[[], Engine], system: str | None = None) -> None:
+        resource_tracker.ensure_running()  # it inherits stderr, no file any more once Textual has the terminal
+        super().__init__()
+        self.theme = "tokyo-night"
+        self.chat = ChatScreen(make_engine, system)
+
+    def get_default_screen(self) -> ChatScreen:
+        return self.chat
+
+    async def action_quit(self) -> None:
+        self.exit(return_code=self.chat.exit_code)
+
+
+def run(request: LoadRequest, system: str | None = None) -> int:
+    """Chat until the user leaves. The exit code is a failed start's, else 0."""
+    from localspec.worker import EngineProcess
+
+    app = ChatApp(lambda: EngineProcess(request), system)
+    app.run()
+    return app.return_code or 0

@@ -1,0 +1,338 @@
+"""The chat's one screen: what the user does goes to the engine, what the engine says goes to the transcript.
+
+Knows no engine but the five calls of `Engine`. Everything that changes a turn runs in the screen's own message
+queue, one at a time, so a stop, a new chat and a burst of tokens cannot interleave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from time import monotonic
+from typing import ClassVar, Literal
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.message import Message
+from textual.screen import Screen
+from textual.timer import Timer
+from textual.widget import Widget
+from textual.widgets import Footer, Static
+
+from localspec.events import AnyEvent, Done, Failure, Loading, Notice, Prefill, Ready, Stats, Step
+from localspec.sanitize import one_line
+from localspec.stats import Tally
+from localspec.tui.conversation import Conversation
+from localspec.tui.feed import Engine, Feed
+from localspec.tui.header import Header
+from localspec.tui.message import Answer, Note, Question
+from localspec.tui.prompt import Prompt
+from localspec.tui.stats_line import StatsLine
+from localspec.tui.welcome import Welcome
+
+Phase = Literal["loading", "idle", "reading", "generating", "stopping", "gone"]
+
+FRAME_SECONDS = 0.05  # the eye sees no more, and drawing per token would make the screen the bottleneck
+SLOWEST_FRAME = 0.4
+PATIENCE = 3  # a frame that came late makes the next one wait so many times longer: the model needs the processor too
+HINT_SECONDS = 4.0
+QUIT_SECONDS = 1.0
+MIN_WIDTH, MIN_HEIGHT = 60, 16
+DIED = "The engine stopped. Press Ctrl+R to load it again."
+NOT_LOADED = "The model is not loaded. Press Ctrl+R to try again."
+WAITING = "One message is waiting already; this one stays here."
+QUIT_AGAIN = "Press Ctrl+C again to quit."
+
+
+class ChatScreen(Screen[None]):
+    """Header, transcript, state line, prompt."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "stop", "Stop", key_display="Esc", priority=True, id="stop"),
+        Binding("ctrl+n", "new", "New chat", key_display="^N", priority=True, id="new"),
+        Binding("ctrl+r", "reload", "Reload", key_display="^R", priority=True, id="reload"),
+        Binding("ctrl+c", "interrupt", "Interrupt", show=False, priority=True, id="interrupt"),
+        Binding("ctrl+d", "leave", "Quit", show=False, priority=True, id="leave"),
+        Binding("pageup", "page(-1)", "Page up", show=False, priority=True, id="page.up"),
+        Binding("pagedown", "page(1)", "Page down", show=False, priority=True, id="page.down"),
+    ]
+
+    class Arrived(Message):
+        """The feed has something."""
+
+        def __init__(self, feed: Feed) -> None:
+            super().__init__()
+            self.feed = feed
+
+    def __init__(self, make_engine: Callable[[], Engine], system: str | None = None) -> None:
+        super().__init__()
+        self.make_engine = make_engine
+        self.conversation = Conversation(system)
+        self.exit_code = 0
+        self.phase: Phase = "loading"
+        self.model = ""
+        self.tally = Tally()
+        self.feed: Feed | None = None
+        self.queued: Question | None = None
+        self.question = ""  # the one being answered
+        self.answer: Answer | None = None
+        self._hint_timer: Timer | None = None
+        self._due = 0.0  # when the next frame was meant to be
+
+    def compose(self) -> ComposeResult:
+        self.header, self.transcript = Header(), VerticalScroll(Welcome(), id="transcript", can_focus=False)
+        self.status, self.prompt = StatsLine(), Prompt()
+        self.too_small = Static(markup=False, id="too-small")
+        yield from (self.header, self.transcript, self.status, self.prompt)
+        yield Footer(show_command_palette=False)
+        yield self.too_small
+
+    def on_mount(self) -> None:
+        self.transcript.anchor()
+        self.prompt.focus()
+        self.load()
+
+    def on_unmount(self) -> None:
+        if self.feed is not None:
+            self.feed.engine.close()
+
+    def on_resize(self, event: events.Resize) -> None:
+        width, height = event.size
+        self.too_small.display = width < MIN_WIDTH or height < MIN_HEIGHT
+        self.too_small.update(
+            f"The terminal is {width}×{height}; localspec needs {MIN_WIDTH}×{MIN_HEIGHT}: enlarge it."
+        )
+
+    # --- the engine
+
+    def load(self) -> None:
+        """Close the engine there was, if any, and begin loading another."""
+        if self.feed is not None:
+            self.feed.engine.close()
+        self.tally, self.exit_code = Tally(), 0
+        self.feed = Feed(self.make_engine(), self.wake)
+        self.enter("loading", "loading")
+        self.feed.start()
+        self.run_worker(self.feed.read, thread=True, exit_on_error=False, group="engine")
+
+    def wake(self, feed: Feed) -> None:
+        """Called from the feed's thread."""
+        self.post_message(self.Arrived(feed))
+
+    async def on_chat_screen_arrived(self, message: Arrived) -> None:
+        self._due = monotonic()
+        await self.drain(message.feed)
+
+    async def drain(self, feed: Feed) -> None:
+        """Take what has arrived, then look again a frame later until nothing has."""
+        if feed is not self.feed:  # an engine that was replaced
+            return
+        arrived = feed.take()
+        for event in arrived:
+            await self.receive(event)
+        if self.answer is not None:
+            await self.answer.flush()
+        self.status.stats = self.tally.stats if self.answer or self.conversation.history else Stats()
+        if arrived:
+            self.set_timer(self.next_frame(), partial(self.drain, feed))
+
+    def next_frame(self) -> float:
+        """Seconds to the next look."""
+        late = max(0.0, monotonic() - self._due)
+        wait = min(FRAME_SECONDS + PATIENCE * late, SLOWEST_FRAME)
+        self._due = monotonic() + wait
+        return wait
+
+    async def receive(self, event: AnyEvent | None) -> None:
+        if event is not None:
+            self.tally.add(event)
+        match event:
+            case Loading():
+                self.enter("loading", loading_words(event))
+            case Ready():
+                await self.welcome_engine(event)
+            case Prefill() if self.phase == "reading":
+                self.enter("reading", f"reading prompt {event.cached + event.done:,}/{event.total:,}")
+            case Step():
+                self.write(event)
+            case Notice():
+                await self.show(Note(f"{event.message} {event.hint}".strip(), level=event.level))
+            case Done():
+                await self.finish(event)
+            case Failure():
+                await self.fail(event)
+            case None:
+                await self.lose_engine()
+
+    async def welcome_engine(self, ready: Ready) -> None:
+        self.exit_code = 0
+        self.model = ready.model.name
+        self.header.show(ready)
+        self.enter("idle", "idle")
+        await self.ask_next()
+
+    async def lose_engine(self) -> None:
+        if self.answer is not None:
+            await self.fail(Failure(code="engine_died", message="The engine stopped."))
+        self.enter("gone", NOT_LOADED if self.exit_code else DIED)
+
+    def enter(self, phase: Phase, words: str) -> None:
+        if phase != self.phase:
+            self.end_hint()
+        changed = {self.phase, phase}
+        self.phase, self.status.state = phase, words
+        if "gone" in changed:
+            self.refresh_bindings()  # Reload comes or goes
+
+    # --- a turn
+
+    async def on_prompt_sent(self, message: Prompt.Sent) -> None:
+        if self.queued is not None or self.phase == "gone":
+            self.prompt.give(message.text)
+            self.hint(WAITING if self.queued is not None else f"{self.status.state} Your message stays here.")
+            return
+        self.queued = Question(message.text, queued=self.phase != "idle")
+        await self.show(self.queued)
+        self.transcript.anchor()
+        if self.phase == "idle":
+            await self.ask_next()
+
+    async def ask_next(self) -> None:
+        """Ask what waits, if anything does."""
+        if self.queued is None or self.feed is None:
+            return
+        question, self.queued = self.queued, None
+        question.asked()
+        self.question, self.answer = question.text, Answer(self.model)
+        await self.show(self.answer)
+        self.enter("reading", "reading prompt")
+        self.feed.ask(self.conversation.request(question.text))
+
+    def write(self, step: Step) -> None:
+        if self.phase == "reading":
+            self.enter("generating", "generating")
+        if self.answer is not None:
+            self.answer.add(step.text)
+
+    async def finish(self, done: Done) -> None:
+        if self.answer is not None:
+            await self.answer.finish(done.stats)
+        self.end_turn()
+        self.enter("idle", "stopped" if done.finish_reason == "cancelled" else "idle")
+        await self.ask_next()
+
+    async def fail(self, failure: Failure) -> None:
+        sentence = f"{failure.message} {failure.hint}".strip()
+        if self.phase == "loading":
+            if self.exit_code and failure.code == "engine_died":
+                return  # the reason has been said; that the engine then ended is no news
+            self.exit_code = failure.exit_code
+        if self.answer is None:
+            await self.show(Note(sentence, level="error"))
+        else:
+            await self.answer.fail(sentence)
+            self.end_turn()
+            self.enter("idle", "idle")
+        if self.phase == "idle" and failure.code != "engine_died":
+            await self.ask_next()
+
+    def end_turn(self) -> None:
+        """Remember what was said; the next turn may begin."""
+        if self.answer is not None:
+            self.conversation.keep(self.question, self.answer.text)
+        self.answer = None
+
+    async def show(self, widget: Widget) -> None:
+        """Add to the transcript: a message that waits stays last, and a note comes before an answer not begun."""
+        if isinstance(widget, Question):
+            await self.transcript.query(Welcome).remove()
+        unbegun = self.answer if self.answer is not None and not self.answer.text else None
+        later = next((w for w in (unbegun, self.queued) if w is not None and w.is_attached), None)
+        await self.transcript.mount(widget, before=later)
+
+    # --- keys
+
+    @property
+    def answering(self) -> bool:
+        return self.phase in {"reading", "generating"}
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return self.phase == "gone" if action == "reload" else super().check_action(action, parameters)
+
+    def action_stop(self) -> None:
+        if self.answering and self.feed is not None:
+            self.enter("stopping", "stopping")
+            self.feed.cancel()
+        elif self.queued is not None and not self.prompt.text:
+            self.call_later(self.take_back)
+
+    async def take_back(self) -> None:
+        """The message that waits returns to the prompt."""
+        if self.queued is not None:
+            question, self.queued = self.queued, None
+            self.prompt.give(question.text)
+            await question.remove()
+
+    def action_new(self) -> None:
+        self.call_later(self.begin_chat)
+
+    async def begin_chat(self) -> None:
+        self.action_stop()
+        if self.answer is not None:
+            await self.answer.end()
+        self.answer = self.queued = None
+        self.conversation.forget()
+        self.status.stats = Stats()
+        await self.transcript.remove_children()
+        await self.transcript.mount(Welcome())
+
+    def action_reload(self) -> None:
+        self.call_later(self.load)
+
+    def action_interrupt(self) -> None:
+        """Ctrl+C: copy, else stop, else clear, else quit at the second time."""
+        if selected := self.prompt.selected_text or self.get_selected_text():
+            self.app.copy_to_clipboard(selected)
+            self.clear_selection()
+            self.prompt.move_cursor(self.prompt.cursor_location)
+            self.hint("Copied.", QUIT_SECONDS)
+        elif self.answering:
+            self.action_stop()
+        elif self.prompt.text:
+            self.prompt.take()
+        elif self.status.hint == QUIT_AGAIN:
+            self.call_later(self.app.action_quit)
+        else:
+            self.hint(QUIT_AGAIN, QUIT_SECONDS)
+
+    async def action_leave(self) -> None:
+        """Ctrl+D: quits on an empty prompt, deletes to the right otherwise."""
+        if self.prompt.text:
+            self.prompt.action_delete_right()
+        else:
+            await self.app.action_quit()
+
+    def action_page(self, direction: int) -> None:
+        scroll = self.transcript.scroll_page_up if direction < 0 else self.transcript.scroll_page_down
+        scroll(animate=False)
+
+    def hint(self, text: str, seconds: float = HINT_SECONDS) -> None:
+        """Say something for a while where the state stands."""
+        if self._hint_timer is not None:
+            self._hint_timer.stop()
+        self.status.hint = text
+        self._hint_timer = self.set_timer(seconds, self.end_hint)
+
+    def end_hint(self) -> None:
+        self.status.hint = ""
+
+
+def loading_words(event: Loading) -> str:
+    if event.unit == "steps":
+        return one_line(event.stage)
+    words = one_line(f"loading {event.stage}")
+    if event.total:
+        words += f" {100 * event.done // event.total} %"
+    return f"{words} · eta {event.eta_s:.0f} s" if event.eta_s is not None else words

@@ -1,0 +1,70 @@
+"""One engine's events on their way to the screen: read in a thread, taken in batches. Knows nothing about widgets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from threading import Lock
+from typing import Protocol
+
+from localspec.events import AnyEvent, Failure
+from localspec.requests import GenerateRequest
+
+
+class Engine(Protocol):
+    """What the chat needs of an engine, wherever it runs."""
+
+    def start(self) -> None: ...
+    def events(self) -> Iterator[AnyEvent]: ...
+    def ask(self, request: GenerateRequest) -> None: ...
+    def cancel(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Feed:
+    """Wakes the screen once, then waits to be emptied, so that a burst costs one message and not hundreds."""
+
+    def __init__(self, engine: Engine, wake: Callable[[Feed], None]) -> None:
+        self.engine = engine
+        self._wake = wake
+        self._lock = Lock()
+        self._waiting: list[AnyEvent | None] = []
+        self._asleep = True
+
+    def start(self) -> None:
+        """Begin loading; an engine that cannot start says so as an event."""
+        try:
+            self.engine.start()
+        except Exception as error:  # whatever it is, it must not take the screen with it
+            self._push(Failure(code="engine_died", message=f"The engine could not be started: {error}"))
+
+    def read(self) -> None:
+        """Runs in a thread until the engine is gone, which arrives as None."""
+        try:
+            for event in self.engine.events():
+                self._push(event)
+        except Exception as error:  # as above: the text on the screen is worth more than this thread
+            self._push(Failure(code="engine_died", message=f"The engine's answer could not be read: {error!r}"))
+        self._push(None)
+
+    def ask(self, request: GenerateRequest) -> None:
+        with suppress(OSError):  # a pipe to a child that is gone; its end arrives as an event
+            self.engine.ask(request)
+
+    def cancel(self) -> None:
+        with suppress(OSError):
+            self.engine.cancel()
+
+    def take(self) -> list[AnyEvent | None]:
+        """What has arrived. After an empty answer the next event wakes the screen again."""
+        with self._lock:
+            taken, self._waiting = self._waiting, []
+            self._asleep = not taken
+        return taken
+
+    def _push(self, event: AnyEvent | None) -> None:
+        with self._lock:
+            self._waiting.append(event)
+            wake, self._asleep = self._asleep, False
+        if wake:
+            self._wake(self)

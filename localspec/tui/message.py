@@ -1,0 +1,88 @@
+"""What stands in the transcript: a question, an answer that grows, a note. The door where their text is cleaned."""
+
+from __future__ import annotations
+
+import asyncio
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.widgets import Markdown, Static
+from textual.widgets.markdown import MarkdownStream
+
+from localspec.events import Stats
+from localspec.sanitize import clean, one_line
+from localspec.tui.reply import parser
+from localspec.tui.stats_line import summary
+
+
+class Question(Vertical):
+    """What the user said, exactly. Queued while the model cannot be asked yet."""
+
+    def __init__(self, text: str, *, queued: bool) -> None:
+        super().__init__(classes="-queued" if queued else "")
+        self.text = text
+        self._label = Static("You · queued" if queued else "You", markup=False, classes="speaker")
+
+    def compose(self) -> ComposeResult:
+        yield self._label
+        yield Static(clean(self.text), markup=False, classes="body")
+
+    def asked(self) -> None:
+        """It is no longer waiting."""
+        self._label.update("You")
+        self.remove_class("-queued")
+
+
+class Answer(Vertical):
+    """What the model says. `text` is as written; what is shown of it is clean."""
+
+    def __init__(self, speaker: str) -> None:
+        super().__init__()
+        self.text = ""
+        self._shown = 0
+        self._stream: MarkdownStream | None = None
+        self._speaker = Static(one_line(speaker), markup=False, classes="speaker")
+        self._body = Markdown(parser_factory=parser, open_links=False)
+        self._figures = Static(markup=False, classes="figures")
+
+    def compose(self) -> ComposeResult:
+        yield self._speaker
+        yield self._body
+        yield self._figures
+
+    def add(self, text: str) -> None:
+        self.text += text
+
+    async def flush(self) -> None:
+        """Show what was added. The stream joins fragments when drawing cannot keep up."""
+        fragment, self._shown = self.text[self._shown :], len(self.text)
+        if fragment:
+            self._stream = self._stream or Markdown.get_stream(self._body)
+            await self._stream.write(clean(fragment))
+
+    async def finish(self, stats: Stats) -> None:
+        await self.end()
+        self._close(summary(stats), "-stopped" if stats.finish_reason == "cancelled" else "-done")
+
+    async def fail(self, sentence: str) -> None:
+        """What was written stays; why it ended stands beneath."""
+        await self.end()
+        self._close(clean(sentence), "-failed")
+
+    def _close(self, line: str, how: str) -> None:
+        """The class is the line's own: one on the whole answer would style every block of it again."""
+        self._figures.update(line)
+        self._figures.add_class("-ended", how)
+
+    async def end(self) -> None:
+        await self.flush()
+        if self._stream is not None:
+            await asyncio.sleep(0)  # a stream whose task never ran ends in a CancelledError, which would end the screen
+            await self._stream.stop()
+
+
+class Note(Static):
+    """A line from the program itself, not from anyone in the conversation."""
+
+    def __init__(self, text: str, *, level: str = "info") -> None:
+        super().__init__(clean(text), markup=False, classes=f"-{level}")

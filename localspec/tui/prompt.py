@@ -1,0 +1,84 @@
+"""Where the user writes: Enter sends, several keys break the line, a paste never sends. Knows nothing about chats."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import events
+from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
+from textual.binding import Binding, BindingType
+from textual.keys import Keys
+from textual.message import Message
+from textual.widgets import TextArea
+
+from localspec.sanitize import clean
+
+COLLIDING = {"pageup", "pagedown", "f6", "f7", "ctrl+c,super+c"}
+
+# Without the kitty protocol a terminal sends Alt+Enter as ESC CR, which Textual reads as a plain Enter: it would send.
+if isinstance(ANSI_SEQUENCES_KEYS, dict):
+    ANSI_SEQUENCES_KEYS.setdefault("\x1b\r", (Keys.ControlJ,))
+
+
+class Prompt(TextArea, inherit_bindings=False):
+    """A text area that grows from one line to ten and remembers what was sent last."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(b for b in TextArea.BINDINGS if not (isinstance(b, Binding) and b.key in COLLIDING)),
+        Binding("enter", "send", "Send", key_display="Enter", priority=True, id="send"),
+        Binding("ctrl+j,alt+enter,shift+enter", "newline", "New line", key_display="^J", priority=True, id="newline"),
+    ]
+
+    class Sent(Message):
+        """Enter was pressed. The text has left the prompt; a screen that cannot take it gives it back."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    def __init__(self) -> None:
+        super().__init__(compact=True, highlight_cursor_line=False, placeholder="Ask anything…", id="prompt")
+        self.last = ""
+
+    def take(self) -> str:
+        """The text, which is remembered and cleared."""
+        self.last = self.text.strip()
+        self.text = ""
+        return self.last
+
+    def give(self, text: str) -> None:
+        """Put a text back, before what has been written since."""
+        self.text = f"{text}\n{self.text}" if self.text else text
+        self.move_cursor(self.document.end)
+
+    # A priority binding runs ahead of letters that were typed before it and still wait in this widget's queue.
+    # call_later puts the key back in line, so that a burst of typing arrives in the order it was typed.
+
+    def action_send(self) -> None:
+        self.call_later(self.send)
+
+    def action_newline(self) -> None:
+        self.call_later(self.break_line)
+
+    def send(self) -> None:
+        if self.text.endswith("\\") and self.cursor_location == self.document.end:
+            self.action_delete_left()
+            self.break_line()
+        elif self.text.strip():
+            self.post_message(self.Sent(self.take()))
+
+    def break_line(self) -> None:
+        self.insert("\n")
+        self.scroll_cursor_visible()
+
+    def action_cursor_up(self, select: bool = False) -> None:
+        if self.text or not self.last:
+            super().action_cursor_up(select)
+        else:
+            self.give(self.last)
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        event.text = clean(event.text.replace("\r\n", "\n").replace("\r", "\n"))  # terminals paste line ends as CR
+        await super()._on_paste(event)
+        event.prevent_default()
+        event.stop()

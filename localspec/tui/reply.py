@@ -1,0 +1,62 @@
+"""Markdown as a model writes it, made inert: links and images become text with their address, HTML stays text.
+
+Cleans after parsing too, because Markdown can spell code points that the source does not contain
+(`&#x202e;`, `<http://x/%1b%5d52>`). Knows nothing about widgets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+from markdown_it import MarkdownIt
+from markdown_it.rules_core import StateCore
+from markdown_it.token import Token
+
+from localspec.sanitize import clean, one_line
+
+
+@cache
+def parser() -> MarkdownIt:
+    """Built once: Textual asks for one with every fragment, and the link rules take time to compile."""
+    markdown = MarkdownIt("gfm-like", {"html": False})
+    markdown.core.ruler.push("inert", make_inert)
+    return markdown
+
+
+def make_inert(state: StateCore) -> None:
+    for token in state.tokens:
+        if token.type in {"fence", "code_block"}:
+            token.content = clean(token.content)
+            token.info = one_line(token.info).partition(" ")[0] or "text"  # unnamed, every lexer would be tried
+        elif token.children is not None:
+            token.children = list(inert(token.children))
+
+
+def inert(children: list[Token]) -> Iterator[Token]:
+    """Inline tokens with nothing to click, and line breaks where the model broke its lines."""
+    links: list[tuple[str, str]] = []  # address and text so far
+    for token in children:
+        token.content = clean(token.content)
+        links = [(address, text + token.content) for address, text in links]
+        match token.type:
+            case "link_open":
+                links.append((clean(str(token.attrs.get("href", ""))), ""))
+            case "link_close":
+                yield from address_after(*links.pop())
+            case "image":
+                yield text_token(f"{token.content or 'image'} ({clean(str(token.attrs.get('src', '')))})")
+            case "softbreak":
+                yield Token("hardbreak", "br", 0)
+            case _:
+                yield token
+
+
+def address_after(address: str, text: str) -> Iterator[Token]:
+    """The full address, unless the text says it already."""
+    if text.rstrip("/") not in {address.rstrip("/"), address.partition("://")[2].rstrip("/")}:
+        yield text_token(f" ({address})")
+
+
+def text_token(text: str) -> Token:
+    return Token("text", "", 0, content=text)

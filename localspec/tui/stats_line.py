@@ -1,0 +1,87 @@
+"""Speed in words: the figures of a generation, and the line that shows them live. Knows no engine and no events."""
+
+from __future__ import annotations
+
+from textual.content import Content
+from textual.reactive import reactive
+from textual.widget import Widget
+
+from localspec.events import FinishReason, Stats
+
+GAP = "   "
+NEARLY_FULL = 0.8
+AT_REST = ("idle", "stopped")
+ENDINGS: dict[FinishReason, str] = {
+    "cancelled": "stopped",
+    "length": "cut at the length limit",
+    "context": "the context is full",
+    "error": "ended by an error",
+}
+
+
+def figures(stats: Stats) -> list[str]:
+    """Most wanted first, so that a narrow line can drop the rest."""
+    if not stats.predicted_n:
+        return []
+    found = [f"{stats.predicted_per_second:.1f} tok/s"]
+    if stats.draft_kind != "off":
+        found.append(f"×{stats.speedup:.2f}" if stats.speedup else "×–")
+    if stats.acceptance_rate is not None:
+        found.append(f"{100 * stats.acceptance_rate:.0f} % accepted")
+    return found
+
+
+def live(stats: Stats) -> list[str]:
+    """What the state line says, in the same order."""
+    return [*figures(stats), *per_step(stats), *ttft(stats)]
+
+
+def summary(stats: Stats) -> str:
+    """What stands under an answer, in one line of 80 columns."""
+    ending = [ENDINGS[stats.finish_reason]] if stats.finish_reason in ENDINGS else []
+    start = [] if ending else ttft(stats)
+    return " · ".join([*ending, *figures(stats), *per_step(stats), *start, f"{stats.predicted_n:,} tok"])
+
+
+def per_step(stats: Stats) -> list[str]:
+    return [f"{stats.tokens_per_step:.1f} tok/step"] if stats.draft_kind != "off" and stats.rounds else []
+
+
+def ttft(stats: Stats) -> list[str]:
+    return [f"ttft {stats.ttft_ms / 1000:.2f} s"] if stats.ttft_ms else []
+
+
+def context(stats: Stats) -> str:
+    """Tokens used of those there are; with the share once it matters."""
+    if not stats.context_max:
+        return ""
+    share = stats.context_used / stats.context_max
+    nearly = f" {100 * share:.0f} % full" if share >= NEARLY_FULL else ""
+    return f"ctx {stats.context_used:,}/{stats.context_max:,}{nearly}"
+
+
+def fitting(parts: list[str], width: int) -> str:
+    """As many parts as fit, joined."""
+    while parts and len(" · ".join(parts)) > width:
+        parts = parts[:-1]
+    return " · ".join(parts)
+
+
+class StatsLine(Widget):
+    """State, figures, context. A hint takes the whole line while there is one."""
+
+    state: reactive[str] = reactive("")
+    stats: reactive[Stats] = reactive(Stats())
+    hint: reactive[str] = reactive("")
+
+    def render(self) -> Content:
+        if self.hint:
+            return Content.styled(self.hint, "$text-warning")
+        width = self.content_size.width
+        used = context(self.stats)
+        if len(self.state) + len(GAP) + len(used) > width:
+            used = ""
+        found = fitting(live(self.stats), width - len(self.state) - len(used) - 2 * len(GAP))
+        gap = " " * max(0, width - len(self.state) - len(GAP) - len(found) - len(used))
+        tone = "$foreground-muted" if self.state in AT_REST else "bold $text-accent"
+        return Content.assemble((self.state, tone), GAP, found, gap, (used, "$foreground-muted"))

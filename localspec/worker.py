@@ -1,0 +1,176 @@
+"""The engine in a child process: requests in, events out, over one pipe; ending the child is the unload.
+
+The child is spawned, speaks msgpack, one message an event, and prints into a log file. Knows no screen. The parent's
+side imports no torch.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from multiprocessing.sharedctypes import Synchronized
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from localspec import paths
+from localspec.errors import LocalspecError, UsageError
+from localspec.events import AnyEvent, Failure, Ready
+from localspec.requests import GenerateRequest, LoadRequest
+
+if TYPE_CHECKING:
+    from localspec.model import Model
+
+SPAWN = multiprocessing.get_context("spawn")
+EVENTS = msgspec.msgpack.Decoder(AnyEvent)
+REQUESTS = msgspec.msgpack.Decoder(GenerateRequest)
+ENCODE = msgspec.msgpack.Encoder().encode
+DIED = Failure("engine_died", "The engine stopped.", "Load it again; what was written is kept.", 1)
+
+
+class EngineProcess:
+    """The parent's end. `events` blocks and belongs to one thread; all else may be called from any."""
+
+    def __init__(self, request: LoadRequest) -> None:
+        self._pipe, theirs = SPAWN.Pipe()
+        self._theirs: Connection | None = theirs
+        # The number of the last answer to be stopped: a flag would be lost between two answers.
+        self._stopped: Synchronized[int] = SPAWN.Value("q", -1)
+        self._asked = -1
+        self._lock = threading.Lock()
+        self._closed = False
+        log = log_file()
+        self._process = SPAWN.Process(target=child, args=(theirs, self._stopped, request, log), daemon=True)
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid
+
+    def start(self) -> None:
+        """Spawn the child, which begins loading; returns at once."""
+        self._process.start()
+        if self._theirs is not None:
+            self._theirs.close()  # else the parent would never see the end of the pipe
+            self._theirs = None
+
+    def events(self) -> Iterator[AnyEvent]:
+        """What the child says, until it is gone; then Failure, unless it was closed on purpose."""
+        event: AnyEvent | None = None
+        ready = False
+        while True:
+            try:
+                event = EVENTS.decode(self._pipe.recv_bytes())
+            except (EOFError, OSError, msgspec.DecodeError):
+                if not self._closed and (ready or not isinstance(event, Failure)):
+                    yield DIED  # a start that failed has said so itself
+                return
+            ready = ready or isinstance(event, Ready)
+            yield event
+
+    def ask(self, request: GenerateRequest) -> None:
+        """Queue an answer; a child that is gone says so through `events`."""
+        with self._lock:
+            self._asked += 1
+            with suppress(OSError):
+                self._pipe.send_bytes(ENCODE(request))
+
+    def cancel(self) -> None:
+        """The answer asked for last ends before its next forward."""
+        self._stopped.value = self._asked
+
+    def close(self) -> None:
+        """End the child. Twice does no harm."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        if self._process.pid is not None:
+            self._process.kill()
+            self._process.join()
+        self._pipe.close()
+
+
+def child(pipe: Connection, stopped: Synchronized[int], request: LoadRequest, log: str) -> None:
+    """The child's life: load, then answer until the pipe closes."""
+    quieten(log)
+    try:
+        model = load(pipe, request)
+        for number, message in enumerate(messages(pipe)):
+            answer(pipe, model, message, lambda number=number: stopped.value >= number)  # type: ignore[misc]
+    except (EOFError, OSError):
+        pass  # the parent is gone
+    except Exception as fault:
+        tell(pipe, failure(fault))
+
+
+def quieten(log: str) -> None:
+    """Whatever libraries print goes to the log; Ctrl+C belongs to the parent."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    file = open(log, "w", encoding="utf-8", buffering=1)  # noqa: SIM115 - open until the child ends
+    os.dup2(file.fileno(), 1)
+    os.dup2(file.fileno(), 2)
+    sys.stdout = sys.stderr = file
+
+
+def load(pipe: Connection, request: LoadRequest) -> Model:
+    from localspec.opening import open_model
+
+    steps = open_model(request)
+    while True:
+        try:
+            tell(pipe, next(steps))
+        except StopIteration as stop:
+            model: Model = stop.value
+            return model
+
+
+def messages(pipe: Connection) -> Iterator[GenerateRequest]:
+    while True:
+        yield REQUESTS.decode(pipe.recv_bytes())
+
+
+def answer(pipe: Connection, model: Model, request: GenerateRequest, cancelled: Callable[[], bool]) -> None:
+    """One answer's events."""
+    for event in to_the_end(model.answer(request, cancelled)):
+        tell(pipe, event)
+
+
+def to_the_end(events: Iterator[AnyEvent]) -> Iterator[AnyEvent]:
+    """The events; an error, whosesoever, becomes a Failure and the engine lives on."""
+    try:
+        yield from events
+    except Exception as fault:
+        yield failure(fault)
+
+
+def failure(fault: Exception) -> Failure:
+    """An error as a reader sees it; the traceback of a foreign one goes to the log."""
+    if isinstance(fault, LocalspecError):
+        return Failure(fault.code, fault.message, fault.hint, fault.exit_code)
+    import traceback
+
+    traceback.print_exception(fault)
+    log = log_file()
+    details = f"Details are in {log}." if log != os.devnull else "Set LOCALSPEC_STATE_DIR to a folder to see details."
+    return Failure("engine", f"The engine failed ({type(fault).__name__}).", details, 1)
+
+
+def log_file() -> str:
+    """Where the child prints; nowhere, if there is no folder to write in."""
+    try:
+        log = paths.engine_log()
+        log.open("a").close()
+    except (OSError, UsageError):
+        return os.devnull
+    return str(log)
+
+
+def tell(pipe: Connection, event: AnyEvent) -> None:
+    pipe.send_bytes(ENCODE(event))
