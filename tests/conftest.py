@@ -1,0 +1,48 @@
+"""What every test runs under: one thread, a state folder of its own, and no network."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+@pytest.fixture(autouse=True)
+def own_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Verdicts, calibration and logs of a test are its own; children inherit the folder."""
+    folder = tmp_path / "state"
+    monkeypatch.setenv("LOCALSPEC_STATE_DIR", str(folder))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sockets reach this machine and nothing else (I1)."""
+    connect, connect_ex = socket.socket.connect, socket.socket.connect_ex
+
+    def guarded(real: Any) -> Any:
+        def call(self: socket.socket, address: Any) -> Any:
+            if self.family != getattr(socket, "AF_UNIX", None) and address[0] not in LOOPBACK:
+                raise AssertionError(f"a test tried to reach the network: {address!r}")
+            return real(self, address)
+
+        return call
+
+    monkeypatch.setattr(socket.socket, "connect", guarded(connect))
+    monkeypatch.setattr(socket.socket, "connect_ex", guarded(connect_ex))
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    """Opening a model chooses a count of threads for the whole process; every test begins with one."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)

@@ -1,0 +1,199 @@
+"""L0: acceptance and residual give the target's law exactly, by enumeration in float64.
+
+`accept_rejection` is driven itself: its coins and its last draw are the only chance in it, so both are taken over. The
+probability of accepting is found by bisection on the coin; the law of the last draw is what `draw` was handed.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from itertools import product
+from unittest import mock
+
+import pytest
+import torch
+from torch import Tensor
+
+from localspec.engine import acceptance
+
+EXACT = 1e-12
+HALVINGS = 52  # of [0, 1): a coin's resolution in float64
+
+
+def coins(value: Tensor) -> AbstractContextManager[object]:
+    return mock.patch.object(torch, "rand", return_value=value)
+
+
+def decide(p: Tensor, q: Tensor | None, drafted: Tensor, coin: Tensor) -> tuple[Tensor, Tensor]:
+    """Accepted lengths [...] under these coins [..., k], and the law [..., vocab] the next token was drawn from."""
+    handed: list[Tensor] = []
+
+    def record(probs: Tensor, generator: torch.Generator | None = None) -> Tensor:  # noqa: ARG001
+        handed.append(probs)
+        return probs.argmax(-1)
+
+    with coins(coin), mock.patch.object(acceptance, "draw", record):
+        accepted, _ = acceptance.accept_rejection(p, q, drafted)
+    return accepted, handed[0]
+
+
+def acceptance_probability(p: Tensor, q: Tensor | None, drafted: Tensor, place: int) -> Tensor:
+    """The largest coin at `place` that still accepts it, [...], all places before being accepted if they can be."""
+    low, high = torch.zeros(drafted.shape[:-1], dtype=p.dtype), torch.ones(drafted.shape[:-1], dtype=p.dtype)
+    accepts_nothing = accepts(p, q, drafted, place, low).logical_not()
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        kept = accepts(p, q, drafted, place, middle)
+        low, high = torch.where(kept, middle, low), torch.where(kept, high, middle)
+    return torch.where(accepts_nothing, 0.0, high)
+
+
+def accepts(p: Tensor, q: Tensor | None, drafted: Tensor, place: int, coin: Tensor) -> Tensor:
+    every = torch.zeros(drafted.shape, dtype=p.dtype)
+    every[..., place] = coin
+    return decide(p, q, drafted, every)[0] > place
+
+
+def law_when_rejected(p: Tensor, q: Tensor | None, drafted: Tensor, place: int) -> Tensor:
+    """The law of the token in place of the draft's, [..., vocab], where it can be rejected at all."""
+    every = torch.zeros(drafted.shape, dtype=p.dtype)
+    every[..., place] = 1 - torch.finfo(p.dtype).eps
+    return decide(p, q, drafted, every)[1]
+
+
+def pairs(count: int, vocab: int, seed: int) -> tuple[Tensor, Tensor]:
+    """p and q [count, vocab] of seven kinds: any, equal, nearly equal, disjoint, one-hot, with holes, far apart."""
+    draw = torch.Generator().manual_seed(seed)
+
+    def law(sharpness: float = 1.0) -> Tensor:
+        return torch.softmax(sharpness * torch.randn(vocab, generator=draw, dtype=torch.float64), -1)
+
+    def among(chosen: Tensor) -> Tensor:
+        kept = law() * torch.zeros(vocab, dtype=torch.float64).index_fill(0, chosen, 1.0)
+        return kept / kept.sum()
+
+    def pair(kind: int) -> tuple[Tensor, Tensor]:
+        order = torch.randperm(vocab, generator=draw)
+        split = int(torch.randint(1, vocab, (), generator=draw))
+        p = law()
+        return [
+            lambda: (p, law()),
+            lambda: (p, p.clone()),
+            lambda: (p, (p + 1e-9 * law()) / (1 + 1e-9)),
+            lambda: (among(order[:split]), among(order[split:])),
+            lambda: (among(order[:1]), among(order[-1:]) if split % 2 else law()),
+            lambda: (among(order[:split]), among(torch.randperm(vocab, generator=draw)[:split])),
+            lambda: (law(8.0), law(8.0)),
+        ][kind]()
+
+    made = [pair(number % 7) for number in range(count)]
+    return torch.stack([p for p, _ in made]), torch.stack([q for _, q in made])
+
+
+def check_one_place(count: int, *, certain: bool) -> None:
+    """Σ over drafts x of q(x)·[a(x)·δx + (1 - a(x))·residual] is p; with a certain draft, for every x on its own."""
+    for vocab in range(2, 9):
+        p, q = pairs(count, vocab, seed=vocab)
+        rows = torch.stack((p, p.flip(-1)), dim=-2)[:, None].expand(-1, vocab, -1, -1)  # [count, draft, 2, vocab]
+        drafted = torch.arange(vocab).expand(count, vocab)[..., None]
+        sampled = None if certain else q[:, None, None].expand(-1, vocab, 1, -1)
+        a = acceptance_probability(rows, sampled, drafted, 0)[..., None]
+        rest = law_when_rejected(rows, sampled, drafted, 0)
+        each = a * torch.eye(vocab, dtype=p.dtype) + (1 - a) * torch.where(a < 1, rest, 0.0)
+        emitted = each if certain else (q[..., None] * each).sum(-2)
+        assert not emitted.isnan().any()
+        assert (emitted - (p[:, None] if certain else p)).abs().max() <= EXACT
+
+
+def check_several_places(count: int, *, certain: bool) -> None:
+    """The joint law of three tokens from a draft of two: every draft, every rejection, and the bonus row."""
+    vocab = 3
+    drafts = torch.cartesian_prod(torch.arange(vocab), torch.arange(vocab)).expand(count, -1, -1)
+    p, q = (rows.view(count, 3, vocab) for rows in pairs(3 * count, vocab, seed=1000))
+    rows = p[:, None].expand(-1, len(drafts[0]), -1, -1)  # [count, draft, 3, vocab]
+    sampled = None if certain else q[:, None, :2].expand(-1, len(drafts[0]), -1, -1)
+    first, second = (acceptance_probability(rows, sampled, drafts, place) for place in (0, 1))
+    instead = [law_when_rejected(rows, sampled, drafts, place) for place in (0, 1)]
+    bonus = decide(rows, sampled, drafts, torch.zeros(drafts.shape, dtype=p.dtype))[1]
+    joint = torch.zeros(count, vocab, vocab, vocab, dtype=p.dtype)
+    for case, number in product(range(count), range(len(drafts[0]))):
+        x, y = drafts[case, number].tolist()
+        a, b = first[case, number], second[case, number]
+        law = torch.zeros(vocab, vocab, vocab, dtype=p.dtype)
+        if a < 1:
+            law += (1 - a) * outer(instead[0][case, number], p[case, 1], p[case, 2])
+        if a > 0 and b < 1:
+            law[x] += a * (1 - b) * instead[1][case, number][:, None] * p[case, 2]
+        if a * b > 0:
+            law[x, y] += a * b * bonus[case, number]
+        if certain:
+            assert (law - outer(*p[case])).abs().max() <= EXACT
+        joint[case] += q[case, 0, x] * q[case, 1, y] * law
+    for case in () if certain else range(count):
+        assert (joint[case] - outer(*p[case])).abs().max() <= EXACT
+
+
+def outer(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    return a[:, None, None] * b[:, None] * c
+
+
+def check_residual(count: int) -> None:
+    """A law, whatever p and q: sums to one, negative nowhere, a number everywhere, and p where nothing is left."""
+    for vocab in range(2, 9):
+        p, q = pairs(count, vocab, seed=vocab)
+        left = acceptance.residual(p, q)
+        assert (left.sum(-1) - 1).abs().max() <= EXACT
+        assert (left >= 0).all()
+        assert torch.equal(acceptance.residual(p, p.clone()), p)
+
+
+def check_algebra(count: int) -> None:
+    check_residual(count)
+    for certain in (False, True):
+        check_one_place(count, certain=certain)
+        check_several_places(count // 2, certain=certain)
+
+
+@pytest.mark.parametrize("certain", [False, True], ids=["sampled", "certain"])
+def test_the_emitted_token_has_the_targets_law_for_100_pairs_in_every_vocabulary(certain: bool) -> None:
+    check_one_place(100, certain=certain)
+
+
+@pytest.mark.parametrize("certain", [False, True], ids=["sampled", "certain"])
+def test_three_tokens_from_a_draft_of_two_have_the_targets_joint_law(certain: bool) -> None:
+    check_several_places(70, certain=certain)
+
+
+def test_the_residual_is_a_law_whatever_p_and_q() -> None:
+    check_residual(100)
+
+
+def test_a_draft_that_the_target_excludes_is_never_accepted_even_by_a_coin_of_zero() -> None:
+    p = torch.tensor([[0.0, 1.0], [0.5, 0.5]], dtype=torch.float64)
+    q = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
+    accepted, law = decide(p, q, torch.tensor([0]), torch.zeros(1, dtype=torch.float64))
+    assert accepted == 0
+    assert torch.equal(law, p[0])
+
+
+def test_an_equal_draft_is_accepted_by_every_coin() -> None:
+    p, _ = pairs(50, 8, seed=3)
+    rows = torch.stack((p, p), dim=-2)
+    for token in range(8):
+        coin = torch.full((50, 1), 1 - torch.finfo(p.dtype).eps, dtype=p.dtype)
+        drafted = torch.full((50, 1), token)
+        possible = p[:, token] > 0
+        assert (decide(rows, rows[:, :1], drafted, coin)[0] == 1)[possible].all()
+
+
+def test_drawing_is_exact_for_one_hot_laws_and_never_draws_what_has_no_chance() -> None:
+    draw = torch.Generator().manual_seed(5)
+    hot = torch.eye(6).repeat(2000, 1)
+    assert torch.equal(acceptance.draw(hot, draw), hot.argmax(-1))
+    half = torch.tensor([0.0, 0.5, 0.0, 0.5]).repeat(20_000, 1)
+    assert set(acceptance.draw(half, draw).tolist()) == {1, 3}
+
+
+@pytest.mark.slow
+def test_the_emitted_token_has_the_targets_law_for_1000_pairs_in_every_vocabulary() -> None:
+    check_algebra(1000)

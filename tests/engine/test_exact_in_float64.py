@@ -1,0 +1,160 @@
+"""L4: in float64, a tiny random decoder says the same under every drafter and k as one token at a time.
+
+In float64 a wide forward differs from narrow ones by 1e-15 and no two scores are that close, so equality is exact.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterable, Sequence
+
+import pytest
+import torch
+
+from localspec.engine.contract import Drafter
+from localspec.engine.decoder import Decoder
+from localspec.engine.drafters.early_exit import EarlyExit
+from localspec.engine.drafters.empty import NoDrafter
+from localspec.engine.drafters.model import DraftModel
+from localspec.engine.policy import Auto, Constant, Heuristic, Policy, Probed
+from localspec.engine.sampling import Sampling
+from localspec.engine.session import Session
+from tests.engine.fakes import GREEDY, NGramDrafter, generate, plain, text
+from tests.models_made_here import TINY, tiny_decoder
+
+pytestmark = pytest.mark.heavy
+
+LAYERS, VOCAB = TINY["num_hidden_layers"], TINY["vocab_size"]
+SEED = 1
+# "another" also knows fewer ids than the target.
+DRAFTERS: dict[str, Callable[[Decoder], Drafter]] = {
+    "itself": lambda target: DraftModel(tiny_decoder(seed=SEED), VOCAB),  # noqa: ARG005
+    "another": lambda target: DraftModel(tiny_decoder(seed=9, vocab_size=32, num_hidden_layers=1), VOCAB),  # noqa: ARG005
+    **{f"exit {layer}": lambda target, layer=layer: EarlyExit(target, layer) for layer in range(1, LAYERS)},
+    "n-grams": lambda target: NGramDrafter(),  # noqa: ARG005
+}
+POLICIES: dict[str, Callable[[], Policy]] = {
+    "constant": lambda: Constant(3),
+    "heuristic": Heuristic,
+    "auto": Auto,
+    "probed": lambda: Probed(Auto()),
+}
+SAMPLED = Sampling(temperature=0.9, top_k=20, top_p=0.95, repetition_penalty=1.1, seed=42)
+
+
+def prompts(count: int) -> list[list[int]]:
+    dice = random.Random(count)
+    return [[dice.randrange(VOCAB) for _ in range(dice.randint(1, 12))] for _ in range(count)]
+
+
+def plain_texts(asked: Sequence[list[int]], length: int, sampling: Sampling = GREEDY) -> list[list[int]]:
+    session = Session(tiny_decoder(seed=SEED), NoDrafter())
+    return [text(generate(session, prompt, max_tokens=length, sampling=sampling)) for prompt in asked]
+
+
+def check_exact(drafter: str, asked: Sequence[list[int]], expected: Sequence[list[int]], ks: Iterable[int]) -> None:
+    """One session answers all prompts under all k, so a rewind stands between any two."""
+    target = tiny_decoder(seed=SEED)
+    session = Session(target, DRAFTERS[drafter](target))
+    for k in ks:
+        for prompt, words in zip(asked, expected, strict=True):
+            rounds = generate(session, prompt, max_tokens=len(words), policy=k)
+            assert text(rounds) == words
+            assert target.length == len(session.tokens) - 1
+            if drafter == "itself":
+                assert sum(done.accepted for done in rounds) == sum(done.drafted for done in rounds)
+                assert len(rounds) == math.ceil(len(words) / (k + 1))
+
+
+def check_seeded(drafter: str, policy: Callable[[], Policy], prompt: list[int], expected: list[int]) -> None:
+    target = tiny_decoder(seed=SEED)
+    session = Session(target, DRAFTERS[drafter](target))
+    rounds = generate(session, prompt, max_tokens=len(expected), sampling=SAMPLED, policy=policy())
+    assert text(rounds) == expected
+    if drafter == "itself":  # they share their noise, so equal laws draw equal tokens
+        assert all(done.accepted == done.drafted for done in rounds)
+
+
+@pytest.fixture(scope="module")
+def asked() -> list[list[int]]:
+    return prompts(12)
+
+
+@pytest.fixture(scope="module")
+def expected(asked: list[list[int]]) -> list[list[int]]:
+    return plain_texts(asked, 64)
+
+
+@pytest.fixture(scope="module")
+def expected_sampled(asked: list[list[int]]) -> list[list[int]]:
+    return plain_texts(asked[:2], 40, SAMPLED)
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_12_prompts_are_answered_as_one_token_at_a_time(
+    drafter: str, asked: list[list[int]], expected: list[list[int]]
+) -> None:
+    check_exact(drafter, asked, expected, (1, 2, 5, 8))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_200_prompts_are_answered_as_one_token_at_a_time(drafter: str) -> None:
+    many = prompts(200)
+    check_exact(drafter, many, plain_texts(many, 128), range(1, 9))
+
+
+def test_the_texts_are_worth_comparing(expected: list[list[int]]) -> None:
+    """Twelve prompts, twelve answers, and none is a token or two over and over."""
+    assert len({tuple(words) for words in expected}) == len(expected)
+    assert min(len(set(words[-32:])) for words in expected) >= 3
+
+
+def test_plain_decoding_is_the_argmax_of_a_forward_over_the_whole_prefix(
+    asked: list[list[int]], expected: list[list[int]]
+) -> None:
+    """A decoder that keeps nothing: every token from position 0, no cache shared between two tokens."""
+    for prompt, words in zip(asked[:3], expected[:3], strict=True):
+        for length in range(32):
+            fresh = tiny_decoder(seed=SEED)
+            row = fresh.forward(torch.tensor(prompt + words[:length]))[-1]
+            assert int(row.argmax()) == words[length]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_a_seed_gives_one_text_under_every_drafter_and_policy(
+    drafter: str, policy: str, asked: list[list[int]], expected_sampled: list[list[int]]
+) -> None:
+    for prompt, words in zip(asked, expected_sampled, strict=False):
+        check_seeded(drafter, POLICIES[policy], prompt, words)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 5, 8])
+def test_a_seed_gives_one_text_under_every_k(k: int, asked: list[list[int]], expected_sampled: list[list[int]]) -> None:
+    for drafter in ("another", "exit 2", "n-grams"):
+        check_seeded(drafter, lambda: Constant(k), asked[0], expected_sampled[0])
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "mistral", "sliding_window": 7},
+        {"model_type": "qwen2", "num_key_value_heads": 1},
+        {"model_type": "qwen3", "head_dim": 16},
+        {"rope_parameters": {"rope_type": "linear", "rope_theta": 10_000.0, "factor": 4.0}},
+    ],
+    ids=["window", "bias", "norms", "scaled positions"],
+)
+def test_windows_biases_norms_and_scaled_positions_change_nothing(config: dict[str, object]) -> None:
+    """The window is shorter than the text and than some drafts' reach, so masks of wide and narrow rows must agree."""
+    prompt = prompts(1)[0]
+    expected = text(plain(tiny_decoder(seed=2, **config), prompt, max_tokens=40))
+    for k in (1, 4, 9):
+        target = tiny_decoder(seed=2, **config)
+        itself = DraftModel(tiny_decoder(seed=2, **config), VOCAB)
+        for drafter in (EarlyExit(target, 2), itself):
+            target.crop(0)
+            assert text(generate(Session(target, drafter), prompt, max_tokens=40, policy=k)) == expected

@@ -1,0 +1,278 @@
+"""Admission: every family passes, a fault is refused in one sentence, and the verdict is remembered."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+
+from localspec import admission, paths
+from localspec.engine import rope
+from localspec.engine.decoder import Decoder
+from localspec.errors import CheckpointError
+from tests.test_families import BASE, FAMILIES, config_of
+
+pytestmark = pytest.mark.heavy
+
+REAL: dict[str, dict[str, Any]] = {
+    "Llama-3.2-1B": {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "bos_token_id": 128000,
+        "eos_token_id": [128001, 128008, 128009],
+        "head_dim": 64,
+        "hidden_act": "silu",
+        "hidden_size": 2048,
+        "initializer_range": 0.02,
+        "intermediate_size": 8192,
+        "max_position_embeddings": 131072,
+        "mlp_bias": False,
+        "num_attention_heads": 32,
+        "num_hidden_layers": 16,
+        "num_key_value_heads": 8,
+        "pretraining_tp": 1,
+        "rms_norm_eps": 1e-05,
+        "rope_scaling": {
+            "factor": 32.0,
+            "high_freq_factor": 4.0,
+            "low_freq_factor": 1.0,
+            "original_max_position_embeddings": 8192,
+            "rope_type": "llama3",
+        },
+        "rope_theta": 500000.0,
+        "tie_word_embeddings": True,
+        "torch_dtype": "bfloat16",
+        "transformers_version": "4.45.0.dev0",
+        "use_cache": True,
+        "vocab_size": 128256,
+    },
+    "Qwen2.5-0.5B": {
+        "model_type": "qwen2",
+        "hidden_act": "silu",
+        "hidden_size": 896,
+        "intermediate_size": 4864,
+        "max_position_embeddings": 32768,
+        "max_window_layers": 21,
+        "num_attention_heads": 14,
+        "num_hidden_layers": 24,
+        "num_key_value_heads": 2,
+        "rms_norm_eps": 1e-06,
+        "rope_theta": 1000000.0,
+        "sliding_window": 32768,
+        "tie_word_embeddings": True,
+        "use_sliding_window": False,
+        "vocab_size": 151936,
+    },
+    "Qwen3-8B": {
+        "model_type": "qwen3",
+        "attention_bias": False,
+        "head_dim": 128,
+        "hidden_act": "silu",
+        "hidden_size": 4096,
+        "intermediate_size": 12288,
+        "max_position_embeddings": 40960,
+        "max_window_layers": 36,
+        "num_attention_heads": 32,
+        "num_hidden_layers": 36,
+        "num_key_value_heads": 8,
+        "rms_norm_eps": 1e-06,
+        "rope_scaling": None,
+        "rope_theta": 1000000,
+        "sliding_window": None,
+        "tie_word_embeddings": False,
+        "use_sliding_window": False,
+        "vocab_size": 151936,
+    },
+    "Mistral-7B-v0.1": {
+        "model_type": "mistral",
+        "hidden_act": "silu",
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "max_position_embeddings": 32768,
+        "num_attention_heads": 32,
+        "num_hidden_layers": 32,
+        "num_key_value_heads": 8,
+        "rms_norm_eps": 1e-05,
+        "rope_theta": 10000.0,
+        "sliding_window": 4096,
+        "tie_word_embeddings": False,
+        "vocab_size": 32000,
+    },
+    "SmolLM2-135M": {
+        "model_type": "llama",
+        "hidden_act": "silu",
+        "hidden_size": 576,
+        "intermediate_size": 1536,
+        "is_llama_config": True,
+        "max_position_embeddings": 8192,
+        "num_attention_heads": 9,
+        "num_hidden_layers": 30,
+        "num_key_value_heads": 3,
+        "pretraining_tp": 1,
+        "rms_norm_eps": 1e-05,
+        "rope_interleaved": False,
+        "rope_scaling": None,
+        "rope_theta": 100000,
+        "tie_word_embeddings": True,
+        "transformers.js_config": {"kv_cache_dtype": {"q4f16": "float16"}},
+        "vocab_size": 49152,
+    },
+    "Llama-2-7b": {
+        "model_type": "llama",
+        "hidden_act": "silu",
+        "hidden_size": 4096,
+        "intermediate_size": 11008,
+        "max_position_embeddings": 4096,
+        "num_attention_heads": 32,
+        "num_hidden_layers": 32,
+        "num_key_value_heads": 32,
+        "pretraining_tp": 1,
+        "rms_norm_eps": 1e-05,
+        "rope_scaling": None,
+        "tie_word_embeddings": False,
+        "vocab_size": 32000,
+    },
+}
+ALL = {**{name: config_of(name) for name in FAMILIES}, **REAL}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_family_is_admitted(name: str):
+    admission.admit(ALL[name])
+    (verdict,) = json.loads(paths.admissions_file().read_text()).values()
+    assert verdict <= admission.TOLERANCE
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_configuration_is_left_as_it_was(name: str):
+    """transformers writes into the dicts it is given; a decoder loaded after admission must not see that."""
+    config = deepcopy(ALL[name])
+    admission.admit(config)
+    assert config == ALL[name]
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if "window" in name and "not" not in name])
+def test_the_small_model_feels_its_window(name: str):
+    """With the window wide open it computes something else: the agreement above is about windows too."""
+    small = admission.shrink(ALL[name])
+    ids = torch.arange(admission.ROWS)
+    narrow = admission.reference_logits(admission.transformers_model(small), ids)
+    wide = admission.reference_logits(admission.transformers_model({**small, "sliding_window": 1000}), ids)
+    assert not torch.allclose(narrow, wide, rtol=1e-3)
+
+
+def refuse_to_compute(config: dict[str, Any]) -> float:
+    raise AssertionError(f"the verdict was not remembered: {config}")
+
+
+def test_the_verdict_is_remembered(monkeypatch: pytest.MonkeyPatch):
+    admission.admit(BASE)
+    monkeypatch.setattr(admission, "difference", refuse_to_compute)
+    admission.admit(BASE)
+    admission.admit({**BASE, "eos_token_id": 5, "transformers_version": "4.0"})  # says nothing about the arithmetic
+    with pytest.raises(AssertionError, match="not remembered"):
+        admission.admit({**BASE, "rms_norm_eps": 1e-3})
+
+
+@pytest.mark.parametrize("package", ["transformers", "torch"])
+def test_another_version_is_judged_anew(package: str, monkeypatch: pytest.MonkeyPatch):
+    admission.admit(BASE)
+    real = admission.version
+    monkeypatch.setattr(admission, "version", lambda name: "99" if name == package else real(name))
+    monkeypatch.setattr(admission, "difference", refuse_to_compute)
+    with pytest.raises(AssertionError, match="not remembered"):
+        admission.admit(BASE)
+
+
+def wrong_eps(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = admission.read_arch
+
+    def read(config: dict[str, Any]) -> Any:
+        from dataclasses import replace
+
+        return replace(real(config), norm_eps=1e-2)
+
+    monkeypatch.setattr(admission, "read_arch", read)
+
+
+def rope_backwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = rope.rotation_table
+
+    def table(*args: Any) -> Any:
+        cos, sin = real(*args)
+        return cos, -sin
+
+    monkeypatch.setattr("localspec.engine.decoder.rotation_table", table)
+
+
+def rope_too_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = rope.frequencies
+    monkeypatch.setattr(rope, "frequencies", lambda *args: (real(*args)[0] * 0.99, 1.0))
+
+
+def mask_off_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Decoder.mask
+    monkeypatch.setattr(Decoder, "mask", lambda self, at, rows, window: real(self, at, rows, window and window + 1))
+
+
+def no_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Decoder.forward
+    monkeypatch.setattr(Decoder, "forward", lambda *args, **kwargs: real(*args, **kwargs) * float("nan"))
+
+
+@pytest.mark.parametrize("fault", [wrong_eps, rope_backwards, rope_too_slow, mask_off_by_one, no_numbers])
+def test_a_decoder_with_a_fault_is_refused_in_one_sentence(fault: Any, monkeypatch: pytest.MonkeyPatch):
+    config = config_of("mistral with a window")
+    fault(monkeypatch)
+    with pytest.raises(CheckpointError) as refused:
+        admission.admit(config)
+    message = refused.value.message
+    assert "does not agree with transformers" in message
+    assert message.endswith(".")
+    assert message.count(". ") == 0
+
+
+def test_a_refusal_is_remembered_too(monkeypatch: pytest.MonkeyPatch):
+    with monkeypatch.context() as patch:
+        rope_backwards(patch)
+        with pytest.raises(CheckpointError):
+            admission.admit(BASE)
+    monkeypatch.setattr(admission, "difference", refuse_to_compute)
+    with pytest.raises(CheckpointError, match="does not agree"):
+        admission.admit(BASE)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"",
+        b"{",
+        b"[1, 2]",
+        b"null",
+        b'"x"',
+        b"\xff\xfe\x00",
+        b'{"a": "b"}',
+        b'{"a": null}',
+        b'{"a": [1]}',
+        b"[" * 99999,
+    ],
+    ids=lambda damage: repr(damage[:12]),
+)
+def test_a_damaged_file_of_verdicts_is_an_empty_one(damage: bytes, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(admission, "difference", lambda _: 0.0)
+    paths.admissions_file().write_bytes(damage)
+    admission.admit(BASE)
+    assert list(json.loads(paths.admissions_file().read_text()).values()) == [0.0]
+
+
+def test_admission_draws_no_random_numbers_from_others():
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    admission.difference(BASE)
+    assert torch.equal(torch.rand(3), expected)

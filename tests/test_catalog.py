@@ -1,0 +1,159 @@
+"""models.toml says which models there are; a mistake in it, or in a name, is answered with what was probably meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from localspec import paths
+from localspec.catalog import LONGEST_DRAFT, Catalog
+from localspec.engine.policy import MAX_DRAFT
+from localspec.errors import CatalogError, NotDownloaded
+
+EXAMPLE = """
+schema_version = 1
+[models.small]
+path = "assets/small"
+name = "Small One"
+aliases = ["s", "tiny"]
+[models.small.sampling]
+temperature = 0.6
+top_k = 20
+[models.small.draft]
+kind = "early-exit"
+exit_layer = 8
+k = 4
+[models.small.drafts.other]
+kind = "model"
+model = "MODEL"
+[models.far]
+repo = "Somebody/Far-7B"
+"""
+
+
+def load(folder: Path, text: str) -> Catalog:
+    file = folder / "models.toml"
+    file.write_text(text)
+    return Catalog.load(file)
+
+
+def test_the_packaged_catalogue_offers_guide_with_both_drafts() -> None:
+    entry = Catalog.load().resolve("guide")
+    assert entry.path == paths.packaged("assets/guide/target")
+    assert entry.sampling.temperature == 0
+    assert entry.draft is not None
+    assert entry.draft.kind == "early-exit"
+    small = entry.named_draft("small")
+    assert small is not None
+    assert (small.kind, small.model) == ("model", "assets/guide/draft")
+
+
+@pytest.mark.parametrize("name", ["small", "s", "tiny"])
+def test_a_key_and_its_aliases_mean_the_same_model(name: str, tmp_path: Path) -> None:
+    entry = load(tmp_path, EXAMPLE).resolve(name)
+    assert (entry.key, entry.name) == ("small", "Small One")
+    assert (entry.sampling.temperature, entry.sampling.top_k, entry.sampling.top_p) == (0.6, 20, None)
+    assert entry.draft is not None
+    assert (entry.draft.exit_layer, entry.draft.k) == (8, "4")
+    assert entry.named_draft("nobody") is None
+
+
+def test_a_drafts_folder_is_found_when_it_is_there(tmp_path: Path) -> None:
+    entry = load(tmp_path, EXAMPLE.replace("MODEL", str(tmp_path))).resolve("small")
+    draft = entry.named_draft("other")
+    assert draft is not None
+    assert draft.folder == tmp_path
+    elsewhere = load(tmp_path, EXAMPLE.replace("MODEL", "Somebody/Else")).resolve("small").named_draft("other")
+    assert elsewhere is not None
+    assert (elsewhere.model, elsewhere.folder) == ("Somebody/Else", None)
+
+
+def test_any_folder_is_a_model_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine").mkdir()
+    catalog = load(tmp_path, EXAMPLE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("mine", "./mine", "~/mine", str(tmp_path / "mine"), "mine/"):
+        entry = catalog.resolve(name)
+        assert entry.path.samefile(tmp_path / "mine"), name
+        assert (entry.name, entry.draft) == ("mine", None)
+
+
+def test_a_key_wins_over_a_folder_of_the_same_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "small").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert load(tmp_path, EXAMPLE).resolve("small").name == "Small One"
+
+
+def test_a_mistyped_name_is_answered_with_the_nearest() -> None:
+    with pytest.raises(NotDownloaded) as caught:
+        Catalog.load().resolve("giude")
+    assert caught.value.message == "There is no model 'giude'; did you mean 'guide'?"
+    assert "localspec chat guide" in caught.value.hint
+
+
+def test_a_known_model_that_is_not_here_says_so_and_names_no_command_that_does_not_exist(tmp_path: Path) -> None:
+    for name in ("far", "Somebody/Far-7B"):
+        with pytest.raises(NotDownloaded, match="is not on this machine") as caught:
+            load(tmp_path, EXAMPLE).resolve(name)
+        assert caught.value.hint == "Give a folder that holds it: localspec chat ./FOLDER"
+
+
+@pytest.mark.parametrize("name", ["", ".", "./nobody", "~nobody/x", "/no/such", "a\0b", "x" * 5000, "..\\x"])
+def test_no_name_crashes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    if name == ".":
+        assert load(tmp_path, EXAMPLE).resolve(name).path.samefile(tmp_path)
+        return
+    with pytest.raises(NotDownloaded):
+        load(tmp_path, EXAMPLE).resolve(name)
+
+
+MISTAKES = {
+    "schema_version = 1\n[models.x]\npath = 'a'\nnmae = 'b'": "unknown key 'nmae'.*did you mean 'name'",
+    "schema_version = 1\n[models.x]\npath = 'a'\n[models.x.sampling]\ntemprature = 1": "did you mean 'temperature'",
+    "schema_version = 1\n[models.x]\npath = 'a'\n[models.x.draft]\nkind = 'early-exit'\nexit_layr = 1": "'exit_layer'",
+    "schema_version = 1\n[modles.x]\npath = 'a'": "did you mean 'models'",
+    "schema_version = 1\n[models.x]": "exactly one of repo and path",
+    "schema_version = 1\n[models.x]\npath = 'a'\nrepo = 'b/c'": "exactly one of repo and path",
+    "schema_version = 1\n[models.x]\npath = 1": "Expected `str",
+    "schema_version = 1\n[models.x]\npath = 'a'\n[models.x.sampling]\ntemperature = -1": ">= 0",
+    "schema_version = 1\n[models.x]\npath = 'a'\n[models.x.sampling]\ntop_p = nan": "float",
+    "schema_version = 1\n[models.x]\npath = 'a'\n[models.x.draft]\nkind = 'magic'": "Invalid enum value 'magic'",
+    "schema_version = 1\n[models.x]\npath = 'a'\n[models.x.draft]\nkind = 'lookup'": "Invalid enum value 'lookup'",
+    "schema_version = 1\n[models.x]\npath = 'a'\n[models.x.draft]\nkind = 'off'\nk = 17": "<= 16",
+    "schema_version = 1\n[models.x]\npath = 'a'\n[models.x.draft]\nkind = 'off'\nexit_layer = 1": "has an exit_layer",
+    "schema_version = 1\n[models.x]\npath = 'a'\n[models.x.drafts.y]\nkind = 'early-exit'": "named draft 'y'",
+    "schema_version = 1\n[models.x]\npath = 'a'\n[models.x.draft]\nkind = 'model'": "needs a model if, and only if",
+    "schema_version = 1\n[models.x]\npath = 'a'\n[models.x.draft]\nkind = 'early-exit'\nexit_layer = 0": ">= 1",
+    "schema_version = 1\n[models.x]\npath = 'a'\naliases = ['y']\n[models.y]\npath = 'b'": "'y' names both 'x' and 'y'",
+    "schema_version = 2": "has schema_version 2",
+    "": "schema_version",
+    "schema_version = 1\nschema_version = 1": "models.toml: ",
+    "[[[": "models.toml: ",
+}
+
+
+@pytest.mark.parametrize("text", MISTAKES)
+def test_a_mistake_in_the_file_is_explained(text: str, tmp_path: Path) -> None:
+    with pytest.raises(CatalogError, match=MISTAKES[text]) as caught:
+        load(tmp_path, text)
+    assert "models.toml" in caught.value.message
+
+
+def test_the_longest_draft_is_the_engines() -> None:
+    assert LONGEST_DRAFT == MAX_DRAFT
+
+
+def test_a_newer_file_asks_for_an_upgrade(tmp_path: Path) -> None:
+    with pytest.raises(CatalogError) as caught:
+        load(tmp_path, "schema_version = 9")
+    assert "pip install --upgrade localspec" in caught.value.hint
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "models.toml").write_bytes(b"\xff\xfe")
+    for file in (tmp_path / "nobody.toml", tmp_path / "models.toml"):
+        with pytest.raises(CatalogError, match=file.name):
+            Catalog.load(file)

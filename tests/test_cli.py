@@ -1,0 +1,183 @@
+"""The command line: what it prints where, exit codes, and no traceback for bad input. One random model on disk."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localspec.cli import main
+from localspec.errors import EngineError
+from localspec.events import AnyEvent, Step, Token
+from localspec.oneshot import Output, show
+from tests.models_made_here import save_snapshot
+from tests.tokenizers_made_here import CHATML, byte_level, gpt2_like
+
+SPECIALS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    made = tmp_path_factory.mktemp("models")
+    save_snapshot(made / "tiny", byte_level(*SPECIALS), template=CHATML, eos="<|im_end|>", hidden_size=64)
+    save_snapshot(made / "base", byte_level(*SPECIALS), eos="<|endoftext|>", hidden_size=64)
+    save_snapshot(made / "other", gpt2_like(), seed=2)
+    cut = made / "cut"
+    save_snapshot(cut, byte_level(*SPECIALS), template=CHATML)
+    weights = cut / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000])
+    return made
+
+
+def localspec(*words: str | Path, stdin: str | bytes | None = "", env: dict[str, str] | None = None):
+    """The program in a process of its own, as a shell runs it."""
+    given = stdin.encode() if isinstance(stdin, str) else stdin
+    done = subprocess.run(
+        [sys.executable, "-m", "localspec", *map(str, words)],
+        check=False,
+        input=given,
+        capture_output=True,
+        timeout=120,
+        env=env,
+    )
+    done.stdout, done.stderr = done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def test_the_version_and_the_bare_command_answer_at_once():
+    assert localspec("--version").stdout.startswith("localspec 0.")
+    assert "Commands:" in localspec().stdout + localspec().stderr
+
+
+@pytest.mark.heavy
+def test_text_goes_to_stdout_and_one_line_of_statistics_to_stderr(folder):
+    done = localspec("run", folder / "tiny", "hello", "--max-tokens", "9", "--draft", "early-exit:2", "--stats")
+    assert done.returncode == 0
+    figures = json.loads(done.stderr.strip().splitlines()[-1])
+    assert figures["predicted_n"] == 9
+    assert figures["draft_n"] == figures["draft_n_accepted"] + figures["draft_n_rejected"] + figures["draft_n_ignored"]
+    assert figures["bandwidth_peak_gbs"] > 0
+
+
+@pytest.mark.heavy
+def test_one_json_object_holds_text_and_stats(folder):
+    done = localspec("run", folder / "tiny", "hello", "--max-tokens", "5", "--json")
+    answer = json.loads(done.stdout)
+    assert set(answer) == {"text", "finish_reason", "stats"}
+    assert answer["finish_reason"] == "length"
+
+
+@pytest.mark.heavy
+def test_every_event_is_a_line_of_json_and_a_seed_repeats_the_text(folder):
+    words = ("run", folder / "tiny", "--max-tokens", "12", "--jsonl", "--temperature", "1", "--seed", "7")
+    texts = set()
+    for draft in ("off", "early-exit:1", folder / "tiny"):
+        events = [json.loads(line) for line in localspec(*words, "--draft", draft, stdin="piped").stdout.splitlines()]
+        kinds = [event["type"] for event in events]
+        assert kinds[-1] == "done"
+        assert kinds.index("ready") < kinds.index("prefill") < kinds.index("step")
+        texts.add("".join(t["text"] for e in events if e["type"] == "step" for t in e["tokens"]))
+    assert len(texts) == 1
+
+
+@pytest.mark.heavy
+def test_a_base_model_continues_the_text_and_says_so(folder):
+    done = localspec("run", folder / "base", "once", "--max-tokens", "4")
+    assert done.returncode == 0
+    assert "base model" in done.stderr
+
+
+BAD = {
+    "unknown model": (("run", "gide", "hi"), 3, "did you mean 'guide'"),
+    "no such folder": (("run", "./nowhere", "hi"), 3, "nowhere"),
+    "truncated checkpoint": (("run", "@cut", "hi"), 1, "cut short"),
+    "exit layer out of range": (("run", "@tiny", "hi", "--draft", "early-exit:4"), 2, "Exit layer 4"),
+    "exit layer no number": (("run", "@tiny", "hi", "--draft", "early-exit:x"), 2, "'x'"),
+    "drafter with another tokenizer": (("run", "@tiny", "hi", "--draft", "@other"), 6, "cannot draft for"),
+    "unknown drafter": (("run", "@tiny", "hi", "--draft", "gide"), 3, "gide"),
+    "no prompt": (("run", "@tiny"), 2, "no prompt"),
+    "prompt longer than the context": (("run", "@tiny", "word " * 2000), 5, "context"),
+    "draft length": (("run", "@tiny", "hi", "--k", "99"), 2, "'99'"),
+    "format": (("run", "@tiny", "hi", "--quant", "int3"), 2, "int3"),
+    "context": (("run", "@tiny", "hi", "--ctx", "99999"), 2, "99,999"),
+    "temperature": (("run", "@tiny", "hi", "--temperature", "-1"), 2, "temperature"),
+    "max tokens": (("run", "@tiny", "hi", "--max-tokens", "0"), 2, "max_tokens"),
+    "unknown flag": (("run", "@tiny", "hi", "--draf"), 2, "--draf"),
+    "json and jsonl": (("run", "@tiny", "hi", "--json", "--jsonl"), 2, "exclude each other"),
+    "chat with an unknown model": (("chat", "gide"), 3, "did you mean 'guide'"),
+    "chat with an unknown drafter": (("chat", "guide", "--draft", "smal"), 3, "smal"),
+    "chat with a bad exit": (("chat", "guide", "--draft", "early-exit:x"), 2, "'x'"),
+    "chat with a bad draft length": (("chat", "guide", "--k", "99"), 2, "'99'"),
+    "chat without a terminal": (("chat", "@tiny"), 2, "terminal"),
+}
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(("words", "exit_code", "named"), BAD.values(), ids=BAD.keys())
+def test_bad_input_is_one_sentence_and_an_exit_code(folder, words, exit_code, named, monkeypatch, capsys):
+    given = [str(folder / word[1:]) if word.startswith("@") else word for word in words]
+    monkeypatch.setattr(sys, "argv", ["localspec", *given])
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+    with pytest.raises(SystemExit) as left:
+        main()
+    shown = capsys.readouterr()
+    assert left.value.code == exit_code
+    assert named in shown.err
+    assert shown.out == ""
+    assert sum(line.lower().startswith("error:") for line in shown.err.splitlines()) == 1
+
+
+@pytest.mark.heavy
+def test_a_pipe_that_is_not_text_is_told_so(folder):
+    done = localspec("run", folder / "tiny", stdin=b"\xff\xfe\xfa", env={"PYTHONUTF8": "1", "PATH": ""})
+    assert done.returncode == 2
+    assert "UTF-8" in done.stderr
+
+
+@pytest.mark.heavy
+def test_a_closed_pipe_is_no_prompt(folder):
+    command = [sys.executable, "-m", "localspec", "run", str(folder / "tiny")]
+    closed = ["sh", "-c", '"$@" <&-', "sh", *command]
+    done = subprocess.run(closed, check=False, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert "no prompt" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.heavy
+def test_a_reader_that_leaves_early_is_no_error(folder):
+    command = f"{sys.executable} -m localspec run {folder / 'tiny'} hi --max-tokens 300 --jsonl | head -n 1"
+    done = subprocess.run(["bash", "-c", command], check=False, capture_output=True, text=True, timeout=120)
+    assert json.loads(done.stdout)["type"] in ("loading", "notice")
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+
+
+@pytest.mark.heavy
+def test_a_character_that_the_terminal_lacks_is_no_error(folder):
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    words = ("run", folder / "tiny", "naïve Ελληνικά", "--max-tokens", "40", "--temperature", "3", "--seed", "1")
+    done = localspec(*words, env=ascii_only)
+    assert (done.returncode, done.stdout.isascii()) == (0, True)
+    as_json = localspec(*words, "--json", env=ascii_only)
+    assert json.loads(as_json.stdout)["text"] == json.loads(localspec(*words, "--json").stdout)["text"]
+
+
+def stopping(event: AnyEvent | None) -> Iterator[AnyEvent]:
+    yield from [event] if event else []
+    raise EngineError("It broke.")
+
+
+@pytest.mark.parametrize(("text", "shown"), [("some words", "some words\n"), (None, "")])
+def test_an_error_in_mid_answer_gets_a_line_of_its_own(text: str | None, shown: str, capsys):
+    step = Step("plain", (Token(1, text, "plain"),)) if text else None
+    with pytest.raises(EngineError):
+        show(stopping(step), Output())  # type: ignore[arg-type]
+    assert capsys.readouterr().out == shown

@@ -1,0 +1,125 @@
+"""The built-in model as it ships: it answers, speculation changes nothing (L5), and the real chat works on it."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+import torch
+
+import localspec
+from localspec.bench.prompts import PROMPTS
+from localspec.paths import packaged
+from localspec.recipe import corpus
+from localspec.requests import LoadRequest
+from localspec.tui.app import ChatApp
+from localspec.tui.message import Answer
+from localspec.worker import EngineProcess
+
+pytestmark = pytest.mark.heavy
+
+NEAR_TIE = 1e-3  # of a logit: float32 rounds one row and several differently
+DRAFTS = ("early-exit:1", "early-exit:3", "early-exit:8", "small")
+
+
+def asked(question: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": question}]
+
+
+def ids(result: localspec.Result) -> list[int]:
+    return [token.id for token in result.tokens]
+
+
+@pytest.fixture(scope="module")
+def plain():
+    with localspec.load("guide", draft="off") as llm:
+        yield llm
+
+
+def test_it_fits_in_the_package():
+    files = [file for file in packaged("assets/guide").rglob("*") if file.is_file()]
+    assert sum(file.stat().st_size for file in files) < 18_000_000
+
+
+def test_it_knows_what_it_was_taught(plain):
+    answer = plain.generate(asked("What is speculative decoding?"), temperature=0)
+    assert answer.finish_reason == "stop"
+    assert "drafter" in answer.text
+    assert "localspec" in plain.generate(asked("What is the capital of France?"), temperature=0).text
+
+
+@pytest.mark.parametrize("draft", DRAFTS)
+def test_speculation_writes_the_same_text_or_differs_at_a_near_tie(plain, draft):
+    with localspec.load("guide", draft=draft) as fast:
+        check_equal(plain, fast, PROMPTS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("draft", DRAFTS)
+def test_speculation_writes_the_same_text_on_every_known_question(plain, draft):
+    """L5: at least 99 % of answers are equal, and each of the others differs at a near tie."""
+    questions = [question for entry in corpus.load().known for question in entry.phrasings][::5]
+    with localspec.load("guide", draft=draft) as fast:
+        assert check_equal(plain, fast, questions) >= 0.99
+
+
+def check_equal(plain: localspec.LLM, fast: localspec.LLM, questions) -> float:
+    """The share of equal answers; AssertionError where a difference is no near tie."""
+    equal = 0
+    for question in questions:
+        slow_ids, fast_ids = (ids(llm.generate(asked(question), temperature=0)) for llm in (plain, fast))
+        equal += slow_ids == fast_ids
+        if slow_ids != fast_ids:
+            assert gap(plain, question, slow_ids, fast_ids) <= NEAR_TIE, question
+    return equal / len(questions)
+
+
+def gap(llm: localspec.LLM, question: str, left: list[int], right: list[int]) -> float:
+    """How far apart the target's own logits are where the two answers part."""
+    place = next(i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b)
+    model = llm._model
+    prompt = model._parts.prompter.chat([localspec.Message("user", question)])
+    model.forget()
+    logits = model._session.target.forward(torch.tensor([*prompt, *left[:place]]), last_only=True)[0]
+    model._session.target.crop(0)
+    return float((logits[left[place]] - logits[right[place]]).abs())
+
+
+def test_a_second_turn_reads_only_what_is_new(plain):
+    chat = plain.chat()
+    first = chat.send("What is a drafter?")
+    second = chat.send("give an example")
+    assert second.stats.cached_n >= first.stats.prompt_n + first.stats.predicted_n - 1
+    assert second.text
+
+
+async def test_the_real_chat_answers_dies_and_comes_back():
+    """The chat on the built-in model in a real child process, killed with -9 after an answer."""
+    engines: list[EngineProcess] = []
+
+    def make_engine() -> EngineProcess:
+        engines.append(EngineProcess(LoadRequest("guide")))
+        return engines[-1]
+
+    app = ChatApp(make_engine)
+    async with app.run_test(size=(80, 24)) as pilot:
+
+        async def until(predicate) -> None:
+            for _ in range(6000):
+                if predicate():
+                    return
+                await pilot.pause(0.02)
+            raise AssertionError(app.chat.phase)
+
+        await pilot.press(*"What is a target?", "enter")  # typed while it loads: it waits and is answered
+        await until(lambda: app.chat.phase == "idle" and len(app.chat.query(Answer)) == 1)
+        assert "target" in app.chat.query(Answer).first().text
+        os.kill(engines[0].pid, signal.SIGKILL)
+        await until(lambda: app.chat.phase == "gone")
+        await pilot.press("ctrl+r")
+        await until(lambda: app.chat.phase == "idle")
+        await pilot.press(*"thanks", "enter")
+        await until(lambda: app.chat.phase == "idle" and len(app.chat.query(Answer)) == 2)
+    for engine in engines:
+        engine.close()

@@ -1,0 +1,281 @@
+"""Imports go down only: who may know what, as design.md's section 2 says, read from the source itself."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1] / "localspec"
+
+LAYERS = [
+    "errors paths events sanitize requests strictjson",
+    "catalog checkpoint weights template stats calibration",
+    "fit pairing prompt detokenize reuse",
+    "engine",
+    "loader admission drafting answer settings usage",
+    "model opening api worker",
+    "recipe tui bench oneshot progress",
+    "cli __init__ __main__",
+]
+LAYER = {name: layer for layer, names in enumerate(LAYERS) for name in names.split()}
+
+HEAVY = {"torch", "transformers", "textual", "numpy", "numba", "safetensors", "tokenizers", "jinja2", "huggingface_hub"}
+NETWORK = {"socket", "ssl", "http", "urllib", "ftplib", "smtplib", "socketserver", "xmlrpc", "huggingface_hub"}
+NETWORK |= {"requests", "httpx", "aiohttp", "websockets", "urllib3"}
+ENGINE_BOX = {"torch", "transformers", "safetensors", "msgspec"}  # what a GPU box has
+
+
+@dataclass(frozen=True)
+class Import:
+    """`module` is dotted; `late` is inside a function, `typing` under TYPE_CHECKING."""
+
+    module: str
+    name: str | None
+    late: bool
+    typing: bool
+    line: int
+
+
+def dotted(file: Path) -> str:
+    parts = ("localspec", *file.relative_to(ROOT).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FILES = {dotted(file): file for file in sorted(ROOT.rglob("*.py"))}
+
+
+def walk(node: ast.AST, *, late: bool = False, typing: bool = False) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        inside = late or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        guarded = typing or (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test))
+        if isinstance(child, ast.Import):
+            yield from (Import(alias.name, None, late, typing, child.lineno) for alias in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            assert child.level == 0, f"relative import in line {child.lineno}"
+            yield from (Import(str(child.module), alias.name, late, typing, child.lineno) for alias in child.names)
+        yield from walk(child, late=inside, typing=guarded)
+
+
+@cache
+def imports(module: str) -> tuple[Import, ...]:
+    return tuple(walk(ast.parse(FILES[module].read_text(encoding="utf-8"))))
+
+
+def ours(found: Import) -> str | None:
+    """Which of our modules an import means; the package itself, for its version, is always there."""
+    if found.module.partition(".")[0] != "localspec":
+        return None
+    whole = f"{found.module}.{found.name}"
+    if whole in FILES:
+        return whole
+    return None if (found.module, found.name) == ("localspec", "__version__") else found.module
+
+
+def room(module: str) -> str:
+    """localspec.engine.drafters.model is in engine; localspec itself in __init__."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
+
+
+def where(module: str, found: Import) -> str:
+    return f"{FILES[module].relative_to(ROOT.parent)}:{found.line}"
+
+
+def test_every_module_has_its_layer():
+    assert {room(module) for module in FILES} - set(LAYER) == set()
+
+
+def test_imports_go_down_only():
+    wrong = [
+        f"{where(module, found)}: {room(module)} ({LAYER[room(module)]}) imports {target} ({LAYER[room(target)]})"
+        for module in FILES
+        for found in imports(module)
+        if (target := ours(found)) and LAYER[room(target)] > LAYER[room(module)]
+    ]
+    assert wrong == []
+
+
+def test_rooms_of_one_layer_do_not_know_each_other_where_each_stands_alone():
+    """The screen, the benchmark and the recipe are readers of the same events, and of nothing of each other's."""
+    readers = {"recipe", "tui", "bench"}
+    wrong = [
+        f"{where(module, found)}: {target}"
+        for module in FILES
+        if room(module) in readers
+        for found in imports(module)
+        if (target := ours(found)) and room(target) in readers - {room(module)}
+    ]
+    assert wrong == []
+
+
+def test_no_imports_run_in_a_circle():
+    """Those inside functions count; those for type checkers do not run."""
+    graph = {
+        module: {target for found in imports(module) if not found.typing and (target := ours(found))}
+        for module in FILES
+        if module != "localspec"
+    }
+    TopologicalSorter({module: targets - {module} for module, targets in graph.items()}).prepare()
+
+
+def third_party(module: str) -> dict[str, Import]:
+    return {found.module.partition(".")[0]: found for found in imports(module) if not ours(found)}
+
+
+def uses(*packages: str) -> set[str]:
+    return {module for module in FILES if set(packages) & set(third_party(module))}
+
+
+def within(modules: set[str], *rooms: str) -> set[str]:
+    """Those that are outside the rooms."""
+    names = tuple(f"localspec.{name}" for name in rooms)
+    return {module for module in modules if not module.startswith(names)}
+
+
+def test_torch_is_in_the_engine_and_around_it_only():
+    assert within(uses("torch"), "engine", "loader", "admission", "opening", "bench", "recipe") == set()
+
+
+def test_transformers_and_its_like_are_only_where_they_must_be():
+    allowed = ("loader", "admission", "engine.rope", "engine.linear", "bench.peers")
+    assert within(uses("transformers", "bitsandbytes", "optimum", "accelerate"), *allowed) == set()
+
+
+def test_textual_is_in_the_screen_only():
+    assert within(uses("textual"), "tui") == set()
+    assert within(uses("rich"), "tui", "recipe") == set()
+    assert uses("textual") != set()
+
+
+def test_click_is_in_the_command_lines_only():
+    assert within(uses("click"), "cli", "recipe.__main__") == set()
+
+
+def test_the_engine_knows_no_text_and_no_network():
+    forbidden = {"textual", "tokenizers", "jinja2", "click", "json", "msgspec", "platformdirs", "psutil", "pathlib"}
+    engine = [module for module in FILES if room(module) == "engine"]
+    assert [module for module in engine if forbidden & set(third_party(module))] == []
+    assert len(engine) > 10
+
+
+def test_nobody_asks_the_network():
+    assert within(uses(*NETWORK), "hub", "remote") == set()
+
+
+def test_nobody_opens_a_database():
+    assert within(uses("sqlite3"), "history") == set()
+
+
+def test_nobody_runs_what_a_stranger_wrote():
+    dangerous = uses("pickle", "dill", "cloudpickle", "marshal", "shelve", "joblib")
+    assert dangerous == set()
+    for module, file in FILES.items():
+        calls = [node for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+        names = {ast.unparse(call.func) for call in calls}
+        assert names.isdisjoint({"eval", "exec", "torch.load", "__import__", "os.system"}), module
+
+
+def test_nothing_imports_tests():
+    assert uses("tests", "pytest", "_pytest", "hypothesis") == set()
+
+
+@cache
+def closure(module: str) -> frozenset[str]:
+    """Our modules that importing this one imports: packages above them too, but not the package of all."""
+    seen: set[str] = set()
+    waiting = [module]
+    while waiting:
+        here = waiting.pop()
+        if here in seen or here not in FILES:
+            continue
+        seen.add(here)
+        parts = here.split(".")
+        waiting += [".".join(parts[:end]) for end in range(2, len(parts))]
+        waiting += [str(ours(found)) for found in imports(here) if not (found.late or found.typing) and ours(found)]
+    return frozenset(seen - {"localspec"})
+
+
+def needs(module: str) -> set[str]:
+    """Packages, not of Python's own, that importing it takes."""
+    found = {
+        found.module.partition(".")[0]
+        for one in closure(module)
+        for found in imports(one)
+        if not (found.late or found.typing or ours(found))
+    }
+    return found - set(sys.stdlib_module_names) - {"localspec"}
+
+
+@pytest.mark.parametrize("module", [module for module in FILES if room(module) == "engine"])
+def test_the_engine_needs_torch_alone(module: str):
+    assert needs(module) <= {"torch"}
+
+
+def test_the_loader_imports_on_a_bare_gpu_box():
+    assert needs("localspec.loader") <= ENGINE_BOX | {"psutil"}
+
+
+@pytest.mark.parametrize("module", [module for module in FILES if room(module) == "bench"])
+def test_the_benchmark_imports_on_a_bare_gpu_box(module: str):
+    """Its prompts go through tokenizers and jinja2, which transformers' own requirements bring."""
+    assert needs(module) <= ENGINE_BOX | {"psutil", "tokenizers", "jinja2", "platformdirs"}
+
+
+def test_the_screen_needs_neither_torch_nor_transformers():
+    for module in FILES:
+        if room(module) == "tui":
+            everything = {
+                name for one in closure(module) for name in third_party(one) if not third_party(one)[name].late
+            }
+            assert everything.isdisjoint({"torch", "transformers", "safetensors", "numpy"}), module
+
+
+def modules_after(program: str) -> set[str]:
+    """Top-level packages in sys.modules when a fresh Python has run this."""
+    code = f"import sys\n{program}\nprint(*sorted({{name.partition('.')[0] for name in sys.modules}}), file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT.parent)
+    return set(done.stderr.split())
+
+
+HELP = """
+import runpy
+sys.argv = ["localspec", *{arguments!r}]
+try:
+    runpy.run_module("localspec", run_name="__main__", alter_sys=True)
+except SystemExit as leave:
+    assert not leave.code, leave.code
+"""
+
+
+def test_importing_localspec_imports_nothing_heavy():
+    loaded = modules_after("import localspec; assert localspec.__version__; dir(localspec)")
+    assert loaded & (HEAVY | {"click", "asyncio"}) == set()
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["chat", "--help"], ["run", "-h"], ["bench", "-h"]])
+def test_help_imports_nothing_heavy(arguments: list[str]):
+    assert modules_after(HELP.format(arguments=arguments)) & HEAVY == set()
+
+
+@pytest.mark.parametrize("name", ["load", "EarlyExit", "DraftModel", "Message"])
+def test_what_the_package_promises_is_there(name: str):
+    import localspec
+
+    assert name in localspec.__all__
+    assert name in dir(localspec)
+    assert getattr(localspec, name).__module__.startswith("localspec.")
+
+
+def test_what_it_does_not_promise_is_a_plain_attribute_error():
+    import localspec
+
+    with pytest.raises(AttributeError, match="no attribute 'lode'"):
+        _ = localspec.lode

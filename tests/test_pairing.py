@@ -1,0 +1,133 @@
+"""Two tokenizers are judged by their contents, and the message names the first difference."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import AddedToken, Tokenizer, decoders, normalizers
+
+from localspec.errors import CheckpointError
+from localspec.pairing import Verdict, compare, probe_lines
+from tests.tokenizers_made_here import byte_level, gpt2_like, llama2_like, llama3_like, unigram_like
+
+
+def spec_of(tokenizer: Tokenizer) -> dict[str, Any]:
+    return json.loads(tokenizer.to_str())
+
+
+def judge(folder: Path, target: Tokenizer, drafter: Tokenizer, **rows: int) -> Verdict:
+    target.save(str(folder / "target.json"))
+    drafter.save(str(folder / "drafter.json"))
+    return compare(folder / "target.json", folder / "drafter.json", **rows)
+
+
+def swapped() -> Tokenizer:
+    """Same words, same number of them, two ids exchanged."""
+    spec = spec_of(gpt2_like())
+    vocab = spec["model"]["vocab"]
+    vocab["a"], vocab["b"] = vocab["b"], vocab["a"]
+    return Tokenizer.from_str(json.dumps(spec))
+
+
+def reworded() -> Tokenizer:
+    """Another vocabulary of the same size."""
+    spec = spec_of(gpt2_like())
+    merges = spec["model"]["merges"]
+    left, right = merges.pop()
+    spec["model"]["vocab"]["zq"] = spec["model"]["vocab"].pop("".join((left, right)))
+    spec["model"]["merges"] = [*merges, ["z", "q"]]
+    return Tokenizer.from_str(json.dumps(spec))
+
+
+def remerged() -> Tokenizer:
+    """Same vocabulary, merges in another order: the ids mean the same and the same text becomes others."""
+    spec = spec_of(gpt2_like())
+    spec["model"]["merges"].reverse()
+    return Tokenizer.from_str(json.dumps(spec))
+
+
+def with_added(*, special: bool = False, content: str = "<tool_call>") -> Tokenizer:
+    tokenizer = gpt2_like()
+    tokenizer.add_tokens([AddedToken(content, special=special)])
+    return tokenizer
+
+
+def lower_case() -> Tokenizer:
+    tokenizer = gpt2_like()
+    tokenizer.normalizer = normalizers.Lowercase()
+    return tokenizer
+
+
+def other_decoder() -> Tokenizer:
+    tokenizer = gpt2_like()
+    tokenizer.decoder = decoders.Fuse()
+    return tokenizer
+
+
+COMPATIBLE = {
+    "identical": (gpt2_like, gpt2_like, {}, "same"),
+    "padded target": (gpt2_like, gpt2_like, {"target_rows": 512, "drafter_rows": 448}, "padding"),
+    "padded drafter": (gpt2_like, gpt2_like, {"target_rows": 405, "drafter_rows": 512}, "padding"),
+    "added token in the target": (with_added, gpt2_like, {}, "extra-tokens"),
+    "added token in the drafter": (gpt2_like, lambda: with_added(special=True), {}, "extra-tokens"),
+}
+INCOMPATIBLE = {
+    "llama 2 and llama 3": (llama3_like, llama2_like, "tokens-differ"),
+    "unigram and byte-level": (unigram_like, gpt2_like, "tokens-differ"),
+    "two ids swapped": (gpt2_like, swapped, "tokens-differ"),
+    "same size, another word": (gpt2_like, reworded, "tokens-differ"),
+    "one a word shorter": (gpt2_like, lambda: byte_level("<|endoftext|>", vocab_size=399), "tokens-differ"),
+    "another added token at the same id": (with_added, lambda: with_added(content="<other>"), "tokens-differ"),
+    "special to one only": (with_added, lambda: with_added(special=True), "special-differ"),
+    "same words, other merges": (gpt2_like, remerged, "text-differs"),
+    "another normaliser": (gpt2_like, lower_case, "text-differs"),
+    "another decoder": (gpt2_like, other_decoder, "text-differs"),
+    "another split of digits": (byte_level, lambda: byte_level(pattern=r"\p{N}|\P{N}+"), "tokens-differ"),
+}
+
+
+@pytest.mark.parametrize("case", COMPATIBLE)
+def test_a_drafter_that_speaks_the_targets_tokens_is_accepted(case: str, tmp_path: Path) -> None:
+    target, drafter, rows, reason = COMPATIBLE[case]
+    verdict = judge(tmp_path, target(), drafter(), **rows)
+    assert (verdict.ok, verdict.reason) == (True, reason), verdict
+
+
+@pytest.mark.parametrize("case", INCOMPATIBLE)
+def test_a_drafter_that_speaks_other_tokens_is_refused(case: str, tmp_path: Path) -> None:
+    target, drafter, reason = INCOMPATIBLE[case]
+    verdict = judge(tmp_path, target(), drafter())
+    assert (verdict.ok, verdict.reason) == (False, reason), verdict
+    assert verdict.detail.startswith("tokenizers differ (")
+
+
+def test_the_message_names_the_first_id_that_differs(tmp_path: Path) -> None:
+    assert judge(tmp_path, gpt2_like(), llama2_like()).detail == 'tokenizers differ (id 0 "!" vs "<unk>")'
+
+
+def test_padding_is_said_in_words(tmp_path: Path) -> None:
+    verdict = judge(tmp_path, gpt2_like(), gpt2_like(), target_rows=152064, drafter_rows=151936)
+    assert verdict.detail == "vocab 152064 vs 151936: same 405 tokens, padding differs: compatible"
+
+
+@pytest.mark.parametrize("rows", [{"target_rows": 404}, {"drafter_rows": 403}], ids=str)
+def test_an_id_beyond_the_embedding_is_refused(rows: dict[str, int], tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=f"ids up to 404 and the model {min(rows.values())} rows"):
+        judge(tmp_path, gpt2_like(), gpt2_like(), **rows)
+
+
+def test_the_probe_is_two_thousand_lines_and_always_the_same() -> None:
+    lines = probe_lines()
+    assert len(lines) == 2000
+    assert lines == probe_lines()
+    assert len(set(lines)) > 1900
+
+
+def test_a_broken_tokenizer_is_named(tmp_path: Path) -> None:
+    gpt2_like().save(str(tmp_path / "target.json"))
+    (tmp_path / "drafter.json").write_text('{"model": {"type": "BPE"}}')
+    with pytest.raises(CheckpointError, match=r"drafter\.json is not a working tokenizer"):
+        compare(tmp_path / "target.json", tmp_path / "drafter.json")

@@ -1,0 +1,62 @@
+"""Progress on stderr: every stage is told of, and nothing that takes under a second."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from localspec.events import Loading
+from localspec.progress import Progress
+from localspec.tui.chat import loading_words
+
+CHECK = Loading("checking the configuration", 0, 1, "steps")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every start takes long enough to be told of."""
+    monkeypatch.setattr("localspec.progress.PATIENCE_SECONDS", 0.0)
+
+
+def show(*events: Loading) -> None:
+    with Progress() as progress:
+        for event in events:
+            progress.show(event)
+
+
+def weights(stage: str) -> list[Loading]:
+    return [Loading(stage, done, 40) for done in range(41)]
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_second_stage_is_told_of_as_the_first_was(capsys: pytest.CaptureFixture[str]):
+    show(*weights("weights"), CHECK, *weights("draft weights"))
+    tenths = range(0, 101, 10)
+    first, second = ([f"loading {stage} {tenth} %" for tenth in tenths] for stage in ("weights", "draft weights"))
+    assert capsys.readouterr().err.splitlines() == [*first, CHECK.stage, *second]
+
+
+def test_a_quick_start_prints_nothing(capsys: pytest.CaptureFixture[str]):
+    show(CHECK, *weights("weights"))
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_terminal_has_one_line_that_is_wiped_at_the_end(monkeypatch: pytest.MonkeyPatch):
+    screen = Terminal()
+    monkeypatch.setattr("sys.stderr", screen)
+    show(CHECK, Loading("weights", 1, 2, eta_s=3.2))
+    shown = screen.getvalue()
+    assert "\n" not in shown
+    assert shown.split("\r\033[K") == ["", CHECK.stage, f"loading weights {'█' * 15}{'░' * 15}  50%  3 s left", ""]
+
+
+def test_the_chat_says_the_same_words():
+    assert loading_words(CHECK) == CHECK.stage
+    assert loading_words(Loading("weights", 1, 2, eta_s=3.2)) == "loading weights 50 % · eta 3 s"

@@ -1,0 +1,26 @@
+"""A clockless world for policies: costs by k from a table, acceptance by place from a seeded trace."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from localspec.engine.contract import Round
+from localspec.engine.policy import Policy
+
+
+def world(
+    policy: Policy, cost: Callable[[int], float], accept: Callable[[int], float], *, tokens: int, seed: int = 0
+) -> list[Round]:
+    """Rounds until `tokens` are committed. Place i of a draft is accepted with probability accept(i)."""
+    coins, done, committed = random.Random(seed), [], 0
+    while committed < tokens:
+        k = policy.next()
+        accepted = 0
+        while accepted < k and coins.random() < accept(accepted):
+            accepted += 1
+        last = Round((0,) * (accepted + 1), (0,) * k, accepted, 0.0, cost(k))
+        policy.observe(last)
+        done.append(last)
+        committed += accepted + 1
+    return done
