@@ -206,8 +206,8 @@ class ChatScreen(Screen[None]):
         question, self.queued = self.queued, None
         question.asked()
         self.question, self.answer = question.text, Answer(self.model)
+        self.enter("reading", "reading prompt")  # before the answer is mounted: idle must mean that nothing is asked
         await self.show(self.answer)
-        self.enter("reading", "reading prompt")
         self.feed.ask(self.conversation.request(question.text))
 
     def write(self, step: Step) -> None:
