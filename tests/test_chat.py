@@ -132,6 +132,22 @@ async def test_a_message_sent_while_the_model_loads_is_answered_when_it_is_ready
         assert "queued" not in stage.seen
 
 
+async def test_idle_never_means_that_a_question_is_half_asked(monkeypatch: pytest.MonkeyPatch):
+    """Mounting an answer gives way to other messages; a phase still idle there let a second question start too."""
+    phases: list[str] = []
+
+    def note_phase(answer: Answer) -> None:
+        assert isinstance(answer.screen, ChatScreen)
+        phases.append(answer.screen.phase)
+
+    monkeypatch.setattr(Answer, "on_mount", note_phase, raising=False)
+    async with open_chat(ScriptedEngine(HELLO, HELLO)) as stage:
+        for count in (1, 2):
+            await stage.send("hi")
+            await stage.until(lambda count=count: len(stage.chat.conversation.history) == 2 * count)
+    assert phases == ["reading", "reading"]
+
+
 async def test_while_it_answers_one_message_waits_and_a_second_stays_in_the_prompt():
     engine = ScriptedEngine(HELLO, HELLO, paused=True)
     async with open_chat(engine) as stage:
