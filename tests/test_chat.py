@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import pytest
 from textual import events
-from textual._xterm_parser import XTermParser
 from textual.drivers.headless_driver import HeadlessDriver
 from textual.pilot import Pilot
 
@@ -197,11 +196,6 @@ async def test_keys_that_break_the_line(keys: list[str]):
         await stage.pilot.press("a", *keys, "b")
         assert stage.chat.prompt.text == "a\nb"
         assert not stage.chat.query(Question)
-
-
-def test_alt_enter_of_a_terminal_without_the_kitty_protocol_breaks_the_line():
-    keys = [event.key for event in XTermParser().feed("\x1b\r") if isinstance(event, events.Key)]
-    assert keys == ["ctrl+j"]
 
 
 async def test_a_burst_of_typing_is_taken_in_the_order_it_was_typed():

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from textual.app import App
 from textual.binding import Binding, BindingType
+from textual.driver import Driver
 
 from localspec.requests import LoadRequest
 from localspec.tui.chat import ChatScreen
@@ -31,6 +32,14 @@ class ChatApp(App[None]):
 
     def get_default_screen(self) -> ChatScreen:
         return self.chat
+
+    def get_driver_class(self) -> type[Driver]:
+        chosen = super().get_driver_class()
+        if chosen.__name__ != "LinuxDriver":  # Windows, or one that TEXTUAL_DRIVER names
+            return chosen
+        from localspec.tui.terminal import TerminalDriver  # imports termios
+
+        return TerminalDriver
 
     async def action_quit(self) -> None:
         self.exit(return_code=self.chat.exit_code)

@@ -5,19 +5,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual import events
-from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual.binding import Binding, BindingType
-from textual.keys import Keys
 from textual.message import Message
 from textual.widgets import TextArea
 
 from localspec.sanitize import clean
 
 COLLIDING = {"pageup", "pagedown", "f6", "f7", "ctrl+c,super+c"}
-
-# Without the kitty protocol a terminal sends Alt+Enter as ESC CR, which Textual reads as a plain Enter: it would send.
-if isinstance(ANSI_SEQUENCES_KEYS, dict):
-    ANSI_SEQUENCES_KEYS.setdefault("\x1b\r", (Keys.ControlJ,))
 
 
 class Prompt(TextArea, inherit_bindings=False):

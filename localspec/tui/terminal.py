@@ -1,0 +1,89 @@
+"""What a terminal sends, made messages: Textual's own reading, with pastes taken out before its parser sees them.
+
+That parser leaves a paste at an ESC inside it, and the rest then runs as keys: a newline would send. Knows no widgets.
+"""
+
+from __future__ import annotations
+
+import os
+from codecs import getincrementaldecoder
+from collections.abc import Iterable
+from selectors import EVENT_READ, SelectSelector
+from time import monotonic
+
+from textual._xterm_parser import BRACKETED_PASTE_END, BRACKETED_PASTE_START, XTermParser
+from textual.drivers.linux_driver import LinuxDriver
+from textual.events import Key, Paste
+from textual.message import Message
+
+POLL_SECONDS = 0.1  # as Textual: how late an Esc alone, or the end of the program, may be noticed
+READ_BYTES = 1 << 16
+PASTE_SILENCE_SECONDS = 3.0  # a paste whose end never comes must not keep the keyboard for ever
+OVERLAP = len(BRACKETED_PASTE_START) - 1  # so much of a mark may stand in what came before
+ALT_ENTER = "\x1b\r"  # from a terminal without the kitty protocol; Textual would read a plain Enter, which sends
+
+
+class TerminalParser(XTermParser):
+    """One Paste for all that stands between the marks, however it was cut into reads."""
+
+    def __init__(self, debug: bool = False) -> None:
+        self._before = ""  # the end of the keys that came last
+        self._pasted: str | None = None  # so far, while a paste is open
+        self._heard = 0.0
+        super().__init__(debug)
+
+    def feed(self, data: str) -> Iterable[Message]:
+        self._heard = monotonic()
+        if not data:
+            yield from self._end_paste()
+            yield from super().feed(data)
+        while data:
+            if self._pasted is None:
+                keys, data = self._keys_of(data)
+                yield from super().feed(keys)
+            else:
+                data, ended = self._paste_of(self._pasted, data)
+                yield from self._end_paste() if ended else ()
+
+    def tick(self) -> Iterable[Message]:
+        if monotonic() - self._heard > PASTE_SILENCE_SECONDS:
+            yield from self._end_paste()
+        yield from super().tick()
+
+    def _keys_of(self, data: str) -> tuple[str, str]:
+        """The data up to the mark that opens a paste, and the rest."""
+        keys, mark, _ = (self._before + data).partition(BRACKETED_PASTE_START)
+        length = len(keys + mark) - len(self._before)
+        self._before = "" if mark else keys[-OVERLAP:]
+        self._pasted = "" if mark else None
+        return data[:length], data[length:]
+
+    def _paste_of(self, pasted: str, data: str) -> tuple[str, bool]:
+        """What comes after the mark that closes the paste, and whether it has come."""
+        whole = pasted + data
+        end = whole.find(BRACKETED_PASTE_END, max(0, len(pasted) - OVERLAP))
+        self._pasted = whole if end < 0 else whole[:end]
+        return ("", False) if end < 0 else (whole[end + len(BRACKETED_PASTE_END) :], True)
+
+    def _end_paste(self) -> Iterable[Message]:
+        if self._pasted is not None:
+            pasted, self._pasted = self._pasted, None
+            for _ in super().feed(BRACKETED_PASTE_END):  # closes the paste that Textual saw open, an empty one
+                pass
+            yield Paste(pasted)
+
+    def _sequence_to_key_events(self, sequence: str, alt: bool = False) -> Iterable[Key]:
+        return [Key("ctrl+j", None)] if sequence == ALT_ENTER else super()._sequence_to_key_events(sequence, alt)
+
+
+class TerminalDriver(LinuxDriver):
+    """Textual's driver for Linux and macOS, reading through the parser above; bytes that are not UTF-8 do no harm."""
+
+    def run_input_thread(self) -> None:
+        parser, decode = TerminalParser(self._debug), getincrementaldecoder("utf-8")("replace").decode
+        with SelectSelector() as selector:
+            selector.register(self.fileno, EVENT_READ)
+            while not self.exit_event.is_set():
+                text = decode(os.read(self.fileno, READ_BYTES)) if selector.select(POLL_SECONDS) else ""
+                for message in (*(parser.feed(text) if text else ()), *parser.tick()):
+                    self.process_message(message)

@@ -1,0 +1,97 @@
+"""What a terminal sends becomes the messages it meant, however the bytes are cut into reads."""
+
+from __future__ import annotations
+
+import os
+from threading import Event
+
+import pytest
+from textual.events import Key, Paste
+from textual.message import Message
+
+from localspec.tui import terminal
+from localspec.tui.app import ChatApp
+from localspec.tui.terminal import TerminalDriver, TerminalParser
+from tests.scripted_engine import ScriptedEngine
+
+START, END = "\x1b[200~", "\x1b[201~"
+COLOURED = "\x1b[31mred\x1b[0m line\rsecond\r\x1b\x1b[200~\x1b[20\x1bOP\x03\x1b[13;2u漢 end\x1b"
+
+
+def meant(parser: TerminalParser, *reads: str) -> list[str]:
+    """Keys by name, pastes by what they hold."""
+    return [named(message) for read in reads for message in parser.feed(read)]
+
+
+def named(message: Message) -> str:
+    match message:
+        case Key():
+            return message.key
+        case Paste():
+            return f"paste {message.text}"
+    return type(message).__name__
+
+
+def test_a_paste_is_one_message_wherever_it_is_cut():
+    """Coloured logs, pasted: Textual 8 leaves the paste at the first ESC, and each newline after it sends."""
+    sent = f"a{START}{COLOURED}{END}b\x1b[A\r{START}{END}{START}two{END}c"
+    expected = ["a", f"paste {COLOURED}", "b", "up", "enter", "paste ", "paste two", "c"]
+    assert meant(TerminalParser(), sent) == expected
+    assert meant(TerminalParser(), *sent) == expected
+    for cut in range(1, len(sent)):
+        assert meant(TerminalParser(), sent[:cut], sent[cut:]) == expected, f"cut at {cut}"
+
+
+def test_a_paste_of_a_megabyte_in_small_reads():
+    text = "\x1b[31mred\x1b[0m line\n" * 50_000
+    sent = START + text + END + "\r"
+    reads = [sent[i : i + 1000] for i in range(0, len(sent), 1000)]
+    assert meant(TerminalParser(), *reads) == [f"paste {text}", "enter"]
+
+
+def test_a_paste_without_an_end_gives_the_keyboard_back(monkeypatch: pytest.MonkeyPatch):
+    now = 100.0
+    monkeypatch.setattr(terminal, "monotonic", lambda: now)
+    parser = TerminalParser()
+    assert meant(parser, f"{START}lost\r") == []
+    now += terminal.PASTE_SILENCE_SECONDS / 2
+    assert [*parser.tick()] == []
+    assert meant(parser, "\rmore\x1b[20") == []
+    now += terminal.PASTE_SILENCE_SECONDS * 2
+    assert [named(message) for message in parser.tick()] == ["paste lost\r\rmore\x1b[20"]
+    assert meant(parser, f"x\x1b[A{START}next{END}") == ["x", "up", "paste next"]
+
+
+def test_a_paste_at_the_end_of_input_is_not_lost():
+    assert meant(TerminalParser(), f"{START}all there was", "") == ["paste all there was"]
+
+
+@pytest.mark.parametrize("sent", ["\x1b\r", "\x1b[13;3u"])
+def test_alt_enter_is_no_plain_enter(sent: str):
+    """ESC CR is what a terminal without the kitty protocol sends; Textual reads it as Enter, which would send."""
+    assert meant(TerminalParser(), sent)[0] in {"ctrl+j", "alt+enter"}
+    assert meant(TerminalParser(), *sent)[0] in {"ctrl+j", "alt+enter"}
+
+
+class RecordingDriver(TerminalDriver):
+    """Reads a pipe until `stop` is pressed, and posts nothing."""
+
+    def __init__(self, fileno: int) -> None:
+        self.fileno, self._debug, self.exit_event, self.heard = fileno, False, Event(), []
+
+    def process_message(self, message: Message) -> None:
+        self.heard.append(named(message))
+        if self.heard[-1] == "full_stop":
+            self.exit_event.set()
+
+
+def test_the_chat_reads_through_that_parser_and_bytes_that_are_not_utf8_do_no_harm():
+    """A strict decoder would raise in the input thread, which ends the program."""
+    assert ChatApp(ScriptedEngine).get_driver_class() is TerminalDriver
+    out, into = os.pipe()
+    os.write(into, START.encode() + b"caf\xe9 \x1b[1m!\r" + END.encode() + b"\xff.")
+    driver = RecordingDriver(out)
+    driver.run_input_thread()
+    assert driver.heard == ["paste caf\ufffd \x1b[1m!\r", "replacement_character", "full_stop"]
+    os.close(out)
+    os.close(into)
