@@ -70,8 +70,6 @@ def chat(model: str, system: str | None, **load: Any) -> None:
 
     request = LoadRequest(model, **load)
     check(request)
-    if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
-        raise UsageError("The chat needs a terminal.", hint=f'Try: localspec run {model} "your question"')
     sys.exit(run_chat(request, system))
 
 

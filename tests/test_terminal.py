@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import sys
 from threading import Event
+from types import SimpleNamespace
 
 import pytest
 from textual.events import Key, Paste
 from textual.message import Message
 
+from localspec.errors import UsageError
+from localspec.requests import LoadRequest
 from localspec.tui import terminal
-from localspec.tui.app import ChatApp
+from localspec.tui.app import ChatApp, run
 from localspec.tui.terminal import TerminalDriver, TerminalParser
 from tests.scripted_engine import ScriptedEngine
 
@@ -95,3 +99,23 @@ def test_the_chat_reads_through_that_parser_and_bytes_that_are_not_utf8_do_no_ha
     assert driver.heard == ["paste caf\ufffd \x1b[1m!\r", "replacement_character", "full_stop"]
     os.close(out)
     os.close(into)
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "term", "named"),
+    [(False, "xterm", "needs a terminal."), (True, "dumb", "TERM is dumb"), (True, None, "TERM is not set")],
+)
+def test_without_a_full_screen_the_chat_names_the_command_that_needs_none(
+    is_terminal: bool, term: str | None, named: str, monkeypatch: pytest.MonkeyPatch
+):
+    """A dumb terminal would be sent hundreds of escapes that it shows as they are."""
+    with monkeypatch.context() as patch:
+        for stream in ("stdin", "stdout", "stderr"):
+            patch.setattr(sys, stream, SimpleNamespace(isatty=lambda: is_terminal))
+        patch.delenv("TERM", raising=False)
+        if term is not None:
+            patch.setenv("TERM", term)
+        with pytest.raises(UsageError, match='localspec run guide "your question"') as refused:
+            run(LoadRequest("guide"))
+    assert named in refused.value.message
+    assert refused.value.exit_code == 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from multiprocessing import resource_tracker
 from typing import ClassVar
@@ -10,9 +12,12 @@ from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.driver import Driver
 
+from localspec.errors import UsageError
 from localspec.requests import LoadRequest
 from localspec.tui.chat import ChatScreen
 from localspec.tui.feed import Engine
+
+NO_SCREENS = ("", "dumb", "unknown")
 
 
 class ChatApp(App[None]):
@@ -49,6 +54,17 @@ def run(request: LoadRequest, system: str | None = None) -> int:
     """Chat until the user leaves. The exit code is a failed start's, else 0."""
     from localspec.worker import EngineProcess
 
+    if lack := no_screen():
+        raise UsageError(lack, hint=f'Try: localspec run {request.model} "your question"')
     app = ChatApp(lambda: EngineProcess(request), system)
     app.run()
     return app.return_code or 0
+
+
+def no_screen() -> str:
+    """Why there is no full screen to draw on, if there is none."""
+    if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
+        return "The chat needs a terminal."
+    if sys.platform != "win32" and (term := os.environ.get("TERM", "")) in NO_SCREENS:
+        return f"The chat draws a full screen, and this terminal has none (TERM is {term or 'not set'})."
+    return ""
