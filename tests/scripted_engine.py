@@ -35,7 +35,9 @@ READY = Ready(
     spec=SpecCard(kind="model", name="guide-draft", k="auto"),
     memory=Memory(target_bytes=100 << 20, drafter_bytes=10 << 20, kv_bytes=8 << 20),
 )
-DIED = Failure(code="engine_died", message="The engine's process is gone.", hint="Its log is in engine.log.")
+DIED = Failure(
+    code="engine_died", message="The engine's process is gone.", hint="Load it again; what was written is kept."
+)
 MILLISECONDS = 20.0
 
 

@@ -286,10 +286,11 @@ async def test_when_the_engine_dies_nothing_is_lost_and_a_reload_goes_on():
         await stage.sees("You · queued")
         await stage.write("half a thought")
         first.die()
-        await stage.sees("Hello there", "The engine's process is gone. Its log is", chat_module.DIED, "half a thought")
+        await stage.sees("Hello there", "The engine's process is gone.", chat_module.DIED, "half a thought")
         assert len(first.requests) == 1
         await stage.pilot.press("ctrl+r")
         await stage.sees("Bye.", "idle", "half a thought")
+        assert "oad it again" not in stage.seen  # advice that is no longer true
         assert [message.content for message in second.requests[0].messages or ()] == [
             "hi",
             "Hello there",
@@ -330,6 +331,33 @@ async def test_notices_are_one_line_each_before_the_answer_they_precede():
         await stage.send("hi")
         await stage.sees("No draft for [b]this[/b] model. Try: localspec pair", "Bye.")
         assert [type(widget) for widget in stage.chat.transcript.children] == [Question, Note, Answer]
+
+
+async def test_a_drafter_that_failed_is_no_longer_named_and_a_reload_brings_it_back():
+    failed = Notice("warning", "drafter_failed", "The drafter failed (nan).", "Reload to try again.")
+    first, second = ScriptedEngine([failed, *HELLO], paused=True), ScriptedEngine(HELLO)
+    async with open_chat(first, second) as stage:
+        first.permit(1)
+        await stage.sees("⇐ guide-draft k=auto")
+        await stage.send("hi")
+        first.permit(1)
+        await stage.sees("The drafter failed (nan).", "⇐ no draft: it failed · cpu")
+        await stage.pilot.press("ctrl+r")  # not in mid-answer
+        first.permit()
+        await stage.sees("Bye.", "idle", "^R Reload")
+        await stage.pilot.press("ctrl+r")
+        await stage.sees("⇐ guide-draft k=auto", "Bye.")
+        await stage.until(lambda: stage.chat.phase == "idle" and "^R Reload" not in stage.seen)
+        assert stage.engine is second
+
+
+@pytest.mark.parametrize("keys", [["ctrl+c", "ctrl+c"], ["ctrl+d"], ["ctrl+q"]])
+async def test_who_leaves_while_the_model_loads_leaves_without_an_error(keys: list[str]):
+    async with open_chat(ScriptedEngine(paused=True)) as stage:
+        await stage.sees("loading")
+        await stage.pilot.press(*keys)
+        await stage.until(lambda: not stage.app.is_running)
+    assert stage.app.return_code == 0
 
 
 async def test_a_new_chat_forgets_the_old_one_even_while_it_is_being_answered():

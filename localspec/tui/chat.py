@@ -21,7 +21,7 @@ from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Footer, Static
 
-from localspec.events import AnyEvent, Done, Failure, Loading, Notice, Prefill, Ready, Stats, Step
+from localspec.events import AnyEvent, Done, Failure, Loading, ModelCard, Notice, Prefill, Ready, SpecCard, Stats, Step
 from localspec.sanitize import one_line
 from localspec.stats import Tally
 from localspec.tui.conversation import Conversation
@@ -72,7 +72,8 @@ class ChatScreen(Screen[None]):
         self.conversation = Conversation(system)
         self.exit_code = 0
         self.phase: Phase = "loading"
-        self.model = ""
+        self.model: ModelCard | None = None
+        self.drafter_failed = False
         self.tally = Tally()
         self.feed: Feed | None = None
         self.queued: Question | None = None
@@ -159,6 +160,7 @@ class ChatScreen(Screen[None]):
                 self.write(event)
             case Notice():
                 await self.show(Note(f"{event.message} {event.hint}".strip(), level=event.level))
+                self.lose_drafter(event)
             case Done():
                 await self.finish(event)
             case Failure():
@@ -168,10 +170,16 @@ class ChatScreen(Screen[None]):
 
     async def welcome_engine(self, ready: Ready) -> None:
         self.exit_code = 0
-        self.model = ready.model.name
-        self.header.show(ready)
+        self.model, self.drafter_failed = ready.model, False
+        self.header.show(ready.model, ready.spec)
         self.enter("idle", "idle")
         await self.ask_next()
+
+    def lose_drafter(self, notice: Notice) -> None:
+        if notice.code == "drafter_failed" and self.model is not None:
+            self.drafter_failed = True
+            self.header.show(self.model, SpecCard("off", reason="it failed"))
+            self.refresh_bindings()
 
     async def lose_engine(self) -> None:
         if self.answer is not None:
@@ -181,10 +189,10 @@ class ChatScreen(Screen[None]):
     def enter(self, phase: Phase, words: str) -> None:
         if phase != self.phase:
             self.end_hint()
-        changed = {self.phase, phase}
+        could_reload = self.can_reload
         self.phase, self.status.state = phase, words
-        if "gone" in changed:
-            self.refresh_bindings()  # Reload comes or goes
+        if self.can_reload != could_reload:
+            self.refresh_bindings()
 
     # --- a turn
 
@@ -205,7 +213,7 @@ class ChatScreen(Screen[None]):
             return
         question, self.queued = self.queued, None
         question.asked()
-        self.question, self.answer = question.text, Answer(self.model)
+        self.question, self.answer = question.text, Answer(self.model.name if self.model else "")
         self.enter("reading", "reading prompt")  # before the answer is mounted: idle must mean that nothing is asked
         await self.show(self.answer)
         self.feed.ask(self.conversation.request(question.text))
@@ -224,7 +232,8 @@ class ChatScreen(Screen[None]):
         await self.ask_next()
 
     async def fail(self, failure: Failure) -> None:
-        sentence = f"{failure.message} {failure.hint}".strip()
+        hint = "" if failure.code == "engine_died" else failure.hint  # the state line says it as long as it is true
+        sentence = f"{failure.message} {hint}".strip()
         if self.phase == "loading":
             if self.exit_code and failure.code == "engine_died":
                 return  # the reason has been said; that the engine then ended is no news
@@ -258,8 +267,12 @@ class ChatScreen(Screen[None]):
     def answering(self) -> bool:
         return self.phase in {"reading", "generating"}
 
+    @property
+    def can_reload(self) -> bool:
+        return self.phase == "gone" or (self.phase == "idle" and self.drafter_failed)
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return self.phase == "gone" if action == "reload" else super().check_action(action, parameters)
+        return self.can_reload if action == "reload" else super().check_action(action, parameters)
 
     def action_stop(self) -> None:
         if self.answering and self.feed is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.content import Content
 from textual.widgets import Static
 
-from localspec.events import Ready, SpecCard
+from localspec.events import ModelCard, SpecCard
 from localspec.sanitize import one_line
 
 
@@ -15,8 +15,7 @@ class Header(Static):
     def __init__(self) -> None:
         super().__init__(NAME, markup=False)
 
-    def show(self, ready: Ready) -> None:
-        model, spec = ready.model, ready.spec
+    def show(self, model: ModelCard, spec: SpecCard) -> None:
         self.update(
             Content.assemble(
                 NAME,
