@@ -12,9 +12,11 @@ import pytest
 from textual import events
 from textual.drivers.headless_driver import HeadlessDriver
 from textual.pilot import Pilot
+from textual.widgets import HelpPanel, Input
 
 from localspec.events import Failure, Loading, ModelCard, Notice, Ready, SpecCard
 from localspec.requests import Message
+from localspec.sanitize import clean
 from localspec.tui import chat as chat_module
 from localspec.tui.app import ChatApp
 from localspec.tui.chat import ChatScreen
@@ -215,6 +217,29 @@ async def test_a_paste_never_sends_and_brings_no_control_bytes():
         assert not stage.chat.query(Question)
 
 
+async def test_a_paste_into_the_palette_is_as_clean():
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        await stage.pilot.press("ctrl+p")
+        await stage.until(lambda: stage.app.screen is not stage.chat)
+        await stage.write(ATTACK)
+        await stage.until(lambda: stage.app.screen.query_one(Input).value == clean(ATTACK))
+
+
+async def test_the_panel_of_keys_goes_with_esc():
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        stage.app.action_show_help_panel()
+        await stage.until(lambda: stage.chat.query(HelpPanel))
+        await stage.pilot.press("escape")
+        await stage.until(lambda: not stage.chat.query(HelpPanel))
+
+
+async def test_the_welcome_fits_the_smallest_terminal():
+    async with open_chat(ScriptedEngine(HELLO), size=(60, 16)) as stage:
+        await stage.sees("Ask anything.", "scroll", "idle")
+
+
 async def test_the_prompt_grows_to_ten_lines_and_up_recalls_the_last_message():
     async with open_chat(ScriptedEngine(HELLO), size=(80, 30)) as stage:
         prompt = stage.chat.prompt
@@ -369,6 +394,7 @@ async def test_a_new_chat_forgets_the_old_one_even_while_it_is_being_answered():
         await stage.pilot.press("ctrl+n")
         await stage.sees("Ask anything.")
         engine.permit()
+        await stage.sees(" idle")
         await stage.send("new")
         await stage.sees("Bye.", "idle")
         assert "old" not in stage.seen

@@ -8,12 +8,14 @@ from collections.abc import Callable
 from multiprocessing import resource_tracker
 from typing import ClassVar
 
+from textual import events
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.driver import Driver
 
 from localspec.errors import UsageError
 from localspec.requests import LoadRequest
+from localspec.sanitize import clean
 from localspec.tui.chat import ChatScreen
 from localspec.tui.feed import Engine
 
@@ -45,6 +47,12 @@ class ChatApp(App[None]):
         from localspec.tui.terminal import TerminalDriver  # imports termios
 
         return TerminalDriver
+
+    async def on_event(self, event: events.Event) -> None:
+        """The door of what is pasted, wherever it goes; terminals paste line ends as CR."""
+        if isinstance(event, events.Paste):
+            event.text = clean(event.text.replace("\r\n", "\n").replace("\r", "\n"))
+        await super().on_event(event)
 
     async def action_quit(self) -> None:
         self.exit(return_code=self.chat.exit_code)

@@ -19,7 +19,7 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.timer import Timer
 from textual.widget import Widget
-from textual.widgets import Footer, Static
+from textual.widgets import Footer, HelpPanel, Static
 
 from localspec.events import AnyEvent, Done, Failure, Loading, ModelCard, Notice, Prefill, Ready, SpecCard, Stats, Step
 from localspec.sanitize import one_line
@@ -225,10 +225,11 @@ class ChatScreen(Screen[None]):
             self.answer.add(step.text)
 
     async def finish(self, done: Done) -> None:
+        words = "stopped" if self.answer is not None and done.finish_reason == "cancelled" else "idle"
         if self.answer is not None:
             await self.answer.finish(done.stats)
         self.end_turn()
-        self.enter("idle", "stopped" if done.finish_reason == "cancelled" else "idle")
+        self.enter("idle", words)
         await self.ask_next()
 
     async def fail(self, failure: Failure) -> None:
@@ -278,6 +279,8 @@ class ChatScreen(Screen[None]):
         if self.answering and self.feed is not None:
             self.enter("stopping", "stopping")
             self.feed.cancel()
+        elif self.query(HelpPanel):
+            self.app.action_hide_help_panel()
         elif self.queued is not None and not self.prompt.text:
             self.call_later(self.take_back)
 

@@ -1,15 +1,12 @@
-"""Where the user writes: Enter sends, several keys break the line, a paste never sends. Knows nothing about chats."""
+"""Where the user writes: Enter sends, several keys break the line. Knows nothing about chats."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import TextArea
-
-from localspec.sanitize import clean
 
 COLLIDING = {"pageup", "pagedown", "f6", "f7", "ctrl+c,super+c"}
 
@@ -17,6 +14,7 @@ COLLIDING = {"pageup", "pagedown", "f6", "f7", "ctrl+c,super+c"}
 class Prompt(TextArea, inherit_bindings=False):
     """A text area that grows from one line to ten and remembers what was sent last."""
 
+    ALLOW_MAXIMIZE = False  # the palette would offer it
     BINDINGS: ClassVar[list[BindingType]] = [
         *(b for b in TextArea.BINDINGS if not (isinstance(b, Binding) and b.key in COLLIDING)),
         Binding("enter", "send", "Send", key_display="Enter", priority=True, id="send"),
@@ -70,9 +68,3 @@ class Prompt(TextArea, inherit_bindings=False):
             super().action_cursor_up(select)
         else:
             self.give(self.last)
-
-    async def _on_paste(self, event: events.Paste) -> None:
-        event.text = clean(event.text.replace("\r\n", "\n").replace("\r", "\n"))  # terminals paste line ends as CR
-        await super()._on_paste(event)
-        event.prevent_default()
-        event.stop()

@@ -6,22 +6,20 @@ from textual.content import Content
 from textual.widgets import Static
 
 KEYS = (
-    ("Enter", "send"),
-    ("Ctrl+J", "new line (also Shift+Enter, Alt+Enter, or \\ then Enter)"),
+    ("Ctrl+J", "new line (or Shift+Enter, Alt+Enter, \\ Enter)"),
     ("Esc", "stop the answer and keep what was written"),
     ("↑", "your last message again"),
     ("PgUp PgDn", "scroll"),
-    ("Ctrl+Q", "quit"),
 )
 
 
 class Welcome(Static):
-    """What to ask, and the keys."""
+    """What to ask, and the keys that the footer does not name. All of it fits in 60×16."""
 
     def __init__(self) -> None:
         lines = [
             Content.styled("Ask anything.", "bold $text-accent"),
-            Content("The model runs on this computer; nothing you write leaves it."),
+            Content("It runs on this computer; nothing you write leaves it."),
             Content("Try: How does speculative decoding work?"),
             Content(""),
             *(Content.assemble((f"{key:<10}", "bold"), (what, "$foreground-muted")) for key, what in KEYS),
