@@ -1,0 +1,76 @@
+"""An open chat for tests: keys go in, the screen comes out. No model, no clock, no sleeping."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from textual import events
+from textual.pilot import Pilot
+
+from localspec.tui.app import ChatApp
+from localspec.tui.chat import ChatScreen
+from tests.scripted_engine import ScriptedEngine, answer, step
+
+HELLO = answer(step("Hello", " there", accepted=1), step(", world", "."), step(" Bye", "."))
+
+
+@dataclass
+class Stage:
+    """An open chat and the engines it made, the newest last."""
+
+    pilot: Pilot[None]
+    app: ChatApp
+    engines: list[ScriptedEngine]
+
+    @property
+    def chat(self) -> ChatScreen:
+        return self.app.chat
+
+    @property
+    def engine(self) -> ScriptedEngine:
+        return self.engines[-1]
+
+    @property
+    def seen(self) -> str:
+        """What is on the screen."""
+        return "\n".join(strip.text for strip in self.chat._compositor.render_strips())
+
+    async def until(self, predicate: Callable[[], object]) -> None:
+        for _ in range(1000):
+            if predicate():
+                return
+            await self.pilot.pause(0.01)
+        raise AssertionError(f"never came true; the screen:\n{self.seen}")
+
+    async def sees(self, *texts: str) -> None:
+        await self.until(lambda: all(text in self.seen for text in texts))
+
+    async def write(self, text: str) -> None:
+        self.app.post_message(events.Paste(text))
+        await self.pilot.pause()
+
+    async def send(self, text: str) -> None:
+        await self.write(text)
+        await self.pilot.press("enter")
+
+    async def ready(self) -> None:
+        await self.until(lambda: self.chat.phase == "idle")
+
+
+@asynccontextmanager
+async def open_chat(
+    *engines: ScriptedEngine, size: tuple[int, int] = (80, 24), system: str | None = None
+) -> AsyncIterator[Stage]:
+    """The given engines come in turn: the first at the start, the others at reloads."""
+    waiting, made = list(engines), []
+
+    def make_engine() -> ScriptedEngine:
+        made.append(waiting.pop(0))
+        return made[-1]
+
+    app = ChatApp(make_engine, system)
+    async with app.run_test(size=size) as pilot:
+        yield Stage(pilot, app, made)
+    assert all(engine.closed for engine in made), "the app left an engine running"

@@ -1,0 +1,159 @@
+"""Keys, pastes, sizes: what a user does to the chat besides asking."""
+
+from __future__ import annotations
+
+import pytest
+from textual import events
+from textual.widgets import HelpPanel, Input
+
+from localspec.tui import chat as chat_module
+from localspec.tui.app import ChatApp
+from localspec.tui.chat import ChatScreen
+from localspec.tui.message import Question
+from localspec.tui.prompt import Prompt
+from tests.chat_stage import HELLO, open_chat
+from tests.scripted_engine import ScriptedEngine, answer, step
+
+
+@pytest.mark.parametrize("keys", [["ctrl+j"], ["alt+enter"], ["shift+enter"], ["backslash", "enter"]])
+async def test_keys_that_break_the_line(keys: list[str]):
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.pilot.press("a", *keys, "b")
+        assert stage.chat.prompt.text == "a\nb"
+        assert not stage.chat.query(Question)
+
+
+async def test_a_burst_of_typing_is_taken_in_the_order_it_was_typed():
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        for key, character in [*((c, c) for c in "first"), ("enter", "\r"), *((c, c) for c in "next")]:
+            stage.app.post_message(events.Key(key, character))
+        await stage.sees("Bye.", "idle")
+        assert stage.chat.conversation.history[0].content == "first"
+        assert stage.chat.prompt.text == "next"
+
+
+async def test_a_paste_never_sends_and_brings_no_control_bytes():
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.write("a\r\nb\rc\n\x1b]52;c;aGk=\x07\u202e")
+        assert stage.chat.prompt.text == "a\nb\nc\n␛]52;c;aGk="
+        assert not stage.chat.query(Question)
+
+
+async def test_a_paste_into_the_palette_is_as_clean():
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        await stage.pilot.press("ctrl+p")
+        await stage.until(lambda: stage.app.screen is not stage.chat)
+        await stage.write("\x1b[2J\x9b2J\ttwo\rlines")
+        await stage.until(lambda: stage.app.screen.query_one(Input).value == "␛[2J2J\ttwo")
+
+
+async def test_the_panel_of_keys_goes_with_esc():
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        stage.app.action_show_help_panel()
+        await stage.until(lambda: stage.chat.query(HelpPanel))
+        await stage.pilot.press("escape")
+        await stage.until(lambda: not stage.chat.query(HelpPanel))
+
+
+async def test_the_welcome_fits_the_smallest_terminal():
+    async with open_chat(ScriptedEngine(HELLO), size=(60, 16)) as stage:
+        await stage.sees("Ask anything.", "scroll", "idle")
+
+
+async def test_the_prompt_grows_to_ten_lines_and_up_recalls_the_last_message():
+    async with open_chat(ScriptedEngine(HELLO), size=(80, 30)) as stage:
+        prompt = stage.chat.prompt
+        await stage.until(lambda: prompt.content_size.height == 1)
+        await stage.write("\n".join(map(str, range(30))))
+        await stage.until(lambda: prompt.content_size.height == 10)
+        await stage.pilot.press("enter")
+        await stage.until(lambda: prompt.content_size.height == 1)
+        await stage.pilot.press("up")
+        assert prompt.text == "\n".join(map(str, range(30)))
+
+
+async def test_ctrl_c_stops_then_clears_then_quits_at_the_second_time(monkeypatch: pytest.MonkeyPatch):
+    engine = ScriptedEngine(HELLO, paused=True)
+    async with open_chat(engine) as stage:
+        engine.permit(3)
+        await stage.send("hi")
+        await stage.sees("Hello there")
+        await stage.write("draft")
+        await stage.pilot.press("ctrl+c")
+        await stage.sees("stopped", "draft")
+        await stage.pilot.press("ctrl+c")
+        await stage.until(lambda: not stage.chat.prompt.text)
+        monkeypatch.setattr(chat_module, "QUIT_SECONDS", 0.01)
+        await stage.pilot.press("ctrl+c")
+        await stage.until(lambda: not stage.chat.status.hint)  # too late for a second one
+        monkeypatch.setattr(chat_module, "QUIT_SECONDS", 60)
+        await stage.pilot.press("ctrl+c")
+        await stage.sees("Press Ctrl+C again to quit.")
+        await stage.pilot.press("ctrl+c")
+        await stage.until(lambda: not stage.app.is_running)
+    assert stage.app.return_code == 0
+
+
+@pytest.mark.parametrize("key", ["ctrl+q", "ctrl+d"])
+async def test_keys_that_quit(key: str):
+    async with open_chat(ScriptedEngine()) as stage:
+        await stage.ready()
+        await stage.write("ab")
+        await stage.pilot.press("home", "ctrl+d")
+        assert stage.chat.prompt.text == "b"
+        await stage.pilot.press("delete", key)
+        await stage.until(lambda: not stage.app.is_running)
+
+
+async def test_the_transcript_follows_until_the_user_scrolls_up():
+    lines = answer(*(step(f"line {i}\n\n", accepted=0) for i in range(40)))
+    engine = ScriptedEngine(lines, paused=True)
+    async with open_chat(engine) as stage:
+        engine.permit(32)
+        await stage.send("go")
+        await stage.sees("line 29")
+        await stage.pilot.press("pageup", "pageup")
+        await stage.until(lambda: "line 29" not in stage.seen)
+        engine.permit()
+        await stage.sees("idle")
+        assert "line 39" not in stage.seen
+        await stage.pilot.press(*["pagedown"] * 5)
+        await stage.sees("line 39", "tok/s")
+
+
+@pytest.mark.parametrize("keys", [["ctrl+c", "ctrl+c"], ["ctrl+d"], ["ctrl+q"]])
+async def test_who_leaves_while_the_model_loads_leaves_without_an_error(keys: list[str]):
+    async with open_chat(ScriptedEngine(paused=True)) as stage:
+        await stage.sees("loading")
+        await stage.pilot.press(*keys)
+        await stage.until(lambda: not stage.app.is_running)
+    assert stage.app.return_code == 0
+
+
+async def test_a_terminal_too_small_says_so_and_growing_again_loses_nothing():
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.send("hi")
+        await stage.sees("Bye.", "idle")
+        await stage.write("typed")
+        await stage.pilot.resize_terminal(50, 10)
+        await stage.sees("The terminal is 50×10; localspec needs")
+        assert "Bye." not in stage.seen
+        await stage.pilot.press("!")
+        await stage.pilot.resize_terminal(60, 16)
+        await stage.sees("Bye.", "typed!", "idle")
+
+
+async def test_it_runs_without_colour(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.send("hi")
+        await stage.sees("You", "guide", "Bye.", "idle")
+
+
+def test_every_key_has_a_name_of_its_own():
+    names = [b.id for b in (*ChatScreen.BINDINGS, *ChatApp.BINDINGS, *Prompt.BINDINGS[-2:])]
+    assert all(names)
+    assert len(set(names)) == len(names)

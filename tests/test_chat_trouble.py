@@ -1,0 +1,98 @@
+"""What goes wrong under a chat: nothing written is lost, and what is said about it is true."""
+
+from __future__ import annotations
+
+from localspec.events import Failure, Notice
+from localspec.tui import chat as chat_module
+from localspec.tui.message import Answer, Note
+from tests.chat_stage import HELLO, open_chat
+from tests.scripted_engine import DIED, ScriptedEngine
+
+
+async def test_when_the_engine_dies_nothing_is_lost_and_a_reload_goes_on():
+    first, second = ScriptedEngine(HELLO, paused=True), ScriptedEngine(HELLO)
+    async with open_chat(first, second) as stage:
+        first.permit(3)
+        await stage.send("hi")
+        await stage.sees("Hello there")
+        await stage.send("next")
+        await stage.sees("You · queued")
+        await stage.write("half a thought")
+        first.die()
+        await stage.sees("Hello there", "The engine's process is gone.", chat_module.DIED, "half a thought")
+        assert len(first.requests) == 1
+        await stage.pilot.press("ctrl+r")
+        await stage.sees("Bye.", "idle", "half a thought")
+        assert "oad it again" not in stage.seen  # advice that is no longer true
+        assert [message.content for message in second.requests[0].messages or ()] == [
+            "hi",
+            "Hello there",
+            "next",
+        ]
+        await stage.pilot.press("ctrl+r")  # nothing to reload
+        assert len(stage.engines) == 2
+    assert stage.app.return_code in {0, None}
+
+
+async def test_a_failed_start_is_one_sentence_and_its_exit_code():
+    refused = Failure("does_not_fit", "Not enough memory for big.", "Try: --quant int8", exit_code=5)
+    async with open_chat(ScriptedEngine(opening=[refused]), ScriptedEngine(opening=[refused, DIED])) as stage:
+        await stage.write("kept")
+        await stage.sees("Not enough memory for big. Try: --quant int8", chat_module.NOT_LOADED, "kept")
+        await stage.pilot.press("enter")
+        await stage.sees("Your message stays here.", "kept")
+        await stage.pilot.press("ctrl+r")
+        await stage.until(lambda: len(stage.chat.query(Note)) == 2 and stage.chat.phase == "gone")
+        await stage.pilot.press("ctrl+q")
+        await stage.until(lambda: not stage.app.is_running)
+    assert stage.app.return_code == 5
+
+
+async def test_an_error_in_an_answer_leaves_the_text_and_the_conversation():
+    broken = [*HELLO[:2], Failure("engine", "The model produced invalid numbers.", "Try again.")]
+    async with open_chat(ScriptedEngine(broken, HELLO)) as stage:
+        await stage.send("hi")
+        await stage.sees("Hello there", "The model produced invalid numbers. Try again.")
+        await stage.send("again")
+        await stage.sees("Bye.", "idle")
+        assert [m.content for m in stage.engine.requests[1].messages or ()] == ["hi", "Hello there", "again"]
+
+
+async def test_an_answer_that_fails_before_a_word_leaves_the_chat_alive():
+    """A stream stopped before its task ran raised CancelledError into the screen, which then took no more keys."""
+    overflow = Failure("context_overflow", "The prompt is 3,609 tokens.", "Shorten it.", 5)
+    async with open_chat(ScriptedEngine([overflow], HELLO)) as stage:
+        await stage.ready()
+        await stage.send("too long " * 50)
+        await stage.sees("The prompt is 3,609 tokens. Shorten it.", "idle")
+        await stage.send("hi")
+        await stage.sees("Hello there, world. Bye")
+
+
+async def test_an_answer_that_ends_in_the_tick_it_began_leaves_the_chat_alive():
+    answer_widget = Answer("guide")
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        await stage.chat.show(answer_widget)
+        answer_widget.add("all at once")
+        await answer_widget.fail("and over")
+        await stage.sees("all at once", "and over")
+        assert stage.chat.is_running
+
+
+async def test_a_drafter_that_failed_is_no_longer_named_and_a_reload_brings_it_back():
+    failed = Notice("warning", "drafter_failed", "The drafter failed (nan).", "Reload to try again.")
+    first, second = ScriptedEngine([failed, *HELLO], paused=True), ScriptedEngine(HELLO)
+    async with open_chat(first, second) as stage:
+        first.permit(1)
+        await stage.sees("⇐ guide-draft k=auto")
+        await stage.send("hi")
+        first.permit(1)
+        await stage.sees("The drafter failed (nan).", "⇐ no draft: it failed · cpu")
+        await stage.pilot.press("ctrl+r")  # not in mid-answer
+        first.permit()
+        await stage.sees("Bye.", "idle", "^R Reload")
+        await stage.pilot.press("ctrl+r")
+        await stage.sees("⇐ guide-draft k=auto", "Bye.")
+        await stage.until(lambda: stage.chat.phase == "idle" and "^R Reload" not in stage.seen)
+        assert stage.engine is second
