@@ -17,7 +17,6 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.message import Message
 from textual.screen import Screen
-from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Footer, HelpPanel, Static
 
@@ -37,7 +36,6 @@ Phase = Literal["loading", "idle", "reading", "generating", "stopping", "gone"]
 FRAME_SECONDS = 0.05  # the eye sees no more, and drawing per token would make the screen the bottleneck
 SLOWEST_FRAME = 0.4
 PATIENCE = 3  # a frame that came late makes the next one wait so many times longer: the model needs the processor too
-HINT_SECONDS = 4.0
 QUIT_SECONDS = 1.0
 MIN_WIDTH, MIN_HEIGHT = 60, 16
 DIED = "The engine stopped. Press Ctrl+R to load it again."
@@ -79,7 +77,6 @@ class ChatScreen(Screen[None]):
         self.queued: Question | None = None
         self.question = ""  # the one being answered
         self.answer: Answer | None = None
-        self._hint_timer: Timer | None = None
         self._due = 0.0  # when the next frame was meant to be
 
     def compose(self) -> ComposeResult:
@@ -188,7 +185,7 @@ class ChatScreen(Screen[None]):
 
     def enter(self, phase: Phase, words: str) -> None:
         if phase != self.phase:
-            self.end_hint()
+            self.status.end_hint()
         could_reload = self.can_reload
         self.phase, self.status.state = phase, words
         if self.can_reload != could_reload:
@@ -199,7 +196,9 @@ class ChatScreen(Screen[None]):
     async def on_prompt_sent(self, message: Prompt.Sent) -> None:
         if self.queued is not None or self.phase == "gone":
             self.prompt.give(message.text)
-            self.hint(WAITING if self.queued is not None else f"{self.status.state} Your message stays here.")
+            self.status.give_hint(
+                WAITING if self.queued is not None else f"{self.status.state} Your message stays here."
+            )
             return
         self.queued = Question(message.text, queued=self.phase != "idle")
         await self.show(self.queued)
@@ -313,7 +312,7 @@ class ChatScreen(Screen[None]):
             self.app.copy_to_clipboard(selected)
             self.clear_selection()
             self.prompt.move_cursor(self.prompt.cursor_location)
-            self.hint("Copied.", QUIT_SECONDS)
+            self.status.give_hint("Copied.", QUIT_SECONDS)
         elif self.answering:
             self.action_stop()
         elif self.prompt.text:
@@ -321,7 +320,7 @@ class ChatScreen(Screen[None]):
         elif self.status.hint == QUIT_AGAIN:
             self.call_later(self.app.action_quit)
         else:
-            self.hint(QUIT_AGAIN, QUIT_SECONDS)
+            self.status.give_hint(QUIT_AGAIN, QUIT_SECONDS)
 
     async def action_leave(self) -> None:
         """Ctrl+D: quits on an empty prompt, deletes to the right otherwise."""
@@ -333,16 +332,6 @@ class ChatScreen(Screen[None]):
     def action_page(self, direction: int) -> None:
         scroll = self.transcript.scroll_page_up if direction < 0 else self.transcript.scroll_page_down
         scroll(animate=False)
-
-    def hint(self, text: str, seconds: float = HINT_SECONDS) -> None:
-        """Say something for a while where the state stands."""
-        if self._hint_timer is not None:
-            self._hint_timer.stop()
-        self.status.hint = text
-        self._hint_timer = self.set_timer(seconds, self.end_hint)
-
-    def end_hint(self) -> None:
-        self.status.hint = ""
 
 
 def loading_words(event: Loading) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from textual.content import Content
 from textual.reactive import reactive
+from textual.timer import Timer
 from textual.widget import Widget
 
 from localspec.events import FinishReason, Stats
 
 GAP = "   "
 NEARLY_FULL = 0.8
+HINT_SECONDS = 4.0
 AT_REST = ("idle", "stopped")
 ENDINGS: dict[FinishReason, str] = {
     "cancelled": "stopped",
@@ -73,6 +75,17 @@ class StatsLine(Widget):
     state: reactive[str] = reactive("")
     stats: reactive[Stats] = reactive(Stats())
     hint: reactive[str] = reactive("")
+    _hint_timer: Timer | None = None
+
+    def give_hint(self, text: str, seconds: float = HINT_SECONDS) -> None:
+        """Say something for a while."""
+        if self._hint_timer is not None:
+            self._hint_timer.stop()
+        self.hint = text
+        self._hint_timer = self.set_timer(seconds, self.end_hint)
+
+    def end_hint(self) -> None:
+        self.hint = ""
 
     def render(self) -> Content:
         if self.hint:
