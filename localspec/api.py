@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self  # Any: messages may come as plain dicts
 
+from localspec.drain import drain
 from localspec.errors import UsageError
 from localspec.events import AnyEvent, Done, FinishReason, Loading, Notice, Ready, Stats, Step, Token
 from localspec.model import Model
@@ -223,13 +224,7 @@ def load(
     threads: int | None = None,
 ) -> LLM:
     """A model by catalogue key or folder, ready to answer. For progress, iterate over `load_events`."""
-    events = load_events(LoadRequest(model, draft, quant, device, ctx, str(k), threads))
-    while True:
-        try:
-            next(events)
-        except StopIteration as stop:
-            llm: LLM = stop.value
-            return llm
+    return drain(load_events(LoadRequest(model, draft, quant, device, ctx, str(k), threads)))
 
 
 def load_events(request: LoadRequest) -> Generator[Loading | Notice | Ready, None, LLM]:

@@ -15,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from localspec.checkpoint import Snapshot
+from localspec.drain import drain
 from localspec.engine.arch import Arch, read_arch
 from localspec.engine.cache import Cache, kv_dtype
 from localspec.engine.decoder import Decoder, Layer, Weights
@@ -119,17 +120,18 @@ class Assembly:
             down=self.fused([f"{mlp}.down_proj"], [hidden], arch.intermediate_size, bias=arch.mlp_bias),
         )
 
-    def weights(self) -> Generator[int, None, Weights]:
-        """Bytes read so far, after each layer; returns the Weights."""
-        arch, layers = self.arch, []
+    def weights(self, stage: str, total: int) -> Generator[Loading, None, Weights]:
+        """Bytes read so far of `total`, after each layer, with the time that is left; returns the Weights."""
+        arch, layers, started = self.arch, [], perf_counter()
         embedding = self.tensor("model.embed_tokens.weight", arch.vocab_size, arch.hidden_size)
         for index in range(arch.num_layers):
             layers.append(self.layer(index))
-            yield self.bytes_read
+            seconds_a_byte = (perf_counter() - started) / self.bytes_read
+            yield Loading(stage, self.bytes_read, total, "bytes", seconds_a_byte * (total - self.bytes_read))
         norm = self.tensor("model.norm.weight", arch.hidden_size)
         head = Dense(embedding) if arch.tied_head else self.fused(["lm_head"], [arch.vocab_size], arch.hidden_size)
         self.refuse_unused()
-        yield self.bytes_read
+        yield Loading(stage, self.bytes_read, total, "bytes", 0.0)
         return Weights(embedding, tuple(layers), norm, head)
 
     def refuse_unused(self) -> None:
@@ -142,12 +144,8 @@ class Assembly:
 
 def assemble(arch: Arch, source: Source, *, dtype: torch.dtype, context: int, device: str = "cpu") -> Decoder:
     """A decoder at once, without progress."""
-    steps = Assembly(arch, source, dtype=dtype, device=device).weights()
-    while True:
-        try:
-            next(steps)
-        except StopIteration as stop:
-            return Decoder(arch, stop.value, Cache(arch, context, dtype=kv_dtype(arch, context, dtype), device=device))
+    weights = drain(Assembly(arch, source, dtype=dtype, device=device).weights("", 0))
+    return Decoder(arch, weights, Cache(arch, context, dtype=kv_dtype(arch, context, dtype), device=device))
 
 
 def load_decoder(snapshot: Snapshot, plan: Plan, *, stage: str = "weights") -> Generator[Loading, None, Decoder]:
@@ -156,7 +154,7 @@ def load_decoder(snapshot: Snapshot, plan: Plan, *, stage: str = "weights") -> G
     dtype, device = DTYPES[plan.quant], pick_device(plan.device)
     try:
         assembly = Assembly(arch, Files(snapshot), dtype=dtype, device=device)
-        weights = yield from told(assembly.weights(), snapshot.total_bytes, stage)
+        weights = yield from assembly.weights(stage, snapshot.total_bytes)
         return Decoder(
             arch, weights, Cache(arch, plan.context, dtype=kv_dtype(arch, plan.context, dtype), device=device)
         )
@@ -167,18 +165,6 @@ def load_decoder(snapshot: Snapshot, plan: Plan, *, stage: str = "weights") -> G
             f"Memory ran out while loading {snapshot.name} in {plan.quant}.",
             hint="Try --quant bf16 or a smaller --ctx.",
         ) from fault
-
-
-def told(steps: Generator[int, None, Weights], total: int, stage: str) -> Generator[Loading, None, Weights]:
-    """Bytes read so far as Loading events, with the time that is left."""
-    started = perf_counter()
-    while True:
-        try:
-            done = next(steps)
-        except StopIteration as stop:
-            weights: Weights = stop.value
-            return weights
-        yield Loading(stage, done, total, "bytes", (perf_counter() - started) * (total - done) / done)
 
 
 def is_out_of_memory(fault: Exception) -> bool:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any  # Any: JSON
 
 from localspec.api import LLM, Result, Stream, load_events
+from localspec.drain import drain
 from localspec.errors import LocalspecError
 from localspec.events import AnyEvent, Failure, Loading, Notice, Step
 from localspec.progress import Progress
@@ -55,20 +56,17 @@ def answer_once(load: LoadRequest, request: GenerateRequest, output: Output) -> 
 
 def open_quietly(load: LoadRequest, output: Output) -> LLM:
     """Loads with a progress bar on stderr; every event a line with --jsonl."""
-    events = load_events(load)
     with Progress() as bar:
-        while True:
-            try:
-                event = next(events)
-            except StopIteration as stop:
-                llm: LLM = stop.value
-                return llm
+
+        def heard(event: AnyEvent) -> None:
             if output.jsonl:
                 print_event(event)
             elif isinstance(event, Notice):
                 tell(event)
             elif isinstance(event, Loading):
                 bar.show(event)
+
+        return drain(load_events(load), heard)
 
 
 def completion_if_base(llm: LLM, request: GenerateRequest, output: Output) -> GenerateRequest:

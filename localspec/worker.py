@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from localspec import paths
+from localspec.drain import drain
 from localspec.errors import LocalspecError, UsageError
 from localspec.events import AnyEvent, Failure, Ready
 from localspec.requests import GenerateRequest, LoadRequest
@@ -122,13 +123,7 @@ def quieten(log: str) -> None:
 def load(pipe: Connection, request: LoadRequest) -> Model:
     from localspec.opening import open_model
 
-    steps = open_model(request)
-    while True:
-        try:
-            tell(pipe, next(steps))
-        except StopIteration as stop:
-            model: Model = stop.value
-            return model
+    return drain(open_model(request), lambda event: tell(pipe, event))
 
 
 def messages(pipe: Connection) -> Iterator[GenerateRequest]:

@@ -16,11 +16,11 @@ import pytest
 ROOT = Path(__file__).parents[1] / "localspec"
 
 LAYERS = [
-    "errors paths events sanitize requests strictjson",
+    "errors paths events sanitize requests strictjson drain",
     "catalog checkpoint weights template stats calibration",
-    "fit pairing prompt detokenize reuse",
+    "pairing prompt detokenize reuse",
     "engine",
-    "loader admission drafting answer settings usage",
+    "fit loader admission drafting answer settings usage",
     "model opening api worker",
     "recipe tui bench oneshot progress",
     "cli __init__ __main__",

@@ -7,21 +7,21 @@ plain in some answer or all. Knows nothing about how results are printed.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar  # Any: a generator's yield type
+from typing import Any, Protocol  # Any: the fields of a LoadRequest
 
 from localspec.bench.machine import describe_machine
 from localspec.bench.prompts import PROMPTS
 from localspec.bench.report import PLAIN, Report, Run
 from localspec.drafting import parse
-from localspec.events import Done, Notice, Step
+from localspec.drain import drain
+from localspec.events import Done, Loading, Notice, Ready, Step
 from localspec.model import Model
 from localspec.opening import Opened, attach, open_target
 from localspec.requests import DraftModel, EarlyExit, GenerateRequest, LoadRequest, Message, SamplingOptions
 from localspec.sanitize import one_line
 
-Value = TypeVar("Value")
 Draft = str | EarlyExit | DraftModel
 
 
@@ -80,7 +80,7 @@ def measure(
     **load: Any,
 ) -> Report:
     """Plain decoding first, then each drafter there is for the model; with "transformers", that too."""
-    opened = finish(open_target(LoadRequest(model, k=k, **load)), [])
+    opened = drain(open_target(LoadRequest(model, k=k, **load)))
     contenders = gather(opened, draft, k, against)
     runs = interleave(contenders, max_tokens, repeats, Bar() if progress else lambda _share: None)
     return Report(
@@ -107,10 +107,11 @@ def gather(opened: Opened, draft: str, k: str, against: str | None) -> list[Cont
 
 def ours(opened: Opened, name: str, choice: Draft, k: str) -> Ours:
     """The contender, with what was said of its drafter at loading: that it cannot draft, say."""
-    heard: list[Notice] = []
-    model = finish(attach(opened, choice, k), heard)
+    heard: list[Loading | Notice | Ready] = []
+    model = drain(attach(opened, choice, k), heard.append)
+    notices = [event.message for event in heard if isinstance(event, Notice)]
     off = model.ready.spec.kind == "off"
-    return Ours(name, "0" if off else k, model, off and name != PLAIN, [notice.message for notice in heard])
+    return Ours(name, "0" if off else k, model, off and name != PLAIN, notices)
 
 
 def drafts(opened: Opened, asked: str) -> list[tuple[str, Draft]]:
@@ -159,18 +160,6 @@ def interleave(
             runs[contender.name][place, repeat] = contender.answer(PROMPTS[place], max_tokens)
         tell((turn + 1) / total)
     return runs
-
-
-def finish(steps: Generator[Any, None, Value], heard: list[Notice]) -> Value:
-    """What a loading generator returns, its progress unseen and its notices kept."""
-    while True:
-        try:
-            event = next(steps)
-        except StopIteration as stop:
-            value: Value = stop.value
-            return value
-        if isinstance(event, Notice):
-            heard.append(event)
 
 
 class Bar:
