@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import psutil
 
 from localspec.checkpoint import Snapshot
+from localspec.engine.arch import Arch, read_arch
 from localspec.errors import DoesNotFit, UsageError
 
 FORMATS = ("fp32", "bf16")
@@ -37,13 +38,14 @@ def make_plan(snapshot: Snapshot, *, quant: str, context: int | None, device: st
         )
     if device not in ("auto", "cpu", "cuda"):
         raise UsageError(f"There is no device '{device}'.", hint="Use --device auto, cpu or cuda.")
-    chosen = choose_context(snapshot, context)
+    arch = read_arch(snapshot.config)
+    chosen = choose_context(snapshot.name, arch.max_context, context)
     free = psutil.virtual_memory().available
     formats = FORMATS if quant == "auto" else (quant,)
     for name in formats:
-        if device == "cuda" or needed_bytes(snapshot, name, chosen) <= free:
+        if device == "cuda" or needed_bytes(snapshot, arch, name, chosen) <= free:
             return Plan(name, chosen, device)
-    needed = needed_bytes(snapshot, formats[-1], chosen)
+    needed = needed_bytes(snapshot, arch, formats[-1], chosen)
     sizes = f"needs {needed / 1e9:.1f} GB, {free / 1e9:.1f} GB free"
     raise DoesNotFit(
         f"Not enough memory for {snapshot.name} in {formats[-1]} ({sizes}).",
@@ -51,26 +53,16 @@ def make_plan(snapshot: Snapshot, *, quant: str, context: int | None, device: st
     )
 
 
-def choose_context(snapshot: Snapshot, asked: int | None) -> int:
-    longest = int(snapshot.config.get("max_position_embeddings") or DEFAULT_CONTEXT)
+def choose_context(name: str, longest: int, asked: int | None) -> int:
     if asked is None:
         return min(longest, DEFAULT_CONTEXT)
     if not 1 < asked <= longest:
-        raise UsageError(f"--ctx {asked:,} is outside what {snapshot.name} was made for.", hint=f"Use 2 to {longest}.")
+        raise UsageError(f"--ctx {asked:,} is outside what {name} was made for.", hint=f"Use --ctx 2 to {longest}.")
     return asked
 
 
-def needed_bytes(snapshot: Snapshot, quant: str, context: int) -> int:
+def needed_bytes(snapshot: Snapshot, arch: Arch, quant: str, context: int) -> int:
     """Weights in this format, the KV store and workspace."""
     elements = sum(info.num_bytes // STORED_BYTES.get(info.dtype, 4) for info in snapshot.tensors.values())
-    return elements * ELEMENT_BYTES[quant] + kv_bytes(snapshot, context) + WORKSPACE_BYTES
-
-
-def kv_bytes(snapshot: Snapshot, context: int) -> int:
-    """At most: 32 bits an element, below a gibibyte; 16 from there on."""
-    config = snapshot.config
-    heads = int(config.get("num_attention_heads") or 1)
-    kv_heads = int(config.get("num_key_value_heads") or heads)
-    head_dim = int(config.get("head_dim") or config.get("hidden_size", 0) // heads)
-    wide = 2 * int(config.get("num_hidden_layers") or 0) * kv_heads * context * head_dim * 4
-    return wide if wide < 1 << 30 else wide // 2
+    kv_bytes = arch.kv_elements(context) * arch.kv_element_bytes(context)
+    return elements * ELEMENT_BYTES[quant] + kv_bytes + WORKSPACE_BYTES

@@ -66,6 +66,7 @@ NEUTRAL = {
     "transformers.js_config",
 }
 AT_DEFAULT: dict[str, Any] = {"hidden_act": "silu", "pretraining_tp": 1, "partial_rotary_factor": 1.0}
+GIB = 1 << 30
 MAX_CONTEXT = {"llama": 2048, "mistral": 131072, "qwen2": 32768, "qwen3": 32768}  # transformers' defaults
 
 
@@ -94,6 +95,13 @@ class Arch:
     @property
     def query_group(self) -> int:
         return self.num_heads // self.num_kv_heads
+
+    def kv_elements(self, context: int) -> int:
+        return 2 * self.num_layers * self.num_kv_heads * context * self.head_dim
+
+    def kv_element_bytes(self, context: int) -> int:
+        """4, and 2 once the KV store would take a gibibyte."""
+        return 4 if 4 * self.kv_elements(context) < GIB else 2
 
 
 def read_arch(config: Config) -> Arch:

@@ -10,8 +10,6 @@ from torch import Tensor
 
 from localspec.engine.arch import Arch
 
-GIB = 1 << 30
-
 
 class Cache:
     """Every layer's keys, then values: [layers, context, 2 * kv_heads, head_dim]; `length` positions are committed."""
@@ -46,8 +44,7 @@ class Cache:
 
 
 def kv_dtype(arch: Arch, context: int, weights: torch.dtype) -> torch.dtype:
-    """bfloat16 once the store would take a gibibyte in float32's place; float64 stays, it is for proofs."""
+    """float32, or bfloat16 for a large store; float64 stays, it is for proofs."""
     if weights == torch.float64:
         return weights
-    float32_bytes = 2 * arch.num_layers * arch.num_kv_heads * context * arch.head_dim * 4
-    return torch.bfloat16 if float32_bytes >= GIB else torch.float32
+    return torch.float32 if arch.kv_element_bytes(context) == 4 else torch.bfloat16
