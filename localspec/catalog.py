@@ -19,6 +19,8 @@ from localspec.errors import CatalogError, NotDownloaded
 from localspec.requests import SamplingOptions
 
 SCHEMA_VERSION = 1
+ELSE = "Give guide, which is built in, or the folder of a model: ./FOLDER."
+HELD = "Give the folder that holds it: ./FOLDER."
 LONGEST_DRAFT = 16  # the engine's MAX_DRAFT, known here without its torch
 DraftKind = Literal["model", "early-exit", "off"]
 
@@ -131,16 +133,14 @@ class Catalog:
         if name and os.path.isdir(folder):  # False, too, for what cannot be a path
             return Entry(key=name, name=folder.absolute().name, path=folder)
         if name.startswith((".", "~", "/")) or "\\" in name:
-            raise NotDownloaded(f"There is no folder {name[:200]}.", hint="Try: localspec chat guide")
+            raise NotDownloaded(f"There is no folder {name[:200]}.", hint=ELSE)
         if "/" in name:
-            raise NotDownloaded(
-                f"'{name[:200]}' is not on this machine.", hint="Give a folder that holds it: localspec chat ./FOLDER"
-            )
+            raise NotDownloaded(f"'{name[:200]}' is not on this machine.", hint=HELD)
         known = [word for key, table in self.models.items() for word in (key, *table.aliases)]
         near = difflib.get_close_matches(name, known, n=1)
         raise NotDownloaded(
             f"There is no model '{name[:200]}'" + (f"; did you mean '{near[0]}'?" if near else "."),
-            hint=f"Try: localspec chat {near[0] if near else 'guide'}, or give a folder: localspec chat ./FOLDER",
+            hint=ELSE,
         )
 
 
@@ -148,7 +148,7 @@ def _entry(key: str, table: ModelTable) -> Entry:
     if table.path is None:
         raise NotDownloaded(
             f"'{key}' ({table.repo}) is not on this machine.",
-            hint="Give a folder that holds it: localspec chat ./FOLDER",
+            hint=HELD,
         )
     return Entry(
         key=key,

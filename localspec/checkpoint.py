@@ -46,9 +46,10 @@ PER_LAYER = {"intermediate_size", "num_attention_heads", "num_key_value_heads", 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A model on disk, inspected. `eos_ids`: every token that ends a turn or a text."""
+    """A model on disk, inspected. `name`: as its user calls it; `eos_ids`: every token that ends a turn or a text."""
 
     folder: Path
+    name: str
     config: dict[str, Any]
     tensors: dict[str, TensorInfo]
     generation: dict[str, Any]
@@ -57,10 +58,6 @@ class Snapshot:
     eos_ids: tuple[int, ...]
     special_tokens: Mapping[str, str]
     """bos_token, eos_token, pad_token, unk_token as the template sees them, those that there are."""
-
-    @property
-    def name(self) -> str:
-        return model_name(self.folder)
 
     @property
     def total_bytes(self) -> int:
@@ -73,11 +70,11 @@ class Snapshot:
         return size if isinstance(size, int) else None
 
 
-def open_snapshot(folder: Path) -> Snapshot:
+def open_snapshot(folder: Path, name: str = "") -> Snapshot:
     """Inspect a folder in Hugging Face's layout; nothing of it is executed."""
     if not os.path.isdir(folder):
-        raise NotDownloaded(f"There is no folder {folder}.", hint="Give the folder of a model: localspec chat ./FOLDER")
-    name = model_name(folder)
+        raise NotDownloaded(f"There is no folder {folder}.", hint="Give the folder of a model: ./FOLDER")
+    name = name or model_name(folder)
     config = _read_config(folder / "config.json")
     tensors = find_tensors(folder, name)
     _check_enough_bytes(folder / "config.json", config, tensors)
@@ -87,6 +84,7 @@ def open_snapshot(folder: Path) -> Snapshot:
     specials = _special_tokens(tokenizer_config)
     return Snapshot(
         folder=folder,
+        name=name,
         config=config,
         tensors=tensors,
         generation=generation,

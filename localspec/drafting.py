@@ -6,6 +6,7 @@ Names a drafter and checks that it may draft; loads nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 from localspec.catalog import LONGEST_DRAFT, Catalog, DraftEntry, Entry
@@ -36,8 +37,8 @@ def check(request: LoadRequest) -> None:
     catalog = Catalog.load()
     entry = catalog.resolve(request.model)
     draft = parse(request.draft) if isinstance(request.draft, str) else request.draft
-    if isinstance(draft, DraftModel) and entry.named_draft(draft.model) is None:
-        catalog.resolve(draft.model)
+    if isinstance(draft, DraftModel):
+        find_draft(draft.model, entry, catalog)
 
 
 def check_k(k: str) -> None:
@@ -52,7 +53,7 @@ def choose(asked: str | EarlyExit | DraftModel, entry: Entry, target: Snapshot, 
             return early_exit(layer, entry, target, greedy=greedy)
         case DraftModel(model=name, greedy=greedy):
             named = entry.named_draft(name)
-            choice = draft_model(name, named_snapshot(name, entry, catalog), target, greedy=greedy)
+            choice = draft_model(open_snapshot(find_draft(name, entry, catalog), name), target, greedy=greedy)
             return replace(choice, k=named.k) if named else choice
         case "off":
             return Choice("off", reason="you turned it off")
@@ -80,8 +81,8 @@ def by_catalogue(entry: Entry, target: Snapshot, catalog: Catalog) -> Choice:
     try:
         if draft.kind == "early-exit":
             return replace(early_exit(draft.exit_layer, entry, target, greedy=False), k=draft.k)
-        drafter = entry_snapshot(draft, catalog)
-        return replace(draft_model(str(draft.model), drafter, target, greedy=False), k=draft.k)
+        drafter = open_snapshot(entry_folder(draft, catalog), str(draft.model))
+        return replace(draft_model(drafter, target, greedy=False), k=draft.k)
     except (IncompatiblePair, NotDownloaded) as fault:
         return Choice("off", reason=fault.message, notice=Notice("warning", fault.code, str(fault), "Decoding plain."))
 
@@ -93,7 +94,7 @@ def early_exit(layer: int | None, entry: Entry, target: Snapshot, *, greedy: boo
     exit_layer = layer if layer is not None else known or max(layers // 4, 1)
     if not 1 <= exit_layer < layers:
         raise UsageError(
-            f"Exit layer {exit_layer} is outside {entry.name}, which has {layers} layers.",
+            f"Exit layer {exit_layer} is outside {target.name}, which has {layers} layers.",
             hint=f"Use --draft early-exit:E with E from 1 to {layers - 1}.",
         )
     message = (
@@ -103,27 +104,31 @@ def early_exit(layer: int | None, entry: Entry, target: Snapshot, *, greedy: boo
     return Choice("early-exit", f"layers 1–{exit_layer}", exit_layer, greedy=greedy, notice=notice)
 
 
-def draft_model(name: str, drafter: Snapshot, target: Snapshot, *, greedy: bool) -> Choice:
+def draft_model(drafter: Snapshot, target: Snapshot, *, greedy: bool) -> Choice:
     if target.tokenizer_file is None or drafter.tokenizer_file is None:
         raise IncompatiblePair(
-            f"Draft '{name}' cannot be checked: a tokenizer.json is missing.", hint="Use --draft off."
+            f"Draft '{drafter.name}' cannot be checked: a tokenizer.json is missing.", hint="Use --draft off."
         )
     verdict = compare(
         target.tokenizer_file, drafter.tokenizer_file, target_rows=target.vocab_size, drafter_rows=drafter.vocab_size
     )
     if not verdict.ok:
         raise IncompatiblePair(
-            f"Draft '{name}' cannot draft for '{target.name}': {verdict.detail}.",
+            f"Draft '{drafter.name}' cannot draft for '{target.name}': {verdict.detail}.",
             hint="Use a draft with the same tokenizer, or --draft off.",
         )
-    return Choice("model", name, snapshot=drafter, greedy=greedy)
+    return Choice("model", drafter.name, snapshot=drafter, greedy=greedy)
 
 
-def named_snapshot(name: str, entry: Entry, catalog: Catalog) -> Snapshot:
-    """A draft that models.toml names for this target, else any model by key or folder."""
+def find_draft(name: str, entry: Entry, catalog: Catalog) -> Path:
+    """The folder of a draft that models.toml names for this target, else of any model by key or folder."""
     named = entry.named_draft(name)
-    return entry_snapshot(named, catalog) if named else open_snapshot(catalog.resolve(name).path)
+    try:
+        return entry_folder(named, catalog) if named else catalog.resolve(name).path
+    except NotDownloaded as fault:
+        known = ", ".join(["auto", "off", "early-exit:E", *dict(entry.drafts)])
+        raise NotDownloaded(fault.message, hint=f"Use --draft {known}, or the folder of a small model.") from fault
 
 
-def entry_snapshot(draft: DraftEntry, catalog: Catalog) -> Snapshot:
-    return open_snapshot(draft.folder or catalog.resolve(str(draft.model)).path)
+def entry_folder(draft: DraftEntry, catalog: Catalog) -> Path:
+    return draft.folder or catalog.resolve(str(draft.model)).path

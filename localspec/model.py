@@ -22,7 +22,7 @@ from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.policy import Policy
 from localspec.engine.samplers import make_sampler
 from localspec.engine.session import Session
-from localspec.errors import Cancelled, EngineError, LocalspecError, UsageError
+from localspec.errors import Cancelled, ContextOverflow, EngineError, LocalspecError, UsageError
 from localspec.events import AnyEvent, Done, FinishReason, Notice, Prefill, Ready, Stats, Step
 from localspec.prompt import Prompter
 from localspec.requests import GenerateRequest, SamplingOptions
@@ -93,6 +93,8 @@ class Model:
                 yield from self._faults()
         except Cancelled:
             reason = "cancelled"
+        except ContextOverflow as fault:
+            raise ContextOverflow(fault.message, hint=self._ways_out(request)) from fault
         except (RuntimeError, MemoryError) as fault:
             raise EngineError(f"The model failed while answering ({first_line(fault)}).", hint="Ask again.") from fault
         measured = self._measured(prompt_seconds, step_seconds, self._bytes_read() - read_before)
@@ -135,6 +137,14 @@ class Model:
             raise UsageError("The prompt is empty.", hint="Give some text to continue.")
         prompter = self._parts.prompter
         return keep_spelling(self._session.tokens, ids, prompter.control_ids, prompter.tokenizer.decode)
+
+    def _ways_out(self, request: GenerateRequest) -> str:
+        """What helps against a prompt that is too long."""
+        card, longest = self.ready.model, self._parts.decoders[0].arch.max_context
+        is_chat = any(message.role == "assistant" for message in request.messages or ())
+        can_grow = card.context_max < longest
+        ways = ["Shorten it", *["start a new chat"] * is_chat, *[f"raise --ctx, up to {longest}"] * can_grow]
+        return f"{', or '.join(ways)}."
 
     def _steps(self, writer: Writer, max_tokens: int | None) -> Iterator[tuple[Round, Step]]:
         limit = self._session.room + 1 if max_tokens is None else max_tokens

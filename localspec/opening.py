@@ -65,7 +65,7 @@ def open_target(request: LoadRequest) -> Generator[Loading, None, Opened]:
     drafting.check_k(request.k)
     catalog = Catalog.load()
     entry = catalog.resolve(request.model)
-    snapshot = open_snapshot(entry.path)
+    snapshot = open_snapshot(entry.path, entry.key)
     plan = make_plan(snapshot, quant=request.quant, context=request.ctx, device=pick_device(request.device))
     drafting.choose(request.draft, entry, snapshot, catalog)
     prompter = Prompter.open(snapshot)

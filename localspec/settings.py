@@ -5,7 +5,6 @@ Knows nothing about how sampling works.
 
 from __future__ import annotations
 
-import math
 from typing import Any  # Any: generation_config.json is somebody else's
 
 from localspec.catalog import Entry
@@ -15,11 +14,11 @@ from localspec.errors import UsageError
 from localspec.requests import GenerateRequest, SamplingOptions
 
 RANGES = {
-    "temperature": (0.0, 100.0),
+    "temperature": (0, 100),
     "top_k": (0, 1 << 22),
-    "top_p": (0.0, 1.0),
-    "min_p": (0.0, 1.0),
-    "repetition_penalty": (0.01, 100.0),
+    "top_p": (1e-9, 1),
+    "min_p": (0, 1),
+    "repetition_penalty": (0.01, 100),
     "seed": (0, (1 << 63) - 1),
 }
 
@@ -51,8 +50,8 @@ def resolve_sampling(asked: SamplingOptions, fallback: SamplingOptions, *, usabl
     said = {f: v for f in SamplingOptions.__struct_fields__ if (v := getattr(merged, f)) is not None}
     for name, value in said.items():
         low, high = RANGES[name]
-        if not (math.isfinite(value) and low <= value <= high) or (name == "top_p" and value == 0):
-            raise UsageError(f"{name} {value} is out of range.", hint=f"Use {low:g} to {high:g}.")
+        if not low <= value <= high:
+            raise UsageError(f"{name} {value} is out of range.", hint=f"Use {low} to {high}.")
     return Sampling(**said, usable=usable)
 
 

@@ -96,7 +96,7 @@ def _header_bytes(file: Path) -> tuple[int, bytes]:
         with file.open("rb") as stream:
             length = int.from_bytes(stream.read(8), "little")
             if size == 0:
-                raise CheckpointError(f"{file} is empty: fetch it again.", hint=REPEAT)
+                raise CheckpointError(f"{file} is empty.", hint=REPEAT)
             if size >= 8 and length > MAX_HEADER_BYTES:
                 raise CheckpointError(f"{file} claims a header of {length:,} bytes.", hint=REPEAT)
             if size < 8 + length:
@@ -107,7 +107,7 @@ def _header_bytes(file: Path) -> tuple[int, bytes]:
 
 
 def _cut_short(file: Path, size: int, needed: int) -> CheckpointError:
-    return CheckpointError(f"{file} is cut short (has {size:,} of {needed:,} bytes): fetch it again.", hint=REPEAT)
+    return CheckpointError(f"{file} is cut short (has {size:,} of {needed:,} bytes).", hint=REPEAT)
 
 
 def _check_metadata(file: Path, metadata: object) -> None:
@@ -169,7 +169,7 @@ def _read_shards(folder: Path) -> dict[str, TensorInfo]:
 
 def _add_shard(tensors: dict[str, TensorInfo], file: Path, weight_map: dict[str, str]) -> None:
     if not file.exists():
-        raise CheckpointError(f"The shard {file} is missing: fetch it again.", hint=REPEAT)
+        raise CheckpointError(f"The shard {file} is missing.", hint=REPEAT)
     for name, info in read_header(file).items():
         if name in tensors:
             raise CheckpointError(f"Tensor {name[:120]!r} is in {tensors[name].file} and in {file}.", hint=REPEAT)

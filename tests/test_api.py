@@ -16,6 +16,8 @@ from safetensors.torch import load_file, save_file
 
 from localspec.api import LLM, Chat, load, load_events, make_request
 from localspec.checkpoint import open_snapshot
+from localspec.engine.arch import MAX_CONTEXT, read_arch
+from localspec.engine.cache import Cache, kv_dtype
 from localspec.engine.drafters.early_exit import EarlyExit as EarlyExitDrafter
 from localspec.errors import (
     CheckpointError,
@@ -29,7 +31,7 @@ from localspec.errors import (
     UsageError,
 )
 from localspec.events import AnyEvent, Done, Loading, Notice, Prefill, Ready, Step
-from localspec.fit import make_plan
+from localspec.fit import make_plan, needed_bytes
 from localspec.requests import DraftModel, EarlyExit, LoadRequest, Message
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like, llama3_like
@@ -598,6 +600,19 @@ async def test_astream_raises_what_stream_raises(llm: LLM):
         [event async for event in llm.astream("word " * 5000)]
 
 
+def test_a_prompt_that_is_too_long_is_told_what_helps_and_nothing_else(llm: LLM, models: Path):
+    def hint(llm: LLM, *roles: str) -> str:
+        turns = [{"role": role, "content": "word " * 5000} for role in roles]
+        with pytest.raises(ContextOverflow) as met:
+            llm.generate(turns)
+        return met.value.hint
+
+    assert hint(llm, "user") == "Shorten it."
+    assert hint(llm, "user", "assistant", "user") == "Shorten it, or start a new chat."
+    with open_target(models, ctx=32) as small:
+        assert hint(small, "user") == "Shorten it, or raise --ctx, up to 512."
+
+
 def test_after_an_error_the_result_says_so(llm: LLM):
     stream = llm.stream("word " * 5000)
     with pytest.raises(ContextOverflow):
@@ -752,6 +767,21 @@ def test_a_gpu_does_not_need_the_hosts_memory(models: Path, monkeypatch: pytest.
     assert make_plan(snapshot, quant="auto", context=None, device="cuda").quant == "fp32"
     for device in ("cpu", "auto"):
         refused(DoesNotFit, make_plan, snapshot, quant="auto", context=None, device=device)
+
+
+def test_a_config_without_a_context_is_planned_with_its_familys(models: Path):
+    snapshot = open_snapshot(models / "target")
+    del snapshot.config["max_position_embeddings"]
+    assert make_plan(snapshot, quant="fp32", context=None, device="cpu").context == MAX_CONTEXT["llama"]
+
+
+@pytest.mark.parametrize(("context", "dtype"), [(512, torch.float32), (1 << 24, torch.bfloat16)])
+def test_the_plan_counts_the_kv_store_that_is_made(models: Path, context: int, dtype: torch.dtype):
+    snapshot = open_snapshot(models / "target")
+    arch = read_arch(snapshot.config)
+    cache = Cache(arch, context, dtype=kv_dtype(arch, context, torch.float32), device="meta")
+    assert cache.dtype == dtype
+    assert needed_bytes(snapshot, arch, "fp32", context) - needed_bytes(snapshot, arch, "fp32", 0) == cache.num_bytes
 
 
 @pytest.mark.parametrize("said", [None, "0"])

@@ -59,10 +59,7 @@ class Session:
     def prefill(self, ids: Sequence[int]) -> Iterator[Reading]:
         """Reads a prompt in chunks, reusing what it shares with the tokens here; its last one stays pending."""
         if len(ids) >= self.target.context:
-            raise ContextOverflow(
-                f"The prompt is {len(ids):,} tokens and the context holds {self.target.context:,}.",
-                hint="Shorten it, start a new chat, or raise --ctx.",
-            )
+            raise ContextOverflow(f"The prompt is {len(ids):,} tokens and the context holds {self.target.context:,}.")
         self.rewind(min(common_prefix_length(self.tokens, ids), len(ids) - 1) + 1)
         cached = self.target.length
         self.tokens = list(ids[: cached + 1])
