@@ -5,18 +5,25 @@ stdout is data; stderr is progress, warnings and timings.
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import threading
 from collections.abc import Callable
+from functools import partial
 from io import TextIOWrapper
 from typing import Any, TypeVar  # Any: click's parsed options
 
 import click
+from click.shell_completion import shell_complete
 
 from localspec import __version__
 from localspec.errors import LocalspecError, UsageError
 from localspec.requests import GenerateRequest, LoadRequest, Message, SamplingOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+EXIT_STOPPED, EXIT_NOBODY_READS = 130, 141  # 128 + SIGINT and 128 + SIGPIPE, as shells count
 
 DRAFT_HELP = "Who drafts: auto, off, early-exit[:E], or a smaller model by key or folder."
 
@@ -63,14 +70,14 @@ def cli() -> None:
 @click.argument("model", default="guide")
 @load_options
 @click.option("-s", "--system", metavar="TEXT", help="A system prompt.")
-def chat(model: str, system: str | None, **load: Any) -> None:
+def chat(model: str, system: str | None, **load: Any) -> int:
     """Chat in the terminal with MODEL, a key or a folder (default: guide, built in)."""
     from localspec.drafting import check
     from localspec.tui.app import run as run_chat
 
     request = LoadRequest(model, **load)
     check(request)
-    sys.exit(run_chat(request, system))
+    return run_chat(request, system)
 
 
 @cli.command()
@@ -85,8 +92,9 @@ def chat(model: str, system: str | None, **load: Any) -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object at the end.")
 @click.option("--jsonl", is_flag=True, help="Every event as a line of JSON.")
 @click.option("--stats", is_flag=True, help="One JSON line of statistics on stderr.")
-def run(model: str, prompt: str | None, **given: Any) -> None:
+def run(model: str, prompt: str | None, **given: Any) -> int:
     """Answer one PROMPT with MODEL and exit; piped input is put before PROMPT."""
+    leave_on_interrupt()
     from localspec.oneshot import Output, answer_once
 
     sampling = SamplingOptions(**{name: given.pop(name) for name in SamplingOptions.__struct_fields__})
@@ -102,7 +110,7 @@ def run(model: str, prompt: str | None, **given: Any) -> None:
         stop=given.pop("stop"),
         sampling=sampling,
     )
-    sys.exit(answer_once(LoadRequest(model, **given), request, output))
+    return answer_once(LoadRequest(model, **given), request, output)
 
 
 @cli.command()
@@ -114,6 +122,7 @@ def run(model: str, prompt: str | None, **given: Any) -> None:
 @click.option("--against", type=click.Choice(["transformers"]), help="Also measure plain decoding elsewhere.")
 def bench(model: str, **given: Any) -> None:
     """Measure plain decoding, early exit and a draft model, taking turns on fixed prompts."""
+    leave_on_interrupt()
     from localspec.bench import measure
 
     output = given.pop("output")
@@ -121,9 +130,22 @@ def bench(model: str, **given: Any) -> None:
     click.echo({"md": report.to_markdown, "json": report.to_json, "csv": report.to_csv}[output]())
 
 
+def leave_on_interrupt() -> None:
+    """From here on Ctrl+C ends the program. Not by an exception: torch, while it is imported, swallows that."""
+
+    def stop(*_: object) -> None:
+        if sys.stderr.isatty():
+            os.write(sys.stderr.fileno(), b"\n")  # a line of its own for what the shell says next
+        os._exit(EXIT_STOPPED)
+
+    if threading.current_thread() is threading.main_thread():
+        context = click.get_current_context()
+        context.call_on_close(partial(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, stop)))
+
+
 def read_prompt(prompt: str | None) -> str:
     """Piped input, then the argument."""
-    piped = "" if sys.stdin is None or sys.stdin.isatty() else read_pipe()
+    piped = "" if sys.stdin.isatty() else read_pipe()
     text = "\n\n".join(part for part in (piped.strip("\n"), prompt or "") if part)
     if not text.strip():
         raise UsageError("There is no prompt.", hint='Try: localspec run guide "What is speculative decoding?"')
@@ -143,29 +165,58 @@ def read_pipe() -> str:
 
 def main() -> None:
     """The program: errors become one sentence and an exit code."""
-    replace_unprintable()
+    mend_streams()
     try:
-        cli.main(standalone_mode=False)
+        exit_code = outcome()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        exit_code = EXIT_NOBODY_READS
+        give_up_output()
+    except OSError as fault:
+        exit_code = 1
+        complain(f"{fault.filename or 'The output'} cannot be read or written ({fault.strerror or fault}).")
+        give_up_output()
+    sys.exit(exit_code)
+
+
+def outcome() -> int:
+    """Runs the command. Not through click's own `main`, which would make a closed pipe exit code 1."""
+    if instruction := os.environ.get("_LOCALSPEC_COMPLETE"):
+        return shell_complete(cli, {}, "localspec", "_LOCALSPEC_COMPLETE", instruction)
+    try:
+        with cli.make_context("localspec", sys.argv[1:] or ["--help"]) as context:
+            return cli.invoke(context) or 0
     except LocalspecError as fault:
-        fail(str(fault), fault.exit_code)
+        complain(str(fault))
+        return fault.exit_code
     except click.exceptions.Exit as leave:
-        sys.exit(leave.exit_code)
-    except click.ClickException as fault:
-        fault.show()
-        sys.exit(2)
+        return leave.exit_code
+    except click.UsageError as fault:
+        command = fault.ctx.command_path if fault.ctx else "localspec"
+        complain(f"{fault.format_message()} Try: {command} --help")
+        return UsageError.exit_code
     except (KeyboardInterrupt, click.exceptions.Abort):
-        sys.exit(130)
+        return EXIT_STOPPED
 
 
-def replace_unprintable() -> None:
-    """A character that the terminal's encoding lacks becomes a question mark, not an error."""
+def mend_streams() -> None:
+    """A stream that was closed is the null device, and a character that an encoding lacks is a question mark."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - open to the end
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
 
 
-def fail(sentence: str, exit_code: int) -> None:
+def give_up_output() -> None:
+    """What is still buffered goes nowhere; else Python would try again, and complain, at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(nowhere, stream.fileno())
+
+
+def complain(sentence: str) -> None:
     from localspec.sanitize import clean
 
     click.echo(f"error: {clean(sentence)}", err=True)
-    sys.exit(exit_code)

@@ -276,7 +276,9 @@ def test_the_command_prints_what_parses(
 ):
     words = ["bench", str(folder / "tiny"), "--draft", "early-exit:1", "-n", "8", "-r", "1", "-o", "json"]
     monkeypatch.setattr(sys, "argv", ["localspec", *words, "--threads", "1"])
-    main()
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["model"], said["max_tokens"], said["repeats"]) == ("tiny", 8, 1)
     assert [row["method"] for row in said["rows"]] == ["plain", "early exit 1"]

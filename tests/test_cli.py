@@ -5,10 +5,13 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,7 +56,14 @@ def localspec(*words: str | Path, stdin: str | bytes | None = "", env: dict[str,
 
 def test_the_version_and_the_bare_command_answer_at_once():
     assert localspec("--version").stdout.startswith("localspec 0.")
-    assert "Commands:" in localspec().stdout + localspec().stderr
+    bare = localspec()
+    assert (bare.returncode, bare.stdout, bare.stderr) == (0, localspec("--help").stdout, "")
+    assert "Commands:" in bare.stdout
+
+
+def test_the_shell_can_complete_its_commands():
+    asked = {"_LOCALSPEC_COMPLETE": "bash_complete", "COMP_WORDS": "localspec r", "COMP_CWORD": "1"}
+    assert localspec(env=os.environ | asked).stdout == "plain,run\n"
 
 
 @pytest.mark.heavy
@@ -100,16 +110,25 @@ BAD = {
     "truncated checkpoint": (("run", "@cut", "hi"), 1, "cut short"),
     "exit layer out of range": (("run", "@tiny", "hi", "--draft", "early-exit:4"), 2, "Exit layer 4"),
     "exit layer no number": (("run", "@tiny", "hi", "--draft", "early-exit:x"), 2, "'x'"),
+    "exit layer of the guide": (("run", "guide", "hi", "--draft", "early-exit:12"), 2, "outside guide, which has 12"),
     "drafter with another tokenizer": (("run", "@tiny", "hi", "--draft", "@other"), 6, "cannot draft for"),
-    "unknown drafter": (("run", "@tiny", "hi", "--draft", "gide"), 3, "gide"),
+    "drafter not for the guide": (("run", "guide", "hi", "--draft", "@tiny"), 6, "for 'guide'"),
+    "unknown drafter": (("run", "guide", "hi", "--draft", "smal"), 3, "Use --draft auto, off, early-exit:E, small, or"),
+    "bench of an unknown model": (("bench", "gide"), 3, "Give guide"),
     "no prompt": (("run", "@tiny"), 2, "no prompt"),
-    "prompt longer than the context": (("run", "@tiny", "word " * 2000), 5, "context"),
+    "prompt longer than the context": (("run", "@tiny", "word " * 2000), 5, "holds 512. Shorten it.\n"),
     "draft length": (("run", "@tiny", "hi", "--k", "99"), 2, "'99'"),
     "format": (("run", "@tiny", "hi", "--quant", "int3"), 2, "int3"),
     "context": (("run", "@tiny", "hi", "--ctx", "99999"), 2, "99,999"),
+    "context of the guide": (("run", "guide", "hi", "--ctx", "99999"), 2, "guide was made for. Use --ctx 2 to 2048."),
     "temperature": (("run", "@tiny", "hi", "--temperature", "-1"), 2, "temperature"),
     "max tokens": (("run", "@tiny", "hi", "--max-tokens", "0"), 2, "max_tokens"),
-    "unknown flag": (("run", "@tiny", "hi", "--draf"), 2, "--draf"),
+    "unknown flag": (("run", "@tiny", "hi", "--draf"), 2, "'--draf'. (Did you mean one of: '--draft'"),
+    "unknown command": (("rum",), 2, "No such command 'rum'"),
+    "no model": (("run",), 2, "'MODEL'"),
+    "threads": (("bench", "guide", "--threads", "0"), 2, "'--threads'"),
+    "top-p": (("run", "@tiny", "hi", "--top-p", "0"), 2, "Use 1e-09 to 1."),
+    "seed": (("run", "@tiny", "hi", "--seed", "-1"), 2, "Use 0 to 9223372036854775807."),
     "json and jsonl": (("run", "@tiny", "hi", "--json", "--jsonl"), 2, "exclude each other"),
     "chat with an unknown model": (("chat", "gide"), 3, "did you mean 'guide'"),
     "chat with an unknown drafter": (("chat", "guide", "--draft", "smal"), 3, "smal"),
@@ -131,7 +150,11 @@ def test_bad_input_is_one_sentence_and_an_exit_code(folder, words, exit_code, na
     assert left.value.code == exit_code
     assert named in shown.err
     assert shown.out == ""
-    assert sum(line.lower().startswith("error:") for line in shown.err.splitlines()) == 1
+    *told, sentence = shown.err.splitlines()
+    assert sentence.startswith("error: ")
+    assert not any("rror" in line for line in told)
+    assert shown.err.count("etch") <= 1, "says twice to fetch it again"
+    assert "localspec chat" not in sentence, "advises another command"
 
 
 @pytest.mark.heavy
@@ -151,13 +174,73 @@ def test_a_closed_pipe_is_no_prompt(folder):
     assert "Traceback" not in done.stderr
 
 
+def start(*words: str | Path, **streams: Any) -> subprocess.Popen[bytes]:
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
+    return subprocess.Popen([sys.executable, "-m", "localspec", *map(str, words)], **pipes)
+
+
+def complaints(stderr: bytes | None) -> list[str]:
+    """What stderr says, progress aside."""
+    return [line for line in (stderr or b"").decode().splitlines() if not line.startswith(("loading", "checking"))]
+
+
 @pytest.mark.heavy
-def test_a_reader_that_leaves_early_is_no_error(folder):
-    command = f"{sys.executable} -m localspec run {folder / 'tiny'} hi --max-tokens 300 --jsonl | head -n 1"
-    done = subprocess.run(["bash", "-c", command], check=False, capture_output=True, text=True, timeout=120)
-    assert json.loads(done.stdout)["type"] in ("loading", "notice")
-    assert "Traceback" not in done.stderr
-    assert "BrokenPipe" not in done.stderr
+@pytest.mark.parametrize("option", ["--raw", "--jsonl", "--json"])
+def test_a_reader_that_leaves_early_ends_it_quietly_as_a_closed_pipe_ends_others(folder, option):
+    running = start("run", folder / "tiny", "hi", "--max-tokens", "9", "--draft", "off", option)
+    assert running.stdout
+    running.stdout.close()
+    _, stderr = running.communicate(timeout=120)
+    assert (running.returncode, complaints(stderr)) == (141, [])
+
+
+def test_help_and_errors_that_nobody_reads_are_no_error():
+    for words, stream in ((["--help"], "stdout"), (["rum"], "stderr")):
+        reader, writer = os.pipe()
+        os.close(reader)
+        running = start(*words, **{stream: writer})
+        os.close(writer)
+        assert running.communicate(timeout=120) in ((b"", None), (None, b""))
+        assert running.returncode == 141
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_full_disk_is_one_sentence():
+    with Path("/dev/full").open("wb") as full:
+        running = start("--help", stdout=full)
+    _, stderr = running.communicate(timeout=120)
+    assert running.returncode == 1
+    assert stderr == b"error: The output cannot be read or written (No space left on device).\n"
+
+
+@pytest.mark.heavy
+def test_streams_that_are_closed_do_no_harm(folder):
+    command = [sys.executable, "-m", "localspec", "run", str(folder / "tiny"), "hi", "--max-tokens", "3"]
+    for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
+        done = subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", *command], check=False, capture_output=True)
+        assert (done.returncode, b"Traceback" in done.stderr) == (0, False), closed
+
+
+@pytest.mark.heavy
+def test_ctrl_c_keeps_the_text_so_far(folder):
+    running = start("run", folder / "tiny", "hi", "--max-tokens", "480", "--draft", "off", "--jsonl")
+    assert running.stdout
+    lines = iter(running.stdout.readline, b"")
+    next(line for line in lines if b'"type": "step"' in line)
+    running.send_signal(signal.SIGINT)
+    *_, last = lines
+    _, stderr = running.communicate(timeout=120)
+    assert json.loads(last)["finish_reason"] == "cancelled"
+    assert (running.returncode, complaints(stderr)) == (130, [])
+
+
+@pytest.mark.parametrize("seconds", [0.3, 0.6])
+def test_ctrl_c_while_libraries_are_imported_ends_it_without_a_word(folder, seconds):
+    running = start("run", folder / "tiny", "hi")
+    time.sleep(seconds)  # torch catches what is raised while it imports numpy
+    running.send_signal(signal.SIGINT)
+    stdout, stderr = running.communicate(timeout=120)
+    assert (running.returncode, stdout, complaints(stderr)) == (130, b"", [])
 
 
 @pytest.mark.heavy
