@@ -187,8 +187,8 @@ def test_the_card_says_only_what_was_measured(text: corpus.Corpus):
 
 def test_the_card_names_the_options_that_are_not_the_defaults():
     steps = (recipe.STEPS, recipe.DRAFT_STEPS)
-    assert recipe.command(Path("out"), 1, steps) == "python -m localspec.recipe --out out --seed 1"
-    assert recipe.command(Path("out"), 1, (20, 7)).endswith("--seed 1 --steps 20 --draft-steps 7")
+    assert recipe.command(Path("out"), 1, steps, recipe.THREADS) == "python -m localspec.recipe --out out --seed 1"
+    assert recipe.command(Path("out"), 1, (20, 7), 3).endswith("--seed 1 --steps 20 --draft-steps 7 --threads 3")
 
 
 @pytest.mark.skipif(not (GUIDE / "target" / "model.safetensors").exists(), reason="the guide is not in this checkout")

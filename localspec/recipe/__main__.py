@@ -14,6 +14,7 @@ from localspec.recipe import card, corpus, dialogue, evaluate, network, snapshot
 from localspec.recipe.meter import Meter
 
 STEPS, DRAFT_STEPS = 900, 450
+THREADS = 2
 BATCH_TOKENS = 2048
 TARGET_RATE, DRAFT_RATE = 1.5e-3, 3e-3
 TARGET = network.Shape(tokenizer.VOCAB_SIZE, 256, 512, 12, 4, 2, 64)
@@ -53,15 +54,15 @@ def run(out: Path, seed: int, steps: tuple[int, int], context: str) -> None:
     questions = evaluate.held_out(text, words, seed)
     report = evaluate.measure(target, draft, questions, tokenizer.control_ids(words)[tokenizer.TURN_END])
     minutes = (time.monotonic() - start) / 60
-    training = card.Training(
-        command(out, seed, steps), seed, minutes, seen, draft_seen, torch.get_num_threads(), context
-    )
+    threads = torch.get_num_threads()
+    training = card.Training(command(out, seed, steps, threads), seed, minutes, seen, draft_seen, threads, context)
     (out / "README.md").write_text(card.write(text, target, draft, training, report), encoding="utf-8")
 
 
-def command(out: Path, seed: int, steps: tuple[int, int]) -> str:
+def command(out: Path, seed: int, steps: tuple[int, int], threads: int) -> str:
     """What to type to train the same again."""
-    said = zip(("--steps", "--draft-steps"), steps, (STEPS, DRAFT_STEPS), strict=True)
+    names, defaults = ("--steps", "--draft-steps", "--threads"), (STEPS, DRAFT_STEPS, THREADS)
+    said = zip(names, (*steps, threads), defaults, strict=True)
     other = "".join(f" {name} {given}" for name, given, default in said if given != default)
     return f"python -m localspec.recipe --out {out} --seed {seed}{other}"
 
@@ -71,7 +72,7 @@ def command(out: Path, seed: int, steps: tuple[int, int]) -> str:
 @click.option("--seed", default=0, show_default=True)
 @click.option("--steps", default=STEPS, show_default=True, help="Steps of the target.")
 @click.option("--draft-steps", default=DRAFT_STEPS, show_default=True)
-@click.option("--threads", default=2, show_default=True)
+@click.option("--threads", default=THREADS, show_default=True)
 @click.option("--context", default="", help="What else the machine was doing, for the card.")
 def main(out: Path, seed: int, steps: int, draft_steps: int, threads: int, context: str) -> None:
     """Train the built-in model and its draft model."""
