@@ -25,6 +25,12 @@ def state_dir() -> Path:
     return made(folder)
 
 
+def cache_dir() -> Path:
+    """What can be made again: compiled code, packed weights. LOCALSPEC_CACHE_DIR overrides it."""
+    chosen = os.environ.get("LOCALSPEC_CACHE_DIR")
+    return made(Path(chosen) if chosen else Path(platformdirs.user_cache_dir("localspec", appauthor=False)))
+
+
 def engine_log() -> Path:
     """Where the engine's child process writes what it would have printed."""
     return made(state_dir() / "log") / "engine.log"

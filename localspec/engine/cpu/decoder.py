@@ -1,0 +1,264 @@
+"""The transformer on a CPU with int8 or int4 weights: the same calls as decoder.Decoder, one compiled pass each.
+
+Fills the tables of `layout` once, and a job per forward. Keys and values are bfloat16: keys as [16 positions] vectors
+channel by channel, values position by position. Knows nothing about files, text or drafts.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from localspec.engine.arch import Arch
+from localspec.engine.contract import ExitStates
+from localspec.engine.cpu import layout as at
+from localspec.engine.cpu.formats import GROUP, padded
+from localspec.engine.cpu.pack import Packed
+from localspec.engine.cpu.pool import Pool, write
+from localspec.engine.cpu.program import Program
+from localspec.engine.rope import rotation_table
+
+
+@dataclass(frozen=True, slots=True)
+class PackedLayer:
+    """One block's weights; heads padded to whole vectors, gate and up interleaved. Norms: float32, padded."""
+
+    attention_norm: Tensor
+    qkv: Packed
+    q_norm: Tensor | None
+    k_norm: Tensor | None
+    output: Packed
+    mlp_norm: Tensor
+    gate_up: Packed
+    down: Packed
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(linear.num_bytes for linear in (self.qkv, self.output, self.gate_up, self.down))
+
+
+@dataclass(frozen=True, slots=True)
+class PackedWeights:
+    """A whole model; the head may be the embedding itself."""
+
+    embedding: Packed
+    layers: tuple[PackedLayer, ...]
+    norm: Tensor
+    head: Packed
+
+    @property
+    def num_bytes(self) -> int:
+        tables = self.head.num_bytes + (0 if self.head is self.embedding else self.embedding.num_bytes)
+        return tables + sum(layer.num_bytes for layer in self.layers)
+
+
+class PackedCache:
+    """Keys and values of every layer, [layers, 2, kv_heads, context, head] bfloat16; `length` positions are committed."""
+
+    def __init__(self, arch: Arch, context: int) -> None:
+        self.context, self.length = context, 0
+        self.padded = padded(context, at.CHUNK)
+        shape = (arch.num_layers, 2, arch.num_kv_heads, self.padded, padded(arch.head_dim, 16))
+        self.store = torch.zeros(shape, dtype=torch.bfloat16)
+
+    @property
+    def num_bytes(self) -> int:
+        return self.store.nbytes
+
+    def crop(self, length: int) -> None:
+        self.length = min(self.length, length)
+
+
+class PackedDecoder:
+    """A model resident with its cache. Rows are appended by `forward` and forgotten by `crop`."""
+
+    def __init__(self, arch: Arch, weights: PackedWeights, context: int, program: Program, *, threads: int = 1) -> None:
+        self.arch, self.weights, self.program = arch, weights, program
+        self.cache = PackedCache(arch, context)
+        self.device, self.dtype = torch.device("cpu"), torch.float32
+        self.bytes_read = 0
+        self.layer_bytes = [layer.num_bytes for layer in weights.layers]
+        self.hidden = padded(arch.hidden_size, GROUP)
+        self._kept: list[Tensor] = []
+        self._model, self._layers = table(at.MODEL_BYTES), table(at.LAYER_BYTES * arch.num_layers)
+        self._job = table(at.JOB_BYTES)
+        self._describe()
+        self.set_threads(threads)
+
+    @property
+    def length(self) -> int:
+        return self.cache.length
+
+    @property
+    def context(self) -> int:
+        return self.cache.context
+
+    def crop(self, length: int) -> None:
+        self.cache.crop(length)
+
+    def set_threads(self, threads: int) -> None:
+        """How many run a pass together."""
+        if hasattr(self, "_pool"):
+            self._pool.close()
+        own = self._own_bytes()
+        self._set(at.OWN, self._room(threads * own))
+        self._set(at.OWN_BYTES, own)
+        self._pool = Pool(self.program, self._job.ctypes.data, threads)
+
+    def forward(self, ids: Tensor, exit_states: ExitStates | None = None, *, last_only: bool = False) -> Tensor:
+        """ids [rows] to logits [rows, vocab] (or [1, vocab]), appended to the cache."""
+        found = []
+        for part in ids.split(at.MAX_ROWS):
+            wanted = 1 if last_only else part.shape[0]
+            last = last_only and self.length + part.shape[0] < self.length + ids.shape[0]
+            del last
+            found.append(self._pass(part, exit_states, head_from=part.shape[0] - wanted))
+            self.cache.length += part.shape[0]
+        return found[-1] if last_only or len(found) == 1 else torch.cat(found)
+
+    def early(self, ids: Tensor, exit_layer: int, position: int) -> tuple[Tensor, Tensor]:
+        """ids [rows] through layers 0..exit_layer - 1 at `position`: states [rows, padded hidden], and the logits read
+        there. Keys and values are written; the counter does not move."""
+        states = torch.empty(ids.shape[0], self.hidden)
+        logits = self._run(ids, None, last=exit_layer, position=position, head_from=0, states_out=states)
+        return states, logits
+
+    def _pass(self, ids: Tensor, exit_states: ExitStates | None, *, head_from: int) -> Tensor:
+        return self._run(ids, exit_states, last=self.arch.num_layers, position=self.length, head_from=head_from)
+
+    def _run(
+        self,
+        ids: Tensor,
+        exit_states: ExitStates | None,
+        *,
+        last: int,
+        position: int,
+        head_from: int,
+        states_out: Tensor | None = None,
+    ) -> Tensor:
+        rows = ids.shape[0]
+        ids = ids.contiguous()
+        logits = torch.empty(rows - head_from, self.weights.head.outputs)
+        job = self._job.ctypes.data
+        states = None if exit_states is None else exit_states.states.contiguous()
+        leave = 0 if exit_states is None else exit_states.layer
+        for field, value in (
+            (at.ROWS, rows),
+            (at.DONE, 0 if states is None else states.shape[0]),
+            (at.EXIT, leave),
+            (at.LAST, last),
+            (at.POSITION, position),
+            (at.HEAD_FROM, head_from),
+            (at.IDS, ids.data_ptr()),
+            (at.STATES, 0 if states is None else states.data_ptr()),
+            (at.STATES_OUT, 0 if states_out is None else states_out.data_ptr()),
+            (at.LOGITS, logits.data_ptr()),
+        ):
+            write(job + field, value)
+        self._pool.run()
+        self.bytes_read += sum(self.layer_bytes[leave:last]) + self.weights.head.num_bytes
+        if states is None or states.shape[0] < rows:
+            self.bytes_read += sum(self.layer_bytes[:leave])
+        return logits[:, : self.arch.vocab_size]
+
+    # --- tables
+
+    def _describe(self) -> None:
+        arch, wide = self.arch, padded(self.arch.head_dim, 16)
+        mixed = max(self.weights.layers[0].qkv.outputs, self.weights.layers[0].output.inputs) * 4
+        group, context = arch.query_group, self.cache.padded
+        segments = -(-context // at.SEGMENT)
+        cos, sin = rotation_table(arch, self.context, torch.float32)
+        constants = [arch.norm_eps, 1 / arch.hidden_size, 1 / arch.head_dim, 1 / math.sqrt(arch.head_dim)]
+        for field, value in (
+            (at.LAYERS, self._layers.ctypes.data),
+            (at.NUM_LAYERS, arch.num_layers),
+            (at.HIDDEN, self.hidden),
+            (at.NUM_HEADS, arch.num_heads),
+            (at.NUM_KV_HEADS, arch.num_kv_heads),
+            (at.HEAD_DIM, arch.head_dim),
+            (at.HEAD_PADDED, wide),
+            (at.CONTEXT, context),
+            (at.COS, self._keep(cos)),
+            (at.SIN, self._keep(sin)),
+            (at.CONSTANTS, self._keep(torch.tensor(constants))),
+            (at.FINAL_NORM, self._keep(self.weights.norm)),
+            (at.STREAM, self._room(at.MAX_ROWS * self.hidden * 4)),
+            (at.MIXED, self._room(at.MAX_ROWS * mixed)),
+            (at.MIXED_STRIDE, mixed),
+            (at.QUERIES, self._room(at.MAX_ROWS * arch.num_heads * wide * 4)),
+            (at.PARTIAL, self._room(segments * at.MAX_ROWS * arch.num_heads * (wide + 2 * at.STATE_FLOATS) * 4)),
+        ):
+            self._set(field, value)
+        del group
+        self._describe_rows(at.NARROW, max(self.hidden, self.weights.layers[0].output.inputs))
+        self._describe_rows(at.WIDE, self.weights.layers[0].down.inputs)
+        self._describe_linear(self._model, at.EMBEDDING, self.weights.embedding)
+        self._describe_linear(self._model, at.HEAD, self.weights.head)
+        self._set(at.MODEL, self._model.ctypes.data, table=self._job)
+        for index, layer in enumerate(self.weights.layers):
+            self._describe_layer(index, layer)
+
+    def _describe_layer(self, index: int, layer: PackedLayer) -> None:
+        keys, values = self.cache.store[index].unbind(0)
+        start = index * at.LAYER_BYTES
+        for field, value in (
+            (at.ATTENTION_NORM, self._keep(layer.attention_norm)),
+            (at.Q_NORM, 0 if layer.q_norm is None else self._keep(layer.q_norm)),
+            (at.K_NORM, 0 if layer.k_norm is None else self._keep(layer.k_norm)),
+            (at.MLP_NORM, self._keep(layer.mlp_norm)),
+            (at.KEYS, keys.data_ptr()),
+            (at.VALUES, values.data_ptr()),
+            (at.WINDOW, self.arch.windows[index] or 0),
+        ):
+            self._set(start + field, value, table=self._layers)
+        for field, linear in (
+            (at.QKV, layer.qkv),
+            (at.OUTPUT, layer.output),
+            (at.GATE_UP, layer.gate_up),
+            (at.DOWN, layer.down),
+        ):
+            self._describe_linear(self._layers, start + field, linear)
+
+    def _describe_linear(self, into: np.ndarray, start: int, linear: Packed) -> None:
+        for field, value in (
+            (at.WEIGHT, self._keep(linear.data)),
+            (at.BIAS, 0 if linear.bias is None else self._keep(linear.bias)),
+            (at.BLOCKS, linear.data.shape[0]),
+            (at.GROUPS, linear.data.shape[1]),
+            (at.BITS, 8 if linear.kind == "int8" else 4),
+        ):
+            self._set(start + field, value, table=into)
+
+    def _describe_rows(self, start: int, inputs: int) -> None:
+        groups = inputs // GROUP
+        for field, value in (
+            (at.Q_BYTES, self._room(at.MAX_ROWS * inputs)),
+            (at.Q_SCALES, self._room(at.MAX_ROWS * groups * 4)),
+            (at.Q_CORRECTIONS, self._room(at.MAX_ROWS * groups * 4)),
+            (at.Q_GROUPS, groups),
+        ):
+            self._set(start + field, value)
+
+    def _own_bytes(self) -> int:
+        tile = max(at.TILE_QUERIES, self.arch.query_group)
+        return max(tile * at.CHUNK * 4, 4 * at.MAX_ROWS * 128)
+
+    def _set(self, field: int, value: int, table: np.ndarray | None = None) -> None:
+        (self._model if table is None else table)[field // 8] = value
+
+    def _keep(self, tensor: Tensor) -> int:
+        """The address of a tensor that must outlive this call."""
+        self._kept.append(tensor.contiguous())
+        return self._kept[-1].data_ptr()
+
+    def _room(self, num_bytes: int) -> int:
+        return self._keep(torch.zeros(num_bytes + 64, dtype=torch.uint8))
+
+
+def table(num_bytes: int) -> np.ndarray:
+    return np.zeros(num_bytes // 8, np.int64)

@@ -1,0 +1,65 @@
+"""Which instructions the kernels are built from: chosen from the processor's features, or forced by LOCALSPEC_CPU_ISA.
+
+Every kind computes the same integers; float rounding differs only where a kind has no fused multiply-add.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+
+import llvmlite.binding as llvm
+
+from localspec.errors import UsageError
+
+FORCE = "LOCALSPEC_CPU_ISA"
+
+
+@dataclass(frozen=True, slots=True)
+class Isa:
+    """`cpu` and `features` go to LLVM; `needs` is what the processor must have; `rows` is the widest kernel worth
+    building, by the number of vector registers."""
+
+    name: str
+    needs: frozenset[str]
+    cpu: str
+    features: str
+    rows: int
+    fused: bool = True  # has fused multiply-add
+
+
+X86_V3 = frozenset({"avx2", "fma", "f16c", "bmi2"})
+KINDS = (
+    Isa("avx512-vnni", X86_V3 | {"avx512f", "avx512bw", "avx512vl", "avx512vnni"}, "x86-64-v4", "+avx512vnni", 8),
+    Isa("avx-vnni", X86_V3 | {"avxvnni"}, "x86-64-v3", "+avxvnni", 3),
+    Isa("avx2", X86_V3, "x86-64-v3", "", 2),
+    Isa("neon", frozenset({"neon", "dotprod"}), "generic", "+neon,+dotprod", 4),
+    Isa("plain", frozenset(), "", "", 2, fused=False),
+)
+
+
+def on_x86() -> bool:
+    return platform.machine().lower() not in ("arm64", "aarch64")
+
+
+def available() -> tuple[Isa, ...]:
+    """The kinds that this processor can run, best first."""
+    try:
+        found = {name for name, has in llvm.get_host_cpu_features().items() if has}
+    except RuntimeError:  # LLVM does not know this processor
+        found = set()
+    foreign = {"neon"} if on_x86() else {"avx512-vnni", "avx-vnni", "avx2"}
+    return tuple(kind for kind in KINDS if kind.name not in foreign and kind.needs <= found)
+
+
+def choose() -> Isa:
+    """The best kind this processor has, or the one that the environment forces."""
+    here, forced = available(), os.environ.get(FORCE, "")
+    if not forced:
+        return here[0]
+    for kind in here:
+        if kind.name == forced:
+            return kind
+    names = ", ".join(kind.name for kind in here)
+    raise UsageError(f"{FORCE} is '{forced}', which this processor cannot run.", hint=f"Use one of {names}.")

@@ -1,0 +1,95 @@
+"""Where the compiled functions find things: int64 fields of the model, its linears and layers, a job, and the threads.
+
+Places count in fields of eight bytes. Python writes these tables; the compiled functions read them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+MAX_ROWS: Final = 128  # of one pass; longer prompts are read in pieces of so many
+TILE_QUERIES: Final = 64  # of one attention task, unless one row's query group is larger
+CHUNK: Final = 128  # positions whose scores are held at once
+SEGMENT: Final = 1024  # positions of one attention task
+STATE_FLOATS: Final = 16  # beside a segment's sums: their greatest score and total weight
+
+# A linear
+WEIGHT: Final = 0
+BIAS: Final = 8
+BLOCKS: Final = 16
+GROUPS: Final = 24
+BITS: Final = 32
+LINEAR_BYTES: Final = 40
+
+# A layer
+ATTENTION_NORM: Final = 0
+Q_NORM: Final = 8
+K_NORM: Final = 16
+MLP_NORM: Final = 24
+KEYS: Final = 32
+VALUES: Final = 40
+WINDOW: Final = 48  # 0: none
+QKV: Final = 56
+OUTPUT: Final = QKV + LINEAR_BYTES
+GATE_UP: Final = OUTPUT + LINEAR_BYTES
+DOWN: Final = GATE_UP + LINEAR_BYTES
+LAYER_BYTES: Final = DOWN + LINEAR_BYTES
+
+# A model
+LAYERS: Final = 0
+NUM_LAYERS: Final = 8
+HIDDEN: Final = 16  # padded to whole groups
+NUM_HEADS: Final = 24
+NUM_KV_HEADS: Final = 32
+HEAD_DIM: Final = 40
+HEAD_PADDED: Final = 48  # to whole vectors
+CONTEXT: Final = 56  # padded to whole chunks
+COS: Final = 64
+SIN: Final = 72
+CONSTANTS: Final = 80  # float32: norm epsilon, 1 / hidden, 1 / head_dim, 1 / sqrt(head_dim)
+FINAL_NORM: Final = 88
+EMBEDDING: Final = 96
+HEAD: Final = EMBEDDING + LINEAR_BYTES
+# its room to work in
+STREAM: Final = HEAD + LINEAR_BYTES  # float32 [MAX_ROWS, hidden]
+NARROW: Final = STREAM + 8  # quantised rows of hidden or attention width
+WIDE: Final = NARROW + 32  # quantised rows of the feed-forward's width
+MIXED: Final = WIDE + 32  # float32 [MAX_ROWS, qkv width], then attention's output
+MIXED_STRIDE: Final = MIXED + 8  # bytes of its row
+QUERIES: Final = MIXED_STRIDE + 8
+PARTIAL: Final = QUERIES + 8
+OWN: Final = PARTIAL + 8  # each thread's own room
+OWN_BYTES: Final = OWN + 8
+MODEL_BYTES: Final = OWN_BYTES + 8
+
+# Quantised rows, within a model
+Q_BYTES: Final = 0
+Q_SCALES: Final = 8
+Q_CORRECTIONS: Final = 16
+Q_GROUPS: Final = 24
+
+# A job
+MODEL: Final = 0
+ROWS: Final = 8
+DONE: Final = 16  # rows whose states after layer EXIT are handed in
+EXIT: Final = 24
+LAST: Final = 32
+POSITION: Final = 40
+HEAD_FROM: Final = 48  # rows from here on are read at the head
+IDS: Final = 56
+STATES: Final = 64  # handed in
+STATES_OUT: Final = 72  # 0: nobody asked
+LOGITS: Final = 80
+JOB_BYTES: Final = 88
+
+# Threads: each on a cache line of its own
+NEXT: Final = 0
+ARRIVED: Final = 64
+GENERATION: Final = 128
+GO: Final = 192
+THREADS: Final = 256
+YIELD: Final = 264  # address of the system's own call
+STATE: Final = 320  # of thread i at STATE + 64 i
+ACTIVE: Final = 0
+PARKED: Final = 1
+STOP: Final = -1  # a job's ROWS that ends a worker

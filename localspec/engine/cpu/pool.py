@@ -1,0 +1,81 @@
+"""Threads that run one compiled pass together: the caller leads, the others wait for a job, first awake, then asleep."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from typing import Final
+
+import numpy as np
+
+from localspec.engine.cpu import layout as at
+from localspec.engine.cpu.program import Program
+
+RUN: Final = 0
+SERVE: Final = 1
+SUMMON: Final = 2
+LINE: Final = 64  # bytes of a cache line
+
+
+class Pool:
+    """`threads` in all, the caller's included. `run` returns when every one of them is done."""
+
+    def __init__(self, program: Program, job: int, threads: int) -> None:
+        self.program, self.job, self.threads = program, job, threads
+        self._room = np.zeros(at.STATE + 64 * threads + LINE, np.uint8)
+        self.sync = -(-self._room.ctypes.data // LINE) * LINE
+        self._yield = system_yield()
+        write(self.sync + at.THREADS, threads)
+        write(self.sync + at.YIELD, ctypes.cast(self._yield, ctypes.c_void_p).value or 0)
+        self._closing = False
+        self._wake = [threading.Semaphore(0) for _ in range(threads)]
+        self._workers = [threading.Thread(target=self._work, args=(i,), daemon=True) for i in range(1, threads)]
+        for worker in self._workers:
+            worker.start()
+
+    def run(self) -> None:
+        """The job, by all threads."""
+        if self.threads > 1:
+            self._summon()
+        self.program(RUN, self.sync, self.job)
+
+    def close(self) -> None:
+        """The workers end; the pool is of no use any more."""
+        if self._workers:
+            self._closing = True
+            write(self.job + at.ROWS, at.STOP)
+            self._summon()
+            for worker in self._workers:
+                worker.join()
+            self._workers = []
+
+    def _summon(self) -> None:
+        parked = self.program(SUMMON, self.sync, self.job)
+        for thread in range(1, self.threads):
+            if parked >> thread & 1:
+                self._wake[thread].release()
+
+    def _work(self, thread: int) -> None:
+        seen = 0
+        while True:
+            seen = self.program(SERVE, self.sync, self.job, thread, seen)
+            if self._closing:
+                return
+            self._wake[thread].acquire()
+
+
+def read(address: int) -> int:
+    return ctypes.c_int64.from_address(address).value
+
+
+def write(address: int, value: int) -> None:
+    ctypes.c_int64.from_address(address).value = value
+
+
+def system_yield() -> ctypes._CFuncPtr:
+    """Gives the rest of a thread's turn to somebody else."""
+    library = ctypes.WinDLL("kernel32") if sys.platform == "win32" else ctypes.CDLL(None)
+    name = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
+    function: ctypes._CFuncPtr = getattr(library, name)
+    return function
