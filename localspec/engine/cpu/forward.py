@@ -12,6 +12,7 @@ import numpy as np
 
 from localspec.engine.cpu import layout as at
 from localspec.engine.cpu.formats import GROUP, OUTPUTS, RECORD_BYTES, SCALE_BYTES
+from localspec.engine.cpu.kernels import MOST_QUERIES
 from localspec.engine.cpu.lang import (
     ISA,
     breathe,
@@ -51,10 +52,8 @@ TASK_BYTES = 32768  # of weights: smaller tasks would spend their time on being 
 RECORD8, RECORD4 = RECORD_BYTES["int8"], RECORD_BYTES["int4"]
 HIDDEN_SCORE = F32(-1e30)
 
-A1, A2, A3, A4, A5, A6, A7, A8 = (inner(f"int8_{min(n, STEP)}", 9) for n in range(1, 9))
-B1, B2, B3, B4, B5, B6, B7, B8 = (inner(f"int4_{min(n, STEP)}", 9) for n in range(1, 9))
-S1, S4 = inner("scores_1", 6), inner("scores_4", 6)
-M11, M14, M41, M44 = (inner(f"mix_{name}", 7) for name in ("1_1", "1_4", "4_1", "4_4"))
+int8, int4 = inner("int8", 10), inner("int4", 10)
+scores, mix_1, mix_4 = inner("scores", 7), inner("mix_1", 8), inner("mix_4", 8)
 
 
 # --- threads
@@ -85,44 +84,6 @@ def barrier(sync):
 
 
 @compiled
-def eight_rows(bits, rows, block, groups, x, scales, corrections, x_stride, s_stride, out, stride):
-    """One block of 32 outputs for at most STEP rows."""
-    if bits == 8:
-        if rows == 1:
-            A1(block, groups, x, scales, corrections, x_stride, s_stride, out, stride)
-        elif rows == 2:
-            A2(block, groups, x, scales, corrections, x_stride, s_stride, out, stride)
-        elif rows == 3:
-            A3(block, groups, x, scales, corrections, x_stride, s_stride, out, stride)
-        elif rows == 4:
-            A4(block, groups, x, scales, corrections, x_stride, s_stride, out, stride)
-        elif rows == 5:
-            A5(block, groups, x, scales, corrections, x_stride, s_stride, out, stride)
-        elif rows == 6:
-            A6(block, groups, x, scales, corrections, x_stride, s_stride, out, stride)
-        elif rows == 7:
-            A7(block, groups, x, scales, corrections, x_stride, s_stride, out, stride)
-        else:
-            A8(block, groups, x, scales, corrections, x_stride, s_stride, out, stride)
-    elif rows == 1:
-        B1(block, groups, x, scales, corrections, x_stride, s_stride, out, stride)
-    elif rows == 2:
-        B2(block, groups, x, scales, corrections, x_stride, s_stride, out, stride)
-    elif rows == 3:
-        B3(block, groups, x, scales, corrections, x_stride, s_stride, out, stride)
-    elif rows == 4:
-        B4(block, groups, x, scales, corrections, x_stride, s_stride, out, stride)
-    elif rows == 5:
-        B5(block, groups, x, scales, corrections, x_stride, s_stride, out, stride)
-    elif rows == 6:
-        B6(block, groups, x, scales, corrections, x_stride, s_stride, out, stride)
-    elif rows == 7:
-        B7(block, groups, x, scales, corrections, x_stride, s_stride, out, stride)
-    else:
-        B8(block, groups, x, scales, corrections, x_stride, s_stride, out, stride)
-
-
-@compiled
 def record_bytes(linear):
     return RECORD8 if int_at(linear + at.BITS) == 8 else RECORD4
 
@@ -136,19 +97,12 @@ def block_times_rows(linear, block, quantised, rows, out):
     corrections, row_groups = int_at(quantised + at.Q_CORRECTIONS), int_at(quantised + at.Q_GROUPS)
     x_stride, s_stride = row_groups * GROUP, row_groups * 4
     for row in range(0, rows, STEP):
-        eight_rows(
-            bits,
-            min(STEP, rows - row),
-            weight,
-            groups,
-            x + row * x_stride,
-            scales + row * s_stride,
-            corrections + row * s_stride,
-            x_stride,
-            s_stride,
-            out + row * 128,
-            128,
-        )
+        some, place = min(STEP, rows - row), out + row * 128
+        x_row, scales_row, corrections_row = x + row * x_stride, scales + row * s_stride, corrections + row * s_stride
+        if bits == 8:
+            int8(some, weight, groups, x_row, scales_row, corrections_row, x_stride, s_stride, place, 128)
+        else:
+            int4(some, weight, groups, x_row, scales_row, corrections_row, x_stride, s_stride, place, 128)
     bias = int_at(linear + at.BIAS)
     if bias != 0:
         first, second = load16(bias + block * 128), load16(bias + block * 128 + 64)
@@ -380,26 +334,23 @@ def place_phase(sync, model, layer, rows, position):
 
 
 @compiled
-def score_block(keys, queries, count, wide, out):
-    """[count, 16] scores against sixteen positions; a query's scores of a chunk stand CHUNK floats apart."""
-    done = 0
-    while done < count:
-        if count - done >= 4:
-            S4(keys, queries + done * wide * 4, wide * 4, wide, out + done * at.CHUNK * 4, at.CHUNK * 4)
-            done += 4
-        else:
-            S1(keys, queries + done * wide * 4, wide * 4, wide, out + done * at.CHUNK * 4, at.CHUNK * 4)
-            done += 1
+def score_blocks(keys, queries, count, wide, out):
+    """[count, 32] scores against two blocks; a query's scores of a chunk stand CHUNK floats apart."""
+    for done in range(0, count, MOST_QUERIES):
+        some, stride = min(MOST_QUERIES, count - done), at.CHUNK * 4
+        scores(some, keys, queries + done * wide * 4, wide * 4, wide, out + done * stride, stride)
 
 
 @compiled
 def weigh(scores, blocks, first, last, start, state, sums, wide):
     """One query's scores of a chunk to weights e^(score - greatest so far); what it has summed is scaled to match."""
     best = splat16(HIDDEN_SCORE)
+    if first > start or last < start + 16 * blocks - 1:
+        for i in range(blocks):
+            score, place = load16(scores + 64 * i), start + 16 * i
+            store16(scores + 64 * i, seen16(score, splat16(HIDDEN_SCORE), first - place, last - place))
     for i in range(blocks):
-        score = seen16(load16(scores + 64 * i), splat16(HIDDEN_SCORE), first - start - 16 * i, last - start - 16 * i)
-        store16(scores + 64 * i, score)
-        best = greater16(best, score)
+        best = greater16(best, load16(scores + 64 * i))
     before = load16(state)
     after = greater16(before, splat16(greatest16(best)))
     scale, total = exp16(before - after), splat16(F32(0))
@@ -416,24 +367,17 @@ def weigh(scores, blocks, first, last, start, state, sums, wide):
 @compiled
 def mix_chunk(values, weights, positions, count, sums, stride, wide):
     """Adds the chunk's values by the queries' weights."""
-    done = 0
-    while done < count:
-        step = 4 if count - done >= 4 else 1
-        weight, total = weights + done * at.CHUNK * 4, sums + done * stride
+    for done in range(0, count, MOST_QUERIES):
+        some, weight, total = min(MOST_QUERIES, count - done), weights + done * at.CHUNK * 4, sums + done * stride
         channel = 0
         while channel < wide:
-            whole = wide - channel >= 64
             value, out = values + channel * 2, total + channel * 4
-            if step == 4 and whole:
-                M44(value, wide * 2, weight, at.CHUNK * 4, positions, out, stride)
-            elif step == 4:
-                M41(value, wide * 2, weight, at.CHUNK * 4, positions, out, stride)
-            elif whole:
-                M14(value, wide * 2, weight, at.CHUNK * 4, positions, out, stride)
+            if wide - channel >= 64:
+                mix_4(some, value, wide * 2, weight, at.CHUNK * 4, positions, out, stride)
+                channel += 64
             else:
-                M11(value, wide * 2, weight, at.CHUNK * 4, positions, out, stride)
-            channel += 64 if whole else 16
-        done += step
+                mix_1(some, value, wide * 2, weight, at.CHUNK * 4, positions, out, stride)
+                channel += 16
 
 
 @compiled
@@ -455,10 +399,10 @@ def attend(model, layer, head, segment, first_row, rows, position, own):
     if window != 0:
         start = max(start, (position + first_row - window + 1) // at.CHUNK * at.CHUNK)
     while start < end:
-        blocks = (min(at.CHUNK, end - start) + 15) // 16
+        blocks = (min(at.CHUNK, end - start) + 31) // 32 * 2
         keys = int_at(layer + at.KEYS) + (head * context + start) * wide * 2
-        for i in range(blocks):
-            score_block(keys + i * wide * 32, queries, count, wide, own + i * 64)
+        for i in range(0, blocks, 2):
+            score_blocks(keys + i * wide * 32, queries, count, wide, own + i * 64)
         for n in range(count):
             last = position + first_row + n // group
             first = max(0, last - window + 1) if window != 0 else 0

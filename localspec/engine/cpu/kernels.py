@@ -5,7 +5,9 @@ Each row has its own sums, added up in one order, so a row's numbers do not depe
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from llvmlite import ir
 
@@ -95,23 +97,23 @@ def weights(b: Builder, isa: Isa, kind: Format, record: Value) -> list[tuple[int
 
 
 def scores(b: Builder, isa: Isa, count: int, arguments: list[Value]) -> None:
-    """Stores [count, 16] float32: `count` queries against sixteen positions, whose keys lie as [head_dim, 16].
+    """Stores [count, 32] float32: `count` queries against two blocks of sixteen positions, keys [head_dim, 16] each.
 
     arguments: keys (bfloat16), queries (float32) and their stride, head_dim, where to store and the stride there.
     """
     keys, queries, stride, size, out, out_stride = arguments
+    block = b.mul(size, int64(2 * LANES))
 
     def body(channel: Value, carried: list[Value]) -> list[Value]:
-        key = emit.widen(b, load(b, at(b, keys, b.mul(channel, int64(2 * LANES))), WORDS))
+        first = at(b, keys, b.mul(channel, int64(2 * LANES)))
+        key = [emit.widen(b, load(b, place, WORDS)) for place in (first, at(b, first, block))]
         place = at(b, queries, b.mul(channel, int64(4)))
-        return [
-            emit.fma(b, isa, key, splat(b, load(b, at(b, place, b.mul(stride, int64(n))), F32), FLOATS), total)
-            for n, total in enumerate(carried)
-        ]
+        query = [splat(b, load(b, at(b, place, b.mul(stride, int64(n))), F32), FLOATS) for n in range(count)]
+        return [emit.fma(b, isa, key[i % 2], query[i // 2], total) for i, total in enumerate(carried)]
 
-    totals = emit.counted(b, size, [emit.every(FLOATS, 0)] * count, body)
-    for n, total in enumerate(totals):
-        store(b, total, at(b, out, b.mul(out_stride, int64(n))))
+    totals = emit.counted(b, size, [emit.every(FLOATS, 0)] * (2 * count), body)
+    for i, total in enumerate(totals):
+        store(b, total, at(b, at(b, out, b.mul(out_stride, int64(i // 2))), 64 * (i % 2)))
 
 
 def mix(b: Builder, isa: Isa, count: int, width: int, arguments: list[Value]) -> None:
@@ -121,39 +123,53 @@ def mix(b: Builder, isa: Isa, count: int, width: int, arguments: list[Value]) ->
     positions, where to add and the stride there.
     """
     values, value_stride, chances, stride, positions, out, out_stride = arguments
-    places = [(n, at(b, at(b, out, b.mul(out_stride, int64(n))), 64 * i)) for n in range(count) for i in range(width)]
+    places = [at(b, at(b, out, b.mul(out_stride, int64(n))), 64 * i) for n in range(count) for i in range(width)]
 
     def body(position: Value, carried: list[Value]) -> list[Value]:
         start = at(b, values, b.mul(position, value_stride))
         value = [emit.widen(b, load(b, at(b, start, 2 * LANES * i), WORDS)) for i in range(width)]
         place = at(b, chances, b.mul(position, int64(4)))
         chance = [splat(b, load(b, at(b, place, b.mul(stride, int64(n))), F32), FLOATS) for n in range(count)]
-        return [emit.fma(b, isa, chance[n], value[i % width], total) for i, ((n, _), total) in enumerate(zip(places, carried, strict=True))]
+        return [emit.fma(b, isa, chance[i // width], value[i % width], total) for i, total in enumerate(carried)]
 
-    totals = emit.counted(b, positions, [load(b, place, FLOATS) for _, place in places], body)
-    for (_, place), total in zip(places, totals, strict=True):
+    totals = emit.counted(b, positions, [load(b, place, FLOATS) for place in places], body)
+    for place, total in zip(places, totals, strict=True):
         store(b, total, place)
 
 
+MOST_QUERIES = 4  # of one call of `scores` or `mix`
+MIX_WIDTHS = (1, 4)
+
+
 def library(isa: Isa) -> ir.Module:
-    """All of them as functions of int64 arguments: int8_N and int4_N, scores_N, mix_N_WIDTH."""
+    """All of them as functions of int64 arguments, `int8`, `int4`, `scores`, `mix_1` and `mix_4`; the first argument
+    says for how many rows, 1..isa.rows, or how many queries, 1..MOST_QUERIES."""
     module = ir.Module("kernels")
-    for count in range(1, isa.rows + 1):
-        for kind in ("int8", "int4"):
-            b, arguments = begin_function(module, f"{kind}_{count}", 9)
-            linear(b, isa, kind, count, arguments)
-            b.ret_void()
-    for count in (1, 4):
-        b, arguments = begin_function(module, f"scores_{count}", 6)
-        scores(b, isa, count, arguments)
-        b.ret_void()
-        for width in (1, 4):
-            b, arguments = begin_function(module, f"mix_{count}_{width}", 7)
-            mix(b, isa, count, width, arguments)
-            b.ret_void()
+    counts, queries = range(1, isa.rows + 1), range(1, MOST_QUERIES + 1)
+    family(module, "int8", 9, {n: partial(linear, isa=isa, kind="int8", count=n) for n in counts})
+    family(module, "int4", 9, {n: partial(linear, isa=isa, kind="int4", count=n) for n in counts})
+    family(module, "scores", 6, {n: partial(scores, isa=isa, count=n) for n in queries})
+    for width in MIX_WIDTHS:
+        family(module, f"mix_{width}", 7, {n: partial(mix, isa=isa, count=n, width=width) for n in queries})
     return module
 
 
-def begin_function(module: ir.Module, name: str, count: int) -> tuple[Builder, list[Value]]:
-    made = ir.Function(module, ir.FunctionType(ir.VoidType(), [emit.I64] * count), name)
+def family(module: ir.Module, name: str, parameters: int, emitters: dict[int, Callable[..., None]]) -> None:
+    """`name`(count, …) calls `name`_count(…)."""
+    chooser, (count, *arguments) = begin(module, name, parameters + 1)
+    switch = chooser.switch(count, none := chooser.append_basic_block("none"))
+    for number, emitter in emitters.items():
+        b, own = begin(module, f"{name}_{number}", parameters)
+        emitter(b, arguments=own)
+        b.ret_void()
+        switch.add_case(int64(number), block := chooser.append_basic_block())
+        chooser.position_at_end(block)
+        chooser.call(b.function, arguments)
+        chooser.ret_void()
+    chooser.position_at_end(none)
+    chooser.ret_void()
+
+
+def begin(module: ir.Module, name: str, parameters: int) -> tuple[Builder, list[Value]]:
+    made = ir.Function(module, ir.FunctionType(ir.VoidType(), [emit.I64] * parameters), name)
     return ir.IRBuilder(made.append_basic_block()), list(made.args)
