@@ -18,7 +18,7 @@ from localspec.engine.contract import ExitStates
 from localspec.engine.cpu import layout as at
 from localspec.engine.cpu.formats import GROUP, padded
 from localspec.engine.cpu.pack import Packed
-from localspec.engine.cpu.pool import Pool, write
+from localspec.engine.cpu.pool import Pool
 from localspec.engine.cpu.program import Program
 from localspec.engine.rope import rotation_table
 
@@ -57,7 +57,7 @@ class PackedWeights:
 
 
 class PackedCache:
-    """Keys and values of every layer, [layers, 2, kv_heads, context, head] bfloat16; `length` positions are committed."""
+    """Every layer's keys and values, [layers, 2, kv_heads, context, head] bfloat16; `length` are committed."""
 
     def __init__(self, arch: Arch, context: int) -> None:
         self.context, self.length = context, 0
@@ -86,6 +86,7 @@ class PackedDecoder:
         self._kept: list[Tensor] = []
         self._model, self._layers = table(at.MODEL_BYTES), table(at.LAYER_BYTES * arch.num_layers)
         self._job = table(at.JOB_BYTES)
+        self._pool: Pool | None = None
         self._describe()
         self.set_threads(threads)
 
@@ -102,33 +103,38 @@ class PackedDecoder:
 
     def set_threads(self, threads: int) -> None:
         """How many run a pass together."""
-        if hasattr(self, "_pool"):
-            self._pool.close()
+        self.close()
         own = self._own_bytes()
         self._set(at.OWN, self._room(threads * own))
         self._set(at.OWN_BYTES, own)
         self._pool = Pool(self.program, self._job.ctypes.data, threads)
 
+    def close(self) -> None:
+        """Its threads end; `set_threads` begins others."""
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
     def forward(self, ids: Tensor, exit_states: ExitStates | None = None, *, last_only: bool = False) -> Tensor:
-        """ids [rows] to logits [rows, vocab] (or [1, vocab]), appended to the cache."""
-        found = []
-        for part in ids.split(at.MAX_ROWS):
-            wanted = 1 if last_only else part.shape[0]
-            last = last_only and self.length + part.shape[0] < self.length + ids.shape[0]
-            del last
-            found.append(self._pass(part, exit_states, head_from=part.shape[0] - wanted))
-            self.cache.length += part.shape[0]
-        return found[-1] if last_only or len(found) == 1 else torch.cat(found)
+        """ids [rows] to logits [rows, vocab] (or [1, vocab]), appended to the cache.
+
+        `exit_states` are of the first rows: only the others run the layers below the exit.
+        """
+        end, found = self.length + ids.shape[0], []
+        for start in range(0, ids.shape[0], at.MAX_ROWS):
+            part = ids[start : start + at.MAX_ROWS]
+            rows = part.shape[0]
+            unread = (rows if self.length + rows < end else rows - 1) if last_only else 0
+            found.append(self._run(part, exit_states, last=self.arch.num_layers, position=self.length, unread=unread))
+            self.cache.length += rows
+        return torch.cat(found) if len(found) > 1 else found[0]
 
     def early(self, ids: Tensor, exit_layer: int, position: int) -> tuple[Tensor, Tensor]:
         """ids [rows] through layers 0..exit_layer - 1 at `position`: states [rows, padded hidden], and the logits read
         there. Keys and values are written; the counter does not move."""
         states = torch.empty(ids.shape[0], self.hidden)
-        logits = self._run(ids, None, last=exit_layer, position=position, head_from=0, states_out=states)
+        logits = self._run(ids, None, last=exit_layer, position=position, states_out=states)
         return states, logits
-
-    def _pass(self, ids: Tensor, exit_states: ExitStates | None, *, head_from: int) -> Tensor:
-        return self._run(ids, exit_states, last=self.arch.num_layers, position=self.length, head_from=head_from)
 
     def _run(
         self,
@@ -137,32 +143,35 @@ class PackedDecoder:
         *,
         last: int,
         position: int,
-        head_from: int,
+        unread: int = 0,
         states_out: Tensor | None = None,
     ) -> Tensor:
-        rows = ids.shape[0]
+        """One compiled pass through layers ..last - 1; logits of all rows but the first `unread`."""
+        rows, leave = ids.shape[0], 0 if exit_states is None else exit_states.layer
         ids = ids.contiguous()
-        logits = torch.empty(rows - head_from, self.weights.head.outputs)
-        job = self._job.ctypes.data
         states = None if exit_states is None else exit_states.states.contiguous()
-        leave = 0 if exit_states is None else exit_states.layer
-        for field, value in (
-            (at.ROWS, rows),
-            (at.DONE, 0 if states is None else states.shape[0]),
-            (at.EXIT, leave),
-            (at.LAST, last),
-            (at.POSITION, position),
-            (at.HEAD_FROM, head_from),
-            (at.IDS, ids.data_ptr()),
-            (at.STATES, 0 if states is None else states.data_ptr()),
-            (at.STATES_OUT, 0 if states_out is None else states_out.data_ptr()),
-            (at.LOGITS, logits.data_ptr()),
-        ):
-            write(job + field, value)
+        done = 0 if states is None else states.shape[0]
+        logits = torch.empty(rows - unread, self.weights.head.outputs)
+        job = {
+            at.ROWS: rows,
+            at.DONE: done,
+            at.EXIT: leave,
+            at.LAST: last,
+            at.POSITION: position,
+            at.HEAD_FROM: unread,
+            at.IDS: ids.data_ptr(),
+            at.STATES: 0 if states is None else states.data_ptr(),
+            at.STATES_OUT: 0 if states_out is None else states_out.data_ptr(),
+            at.LOGITS: logits.data_ptr(),
+        }
+        for field, value in job.items():
+            self._job[field // 8] = value
+        if self._pool is None:
+            self.set_threads(1)
+        assert self._pool is not None
         self._pool.run()
-        self.bytes_read += sum(self.layer_bytes[leave:last]) + self.weights.head.num_bytes
-        if states is None or states.shape[0] < rows:
-            self.bytes_read += sum(self.layer_bytes[:leave])
+        self.bytes_read += sum(self.layer_bytes[leave if done == rows else 0 : last])
+        self.bytes_read += self.weights.head.num_bytes if unread < rows else 0
         return logits[:, : self.arch.vocab_size]
 
     # --- tables
@@ -170,7 +179,7 @@ class PackedDecoder:
     def _describe(self) -> None:
         arch, wide = self.arch, padded(self.arch.head_dim, 16)
         mixed = max(self.weights.layers[0].qkv.outputs, self.weights.layers[0].output.inputs) * 4
-        group, context = arch.query_group, self.cache.padded
+        context = self.cache.padded
         segments = -(-context // at.SEGMENT)
         cos, sin = rotation_table(arch, self.context, torch.float32)
         constants = [arch.norm_eps, 1 / arch.hidden_size, 1 / arch.head_dim, 1 / math.sqrt(arch.head_dim)]
@@ -194,7 +203,6 @@ class PackedDecoder:
             (at.PARTIAL, self._room(segments * at.MAX_ROWS * arch.num_heads * (wide + 2 * at.STATE_FLOATS) * 4)),
         ):
             self._set(field, value)
-        del group
         self._describe_rows(at.NARROW, max(self.hidden, self.weights.layers[0].output.inputs))
         self._describe_rows(at.WIDE, self.weights.layers[0].down.inputs)
         self._describe_linear(self._model, at.EMBEDDING, self.weights.embedding)

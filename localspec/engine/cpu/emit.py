@@ -17,7 +17,12 @@ Builder = Any
 
 LANES = 16
 I1, I8, I16, I32, I64, F32 = (*(ir.IntType(bits) for bits in (1, 8, 16, 32, 64)), ir.FloatType())
-BYTES, WORDS, INTS, FLOATS = (ir.VectorType(I8, 64), ir.VectorType(I16, 16), ir.VectorType(I32, 16), ir.VectorType(F32, 16))
+BYTES, WORDS, INTS, FLOATS = (
+    ir.VectorType(I8, 64),
+    ir.VectorType(I16, 16),
+    ir.VectorType(I32, 16),
+    ir.VectorType(F32, 16),
+)
 
 
 def int64(value: int) -> Value:
@@ -88,7 +93,9 @@ def fma(b: Builder, isa: Isa, x: Value, y: Value, z: Value) -> Value:
     return call(b, "llvm.fma.v16f32", FLOATS, [x, y, z]) if isa.fused else b.fadd(b.fmul(x, y), z)
 
 
-def counted(b: Builder, count: Value, carried: list[Value], body: Callable[[Value, list[Value]], list[Value]]) -> list[Value]:
+def counted(
+    b: Builder, count: Value, carried: list[Value], body: Callable[[Value, list[Value]], list[Value]]
+) -> list[Value]:
     """body(index, carried) -> carried, for index 0..count - 1, at least once; what is carried at the end."""
     entry, head, after = b.block, b.append_basic_block("head"), b.append_basic_block("after")
     b.branch(head)
@@ -148,7 +155,15 @@ def dot(b: Builder, isa: Isa, sums: Value, weights: tuple[Value, ...], four: Val
 def halves(b: Builder, name: str, sums: Value, weights: Value, activations: Value) -> Value:
     half = ir.VectorType(I32, 8)
     parts = [
-        call(b, name, half, [lanes(b, sums, range(8 * i, 8 * i + 8)), *(lanes(b, v, range(32 * i, 32 * i + 32)) for v in (weights, activations))])
+        call(
+            b,
+            name,
+            half,
+            [
+                lanes(b, sums, range(8 * i, 8 * i + 8)),
+                *(lanes(b, v, range(32 * i, 32 * i + 32)) for v in (weights, activations)),
+            ],
+        )
         for i in (0, 1)
     ]
     return join(b, parts)
@@ -171,7 +186,9 @@ def dot_neon(b: Builder, sums: Value, weights: Value, activations: Value) -> Val
     ints, parts = ir.VectorType(I32, 4), []
     for i in range(4):
         w, x = (lanes(b, v, range(16 * i, 16 * i + 16)) for v in (weights, activations))
-        parts.append(call(b, "llvm.aarch64.neon.sdot.v4i32.v16i8", ints, [lanes(b, sums, range(4 * i, 4 * i + 4)), w, x]))
+        parts.append(
+            call(b, "llvm.aarch64.neon.sdot.v4i32.v16i8", ints, [lanes(b, sums, range(4 * i, 4 * i + 4)), w, x])
+        )
     return join(b, parts)
 
 
@@ -191,11 +208,20 @@ def look_up(b: Builder, isa: Isa, table: Sequence[int], nibbles: Value) -> Value
         case "avx-vnni" | "avx2":
             half = ir.VectorType(I8, 32)
             parts = [lanes(b, nibbles, range(32 * i, 32 * i + 32)) for i in (0, 1)]
-            return join(b, [call(b, "llvm.x86.avx2.pshuf.b", half, [ir.Constant(half, list(table) * 2), part]) for part in parts])
+            return join(
+                b,
+                [call(b, "llvm.x86.avx2.pshuf.b", half, [ir.Constant(half, list(table) * 2), part]) for part in parts],
+            )
         case "neon":
             quarter = ir.VectorType(I8, 16)
             parts = [lanes(b, nibbles, range(16 * i, 16 * i + 16)) for i in range(4)]
-            return join(b, [call(b, "llvm.aarch64.neon.tbl1.v16i8", quarter, [ir.Constant(quarter, list(table)), part]) for part in parts])
+            return join(
+                b,
+                [
+                    call(b, "llvm.aarch64.neon.tbl1.v16i8", quarter, [ir.Constant(quarter, list(table)), part])
+                    for part in parts
+                ],
+            )
     found = every(BYTES, table[0])
     for index in range(1, 16):
         reached = b.icmp_unsigned(">=", nibbles, every(BYTES, index))

@@ -15,6 +15,7 @@ from localspec.engine.cpu.formats import GROUP, OUTPUTS, RECORD_BYTES, SCALE_BYT
 from localspec.engine.cpu.kernels import MOST_QUERIES
 from localspec.engine.cpu.lang import (
     ISA,
+    Vector,
     breathe,
     byte_at,
     claim,
@@ -60,7 +61,7 @@ scores, mix_1, mix_4 = inner("scores", 7), inner("mix_1", 8), inner("mix_4", 8)
 
 
 @compiled
-def barrier(sync):
+def barrier(sync: int) -> None:
     """Wait until every thread is here; the tasks of the next phase count from 0."""
     threads = int_at(sync + at.THREADS)
     if threads == 1:
@@ -84,12 +85,12 @@ def barrier(sync):
 
 
 @compiled
-def record_bytes(linear):
+def record_bytes(linear: int) -> int:
     return RECORD8 if int_at(linear + at.BITS) == 8 else RECORD4
 
 
 @compiled
-def block_times_rows(linear, block, quantised, rows, out):
+def block_times_rows(linear: int, block: int, quantised: int, rows: int, out: int) -> None:
     """[rows, 32] float32 of one block, with its bias, at `out`."""
     bits, groups = int_at(linear + at.BITS), int_at(linear + at.GROUPS)
     weight = int_at(linear + at.WEIGHT) + block * groups * record_bytes(linear)
@@ -113,14 +114,14 @@ def block_times_rows(linear, block, quantised, rows, out):
 
 
 @compiled
-def blocks_per_task(linear, multiple):
+def blocks_per_task(linear: int, multiple: int) -> int:
     """Blocks of one task, a multiple of `multiple`."""
     bytes_ = int_at(linear + at.GROUPS) * record_bytes(linear) * multiple
     return multiple * max(1, TASK_BYTES // bytes_)
 
 
 @compiled
-def linear_phase(sync, linear, quantised, rows, out, stride, own):
+def linear_phase(sync: int, linear: int, quantised: int, rows: int, out: int, stride: int, own: int) -> None:
     """[rows, outputs] at `out`."""
     blocks, some = int_at(linear + at.BLOCKS), blocks_per_task(linear, 1)
     task = claim(sync + at.NEXT)
@@ -136,7 +137,7 @@ def linear_phase(sync, linear, quantised, rows, out, stride, own):
 
 
 @compiled
-def added_phase(sync, linear, quantised, rows, x, stride, own):
+def added_phase(sync: int, linear: int, quantised: int, rows: int, x: int, stride: int, own: int) -> None:
     """Adds [rows, outputs] to the residual stream at `x`."""
     blocks, some = int_at(linear + at.BLOCKS), blocks_per_task(linear, 1)
     task = claim(sync + at.NEXT)
@@ -152,14 +153,14 @@ def added_phase(sync, linear, quantised, rows, x, stride, own):
 
 
 @compiled
-def gated(pair):
+def gated(pair: int) -> Vector:
     """silu(gate) · up of sixteen channels whose gate and up stand side by side."""
     gate, up = load16(pair), load16(pair + 64)
     return gate / (splat16(F32(1)) + exp16(splat16(F32(0)) - gate)) * up
 
 
 @compiled
-def gate_phase(sync, linear, quantised, rows, gated_rows, own):
+def gate_phase(sync: int, linear: int, quantised: int, rows: int, gated_rows: int, own: int) -> None:
     """The gated channels, quantised at once: four blocks make one group."""
     blocks, some = int_at(linear + at.BLOCKS), blocks_per_task(linear, 4)
     task = claim(sync + at.NEXT)
@@ -171,7 +172,13 @@ def gate_phase(sync, linear, quantised, rows, gated_rows, own):
                 pair = own + row * 128
                 step = at.MAX_ROWS * 128
                 quantise(
-                    gated_rows, row, first // 4, gated(pair), gated(pair + step), gated(pair + 2 * step), gated(pair + 3 * step)
+                    gated_rows,
+                    row,
+                    first // 4,
+                    gated(pair),
+                    gated(pair + step),
+                    gated(pair + 2 * step),
+                    gated(pair + 3 * step),
                 )
         task = claim(sync + at.NEXT)
     barrier(sync)
@@ -181,7 +188,7 @@ def gate_phase(sync, linear, quantised, rows, gated_rows, own):
 
 
 @compiled
-def quantise(quantised, row, group, a, b, c, d):
+def quantise(quantised: int, row: int, group: int, a: Vector, b: Vector, c: Vector, d: Vector) -> None:
     """64 floats to bytes, their scale and the correction that unsigned weights need. Not a number stays none."""
     groups = int_at(quantised + at.Q_GROUPS)
     place = row * groups + group
@@ -195,14 +202,14 @@ def quantise(quantised, row, group, a, b, c, d):
 
 
 @compiled
-def quantise_row(quantised, row, x, groups):
+def quantise_row(quantised: int, row: int, x: int, groups: int) -> None:
     for group in range(groups):
         place = x + group * 256
         quantise(quantised, row, group, load16(place), load16(place + 64), load16(place + 128), load16(place + 192))
 
 
 @compiled
-def inverse_rms(x, vectors, inverse_size, epsilon):
+def inverse_rms(x: int, vectors: int, inverse_size: float, epsilon: float) -> F32:
     """One over the root of the mean square."""
     total = splat16(F32(0))
     for i in range(vectors):
@@ -212,7 +219,7 @@ def inverse_rms(x, vectors, inverse_size, epsilon):
 
 
 @compiled
-def norm_row(model, quantised, row, x, weight):
+def norm_row(model: int, quantised: int, row: int, x: int, weight: int) -> None:
     hidden, constants = int_at(model + at.HIDDEN), int_at(model + at.CONSTANTS)
     scale = splat16(inverse_rms(x, hidden // 16, float_at(constants + 4), float_at(constants)))
     for group in range(hidden // GROUP):
@@ -223,7 +230,7 @@ def norm_row(model, quantised, row, x, weight):
 
 
 @compiled
-def norm_phase(sync, model, weight, x, rows):
+def norm_phase(sync: int, model: int, weight: int, x: int, rows: int) -> None:
     hidden = int_at(model + at.HIDDEN)
     row = claim(sync + at.NEXT)
     while row < rows:
@@ -233,7 +240,7 @@ def norm_phase(sync, model, weight, x, rows):
 
 
 @compiled
-def embed_row(model, token, x):
+def embed_row(model: int, token: int, x: int) -> None:
     """One output of the embedding's blocks, as float32."""
     linear = model + at.EMBEDDING
     groups, place = int_at(linear + at.GROUPS), token % OUTPUTS
@@ -248,13 +255,13 @@ def embed_row(model, token, x):
 
 
 @compiled
-def copy_row(source, target, vectors):
+def copy_row(source: int, target: int, vectors: int) -> None:
     for i in range(vectors):
         store16(target + 64 * i, load16(source + 64 * i))
 
 
 @compiled
-def start_phase(sync, job, model, x):
+def start_phase(sync: int, job: int, model: int, x: int) -> None:
     """Rows handed in are copied to the front of the stream, the others embedded."""
     hidden, rows, done = int_at(model + at.HIDDEN), int_at(job + at.ROWS), int_at(job + at.DONE)
     row = claim(sync + at.NEXT)
@@ -272,7 +279,7 @@ def start_phase(sync, job, model, x):
 
 
 @compiled
-def rotate(x, cos, sin, size):
+def rotate(x: int, cos: int, sin: int, size: int) -> None:
     """Rotary embedding in place; the sine carries the sign."""
     half = size // 2
     if half % 16 == 0:
@@ -289,7 +296,7 @@ def rotate(x, cos, sin, size):
 
 
 @compiled
-def turn(model, x, norm, position):
+def turn(model: int, x: int, norm: int, position: int) -> None:
     """A head's norm, if it has one, and its rotation, in place."""
     size, wide, constants = int_at(model + at.HEAD_DIM), int_at(model + at.HEAD_PADDED), int_at(model + at.CONSTANTS)
     if norm != 0:
@@ -300,9 +307,13 @@ def turn(model, x, norm, position):
 
 
 @compiled
-def place_row(model, layer, row, position, head):
+def place_row(model: int, layer: int, row: int, position: int, head: int) -> None:
     """One row's queries of a group turned and scaled; its key and value into the cache."""
-    wide, heads, kv_heads = int_at(model + at.HEAD_PADDED), int_at(model + at.NUM_HEADS), int_at(model + at.NUM_KV_HEADS)
+    wide, heads, kv_heads = (
+        int_at(model + at.HEAD_PADDED),
+        int_at(model + at.NUM_HEADS),
+        int_at(model + at.NUM_KV_HEADS),
+    )
     group, context = heads // kv_heads, int_at(model + at.CONTEXT)
     mixed = int_at(model + at.MIXED) + row * int_at(model + at.MIXED_STRIDE)
     scale = splat16(float_at(int_at(model + at.CONSTANTS) + 12))
@@ -323,7 +334,7 @@ def place_row(model, layer, row, position, head):
 
 
 @compiled
-def place_phase(sync, model, layer, rows, position):
+def place_phase(sync: int, model: int, layer: int, rows: int, position: int) -> None:
     kv_heads = int_at(model + at.NUM_KV_HEADS)
     task = claim(sync + at.NEXT)
     while task < rows * kv_heads:
@@ -334,7 +345,7 @@ def place_phase(sync, model, layer, rows, position):
 
 
 @compiled
-def score_blocks(keys, queries, count, wide, out):
+def score_blocks(keys: int, queries: int, count: int, wide: int, out: int) -> None:
     """[count, 32] scores against two blocks; a query's scores of a chunk stand CHUNK floats apart."""
     for done in range(0, count, MOST_QUERIES):
         some, stride = min(MOST_QUERIES, count - done), at.CHUNK * 4
@@ -342,7 +353,7 @@ def score_blocks(keys, queries, count, wide, out):
 
 
 @compiled
-def weigh(scores, blocks, first, last, start, state, sums, wide):
+def weigh(scores: int, blocks: int, first: int, last: int, start: int, state: int, sums: int, wide: int) -> None:
     """One query's scores of a chunk to weights e^(score - greatest so far); what it has summed is scaled to match."""
     best = splat16(HIDDEN_SCORE)
     if first > start or last < start + 16 * blocks - 1:
@@ -365,7 +376,7 @@ def weigh(scores, blocks, first, last, start, state, sums, wide):
 
 
 @compiled
-def mix_chunk(values, weights, positions, count, sums, stride, wide):
+def mix_chunk(values: int, weights: int, positions: int, count: int, sums: int, stride: int, wide: int) -> None:
     """Adds the chunk's values by the queries' weights."""
     for done in range(0, count, MOST_QUERIES):
         some, weight, total = min(MOST_QUERIES, count - done), weights + done * at.CHUNK * 4, sums + done * stride
@@ -381,7 +392,7 @@ def mix_chunk(values, weights, positions, count, sums, stride, wide):
 
 
 @compiled
-def attend(model, layer, head, segment, first_row, rows, position, own):
+def attend(model: int, layer: int, head: int, segment: int, first_row: int, rows: int, position: int, own: int) -> None:
     """A segment's share of what `rows` rows of one key head attend to: sums, greatest score and total weight."""
     wide, context = int_at(model + at.HEAD_PADDED), int_at(model + at.CONTEXT)
     kv_heads = int_at(model + at.NUM_KV_HEADS)
@@ -414,17 +425,17 @@ def attend(model, layer, head, segment, first_row, rows, position, own):
 
 
 @compiled
-def tile_rows(model):
+def tile_rows(model: int) -> int:
     return max(1, at.TILE_QUERIES * int_at(model + at.NUM_KV_HEADS) // int_at(model + at.NUM_HEADS))
 
 
 @compiled
-def first_segment(window, position):
+def first_segment(window: int, position: int) -> int:
     return max(0, position - window + 1) // at.SEGMENT if window != 0 else 0
 
 
 @compiled
-def attention_phase(sync, model, layer, rows, position, own):
+def attention_phase(sync: int, model: int, layer: int, rows: int, position: int, own: int) -> None:
     kv_heads, some = int_at(model + at.NUM_KV_HEADS), tile_rows(model)
     tiles = (rows + some - 1) // some
     begin = first_segment(int_at(layer + at.WINDOW), position)
@@ -439,7 +450,7 @@ def attention_phase(sync, model, layer, rows, position, own):
 
 
 @compiled
-def merge_head(partial, step, segments, stride, wide, out):
+def merge_head(partial: int, step: int, segments: int, wide: int, out: int) -> None:
     """One query's segments, weighed against each other: [head_dim] at `out`."""
     best = splat16(HIDDEN_SCORE)
     for i in range(segments):
@@ -458,9 +469,13 @@ def merge_head(partial, step, segments, stride, wide, out):
 
 
 @compiled
-def merge_row(model, layer, row, position, first_position):
+def merge_row(model: int, layer: int, row: int, position: int, first_position: int) -> None:
     """A row's attention, over all heads and segments, quantised for the output projection."""
-    wide, heads, kv_heads = int_at(model + at.HEAD_PADDED), int_at(model + at.NUM_HEADS), int_at(model + at.NUM_KV_HEADS)
+    wide, heads, kv_heads = (
+        int_at(model + at.HEAD_PADDED),
+        int_at(model + at.NUM_HEADS),
+        int_at(model + at.NUM_KV_HEADS),
+    )
     group, groups = heads // kv_heads, int_at(layer + at.OUTPUT + at.GROUPS)
     stride = (wide + 2 * at.STATE_FLOATS) * 4
     out = int_at(model + at.MIXED) + row * int_at(model + at.MIXED_STRIDE)
@@ -469,14 +484,14 @@ def merge_row(model, layer, row, position, first_position):
     for head in range(heads):
         place = ((begin * kv_heads + head // group) * at.MAX_ROWS + row) * group + head % group
         partial = int_at(model + at.PARTIAL) + place * stride
-        merge_head(partial, kv_heads * at.MAX_ROWS * group * stride, segments, stride, wide, out + head * wide * 4)
+        merge_head(partial, kv_heads * at.MAX_ROWS * group * stride, segments, wide, out + head * wide * 4)
     for i in range(heads * wide * 4, groups * GROUP * 4, 64):
         store16(out + i, splat16(F32(0)))
     quantise_row(model + at.NARROW, row, out, groups)
 
 
 @compiled
-def merge_phase(sync, model, layer, rows, position):
+def merge_phase(sync: int, model: int, layer: int, rows: int, position: int) -> None:
     row = claim(sync + at.NEXT)
     while row < rows:
         merge_row(model, layer, row, position + row, position)
@@ -488,7 +503,7 @@ def merge_phase(sync, model, layer, rows, position):
 
 
 @compiled
-def run_layer(sync, model, layer, x, rows, position, own):
+def run_layer(sync: int, model: int, layer: int, x: int, rows: int, position: int, own: int) -> None:
     hidden = int_at(model + at.HIDDEN)
     narrow, mixed = model + at.NARROW, int_at(model + at.MIXED)
     norm_phase(sync, model, int_at(layer + at.ATTENTION_NORM), x, rows)
@@ -503,7 +518,7 @@ def run_layer(sync, model, layer, x, rows, position, own):
 
 
 @compiled
-def run_layers(sync, model, first, last, x, rows, position, own):
+def run_layers(sync: int, model: int, first: int, last: int, x: int, rows: int, position: int, own: int) -> None:
     if rows > 0:
         for index in range(first, last):
             layer = int_at(model + at.LAYERS) + index * at.LAYER_BYTES
@@ -511,14 +526,14 @@ def run_layers(sync, model, first, last, x, rows, position, own):
 
 
 @compiled
-def head_phase(sync, model, x, rows, logits, own):
+def head_phase(sync: int, model: int, x: int, rows: int, logits: int, own: int) -> None:
     norm_phase(sync, model, int_at(model + at.FINAL_NORM), x, rows)
     stride = int_at(model + at.HEAD + at.BLOCKS) * 128
     linear_phase(sync, model + at.HEAD, model + at.NARROW, rows, logits, stride, own)
 
 
 @compiled
-def forward(sync, job, thread):
+def forward(sync: int, job: int, thread: int) -> None:
     """One pass, run by every thread alike: rows through the layers below the exit, all of them through the others."""
     model = int_at(job + at.MODEL)
     x, hidden = int_at(model + at.STREAM), int_at(model + at.HIDDEN)
@@ -536,7 +551,7 @@ def forward(sync, job, thread):
 
 
 @compiled
-def serve(sync, job, thread, seen):
+def serve(sync: int, job: int, thread: int, seen: int) -> int:
     """A worker: every new job is run; returns the last one's number when none has come for a while."""
     while True:
         spins = 0
@@ -556,7 +571,7 @@ def serve(sync, job, thread, seen):
 
 
 @compiled
-def summon(sync):
+def summon(sync: int) -> int:
     """A new job is there: the workers that must be woken, one bit each."""
     parked = 0
     tell(sync + at.GO, int_at(sync + at.GO) + 1)
@@ -567,7 +582,7 @@ def summon(sync):
 
 
 @compiled
-def enter(what, sync, job, thread, seen):
+def enter(what: int, sync: int, job: int, thread: int, seen: int) -> int:
     """The one door: 0 runs a job, 1 serves until told otherwise, 2 summons the workers."""
     if what == 0:
         forward(sync, job, thread)

@@ -1,4 +1,4 @@
-"""The four inner loops, as instructions: weights × rows, queries × keys, probabilities × values. Addresses in, sums out.
+"""The inner loops, as instructions: weights × rows, queries × keys, probabilities × values. Addresses in, sums out.
 
 Each row has its own sums, added up in one order, so a row's numbers do not depend on how many rows came along.
 """
@@ -12,7 +12,21 @@ from functools import partial
 from llvmlite import ir
 
 from localspec.engine.cpu import emit
-from localspec.engine.cpu.emit import BYTES, F32, FLOATS, I32, INTS, LANES, WORDS, Builder, Value, at, int64, load, splat, store
+from localspec.engine.cpu.emit import (
+    BYTES,
+    F32,
+    FLOATS,
+    I32,
+    LANES,
+    WORDS,
+    Builder,
+    Value,
+    at,
+    int64,
+    load,
+    splat,
+    store,
+)
 from localspec.engine.cpu.formats import CODES, GROUP, RECORD_BYTES, SCALE_BYTES, Format
 from localspec.engine.cpu.isa import Isa
 

@@ -8,22 +8,29 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from typing import Any  # Any: numba and llvmlite are untyped
+from typing import Any, TypeVar  # Any: numba and llvmlite are untyped
 
 from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic, models, overload, register_model
 
 from localspec.engine.cpu import emit, isa
-from localspec.engine.cpu.emit import BYTES, F32, FLOATS, I8, I16, I32, I64, INTS, WORDS
+from localspec.engine.cpu.emit import F32, FLOATS, I8, I16, I32, I64, INTS
 
 ISA = isa.choose()
-compiled = njit(_nrt=False, error_model="numpy")  # no reference counts, no exceptions: nothing of Python inside
+Vector = Any
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 INT, FLOAT = types.int64, types.float32
 
 
-class Floats(types.Type):
+def compiled(function: Function) -> Function:
+    """A function of addresses and numbers, without reference counts or exceptions: nothing of Python inside."""
+    made: Function = njit(_nrt=False, error_model="numpy")(function)
+    return made
+
+
+class Floats(types.Type):  # type: ignore[misc]
     """Sixteen float32."""
 
     def __init__(self) -> None:
@@ -43,7 +50,7 @@ def word(result: Any, *parameters: Any) -> Callable[[Callable[..., Any]], Any]:
     """An intrinsic from a function of a builder and values."""
 
     def make(emitter: Callable[..., Any]) -> Any:
-        def codegen(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
+        def codegen(context: Any, b: Any, _: Any, arguments: Any) -> Any:
             value = emitter(b, *arguments)
             return context.get_dummy_value() if result is types.void else value
 
@@ -190,7 +197,9 @@ def seen16(b: Any, x: Any, other: Any, first: Any, last: Any) -> Any:
     """Lanes first..last of x, and of `other` outside."""
     lane = ir.Constant(ir.VectorType(I64, 16), list(range(16)))
     many = ir.VectorType(I64, 16)
-    inside = b.and_(b.icmp_signed(">=", lane, emit.splat(b, first, many)), b.icmp_signed("<=", lane, emit.splat(b, last, many)))
+    inside = b.and_(
+        b.icmp_signed(">=", lane, emit.splat(b, first, many)), b.icmp_signed("<=", lane, emit.splat(b, last, many))
+    )
     return b.select(inside, x, other)
 
 
@@ -222,7 +231,7 @@ def operation(sign: Any, name: str) -> None:
     @overload(sign)
     def chosen(x, y):  # type: ignore[no-untyped-def]  # numba compares it with the lambda
         if x is FLOATS16 and y is FLOATS16:
-            return lambda x, y: apply(x, y)
+            return lambda x, y: apply(x, y)  # noqa: PLW0108 - numba compiles a function, not an intrinsic
         return None
 
 
@@ -257,7 +266,7 @@ def tell(b: Any, address: Any, value: Any) -> None:
 
 
 @word(types.void, INT)
-def breathe(b: Any, unused: Any) -> None:
+def breathe(b: Any, _: Any) -> None:
     """Tell the core that this is a waiting loop."""
     if isa.on_x86():
         emit.call(b, "llvm.x86.sse2.pause", ir.VoidType(), [])

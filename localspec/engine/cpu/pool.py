@@ -1,11 +1,11 @@
-"""Threads that run one compiled pass together: the caller leads, the others wait for a job, first awake, then asleep."""
+"""Threads that run one compiled pass together: the caller leads, the others wait for a job, awake and then asleep."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
 import threading
-from typing import Final
+from typing import Any, Final  # Any: ctypes' functions have no public type
 
 import numpy as np
 
@@ -73,9 +73,8 @@ def write(address: int, value: int) -> None:
     ctypes.c_int64.from_address(address).value = value
 
 
-def system_yield() -> ctypes._CFuncPtr:
+def system_yield() -> Any:
     """Gives the rest of a thread's turn to somebody else."""
-    library = ctypes.WinDLL("kernel32") if sys.platform == "win32" else ctypes.CDLL(None)
-    name = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
-    function: ctypes._CFuncPtr = getattr(library, name)
-    return function
+    if sys.platform == "win32":
+        return ctypes.WinDLL("kernel32").SwitchToThread
+    return ctypes.CDLL(None).sched_yield
