@@ -1,6 +1,6 @@
 """The transformer on a CPU with int8 or int4 weights: the same calls as decoder.Decoder, one compiled pass each.
 
-Fills the tables of `layout` once, and a job per forward. Keys and values are bfloat16: keys as [16 positions] vectors
+Fills the tables of `layout` once, and a job per forward. Keys and values are float16: keys as [16 positions] vectors
 channel by channel, values position by position. Knows nothing about files, text or drafts.
 """
 
@@ -57,13 +57,13 @@ class PackedWeights:
 
 
 class PackedCache:
-    """Every layer's keys and values, [layers, 2, kv_heads, context, head] bfloat16; `length` are committed."""
+    """Every layer's keys and values, [layers, 2, kv_heads, context, head] float16; `length` are committed."""
 
     def __init__(self, arch: Arch, context: int) -> None:
         self.context, self.length = context, 0
         self.padded = padded(context, at.CHUNK)
         shape = (arch.num_layers, 2, arch.num_kv_heads, self.padded, padded(arch.head_dim, 16))
-        self.store = torch.zeros(shape, dtype=torch.bfloat16)
+        self.store = torch.zeros(shape, dtype=torch.float16)
 
     @property
     def num_bytes(self) -> int:

@@ -81,11 +81,32 @@ def widen(b: Builder, words: Value) -> Value:
     return b.bitcast(b.shl(b.zext(words, INTS), every(INTS, 16)), FLOATS)
 
 
-def narrow(b: Builder, floats: Value) -> Value:
-    """float32 [16] to bfloat16, rounded to the nearest, ties to even."""
+HALVES = ir.VectorType(ir.HalfType(), 16)
+HALF_SCALE = 2.0**112  # between the exponents of float16 and float32
+
+
+def widen_half(b: Builder, isa: Isa, words: Value) -> Value:
+    """float16 [16] to float32, exactly."""
+    if isa.fused:  # such a processor converts by itself
+        return b.fpext(b.bitcast(words, HALVES), FLOATS)
+    bits = b.zext(words, INTS)
+    size = b.bitcast(b.shl(b.and_(bits, every(INTS, 0x7FFF)), every(INTS, 13)), FLOATS)
+    sign = b.shl(b.and_(bits, every(INTS, 0x8000)), every(INTS, 16))
+    return b.bitcast(b.or_(b.bitcast(b.fmul(size, every(FLOATS, HALF_SCALE)), INTS), sign), FLOATS)
+
+
+def narrow_half(b: Builder, floats: Value) -> Value:
+    """float32 [16] to float16, rounded to the nearest, ties to even; what is too large becomes the largest."""
     bits = b.bitcast(floats, INTS)
-    odd = b.and_(b.lshr(bits, every(INTS, 16)), every(INTS, 1))
-    return b.trunc(b.lshr(b.add(bits, b.add(odd, every(INTS, 0x7FFF))), every(INTS, 16)), WORDS)
+    sign = b.and_(b.lshr(bits, every(INTS, 16)), every(INTS, 0x8000))
+    size = b.bitcast(b.and_(bits, every(INTS, 0x7FFFFFFF)), FLOATS)
+    scaled = b.bitcast(b.fmul(size, every(FLOATS, 1 / HALF_SCALE)), INTS)
+    odd = b.and_(b.lshr(scaled, every(INTS, 13)), every(INTS, 1))
+    rounded = b.lshr(b.add(scaled, b.add(odd, every(INTS, 0xFFF))), every(INTS, 13))
+    largest = every(INTS, 0x7BFF)
+    kept = b.select(b.icmp_unsigned("<", rounded, largest), rounded, largest)
+    kept = b.select(b.fcmp_unordered("uno", floats, floats), every(INTS, 0x7E00), kept)
+    return b.trunc(b.or_(kept, sign), WORDS)
 
 
 def fma(b: Builder, isa: Isa, x: Value, y: Value, z: Value) -> Value:

@@ -31,15 +31,15 @@ from localspec.engine.cpu.lang import (
     load16,
     look,
     put_float,
-    put_half_int,
-    put_word,
+    put_half,
+    put_int32,
     relax,
     seen16,
     size16,
     splat16,
     store16,
     store_bytes16,
-    store_words16,
+    store_halves16,
     tell,
     total16,
     word_at,
@@ -198,7 +198,7 @@ def quantise(quantised: int, row: int, group: int, a: Vector, b: Vector, c: Vect
     total = store_bytes16(out, a * inverse) + store_bytes16(out + 16, b * inverse)
     total += store_bytes16(out + 32, c * inverse) + store_bytes16(out + 48, d * inverse)
     put_float(int_at(quantised + at.Q_SCALES) + place * 4, top / F32(127))
-    put_half_int(int_at(quantised + at.Q_CORRECTIONS) + place * 4, -128 * total)
+    put_int32(int_at(quantised + at.Q_CORRECTIONS) + place * 4, -128 * total)
 
 
 @compiled
@@ -327,10 +327,10 @@ def place_row(model: int, layer: int, row: int, position: int, head: int) -> Non
     turn(model, key, int_at(layer + at.K_NORM), position)
     keys = int_at(layer + at.KEYS) + (head * context + position // 16 * 16) * wide * 2 + position % 16 * 2
     for i in range(wide):
-        put_word(keys + 32 * i, float_at(key + 4 * i))
+        put_half(keys + 32 * i, float_at(key + 4 * i))
     values = int_at(layer + at.VALUES) + (head * context + position) * wide * 2
     for i in range(0, wide, 16):
-        store_words16(values + 2 * i, load16(value + 4 * i))
+        store_halves16(values + 2 * i, load16(value + 4 * i))
 
 
 @compiled

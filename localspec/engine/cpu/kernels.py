@@ -113,14 +113,14 @@ def weights(b: Builder, isa: Isa, kind: Format, record: Value) -> list[tuple[int
 def scores(b: Builder, isa: Isa, count: int, arguments: list[Value]) -> None:
     """Stores [count, 32] float32: `count` queries against two blocks of sixteen positions, keys [head_dim, 16] each.
 
-    arguments: keys (bfloat16), queries (float32) and their stride, head_dim, where to store and the stride there.
+    arguments: keys (float16), queries (float32) and their stride, head_dim, where to store and the stride there.
     """
     keys, queries, stride, size, out, out_stride = arguments
     block = b.mul(size, int64(2 * LANES))
 
     def body(channel: Value, carried: list[Value]) -> list[Value]:
         first = at(b, keys, b.mul(channel, int64(2 * LANES)))
-        key = [emit.widen(b, load(b, place, WORDS)) for place in (first, at(b, first, block))]
+        key = [emit.widen_half(b, isa, load(b, place, WORDS)) for place in (first, at(b, first, block))]
         place = at(b, queries, b.mul(channel, int64(4)))
         query = [splat(b, load(b, at(b, place, b.mul(stride, int64(n))), F32), FLOATS) for n in range(count)]
         return [emit.fma(b, isa, key[i % 2], query[i // 2], total) for i, total in enumerate(carried)]
@@ -133,7 +133,7 @@ def scores(b: Builder, isa: Isa, count: int, arguments: list[Value]) -> None:
 def mix(b: Builder, isa: Isa, count: int, width: int, arguments: list[Value]) -> None:
     """Adds to [count, 16 * width] float32: `count` rows of probabilities times values, position after position.
 
-    arguments: values (bfloat16) and the stride of a position, probabilities (float32) and their stride, how many
+    arguments: values (float16) and the stride of a position, probabilities (float32) and their stride, how many
     positions, where to add and the stride there.
     """
     values, value_stride, chances, stride, positions, out, out_stride = arguments
@@ -141,7 +141,7 @@ def mix(b: Builder, isa: Isa, count: int, width: int, arguments: list[Value]) ->
 
     def body(position: Value, carried: list[Value]) -> list[Value]:
         start = at(b, values, b.mul(position, value_stride))
-        value = [emit.widen(b, load(b, at(b, start, 2 * LANES * i), WORDS)) for i in range(width)]
+        value = [emit.widen_half(b, isa, load(b, at(b, start, 2 * LANES * i), WORDS)) for i in range(width)]
         place = at(b, chances, b.mul(position, int64(4)))
         chance = [splat(b, load(b, at(b, place, b.mul(stride, int64(n))), F32), FLOATS) for n in range(count)]
         return [emit.fma(b, isa, chance[i // width], value[i % width], total) for i, total in enumerate(carried)]

@@ -76,9 +76,9 @@ def store16(b: Any, address: Any, value: Any) -> None:
 
 
 @word(types.void, INT, FLOATS16)
-def store_words16(b: Any, address: Any, value: Any) -> None:
-    """As bfloat16."""
-    emit.store(b, emit.narrow(b, value), address)
+def store_halves16(b: Any, address: Any, value: Any) -> None:
+    """As float16."""
+    emit.store(b, emit.narrow_half(b, value), address)
 
 
 @word(INT, INT)
@@ -119,14 +119,14 @@ def word_at(b: Any, address: Any) -> Any:
 
 
 @word(types.void, INT, FLOAT)
-def put_word(b: Any, address: Any, value: Any) -> None:
-    """As bfloat16."""
-    narrow = emit.narrow(b, emit.splat(b, value, FLOATS))
+def put_half(b: Any, address: Any, value: Any) -> None:
+    """As float16."""
+    narrow = emit.narrow_half(b, emit.splat(b, value, FLOATS))
     emit.store(b, b.extract_element(narrow, ir.Constant(I32, 0)), address)
 
 
 @word(types.void, INT, INT)
-def put_half_int(b: Any, address: Any, value: Any) -> None:
+def put_int32(b: Any, address: Any, value: Any) -> None:
     """An int32."""
     emit.store(b, b.trunc(value, I32), address, align=4)
 
