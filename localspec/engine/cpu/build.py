@@ -1,6 +1,6 @@
 """Compiles the engine for one kind of processor and writes the machine code to a file: a process of its own.
 
-python -m localspec.engine.cpu.build FILE. numba and its memory end with this process; a line a step tells how far it is.
+python -m localspec.engine.cpu.build FILE. numba and its memory end with this process; a line a step says how far it is.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any  # Any: numba and llvmlite are untyped
 
 os.environ["NUMBA_OPT"] = "0"  # everything is optimised once, below, and for the kind of processor that was chosen
-SYMBOL = "localspec_enter"
-STEPS = 4
+FORWARD, PACK = "localspec_enter", "localspec_pack"
+STEPS = 4  # lines it prints
 
 
 def machine(isa: Any) -> Any:
@@ -26,25 +26,36 @@ def machine(isa: Any) -> Any:
 
 
 def translated() -> Any:
-    """The transformer in LLVM's language, as numba reads it, without what serves Python."""
+    """The transformer and the packer in LLVM's language, as numba reads them, without what serves Python."""
     import llvmlite.binding as llvm
 
-    from localspec.engine.cpu import forward, kernels
-    from localspec.engine.cpu.lang import INT, ISA
+    from localspec.engine.cpu import forward, kernels, packer
+    from localspec.engine.cpu.lang import ISA
 
     library = llvm.parse_assembly(str(kernels.library(ISA)))
     for function in library.functions:
         llvm.add_symbol(function.name, 1)  # numba wants to see the names; it never runs them
-    signature = (INT,) * 5
-    forward.enter.compile(signature)
-    compiled = forward.enter.overloads[signature]
-    module = llvm.parse_assembly(str(compiled.library._final_module))
-    module.link_in(library)
-    for function in module.functions:
-        if not function.is_declaration:
+    for function, symbol in ((forward.enter, FORWARD), (packer.pack, PACK)):
+        library.link_in(read(function, symbol))
+        print(f"{symbol} read", flush=True)
+    for function in library.functions:
+        if not function.is_declaration and function.name not in (FORWARD, PACK):
             function.linkage = "internal"
+    return library
+
+
+def read(function: Any, symbol: str) -> Any:
+    """A compiled function of five numbers, and all that it calls, as a module that knows it by `symbol`."""
+    import llvmlite.binding as llvm
+
+    from localspec.engine.cpu.lang import INT
+
+    signature = (INT,) * 5
+    function.compile(signature)
+    compiled = function.overloads[signature]
+    module = llvm.parse_assembly(str(compiled.library._final_module))
     entry = module.get_function(compiled.fndesc.llvm_func_name)
-    entry.name, entry.linkage = SYMBOL, "external"
+    entry.name, entry.linkage = symbol, "external"
     return module
 
 
@@ -54,15 +65,15 @@ def optimised(module: Any, target: Any) -> bytes:
     options = llvm.create_pipeline_tuning_options(speed_level=3)
     builder = llvm.create_pass_builder(target, options)
     builder.getModulePassManager().run(module, builder)
+    print("optimised", flush=True)
     return bytes(target.emit_object(module))
 
 
 def main() -> None:
     from localspec.engine.cpu.lang import ISA
 
-    module = translated()
-    print("translated", flush=True)
-    Path(sys.argv[1]).write_bytes(optimised(module, machine(ISA)))
+    Path(sys.argv[1]).write_bytes(optimised(translated(), machine(ISA)))
+    print("written", flush=True)
 
 
 if __name__ == "__main__":

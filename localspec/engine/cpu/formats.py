@@ -6,6 +6,7 @@ int4 packs two such fours in a byte, low nibble first, each nibble an index into
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Literal
 
 Format = Literal["int8", "int4"]
@@ -15,8 +16,16 @@ GROUP = 64  # inputs that share a scale, in weights and in activations
 SCALE_BYTES = 2 * OUTPUTS
 RECORD_BYTES: dict[Format, int] = {"int8": SCALE_BYTES + OUTPUTS * GROUP, "int4": SCALE_BYTES + OUTPUTS * GROUP // 2}
 
-# Levels of a 4-bit weight as bytes w + 128: placed for weights that are nearly normal within a group.
-CODES = (1, 35, 54, 70, 84, 97, 109, 120, 131, 142, 154, 167, 181, 197, 217, 255)
+# Levels of a 4-bit weight as bytes w + 128: zero is one of them, and they reach farther on one side, for a scale may be
+# negative: so each group turns its heavier side there. Fitted to normal groups (docs/measurements.md, 4-bit levels).
+CODES = (21, 47, 65, 80, 93, 105, 117, 128, 139, 150, 162, 175, 189, 205, 226, 255)
+LEVELS = tuple(code - 128 for code in CODES)
+BORDERS = tuple((low + high) / 2 for low, high in pairwise(LEVELS))
+
+# A group's scale is looked for among these shares of its farthest weight, then fitted to the levels it chose.
+SHARES = tuple(share / 127 for share in (0.82, 0.87, 0.92, 0.97, 1.02, 1.07, -1.0, -1.06, -1.12, -1.18))
+REFINEMENTS = 2
+SMALLEST = 2.0**-100  # a group that does not reach it is zero: the inverse of its scale might be infinite
 
 
 def padded(size: int, multiple: int) -> int:

@@ -5,19 +5,34 @@ A scale belongs to one output and 64 inputs. Knows formats, no files and no mode
 
 from __future__ import annotations
 
-import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from localspec.engine.cpu.formats import CODES, GROUP, OUTPUTS, RECORD_BYTES, SCALE_BYTES, Format, padded
+from localspec.engine.cpu.formats import (
+    BORDERS,
+    GROUP,
+    LEVELS,
+    OUTPUTS,
+    RECORD_BYTES,
+    REFINEMENTS,
+    SCALE_BYTES,
+    SHARES,
+    SMALLEST,
+    Format,
+    padded,
+)
 from localspec.errors import CheckpointError
 
+if TYPE_CHECKING:
+    from localspec.engine.cpu.program import Program
+
 ROWS_AT_ONCE = 1024  # peak memory is this many rows in float32, a few times over
-LEVELS = torch.tensor(CODES, dtype=torch.float32) - 128
-HALVES = torch.tensor([0.5])
-TRIES = torch.linspace(0.75, 1.05, 13)  # of the scale that just reaches the greatest weight
+BLOCKS_AT_ONCE = 8  # of a thread, compiled
+TABLE = torch.tensor(LEVELS, dtype=torch.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +64,33 @@ def empty(kind: Format, outputs: int, inputs: int) -> Tensor:
     return torch.empty(shape, dtype=torch.uint8)
 
 
-def pack(weight: Tensor, kind: Format) -> Tensor:
-    """[outputs, inputs] in any float dtype, outputs and inputs padded already, to [blocks, groups, record]."""
+def pack(weight: Tensor, kind: Format, program: Program | None = None) -> Tensor:
+    """[outputs, inputs] in any float dtype, outputs and inputs padded already, to [blocks, groups, record].
+
+    With the compiled engine, by all cores; without it in torch, to the same bytes."""
     data = empty(kind, *weight.shape)
-    step = ROWS_AT_ONCE // OUTPUTS
-    for first in range(0, data.shape[0], step):
-        rows = weight[first * OUTPUTS : (first + step) * OUTPUTS].float()
-        if not torch.isfinite(rows).all():
-            raise CheckpointError("A weight is not a number or infinite.", hint="Fetch the model again.")
-        data[first : first + step] = pack_rows(rows, kind)
+    step = BLOCKS_AT_ONCE if program else ROWS_AT_ONCE // OUTPUTS
+
+    def some(first: int) -> None:
+        rows = weight[first * OUTPUTS : (first + step) * OUTPUTS].float().contiguous()
+        pack_into(data[first : first + step], rows, kind, program)
+
+    with ThreadPoolExecutor(torch.get_num_threads() if program else 1) as threads:
+        for _ in threads.map(some, range(0, data.shape[0], step)):
+            pass
     return data
+
+
+def pack_into(data: Tensor, rows: Tensor, kind: Format, program: Program | None) -> None:
+    """Blocks of float32 rows."""
+    if program:
+        bits = 8 if kind == "int8" else 4
+        sound = program.pack(bits, rows.data_ptr(), data.shape[0], data.shape[1], data.data_ptr())
+    else:
+        sound = bool(torch.isfinite(rows).all())
+        data[:] = pack_rows(rows, kind)
+    if not sound:
+        raise CheckpointError("A weight is infinite or not a number.", hint="Fetch the model again.")
 
 
 def pack_rows(rows: Tensor, kind: Format) -> Tensor:
@@ -79,36 +111,58 @@ def pack_rows(rows: Tensor, kind: Format) -> Tensor:
 
 def quantise8(grouped: Tensor) -> tuple[Tensor, Tensor]:
     """Scales [rows, groups] in bfloat16, and bytes w + 128 [rows, groups, 64]."""
-    scales = (grouped.abs().amax(-1) / 127).bfloat16()
+    top = grouped.abs().amax(-1)
+    scales = torch.where(top > SMALLEST, top / 127, 0.0).bfloat16()
     codes = (grouped * inverse(scales)).round_().clamp_(-127, 127)
     return scales, (codes + 128).to(torch.uint8)
 
 
 def quantise4(grouped: Tensor) -> tuple[Tensor, Tensor]:
     """The scale, of some tried, with the least squared error; codes 0..15."""
-    top, best, chosen = grouped.abs().amax(-1) / 127, None, None
-    for share in TRIES.tolist():
-        scales = (top * share).bfloat16()
-        error = (nearest(grouped, scales)[1] - grouped).square_().sum(-1)
-        if best is None or chosen is None:
-            best, chosen = error, scales
-        else:
-            chosen = torch.where(error < best, scales, chosen)
-            best = torch.minimum(error, best)
-    assert chosen is not None
-    return chosen, nearest(grouped, chosen)[0].to(torch.uint8)
+    high, top = grouped.amax(-1), grouped.abs().amax(-1)
+    far = torch.where(high == top, top, -top)
+    shares = best_scale(grouped * torch.where(top > SMALLEST, 1 / far, 0.0)[..., None])
+    scales = torch.where(top > SMALLEST, far * shares, 0.0).bfloat16()
+    return scales, nearest(grouped * inverse(scales)).to(torch.uint8)
 
 
-def nearest(grouped: Tensor, scales: Tensor) -> tuple[Tensor, Tensor]:
-    """Codes of the nearest levels, and what they stand for."""
-    borders = (LEVELS[1:] + LEVELS[:-1]) / 2
-    codes = torch.bucketize(grouped * inverse(scales), borders)
-    return codes, LEVELS[codes] * scales.float()[..., None]
+def best_scale(grouped: Tensor) -> Tensor:
+    """Of groups whose farthest weight is 1."""
+    scale, merit = fitted(grouped, torch.full(grouped.shape[:-1], SHARES[0]))
+    tries = [torch.full_like(scale, share) for share in SHARES[1:]] + [None] * REFINEMENTS
+    for start in tries:
+        other, its_merit = fitted(grouped, scale if start is None else start)
+        scale = torch.where(its_merit > merit, other, scale)
+        merit = torch.where(its_merit > merit, its_merit, merit)
+    return scale
+
+
+def fitted(grouped: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    """The scale that fits the levels which `scale` chooses, and how much of the sum of squares it explains."""
+    levels = TABLE[nearest(grouped * (1 / scale)[..., None])]
+    squares, product = total(levels * levels), total(grouped * levels)
+    return product / squares, product * (product / squares)
+
+
+def total(grouped: Tensor) -> Tensor:
+    """The sum of each 64, in the order of the compiled code."""
+    lanes: Tensor
+    lanes, *others = torch.split(grouped, 16, dim=-1)
+    for other in others:
+        lanes = lanes + other
+    for half in (8, 4, 2, 1):
+        lanes = lanes[..., :half] + lanes[..., half:]
+    return lanes[..., 0]
+
+
+def nearest(scaled: Tensor) -> Tensor:
+    """Codes of the nearest levels."""
+    return torch.bucketize(scaled, torch.tensor(BORDERS))
 
 
 def inverse(scales: Tensor) -> Tensor:
     wide = scales.float()[..., None]
-    return torch.where(wide > 0, 1 / wide, 0.0)
+    return torch.where(wide != 0, 1 / wide, 0.0)
 
 
 def unpack(data: Tensor, kind: Format) -> Tensor:
@@ -120,7 +174,7 @@ def unpack(data: Tensor, kind: Format) -> Tensor:
         levels = laid.float() - 128
     else:
         pairs = laid.reshape(blocks, groups, GROUP // 8, 1, 2, 16, 4)
-        levels = LEVELS[torch.cat((pairs & 15, pairs >> 4), dim=3).int()]
+        levels = TABLE[torch.cat((pairs & 15, pairs >> 4), dim=3).int()]
     shaped = levels.reshape(blocks, groups, GROUP // 4, 2, 16, 4).permute(0, 3, 4, 1, 2, 5)
     weight = shaped.reshape(blocks, OUTPUTS, groups, GROUP) * scales.transpose(1, 2)[..., None]
     return weight.reshape(blocks * OUTPUTS, groups * GROUP)
@@ -141,9 +195,7 @@ def pad_to(weight: Tensor, outputs: int, inputs: int) -> Tensor:
 def interleave(gate: Tensor, up: Tensor) -> Tensor:
     """[inner, …] twice to [2 * inner, …], sixteen of each in turn, `inner` padded to whole groups."""
     inner = padded(gate.shape[0], GROUP)
-    both = [torch.nn.functional.pad(part, (0,) * (2 * part.dim() - 1) + (inner - part.shape[0],)) for part in (gate, up)]
+    both = [
+        torch.nn.functional.pad(part, (0,) * (2 * part.dim() - 1) + (inner - part.shape[0],)) for part in (gate, up)
+    ]
     return torch.stack([part.view(inner // 16, 16, *part.shape[1:]) for part in both], dim=1).flatten(0, 2)
-
-
-def root(size: int) -> float:
-    return 1 / math.sqrt(size)

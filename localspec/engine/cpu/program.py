@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
@@ -21,7 +21,7 @@ from pathlib import Path
 import llvmlite.binding as llvm
 
 from localspec import paths
-from localspec.engine.cpu.build import SYMBOL, machine
+from localspec.engine.cpu.build import FORWARD, PACK, machine
 from localspec.engine.cpu.isa import FORCE, Isa
 from localspec.errors import EngineError, UsageError
 
@@ -30,7 +30,7 @@ CHECKSUM_BYTES = 32
 
 
 class Program:
-    """Machine code in memory, with one door."""
+    """Machine code in memory, with two doors."""
 
     def __init__(self, code: bytes, isa: Isa) -> None:
         self.isa = isa
@@ -38,14 +38,22 @@ class Program:
         self._engine = llvm.create_mcjit_compiler(module, machine(isa))
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
-        self._enter = ENTRY(self._engine.get_function_address(SYMBOL))
+        self._enter, self._pack = (ENTRY(self._engine.get_function_address(name)) for name in (FORWARD, PACK))
 
     def __call__(self, what: int, sync: int, job: int, thread: int = 0, seen: int = 0) -> int:
         """See `forward.enter`."""
-        result, fault = ctypes.c_int64(), ctypes.c_void_p()
-        if self._enter(ctypes.byref(result), ctypes.byref(fault), what, sync, job, thread, seen) != 0:
-            raise EngineError("The CPU engine failed inside its compiled code.")
-        return result.value
+        return through(self._enter, what, sync, job, thread, seen)
+
+    def pack(self, bits: int, source: int, blocks: int, groups: int, out: int) -> bool:
+        """See `packer.pack`."""
+        return through(self._pack, bits, source, blocks, groups, out) != 0
+
+
+def through(door: Callable[..., int], *numbers: int) -> int:
+    result, fault = ctypes.c_int64(), ctypes.c_void_p()
+    if door(ctypes.byref(result), ctypes.byref(fault), *numbers) != 0:
+        raise EngineError("The CPU engine failed inside its compiled code.")
+    return result.value
 
 
 def fingerprint(isa: Isa) -> str:
