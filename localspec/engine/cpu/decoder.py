@@ -7,6 +7,7 @@ channel by channel, values position by position. Knows nothing about files, text
 from __future__ import annotations
 
 import math
+import weakref
 from dataclasses import dataclass
 
 import numpy as np
@@ -107,12 +108,13 @@ class PackedDecoder:
         own = self._own_bytes()
         self._set(at.OWN, self._room(threads * own))
         self._set(at.OWN_BYTES, own)
-        self._pool = Pool(self.program, self._job.ctypes.data, threads)
+        self._pool = Pool(self.program, self._job, threads)
+        self._end = weakref.finalize(self, self._pool.close)  # also when nobody closes it, and before Python ends
 
     def close(self) -> None:
         """Its threads end; `set_threads` begins others."""
         if self._pool is not None:
-            self._pool.close()
+            self._end()
             self._pool = None
 
     def forward(self, ids: Tensor, exit_states: ExitStates | None = None, *, last_only: bool = False) -> Tensor:

@@ -21,8 +21,10 @@ LINE: Final = 64  # bytes of a cache line
 class Pool:
     """`threads` in all, the caller's included. `run` returns when every one of them is done."""
 
-    def __init__(self, program: Program, job: int, threads: int) -> None:
-        self.program, self.job, self.threads = program, job, threads
+    def __init__(self, program: Program, table: np.ndarray, threads: int) -> None:
+        self.program, self.threads = program, threads
+        self._table = table  # the job's, kept alive for as long as a worker may look at it
+        self.job = table.ctypes.data
         self._room = np.zeros(at.STATE + 64 * threads + LINE, np.uint8)
         self.sync = -(-self._room.ctypes.data // LINE) * LINE
         self._yield = system_yield()
