@@ -15,7 +15,7 @@ quick: $(READY)
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow and not heavy"
 
 slow: lint
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 lint: $(READY)
 	$(BIN)/ruff check .

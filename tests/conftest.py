@@ -14,6 +14,13 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
+HALF_AN_HOUR = 1800  # a hang still fails; a full figure on a busy machine does not
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.timeout(HALF_AN_HOUR))
 
 
 @pytest.fixture(autouse=True)

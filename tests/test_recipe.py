@@ -209,8 +209,9 @@ def test_the_committed_guide_is_small_and_its_two_models_speak_the_same_tokens()
 
 @pytest.mark.slow
 def test_a_short_training_learns_to_answer_and_its_exits_to_agree(text: corpus.Corpus, words: Tokenizer):
-    network, losses = tiny_training(text, words, 300)
-    assert losses[-1] < 3.5
+    """Guessing by how often each token comes costs 5.45; a batch is a conversation or two, so twenty are averaged."""
+    network, losses = tiny_training(text, words, 1200)
+    assert sum(losses[-20:]) / 20 < 3.5
     questions = evaluate.held_out(text, words, 0)[:5]
     report = evaluate.measure(network, network, questions, tokenizer.control_ids(words)[tokenizer.TURN_END])
     assert report.exits[-1].acceptance == 1

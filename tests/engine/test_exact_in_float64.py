@@ -108,7 +108,6 @@ def part_of_the_grid(first: int) -> tuple[list[list[int]], list[list[int]]]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("first", range(0, PROMPTS, PART))
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_200_prompts_are_answered_as_one_token_at_a_time(drafter: str, first: int) -> None:

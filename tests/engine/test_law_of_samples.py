@@ -209,7 +209,6 @@ def test_early_exit_samples_the_targets_joint_law() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("combination", COMBINATIONS, ids=name)
 def test_the_loop_itself_samples_the_targets_joint_law_20_000_times(combination: tuple[int, Sampling, bool]) -> None:
     """Fixed seed; false alarm 1e-6 by chi-square, under 1e-5 by total variation (bound 0.032), each."""
@@ -218,7 +217,6 @@ def test_the_loop_itself_samples_the_targets_joint_law_20_000_times(combination:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 def test_early_exit_samples_the_targets_joint_law_20_000_times() -> None:
     """Fixed seed; false alarm 1e-6."""
     check_early_exit(FULL // 10)
