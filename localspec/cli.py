@@ -25,6 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 EXIT_STOPPED, EXIT_NOBODY_READS = 130, 141  # 128 + SIGINT and 128 + SIGPIPE, as shells count
 
+AGAINST_HELP = "Also measure a peer; llama-cpp needs --shape.  [may be given twice]"
 DRAFT_HELP = "Who drafts: auto, off, early-exit[:E], or a smaller model by key or folder."
 
 
@@ -119,15 +120,28 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
 @click.option("-n", "--max-tokens", type=click.IntRange(8), default=64, show_default=True, help="Tokens per answer.")
 @click.option("-r", "--repeats", type=click.IntRange(1), default=3, show_default=True, help="Runs of every prompt.")
 @click.option("-o", "--output", type=click.Choice(["md", "json", "csv"]), default="md", show_default=True)
-@click.option("--against", type=click.Choice(["transformers"]), help="Also measure plain decoding elsewhere.")
-def bench(model: str, **given: Any) -> None:
-    """Measure plain decoding, early exit and a draft model, taking turns on fixed prompts."""
-    leave_on_interrupt()
-    from localspec.bench import measure
+@click.option("--against", type=click.Choice(["transformers", "llama-cpp"]), multiple=True, help=AGAINST_HELP)
+@click.option("--shape", type=click.Choice(["llama-1b", "135m", "tiny"]), help="Instead of MODEL: random weights.")
+@click.option("--format", "formats", metavar="FORMATS", help="Of a shape: int8, int4, fp32, bf16, with commas between.")
+@click.option("--agree", metavar="SHARES", help="Speculate on a shape with forced agreement: 0.8, or 0.8,0.9.")
+@click.option("--exit-layer", type=int, metavar="E", help="Early exit of a shape.  [default: a quarter of its layers]")
+def bench(model: str, output: str, shape: str | None, **given: Any) -> None:
+    """Measure plain decoding, early exit and a draft model, taking turns on fixed prompts.
 
-    output = given.pop("output")
-    report = measure(model, progress=sys.stderr.isatty(), **given)
+    With --shape, measure forwards of a model of that size with random weights, in every format.
+    """
+    leave_on_interrupt()
+    from localspec.bench import options
+
+    progress = sys.stderr.isatty()
+    asked = {name for name in click.get_current_context().params if is_given(name)}
+    report = options.shaped(shape, asked, given, progress) if shape else options.plain(model, asked, given, progress)
     click.echo({"md": report.to_markdown, "json": report.to_json, "csv": report.to_csv}[output]())
+
+
+def is_given(name: str) -> bool:
+    """On the command line, rather than a default."""
+    return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
 
 
 def leave_on_interrupt() -> None:

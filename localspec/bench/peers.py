@@ -1,4 +1,4 @@
-"""transformers on the same checkpoint in the same process, as a contender. Nothing else calls its `generate`."""
+"""transformers on the same weights in the same process, as a contender. Nothing else calls its `generate`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from typing import Any  # Any: transformers is untyped
 
 import torch
 
+from localspec.bench.forwards import Work
 from localspec.bench.report import Run
+from localspec.bench.shapes import Shape
 from localspec.engine.linear import DTYPES
+from localspec.loader import Memory
 from localspec.opening import Opened
 from localspec.requests import Message
+
+LARGE = 500_000_000  # weights: half the memory then
 
 
 class Transformers:
@@ -55,3 +60,50 @@ class Transformers:
         """The question as ids, as ours reads it."""
         prompter = self.opened.prompter
         return prompter.chat([Message("user", question)]) if prompter.can_chat else prompter.text(question)
+
+
+class TransformersForwards:
+    """Its forward on a shape's random weights with the growing cache that `generate` uses: float32, or bfloat16 where
+    the weights are large."""
+
+    rivals: tuple[str, ...] = ()
+
+    def __init__(self, shape: Shape, source: Memory, context: int) -> None:
+        from transformers import LlamaConfig, LlamaForCausalLM
+        from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+        kind = "bf16" if shape.num_weights > LARGE else "fp32"
+        self.name, self.dtype, self.vocab_size = f"transformers {kind}", DTYPES[kind], shape.vocab_size
+        self.config: Any = LlamaConfig(**shape.config(context))
+        with torch.device("meta"):
+            self.model: Any = LlamaForCausalLM(self.config)
+        tensors = {name: tensor.to(self.dtype) for name, tensor in source.tensors.items()}
+        self.model.load_state_dict(tensors, assign=True)
+        self.model.model.rotary_emb = LlamaRotaryEmbedding(self.config)  # its table is in no state dict
+        self.model.eval()
+        self.bytes_read = sum(tensor.nbytes for name, tensor in tensors.items() if "embed" not in name)
+        self.fill(0)
+
+    def fill(self, depth: int) -> None:
+        from transformers import DynamicCache
+
+        config = self.config
+        size = (1, config.num_key_value_heads, depth, config.head_dim)
+        self.cache: Any = DynamicCache(config=config)
+        for layer in range(config.num_hidden_layers if depth else 0):
+            self.cache.update(torch.randn(size).to(self.dtype), torch.randn(size).to(self.dtype), layer)
+
+    def can(self, work: Work) -> bool:
+        return work.kind != "early exit"
+
+    def run(self, work: Work) -> None:
+        ids = torch.arange(work.rows)[None] * 7919 % self.vocab_size
+        with torch.inference_mode():
+            self.model(ids, past_key_values=self.cache, use_cache=True, logits_to_keep=int(work.kind == "prefill"))
+        if work.depth:
+            self.cache.crop(-work.rows)
+        else:
+            self.fill(0)
+
+    def num_bytes(self, work: Work) -> int:
+        return self.bytes_read if self.can(work) else 0

@@ -1,0 +1,156 @@
+"""Times forwards of one width at one depth, every method in turn, and collects milliseconds.
+
+Depth is reached without computing it where the engine is ours: what a cache holds does not change the time. Knows
+nothing about how the figures are printed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import torch
+
+from localspec.engine.decoder import Decoder
+from localspec.engine.session import PREFILL_CHUNK
+
+if TYPE_CHECKING:
+    from localspec.engine.cpu.decoder import PackedDecoder
+
+LEAST_SECONDS = 0.02  # of a timing: shorter forwards are repeated inside it
+MOST_CALLS = 20
+PREFILLS = 3  # a long forward varies little
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """`rows` at once over `depth` cached positions; a prefill reads only its last row at the head."""
+
+    kind: Literal["forward", "prefill", "early exit"]
+    rows: int
+    depth: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is timed. `prefill`: tokens of a prompt read from nothing, 0 for none."""
+
+    widths: tuple[int, ...] = (1, 2, 3, 4, 5, 8, 16)
+    depths: tuple[int, ...] = (128, 1024, 4096)
+    prefill: int = 512
+
+    @property
+    def context(self) -> int:
+        """Positions that a cache must hold."""
+        return max(max(self.depths) + max(self.widths), self.prefill)
+
+    def at(self, depth: int) -> list[Work]:
+        return [*(Work("forward", width, depth) for width in self.widths), Work("early exit", 1, depth)]
+
+    @property
+    def works(self) -> list[Work]:
+        reading = [Work("prefill", self.prefill)] if self.prefill else []
+        return [*reading, *(work for depth in sorted(self.depths) for work in self.at(depth))]
+
+
+class Method(Protocol):
+    """An engine with weights in one format. `rivals`: whose times its own are compared with."""
+
+    name: str
+    rivals: tuple[str, ...]
+
+    def fill(self, depth: int) -> None:
+        """The cache holds `depth` positions."""
+        ...
+
+    def can(self, work: Work) -> bool: ...
+
+    def run(self, work: Work) -> None:
+        """Once, on a cache of `work.depth` positions, which it is again afterwards."""
+        ...
+
+    def num_bytes(self, work: Work) -> int:
+        """Weights that `run` must read."""
+        ...
+
+
+class Ours:
+    """One of our decoders."""
+
+    def __init__(
+        self, name: str, decoder: Decoder | PackedDecoder, *, exit_layer: int, rivals: tuple[str, ...] = ()
+    ) -> None:
+        self.name, self.decoder, self.exit_layer, self.rivals = name, decoder, exit_layer, rivals
+        self.ids = torch.arange(decoder.context) * 7919 % decoder.arch.vocab_size
+        self.decoder.cache.store.normal_(generator=torch.Generator().manual_seed(0))
+
+    def fill(self, depth: int) -> None:
+        self.decoder.cache.length = depth
+
+    def can(self, work: Work) -> bool:  # noqa: ARG002 - any
+        return True
+
+    def run(self, work: Work) -> None:
+        if work.kind == "early exit":
+            self.decoder.early(self.ids[: work.rows], self.exit_layer, work.depth)
+            return
+        last_only = work.kind == "prefill"
+        for part in torch.split(self.ids[: work.rows], PREFILL_CHUNK):
+            self.decoder.forward(part, last_only=last_only)
+        self.decoder.crop(work.depth)
+
+    def num_bytes(self, work: Work) -> int:
+        layers = self.exit_layer if work.kind == "early exit" else self.decoder.arch.num_layers
+        return sum(self.decoder.layer_bytes[:layers]) + self.decoder.weights.head.num_bytes
+
+
+Times = dict[str, dict[Work, list[float]]]
+
+
+def time_forwards(methods: Sequence[Method], plan: Plan, repeats: int, tell: Callable[[float], None]) -> Times:
+    """Seconds by method and work, one for every repeat, in the same order for all."""
+    times: Times = {method.name: defaultdict(list) for method in methods}
+    steps = [(work, turn) for works in stages(plan) for turn in range(repeats) for work in works if counts(work, turn)]
+    depth = -1
+    for step, (work, turn) in enumerate(steps):
+        if work.depth != depth:
+            depth = work.depth
+            for method in methods:
+                method.fill(depth)
+        for method in rotated(methods, step + turn):
+            if method.can(work):
+                times[method.name][work].append(seconds(method, work))
+        tell((step + 1) / len(steps))
+    return {name: dict(found) for name, found in times.items()}
+
+
+def stages(plan: Plan) -> list[list[Work]]:
+    """By depth, since filling a cache takes long where it must be computed."""
+    by_depth: dict[int, list[Work]] = {}
+    for work in plan.works:
+        by_depth.setdefault(work.depth, []).append(work)
+    return list(by_depth.values())
+
+
+def counts(work: Work, turn: int) -> bool:
+    return work.kind != "prefill" or turn < PREFILLS
+
+
+def rotated(methods: Sequence[Method], by: int) -> list[Method]:
+    """Who comes first turns, so that a slow moment hits all."""
+    first = by % len(methods)
+    return [*methods[first:], *methods[:first]]
+
+
+def seconds(method: Method, work: Work) -> float:
+    """Of one run. One before it is not counted: it wakes this method's threads while the last one's go to sleep."""
+    started = perf_counter()
+    method.run(work)
+    calls = max(1, min(MOST_CALLS, int(LEAST_SECONDS / (perf_counter() - started))))
+    started = perf_counter()
+    for _ in range(calls):
+        method.run(work)
+    return (perf_counter() - started) / calls

@@ -1,0 +1,166 @@
+"""Measures a shape: random weights in every format, peers on the same weights, all in one process and in turn."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import psutil
+import torch
+
+from localspec.bench import llama_cpp
+from localspec.bench.agreement import PROMPT_TOKENS, Stand, Theirs, Writer, time_writers, writers
+from localspec.bench.forwards import Method, Ours, Plan, time_forwards
+from localspec.bench.llama_cpp import RIVALS, LlamaCpp
+from localspec.bench.machine import describe_machine
+from localspec.bench.measure import Bar
+from localspec.bench.peers import TransformersForwards
+from localspec.bench.shape_report import ShapeReport, Timed, Written
+from localspec.bench.shapes import BITS, FORMATS, SHAPES, WeightFormat, make_decoder, random_tensors
+from localspec.engine.bandwidth import read_bandwidth
+from localspec.errors import UsageError
+
+SEED = 0
+USABLE = 0.6  # of free memory, for all formats together
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeRequest:
+    """What to measure. `formats`: () for all that fit. `agree`: rates of forced agreement, () for no speculation.
+    `exit_layer`: None for a quarter of the layers."""
+
+    shape: str
+    formats: tuple[WeightFormat, ...] = ()
+    against: tuple[str, ...] = ()
+    agree: tuple[float, ...] = ()
+    exit_layer: int | None = None
+    max_tokens: int = 64
+    repeats: int = 3
+    threads: int | None = None
+    plan: Plan = field(default_factory=Plan)
+
+    @property
+    def leave(self) -> int:
+        return self.exit_layer or max(1, SHAPES[self.shape].num_layers // 4)
+
+    @property
+    def cores(self) -> int:
+        return self.threads or psutil.cpu_count(logical=False) or 1
+
+    @property
+    def context(self) -> int:
+        return max(self.plan.context, PROMPT_TOKENS + self.max_tokens + 1)
+
+
+def measure_shape(request: ShapeRequest, *, progress: bool = False) -> ShapeReport:
+    """Forwards of every method first; then, with `agree`, texts."""
+    from localspec.engine.cpu import isa
+
+    versions = check(request)
+    tell, say = teller(progress)
+    torch.set_num_threads(request.cores)
+    kinds, notes = choose_formats(request)
+    bench = Bench(request, kinds, say)
+    before = read_bandwidth(bench.most_bytes, "cpu")
+    times = time_forwards(bench.methods, request.plan, request.repeats, tell)
+    between = read_bandwidth(bench.most_bytes, "cpu")
+    texts = bench.texts(tell) if request.agree else ()
+    return ShapeReport(
+        request.shape,
+        SEED,
+        request.repeats,
+        {**describe_machine(request.cores), "kernels": isa.choose().name, **versions},
+        max(before, between),
+        tuple(request.plan.works),
+        tuple(timed(method, request.plan) for method in bench.methods),
+        times,
+        texts,
+        notes,
+    )
+
+
+class Bench:
+    """Everything that is measured, in memory at once."""
+
+    def __init__(self, request: ShapeRequest, kinds: tuple[WeightFormat, ...], say: Callable[[str], None]) -> None:
+        self.request = request
+        arch, context, threads = SHAPES[request.shape].arch(request.context), request.context, request.cores
+        say("random weights")
+        source = random_tensors(SHAPES[request.shape], SEED)
+        self.engines: dict[str, LlamaCpp] = {}
+        self.decoders = {}
+        for kind in kinds:
+            say(kind)
+            self.decoders[kind] = make_decoder(arch, source, kind, context=context, threads=threads)
+        for kind in kinds if "llama-cpp" in request.against else ():
+            if kind in RIVALS:
+                say(llama_cpp.name_of(RIVALS[kind]))
+                self.engines[kind] = LlamaCpp(arch, source, RIVALS[kind], context=context, threads=threads)
+        others: list[Method] = list(self.engines.values())
+        if "transformers" in request.against:
+            say("transformers")
+            others.append(TransformersForwards(SHAPES[request.shape], source, context))
+        self.methods: list[Method] = [*(self.ours(kind, others) for kind in kinds), *others]
+
+    def ours(self, kind: WeightFormat, others: list[Method]) -> Ours:
+        same = self.engines.get(kind)
+        rivals = tuple(one.name for one in others if one is same or not isinstance(one, LlamaCpp))
+        return Ours(kind, self.decoders[kind], exit_layer=self.request.leave, rivals=rivals)
+
+    @property
+    def most_bytes(self) -> int:
+        return max(decoder.weights.num_bytes for decoder in self.decoders.values())
+
+    def texts(self, tell: Callable[[float], None]) -> tuple[Written, ...]:
+        """Each format's plain and speculative writing, then llama.cpp's plain."""
+        request, all_of_them = self.request, list[Writer]()
+        for kind, decoder in self.decoders.items():
+            decoder.crop(0)
+            all_of_them += writers(kind, Stand(decoder, request.max_tokens), request.agree, request.leave)
+        all_of_them += [Theirs(engine, max_tokens=request.max_tokens) for engine in self.engines.values()]
+        texts = time_writers(all_of_them, request.repeats, tell)
+        return tuple(
+            Written(one.name, one.k, one.agreement, one.plain, one.peer, tuple(found))
+            for one, found in zip(all_of_them, texts, strict=True)
+        )
+
+
+def check(request: ShapeRequest) -> dict[str, str]:
+    """What can be refused before any weight is made; versions of the peers."""
+    layers = SHAPES[request.shape].num_layers
+    if not 1 <= request.leave < layers:
+        raise UsageError(f"--exit-layer is {request.leave}; {request.shape} has {layers} layers.")
+    if "llama-cpp" not in request.against:
+        return {}
+    if request.formats and not RIVALS.keys() & set(request.formats):
+        raise UsageError("llama.cpp is compared with int8 and int4.", hint="Try: --format int8,int4")
+    return {"llama-cpp-python": llama_cpp.require()}
+
+
+def choose_formats(request: ShapeRequest) -> tuple[tuple[WeightFormat, ...], tuple[str, ...]]:
+    """Those asked for, or all that fit in memory together, with a sentence about those that do not."""
+    if request.formats:
+        return request.formats, ()
+    weights = SHAPES[request.shape].num_weights
+    left = psutil.virtual_memory().available * USABLE - 2 * weights  # the tensors they are all made from
+    kept: list[WeightFormat] = []
+    for kind in FORMATS:
+        left -= weights * BITS[kind] / 8
+        if left > 0:
+            kept.append(kind)
+    out = [kind for kind in FORMATS if kind not in kept]
+    if not kept:
+        raise UsageError(f"There is not enough memory for {request.shape}.", hint="Try: --shape tiny")
+    return tuple(kept), (f"Left out, since memory is short: {', '.join(out)}.",) if out else ()
+
+
+def timed(method: Method, plan: Plan) -> Timed:
+    return Timed(method.name, method.rivals, {work: method.num_bytes(work) for work in plan.works})
+
+
+def teller(progress: bool) -> tuple[Callable[[float], None], Callable[[str], None]]:
+    """A bar, and a line for what is being made; neither where nobody watches."""
+    if not progress:
+        return (lambda _share: None), (lambda _what: None)
+    return Bar(), lambda what: print(f"making {what}", file=sys.stderr, flush=True)

@@ -1,0 +1,150 @@
+"""Models of well-known shapes with random weights, made in memory under a seed.
+
+Speed depends on shape and format, not on what the weights say. Knows nothing about clocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any, Literal, get_args  # Any: a config's fields
+
+import torch
+from torch import Tensor
+
+from localspec.engine.arch import Arch, read_arch
+from localspec.engine.cpu.formats import Format
+from localspec.engine.decoder import Decoder
+from localspec.engine.linear import DTYPES
+from localspec.loader import Memory, Source, assemble
+
+if TYPE_CHECKING:
+    from localspec.engine.cpu.decoder import PackedDecoder, PackedWeights
+    from localspec.engine.cpu.program import Program
+
+WeightFormat = Literal["int8", "int4", "fp32", "bf16"]
+FORMATS: tuple[WeightFormat, ...] = get_args(WeightFormat)
+BITS: dict[WeightFormat, float] = {"int8": 8.25, "int4": 4.25, "fp32": 32, "bf16": 16}
+"""Of a weight, its share of the scales included."""
+SPREAD = 0.02  # of a weight, as models are initialised
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What decides the time of a forward. Every size is whole blocks and groups of the packed formats."""
+
+    num_layers: int
+    hidden_size: int
+    intermediate_size: int
+    num_heads: int
+    num_kv_heads: int
+    vocab_size: int
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden_size // self.num_heads
+
+    @property
+    def num_weights(self) -> int:
+        return sum(prod(size) for size in self.tensors().values())
+
+    def config(self, context: int) -> dict[str, Any]:
+        """As in a config.json."""
+        return {
+            "model_type": "llama",
+            "vocab_size": self.vocab_size,
+            "hidden_size": self.hidden_size,
+            "intermediate_size": self.intermediate_size,
+            "num_hidden_layers": self.num_layers,
+            "num_attention_heads": self.num_heads,
+            "num_key_value_heads": self.num_kv_heads,
+            "max_position_embeddings": context,
+            "rms_norm_eps": 1e-5,
+            "rope_theta": 10000.0,
+            "tie_word_embeddings": False,
+        }
+
+    def arch(self, context: int) -> Arch:
+        return read_arch(self.config(context))
+
+    def tensors(self) -> dict[str, tuple[int, ...]]:
+        """Names and shapes, as checkpoints of the Llama family have them."""
+        hidden, inner, kv = self.hidden_size, self.intermediate_size, self.num_kv_heads * self.head_dim
+        found: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (self.vocab_size, hidden)}
+        for index in range(self.num_layers):
+            layer = {
+                "input_layernorm": (hidden,),
+                "self_attn.q_proj": (hidden, hidden),
+                "self_attn.k_proj": (kv, hidden),
+                "self_attn.v_proj": (kv, hidden),
+                "self_attn.o_proj": (hidden, hidden),
+                "post_attention_layernorm": (hidden,),
+                "mlp.gate_proj": (inner, hidden),
+                "mlp.up_proj": (inner, hidden),
+                "mlp.down_proj": (hidden, inner),
+            }
+            found |= {f"model.layers.{index}.{name}.weight": size for name, size in layer.items()}
+        return found | {"model.norm.weight": (hidden,), "lm_head.weight": (self.vocab_size, hidden)}
+
+
+SHAPES = {
+    "llama-1b": Shape(16, 2048, 8192, 32, 8, 32000),
+    "135m": Shape(30, 576, 1536, 9, 3, 49152),
+    "tiny": Shape(8, 384, 1024, 6, 2, 4096),
+}
+
+
+def random_tensors(shape: Shape, seed: int) -> Memory:
+    """bfloat16, as checkpoints come: the same numbers for every format and every peer."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def tensor(size: tuple[int, ...]) -> Tensor:
+        made = torch.empty(size, dtype=torch.bfloat16)
+        return made.fill_(1) if len(size) == 1 else made.normal_(std=SPREAD, generator=generator)
+
+    return Memory({name: tensor(size) for name, size in shape.tensors().items()})
+
+
+def make_decoder(
+    arch: Arch, source: Source, kind: WeightFormat, *, context: int, threads: int
+) -> Decoder | PackedDecoder:
+    if kind == "int8" or kind == "int4":  # noqa: PLR1714 - mypy narrows by these
+        from localspec.engine.cpu import isa, program
+        from localspec.engine.cpu.decoder import PackedDecoder
+
+        engine = program.load(isa.choose())
+        return PackedDecoder(arch, packed(arch, source, kind, engine), context, engine, threads=threads)
+    return assemble(arch, source, dtype=DTYPES[kind], context=context)
+
+
+def packed(arch: Arch, source: Source, kind: Format, engine: Program) -> PackedWeights:
+    """As the engine wants it; none of these shapes needs padding."""
+    from localspec.engine.cpu.decoder import PackedLayer, PackedWeights
+    from localspec.engine.cpu.pack import Packed, interleave, pack
+
+    def linear(weight: Tensor, kind: Format = kind) -> Packed:
+        return Packed(kind, pack(weight, kind, engine))
+
+    def layer(index: int) -> PackedLayer:
+        def read(name: str) -> Tensor:
+            return source.read(f"model.layers.{index}.{name}.weight")
+
+        qkv = torch.cat([read(f"self_attn.{part}_proj") for part in "qkv"])
+        gate_up = interleave(read("mlp.gate_proj"), read("mlp.up_proj"))
+        return PackedLayer(
+            attention_norm=read("input_layernorm").float(),
+            qkv=linear(qkv),
+            q_norm=None,
+            k_norm=None,
+            output=linear(read("self_attn.o_proj")),
+            mlp_norm=read("post_attention_layernorm").float(),
+            gate_up=linear(gate_up),
+            down=linear(read("mlp.down_proj")),
+        )
+
+    return PackedWeights(
+        linear(source.read("model.embed_tokens.weight"), "int8"),
+        tuple(layer(index) for index in range(arch.num_layers)),
+        source.read("model.norm.weight").float(),
+        linear(source.read("lm_head.weight")),
+    )
