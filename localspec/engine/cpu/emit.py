@@ -92,11 +92,14 @@ def widen_half(b: Builder, isa: Isa, words: Value) -> Value:
     bits = b.zext(words, INTS)
     size = b.bitcast(b.shl(b.and_(bits, every(INTS, 0x7FFF)), every(INTS, 13)), FLOATS)
     sign = b.shl(b.and_(bits, every(INTS, 0x8000)), every(INTS, 16))
-    return b.bitcast(b.or_(b.bitcast(b.fmul(size, every(FLOATS, HALF_SCALE)), INTS), sign), FLOATS)
+    wide = b.bitcast(b.fmul(size, every(FLOATS, HALF_SCALE)), INTS)
+    none = b.icmp_unsigned(">=", b.and_(bits, every(INTS, 0x7FFF)), every(INTS, 0x7C00))
+    return b.bitcast(b.or_(b.select(none, every(INTS, 0x7FC00000), wide), sign), FLOATS)
 
 
 def narrow_half(b: Builder, floats: Value) -> Value:
-    """float32 [16] to float16, rounded to the nearest, ties to even; what is too large becomes the largest."""
+    """float32 [16] to float16, rounded to the nearest, ties to even; what is too large becomes the largest, and what is
+    infinite NaN."""
     bits = b.bitcast(floats, INTS)
     sign = b.and_(b.lshr(bits, every(INTS, 16)), every(INTS, 0x8000))
     size = b.bitcast(b.and_(bits, every(INTS, 0x7FFFFFFF)), FLOATS)
@@ -105,7 +108,8 @@ def narrow_half(b: Builder, floats: Value) -> Value:
     rounded = b.lshr(b.add(scaled, b.add(odd, every(INTS, 0xFFF))), every(INTS, 13))
     largest = every(INTS, 0x7BFF)
     kept = b.select(b.icmp_unsigned("<", rounded, largest), rounded, largest)
-    kept = b.select(b.fcmp_unordered("uno", floats, floats), every(INTS, 0x7E00), kept)
+    none = b.icmp_unsigned(">=", b.bitcast(size, INTS), every(INTS, 0x7F800000))
+    kept = b.select(none, every(INTS, 0x7E00), kept)
     return b.trunc(b.or_(kept, sign), WORDS)
 
 

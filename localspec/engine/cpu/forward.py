@@ -420,7 +420,8 @@ def attend(model: int, layer: int, head: int, segment: int, first_row: int, rows
             sums = partial + n * stride
             weigh(own + n * at.CHUNK * 4, blocks, first, last, start, sums + wide * 4, sums, wide)
         values = int_at(layer + at.VALUES) + (head * context + start) * wide * 2
-        mix_chunk(values, own, blocks * 16, count, partial, stride, wide)
+        # Only what is written: past it may lie a failed draft's NaN, and 0 · NaN is NaN.
+        mix_chunk(values, own, min(at.CHUNK, end - start), count, partial, stride, wide)
         start += at.CHUNK
 
 
