@@ -19,7 +19,8 @@ from torch import Tensor
 from localspec import __version__, paths
 from localspec.engine.arch import read_arch
 from localspec.errors import CheckpointError, UsageError
-from localspec.loader import Memory, assemble
+from localspec.loader import assemble
+from localspec.sources import Memory
 
 TOLERANCE = 2e-5  # of the largest logit: float32 rounding of two layers stays well below
 ROWS = 24
@@ -34,8 +35,7 @@ def admit(config: dict[str, Any]) -> None:
     verdicts = read_verdicts()
     if key not in verdicts:
         verdicts[key] = difference(config)
-        with suppress(OSError, UsageError):  # a read-only disk costs the next start this check again
-            paths.admissions_file().write_text(json.dumps(verdicts, indent=1), encoding="utf-8")
+        remember(verdicts)
     if not verdicts[key] <= TOLERANCE:
         raise CheckpointError(
             f"localspec's decoder does not agree with transformers on this configuration (off by {verdicts[key]:.1e})."
@@ -46,6 +46,11 @@ def fingerprint(config: dict[str, Any]) -> str:
     said = {name: value for name, value in config.items() if name not in IDENTITY}
     text = json.dumps([said, version("transformers"), version("torch"), __version__], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def remember(verdicts: dict[str, float]) -> None:
+    with suppress(OSError, UsageError):  # a read-only disk costs the next start this check again
+        paths.admissions_file().write_text(json.dumps(verdicts, indent=1), encoding="utf-8")
 
 
 def read_verdicts() -> dict[str, float]:

@@ -43,7 +43,7 @@ def options(*added: Callable[[F], F]) -> Callable[[F], F]:
 load_options = options(
     click.option("--draft", default="auto", metavar="DRAFT", help=DRAFT_HELP),
     click.option("--k", default="auto", metavar="N|auto", help="Draft length: auto, heuristic, or 0 to 16."),
-    click.option("--quant", default="auto", metavar="FORMAT", help="Weight format: auto, fp32 or bf16."),
+    click.option("--quant", default="auto", metavar="FORMAT", help="Weight format: auto, int8, int4, fp32 or bf16."),
     click.option("--device", default="auto", metavar="DEVICE", help="auto, cpu or cuda."),
     click.option("--ctx", type=int, metavar="N", help="Context in tokens.  [default: the model's, up to 8192]"),
     click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="CPU threads.  [default: measured]"),

@@ -5,87 +5,35 @@ Knows the tensor names of the Llama family. Decides nothing: the plan did. Never
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from pathlib import Path
+from collections.abc import Generator
 from time import perf_counter
-from typing import Protocol
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from localspec.checkpoint import Snapshot
 from localspec.drain import drain
 from localspec.engine.arch import Arch, read_arch
 from localspec.engine.cache import Cache, kv_dtype
+from localspec.engine.contract import Layered
 from localspec.engine.decoder import Decoder, Layer, Weights
 from localspec.engine.linear import DTYPES, Dense
-from localspec.errors import CheckpointError, DoesNotFit, UsageError
-from localspec.events import Loading
-from localspec.fit import Plan
+from localspec.errors import DoesNotFit, UsageError
+from localspec.events import Loading, Notice
+from localspec.fit import PACKED, SMALLER, Plan
+from localspec.sources import Files, Memory, Reader, Source
 
-LEFT_OVER = "rotary_emb.inv_freq"  # old checkpoints carry their RoPE table; ours is computed
-
-
-class Source(Protocol):
-    """Tensors by name, read when asked for."""
-
-    def names(self) -> set[str]: ...
-
-    def read(self, name: str) -> Tensor: ...
-
-
-class Memory:
-    """Tensors already in memory: a state dict."""
-
-    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
-        self.tensors = tensors
-
-    def names(self) -> set[str]:
-        return set(self.tensors)
-
-    def read(self, name: str) -> Tensor:
-        return self.tensors[name]
-
-
-class Files:
-    """A snapshot's safetensors, mapped and not read as a whole."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.snapshot = snapshot
-        self.open: dict[Path, safe_open] = {}
-
-    def names(self) -> set[str]:
-        return set(self.snapshot.tensors)
-
-    def read(self, name: str) -> Tensor:
-        file = self.snapshot.tensors[name].file
-        try:
-            if file not in self.open:
-                self.open[file] = safe_open(file, framework="pt")
-            tensor: Tensor = self.open[file].get_tensor(name)  # type: ignore[no-untyped-call]
-        except (SafetensorError, OSError) as fault:
-            raise CheckpointError(f"{file} cannot be read ({fault}).", hint="Fetch the model again.") from fault
-        return tensor
+__all__ = ["Files", "Memory", "Source", "assemble", "load_decoder", "pick_device"]
 
 
 class Assembly:
-    """Turns a source's tensors into weights of one dtype, checks every shape, and counts bytes as it goes."""
+    """Turns a source's tensors into weights of one dtype on one device."""
 
     def __init__(self, arch: Arch, source: Source, *, dtype: torch.dtype, device: str) -> None:
-        self.arch, self.source, self.dtype, self.device = arch, source, dtype, device
-        self.used: set[str] = set()
-        self.bytes_read = 0
+        self.arch, self.reader, self.dtype, self.device = arch, Reader(source), dtype, device
 
     def tensor(self, name: str, *shape: int) -> Tensor:
-        if name not in self.source.names():
-            raise CheckpointError(f"The checkpoint has no tensor '{name}'.", hint="Fetch the model again.")
-        raw = self.source.read(name)
-        if tuple(raw.shape) != shape:
-            raise CheckpointError(f"The checkpoint's '{name}' is {tuple(raw.shape)}, and its config says {shape}.")
-        self.used.add(name)
-        self.bytes_read += raw.nbytes
-        return raw.to(device=self.device, dtype=self.dtype, copy=True)
+        return self.reader.read(name, *shape).to(device=self.device, dtype=self.dtype, copy=True)
 
     def fused(self, names: list[str], rows: list[int], inputs: int, *, bias: bool = False) -> Dense:
         """Several linears over the same rows as one."""
@@ -126,20 +74,13 @@ class Assembly:
         embedding = self.tensor("model.embed_tokens.weight", arch.vocab_size, arch.hidden_size)
         for index in range(arch.num_layers):
             layers.append(self.layer(index))
-            seconds_a_byte = (perf_counter() - started) / self.bytes_read
-            yield Loading(stage, self.bytes_read, total, "bytes", seconds_a_byte * (total - self.bytes_read))
+            done = self.reader.bytes_read
+            yield Loading(stage, done, total, "bytes", (perf_counter() - started) / done * (total - done))
         norm = self.tensor("model.norm.weight", arch.hidden_size)
         head = Dense(embedding) if arch.tied_head else self.fused(["lm_head"], [arch.vocab_size], arch.hidden_size)
-        self.refuse_unused()
-        yield Loading(stage, self.bytes_read, total, "bytes", 0.0)
+        self.reader.refuse_unused(tied_head=arch.tied_head)
+        yield Loading(stage, self.reader.bytes_read, total, "bytes", 0.0)
         return Weights(embedding, tuple(layers), norm, head)
-
-    def refuse_unused(self) -> None:
-        """A tensor nobody reads means that the config does not describe this model."""
-        extra = {name for name in self.source.names() - self.used if not name.endswith(LEFT_OVER)}
-        extra -= {"lm_head.weight"} if self.arch.tied_head else set()
-        if extra:
-            raise CheckpointError(f"The checkpoint has a tensor its config does not explain: '{min(extra)}'.")
 
 
 def assemble(arch: Arch, source: Source, *, dtype: torch.dtype, context: int, device: str = "cpu") -> Decoder:
@@ -148,13 +89,20 @@ def assemble(arch: Arch, source: Source, *, dtype: torch.dtype, context: int, de
     return Decoder(arch, weights, Cache(arch, context, dtype=kv_dtype(arch, context, dtype), device=device))
 
 
-def load_decoder(snapshot: Snapshot, plan: Plan, *, stage: str = "weights") -> Generator[Loading, None, Decoder]:
-    """Loading events in bytes; returns the Decoder."""
+def load_decoder(
+    snapshot: Snapshot, plan: Plan, *, stage: str = "weights"
+) -> Generator[Loading | Notice, None, Layered]:
+    """Loading events in bytes; returns the decoder that the plan's format asks for."""
     arch = read_arch(snapshot.config)
-    dtype, device = DTYPES[plan.quant], pick_device(plan.device)
     try:
-        assembly = Assembly(arch, Files(snapshot), dtype=dtype, device=device)
-        weights = yield from assembly.weights(stage, snapshot.total_bytes)
+        if plan.quant in PACKED:
+            from localspec.packing import load_packed  # not every machine with a GPU has what a CPU's engine needs
+
+            return (yield from load_packed(snapshot, arch, plan, stage=stage))
+        dtype, device = DTYPES[plan.quant], pick_device(plan.device)
+        weights = yield from Assembly(arch, Files(snapshot), dtype=dtype, device=device).weights(
+            stage, snapshot.total_bytes
+        )
         return Decoder(
             arch, weights, Cache(arch, plan.context, dtype=kv_dtype(arch, plan.context, dtype), device=device)
         )
@@ -163,7 +111,7 @@ def load_decoder(snapshot: Snapshot, plan: Plan, *, stage: str = "weights") -> G
             raise
         raise DoesNotFit(
             f"Memory ran out while loading {snapshot.name} in {plan.quant}.",
-            hint="Try --quant bf16 or a smaller --ctx.",
+            hint=f"Try {SMALLER.get(plan.quant, 'a smaller model')} or a smaller --ctx.",
         ) from fault
 
 
@@ -172,7 +120,12 @@ def is_out_of_memory(fault: Exception) -> bool:
     return isinstance(fault, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(fault)
 
 
-def pick_device(asked: str) -> str:
+def pick_device(asked: str, quant: str = "auto") -> str:
+    """The device to use; formats of the CPU engine are for a CPU."""
+    if quant in PACKED:
+        if asked == "cuda":
+            raise UsageError(f"{quant} weights run on a CPU only.", hint="Use --device cpu, or --quant bf16.")
+        return "cpu"
     if asked == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if asked == "cuda" and not torch.cuda.is_available():

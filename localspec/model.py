@@ -15,9 +15,8 @@ import msgspec
 
 from localspec import calibration
 from localspec.answer import Writer
-from localspec.engine.contract import Round
+from localspec.engine.contract import Layered, Round
 from localspec.engine.decode import decode
-from localspec.engine.decoder import Decoder
 from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.policy import Policy
 from localspec.engine.samplers import make_sampler
@@ -36,7 +35,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a Model is made of. `decoders` are those whose weight reads are counted."""
+    """What a Model is made of. `decoders` are those whose weight reads are counted, `owned` those that end with it."""
 
     ready: Ready
     prompter: Prompter
@@ -44,7 +43,8 @@ class Parts:
     policy: Policy
     defaults: SamplingOptions
     stop_ids: frozenset[int]
-    decoders: tuple[Decoder, ...]
+    decoders: tuple[Layered, ...]
+    owned: tuple[Layered, ...] = ()
     greedy_drafts: bool = False
     calibration_key: str = ""
 
@@ -105,8 +105,10 @@ class Model:
         self._session.rewind(0)
 
     def close(self) -> None:
-        """Let the weights and caches go. Twice does no harm; all else is a UsageError from now on."""
-        self._held = None
+        """Let weights, caches and threads go. Twice does no harm; all else is a UsageError from now on."""
+        held, self._held = self._held, None
+        for decoder in held.owned if held else ():
+            decoder.close()
 
     def check_open(self) -> None:
         if self._held is None:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import psutil
 import torch
@@ -19,23 +20,27 @@ from localspec.catalog import Catalog, Entry
 from localspec.checkpoint import Snapshot, check_ids, open_snapshot
 from localspec.engine.arch import read_arch
 from localspec.engine.bandwidth import read_bandwidth
-from localspec.engine.contract import Drafter
-from localspec.engine.decoder import Decoder
+from localspec.engine.contract import Drafter, Layered
 from localspec.engine.drafters.early_exit import EarlyExit
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.drafters.model import DraftModel
 from localspec.engine.policy import Constant, make_policy
 from localspec.engine.session import Session
+from localspec.errors import EngineError
 from localspec.events import Loading, Memory, ModelCard, Notice, Ready, SpecCard
-from localspec.fit import FORMATS, Plan, make_plan
+from localspec.fit import DENSE, PACKED, Plan, make_plan
 from localspec.loader import load_decoder, pick_device
 from localspec.model import Model, Parts
+from localspec.packed_admission import admit_packed
 from localspec.prompt import Prompter
 from localspec.requests import DraftModel as DraftModelDraft
 from localspec.requests import EarlyExit as EarlyExitDraft
 from localspec.requests import LoadRequest
 from localspec.settings import defaults
+
+if TYPE_CHECKING:
+    from localspec.engine.cpu.program import Program
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,48 +52,101 @@ class Opened:
     snapshot: Snapshot
     plan: Plan
     prompter: Prompter
-    target: Decoder
+    target: Layered
     threads: int
 
 
 def open_model(request: LoadRequest) -> Generator[Loading | Notice | Ready, None, Model]:
-    """Loading and Notices, then Ready; returns the Model."""
+    """Loading and Notices, then Ready; returns the Model, to which all of it belongs."""
     opened = yield from open_target(request)
-    if request.quant == "auto" and opened.plan.quant != FORMATS[0]:
-        yield Notice("info", "format", f"Weights are in {opened.plan.quant}: {FORMATS[0]} does not fit in memory.")
-    return (yield from attach(opened, request.draft, request.k))
+    return (yield from attach(opened, request.draft, request.k, owns_target=True))
 
 
-def open_target(request: LoadRequest) -> Generator[Loading, None, Opened]:
+def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opened]:
     """The target alone. What can be refused cheaply is refused before any weight is read."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported: nothing here asks the network
     drafting.check_k(request.k)
     catalog = Catalog.load()
     entry = catalog.resolve(request.model)
     snapshot = open_snapshot(entry.path, entry.key)
-    plan = make_plan(snapshot, quant=request.quant, context=request.ctx, device=pick_device(request.device))
+    device = pick_device(request.device, request.quant)
+    plan = make_plan(snapshot, quant=request.quant, context=request.ctx, device=device)
     drafting.choose(request.draft, entry, snapshot, catalog)
     prompter = Prompter.open(snapshot)
     check_ids(snapshot.folder / "tokenizer.json", prompter.num_ids, snapshot.vocab_size)
-    target = yield from admitted(snapshot, plan, "weights")
+    plan = yield from runnable(plan, snapshot, request)
+    target = yield from load_decoder(snapshot, plan)
     return Opened(catalog, entry, snapshot, plan, prompter, target, choose_threads(target, request.threads))
 
 
+def runnable(plan: Plan, snapshot: Snapshot, request: LoadRequest) -> Generator[Loading | Notice, None, Plan]:
+    """The plan, once this machine is known to compute its format rightly; another one where "auto" leaves the choice
+    and the CPU engine does not run. A Notice says what "auto" has chosen."""
+    try:
+        yield from admitted(snapshot, plan)
+    except EngineError as fault:
+        if request.quant != "auto" or plan.quant not in PACKED:
+            raise
+        plan = make_plan(snapshot, quant="auto", context=request.ctx, device=plan.device, may_pack=False)
+        yield Notice("warning", "format", f"{fault.message} Weights are in {plan.quant}, which is slower.")
+    else:
+        if request.quant == "auto" and plan.quant != DENSE[0]:
+            yield chosen(plan.quant)
+    return plan
+
+
+def chosen(quant: str) -> Notice:
+    """What "auto" has taken, and why."""
+    if quant == "int8":
+        hint = f"Use --quant {DENSE[0]} for the weights as they are."
+        return Notice("info", "format", "Weights are in int8, which fits in memory.", hint)
+    best = "int8" if quant in PACKED else DENSE[0]
+    return Notice("info", "format", f"Weights are in {quant}: {best} does not fit in memory.")
+
+
+def admitted(snapshot: Snapshot, plan: Plan) -> Generator[Loading, None, None]:
+    """Nothing more, or an error: that the decoder of this plan computes this configuration wrongly, or cannot run."""
+    yield Loading("checking the configuration", 0, 1, "steps")  # seconds where transformers must be imported for it
+    admit(snapshot.config)
+    if plan.quant in PACKED:
+        program = yield from compiled_engine()
+        admit_packed(snapshot.config, PACKED[plan.quant], program)
+
+
+def compiled_engine() -> Generator[Loading, None, Program]:
+    """The CPU engine, compiled the first time."""
+    try:
+        from localspec.engine.cpu.isa import choose
+        from localspec.engine.cpu.program import loading
+    except ImportError as fault:
+        raise EngineError(
+            f"The CPU engine needs {fault.name}, which is not installed.", hint="Use --quant fp32 or bf16."
+        ) from fault
+    steps = loading(choose())
+    while True:
+        try:
+            done, total = next(steps)
+        except StopIteration as stop:
+            program: Program = stop.value
+            return program
+        yield Loading("compiling the engine (once)", done, total, "steps")
+
+
 def attach(
-    opened: Opened, draft: str | EarlyExitDraft | DraftModelDraft, k: str
+    opened: Opened, draft: str | EarlyExitDraft | DraftModelDraft, k: str, *, owns_target: bool = False
 ) -> Generator[Loading | Notice | Ready, None, Model]:
-    """A drafter and a session for an open target; several may share one, in turn."""
+    """A drafter and a session for an open target; several may share one, in turn, when none of them owns it."""
     entry, snapshot, plan, target = opened.entry, opened.snapshot, opened.plan, opened.target
     choice = drafting.choose(draft, entry, snapshot, opened.catalog)
     k = choice.k if k == "auto" else k
-    drafter = yield from make_drafter(choice, target, plan)
+    drafter = yield from make_drafter(choice, opened)
     if choice.notice:
         yield choice.notice
     key = f"{snapshot.folder.resolve()} {plan.quant} {target.device} x{opened.threads}"
     spec = SpecCard(choice.kind, choice.name, k, choice.reason, calibration.recall(key))
     card = ModelCard(entry.name, plan.quant, str(target.device), plan.context, opened.prompter.can_chat)
-    decoders = (target, drafter.decoder) if isinstance(drafter, DraftModel) else (target,)
-    ready = Ready(card, spec, measure_memory(*decoders))
+    drafters = (drafter.decoder,) if isinstance(drafter, DraftModel) else ()
+    ready = Ready(card, spec, measure_memory(opened.threads, target, *drafters))
     yield ready
     return Model(
         Parts(
@@ -98,42 +156,45 @@ def attach(
             policy=make_policy(k) if choice.kind != "off" else Constant(0),
             defaults=defaults(entry, snapshot),
             stop_ids=frozenset(snapshot.eos_ids),
-            decoders=decoders,
+            decoders=(target, *drafters),
+            owned=(target, *drafters) if owns_target else drafters,
             greedy_drafts=choice.greedy,
             calibration_key=key,
         )
     )
 
 
-def admitted(snapshot: Snapshot, plan: Plan, stage: str) -> Generator[Loading, None, Decoder]:
-    """Loads a model whose configuration our decoder is known to compute rightly; returns the Decoder."""
-    yield Loading("checking the configuration", 0, 1, "steps")  # seconds where transformers must be imported for it
-    admit(snapshot.config)
-    return (yield from load_decoder(snapshot, plan, stage=stage))
-
-
-def make_drafter(choice: drafting.Choice, target: Decoder, plan: Plan) -> Generator[Loading, None, Drafter]:
+def make_drafter(choice: drafting.Choice, opened: Opened) -> Generator[Loading | Notice, None, Drafter]:
     if choice.kind == "early-exit":
-        return EarlyExit(target, choice.exit_layer)
+        return EarlyExit(opened.target, choice.exit_layer)
     if choice.snapshot is None:
         return NoDrafter()
-    context = min(plan.context, read_arch(choice.snapshot.config).max_context)
-    drafter = yield from admitted(choice.snapshot, Plan(plan.quant, context, plan.device), "draft weights")
-    return DraftModel(drafter, target.arch.vocab_size)
+    context = min(opened.plan.context, read_arch(choice.snapshot.config).max_context)
+    plan = replace(opened.plan, context=context)
+    yield from admitted(choice.snapshot, plan)
+    drafter = yield from load_decoder(choice.snapshot, plan, stage="draft weights")
+    set_threads(drafter, opened.threads)
+    return DraftModel(drafter, opened.target.arch.vocab_size)
 
 
-def choose_threads(target: Decoder, asked: int | None) -> int:
+def choose_threads(target: Layered, asked: int | None) -> int:
     """The count of threads with the fastest single row; a small model may want fewer than there are cores."""
     most = psutil.cpu_count(logical=False) or 1
     counts = [asked] if asked else sorted({1, *(n for n in (2, 4, 8, 16, 32, 64) if n < most), most})
     best = counts[0] if len(counts) == 1 else min(counts, key=lambda n: row_seconds(target, n))
-    torch.set_num_threads(best)
+    set_threads(target, best)
     return best
 
 
-def row_seconds(target: Decoder, threads: int) -> float:
+def set_threads(decoder: Layered, threads: int) -> None:
+    """torch's threads, or the CPU engine's own: then torch stays out of their way."""
+    torch.set_num_threads(1)
+    decoder.set_threads(threads)
+
+
+def row_seconds(target: Layered, threads: int) -> float:
     """Fastest of five single-row forwards; the cache is left as it was."""
-    torch.set_num_threads(threads)
+    set_threads(target, threads)
     times = []
     for _ in range(5):
         started = perf_counter()
@@ -143,11 +204,15 @@ def row_seconds(target: Decoder, threads: int) -> float:
     return min(times)
 
 
-def measure_memory(target: Decoder, *drafters: Decoder) -> Memory:
-    weights = target.weights.num_bytes
+def measure_memory(threads: int, target: Layered, *drafters: Layered) -> Memory:
+    """Bandwidth is what the target's threads read at best."""
+    weights, before = target.weights.num_bytes, torch.get_num_threads()
+    torch.set_num_threads(threads)
+    bandwidth = read_bandwidth(weights, str(target.device))
+    torch.set_num_threads(before)
     return Memory(
         target_bytes=weights,
         drafter_bytes=sum(drafter.weights.num_bytes for drafter in drafters),
         kv_bytes=sum(decoder.cache.num_bytes for decoder in (target, *drafters)),
-        bandwidth_peak_gbs=read_bandwidth(weights, str(target.device)),
+        bandwidth_peak_gbs=bandwidth,
     )

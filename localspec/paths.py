@@ -28,7 +28,18 @@ def state_dir() -> Path:
 def cache_dir() -> Path:
     """What can be made again: compiled code, packed weights. LOCALSPEC_CACHE_DIR overrides it."""
     chosen = os.environ.get("LOCALSPEC_CACHE_DIR")
-    return made(Path(chosen) if chosen else Path(platformdirs.user_cache_dir("localspec", appauthor=False)))
+    folder = Path(chosen) if chosen else Path(platformdirs.user_cache_dir("localspec", appauthor=False))
+    return made(folder, variable="LOCALSPEC_CACHE_DIR")
+
+
+def packed_dir() -> Path:
+    """Models packed for the CPU engine."""
+    return made(cache_dir() / "packed", variable="LOCALSPEC_CACHE_DIR")
+
+
+def compiled_dir() -> Path:
+    """The CPU engine's machine code."""
+    return made(cache_dir() / "engine", variable="LOCALSPEC_CACHE_DIR")
 
 
 def engine_log() -> Path:
@@ -44,12 +55,12 @@ def admissions_file() -> Path:
     return state_dir() / "admissions.json"
 
 
-def made(folder: Path) -> Path:
+def made(folder: Path, *, variable: str = "LOCALSPEC_STATE_DIR") -> Path:
     """The folder, made if need be; nobody but the user may look into it."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as fault:
         raise UsageError(
-            f"The folder {folder} cannot be made ({fault.strerror}).", hint="Set LOCALSPEC_STATE_DIR to another."
+            f"The folder {folder} cannot be made ({fault.strerror}).", hint=f"Set {variable} to another."
         ) from fault
     return folder

@@ -48,12 +48,12 @@ class Progress:
         tenth = 10 * event.done // max(event.total, 1)
         if tenth > self.told:
             self.told = tenth
-            print(event.stage if event.unit == "steps" else f"loading {event.stage} {10 * tenth} %", file=sys.stderr)
+            print(line(event) if event.unit == "steps" else f"loading {event.stage} {10 * tenth} %", file=sys.stderr)
 
 
 def line(event: Loading) -> str:
     if event.unit == "steps":
-        return event.stage
+        return f"{event.stage} {event.done}/{event.total}" if event.total > 1 else event.stage
     share = event.done / max(event.total, 1)
     eta = f"  {event.eta_s:.0f} s left" if event.eta_s is not None else ""
     return f"loading {event.stage} {'█' * round(share * WIDTH):░<{WIDTH}} {share:4.0%}{eta}"

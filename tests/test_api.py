@@ -82,7 +82,7 @@ def total(events: list[AnyEvent]) -> int:
 
 
 def test_a_folder_is_loaded_with_progress_then_ready(models: Path):
-    request = LoadRequest(str(models / "target"), draft="early-exit:1", threads=1)
+    request = LoadRequest(str(models / "target"), draft="early-exit:1", quant="fp32", threads=1)
     steps, events = load_events(request), []
     while True:
         try:
@@ -493,7 +493,7 @@ def drain(request: LoadRequest) -> list[AnyEvent]:
 
 
 def test_auto_for_a_folder_is_plain_with_a_notice(models: Path):
-    events = drain(LoadRequest(str(models / "target"), threads=1))
+    events = drain(LoadRequest(str(models / "target"), quant="fp32", threads=1))
     (notice,) = [event for event in events if isinstance(event, Notice)]
     ready = events[-1]
     assert isinstance(ready, Ready)
@@ -503,7 +503,9 @@ def test_auto_for_a_folder_is_plain_with_a_notice(models: Path):
 
 
 def test_exits_nobody_trained_are_told_of(models: Path):
-    notices = [event for event in drain(LoadRequest(str(models / "target"), "early-exit:1")) if event.type == "notice"]
+    notices = [
+        event for event in drain(LoadRequest(str(models / "target"), "early-exit:1", "fp32")) if event.type == "notice"
+    ]
     assert [notice.code for notice in notices] == ["untrained_exit"]  # type: ignore[union-attr]
 
 
@@ -541,7 +543,7 @@ def test_weights_that_are_no_numbers_are_an_engine_error(models: Path, tmp_path:
         tensors["model.layers.3.mlp.down_proj.weight"][0, 0] = float("nan")
 
     folder = with_weights(models, tmp_path / "nan", spoil)
-    with load(str(folder), draft="off", threads=1) as llm:
+    with load(str(folder), draft="off", quant="fp32", threads=1) as llm:
         error = refused(EngineError, llm.generate, STORY)
         assert "NaN" in error.message
         refused(EngineError, llm.generate, STORY, temperature=1.0)
@@ -641,9 +643,9 @@ def test_the_baseline_is_kept_over_turns_and_starts(models: Path):
         assert stats.speedup
 
 
-def test_float32_is_the_default(models: Path):
-    with load(str(models / "target"), draft="off", threads=1) as llm:
-        assert llm.ready.model.quant == "fp32"
+def test_eight_bits_are_the_default_on_a_cpu(models: Path):
+    with load(str(models / "target"), draft="off", device="cpu", threads=1) as llm:
+        assert llm.ready.model.quant == "int8"
 
 
 def test_a_tokenizer_with_more_ids_than_the_model_has_rows_is_refused_at_open(models: Path, tmp_path: Path):
@@ -750,7 +752,7 @@ def test_a_draft_of_the_catalogue_that_is_not_here_costs_a_notice(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     known_as(models, tmp_path, monkeypatch, "[models.known.draft]\nkind = 'model'\nmodel = '/no/such'")
-    events = drain(LoadRequest("known", threads=1))
+    events = drain(LoadRequest("known", quant="fp32", threads=1))
     assert [(event.level, event.code) for event in events if isinstance(event, Notice)] == [
         ("warning", "not_downloaded")
     ]

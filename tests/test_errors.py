@@ -13,7 +13,7 @@ import safetensors
 import torch
 
 import localspec
-from localspec import errors, loader
+from localspec import errors, loader, sources
 from localspec.api import LLM, load
 from localspec.engine.cache import Cache
 from localspec.engine.decoder import Decoder
@@ -105,10 +105,10 @@ CPU_OOM = (
 
 FAULTS: dict[str, tuple[object, str, BaseException, type[LocalspecError]]] = {
     "safetensors at opening": (
-        loader, "safe_open", safetensors.SafetensorError("header too small"), CheckpointError
+        sources, "safe_open", safetensors.SafetensorError("header too small"), CheckpointError
     ),
-    "the disk at opening": (loader, "safe_open", OSError(5, "Input/output error"), CheckpointError),
-    "a file that is gone": (loader, "safe_open", FileNotFoundError(2, "No such file"), CheckpointError),
+    "the disk at opening": (sources, "safe_open", OSError(5, "Input/output error"), CheckpointError),
+    "a file that is gone": (sources, "safe_open", FileNotFoundError(2, "No such file"), CheckpointError),
     "memory for weights": (loader.Assembly, "layer", torch.OutOfMemoryError("CUDA out of memory"), DoesNotFit),
     "memory for weights, in Python": (loader.Assembly, "layer", MemoryError(), DoesNotFit),
     "memory for weights, on a CPU": (loader.Assembly, "layer", RuntimeError(CPU_OOM), DoesNotFit),
@@ -124,7 +124,7 @@ def test_what_libraries_raise_while_loading_becomes_one_of_ours(
     place, name, error, kind = FAULTS[fault]
     monkeypatch.setattr(place, name, raising(error))
     with pytest.raises(LocalspecError) as met:
-        load(str(folder), draft="off")
+        load(str(folder), draft="off", quant="fp32")
     assert type(met.value) is kind
     assert met.value.hint
     assert met.value.__cause__ is error
@@ -139,7 +139,7 @@ def test_what_torch_says_when_a_cpu_has_no_memory_is_what_we_planted():
 def test_our_own_mistakes_are_not_called_anything_else(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(loader.Assembly, "layer", raising(RuntimeError("shapes cannot be multiplied")))
     with pytest.raises(RuntimeError, match="cannot be multiplied"):
-        load(str(folder), draft="off")
+        load(str(folder), draft="off", quant="fp32")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")

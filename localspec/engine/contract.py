@@ -8,7 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
+import torch
 from torch import Tensor
+
+from localspec.engine.arch import Arch
 
 if TYPE_CHECKING:
     from localspec.engine.session import Session
@@ -84,6 +87,47 @@ class Target(Protocol):
 
     def crop(self, length: int) -> None:
         """Forget positions from `length` on."""
+        ...
+
+
+class Sized(Protocol):
+    """Weights or a cache."""
+
+    @property
+    def num_bytes(self) -> int: ...
+
+
+class Layered(Target, Protocol):
+    """A target whose first layers can be run alone: the torch decoder, and the CPU engine's."""
+
+    @property
+    def arch(self) -> Arch: ...
+
+    @property
+    def weights(self) -> Sized: ...
+
+    @property
+    def cache(self) -> Sized: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def bytes_read(self) -> int:
+        """Weight bytes that forwards had to load."""
+        ...
+
+    def early(self, ids: Tensor, exit_layer: int, position: int) -> tuple[Tensor, Tensor]:
+        """ids [rows] through layers 0..exit_layer - 1 at `position`: their states, and the logits read there.
+        Keys and values are written; the counter does not move."""
+        ...
+
+    def close(self) -> None:
+        """End its threads, if it has any of its own. Twice does no harm."""
+        ...
+
+    def set_threads(self, threads: int) -> None:
+        """How many compute a forward together."""
         ...
 
 

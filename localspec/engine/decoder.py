@@ -80,6 +80,12 @@ class Decoder:
     def crop(self, length: int) -> None:
         self.cache.crop(length)
 
+    def set_threads(self, threads: int) -> None:
+        torch.set_num_threads(threads)
+
+    def close(self) -> None:
+        pass  # torch's threads are everybody's
+
     @torch.inference_mode()
     def forward(self, ids: Tensor, exit_states: ExitStates | None = None, *, last_only: bool = False) -> Tensor:
         """ids [rows] to logits [rows, vocab] (or [1, vocab]), appended to the cache.

@@ -336,7 +336,7 @@ class ChatScreen(Screen[None]):
 
 def loading_words(event: Loading) -> str:
     if event.unit == "steps":
-        return one_line(event.stage)
+        return one_line(f"{event.stage} {event.done}/{event.total}" if event.total > 1 else event.stage)
     words = one_line(f"loading {event.stage}")
     if event.total:
         words += f" {100 * event.done // event.total} %"

@@ -9,24 +9,29 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from queue import Empty, SimpleQueue
 
 import llvmlite.binding as llvm
 
 from localspec import paths
-from localspec.engine.cpu.build import FORWARD, PACK, machine
+from localspec.drain import drain
+from localspec.engine.cpu.build import FORWARD, PACK, STEPS, machine
 from localspec.engine.cpu.isa import FORCE, Isa
 from localspec.errors import EngineError, UsageError
 
 ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 5)
 CHECKSUM_BYTES = 32
+BEAT_SECONDS = 0.5  # between two signs of life while it compiles
+LOADED: dict[str, Program] = {}
 
 
 class Program:
@@ -61,40 +66,116 @@ def fingerprint(isa: Isa) -> str:
     digest = hashlib.sha256()
     for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(source.read_bytes())
-    for word in (version("numba"), version("llvmlite"), sys.version, isa.name, isa.cpu, isa.features):
+    for word in (version("numba"), version("llvmlite"), sys.version, sys.platform, platform.machine()):
+        digest.update(word.encode())
+    for word in (isa.name, isa.cpu, isa.features):
         digest.update(word.encode())
     return digest.hexdigest()[:24]
 
 
-def read(file: Path) -> bytes | None:
+def load(isa: Isa) -> Program:
+    """The engine for a kind of processor; the first time it is compiled."""
+    return drain(loading(isa))
+
+
+def loading(isa: Isa) -> Generator[tuple[int, int], None, Program]:
+    """The engine; where it must be compiled, yields steps done and steps in all, now and then the same again."""
+    name = fingerprint(isa)
+    if name not in LOADED:
+        file = place(f"{isa.name}-{name}.bin")
+        code = read(file)
+        if code is None:
+            code = yield from building(isa)
+            write(file, code)
+        LOADED[name] = Program(code, isa)
+    return LOADED[name]
+
+
+def place(name: str) -> Path | None:
+    """Where code is kept; None where there is no folder for it."""
+    try:
+        return paths.compiled_dir() / name
+    except UsageError:
+        return None
+
+
+def read(file: Path | None) -> bytes | None:
     """The code in a file whose checksum is right."""
     try:
-        found = file.read_bytes()
+        found = file.read_bytes() if file else b""
     except OSError:
         return None
     checksum, code = found[:CHECKSUM_BYTES], found[CHECKSUM_BYTES:]
     return code if code and hashlib.sha256(code).digest() == checksum else None
 
 
-def build(isa: Isa) -> bytes:
+def write(file: Path | None, code: bytes) -> None:
+    """Under a name of its own first, so that a second process never reads half a file."""
+    if file is None:
+        return
+    part = file.with_suffix(f".{os.getpid()}-{threading.get_ident()}.part")
+    with suppress(OSError):  # no room, or read-only: the next start compiles again
+        try:
+            part.write_bytes(hashlib.sha256(code).digest() + code)
+            part.replace(file)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+def building(isa: Isa) -> Generator[tuple[int, int], None, bytes]:
     """The code, compiled in a process of its own."""
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "code"
-        command = [sys.executable, "-m", "localspec.engine.cpu.build", str(out)]
-        done = subprocess.run(command, env={**os.environ, FORCE: isa.name}, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise EngineError(f"The CPU engine cannot be compiled here ({done.stderr.strip()[-200:]}).")
+    try:
+        with tempfile.TemporaryDirectory(prefix="localspec-") as folder:
+            return (yield from building_in(Path(folder), isa))
+    except OSError as fault:
+        raise not_here(fault.strerror or str(fault)) from fault
+
+
+def building_in(folder: Path, isa: Isa) -> Generator[tuple[int, int], None, bytes]:
+    out, errors = folder / "code", folder / "errors"
+    command = [sys.executable, "-m", "localspec.engine.cpu.build", str(out)]
+    with errors.open("wb") as complaints:
+        child = subprocess.Popen(command, env=environment(isa), stdout=subprocess.PIPE, stderr=complaints)
+    try:
+        yield from following(child)
+    finally:
+        child.kill()  # it has ended, unless nobody waits for it any more
+        child.wait()
+    if child.returncode == 0:
         return out.read_bytes()
+    said = errors.read_text(errors="replace").strip().splitlines()
+    raise not_here(said[-1] if said else f"its compiler ended with {child.returncode}")
 
 
-@cache
-def load(isa: Isa) -> Program:
-    """The engine for a kind of processor; the first time it is compiled."""
-    file = paths.cache_dir() / "engine" / f"{isa.name}-{fingerprint(isa)}.bin"
-    code = read(file)
-    if code is None:
-        code = build(isa)
-        with suppress(OSError, UsageError):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(hashlib.sha256(code).digest() + code)
-    return Program(code, isa)
+def following(child: subprocess.Popen[bytes]) -> Iterator[tuple[int, int]]:
+    """Steps done and steps in all: the child says a line after each. Also where nothing new is said, now and then."""
+    lines: SimpleQueue[bytes] = SimpleQueue()
+    threading.Thread(target=listen, args=(child, lines), daemon=True).start()
+    steps, line = 0, b"begun"
+    while line:
+        yield min(steps, STEPS), STEPS
+        with suppress(Empty):
+            line = lines.get(timeout=BEAT_SECONDS)
+            steps += 1
+    child.wait()
+
+
+def listen(child: subprocess.Popen[bytes], lines: SimpleQueue[bytes]) -> None:
+    """Every line, then an empty one."""
+    assert child.stdout is not None
+    with child.stdout as out:
+        for line in out:
+            lines.put(line)
+    lines.put(b"")
+
+
+def not_here(reason: str) -> EngineError:
+    sentence = " ".join(reason.split()).rstrip(".")[-200:]
+    return EngineError(f"The CPU engine cannot be compiled here ({sentence}).", hint="Use --quant fp32 or bf16.")
+
+
+def environment(isa: Isa) -> dict[str, str]:
+    """The child builds for this kind of processor, and finds this very package."""
+    package = str(Path(__file__).resolve().parents[3])
+    path = os.pathsep.join(part for part in (package, os.environ.get("PYTHONPATH", "")) if part)
+    return {**os.environ, FORCE: isa.name, "PYTHONPATH": path}

@@ -9,8 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from localspec.engine.contract import Draft, ExitStates
-from localspec.engine.decoder import Decoder
+from localspec.engine.contract import Draft, ExitStates, Layered
 from localspec.engine.drafters.empty import EMPTY
 from localspec.engine.sampling import finite
 from localspec.engine.session import Session
@@ -19,7 +18,7 @@ from localspec.engine.session import Session
 class EarlyExit:
     """Drafts with layers 0..exit_layer - 1 of the target, its final norm and its head."""
 
-    def __init__(self, target: Decoder, exit_layer: int) -> None:
+    def __init__(self, target: Layered, exit_layer: int) -> None:
         self.target = target
         self.exit_layer = exit_layer
 

@@ -1,0 +1,107 @@
+"""Which tensors a packed model is made of: names, shapes and formats, from its Arch alone.
+
+What memory it takes, what the packer makes and what a copy on disk must hold are all read here. Knows no tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from localspec.engine.arch import Arch
+from localspec.engine.cpu.formats import GROUP, OUTPUTS, RECORD_BYTES, Format, padded
+from localspec.engine.cpu.layout import CHUNK
+
+VECTOR = 16  # floats; a head's channels are padded to whole ones
+KV_BYTES = 2  # bfloat16
+LINEARS = ("qkv", "output", "gate_up", "down")  # of a layer
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One tensor: packed bytes [blocks, groups, record], or float32 [n]."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: Format | None = None  # None: float32
+
+    @property
+    def num_bytes(self) -> int:
+        elements = 1
+        for size in self.shape:
+            elements *= size
+        return elements if self.kind else 4 * elements
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """A configuration in a format. Sizes are padded as the engine wants them."""
+
+    arch: Arch
+    kind: Format
+
+    @property
+    def hidden(self) -> int:
+        return padded(self.arch.hidden_size, GROUP)
+
+    @property
+    def inner(self) -> int:
+        return padded(self.arch.intermediate_size, GROUP)
+
+    @property
+    def head(self) -> int:
+        return padded(self.arch.head_dim, VECTOR)
+
+    @property
+    def heads(self) -> int:
+        """Of queries, keys and values together."""
+        return self.arch.num_heads + 2 * self.arch.num_kv_heads
+
+    @property
+    def shares_head(self) -> bool:
+        """The embedding is 8-bit always, so a tied 8-bit head is the embedding itself."""
+        return self.arch.tied_head and self.kind == "int8"
+
+    @cached_property
+    def pieces(self) -> dict[str, Piece]:
+        """Every tensor by name, in the order a forward reads them."""
+        return {piece.name: piece for piece in self._pieces()}
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(piece.num_bytes for piece in self.pieces.values())
+
+    def kv_bytes(self, context: int) -> int:
+        """As PackedCache allocates it."""
+        arch = self.arch
+        return 2 * arch.num_layers * arch.num_kv_heads * padded(context, CHUNK) * self.head * KV_BYTES
+
+    def _pieces(self) -> Iterator[Piece]:
+        yield from linear("embedding", "int8", self.arch.vocab_size, self.hidden)
+        for index in range(self.arch.num_layers):
+            yield from self._layer(index)
+        yield Piece("norm", (self.hidden,))
+        if not self.shares_head:
+            yield from linear("head", self.kind, self.arch.vocab_size, self.hidden)
+
+    def _layer(self, index: int) -> Iterator[Piece]:
+        arch, kind, hidden = self.arch, self.kind, self.hidden
+        yield Piece(f"{index}.attention_norm", (hidden,))
+        yield from linear(f"{index}.qkv", kind, self.heads * self.head, hidden, bias=arch.qkv_bias)
+        if arch.qk_norm:
+            yield Piece(f"{index}.q_norm", (self.head,))
+            yield Piece(f"{index}.k_norm", (self.head,))
+        attended = padded(arch.num_heads * self.head, GROUP)
+        yield from linear(f"{index}.output", kind, hidden, attended, bias=arch.output_bias)
+        yield Piece(f"{index}.mlp_norm", (hidden,))
+        yield from linear(f"{index}.gate_up", kind, 2 * self.inner, hidden, bias=arch.mlp_bias)
+        yield from linear(f"{index}.down", kind, hidden, self.inner, bias=arch.mlp_bias)
+
+
+def linear(name: str, kind: Format, outputs: int, inputs: int, *, bias: bool = False) -> Iterator[Piece]:
+    """Its blocks, and its bias if it has one."""
+    blocks = padded(outputs, OUTPUTS) // OUTPUTS
+    yield Piece(name, (blocks, inputs // GROUP, RECORD_BYTES[kind]), kind)
+    if bias:
+        yield Piece(f"{name}.bias", (blocks * OUTPUTS,))

@@ -1,0 +1,246 @@
+"""Checkpoint to the CPU engine's blocks, some rows at a time: peak memory is the packed model and a few rows.
+
+Knows the tensor names of the Llama family and how the engine wants heads, gates and widths laid out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from localspec.blueprint import LINEARS, Blueprint, Piece
+from localspec.checkpoint import Snapshot
+from localspec.engine.arch import Arch
+from localspec.engine.cpu.formats import GROUP, OUTPUTS, padded
+from localspec.engine.cpu.pack import Packed, interleave, pack, pad_rows, pad_to
+from localspec.errors import CheckpointError
+from localspec.events import Loading, Notice
+from localspec.fit import PACKED, Plan
+from localspec.packed_copy import PackedCopy
+from localspec.sources import Files, Reader
+
+if TYPE_CHECKING:
+    from localspec.engine.cpu.decoder import PackedDecoder, PackedWeights
+    from localspec.engine.cpu.program import Program
+
+SLAB_ELEMENTS = 1 << 21  # of a tensor, in float32 at once: 8 MB, and a few copies of it while it is packed
+Tensors = dict[str, Tensor]
+
+
+class Packer:
+    """Makes every piece of a blueprint from the tensors of a checkpoint."""
+
+    def __init__(self, blueprint: Blueprint, reader: Reader, program: Program | None = None) -> None:
+        """Many times faster with the compiled engine than without."""
+        self.blueprint, self.arch, self.reader, self.program = blueprint, blueprint.arch, reader, program
+        self.made: Tensors = {}
+        self.workers = torch.get_num_threads()
+
+    def pieces(self) -> Iterator[int]:
+        """Packs, some rows on each core; yields how many bytes more are packed."""
+        torch.set_num_threads(1)  # the cores are busy: threads within threads would wait for each other
+        try:
+            with ThreadPoolExecutor(self.workers) as self.threads:
+                yield from self.model()
+        finally:
+            torch.set_num_threads(self.workers)
+
+    def model(self) -> Iterator[int]:
+        embedding, hidden = "model.embed_tokens.weight", self.arch.hidden_size
+        yield from self.linear("embedding", self.plain(embedding, self.arch.vocab_size, hidden))
+        for index in range(self.arch.num_layers):
+            yield from self.layer(index)
+        self.made["norm"] = self.vector("model.norm.weight", hidden, self.blueprint.hidden)
+        if not self.blueprint.shares_head:
+            head = embedding if self.arch.tied_head else "lm_head.weight"
+            yield from self.linear("head", self.plain(head, self.arch.vocab_size, hidden))
+        self.reader.refuse_unused(tied_head=self.arch.tied_head)
+
+    def layer(self, index: int) -> Iterator[int]:
+        arch, blueprint, at = self.arch, self.blueprint, f"model.layers.{index}"
+        attention, mlp = f"{at}.self_attn", f"{at}.mlp"
+        for name, place in (("attention_norm", "input_layernorm"), ("mlp_norm", "post_attention_layernorm")):
+            self.made[f"{index}.{name}"] = self.vector(f"{at}.{place}.weight", arch.hidden_size, blueprint.hidden)
+        for name in ("q_norm", "k_norm") if arch.qk_norm else ():
+            self.made[f"{index}.{name}"] = self.vector(f"{attention}.{name}.weight", arch.head_dim, blueprint.head)
+        yield from self.linear(f"{index}.qkv", self.heads(attention))
+        yield from self.linear(f"{index}.output", self.attended(f"{attention}.o_proj.weight"))
+        yield from self.linear(f"{index}.gate_up", self.gated(mlp))
+        down = self.plain(f"{mlp}.down_proj.weight", arch.hidden_size, arch.intermediate_size)
+        yield from self.linear(f"{index}.down", down)
+        self.biases(index, attention, mlp)
+
+    def biases(self, index: int, attention: str, mlp: str) -> None:
+        arch, made = self.arch, self.made
+        if arch.qkv_bias:
+            parts = [self.read(f"{attention}.{part}_proj.bias", size) for part, size in self.head_rows().items()]
+            spread = pad_rows(torch.cat(parts)[:, None], self.blueprint.heads, arch.head_dim)[:, 0]
+            made[f"{index}.qkv.bias"] = self.room(f"{index}.qkv.bias", spread)
+        if arch.output_bias:
+            made[f"{index}.output.bias"] = self.vector(
+                f"{attention}.o_proj.bias", arch.hidden_size, self.blueprint.hidden
+            )
+        if arch.mlp_bias:
+            gate, up = (self.read(f"{mlp}.{part}_proj.bias", arch.intermediate_size) for part in ("gate", "up"))
+            made[f"{index}.gate_up.bias"] = self.room(f"{index}.gate_up.bias", interleave(gate, up))
+            made[f"{index}.down.bias"] = self.vector(f"{mlp}.down_proj.bias", arch.hidden_size, self.blueprint.hidden)
+
+    def linear(self, name: str, slabs: Iterator[Tensor]) -> Iterator[int]:
+        """One piece from slabs of its rows, in order; all but the last are whole blocks. What is missing is zeros."""
+        piece = self.blueprint.pieces[name]
+        data, at, under_way = torch.empty(piece.shape, dtype=torch.uint8), 0, deque[Future[int]]()
+        missing = iter([torch.zeros(0, piece.shape[1] * GROUP)])
+        for slab in chain(slabs, missing):
+            last = at + padded(slab.shape[0], OUTPUTS) // OUTPUTS if slab.shape[0] else piece.shape[0]
+            under_way.append(self.threads.submit(self.fill, data[at:last], slab, piece))
+            at = last
+            if len(under_way) > self.workers:
+                yield under_way.popleft().result()
+        for one in under_way:
+            yield one.result()
+        self.made[name] = data
+
+    def fill(self, data: Tensor, rows: Tensor, piece: Piece) -> int:
+        """Packs rows, and zeros below and beside them, into so many blocks."""
+        assert piece.kind is not None
+        if data.shape[0]:
+            whole = pad_to(rows, data.shape[0] * OUTPUTS, data.shape[1] * GROUP)
+            data.copy_(pack(whole, piece.kind, self.program))
+        return data.nbytes
+
+    def plain(self, name: str, outputs: int, inputs: int) -> Iterator[Tensor]:
+        """A tensor's rows as they are."""
+        for first, last in slabs(outputs, inputs, OUTPUTS):
+            yield self.rows(name, first, last, outputs, inputs)
+
+    def heads(self, attention: str) -> Iterator[Tensor]:
+        """Queries', keys' and values' rows, each head padded to whole vectors; two heads always fill blocks."""
+        size, hidden = self.arch.head_dim, self.arch.hidden_size
+        for first, last in slabs(self.blueprint.heads, size * hidden, 2):
+            rows = torch.cat(list(self.stacked(attention, first * size, last * size)))
+            yield pad_rows(rows, last - first, size)
+
+    def stacked(self, attention: str, first: int, last: int) -> Iterator[Tensor]:
+        """Rows first..last - 1 of q, k and v as if they were one."""
+        start = 0
+        for part, size in self.head_rows().items():
+            low, high = max(first, start) - start, min(last, start + size) - start
+            if low < high:
+                yield self.rows(f"{attention}.{part}_proj.weight", low, high, size, self.arch.hidden_size)
+            start += size
+
+    def head_rows(self) -> dict[str, int]:
+        arch = self.arch
+        queries, keys = arch.num_heads * arch.head_dim, arch.num_kv_heads * arch.head_dim
+        return {"q": queries, "k": keys, "v": keys}
+
+    def attended(self, name: str) -> Iterator[Tensor]:
+        """The output's rows; its inputs are heads, each padded to whole vectors."""
+        arch, wide = self.arch, self.blueprint.head
+        for rows in self.plain(name, arch.hidden_size, arch.num_heads * arch.head_dim):
+            by_head = rows.view(-1, arch.num_heads, arch.head_dim)
+            yield torch.nn.functional.pad(by_head, (0, wide - arch.head_dim)).flatten(1)
+
+    def gated(self, mlp: str) -> Iterator[Tensor]:
+        """Gate and up, sixteen rows of each in turn."""
+        inner, hidden = self.arch.intermediate_size, self.arch.hidden_size
+        for first, last in slabs(inner, 2 * hidden, GROUP):
+            gate, up = (self.rows(f"{mlp}.{part}_proj.weight", first, last, inner, hidden) for part in ("gate", "up"))
+            yield interleave(gate, up)
+
+    def vector(self, name: str, size: int, wide: int) -> Tensor:
+        """A norm's weight or a bias, zeros behind it."""
+        return torch.nn.functional.pad(self.read(name, size), (0, wide - size))
+
+    def room(self, name: str, vector: Tensor) -> Tensor:
+        """The vector, as long as its piece."""
+        return torch.nn.functional.pad(vector, (0, self.blueprint.pieces[name].shape[0] - vector.shape[0]))
+
+    def read(self, name: str, *shape: int) -> Tensor:
+        return self.rows(name, 0, shape[0], *shape)
+
+    def rows(self, name: str, first: int, last: int, *shape: int) -> Tensor:
+        """Float32, every one a number."""
+        rows = self.reader.rows(name, first, last, shape).float()
+        if not math.isfinite(rows.sum()) and not torch.isfinite(rows).all():  # a sum says it in one reading
+            raise CheckpointError(
+                f"The checkpoint's '{name}' has a weight that is infinite or not a number.",
+                hint="Fetch the model again.",
+            )
+        return rows
+
+
+def slabs(rows: int, elements: int, multiple: int) -> Iterator[tuple[int, int]]:
+    """Ranges of rows of so many elements each, in multiples of `multiple`, small enough to be float32 for a while."""
+    step = max(SLAB_ELEMENTS // elements // multiple, 1) * multiple
+    for first in range(0, rows, step):
+        yield first, min(first + step, rows)
+
+
+def assemble_packed(blueprint: Blueprint, tensors: Mapping[str, Tensor]) -> PackedWeights:
+    """The pieces in their places."""
+    from localspec.engine.cpu.decoder import PackedLayer, PackedWeights
+
+    def linear(name: str) -> Packed:
+        kind = blueprint.pieces[name].kind
+        assert kind is not None
+        return Packed(kind, tensors[name], tensors.get(f"{name}.bias"))
+
+    layers = tuple(
+        PackedLayer(
+            attention_norm=tensors[f"{index}.attention_norm"],
+            q_norm=tensors.get(f"{index}.q_norm"),
+            k_norm=tensors.get(f"{index}.k_norm"),
+            mlp_norm=tensors[f"{index}.mlp_norm"],
+            **{name: linear(f"{index}.{name}") for name in LINEARS},
+        )
+        for index in range(blueprint.arch.num_layers)
+    )
+    embedding = linear("embedding")
+    return PackedWeights(embedding, layers, tensors["norm"], embedding if blueprint.shares_head else linear("head"))
+
+
+def pack_source(blueprint: Blueprint, reader: Reader, program: Program | None = None) -> PackedWeights:
+    """At once, without progress."""
+    packer = Packer(blueprint, reader, program)
+    for _ in packer.pieces():
+        pass
+    return assemble_packed(blueprint, packer.made)
+
+
+def load_packed(
+    snapshot: Snapshot, arch: Arch, plan: Plan, *, stage: str
+) -> Generator[Loading | Notice, None, PackedDecoder]:
+    """From the copy on disk if there is a sound one; else packed, and kept for the next start."""
+    from localspec.engine.cpu.decoder import PackedDecoder
+    from localspec.engine.cpu.isa import choose
+    from localspec.engine.cpu.program import load
+
+    program = load(choose())
+    blueprint = Blueprint(arch, PACKED[plan.quant])
+    copy = PackedCopy(snapshot, blueprint)
+    found: Tensors = {}
+    yield from progress(stage, blueprint.num_bytes, copy.read(found))
+    if not found:
+        packer = Packer(blueprint, Reader(Files(snapshot)), program)
+        yield from progress(stage, blueprint.num_bytes, packer.pieces())
+        found = packer.made
+        yield from copy.keep(found)
+    return PackedDecoder(arch, assemble_packed(blueprint, found), plan.context, program)
+
+
+def progress(stage: str, total: int, steps: Iterator[int]) -> Iterator[Loading]:
+    """Bytes of blocks done so far of `total`, with the time that is left."""
+    started, done = perf_counter(), 0
+    for more in steps:
+        done += more
+        left = (perf_counter() - started) / done * (total - done)
+        yield Loading(stage, done, total, "bytes", left)

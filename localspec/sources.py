@@ -1,0 +1,112 @@
+"""Where a model's tensors come from: a snapshot's safetensors or a state dict, whole or some rows at a time.
+
+Checks names and shapes against what the config says. Knows nothing about formats and devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from localspec.checkpoint import Snapshot
+from localspec.errors import CheckpointError
+
+LEFT_OVER = "rotary_emb.inv_freq"  # old checkpoints carry their RoPE table; ours is computed
+
+
+class Source(Protocol):
+    """Tensors by name, read when asked for."""
+
+    def names(self) -> set[str]: ...
+
+    def shape(self, name: str) -> tuple[int, ...]: ...
+
+    def read(self, name: str) -> Tensor: ...
+
+    def rows(self, name: str, first: int, last: int) -> Tensor:
+        """Rows first..last - 1 of a tensor."""
+        ...
+
+
+class Memory:
+    """Tensors already in memory: a state dict."""
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self.tensors = tensors
+
+    def names(self) -> set[str]:
+        return set(self.tensors)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return tuple(self.tensors[name].shape)
+
+    def read(self, name: str) -> Tensor:
+        return self.tensors[name]
+
+    def rows(self, name: str, first: int, last: int) -> Tensor:
+        return self.tensors[name][first:last]
+
+
+class Files:
+    """A snapshot's safetensors. Mapped for each reading anew, so that what was read does not stay resident."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+
+    def names(self) -> set[str]:
+        return set(self.snapshot.tensors)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.snapshot.tensors[name].shape
+
+    def read(self, name: str) -> Tensor:
+        return self.rows(name, 0, self.shape(name)[0])
+
+    def rows(self, name: str, first: int, last: int) -> Tensor:
+        file = self.snapshot.tensors[name].file
+        try:
+            with safe_open(file, framework="pt") as opened:
+                found: Tensor = opened.get_slice(name)[first:last]
+        except (SafetensorError, OSError) as fault:
+            raise CheckpointError(f"{file} cannot be read ({fault}).", hint="Fetch the model again.") from fault
+        return found
+
+
+class Reader:
+    """A source read against a config: every tensor is there, has its shape, and is used."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.bytes_read = 0
+        self._used: set[str] = set()
+        self._names = source.names()
+
+    def read(self, name: str, *shape: int) -> Tensor:
+        """A whole tensor as it is stored."""
+        return self.rows(name, 0, shape[0], shape)
+
+    def rows(self, name: str, first: int, last: int, shape: tuple[int, ...]) -> Tensor:
+        """Rows of a tensor that has this shape."""
+        if name not in self._used:
+            self._check(name, shape)
+        found = self.source.rows(name, first, last)
+        self.bytes_read += found.nbytes
+        return found
+
+    def refuse_unused(self, *, tied_head: bool) -> None:
+        """A tensor nobody reads means that the config does not describe this model."""
+        extra = {name for name in self._names - self._used if not name.endswith(LEFT_OVER)}
+        extra -= {"lm_head.weight"} if tied_head else set()
+        if extra:
+            raise CheckpointError(f"The checkpoint has a tensor its config does not explain: '{min(extra)}'.")
+
+    def _check(self, name: str, shape: tuple[int, ...]) -> None:
+        if name not in self._names:
+            raise CheckpointError(f"The checkpoint has no tensor '{name}'.", hint="Fetch the model again.")
+        stored = self.source.shape(name)
+        if stored != shape:
+            raise CheckpointError(f"The checkpoint's '{name}' is {stored}, and its config says {shape}.")
+        self._used.add(name)
