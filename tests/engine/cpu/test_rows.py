@@ -1,0 +1,131 @@
+"""Rows are equal bit for bit: at any width, by any number of threads, in both formats, on every kind of processor.
+
+It is what makes speculative text plain's text: a draft of k is verified by k + 1 rows that are each a single row's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from localspec.engine.contract import ExitStates
+from localspec.engine.cpu.decoder import PackedDecoder
+from localspec.engine.cpu.formats import Format
+from localspec.engine.cpu.isa import Isa
+from tests.engine.cpu.packed_models import ISAS, KINDS, packed_decoder, pieces, random_ids, threaded
+
+pytestmark = pytest.mark.heavy
+
+LAYERS = 3
+SHAPES: dict[str, dict[str, Any]] = {
+    "grouped queries": {"num_hidden_layers": LAYERS, "tie_word_embeddings": False},
+    "all at once": {
+        "model_type": "qwen3",
+        "num_hidden_layers": LAYERS,
+        "head_dim": 24,
+        "num_attention_heads": 5,
+        "num_key_value_heads": 1,
+        "hidden_size": 72,
+        "intermediate_size": 200,
+        "sliding_window": 37,
+        "use_sliding_window": True,
+        "max_window_layers": 1,
+        "attention_bias": True,
+    },
+}
+every_isa = pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
+every_kind = pytest.mark.parametrize("kind", KINDS)
+every_shape = pytest.mark.parametrize("shape", SHAPES)
+
+
+def in_pieces(decoder: PackedDecoder, ids: Tensor, start: int, width: int) -> Tensor:
+    """Logits of ids[start:], which the decoder has read before, read again."""
+    decoder.crop(start)
+    return torch.cat([decoder.forward(part) for part in pieces(ids[start:], width)])
+
+
+def check(decoder: PackedDecoder, ids: Tensor, start: int, widths: Iterable[int]) -> None:
+    """From `start` on, all widths say what one row at a time says."""
+    alone = in_pieces(decoder, ids, start, 1)
+    for width in widths:
+        assert torch.equal(in_pieces(decoder, ids, start, width), alone), (start, width)
+
+
+@every_shape
+@every_kind
+@every_isa
+def test_a_row_is_the_same_at_every_width(isa: Isa, kind: Format, shape: str) -> None:
+    """Read again from 110, 16 rows cross the border of the first chunk; from 0, passes of up to 150 rows."""
+    decoder, ids = packed_decoder(kind=kind, on=isa, **SHAPES[shape]), random_ids(150)
+    decoder.forward(ids)
+    check(decoder, ids, 110, range(2, 17))
+    check(decoder, ids, 0, (5, 16, 127, 128, 150))
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+@every_shape
+@every_kind
+def test_a_row_is_the_same_by_any_number_of_threads(kind: Format, shape: str, threads: int) -> None:
+    ids = random_ids(150)
+    expected = in_pieces(packed_decoder(kind=kind, **SHAPES[shape]), ids, 0, 1)
+    with threaded(threads, kind=kind, **SHAPES[shape]) as decoder:
+        for width in (1, 5, 150):
+            assert torch.equal(in_pieces(decoder, ids, 0, width), expected), width
+
+
+@pytest.mark.parametrize("window", [None, 100, 1000])
+@every_isa
+def test_a_row_is_the_same_across_chunks_segments_and_the_windows_far_end(isa: Isa, window: int | None) -> None:
+    """The far end of a window of 1000 crosses from one segment to the next at 2023, one of 100 crosses a chunk's
+    border at 2147, and 2048 is the near end's."""
+    said: dict[str, Any] = {"num_hidden_layers": 1, "max_position_embeddings": 4096}
+    said |= {"model_type": "mistral", "sliding_window": window} if window else {}
+    decoder, ids = packed_decoder(on=isa, context=2200, **said), random_ids(2160)
+    decoder.forward(ids)
+    for border in (2147, 2048, 2023, 1024):
+        ids = ids[: border + 8]
+        check(decoder, ids, border - 7, (2, 3, 7, 15))
+    assert torch.equal(in_pieces(decoder, ids, 1000, 32), in_pieces(decoder, ids, 1000, 3))
+
+
+@every_kind
+@every_isa
+def test_states_of_an_early_exit_end_in_the_full_passes_rows(isa: Isa, kind: Format) -> None:
+    """k drafted rows one by one, then a verify of k + 1 that starts from their states; and of k, all handed in."""
+    decoder, ids = packed_decoder(kind=kind, on=isa, **SHAPES["all at once"]), random_ids(150)
+    expected = decoder.forward(ids)
+    for start in (126, 30):
+        for leave in range(1, LAYERS):
+            for k in (1, 2, 5, 8):
+                decoder.crop(start)
+                early = [decoder.early(ids[start + i : start + i + 1], leave, start + i) for i in range(k)]
+                assert decoder.length == start
+                states = ExitStates(leave, torch.cat([state for state, _ in early]))
+                for end in (start + k, start + k + 1):
+                    decoder.crop(start)
+                    assert torch.equal(decoder.forward(ids[start:end], states), expected[start:end])
+                together = decoder.early(ids[start : start + k], leave, start)
+                assert torch.equal(together[0], states.states)
+                assert torch.equal(together[1], torch.cat([logits for _, logits in early]))
+
+
+def test_an_exit_after_the_last_layer_is_the_whole_model() -> None:
+    decoder, ids = packed_decoder(**SHAPES["all at once"]), random_ids(20)
+    assert torch.equal(decoder.early(ids, LAYERS, 0)[1], decoder.forward(ids))
+
+
+def test_rows_differ_where_they_should() -> None:
+    """The comparisons above can fail: another token, position or prefix changes the bits."""
+    decoder, ids = packed_decoder(**SHAPES["grouped queries"]), random_ids(20)
+    rows = decoder.forward(ids)
+    for place, change in ((19, ids[19:]), (3, (ids[3:4] + 1) % 40)):
+        decoder.crop(0)
+        other = ids.clone()
+        other[place : place + len(change)] = change
+        if place == 19:
+            other = torch.cat((ids[:18], ids[19:]))
+        assert not torch.equal(decoder.forward(other)[-1], rows[-1])
