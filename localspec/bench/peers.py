@@ -81,7 +81,7 @@ class TransformersForwards:
         self.model.load_state_dict(tensors, assign=True)
         self.model.model.rotary_emb = LlamaRotaryEmbedding(self.config)  # its table is in no state dict
         self.model.eval()
-        self.bytes_read = sum(tensor.nbytes for name, tensor in tensors.items() if "embed" not in name)
+        self.bytes_read = sum(one.nbytes for name, one in tensors.items() if one.dim() > 1 and "embed" not in name)
         self.fill(0)
 
     def fill(self, depth: int) -> None:

@@ -42,7 +42,7 @@ class ShapeRequest:
 
     @property
     def leave(self) -> int:
-        return self.exit_layer or max(1, SHAPES[self.shape].num_layers // 4)
+        return max(1, SHAPES[self.shape].num_layers // 4) if self.exit_layer is None else self.exit_layer
 
     @property
     def cores(self) -> int:
@@ -146,9 +146,10 @@ def choose_formats(request: ShapeRequest) -> tuple[tuple[WeightFormat, ...], tup
     left = psutil.virtual_memory().available * USABLE - 2 * weights  # the tensors they are all made from
     kept: list[WeightFormat] = []
     for kind in FORMATS:
-        left -= weights * BITS[kind] / 8
-        if left > 0:
+        needs = weights * BITS[kind] / 8
+        if needs < left:
             kept.append(kind)
+            left -= needs
     out = [kind for kind in FORMATS if kind not in kept]
     if not kept:
         raise UsageError(f"There is not enough memory for {request.shape}.", hint="Try: --shape tiny")
