@@ -17,7 +17,7 @@ from localspec.bench.forwards import Work
 from localspec.bench.gguf_file import GgufFormat, write_gguf
 from localspec.engine.arch import Arch
 from localspec.errors import EngineError, UsageError
-from localspec.loader import Source
+from localspec.sources import Source
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,9 +11,9 @@ from localspec.bench.forwards import Work
 from localspec.bench.report import Run
 from localspec.bench.shapes import Shape
 from localspec.engine.linear import DTYPES
-from localspec.loader import Memory
 from localspec.opening import Opened
 from localspec.requests import Message
+from localspec.sources import Memory
 
 LARGE = 500_000_000  # weights: half the memory then
 

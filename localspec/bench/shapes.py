@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any, Literal, get_args  # Any: a config's fiel
 import torch
 from torch import Tensor
 
+from localspec.blueprint import Blueprint
 from localspec.engine.arch import Arch, read_arch
-from localspec.engine.cpu.formats import Format
 from localspec.engine.decoder import Decoder
 from localspec.engine.linear import DTYPES
-from localspec.loader import Memory, Source, assemble
+from localspec.loader import assemble
+from localspec.packing import pack_source
+from localspec.sources import Memory, Reader, Source
 
 if TYPE_CHECKING:
-    from localspec.engine.cpu.decoder import PackedDecoder, PackedWeights
-    from localspec.engine.cpu.program import Program
+    from localspec.engine.cpu.decoder import PackedDecoder
 
 WeightFormat = Literal["int8", "int4", "fp32", "bf16"]
 FORMATS: tuple[WeightFormat, ...] = get_args(WeightFormat)
@@ -113,38 +114,6 @@ def make_decoder(
         from localspec.engine.cpu.decoder import PackedDecoder
 
         engine = program.load(isa.choose())
-        return PackedDecoder(arch, packed(arch, source, kind, engine), context, engine, threads=threads)
+        weights = pack_source(Blueprint(arch, kind), Reader(source), engine)
+        return PackedDecoder(arch, weights, context, engine, threads=threads)
     return assemble(arch, source, dtype=DTYPES[kind], context=context)
-
-
-def packed(arch: Arch, source: Source, kind: Format, engine: Program) -> PackedWeights:
-    """As the engine wants it; none of these shapes needs padding."""
-    from localspec.engine.cpu.decoder import PackedLayer, PackedWeights
-    from localspec.engine.cpu.pack import Packed, interleave, pack
-
-    def linear(weight: Tensor, kind: Format = kind) -> Packed:
-        return Packed(kind, pack(weight, kind, engine))
-
-    def layer(index: int) -> PackedLayer:
-        def read(name: str) -> Tensor:
-            return source.read(f"model.layers.{index}.{name}.weight")
-
-        qkv = torch.cat([read(f"self_attn.{part}_proj") for part in "qkv"])
-        gate_up = interleave(read("mlp.gate_proj"), read("mlp.up_proj"))
-        return PackedLayer(
-            attention_norm=read("input_layernorm").float(),
-            qkv=linear(qkv),
-            q_norm=None,
-            k_norm=None,
-            output=linear(read("self_attn.o_proj")),
-            mlp_norm=read("post_attention_layernorm").float(),
-            gate_up=linear(gate_up),
-            down=linear(read("mlp.down_proj")),
-        )
-
-    return PackedWeights(
-        linear(source.read("model.embed_tokens.weight"), "int8"),
-        tuple(layer(index) for index in range(arch.num_layers)),
-        source.read("model.norm.weight").float(),
-        linear(source.read("lm_head.weight")),
-    )
