@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import struct
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from localspec.bench import agreement, llama_cpp
 from localspec.bench.agreement import ForcedAgreement, Stand, Writing, time_writers, writers
 from localspec.bench.forwards import PREFILLS, Ours, Plan, Work, stages, time_forwards
 from localspec.bench.gguf_file import by_pairs, write_gguf
+from localspec.bench.llama_state import deepened
 from localspec.bench.peers import TransformersForwards
 from localspec.bench.shape_measure import ShapeRequest, measure_shape
 from localspec.bench.shape_report import ShapeReport, Timed, Written
@@ -448,21 +450,85 @@ def theirs() -> Iterator[Any]:
     made.close()
 
 
-def test_llama_cpp_computes_what_we_compute(theirs: Any):
+def test_llama_cpp_computes_what_we_compute_in_both_its_ways(theirs: Any):
     """In 8 bits within 5 %, where another order of rotary channels or heads is off by the whole."""
     ids = list(range(3, 20))
-    theirs.decode(ids, every=True)
-    logits = torch.stack([torch.from_numpy(theirs.logits(row).copy()) for row in range(len(ids))])
     wanted = decoder().forward(torch.tensor(ids))
-    assert (logits - wanted).norm() < 0.05 * wanted.norm()
+    for context in theirs.contexts:
+        context.read(ids, every=True)
+        logits = torch.stack([torch.from_numpy(context.logits(row).copy()) for row in range(len(ids))])
+        assert (logits - wanted).norm() < 0.05 * wanted.norm()
 
 
-def test_llama_cpp_leaves_its_cache_as_deep_as_it_was(theirs: Any):
+def test_llama_cpp_leaves_its_caches_as_deep_as_they_were(theirs: Any):
     for works in stages(PLAN):
         theirs.fill(works[0].depth)
         for work in works:
             if theirs.can(work):
                 theirs.run(work)
-                assert theirs.length == work.depth
-                last = theirs.api.llama_memory_seq_pos_max(theirs.memory, 0)
-                assert last == work.depth - 1
+                for context in theirs.contexts:
+                    last = theirs.api.llama_memory_seq_pos_max(context.memory, 0)
+                    assert context.length == work.depth == last + 1
+
+
+def test_a_cache_of_llama_cpps_is_filled_without_computing(theirs: Any, monkeypatch: pytest.MonkeyPatch):
+    read: list[int] = []
+    for context in theirs.contexts:
+        own = context.read
+        monkeypatch.setattr(context, "read", lambda ids, own=own, **more: (read.append(len(ids)), own(ids, **more)))
+        context.fill(100)
+        own([1, 2], every=True)
+        assert torch.isfinite(torch.from_numpy(context.logits(1).copy())).all()
+    assert read == [1, 1]  # a state to begin with
+
+
+def test_a_state_that_is_laid_out_otherwise_is_not_pretended(theirs: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("localspec.bench.llama_cpp.deepened", lambda _state, _depth: None)
+    theirs.fill(40)
+    assert [context.length for context in theirs.contexts] == [40, 40]
+
+
+def saved(layers: int, row: int, *, cells: int = 1) -> bytes:
+    """A state of one position as llama.cpp writes it."""
+    blocks = b"".join(struct.pack("<iQ", 1, row) + bytes(row) for _ in range(2 * layers))
+    return struct.pack("<IiII", 7, 0, 1, cells) + struct.pack("<iIi", 0, 1, 0) + struct.pack("<II", 0, layers) + blocks
+
+
+def test_a_deeper_state_has_every_place_and_every_layer():
+    made = deepened(saved(2, 8), 3)
+    assert made is not None
+    assert struct.unpack_from("<IiII", made) == (7, 0, 1, 3)
+    assert [struct.unpack_from("<iIi", made, 16 + 12 * place) for place in range(3)] == [
+        (0, 1, 0),
+        (1, 1, 0),
+        (2, 1, 0),
+    ]
+    assert struct.unpack_from("<II", made, 52) == (0, 2)
+    blocks = [bytes(made[60 + block * 36 :][:36]) for block in range(4)]
+    assert len(made) == 60 + 4 * 36
+    assert {block[:12] for block in blocks} == {struct.pack("<iQ", 1, 8)}
+
+
+@pytest.mark.parametrize("state", [b"", saved(2, 8)[:-1], saved(2, 8, cells=2), saved(0, 8), saved(1, 0)])
+def test_an_unknown_state_is_not_deepened(state: bytes):
+    assert deepened(state, 3) is None
+
+
+def test_the_faster_attention_is_chosen_for_every_work(monkeypatch: pytest.MonkeyPatch):
+    """A trial each, the first time."""
+    trials: list[tuple[str, Work]] = []
+    narrow, wide, ran = Work("forward", 1, 16), Work("forward", 8, 16), []
+
+    def trial(context: Any, work: Work) -> float:
+        trials.append((context, work))
+        return (work.rows - 4) * (context == "plain")
+
+    theirs = object.__new__(llama_cpp.LlamaCpp)
+    theirs.contexts, theirs.faster = ["flash", "plain"], {}  # type: ignore[list-item]
+    monkeypatch.setattr(llama_cpp, "run_in", lambda context, work: ran.append((context, work)))
+    monkeypatch.setattr(llama_cpp, "trial", trial)
+    for work in (narrow, wide, narrow):
+        theirs.run(work)
+    assert ran == [("plain", narrow), ("flash", wide), ("plain", narrow)]
+    assert trials == [(context, work) for work in (narrow, wide) for context in ("flash", "plain")]
+    assert theirs.best(100) == "plain"

@@ -149,13 +149,14 @@ class Theirs:
         self.name = f"{engine.name} plain"
 
     def write(self, turn: int) -> Writing:  # noqa: ARG002 - nothing is drawn
-        ids = prompt(self.engine.vocab_size)
-        self.engine.crop(0)
-        self.engine.decode(ids[:-1])
+        context = self.engine.best(PROMPT_TOKENS)
+        ids = prompt(context.vocab_size)
+        context.crop(0)
+        context.read(ids[:-1])
         started = perf_counter()
         for _ in range(self.max_tokens):
-            self.engine.decode(ids[-1:])
-            ids.append(int(self.engine.logits().argmax()))
+            context.read(ids[-1:])
+            ids.append(int(context.logits().argmax()))
         return Writing(tuple(ids[PROMPT_TOKENS:]), perf_counter() - started, self.max_tokens)
 
 

@@ -76,7 +76,7 @@ def measure_shape(request: ShapeRequest, *, progress: bool = False) -> ShapeRepo
         tuple(timed(method, request.plan) for method in bench.methods),
         times,
         texts,
-        notes,
+        (*notes, *llama_cpp.NOTES) if bench.engines else notes,
     )
 
 
