@@ -19,9 +19,10 @@ from localspec.engine.contract import ExitStates
 from localspec.engine.cpu import layout as at
 from localspec.engine.cpu.formats import GROUP, padded
 from localspec.engine.cpu.pack import Packed
-from localspec.engine.cpu.pool import Pool
+from localspec.engine.cpu.pool import MOST_THREADS, Pool
 from localspec.engine.cpu.program import Program
 from localspec.engine.rope import rotation_table
+from localspec.errors import EngineError
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ class PackedDecoder:
     def set_threads(self, threads: int) -> None:
         """How many run a pass together."""
         self.close()
-        own = self._own_bytes()
+        threads, own = min(threads, MOST_THREADS), self._own_bytes()
         self._set(at.OWN, self._room(threads * own))
         self._set(at.OWN_BYTES, own)
         self._pool = Pool(self.program, self._job, threads)
@@ -127,16 +128,19 @@ class PackedDecoder:
             part = ids[start : start + at.MAX_ROWS]
             rows = part.shape[0]
             unread = (rows if self.length + rows < end else rows - 1) if last_only else 0
-            found.append(self._run(part, exit_states, last=self.arch.num_layers, position=self.length, unread=unread))
+            states = part_of(exit_states, start)
+            found.append(self._run(part, states, last=self.arch.num_layers, position=self.length, unread=unread))
             self.cache.length += rows
         return torch.cat(found) if len(found) > 1 else found[0]
 
     def early(self, ids: Tensor, exit_layer: int, position: int) -> tuple[Tensor, Tensor]:
         """ids [rows] through layers 0..exit_layer - 1 at `position`: states [rows, padded hidden], and the logits read
         there. Keys and values are written; the counter does not move."""
-        states = torch.empty(ids.shape[0], self.hidden)
-        logits = self._run(ids, None, last=exit_layer, position=position, states_out=states)
-        return states, logits
+        states, found = torch.empty(ids.shape[0], self.hidden), []
+        for start in range(0, ids.shape[0], at.MAX_ROWS):
+            part, out = ids[start : start + at.MAX_ROWS], states[start : start + at.MAX_ROWS]
+            found.append(self._run(part, None, last=exit_layer, position=position + start, states_out=out))
+        return states, torch.cat(found) if len(found) > 1 else found[0]
 
     def _run(
         self,
@@ -149,6 +153,7 @@ class PackedDecoder:
         states_out: Tensor | None = None,
     ) -> Tensor:
         """One compiled pass through layers ..last - 1; logits of all rows but the first `unread`."""
+        self._check(ids, position)
         rows, leave = ids.shape[0], 0 if exit_states is None else exit_states.layer
         ids = ids.contiguous()
         states = None if exit_states is None else exit_states.states.contiguous()
@@ -175,6 +180,13 @@ class PackedDecoder:
         self.bytes_read += sum(self.layer_bytes[leave if done == rows else 0 : last])
         self.bytes_read += self.weights.head.num_bytes if unread < rows else 0
         return logits[:, : self.arch.vocab_size]
+
+    def _check(self, ids: Tensor, position: int) -> None:
+        """The compiled code looks wherever it is told to."""
+        assert 0 <= position <= self.context - ids.shape[0], "rows that have no place in the cache"
+        least, most = (int(bound) for bound in ids.aminmax())
+        if least < 0 or most >= self.arch.vocab_size:
+            raise EngineError(f"The model has no token {least if least < 0 else most}.")
 
     # --- tables
 
@@ -268,6 +280,13 @@ class PackedDecoder:
 
     def _room(self, num_bytes: int) -> int:
         return self._keep(torch.zeros(num_bytes + 64, dtype=torch.uint8))
+
+
+def part_of(exit_states: ExitStates | None, start: int) -> ExitStates | None:
+    """Those of the pass that begins with row `start`."""
+    if exit_states is None or exit_states.states.shape[0] <= start:
+        return None
+    return ExitStates(exit_states.layer, exit_states.states[start : start + at.MAX_ROWS])
 
 
 def table(num_bytes: int) -> np.ndarray:

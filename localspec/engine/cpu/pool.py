@@ -16,6 +16,7 @@ RUN: Final = 0
 SERVE: Final = 1
 SUMMON: Final = 2
 LINE: Final = 64  # bytes of a cache line
+MOST_THREADS: Final = 64  # who must be woken is said in the bits of one number
 
 
 class Pool:
