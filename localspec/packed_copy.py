@@ -32,7 +32,13 @@ SMALLEST_BYTES = 48 << 20  # a smaller model is packed in less time than it take
 SPARE_BYTES = 256 << 20  # of the disk, left for others
 PAGE = 4096
 STALE_PART_SECONDS = 3600.0
-SOURCES = ("blueprint.py", "packing.py", "engine/cpu/pack.py", "engine/cpu/formats.py")  # what decides the bytes
+SOURCES = (  # what decides the bytes
+    "blueprint.py",
+    "packing.py",
+    "engine/cpu/pack.py",
+    "engine/cpu/packer.py",
+    "engine/cpu/formats.py",
+)
 
 
 class PackedCopy:

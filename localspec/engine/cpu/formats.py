@@ -18,7 +18,7 @@ RECORD_BYTES: dict[Format, int] = {"int8": SCALE_BYTES + OUTPUTS * GROUP, "int4"
 
 # Levels of a 4-bit weight as bytes w + 128: zero is one of them, and they reach farther on one side, for a scale may be
 # negative: so each group turns its heavier side there. Fitted to normal groups (docs/measurements.md, 4-bit levels).
-CODES = (21, 47, 65, 80, 93, 105, 117, 128, 139, 150, 162, 175, 189, 205, 226, 255)
+CODES = (22, 47, 65, 80, 93, 105, 117, 128, 139, 150, 162, 175, 189, 206, 226, 255)
 LEVELS = tuple(code - 128 for code in CODES)
 BORDERS = tuple((low + high) / 2 for low, high in pairwise(LEVELS))
 

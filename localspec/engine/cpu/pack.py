@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from localspec.engine.cpu.program import Program
 
 ROWS_AT_ONCE = 1024  # peak memory is this many rows in float32, a few times over
-BLOCKS_AT_ONCE = 8  # of a thread, compiled
+BLOCKS_AT_ONCE = 4  # of a thread, compiled
 TABLE = torch.tensor(LEVELS, dtype=torch.float32)
 
 
