@@ -28,7 +28,7 @@ from localspec.checkpoint import Snapshot
 from localspec.errors import UsageError
 from localspec.events import Loading, Notice
 
-SMALLEST_BYTES = 48 << 20  # a smaller model is packed in less time than it takes to look after its file
+SMALLEST_BYTES = 32 << 20  # a smaller model is packed in less than half a second
 SPARE_BYTES = 256 << 20  # of the disk, left for others
 PAGE = 4096
 STALE_PART_SECONDS = 3600.0

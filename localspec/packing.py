@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from localspec.engine.cpu.decoder import PackedDecoder, PackedWeights
     from localspec.engine.cpu.program import Program
 
-SLAB_ELEMENTS = 1 << 21  # of a tensor, in float32 at once: 8 MB, and a few copies of it while it is packed
+SLAB_ELEMENTS = 1 << 19  # of a tensor, in float32 at once: 2 MB, and a few copies of it on each core
 Tensors = dict[str, Tensor]
 
 

@@ -1,18 +1,27 @@
-"""Admission: every family passes, a fault is refused in one sentence, and the verdict is remembered."""
+"""Admission: every family passes, a fault is refused in one sentence, and the verdict is remembered.
+
+The torch decoder against transformers, then the CPU engine against the torch decoder.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
-from localspec import admission, paths
+from localspec import admission, packed_admission, paths
 from localspec.engine import rope
+from localspec.engine.arch import Arch
+from localspec.engine.cpu.decoder import PackedDecoder, PackedLayer
+from localspec.engine.cpu.isa import choose
+from localspec.engine.cpu.program import Program, load
 from localspec.engine.decoder import Decoder
-from localspec.errors import CheckpointError
+from localspec.errors import CheckpointError, EngineError
 from tests.test_families import BASE, FAMILIES, config_of
 
 pytestmark = pytest.mark.heavy
@@ -276,3 +285,125 @@ def test_admission_draws_no_random_numbers_from_others():
     torch.manual_seed(5)
     admission.difference(BASE)
     assert torch.equal(torch.rand(3), expected)
+
+
+# --- the CPU engine
+
+KINDS = ("int8", "int4")
+WINDOWED = config_of("mistral with a window")
+NORMED = config_of("qwen3")
+
+
+@pytest.fixture(scope="module")
+def engine() -> Program:
+    return load(choose())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ALL)
+def test_every_family_is_admitted_to_the_engine(name: str, kind: Any, engine: Program):
+    packed_admission.admit_packed(ALL[name], kind, engine)
+    (verdict,) = json.loads(paths.admissions_file().read_text()).values()
+    assert verdict <= packed_admission.TOLERANCE / 10
+
+
+def other_arch(monkeypatch: pytest.MonkeyPatch, change: Callable[[Arch], Arch]) -> None:
+    """The engine runs another architecture than the one that it was packed for."""
+    real = PackedDecoder.__init__
+
+    def init(self: PackedDecoder, arch: Arch, *args: Any, **kwargs: Any) -> None:
+        real(self, change(arch), *args, **kwargs)
+
+    monkeypatch.setattr(PackedDecoder, "__init__", init)
+
+
+def other_weights(monkeypatch: pytest.MonkeyPatch, change: Callable[[PackedLayer], PackedLayer]) -> None:
+    real = PackedDecoder._describe_layer
+    monkeypatch.setattr(PackedDecoder, "_describe_layer", lambda self, index, layer: real(self, index, change(layer)))
+
+
+def other_turns(monkeypatch: pytest.MonkeyPatch, change: Callable[[torch.Tensor, torch.Tensor], Any]) -> None:
+    real = rope.rotation_table
+    monkeypatch.setattr("localspec.engine.cpu.decoder.rotation_table", lambda *args: change(*real(*args)))
+
+
+def slower(cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """All frequencies 1 % lower: the angles of 0.99 times the position."""
+    half = sin.shape[-1] // 2
+    step = 0.99 * torch.atan2(sin[1, 0, half:], cos[1, 0, half:])
+    angles = torch.arange(cos.shape[0])[:, None, None] * torch.cat((step, step))
+    signs = torch.ones(2 * half)
+    signs[:half] = -1
+    return angles.cos(), angles.sin() * signs
+
+
+def wider(arch: Arch) -> Arch:
+    return replace(arch, windows=tuple(window and window + 1 for window in arch.windows))
+
+
+PACKED_FAULTS: dict[str, tuple[dict[str, Any], Any, Any]] = {
+    "epsilon ten times": (BASE, other_arch, lambda arch: replace(arch, norm_eps=arch.norm_eps * 10)),
+    "epsilon a tenth": (BASE, other_arch, lambda arch: replace(arch, norm_eps=arch.norm_eps / 10)),
+    "epsilon a fifth more": (BASE, other_arch, lambda arch: replace(arch, norm_eps=arch.norm_eps * 1.2)),
+    "epsilon of queries and keys": (NORMED, other_arch, lambda arch: replace(arch, norm_eps=arch.norm_eps * 10)),
+    "turned backwards": (BASE, other_turns, lambda cos, sin: (cos, -sin)),
+    "turned one place too far": (BASE, other_turns, lambda cos, sin: (cos, sin.roll(1, 0))),
+    "turned 1 % too slowly": (BASE, other_turns, slower),
+    "a window one too wide": (WINDOWED, other_arch, wider),
+    "no window": (WINDOWED, other_arch, lambda arch: replace(arch, windows=(None,) * arch.num_layers)),
+    "query norm for keys": (
+        NORMED, other_weights, lambda layer: replace(layer, q_norm=layer.k_norm, k_norm=layer.q_norm)
+    ),
+    "no query norm": (NORMED, other_weights, lambda layer: replace(layer, q_norm=None)),
+    "no key norm": (NORMED, other_weights, lambda layer: replace(layer, k_norm=None)),
+    "norms swapped": (
+        BASE, other_weights, lambda layer: replace(layer, attention_norm=layer.mlp_norm, mlp_norm=layer.attention_norm)
+    ),
+    "no bias": (
+        config_of("qwen2"), other_weights, lambda layer: replace(layer, qkv=replace(layer.qkv, bias=None))
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", PACKED_FAULTS)
+def test_an_engine_with_a_fault_is_refused_in_one_sentence(
+    name: str, kind: Any, engine: Program, monkeypatch: pytest.MonkeyPatch
+):
+    config, how, change = PACKED_FAULTS[name]
+    with monkeypatch.context() as patch:
+        how(patch, change)
+        with pytest.raises(EngineError, match=r"^The CPU engine does not agree with torch .*\.$"):
+            packed_admission.admit_packed(config, kind, engine)
+    with pytest.raises(EngineError, match="does not agree"):  # a refusal is remembered
+        packed_admission.admit_packed(config, kind, engine)
+
+
+def test_the_engines_verdict_is_remembered_by_format_and_code(engine: Program, monkeypatch: pytest.MonkeyPatch):
+    packed_admission.admit_packed(BASE, "int8", engine)
+    monkeypatch.setattr(packed_admission, "difference", refuse_to_compute)
+    packed_admission.admit_packed(BASE, "int8", engine)
+    with pytest.raises(TypeError):
+        packed_admission.admit_packed(BASE, "int4", engine)
+    monkeypatch.setattr("localspec.engine.cpu.program.fingerprint", lambda _: "another")
+    with pytest.raises(TypeError):
+        packed_admission.admit_packed(BASE, "int8", engine)
+
+
+@pytest.mark.parametrize("width", [2, 7, 16])
+def test_rows_that_depend_on_their_number_are_refused_at_every_load(
+    width: int, engine: Program, monkeypatch: pytest.MonkeyPatch
+):
+    """One bit of one logit, when so many rows are computed at once."""
+    real = PackedDecoder.forward
+
+    def forward(self: PackedDecoder, ids: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        logits = real(self, ids, *args, **kwargs)
+        if ids.shape[0] == width:
+            logits[-1, 5] *= 1 + 2**-23
+        return logits
+
+    packed_admission.admit_packed(BASE, "int8", engine)
+    monkeypatch.setattr(PackedDecoder, "forward", forward)
+    with pytest.raises(EngineError, match=f"computes {width} rows otherwise"):
+        packed_admission.admit_packed(BASE, "int8", engine)
