@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from localspec.engine.cpu.formats import CODES, GROUP, LEVELS, OUTPUTS, SHARES, Format
-from localspec.engine.cpu.isa import choose
+from localspec.engine.cpu.isa import Isa, available, choose
 from localspec.engine.cpu.pack import empty, interleave, pack, pad_rows, pad_to, unpack
 from localspec.engine.cpu.program import Program, load
 from localspec.errors import CheckpointError
@@ -134,6 +134,14 @@ def test_compiled_and_torch_write_the_same_bytes(kind: Format, program: Program)
         assert torch.equal(pack(weight.to(dtype), kind, program), pack(weight.to(dtype), kind))
     across = weight.t().contiguous().t()
     assert torch.equal(pack(across, kind, program), pack(weight, kind))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
+def test_every_instruction_set_writes_the_same_bytes(isa: Isa):
+    weight, program = normal(4 * OUTPUTS, 3 * GROUP, seed=7) ** 3, load(isa)
+    for kind in KINDS:
+        assert torch.equal(pack(weight, kind, program), pack(weight, kind))
 
 
 @pytest.mark.parametrize("kind", KINDS)
