@@ -6,9 +6,12 @@ Scales are powers of two and sums stay below 2^24, so that every float32 on the 
 from __future__ import annotations
 
 import ctypes
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 import llvmlite.binding as llvm
@@ -19,7 +22,7 @@ from torch import Tensor
 from localspec.engine.cpu import build, kernels
 from localspec.engine.cpu.formats import GROUP, OUTPUTS, RECORD_BYTES, SCALE_BYTES, Format
 from localspec.engine.cpu.isa import KINDS as ALL_ISAS
-from localspec.engine.cpu.isa import Isa
+from localspec.engine.cpu.isa import Isa, on_x86
 from localspec.engine.cpu.pack import pack, unpack
 from tests.engine.cpu.packed_models import ISAS, KINDS
 
@@ -275,3 +278,21 @@ def test_a_kind_that_may_not_run_here_compiles_to_its_own_instructions(
     assert [word for word in words if word not in found] == []
     assert "zmm" not in found
     assert "llvm." not in found  # an instruction that LLVM does not know is a call of a function that nobody has
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not on_x86(), reason="compiled for itself by every other test")
+def test_the_whole_engine_compiles_for_neon() -> None:
+    """Whether it also runs there, only such a processor can say."""
+    try:
+        llvm.initialize_all_targets()
+        llvm.Target.from_triple("aarch64-linux-gnu")
+    except RuntimeError as fault:
+        pytest.skip(f"This LLVM cannot make code for aarch64: {fault}")
+    command = [sys.executable, "-m", "tests.engine.cpu.for_neon"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3])
+    assert done.returncode == 0, done.stderr[-2000:]
+    said = [line.split() for line in done.stdout.splitlines() if line.startswith("count ")]
+    counts = {word: int(count) for _, word, count in said}
+    assert counts.pop("llvm.") == 0
+    assert min(counts.values()) > 0, counts
