@@ -18,7 +18,7 @@ from torch import Tensor
 
 from localspec.bench import agreement, llama_cpp
 from localspec.bench.agreement import ForcedAgreement, Stand, Writing, time_writers, writers
-from localspec.bench.forwards import PREFILLS, Ours, Plan, Work, stages, time_forwards
+from localspec.bench.forwards import PREFILLS, Ours, Plan, Work, seconds, stages, time_forwards
 from localspec.bench.gguf_file import by_pairs, write_gguf
 from localspec.bench.llama_state import deepened
 from localspec.bench.peers import TransformersForwards
@@ -53,7 +53,7 @@ class Scripted:
     name: str
     log: list[tuple[str, Work | int]]
     rivals: tuple[str, ...] = ()
-    works: list[Work] = field(default_factory=list)
+    prepared: set[Work] = field(default_factory=set)
 
     def fill(self, depth: int) -> None:
         self.log.append((self.name, depth))
@@ -61,7 +61,11 @@ class Scripted:
     def can(self, work: Work) -> bool:
         return self.name != "b" or work.kind != "early exit"
 
+    def prepare(self, work: Work) -> None:
+        self.prepared.add(work)
+
     def run(self, work: Work) -> None:
+        assert work in self.prepared
         self.log.append((self.name, work))
 
     def num_bytes(self, work: Work) -> int:
@@ -119,6 +123,27 @@ def test_a_time_for_every_repeat_and_few_for_a_long_prompt():
     assert len(times["a"][Work("prefill", 24)]) == PREFILLS
     assert list(times["a"]) == PLAN.works
     assert {work.kind for work in times["b"]} == {"prefill", "forward"}
+
+
+class Slow:
+    """Takes so long, by a clock of its own."""
+
+    def __init__(self, took: float) -> None:
+        self.took, self.now, self.runs = took, 0.0, 0
+
+    def run(self, _work: Work) -> None:
+        self.now += self.took
+        self.runs += 1
+
+
+@pytest.mark.parametrize(("took", "runs"), [(5.0, 1), (0.5, 2), (0.01, 3), (0.0001, 21)])
+def test_a_short_work_is_woken_up_for_and_repeated_and_a_long_one_is_timed_at_once(
+    took: float, runs: int, monkeypatch: pytest.MonkeyPatch
+):
+    slow: Any = Slow(took)
+    monkeypatch.setattr("localspec.bench.forwards.perf_counter", lambda: slow.now)
+    assert seconds(slow, Work("forward", 1)) == pytest.approx(took)
+    assert slow.runs == runs
 
 
 # --- methods
@@ -465,6 +490,7 @@ def test_llama_cpp_leaves_its_caches_as_deep_as_they_were(theirs: Any):
         theirs.fill(works[0].depth)
         for work in works:
             if theirs.can(work):
+                theirs.prepare(work)
                 theirs.run(work)
                 for context in theirs.contexts:
                     last = theirs.api.llama_memory_seq_pos_max(context.memory, 0)
@@ -528,6 +554,7 @@ def test_the_faster_attention_is_chosen_for_every_work(monkeypatch: pytest.Monke
     monkeypatch.setattr(llama_cpp, "run_in", lambda context, work: ran.append((context, work)))
     monkeypatch.setattr(llama_cpp, "trial", trial)
     for work in (narrow, wide, narrow):
+        theirs.prepare(work)
         theirs.run(work)
     assert ran == [("plain", narrow), ("flash", wide), ("plain", narrow)]
     assert trials == [(context, work) for work in (narrow, wide) for context in ("flash", "plain")]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 LEAST_SECONDS = 0.02  # of a timing: shorter forwards are repeated inside it
 MOST_CALLS = 20
+LONG_SECONDS = 1.0  # what waking up takes is nothing beside it
 PREFILLS = 3  # a long forward varies little
 
 
@@ -68,6 +69,10 @@ class Method(Protocol):
 
     def can(self, work: Work) -> bool: ...
 
+    def prepare(self, work: Work) -> None:
+        """Before its runs, not timed."""
+        ...
+
     def run(self, work: Work) -> None:
         """Once, on a cache of `work.depth` positions, which it is again afterwards."""
         ...
@@ -92,6 +97,9 @@ class Ours:
 
     def can(self, work: Work) -> bool:  # noqa: ARG002 - any
         return True
+
+    def prepare(self, work: Work) -> None:
+        pass
 
     def run(self, work: Work) -> None:
         if work.kind == "early exit":
@@ -122,6 +130,7 @@ def time_forwards(methods: Sequence[Method], plan: Plan, repeats: int, tell: Cal
                 method.fill(depth)
         for method in rotated(methods, step + turn):
             if method.can(work):
+                method.prepare(work)
                 times[method.name][work].append(seconds(method, work))
         tell((step + 1) / len(steps))
     return {name: dict(found) for name, found in times.items()}
@@ -146,10 +155,14 @@ def rotated(methods: Sequence[Method], by: int) -> list[Method]:
 
 
 def seconds(method: Method, work: Work) -> float:
-    """Of one run. One before it is not counted: it wakes this method's threads while the last one's go to sleep."""
+    """Of one run. A short one before it is not counted: it wakes this method's threads while the last one's go to
+    sleep."""
     started = perf_counter()
     method.run(work)
-    calls = max(1, min(MOST_CALLS, int(LEAST_SECONDS / (perf_counter() - started))))
+    first = perf_counter() - started
+    if first > LONG_SECONDS:
+        return first
+    calls = max(1, min(MOST_CALLS, int(LEAST_SECONDS / first)))
     started = perf_counter()
     for _ in range(calls):
         method.run(work)

@@ -151,9 +151,11 @@ class LlamaCpp:
     def can(self, work: Work) -> bool:
         return work.kind != "early exit"
 
-    def run(self, work: Work) -> None:
+    def prepare(self, work: Work) -> None:
         if work not in self.faster:
             self.faster[work] = min(self.contexts, key=lambda one: trial(one, work))
+
+    def run(self, work: Work) -> None:
         run_in(self.faster[work], work)
 
     def num_bytes(self, work: Work) -> int:

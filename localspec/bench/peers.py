@@ -122,6 +122,9 @@ class TransformersForwards:
     def can(self, work: Work) -> bool:
         return work.kind != "early exit"
 
+    def prepare(self, work: Work) -> None:
+        pass
+
     def run(self, work: Work) -> None:
         ids = torch.arange(work.rows)[None] * 7919 % self.vocab_size
         with torch.inference_mode():
