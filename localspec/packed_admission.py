@@ -22,7 +22,7 @@ from localspec.engine.cpu.formats import Format
 from localspec.engine.decoder import Decoder
 from localspec.errors import EngineError
 from localspec.packed_reference import reference
-from localspec.packing import pack_source
+from localspec.packing import one_thread, pack_source
 from localspec.sources import Memory, Reader
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 # Of the root mean square of a row's logits. Where a number falls to the other side of a rounding border, as in every
 # tenth row or so, what follows is set apart by some hundredths; where none does, the two differ by 4e-7 at most, and by
-# 2e-2 at least where an epsilon, a frequency, a norm or a window is wrong (measured over 27 configurations). So the best
-# text is held to be equal, and every text to be near.
+# 2e-2 at least where an epsilon, a frequency, a norm or a window is wrong (measured over 27 configurations). So the
+# best text is held to be equal, and every text to be near.
 TOLERANCE, NEAR = 1e-4, 0.1
 TEXTS, ROWS = 16, 12
 HIDDEN = 128
@@ -48,8 +48,9 @@ def admit_packed(config: dict[str, Any], kind: Format, program: Program) -> None
     weights = pack_source(blueprint, Invented(blueprint.arch), program)
     decoder = PackedDecoder(blueprint.arch, weights, WIDEST, program)
     try:
-        check_agreement(config, blueprint, decoder)
-        check_widths(decoder)
+        with one_thread():
+            check_agreement(config, blueprint, decoder)
+            check_widths(decoder)
     finally:
         decoder.close()
 

@@ -9,6 +9,7 @@ import math
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import chain
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -46,12 +47,8 @@ class Packer:
 
     def pieces(self) -> Iterator[int]:
         """Packs, some rows on each core; yields how many bytes more are packed."""
-        torch.set_num_threads(1)  # the cores are busy: threads within threads would wait for each other
-        try:
-            with ThreadPoolExecutor(self.workers) as self.threads:
-                yield from self.model()
-        finally:
-            torch.set_num_threads(self.workers)
+        with one_thread(), ThreadPoolExecutor(self.workers) as self.threads:
+            yield from self.model()
 
     def model(self) -> Iterator[int]:
         embedding, hidden = "model.embed_tokens.weight", self.arch.hidden_size
@@ -176,6 +173,17 @@ class Packer:
                 hint="Fetch the model again.",
             )
         return rows
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Of torch's: where others are at work, or steps are small, several would mostly wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def slabs(rows: int, elements: int, multiple: int) -> Iterator[tuple[int, int]]:
