@@ -66,8 +66,7 @@ def test_a_row_is_the_same_at_every_width(isa: Isa, kind: Format, shape: str) ->
     check(decoder, ids, 0, (5, 16, 127, 128, 150))
 
 
-@pytest.mark.parametrize("threads", [2, 3])
-@every_shape
+@pytest.mark.parametrize(("shape", "threads"), [("grouped queries", 2), ("all at once", 3)])
 @every_kind
 def test_a_row_is_the_same_by_any_number_of_threads(kind: Format, shape: str, threads: int) -> None:
     ids = random_ids(150)
