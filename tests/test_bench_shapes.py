@@ -22,7 +22,7 @@ from localspec.bench.forwards import PREFILLS, Ours, Plan, Work, seconds, stages
 from localspec.bench.gguf_file import by_pairs, write_gguf
 from localspec.bench.llama_state import deepened
 from localspec.bench.peers import TransformersForwards
-from localspec.bench.shape_measure import ShapeRequest, measure_shape
+from localspec.bench.shape_measure import Bench, ShapeRequest, measure_shape
 from localspec.bench.shape_report import ShapeReport, Timed, Written
 from localspec.bench.shapes import SHAPES, Shape, WeightFormat, make_decoder, random_tensors
 from localspec.cli import main
@@ -199,6 +199,17 @@ def test_transformers_computes_with_the_same_weights():
     with torch.inference_mode():
         logits = theirs.model(ids[None]).logits[0]
     torch.testing.assert_close(decoder().forward(ids), logits, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.heavy
+@pytest.mark.usefixtures("mini")
+def test_torch_has_its_threads_where_it_computes_and_one_beside_the_cpu_engine():
+    made = Bench(ShapeRequest("mini", against=("transformers",), threads=2), ("int8", "fp32"), lambda _what: None)
+    found = []
+    for method in made.methods:
+        method.prepare(Work("forward", 1))
+        found.append((method.name, torch.get_num_threads()))
+    assert found == [("int8", 1), ("fp32", 2), ("transformers fp32", 2)]
 
 
 # --- forced agreement

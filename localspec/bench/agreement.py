@@ -107,10 +107,11 @@ class Coin:
 
 
 class Stand:
-    """A decoder with a session that all who write with it share: a text begins where the prompt ends."""
+    """A decoder with a session that all who write with it share: a text begins where the prompt ends. `threads` are
+    torch's."""
 
-    def __init__(self, decoder: Decoder | PackedDecoder, max_tokens: int) -> None:
-        self.decoder, self.max_tokens = decoder, max_tokens
+    def __init__(self, decoder: Decoder | PackedDecoder, max_tokens: int, *, threads: int = 1) -> None:
+        self.decoder, self.max_tokens, self.threads = decoder, max_tokens, threads
         self.session = Session(decoder, NoDrafter())
         self.prompt = prompt(decoder.arch.vocab_size)
 
@@ -119,7 +120,7 @@ class Ours:
     """One of our decoders with a drafter and a policy, which goes on learning from text to text."""
 
     def __init__(self, kind: str, stand: Stand, drafter: Drafter, k: str) -> None:
-        self.session, self.prompt, self.max_tokens = stand.session, stand.prompt, stand.max_tokens
+        self.stand, self.session = stand, stand.session
         self.drafter, self.k = drafter, k
         self.agreement = drafter.agreement if isinstance(drafter, ForcedAgreement) else None
         self.name = f"{kind} plain" if self.agreement is None else f"{kind} early exit"
@@ -129,12 +130,13 @@ class Ours:
     def write(self, turn: int) -> Writing:
         if isinstance(self.drafter, ForcedAgreement):
             self.drafter.toss(turn)
+        torch.set_num_threads(self.stand.threads)
         self.session.drafter = self.drafter
         self.session.begin(Greedy(Sampling(temperature=0.0)))
-        for _ in self.session.prefill(self.prompt):
+        for _ in self.session.prefill(self.stand.prompt):
             pass  # there already after the first text: the cache is rewound to it
         started = perf_counter()
-        rounds = list(decode(self.session, self.policy, max_tokens=self.max_tokens))
+        rounds = list(decode(self.session, self.policy, max_tokens=self.stand.max_tokens))
         return written(rounds, perf_counter() - started)
 
 

@@ -83,12 +83,19 @@ class Method(Protocol):
 
 
 class Ours:
-    """One of our decoders."""
+    """One of our decoders. `threads` are torch's: one where the decoder has its own, as when it answers."""
 
     def __init__(
-        self, name: str, decoder: Decoder | PackedDecoder, *, exit_layer: int, rivals: tuple[str, ...] = ()
+        self,
+        name: str,
+        decoder: Decoder | PackedDecoder,
+        *,
+        exit_layer: int,
+        threads: int = 1,
+        rivals: tuple[str, ...] = (),
     ) -> None:
         self.name, self.decoder, self.exit_layer, self.rivals = name, decoder, exit_layer, rivals
+        self.threads = threads
         self.ids = torch.arange(decoder.context) * 7919 % decoder.arch.vocab_size
         self.decoder.cache.store.normal_(generator=torch.Generator().manual_seed(0))
 
@@ -98,8 +105,8 @@ class Ours:
     def can(self, work: Work) -> bool:  # noqa: ARG002 - any
         return True
 
-    def prepare(self, work: Work) -> None:
-        pass
+    def prepare(self, work: Work) -> None:  # noqa: ARG002 - any
+        torch.set_num_threads(self.threads)
 
     def run(self, work: Work) -> None:
         if work.kind == "early exit":

@@ -94,11 +94,11 @@ class TransformersForwards:
 
     rivals: tuple[str, ...] = ()
 
-    def __init__(self, shape: Shape, source: Memory, context: int) -> None:
+    def __init__(self, shape: Shape, source: Memory, context: int, *, threads: int = 1) -> None:
         from transformers import LlamaConfig, LlamaForCausalLM
         from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-        kind = "bf16" if shape.num_weights > LARGE else "fp32"
+        self.threads, kind = threads, "bf16" if shape.num_weights > LARGE else "fp32"
         self.name, self.dtype, self.vocab_size = f"transformers {kind}", DTYPES[kind], shape.vocab_size
         self.config: Any = LlamaConfig(**shape.config(context))
         with torch.device("meta"):
@@ -122,8 +122,8 @@ class TransformersForwards:
     def can(self, work: Work) -> bool:
         return work.kind != "early exit"
 
-    def prepare(self, work: Work) -> None:
-        pass
+    def prepare(self, work: Work) -> None:  # noqa: ARG002 - any
+        torch.set_num_threads(self.threads)
 
     def run(self, work: Work) -> None:
         ids = torch.arange(work.rows)[None] * 7919 % self.vocab_size

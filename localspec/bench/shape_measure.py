@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import psutil
 import torch
@@ -19,7 +20,11 @@ from localspec.bench.peers import TransformersForwards
 from localspec.bench.shape_report import ShapeReport, Timed, Written
 from localspec.bench.shapes import BITS, FORMATS, SHAPES, WeightFormat, make_decoder, random_tensors
 from localspec.engine.bandwidth import read_bandwidth
+from localspec.engine.decoder import Decoder
 from localspec.errors import UsageError
+
+if TYPE_CHECKING:
+    from localspec.engine.cpu.decoder import PackedDecoder
 
 SEED = 0
 USABLE = 0.6  # of free memory, for all formats together
@@ -62,9 +67,9 @@ def measure_shape(request: ShapeRequest, *, progress: bool = False) -> ShapeRepo
     torch.set_num_threads(request.cores)
     kinds, notes = choose_formats(request)
     bench = Bench(request, kinds, say)
-    before = read_bandwidth(bench.most_bytes, "cpu")
+    before = bench.bandwidth()
     times = time_forwards(bench.methods, request.plan, request.repeats, tell)
-    between = read_bandwidth(bench.most_bytes, "cpu")
+    between = bench.bandwidth()
     texts = bench.texts(tell) if request.agree else ()
     return ShapeReport(
         request.shape,
@@ -89,7 +94,7 @@ class Bench:
         say("random weights")
         source = random_tensors(SHAPES[request.shape], SEED)
         self.engines: dict[str, LlamaCpp] = {}
-        self.decoders = {}
+        self.decoders: dict[WeightFormat, Decoder | PackedDecoder] = {}
         for kind in kinds:
             say(kind)
             self.decoders[kind] = make_decoder(arch, source, kind, context=context, threads=threads)
@@ -100,24 +105,31 @@ class Bench:
         others: list[Method] = list(self.engines.values())
         if "transformers" in request.against:
             say("transformers")
-            others.append(TransformersForwards(SHAPES[request.shape], source, context))
+            others.append(TransformersForwards(SHAPES[request.shape], source, context, threads=threads))
         self.methods: list[Method] = [*(self.ours(kind, others) for kind in kinds), *others]
 
     def ours(self, kind: WeightFormat, others: list[Method]) -> Ours:
         same = self.engines.get(kind)
         rivals = tuple(one.name for one in others if one is same or not isinstance(one, LlamaCpp))
-        return Ours(kind, self.decoders[kind], exit_layer=self.request.leave, rivals=rivals)
+        threads = self.torch_threads(kind)
+        return Ours(kind, self.decoders[kind], exit_layer=self.request.leave, threads=threads, rivals=rivals)
 
-    @property
-    def most_bytes(self) -> int:
-        return max(decoder.weights.num_bytes for decoder in self.decoders.values())
+    def torch_threads(self, kind: WeightFormat) -> int:
+        """One beside the CPU engine's own, as `opening.set_threads` has it."""
+        return self.request.cores if isinstance(self.decoders[kind], Decoder) else 1
+
+    def bandwidth(self) -> float:
+        """GB/s that all threads together read."""
+        torch.set_num_threads(self.request.cores)
+        return read_bandwidth(max(decoder.weights.num_bytes for decoder in self.decoders.values()), "cpu")
 
     def texts(self, tell: Callable[[float], None]) -> tuple[Written, ...]:
         """Each format's plain and speculative writing, then llama.cpp's plain."""
         request, all_of_them = self.request, list[Writer]()
         for kind, decoder in self.decoders.items():
             decoder.crop(0)
-            all_of_them += writers(kind, Stand(decoder, request.max_tokens), request.agree, request.leave)
+            stand = Stand(decoder, request.max_tokens, threads=self.torch_threads(kind))
+            all_of_them += writers(kind, stand, request.agree, request.leave)
         all_of_them += [Theirs(engine, max_tokens=request.max_tokens) for engine in self.engines.values()]
         texts = time_writers(all_of_them, request.repeats, tell)
         return tuple(
