@@ -15,6 +15,7 @@ import pytest
 from localspec.engine.contract import Drafter, Round
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.cpu.formats import Format
+from localspec.engine.cpu.isa import Isa
 from localspec.engine.decode import decode
 from localspec.engine.drafters.early_exit import EarlyExit
 from localspec.engine.drafters.empty import NoDrafter
@@ -24,7 +25,7 @@ from localspec.engine.session import Session
 from localspec.errors import Cancelled
 from tests.engine import test_exact_in_float64 as exact
 from tests.engine import test_rollback as rollback
-from tests.engine.cpu.packed_models import KINDS, packed_decoder, threaded
+from tests.engine.cpu.packed_models import ISAS, KINDS, packed_decoder, threaded
 from tests.engine.fakes import Alarm, NGramDrafter, RandomDrafter, generate, plain, text
 from tests.models_made_here import TINY
 
@@ -37,16 +38,20 @@ PROMPTS, PART = 200, 50
 on_this_engine = pytest.mark.usefixtures("here")
 
 
-@pytest.fixture(params=KINDS)
-def here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests of float64 make their models on this engine, in either format."""
+def use(kind: Format, on: Isa, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests of float64 make their models on this engine."""
 
     def tiny_decoder(**said: Any) -> PackedDecoder:
-        return packed_decoder(kind=request.param, **said)
+        return packed_decoder(kind=kind, on=on, **said)
 
     monkeypatch.setattr(exact, "tiny_decoder", tiny_decoder)
     monkeypatch.setattr(exact, "SEED", 3)  # whose texts do not turn round and round
     monkeypatch.setitem(exact.DRAFTERS, "random", lambda _: RandomDrafter(VOCAB))
+
+
+@pytest.fixture(params=KINDS)
+def here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(request.param, ISAS[0], monkeypatch)
 
 
 @on_this_engine
@@ -63,6 +68,18 @@ def test_5_prompts_are_answered_as_one_token_at_a_time(drafter: str) -> None:
 def test_200_prompts_are_answered_as_one_token_at_a_time(drafter: str, first: int) -> None:
     asked = exact.prompts(PROMPTS)[first : first + PART]
     exact.check_exact(drafter, asked, exact.plain_texts(asked, 128), range(1, 9))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("drafter", DRAFTERS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("isa", ISAS[1:], ids=lambda isa: isa.name)
+def test_20_prompts_are_answered_so_on_every_kind_of_processor(
+    isa: Isa, kind: Format, drafter: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(kind, isa, monkeypatch)
+    asked = exact.prompts(20)
+    exact.check_exact(drafter, asked, exact.plain_texts(asked, 64), (1, 2, 5, 8))
 
 
 @on_this_engine
