@@ -94,8 +94,8 @@ class Packer:
         """One piece from slabs of its rows, in order; all but the last are whole blocks. What is missing is zeros."""
         piece = self.blueprint.pieces[name]
         data, at, under_way = torch.empty(piece.shape, dtype=torch.uint8), 0, deque[Future[int]]()
-        missing = iter([torch.zeros(0, piece.shape[1] * GROUP)])
-        for slab in chain(slabs, missing):
+        nothing = torch.zeros(0, piece.shape[1] * GROUP)
+        for slab in chain(slabs, [nothing]):
             last = at + padded(slab.shape[0], OUTPUTS) // OUTPUTS if slab.shape[0] else piece.shape[0]
             under_way.append(self.threads.submit(self.fill, data[at:last], slab, piece))
             at = last
