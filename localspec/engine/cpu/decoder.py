@@ -107,7 +107,8 @@ class PackedDecoder:
         """How many run a pass together."""
         self.close()
         threads, own = min(threads, MOST_THREADS), self._own_bytes()
-        self._set(at.OWN, self._room(threads * own))
+        self._own = torch.zeros(threads * own + 64, dtype=torch.uint8)
+        self._set(at.OWN, self._own.data_ptr())
         self._set(at.OWN_BYTES, own)
         self._pool = Pool(self.program, self._job, threads)
         self._end = weakref.finalize(self, self._pool.close)  # also when nobody closes it, and before Python ends

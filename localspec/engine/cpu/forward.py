@@ -587,5 +587,6 @@ def enter(what: int, sync: int, job: int, thread: int, seen: int) -> int:
     """The one door: 0 runs a job, 1 serves until told otherwise, 2 summons the workers."""
     if what == 0:
         forward(sync, job, thread)
+        tell(sync + at.FINISHED, int_at(sync + at.GO))
         return 0
     return serve(sync, job, thread, seen) if what == 1 else summon(sync)

@@ -89,6 +89,7 @@ GENERATION: Final = 128
 GO: Final = 192
 THREADS: Final = 256
 YIELD: Final = 264  # address of the system's own call
+FINISHED: Final = 272  # the last job that the leader has finished
 STATE: Final = 320  # of thread i at STATE + 64 i
 ACTIVE: Final = 0
 PARKED: Final = 1

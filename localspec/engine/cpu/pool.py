@@ -11,6 +11,7 @@ import numpy as np
 
 from localspec.engine.cpu import layout as at
 from localspec.engine.cpu.program import Program
+from localspec.errors import EngineError
 
 RUN: Final = 0
 SERVE: Final = 1
@@ -39,13 +40,20 @@ class Pool:
 
     def run(self) -> None:
         """The job, by all threads."""
+        if self.torn:
+            raise EngineError("The CPU engine was interrupted between two steps.", hint="Load the model again.")
         if self.threads > 1:
             self._summon()
         self.program(RUN, self.sync, self.job)
 
+    @property
+    def torn(self) -> bool:
+        """An interrupt came after workers were summoned and before the caller led: they wait for it for ever."""
+        return read(self.sync + at.GO) != read(self.sync + at.FINISHED)
+
     def close(self) -> None:
         """The workers end; the pool is of no use any more."""
-        if self._workers:
+        if self._workers and not self.torn:
             self._closing = True
             write(self.job + at.ROWS, at.STOP)
             self._summon()

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from localspec.engine.cpu import layout as at
 from localspec.engine.cpu.decoder import PackedDecoder
-from localspec.engine.cpu.pool import read
+from localspec.engine.cpu.pool import RUN, read
+from localspec.errors import EngineError
 from tests.engine.cpu.packed_models import packed_decoder, pieces, random_ids, threaded
 
 pytestmark = pytest.mark.heavy
@@ -177,3 +178,29 @@ def test_a_forgotten_decoder_is_collected_and_its_threads_end() -> None:
     gc.collect()
     assert gone() is None
     assert workers() == before
+
+
+def test_an_interrupt_between_summons_and_run_is_told_and_never_waited_for(
+    expected: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl+C may come at that moment: its workers wait for a leader, so another job must not begin."""
+    decoder = packed_decoder(threads=2)
+    pool = decoder._pool
+    assert pool is not None
+    program = pool.program
+
+    def interrupted(what: int, sync: int, job: int) -> int:
+        if what == RUN:
+            raise KeyboardInterrupt
+        return program(what, sync, job)
+
+    monkeypatch.setattr(pool, "program", interrupted)
+    with pytest.raises(KeyboardInterrupt) as kept:  # its frames hold what the job points to
+        again(decoder)
+    with pytest.raises(EngineError, match="interrupted") as kept_too:
+        again(decoder)
+    in_time(pool.close)
+    monkeypatch.undo()
+    program(RUN, pool.sync, pool.job)  # for the sake of this test's workers, the leader comes after all
+    del kept, kept_too
+    assert torch.equal(again(decoder), expected)
