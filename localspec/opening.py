@@ -42,6 +42,8 @@ from localspec.settings import defaults
 if TYPE_CHECKING:
     from localspec.engine.cpu.program import Program
 
+Told = Loading | Notice | Ready
+
 
 @dataclass(frozen=True, slots=True)
 class Opened:
@@ -56,10 +58,29 @@ class Opened:
     threads: int
 
 
-def open_model(request: LoadRequest) -> Generator[Loading | Notice | Ready, None, Model]:
+def open_model(request: LoadRequest) -> Generator[Told, None, Model]:
     """Loading and Notices, then Ready; returns the Model, to which all of it belongs."""
+    return (yield from told_once(open_whole(request)))
+
+
+def open_whole(request: LoadRequest) -> Generator[Told, None, Model]:
     opened = yield from open_target(request)
     return (yield from attach(opened, request.draft, request.k, owns_target=True))
+
+
+def told_once(steps: Generator[Told, None, Model]) -> Generator[Told, None, Model]:
+    """Without the Notices that the draft repeats after the target."""
+    told: set[str] = set()
+    while True:
+        try:
+            event = next(steps)
+        except StopIteration as stop:
+            model: Model = stop.value
+            return model
+        code = event.code if isinstance(event, Notice) else ""
+        if code not in told:
+            yield event
+        told |= {code} - {""}
 
 
 def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opened]:
@@ -134,7 +155,7 @@ def compiled_engine() -> Generator[Loading, None, Program]:
 
 def attach(
     opened: Opened, draft: str | EarlyExitDraft | DraftModelDraft, k: str, *, owns_target: bool = False
-) -> Generator[Loading | Notice | Ready, None, Model]:
+) -> Generator[Told, None, Model]:
     """A drafter and a session for an open target; several may share one, in turn, when none of them owns it."""
     entry, snapshot, plan, target = opened.entry, opened.snapshot, opened.plan, opened.target
     choice = drafting.choose(draft, entry, snapshot, opened.catalog)

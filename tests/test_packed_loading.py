@@ -385,6 +385,13 @@ def test_without_a_folder_for_the_cache_it_is_packed_each_time(
     assert len(packings) == 2
 
 
+@pytest.mark.usefixtures("cache")
+def test_target_and_draft_say_it_once(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(packed_copy.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
+    heard = load_events(LoadRequest(str(folder), draft=str(folder), quant="int8", threads=1))
+    assert [event.code for event in heard if isinstance(event, Notice)] == ["packed_copy"]
+
+
 def test_a_folder_in_the_copys_place_costs_a_notice(folder: Path, cache: Path):
     load_plan(folder, "int8")
     (file,) = cache.iterdir()
