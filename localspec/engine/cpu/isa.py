@@ -19,7 +19,7 @@ FORCE = "LOCALSPEC_CPU_ISA"
 @dataclass(frozen=True, slots=True)
 class Isa:
     """`cpu` and `features` go to LLVM; `needs` is what the processor must have; `rows` is the widest kernel worth
-    building, by the number of vector registers."""
+    building, an even number, by the number of vector registers."""
 
     name: str
     needs: frozenset[str]
@@ -32,7 +32,7 @@ class Isa:
 X86_V3 = frozenset({"avx2", "fma", "f16c", "bmi2"})
 KINDS = (
     Isa("avx512-vnni", X86_V3 | {"avx512f", "avx512bw", "avx512vl", "avx512vnni"}, "x86-64-v4", "+avx512vnni", 8),
-    Isa("avx-vnni", X86_V3 | {"avxvnni"}, "x86-64-v3", "+avxvnni", 3),
+    Isa("avx-vnni", X86_V3 | {"avxvnni"}, "x86-64-v3", "+avxvnni", 2),
     Isa("avx2", X86_V3, "x86-64-v3", "", 2),
     Isa("neon", frozenset({"neon", "dotprod"}), "generic", "+neon,+dotprod", 4),
     Isa("plain", frozenset(), "", "", 2, fused=False),
