@@ -47,10 +47,9 @@ class Transformers:
             use_safetensors=True,
         )
         self.model.to(opened.target.device).eval()
-        self.threads = opened.threads
-        if kind != opened.plan.quant:
-            self.threads = self.best_threads()
-            self.notes.append(f"it has no {opened.plan.quant}; threads {self.threads}, its best.")
+        self.threads = self.best_threads()
+        foreign = "" if kind == opened.plan.quant else f"it has no {opened.plan.quant}; "
+        self.notes.append(f"{foreign}threads {self.threads}, its best.")
 
     def best_threads(self) -> int:
         """Those with the fastest short answer."""

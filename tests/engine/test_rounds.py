@@ -408,3 +408,10 @@ def test_another_seed_is_another_text() -> None:
         for seed in range(50)
     }
     assert len(texts) == 50
+
+
+@pytest.mark.parametrize("drafter", [NoDrafter(), Guarded(NoDrafter())])
+def test_an_empty_draft_lies_on_the_sessions_device(drafter: Drafter) -> None:
+    """On another device than the target's logits it could not be compared with them."""
+    session = Session(ScriptedModel(50, seed=1), drafter, device="meta")
+    assert drafter.draft(session, 0).tokens.device.type == "meta"

@@ -113,6 +113,12 @@ def narrow_half(b: Builder, floats: Value) -> Value:
     return b.trunc(b.or_(kept, sign), WORDS)
 
 
+def fetch(b: Builder, address: Value) -> None:
+    """Asks for a cache line that will be read soon, into the second cache; an address nobody has does no harm."""
+    hints = [ir.Constant(I32, hint) for hint in (0, 2, 1)]  # to read, to keep in the second cache, data
+    call(b, "llvm.prefetch.p0", ir.VoidType(), [b.inttoptr(address, I8.as_pointer()), *hints])
+
+
 def fma(b: Builder, isa: Isa, x: Value, y: Value, z: Value) -> Value:
     """x·y + z, with one rounding where the processor can, two where it cannot."""
     return call(b, "llvm.fma.v16f32", FLOATS, [x, y, z]) if isa.fused else b.fadd(b.fmul(x, y), z)

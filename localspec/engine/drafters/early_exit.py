@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from localspec.engine.contract import Draft, ExitStates, Layered
-from localspec.engine.drafters.empty import EMPTY
+from localspec.engine.drafters.empty import empty
 from localspec.engine.sampling import finite
 from localspec.engine.session import Session
 
@@ -37,7 +37,7 @@ class EarlyExit:
             if session.ends_with(token):
                 break
         if not states:
-            return EMPTY
+            return empty(session)
         return Draft(drafted, stack(probs), ExitStates(self.exit_layer, torch.cat(states)))
 
     def crop(self, length: int) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import torch
-
 from localspec.engine.contract import Draft
 from localspec.engine.session import Session
 
-EMPTY = Draft(torch.empty(0, dtype=torch.long))
+
+def empty(session: Session) -> Draft:
+    """No tokens, on the session's device."""
+    return Draft(session.nothing)
 
 
 class NoDrafter:
@@ -17,7 +18,7 @@ class NoDrafter:
         pass
 
     def draft(self, session: Session, k: int) -> Draft:  # noqa: ARG002
-        return EMPTY
+        return empty(session)
 
     def crop(self, length: int) -> None:
         pass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from localspec.engine.contract import Draft, Drafter
-from localspec.engine.drafters.empty import EMPTY
+from localspec.engine.drafters.empty import empty
 from localspec.engine.session import Session
 from localspec.errors import Cancelled
 
@@ -26,14 +26,14 @@ class Guarded:
 
     def draft(self, session: Session, k: int) -> Draft:
         if self.fault is not None or k <= 0:
-            return EMPTY
+            return empty(session)
         try:
             return self.drafter.draft(session, k)
         except Cancelled:
             raise
         except Exception as fault:
             self.fault = fault
-            return EMPTY
+            return empty(session)
 
     def crop(self, length: int) -> None:
         self.drafter.crop(length)

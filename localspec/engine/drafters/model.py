@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from localspec.engine.contract import Draft, Layered
 from localspec.engine.drafters.early_exit import stack
-from localspec.engine.drafters.empty import EMPTY
+from localspec.engine.drafters.empty import empty
 from localspec.engine.sampling import finite
 from localspec.engine.session import PREFILL_CHUNK, Session
 
@@ -37,7 +37,7 @@ class DraftModel:
         drafted, probs = session.nothing, []
         k = min(k, self.decoder.context - len(session.tokens))
         if k <= 0:
-            return EMPTY
+            return empty(session)
         if len(session.tokens) - self.decoder.length > PREFILL_CHUNK:
             self.prefill(session)
         token = torch.tensor(session.tokens[self.decoder.length :])  # what it missed, and the pending token
