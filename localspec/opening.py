@@ -125,7 +125,7 @@ def chosen(quant: str) -> Notice:
     return Notice("info", "format", f"Weights are in {quant}: {best} does not fit in memory.")
 
 
-def admitted(snapshot: Snapshot, plan: Plan) -> Generator[Loading, None, None]:
+def admitted(snapshot: Snapshot, plan: Plan) -> Generator[Loading | Notice, None, None]:
     """Nothing more, or an error: that the decoder of this plan computes this configuration wrongly, or cannot run."""
     yield Loading("checking the configuration", 0, 1, "steps")  # seconds where transformers must be imported for it
     admit(snapshot.config)
@@ -134,8 +134,8 @@ def admitted(snapshot: Snapshot, plan: Plan) -> Generator[Loading, None, None]:
         admit_packed(snapshot.config, PACKED[plan.quant], program)
 
 
-def compiled_engine() -> Generator[Loading, None, Program]:
-    """The CPU engine, compiled the first time."""
+def compiled_engine() -> Generator[Loading | Notice, None, Program]:
+    """The CPU engine, compiled the first time; a Notice where it will have to be compiled every time."""
     try:
         from localspec.engine.cpu.isa import choose
         from localspec.engine.cpu.program import loading
@@ -149,8 +149,12 @@ def compiled_engine() -> Generator[Loading, None, Program]:
             done, total = next(steps)
         except StopIteration as stop:
             program: Program = stop.value
-            return program
+            break
         yield Loading("compiling the engine (once)", done, total, "steps")
+    if not program.kept:
+        message = "The compiled engine cannot be kept on disk, so every start compiles it again."
+        yield Notice("info", "cache", message, "Set LOCALSPEC_CACHE_DIR to a folder that can be written.")
+    return program
 
 
 def attach(

@@ -71,6 +71,8 @@ class SpeedMeter:
     def speedup(self) -> float | None:
         if self.baseline_ms is None or not self.times:
             return None
+        if not any(self.times):  # no round had a draft: whatever the times say, nothing was sped up
+            return 1.0
         spent = sum(len(times) * self._round_ms(drafted) for drafted, times in self.times.items())
         return self.tokens * self.baseline_ms / spent if spent else None
 

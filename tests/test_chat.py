@@ -10,6 +10,7 @@ from localspec.tui import chat as chat_module
 from localspec.tui.chat import ChatScreen
 from localspec.tui.conversation import Conversation
 from localspec.tui.message import Answer, Note, Question
+from localspec.tui.prompt import Prompt
 from tests.chat_stage import HELLO, open_chat
 from tests.scripted_engine import READY, ScriptedEngine, answer, step
 
@@ -149,3 +150,16 @@ async def test_five_hundred_quick_steps_end_with_the_whole_text():
         shown = stage.chat.query_one(Answer)
         assert shown.text == "".join(words)
         assert shown._body.source == "".join(words)
+
+
+async def test_a_question_sent_before_the_answer_has_begun_stands_below_it():
+    """Two messages in one burst: the second waits, and the first keeps its answer."""
+    engine = ScriptedEngine(HELLO, HELLO)
+    async with open_chat(engine) as stage:
+        await stage.ready()
+        stage.chat.post_message(Prompt.Sent("first"))
+        stage.chat.post_message(Prompt.Sent("second"))
+        await stage.until(lambda: len(engine.requests) == 2 and stage.chat.phase == "idle")
+        shown = [type(widget) for widget in stage.chat.transcript.children]
+        assert shown == [Question, Answer, Question, Answer]
+        assert [widget.text for widget in stage.chat.query(Question)] == ["first", "second"]

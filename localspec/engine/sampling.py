@@ -38,7 +38,8 @@ def finite(logits: Tensor) -> Tensor:
     """The logits, if they are numbers: a NaN would reach the sampler as a token."""
     if not torch.isfinite(logits.sum()):
         raise EngineError(
-            "The model produced invalid numbers (NaN or infinity).", hint="Try --quant fp32, or fetch the model again."
+            "The model produced invalid numbers (NaN or infinity).",
+            hint="Fetch the model again, or try another --quant.",
         )
     return logits
 

@@ -257,7 +257,7 @@ class ChatScreen(Screen[None]):
         """Add to the transcript: a message that waits stays last, and a note comes before an answer not begun."""
         if isinstance(widget, Question):
             await self.transcript.query(Welcome).remove()
-        unbegun = self.answer if self.answer is not None and not self.answer.text else None
+        unbegun = self.answer if isinstance(widget, Note) and self.answer is not None and not self.answer.text else None
         later = next((w for w in (unbegun, self.queued) if w is not None and w.is_attached), None)
         await self.transcript.mount(widget, before=later)
 

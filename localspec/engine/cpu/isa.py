@@ -55,11 +55,13 @@ def available() -> tuple[Isa, ...]:
 
 def choose() -> Isa:
     """The best kind this processor has, or the one that the environment forces."""
-    here, forced = available(), os.environ.get(FORCE, "")
+    here, forced = available(), os.environ.get(FORCE, "").lower()
     if not forced:
         return here[0]
     for kind in here:
         if kind.name == forced:
             return kind
     names = ", ".join(kind.name for kind in here)
-    raise UsageError(f"{FORCE} is '{forced}', which this processor cannot run.", hint=f"Use one of {names}.")
+    known = any(kind.name == forced for kind in KINDS)
+    reason = "which this processor cannot run" if known else "which is no instruction set"
+    raise UsageError(f"{FORCE} is '{forced}', {reason}.", hint=f"Use one of {names}.")

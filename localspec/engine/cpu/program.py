@@ -37,8 +37,9 @@ LOADED: dict[str, Program] = {}
 class Program:
     """Machine code in memory, with two doors."""
 
-    def __init__(self, code: bytes, isa: Isa) -> None:
-        self.isa = isa
+    def __init__(self, code: bytes, isa: Isa, *, kept: bool = True) -> None:
+        """`kept`: the next start finds this code on disk."""
+        self.isa, self.kept = isa, kept
         module = llvm.parse_assembly("")
         self._engine = llvm.create_mcjit_compiler(module, machine(isa))
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
@@ -84,10 +85,11 @@ def loading(isa: Isa) -> Generator[tuple[int, int], None, Program]:
     if name not in LOADED:
         file = place(f"{isa.name}-{name}.bin")
         code = read(file)
+        kept = code is not None
         if code is None:
             code = yield from building(isa)
-            write(file, code)
-        LOADED[name] = Program(code, isa)
+            kept = write(file, code)
+        LOADED[name] = Program(code, isa, kept=kept)
     return LOADED[name]
 
 
@@ -109,17 +111,19 @@ def read(file: Path | None) -> bytes | None:
     return code if code and hashlib.sha256(code).digest() == checksum else None
 
 
-def write(file: Path | None, code: bytes) -> None:
-    """Under a name of its own first, so that a second process never reads half a file."""
+def write(file: Path | None, code: bytes) -> bool:
+    """Under a name of its own first, so that a second process never reads half a file. False: it is not there."""
     if file is None:
-        return
+        return False
     part = file.with_suffix(f".{os.getpid()}-{threading.get_ident()}.part")
     with suppress(OSError):  # no room, or read-only: the next start compiles again
         try:
             part.write_bytes(hashlib.sha256(code).digest() + code)
             part.replace(file)
+            return True
         finally:
             part.unlink(missing_ok=True)
+    return False
 
 
 def building(isa: Isa) -> Generator[tuple[int, int], None, bytes]:
