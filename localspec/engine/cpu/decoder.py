@@ -200,7 +200,6 @@ class PackedDecoder:
         constants = [arch.norm_eps, 1 / arch.hidden_size, 1 / arch.head_dim, 1 / math.sqrt(arch.head_dim)]
         for field, value in (
             (at.LAYERS, self._layers.ctypes.data),
-            (at.NUM_LAYERS, arch.num_layers),
             (at.HIDDEN, self.hidden),
             (at.NUM_HEADS, arch.num_heads),
             (at.NUM_KV_HEADS, arch.num_kv_heads),

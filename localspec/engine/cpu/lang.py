@@ -86,11 +86,6 @@ def int_at(b: Any, address: Any) -> Any:
     return emit.load(b, address, I64, align=8)
 
 
-@word(types.void, INT, INT)
-def put_int(b: Any, address: Any, value: Any) -> None:
-    emit.store(b, value, address, align=8)
-
-
 @word(FLOAT, INT)
 def float_at(b: Any, address: Any) -> Any:
     return emit.load(b, address, F32, align=4)
@@ -105,11 +100,6 @@ def put_float(b: Any, address: Any, value: Any) -> None:
 def byte_at(b: Any, address: Any) -> Any:
     """Unsigned."""
     return b.zext(emit.load(b, address, I8), I64)
-
-
-@word(types.void, INT, INT)
-def put_byte(b: Any, address: Any, value: Any) -> None:
-    emit.store(b, b.trunc(value, I8), address)
 
 
 @word(FLOAT, INT)

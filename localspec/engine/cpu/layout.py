@@ -37,18 +37,17 @@ LAYER_BYTES: Final = DOWN + LINEAR_BYTES
 
 # A model
 LAYERS: Final = 0
-NUM_LAYERS: Final = 8
-HIDDEN: Final = 16  # padded to whole groups
-NUM_HEADS: Final = 24
-NUM_KV_HEADS: Final = 32
-HEAD_DIM: Final = 40
-HEAD_PADDED: Final = 48  # to whole vectors
-CONTEXT: Final = 56  # padded to whole chunks
-COS: Final = 64
-SIN: Final = 72
-CONSTANTS: Final = 80  # float32: norm epsilon, 1 / hidden, 1 / head_dim, 1 / sqrt(head_dim)
-FINAL_NORM: Final = 88
-EMBEDDING: Final = 96
+HIDDEN: Final = 8  # padded to whole groups
+NUM_HEADS: Final = 16
+NUM_KV_HEADS: Final = 24
+HEAD_DIM: Final = 32
+HEAD_PADDED: Final = 40  # to whole vectors
+CONTEXT: Final = 48  # padded to whole chunks
+COS: Final = 56
+SIN: Final = 64
+CONSTANTS: Final = 72  # float32: norm epsilon, 1 / hidden, 1 / head_dim, 1 / sqrt(head_dim)
+FINAL_NORM: Final = 80
+EMBEDDING: Final = 88
 HEAD: Final = EMBEDDING + LINEAR_BYTES
 # its room to work in
 STREAM: Final = HEAD + LINEAR_BYTES  # float32 [MAX_ROWS, hidden]

@@ -1,4 +1,7 @@
-"""Threads that run one compiled pass together: the caller leads, the others wait for a job, awake and then asleep."""
+"""Threads that run one compiled pass together: the caller leads, the others wait for a job, awake and then asleep.
+
+Knows the table of a job's address, and nothing of what the job computes.
+"""
 
 from __future__ import annotations
 

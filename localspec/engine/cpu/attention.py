@@ -1,0 +1,261 @@
+"""Attention of the compiled forward: rotation, the cache, and softmax over segments, each row in an order of its own.
+
+A task is one key head, some rows and one segment; segments are weighed against each other afterwards. Masked scores
+weigh exactly nothing, so a row is the same bits whatever rows came along. Online softmax: arXiv 1805.02867.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from localspec.engine.cpu import layout as at
+from localspec.engine.cpu.barrier import barrier
+from localspec.engine.cpu.formats import GROUP
+from localspec.engine.cpu.kernels import MOST_QUERIES
+from localspec.engine.cpu.lang import (
+    claim,
+    compiled,
+    exp16,
+    float_at,
+    fma16,
+    greater16,
+    greatest16,
+    inner,
+    int_at,
+    load16,
+    put_float,
+    put_half,
+    seen16,
+    splat16,
+    store16,
+    store_halves16,
+    total16,
+)
+from localspec.engine.cpu.rows import inverse_rms, quantise_row
+
+F32 = np.float32
+HIDDEN_SCORE = F32(-1e30)
+
+scores, mix_1, mix_4 = inner("scores", 7), inner("mix_1", 8), inner("mix_4", 8)
+
+
+@compiled
+def rotate(x: int, cos: int, sin: int, size: int) -> None:
+    """Rotary embedding in place; the sine carries the sign."""
+    half = size // 2
+    if half % 16 == 0:
+        for i in range(0, half * 4, 64):
+            low, high = load16(x + i), load16(x + half * 4 + i)
+            store16(x + i, fma16(low, load16(cos + i), high * load16(sin + i)))
+            store16(x + half * 4 + i, fma16(high, load16(cos + half * 4 + i), low * load16(sin + half * 4 + i)))
+    else:
+        for i in range(0, half * 4, 4):
+            first, second = float_at(x + i), float_at(x + half * 4 + i)
+            put_float(x + i, first * float_at(cos + i) + second * float_at(sin + i))
+            other = half * 4 + i
+            put_float(x + other, second * float_at(cos + other) + first * float_at(sin + other))
+
+
+@compiled
+def turn(model: int, x: int, norm: int, position: int) -> None:
+    """A head's norm, if it has one, and its rotation, in place."""
+    size, wide, constants = int_at(model + at.HEAD_DIM), int_at(model + at.HEAD_PADDED), int_at(model + at.CONSTANTS)
+    if norm != 0:
+        scale = splat16(inverse_rms(x, wide // 16, float_at(constants + 8), float_at(constants)))
+        for i in range(0, wide * 4, 64):
+            store16(x + i, load16(x + i) * scale * load16(norm + i))
+    rotate(x, int_at(model + at.COS) + position * size * 4, int_at(model + at.SIN) + position * size * 4, size)
+
+
+@compiled
+def place_row(model: int, layer: int, row: int, position: int, head: int) -> None:
+    """One row's queries of a group turned and scaled; its key and value into the cache."""
+    wide, heads, kv_heads = (
+        int_at(model + at.HEAD_PADDED),
+        int_at(model + at.NUM_HEADS),
+        int_at(model + at.NUM_KV_HEADS),
+    )
+    group, context = heads // kv_heads, int_at(model + at.CONTEXT)
+    mixed = int_at(model + at.MIXED) + row * int_at(model + at.MIXED_STRIDE)
+    scale = splat16(float_at(int_at(model + at.CONSTANTS) + 12))
+    queries = int_at(model + at.QUERIES) + (head * at.MAX_ROWS + row) * group * wide * 4
+    for i in range(group):
+        query = mixed + (head * group + i) * wide * 4
+        turn(model, query, int_at(layer + at.Q_NORM), position)
+        for j in range(0, wide * 4, 64):
+            store16(queries + i * wide * 4 + j, load16(query + j) * scale)
+    key, value = mixed + (heads + head) * wide * 4, mixed + (heads + kv_heads + head) * wide * 4
+    turn(model, key, int_at(layer + at.K_NORM), position)
+    keys = int_at(layer + at.KEYS) + (head * context + position // 16 * 16) * wide * 2 + position % 16 * 2
+    for i in range(wide):
+        put_half(keys + 32 * i, float_at(key + 4 * i))
+    values = int_at(layer + at.VALUES) + (head * context + position) * wide * 2
+    for i in range(0, wide, 16):
+        store_halves16(values + 2 * i, load16(value + 4 * i))
+
+
+@compiled
+def place_phase(sync: int, model: int, layer: int, rows: int, position: int) -> None:
+    kv_heads = int_at(model + at.NUM_KV_HEADS)
+    task = claim(sync + at.NEXT)
+    while task < rows * kv_heads:
+        row = task // kv_heads
+        place_row(model, layer, row, position + row, task % kv_heads)
+        task = claim(sync + at.NEXT)
+    barrier(sync)
+
+
+@compiled
+def score_blocks(keys: int, queries: int, count: int, wide: int, out: int) -> None:
+    """[count, 32] scores against two blocks; a query's scores of a chunk stand CHUNK floats apart."""
+    for done in range(0, count, MOST_QUERIES):
+        some, stride = min(MOST_QUERIES, count - done), at.CHUNK * 4
+        scores(some, keys, queries + done * wide * 4, wide * 4, wide, out + done * stride, stride)
+
+
+@compiled
+def weigh(scores: int, blocks: int, first: int, last: int, start: int, state: int, sums: int, wide: int) -> None:
+    """One query's scores of a chunk to weights e^(score - greatest so far); what it has summed is scaled to match."""
+    best = splat16(HIDDEN_SCORE)
+    if first > start or last < start + 16 * blocks - 1:
+        for i in range(blocks):
+            score, place = load16(scores + 64 * i), start + 16 * i
+            store16(scores + 64 * i, seen16(score, splat16(HIDDEN_SCORE), first - place, last - place))
+    for i in range(blocks):
+        best = greater16(best, load16(scores + 64 * i))
+    before = load16(state)
+    after = greater16(before, splat16(greatest16(best)))
+    scale, total = exp16(before - after), splat16(F32(0))
+    for i in range(blocks):
+        weight = exp16(load16(scores + 64 * i) - after)
+        store16(scores + 64 * i, weight)
+        total = total + weight
+    store16(state, after)
+    store16(state + 64, fma16(load16(state + 64), scale, splat16(total16(total))))
+    for i in range(0, wide * 4, 64):
+        store16(sums + i, load16(sums + i) * scale)
+
+
+@compiled
+def mix_chunk(values: int, weights: int, positions: int, count: int, sums: int, stride: int, wide: int) -> None:
+    """Adds the chunk's values by the queries' weights."""
+    for done in range(0, count, MOST_QUERIES):
+        some, weight, total = min(MOST_QUERIES, count - done), weights + done * at.CHUNK * 4, sums + done * stride
+        channel = 0
+        while channel < wide:
+            value, out = values + channel * 2, total + channel * 4
+            if wide - channel >= 64:
+                mix_4(some, value, wide * 2, weight, at.CHUNK * 4, positions, out, stride)
+                channel += 64
+            else:
+                mix_1(some, value, wide * 2, weight, at.CHUNK * 4, positions, out, stride)
+                channel += 16
+
+
+@compiled
+def attend(model: int, layer: int, head: int, segment: int, first_row: int, rows: int, position: int, own: int) -> None:
+    """A segment's share of what `rows` rows of one key head attend to: sums, greatest score and total weight."""
+    wide, context = int_at(model + at.HEAD_PADDED), int_at(model + at.CONTEXT)
+    kv_heads = int_at(model + at.NUM_KV_HEADS)
+    group, window = int_at(model + at.NUM_HEADS) // kv_heads, int_at(layer + at.WINDOW)
+    stride, count = (wide + 2 * at.STATE_FLOATS) * 4, rows * group
+    queries = int_at(model + at.QUERIES) + (head * at.MAX_ROWS + first_row) * group * wide * 4
+    partial = int_at(model + at.PARTIAL) + ((segment * kv_heads + head) * at.MAX_ROWS + first_row) * group * stride
+    for n in range(count):
+        for i in range(0, wide * 4, 64):
+            store16(partial + n * stride + i, splat16(F32(0)))
+        store16(partial + n * stride + wide * 4, splat16(HIDDEN_SCORE))
+        store16(partial + n * stride + wide * 4 + 64, splat16(F32(0)))
+    end = min((segment + 1) * at.SEGMENT, position + first_row + rows)
+    start = segment * at.SEGMENT
+    if window != 0:
+        start = max(start, (position + first_row - window + 1) // at.CHUNK * at.CHUNK)
+    while start < end:
+        blocks = (min(at.CHUNK, end - start) + 31) // 32 * 2
+        keys = int_at(layer + at.KEYS) + (head * context + start) * wide * 2
+        for i in range(0, blocks, 2):
+            score_blocks(keys + i * wide * 32, queries, count, wide, own + i * 64)
+        for n in range(count):
+            last = position + first_row + n // group
+            first = max(0, last - window + 1) if window != 0 else 0
+            sums = partial + n * stride
+            weigh(own + n * at.CHUNK * 4, blocks, first, last, start, sums + wide * 4, sums, wide)
+        values = int_at(layer + at.VALUES) + (head * context + start) * wide * 2
+        # Only what is written: past it may lie a failed draft's NaN, and 0 · NaN is NaN.
+        mix_chunk(values, own, min(at.CHUNK, end - start), count, partial, stride, wide)
+        start += at.CHUNK
+
+
+@compiled
+def tile_rows(model: int) -> int:
+    return max(1, at.TILE_QUERIES * int_at(model + at.NUM_KV_HEADS) // int_at(model + at.NUM_HEADS))
+
+
+@compiled
+def first_segment(window: int, position: int) -> int:
+    return max(0, position - window + 1) // at.SEGMENT if window != 0 else 0
+
+
+@compiled
+def attention_phase(sync: int, model: int, layer: int, rows: int, position: int, own: int) -> None:
+    kv_heads, some = int_at(model + at.NUM_KV_HEADS), tile_rows(model)
+    tiles = (rows + some - 1) // some
+    begin = first_segment(int_at(layer + at.WINDOW), position)
+    segments = (position + rows - 1) // at.SEGMENT + 1 - begin
+    task = claim(sync + at.NEXT)
+    while task < kv_heads * tiles * segments:
+        head, rest = task % kv_heads, task // kv_heads
+        first = rest % tiles * some
+        attend(model, layer, head, begin + rest // tiles, first, min(some, rows - first), position, own)
+        task = claim(sync + at.NEXT)
+    barrier(sync)
+
+
+@compiled
+def merge_head(partial: int, step: int, segments: int, wide: int, out: int) -> None:
+    """One query's segments, weighed against each other: [head_dim] at `out`."""
+    best = splat16(HIDDEN_SCORE)
+    for i in range(segments):
+        best = greater16(best, load16(partial + i * step + wide * 4))
+    total = splat16(F32(0))
+    for i in range(0, wide * 4, 64):
+        store16(out + i, splat16(F32(0)))
+    for i in range(segments):
+        share = partial + i * step
+        scale = exp16(load16(share + wide * 4) - best)
+        total = fma16(load16(share + wide * 4 + 64), scale, total)
+        for j in range(0, wide * 4, 64):
+            store16(out + j, fma16(load16(share + j), scale, load16(out + j)))
+    for i in range(0, wide * 4, 64):
+        store16(out + i, load16(out + i) / total)
+
+
+@compiled
+def merge_row(model: int, layer: int, row: int, position: int, first_position: int) -> None:
+    """A row's attention, over all heads and segments, quantised for the output projection."""
+    wide, heads, kv_heads = (
+        int_at(model + at.HEAD_PADDED),
+        int_at(model + at.NUM_HEADS),
+        int_at(model + at.NUM_KV_HEADS),
+    )
+    group, groups = heads // kv_heads, int_at(layer + at.OUTPUT + at.GROUPS)
+    stride = (wide + 2 * at.STATE_FLOATS) * 4
+    out = int_at(model + at.MIXED) + row * int_at(model + at.MIXED_STRIDE)
+    begin = first_segment(int_at(layer + at.WINDOW), first_position)
+    segments = position // at.SEGMENT + 1 - begin
+    for head in range(heads):
+        place = ((begin * kv_heads + head // group) * at.MAX_ROWS + row) * group + head % group
+        partial = int_at(model + at.PARTIAL) + place * stride
+        merge_head(partial, kv_heads * at.MAX_ROWS * group * stride, segments, wide, out + head * wide * 4)
+    for i in range(heads * wide * 4, groups * GROUP * 4, 64):
+        store16(out + i, splat16(F32(0)))
+    quantise_row(model + at.NARROW, row, out, groups)
+
+
+@compiled
+def merge_phase(sync: int, model: int, layer: int, rows: int, position: int) -> None:
+    row = claim(sync + at.NEXT)
+    while row < rows:
+        merge_row(model, layer, row, position + row, position)
+        row = claim(sync + at.NEXT)
+    barrier(sync)

@@ -1,0 +1,124 @@
+"""Rows of the compiled forward: embedded, normed, and quantised in groups for the linears. Knows no weights but norms
+and the embedding. RMSNorm: arXiv 1910.07467.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from localspec.engine.cpu import layout as at
+from localspec.engine.cpu.barrier import barrier
+from localspec.engine.cpu.formats import GROUP, OUTPUTS, RECORD_BYTES, SCALE_BYTES
+from localspec.engine.cpu.lang import (
+    Vector,
+    byte_at,
+    claim,
+    compiled,
+    float_at,
+    fma16,
+    greater16,
+    greatest16,
+    int_at,
+    load16,
+    put_float,
+    put_int32,
+    size16,
+    splat16,
+    store16,
+    store_bytes16,
+    total16,
+    word_at,
+)
+
+F32 = np.float32
+RECORD8 = RECORD_BYTES["int8"]
+
+
+@compiled
+def quantise(quantised: int, row: int, group: int, a: Vector, b: Vector, c: Vector, d: Vector) -> None:
+    """64 floats to bytes, their scale and the correction that unsigned weights need. Not a number stays none."""
+    groups = int_at(quantised + at.Q_GROUPS)
+    place = row * groups + group
+    top = greatest16(greater16(greater16(size16(a), size16(b)), greater16(size16(c), size16(d))))
+    inverse = splat16(F32(127) / top if top > F32(0) else F32(0))
+    out = int_at(quantised + at.Q_BYTES) + place * GROUP
+    total = store_bytes16(out, a * inverse) + store_bytes16(out + 16, b * inverse)
+    total += store_bytes16(out + 32, c * inverse) + store_bytes16(out + 48, d * inverse)
+    put_float(int_at(quantised + at.Q_SCALES) + place * 4, top / F32(127))
+    put_int32(int_at(quantised + at.Q_CORRECTIONS) + place * 4, -128 * total)
+
+
+@compiled
+def quantise_row(quantised: int, row: int, x: int, groups: int) -> None:
+    for group in range(groups):
+        place = x + group * 256
+        quantise(quantised, row, group, load16(place), load16(place + 64), load16(place + 128), load16(place + 192))
+
+
+@compiled
+def inverse_rms(x: int, vectors: int, inverse_size: float, epsilon: float) -> F32:
+    """One over the root of the mean square."""
+    total = splat16(F32(0))
+    for i in range(vectors):
+        value = load16(x + 64 * i)
+        total = fma16(value, value, total)
+    return F32(1) / F32(math.sqrt(total16(total) * inverse_size + epsilon))
+
+
+@compiled
+def norm_row(model: int, quantised: int, row: int, x: int, weight: int) -> None:
+    hidden, constants = int_at(model + at.HIDDEN), int_at(model + at.CONSTANTS)
+    scale = splat16(inverse_rms(x, hidden // 16, float_at(constants + 4), float_at(constants)))
+    for group in range(hidden // GROUP):
+        place, factor = x + group * 256, weight + group * 256
+        a, b = load16(place) * scale * load16(factor), load16(place + 64) * scale * load16(factor + 64)
+        c, d = load16(place + 128) * scale * load16(factor + 128), load16(place + 192) * scale * load16(factor + 192)
+        quantise(quantised, row, group, a, b, c, d)
+
+
+@compiled
+def norm_phase(sync: int, model: int, weight: int, x: int, rows: int) -> None:
+    hidden = int_at(model + at.HIDDEN)
+    row = claim(sync + at.NEXT)
+    while row < rows:
+        norm_row(model, model + at.NARROW, row, x + row * hidden * 4, weight)
+        row = claim(sync + at.NEXT)
+    barrier(sync)
+
+
+@compiled
+def embed_row(model: int, token: int, x: int) -> None:
+    """One output of the embedding's blocks, as float32."""
+    linear = model + at.EMBEDDING
+    groups, place = int_at(linear + at.GROUPS), token % OUTPUTS
+    record = int_at(linear + at.WEIGHT) + token // OUTPUTS * groups * RECORD8
+    first = SCALE_BYTES + place // 16 * 64 + place % 16 * 4
+    for group in range(groups):
+        scale = word_at(record + 2 * place)
+        for i in range(GROUP):
+            code = byte_at(record + first + i // 4 * 128 + i % 4)
+            put_float(x + (group * GROUP + i) * 4, F32(code - 128) * scale)
+        record += RECORD8
+
+
+@compiled
+def copy_row(source: int, target: int, vectors: int) -> None:
+    for i in range(vectors):
+        store16(target + 64 * i, load16(source + 64 * i))
+
+
+@compiled
+def start_phase(sync: int, job: int, model: int, x: int) -> None:
+    """Rows handed in are copied to the front of the stream, the others embedded."""
+    hidden, rows, done = int_at(model + at.HIDDEN), int_at(job + at.ROWS), int_at(job + at.DONE)
+    row = claim(sync + at.NEXT)
+    while row < rows:
+        place = x + row * hidden * 4
+        if row < done:
+            copy_row(int_at(job + at.STATES) + row * hidden * 4, place, hidden // 16)
+        else:
+            embed_row(model, int_at(int_at(job + at.IDS) + row * 8), place)
+        row = claim(sync + at.NEXT)
+    barrier(sync)
