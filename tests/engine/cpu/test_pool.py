@@ -180,19 +180,22 @@ def test_a_forgotten_decoder_is_collected_and_its_threads_end() -> None:
     assert workers() == before
 
 
+@pytest.mark.parametrize("asleep", [False, True])
 def test_an_interrupt_between_summons_and_run_is_told_and_never_waited_for(
-    expected: Tensor, monkeypatch: pytest.MonkeyPatch
+    asleep: bool, expected: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl+C may come at that moment: its workers wait for a leader, so another job must not begin."""
     decoder = packed_decoder(threads=2)
     pool = decoder._pool
     assert pool is not None
     program = pool.program
+    if asleep:
+        time.sleep(SLEEP_SECONDS)
 
-    def interrupted(what: int, sync: int, job: int) -> int:
+    def interrupted(what: int, *rest: int) -> int:  # a worker that sleeps, or begins late, comes through here too
         if what == RUN:
             raise KeyboardInterrupt
-        return program(what, sync, job)
+        return program(what, *rest)
 
     monkeypatch.setattr(pool, "program", interrupted)
     with pytest.raises(KeyboardInterrupt) as kept:  # its frames hold what the job points to
