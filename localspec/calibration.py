@@ -1,30 +1,45 @@
-"""Remembers what a plain round costs on this machine, so that the next start can show a speed-up at once.
+"""What was measured of a model on this machine: the cost of a plain round, and what a sweep found best.
 
-One small JSON file; a damaged one is an empty one. Knows nothing about how the times were measured.
+One small JSON file; a damaged one is an empty one. Knows nothing about how anything was measured.
 """
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
+
+import msgspec
 
 from localspec import paths
 from localspec.errors import UsageError
 
 
-def recall(key: str) -> float | None:
-    """Mean milliseconds of a plain round under this key."""
-    return _read().get(key)
+class Calibration(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`plain_ms`: mean milliseconds of a plain round. `exit_layer` and `k`: the fastest early exit."""
+
+    plain_ms: float | None = None
+    exit_layer: int | None = None
+    k: str = "auto"
 
 
-def remember(key: str, plain_ms: float) -> None:
-    with suppress(OSError, UsageError):  # a read-only disk costs the next start its head start, nothing else
-        paths.calibration_file().write_text(json.dumps({**_read(), key: plain_ms}, indent=1), encoding="utf-8")
+FILE = dict[str, Calibration]
 
 
-def _read() -> dict[str, float]:
+def recall(key: str) -> Calibration:
+    return read().get(key, Calibration())
+
+
+def remember(key: str, **known: float | str | None) -> bool:
+    """Beside what was known. False: it could not be written, which costs the next start its head start."""
+    with suppress(OSError, UsageError):
+        old = read()
+        new = {**old, key: msgspec.structs.replace(old.get(key, Calibration()), **known)}
+        paths.calibration_file().write_bytes(msgspec.json.format(msgspec.json.encode(new)))
+        return True
+    return False
+
+
+def read() -> FILE:
     try:
-        read = json.loads(paths.calibration_file().read_text(encoding="utf-8"))
-        return {str(key): float(value) for key, value in read.items()}
-    except (OSError, UsageError, ValueError, TypeError, AttributeError):
+        return msgspec.json.decode(paths.calibration_file().read_bytes(), type=FILE)
+    except (OSError, UsageError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {}

@@ -9,12 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from localspec.calibration import Calibration
 from localspec.catalog import LONGEST_DRAFT, Catalog, DraftEntry, Entry
 from localspec.checkpoint import Snapshot, open_snapshot
 from localspec.errors import IncompatiblePair, NotDownloaded, UsageError
 from localspec.events import Notice
 from localspec.pairing import compare
 from localspec.requests import DraftModel, EarlyExit, LoadRequest
+
+NOTHING_KNOWN = Calibration()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,13 @@ def check_k(k: str) -> None:
         raise UsageError(f"'{k}' is not a draft length.", hint=f"Use --k auto, heuristic, or 0 to {LONGEST_DRAFT}.")
 
 
-def choose(asked: str | EarlyExit | DraftModel, entry: Entry, target: Snapshot, catalog: Catalog) -> Choice:
+def choose(
+    asked: str | EarlyExit | DraftModel,
+    entry: Entry,
+    target: Snapshot,
+    catalog: Catalog,
+    known: Calibration = NOTHING_KNOWN,
+) -> Choice:
     """The user's own choice raises when it cannot draft; ours becomes plain decoding with a Notice."""
     match asked if not isinstance(asked, str) else parse(asked):
         case EarlyExit(layer=layer, greedy=greedy):
@@ -57,7 +66,15 @@ def choose(asked: str | EarlyExit | DraftModel, entry: Entry, target: Snapshot, 
             return replace(choice, k=named.k) if named else choice
         case "off":
             return Choice("off", reason="you turned it off")
-    return by_catalogue(entry, target, catalog)
+    return swept(known, entry, target) or by_catalogue(entry, target, catalog)
+
+
+def swept(known: Calibration, entry: Entry, target: Snapshot) -> Choice | None:
+    """The early exit that a sweep on this machine found fastest, unless models.toml wants another kind of drafter."""
+    layer, layers = known.exit_layer, int(target.config["num_hidden_layers"])
+    if layer is None or not 1 <= layer < layers or (entry.draft and entry.draft.kind != "early-exit"):
+        return None
+    return replace(early_exit(layer, entry, target, greedy=False), k=known.k, notice=None)
 
 
 def parse(text: str) -> str | EarlyExit | DraftModel:

@@ -162,13 +162,14 @@ def attach(
 ) -> Generator[Told, None, Model]:
     """A drafter and a session for an open target; several may share one, in turn, when none of them owns it."""
     entry, snapshot, plan, target = opened.entry, opened.snapshot, opened.plan, opened.target
-    choice = drafting.choose(draft, entry, snapshot, opened.catalog)
+    key = f"{snapshot.folder.resolve()} {plan.quant} {target.device} x{opened.threads}"
+    known = calibration.recall(key)
+    choice = drafting.choose(draft, entry, snapshot, opened.catalog, known)
     k = choice.k if k == "auto" else k
     drafter = yield from make_drafter(choice, opened)
     if choice.notice:
         yield choice.notice
-    key = f"{snapshot.folder.resolve()} {plan.quant} {target.device} x{opened.threads}"
-    spec = SpecCard(choice.kind, choice.name, k, choice.reason, calibration.recall(key))
+    spec = SpecCard(choice.kind, choice.name, k, choice.reason, known.plain_ms)
     card = ModelCard(entry.name, plan.quant, str(target.device), plan.context, opened.prompter.can_chat)
     drafters = (drafter.decoder,) if isinstance(drafter, DraftModel) else ()
     ready = Ready(card, spec, measure_memory(opened.threads, target, *drafters))
