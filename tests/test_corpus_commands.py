@@ -1,0 +1,80 @@
+"""What the built-in model tells people to type is so: every command and every example in its answers runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from io import BytesIO, TextIOWrapper
+from pathlib import Path
+
+import click
+import pytest
+
+from localspec import paths
+from localspec.cli import cli, outcome
+from localspec.recipe import corpus
+
+pytestmark = pytest.mark.heavy
+
+ANSWERS = [text for entry in corpus.load().known for text in (entry.answer, *entry.follow_ups.values())]
+SHELL_WORDS = re.compile(r"[|<>;&$]|^(if|[A-Z_]+=)")
+PLACEHOLDERS = {"folder": "target", "large": "target", "small": "draft"}
+
+
+def blocks(language: str) -> list[str]:
+    """The fenced blocks in this language, each once."""
+    found = [body for text in ANSWERS for body in re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)]
+    return list(dict.fromkeys(found))
+
+
+def inline() -> list[str]:
+    """Commands within sentences, without those that show a placeholder in capitals."""
+    found = [words for text in ANSWERS for words in re.findall(r"`(localspec [^`]+)`", text)]
+    return [words for words in dict.fromkeys(found) if not re.search(r"\b[A-Z]{4,}\b", words)]
+
+
+@pytest.fixture(autouse=True)
+def folder_of_models(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where an answer says path/to/folder there is a model; what a start has checked, the next need not check again."""
+    models = tmp_path / "path" / "to"
+    models.mkdir(parents=True)
+    for name, part in PLACEHOLDERS.items():
+        (models / name).symlink_to(paths.packaged(f"assets/guide/{part}"))
+    (tmp_path / "question.txt").write_text("What is a draft?\n")
+    monkeypatch.chdir(tmp_path)
+    state = tmp_path_factory.getbasetemp() / "state-of-commands"
+    monkeypatch.setenv("LOCALSPEC_STATE_DIR", str(state))
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+
+
+@pytest.mark.parametrize("block", blocks("sh"))
+def test_a_shell_example_runs(block: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    if SHELL_WORDS.search(block) or not block.startswith("localspec "):
+        done = subprocess.run(["sh", "-e", "-c", block], check=False, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return
+    opened = []
+    monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO()))
+    monkeypatch.setattr("localspec.tui.app.run", lambda *asked: opened.append(asked) or 0)
+    for line in block.splitlines():
+        words = shlex.split(line)
+        monkeypatch.setattr(sys, "argv", words)
+        assert outcome() == 0, capfd.readouterr().err
+        assert bool(opened) == (words[1] == "chat")
+        opened.clear()
+
+
+@pytest.mark.parametrize("words", inline())
+def test_a_command_in_a_sentence_exists(words: str) -> None:
+    _, name, *rest = shlex.split(words)
+    command = cli if name.startswith("-") else cli.commands[name]
+    known = {spelling for one in command.get_params(click.Context(command)) for spelling in one.opts}
+    assert {word for word in (name, *rest) if word.startswith("-")} <= known | {"--help"}
+
+
+@pytest.mark.parametrize("block", blocks("python"))
+def test_a_python_example_runs(block: str) -> None:
+    exec(compile(block, "an answer", "exec"), {"__name__": "answer"})
