@@ -26,6 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 EXIT_STOPPED, EXIT_NOBODY_READS = 130, 141  # 128 + SIGINT and 128 + SIGPIPE, as shells count
 
 AGAINST_HELP = "Also measure a peer; llama-cpp needs --shape.  [may be given twice]"
+PROMPTS_HELP = "Eight fixed questions, or all that the exam's model must know.  [default: bench]"
 DRAFT_HELP = "Who drafts: auto, off, early-exit[:E], or a smaller model by key or folder."
 
 
@@ -122,21 +123,26 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
 @click.option("-o", "--output", type=click.Choice(["md", "json", "csv"]), default="md", show_default=True)
 @click.option("--against", type=click.Choice(["transformers", "llama-cpp"]), multiple=True, help=AGAINST_HELP)
 @click.option("--shape", type=click.Choice(["llama-1b", "135m", "tiny"]), help="Instead of MODEL: random weights.")
-@click.option("--format", "formats", metavar="FORMATS", help="Of a shape: int8, int4, fp32, bf16, with commas between.")
+@click.option("--task", type=click.Choice(["guide"]), help="Instead of speed: what MODEL gets right in an exam.")
+@click.option("--wrong", "list_wrong", is_flag=True, help="Of a task: show the wrong answers below the table.")
+@click.option("--prompts", type=click.Choice(["bench", "exam"]), default="bench", help=PROMPTS_HELP)
+@click.option("--format", "formats", metavar="FORMATS", help="Several: int8, int4, fp32, bf16, with commas between.")
 @click.option("--agree", metavar="SHARES", help="Speculate on a shape with forced agreement: 0.8, or 0.8,0.9.")
 @click.option("--exit-layer", type=int, metavar="E", help="Early exit of a shape.  [default: a quarter of its layers]")
-def bench(model: str, output: str, shape: str | None, **given: Any) -> None:
+def bench(output: str, **given: Any) -> None:
     """Measure plain decoding, early exit and a draft model, taking turns on fixed prompts.
 
-    With --shape, measure forwards of a model of that size with random weights, in every format.
+    With --shape, measure forwards of a model of that size with random weights, in every format. With --task, ask it
+    the questions of an exam, with and without speculation, which must not change the scores.
     """
     leave_on_interrupt()
     from localspec.bench import options
 
     progress = sys.stderr.isatty()
     asked = {name for name in click.get_current_context().params if is_given(name)}
-    report = options.shaped(shape, asked, given, progress) if shape else options.plain(model, asked, given, progress)
+    report = options.measured(asked, given, progress)
     click.echo({"md": report.to_markdown, "json": report.to_json, "csv": report.to_csv}[output]())
+    options.conclude(report)
 
 
 def is_given(name: str) -> bool:

@@ -13,14 +13,17 @@ from typing import Any
 import msgspec
 import pytest
 
+from localspec.bench import peers_generate
 from localspec.bench.measure import Bar, gather, interleave, measure
-from localspec.bench.peers import Transformers
+from localspec.bench.peers_generate import Mode
 from localspec.bench.prompts import PROMPTS
-from localspec.bench.report import Key, Report, Run, same
+from localspec.bench.report import Key, Report, Run, Way, same
 from localspec.cli import main
 from localspec.engine.drafters.early_exit import EarlyExit
-from localspec.errors import IncompatiblePair
+from localspec.errors import DoesNotFit, IncompatiblePair
 from localspec.events import Stats
+from localspec.opening import open_target
+from localspec.requests import LoadRequest
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like, llama3_like
 
@@ -30,24 +33,32 @@ STATS = Stats(predicted_n=8, predicted_ms=4.0, read_bytes=12_000_000, bandwidth_
 
 @dataclass
 class Scripted:
-    """A contender that only writes down when it was asked what."""
+    """A contender that only writes down when it was asked what. It falls at the question after `last`."""
 
-    name: str
+    way: Way
     log: list[tuple[str, str]]
-    k: str = "0"
+    last: int = 1000
     failed: bool = False
+    fault: str = ""
     notes: list[str] = field(default_factory=list)
 
     def answer(self, question: str, max_tokens: int) -> Run:
-        self.log.append((self.name, question))
+        self.log.append((self.way.name, question))
+        self.last -= 1
+        self.fault = "" if self.last >= 0 else "It fell."
         return Run((1,) * max_tokens, 1.0)
+
+
+def way(name: str, quant: str = "fp32", engine: str = "localspec", kind: str = "") -> Way:
+    return Way(name, "0", quant, kind or name, engine)
 
 
 def turns(names: str, repeats: int) -> tuple[list[list[tuple[str, str]]], dict[str, dict[Key, Run]]]:
     """Who was asked what, a list for the warm-up and one for every turn; and the runs."""
     log: list[tuple[str, str]] = []
-    runs = interleave([Scripted(name, log) for name in names], 8, repeats, lambda _share: None)
-    return [log[at : at + len(names)] for at in range(0, len(log), len(names))], runs
+    runs = interleave([Scripted(way(name), log) for name in names], 8, repeats, lambda _share: None)
+    turns = [log[at : at + len(names)] for at in range(0, len(log), len(names))]
+    return turns, {one.name: found for one, found in runs.items()}
 
 
 def test_every_contender_answers_a_prompt_before_any_sees_the_next():
@@ -71,12 +82,21 @@ def test_the_warm_up_is_not_counted():
     assert len(asked) == len(runs["a"]) == len(PROMPTS)
 
 
+def test_who_falls_is_asked_no_more_and_has_no_runs():
+    log: list[tuple[str, str]] = []
+    kept, fallen = Scripted(way("kept"), log), Scripted(way("fallen"), log, last=3)
+    runs = interleave([kept, fallen], 8, 1, lambda _share: None)
+    assert list(runs) == [kept.way]
+    assert [name for name, _ in log].count("fallen") == 4
+
+
 def timed(*seconds: float, stats: Stats | None = None, ids: int = 8) -> dict[Key, Run]:
     return {(place, 0): Run(tuple(range(ids)), took, stats) for place, took in enumerate(seconds)}
 
 
-def report(runs: dict[str, dict[Key, Run]], **more: Any) -> Report:
-    return Report("tiny", "fp32", 8, 1, {"cores": "2"}, tuple((name, "0") for name in runs), runs, **more)
+def report(runs: dict[str | Way, dict[Key, Run]], **more: Any) -> Report:
+    ways = {one if isinstance(one, Way) else way(one): found for one, found in runs.items()}
+    return Report("tiny", "fp32", 8, 1, {"cores": "2"}, ways, **more)
 
 
 def test_speeds_are_medians_with_the_median_deviation():
@@ -141,17 +161,53 @@ def table(text: str) -> list[dict[str, str]]:
 
 def test_the_three_formats_parse_and_say_the_same():
     runs = {"plain": timed(1.0, 2.0, stats=STATS), "early exit 1": timed(0.5, 1.0, stats=STATS), "peer": timed(3.0, 3)}
-    made = report(runs, failed=frozenset({"early exit 1"}), notes=("early exit 1: It failed.",))
+    faults = {way("theirs", engine="theirs"): "It fell."}
+    made = report(runs, failed=frozenset({way("early exit 1")}), faults=faults, notes=("early exit 1: It failed.",))
     rows, told = json.loads(made.to_json())["rows"], made.to_markdown()
     as_csv = list(csv.DictReader(io.StringIO(made.to_csv())))
     assert [{name: "" if value is None else str(value) for name, value in row.items()} for row in rows] == [
-        {name: value for name, value in row.items() if name not in ("model", "quant")} for row in as_csv
+        {name: value for name, value in row.items() if name != "model"} for row in as_csv
     ]
     assert [row["method"] for row in table(told)] == [row["method"] for row in rows]
-    ratios = [f"{row['speedup']:.2f} ± {row['speedup_spread']:.2f}" for row in rows]
-    assert [row["× plain"] for row in table(told)] == ratios
+    ratios = [f"{row['speedup']:.2f} ± {row['speedup_spread']:.2f}" for row in rows[:-1]]
+    assert [row["× plain"] for row in table(told)] == [*ratios, "–"]
+    assert rows[-1]["method"] == "theirs (failed: It fell.)"
+    assert rows[-1]["tokens_per_second"] is None
     assert told.endswith("\n\nearly exit 1: It failed.")
     assert json.loads(made.to_json())["notes"] == ["early exit 1: It failed."]
+
+
+def test_every_format_has_its_own_plain_and_is_compared_with_theirs_in_the_same_format_or_their_fastest():
+    """And × plain is over the first row in all, so that the table has one yardstick."""
+    plain, drafted = way("plain", "int8"), way("early exit 1", "int8")
+    plain_fp32, drafted_fp32 = way("plain"), way("early exit 1")
+    theirs = way("theirs plain", engine="theirs", kind="plain")
+    assisted = way("theirs exit", engine="theirs", kind="early exit 1")
+    assisted_bf16 = way("theirs exit", "bf16", engine="theirs", kind="early exit 1")
+    seconds = {plain: 1, drafted: 0.5, plain_fp32: 4, drafted_fp32: 1, theirs: 8, assisted: 4, assisted_bf16: 2}
+    rows = report({one: timed(took, took) for one, took in seconds.items()}).rows()
+    assert [row.speedup for row in rows] == [1, 2, 0.25, 1, 0.125, 0.25, 0.5]
+    assert [row.times_own_plain for row in rows] == [1, 2, 1, 4, 1, 2, 0.5]
+    assert [row.times_theirs for row in rows] == [8, 4, 2, 4, None, None, None]
+    assert [row.quant for row in rows] == ["int8", "int8", "fp32", "fp32", "fp32", "fp32", "bf16"]
+
+
+def test_same_is_with_own_plain_and_of_a_plain_with_the_first():
+    first, other = timed(1.0, 1.0), timed(1.0, 1.0, ids=4)
+    ways = {way("plain", "int8"): first, way("plain"): other, way("early exit 1"): other}
+    assert [row.same for row in report(ways).rows()] == ["2/2", "0/2, first at 4", "2/2"]
+
+
+def test_columns_that_compare_nothing_are_left_out():
+    head = report({"plain": timed(1.0), "early exit 1": timed(1.0)}).to_markdown().splitlines()[3]
+    assert "× plain" in head
+    assert "own" not in head
+    assert "theirs" not in head
+
+
+def test_the_first_tokens_acceptance_is_of_drafted_rounds():
+    stats = Stats(accepted_counts=(1, 2, 1))
+    assert report({"plain": timed(1.0, stats=stats)}).rows()[0].first_accepted == 0.75
 
 
 def test_a_bar_in_a_name_keeps_the_table_whole():
@@ -171,11 +227,6 @@ def admitted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("localspec.opening.admit", lambda _: None)
 
 
-@pytest.fixture
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MODULE, "PROMPTS", PROMPTS[:2])
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("models")
@@ -185,23 +236,25 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def bench(model: Path, **given: Any) -> Report:
-    return measure(str(model), max_tokens=8, repeats=1, threads=1, **given)
+def bench(model: Path | str, **given: Any) -> Report:
+    """On two questions."""
+    options = {name: given.pop(name) for name in ("formats", "against") if name in given}
+    return measure(LoadRequest(str(model), threads=1, **given), prompts=PROMPTS[:2], max_tokens=8, repeats=1, **options)
 
 
-@pytest.mark.usefixtures("admitted", "few")
+@pytest.mark.usefixtures("admitted")
 def test_a_model_that_nobody_knows_a_drafter_for_is_measured_plain_and_told_so(folder: Path):
     made = bench(folder / "tiny")
     assert [row.method for row in made.rows()] == ["plain"]
     assert "No drafter is known for tiny: name one with --draft" in made.to_markdown().splitlines()[-1]
 
 
-@pytest.mark.usefixtures("admitted", "few")
+@pytest.mark.usefixtures("admitted")
 def test_who_asked_for_plain_is_not_told_of_drafters(folder: Path):
     assert bench(folder / "tiny", draft="off").notes == ()
 
 
-@pytest.mark.usefixtures("admitted", "few")
+@pytest.mark.usefixtures("admitted")
 def test_early_exit_of_a_folder_is_measured_beside_plain(folder: Path):
     """With the warning that a load would give, and every answer the same."""
     made = bench(folder / "tiny", draft="early-exit:1", k="3")
@@ -215,12 +268,12 @@ def test_early_exit_of_a_folder_is_measured_beside_plain(folder: Path):
     )
 
 
-@pytest.mark.usefixtures("admitted", "few")
+@pytest.mark.usefixtures("admitted")
 def test_a_model_without_a_chat_template_continues_the_questions(folder: Path):
     assert bench(folder / "base", draft="early-exit:2").rows()[1].same == "2/2"
 
 
-@pytest.mark.usefixtures("admitted", "few")
+@pytest.mark.usefixtures("admitted")
 def test_a_drafter_that_fails_while_answering_loses_its_label(folder: Path, monkeypatch: pytest.MonkeyPatch):
     def broken(*_: object) -> None:
         raise RuntimeError("no more memory")
@@ -233,7 +286,7 @@ def test_a_drafter_that_fails_while_answering_loses_its_label(folder: Path, monk
     assert "early exit 1 (failed: decoded plain)" in made.to_csv()
 
 
-@pytest.mark.usefixtures("admitted", "few")
+@pytest.mark.usefixtures("admitted")
 def test_a_known_drafter_that_cannot_draft_loses_its_label(folder: Path, monkeypatch: pytest.MonkeyPatch):
     """The catalogue's own choice becomes plain decoding with a Notice; the row may not pass for a drafter's."""
     catalogue = folder / "models.toml"
@@ -242,7 +295,7 @@ def test_a_known_drafter_that_cannot_draft_loses_its_label(folder: Path, monkeyp
         f'[models.mine.draft]\nkind = "model"\nmodel = "{folder / "other"}"\n'
     )
     monkeypatch.setattr("localspec.paths.packaged", lambda name: folder / name)
-    made = measure("mine", max_tokens=8, repeats=1, threads=1)
+    made = bench("mine")
     assert [(row.method, row.k) for row in made.rows()] == [
         ("plain", "0"),
         ("draft model (failed: decoded plain)", "0"),
@@ -256,18 +309,85 @@ def test_a_drafter_that_the_user_names_and_that_cannot_draft_is_an_error(folder:
         bench(folder / "tiny", draft=str(folder / "other"))
 
 
+@pytest.mark.usefixtures("admitted")
+def test_several_formats_are_measured_side_by_side(folder: Path):
+    made = bench(folder / "tiny", draft="early-exit:1", formats=("fp32", "bf16"))
+    assert [(row.method, row.quant) for row in made.rows()] == [
+        (method, quant) for quant in ("fp32", "bf16") for method in ("plain", "early exit 1")
+    ]
+    assert made.to_markdown().startswith("tiny · fp32 and bf16 · greedy")
+
+
+@pytest.mark.usefixtures("admitted")
+def test_beside_a_peer_ours_runs_in_fp32_too_where_the_format_is_left_open(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(peers_generate, "contenders", lambda *_: [])
+    made = bench(folder / "tiny", draft="off", against="transformers")
+    assert [row.quant for row in made.rows()] == ["int8", "fp32"]
+    assert [row.quant for row in bench(folder / "tiny", draft="off", quant="int8", against="transformers").rows()] == [
+        "int8"
+    ]
+
+
+@pytest.mark.usefixtures("admitted")
+def test_fp32_that_does_not_fit_beside_the_peer_is_left_out_and_said(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    def short_of_memory(request: LoadRequest) -> Any:
+        if request.quant == "fp32":
+            raise DoesNotFit("Not enough memory for tiny in fp32.")
+        return open_target(request)
+
+    monkeypatch.setattr(MODULE, "open_target", short_of_memory)
+    monkeypatch.setattr(peers_generate, "contenders", lambda *_: [])
+    made = bench(folder / "tiny", draft="off", against="transformers")
+    assert [row.quant for row in made.rows()] == ["int8"]
+    assert made.notes == ("Ours in fp32 is left out: Not enough memory for tiny in fp32.",)
+
+
+THEIRS = ("plain", "assistant_early_exit 1", "prompt_lookup_num_tokens 10")
+
+
 @pytest.mark.heavy
-@pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("name", ["tiny", "base"])
-def test_transformers_writes_our_plain_answers(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch):
-    """All contenders at once: plain, early exit and transformers."""
+def test_transformers_writes_our_plain_answers_in_all_its_ways(
+    folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
+):
     given: list[list[Any]] = []
     monkeypatch.setattr(MODULE, "gather", lambda *asked: given.append(gather(*asked)) or given[0])
     made = bench(folder / name, draft="early-exit:1", against="transformers", quant="fp32")
-    assert [row.method for row in made.rows()] == ["plain", "early exit 1", Transformers.name]
-    assert [row.same for row in made.rows()] == ["2/2"] * 3
-    ours, _, theirs = given[0]
-    assert theirs.answer(PROMPTS[3], 40).ids == ours.answer(PROMPTS[3], 40).ids
+    theirs = [f"transformers {mode}" for mode in THEIRS]
+    assert [row.method for row in made.rows()] == ["plain", "early exit 1", *theirs]
+    assert [row.same for row in made.rows()] == ["2/2"] * 5
+    assert {row.quant for row in made.rows()} == {"fp32"}
+    assert [row.times_theirs is None for row in made.rows()] == [False, False, True, True, True]
+    ours, _, plain, *_ = given[0]
+    assert plain.answer(PROMPTS[3], 40).ids == ours.answer(PROMPTS[3], 40).ids
+    assert made.notes[-1] == peers_generate.NOTE
+
+
+@pytest.mark.heavy
+def test_beside_int8_transformers_runs_in_its_faster_format_and_with_a_draft_model(folder: Path):
+    made = bench(folder / "tiny", draft=str(folder / "base"), against="transformers", quant="int8")
+    theirs = [row for row in made.rows() if row.method.startswith("transformers")]
+    assert [row.method for row in theirs][1] == f"transformers assistant_model {folder / 'base'}"
+    assert {row.quant for row in theirs} <= {"fp32", "bf16"}
+    assert len(theirs) == 3
+
+
+@pytest.mark.heavy
+def test_a_way_of_theirs_that_fails_says_so_in_words_and_harms_no_other(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """Its early exit, when it fails, leaves the model with fewer layers."""
+
+    def broken(*_: object) -> list[Mode]:
+        return [Mode("assistant_early_exit 1", "early exit 1", arguments={"assistant_early_exit": "x"}), plain]
+
+    plain = Mode("plain", "plain", "0")
+    monkeypatch.setattr(peers_generate, "modes", broken)
+    rows = bench(folder / "tiny", draft="early-exit:1", against="transformers", quant="fp32").rows()
+    assert [row.method for row in rows[:3]] == ["plain", "early exit 1", "transformers plain"]
+    assert rows[2].same == "2/2"
+    assert rows[3].method.startswith("transformers assistant_early_exit 1 (failed: ")
+    assert rows[3].tokens_per_second is None
 
 
 @pytest.mark.heavy

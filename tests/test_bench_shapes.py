@@ -397,7 +397,7 @@ REFUSED = {
     "a drafter": (("--shape", "tiny", "--draft", "off"), "--draft does not go with --shape."),
     "a length": (("--shape", "tiny", "--k", "3"), "--k does not go with --shape."),
     "a device": (("--shape", "tiny", "--device", "cpu"), "--device does not go with --shape."),
-    "a format of no shape": (("--format", "int8"), "--format needs --shape."),
+    "a task": (("--shape", "tiny", "--task", "guide"), "--task does not go with --shape."),
     "agreement of no shape": (("guide", "--agree", "0.8"), "--agree needs --shape."),
     "an unknown format": (("--shape", "tiny", "--format", "int8,q4"), "--format has 'q4'."),
     "an impossible share": (("--shape", "tiny", "--agree", "0.8,2"), "it takes shares from 0 to 1."),

@@ -1,22 +1,28 @@
 """Runs the contenders on every prompt, interleaved, and collects what each answer took.
 
 A contender answers a question with token ids and seconds, and has notes for the reader; one that `failed` decoded
-plain in some answer or all. Knows nothing about how results are printed.
+plain in some answer or all, one with a `fault` not at all. Knows nothing about how results are printed.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol  # Any: the fields of a LoadRequest
+from typing import Protocol
+
+import msgspec
+import torch
 
 from localspec.bench.machine import describe_machine
 from localspec.bench.prompts import PROMPTS
-from localspec.bench.report import PLAIN, Report, Run
+from localspec.bench.report import OURS, PLAIN, Key, Report, Run, Way
+from localspec.catalog import Entry
 from localspec.drafting import parse
 from localspec.drain import drain
+from localspec.errors import DoesNotFit
 from localspec.events import Done, Loading, Notice, Ready, Step
+from localspec.fit import DENSE
 from localspec.model import Model
 from localspec.opening import Opened, attach, open_target
 from localspec.requests import DraftModel, EarlyExit, GenerateRequest, LoadRequest, Message, SamplingOptions
@@ -28,9 +34,9 @@ Draft = str | EarlyExit | DraftModel
 class Contender(Protocol):
     """One way of decoding."""
 
-    name: str
-    k: str
+    way: Way
     failed: bool
+    fault: str
     notes: list[str]
 
     def answer(self, question: str, max_tokens: int) -> Run: ...
@@ -38,15 +44,18 @@ class Contender(Protocol):
 
 @dataclass(slots=True)
 class Ours:
-    """Our engine with one drafter. The conversation is forgotten between answers; what the policy learnt is not."""
+    """Our engine with one drafter. The conversation is forgotten between answers; what the policy learnt is not.
+    `torch_threads`: those beside which this target's own were chosen."""
 
-    name: str
-    k: str
+    way: Way
     model: Model
+    torch_threads: int = 1
     failed: bool = False
+    fault: str = ""
     notes: list[str] = field(default_factory=list)
 
     def answer(self, question: str, max_tokens: int) -> Run:
+        torch.set_num_threads(self.torch_threads)
         self.model.forget()
         ids: list[int] = []
         for event in self.model.answer(self.request(question, max_tokens)):
@@ -69,39 +78,71 @@ class Ours:
 
 
 def measure(
-    model: str = "guide",
+    load: LoadRequest,
     *,
-    draft: str = "auto",
-    k: str = "auto",
+    formats: Sequence[str] = (),
+    prompts: Sequence[str] = PROMPTS,
     max_tokens: int = 64,
     repeats: int = 3,
     against: str | None = None,
     progress: bool = False,
-    **load: Any,
 ) -> Report:
-    """Plain decoding first, then each drafter there is for the model; with "transformers", that too."""
-    opened = drain(open_target(LoadRequest(model, k=k, **load)))
-    contenders = gather(opened, draft, k, against)
-    runs = interleave(contenders, max_tokens, repeats, Bar() if progress else lambda _share: None)
+    """Plain decoding first, then each drafter there is for the model, in every format; with "transformers", that too.
+
+    `formats`: () for the one of `load`; where that is left open and there is a peer, fp32 beside it.
+    """
+    targets, left_out = open_targets(load, formats, compared=against is not None)
+    contenders, opened = gather(targets, load, against), targets[0]
+    runs = interleave(contenders, max_tokens, repeats, Bar() if progress else lambda _share: None, prompts)
+    return report(opened, contenders, runs, max_tokens, repeats, (*left_out, *notes(opened, load.draft, contenders)))
+
+
+def report(
+    opened: Opened,
+    contenders: Sequence[Contender],
+    runs: dict[Way, dict[Key, Run]],
+    max_tokens: int,
+    repeats: int,
+    notes: tuple[str, ...] = (),
+) -> Report:
+    """The runs, with what the contenders became."""
+    own = dict.fromkeys(one.way.quant for one in contenders if one.way.engine == OURS)
     return Report(
         one_line(opened.entry.name),
-        opened.plan.quant,
+        " and ".join(own),
         max_tokens,
         repeats,
         describe_machine(opened.threads),
-        tuple((one.name, one.k) for one in contenders),
         runs,
-        frozenset(one.name for one in contenders if one.failed),
-        notes(opened, draft, contenders),
+        frozenset(one.way for one in contenders if one.failed),
+        {one.way: one_line(one.fault) for one in contenders if one.fault},
+        notes,
     )
 
 
-def gather(opened: Opened, draft: str, k: str, against: str | None) -> list[Contender]:
-    contenders: list[Contender] = [ours(opened, name, choice, k) for name, choice in drafts(opened, draft)]
-    if against == "transformers":
-        from localspec.bench.peers import Transformers
+def open_targets(
+    request: LoadRequest, formats: Sequence[str], *, compared: bool
+) -> tuple[tuple[Opened, ...], tuple[str, ...]]:
+    """The target in every format, and a sentence about what nobody asked for and does not fit."""
+    if formats:
+        return tuple(drain(open_target(msgspec.structs.replace(request, quant=quant))) for quant in formats), ()
+    first = drain(open_target(request))
+    if not compared or request.quant != "auto" or first.plan.quant == "fp32":
+        return (first,), ()
+    try:
+        return (first, drain(open_target(msgspec.structs.replace(request, quant="fp32")))), ()
+    except DoesNotFit as fault:
+        return (first,), (one_line(f"Ours in fp32 is left out: {fault.message}"),)
 
-        contenders.append(Transformers(opened))
+
+def gather(targets: Sequence[Opened], load: LoadRequest, against: str | None) -> list[Contender]:
+    """Ours in every format, then the peer's."""
+    ways = drafts(targets[0].entry, load.draft)
+    contenders: list[Contender] = [ours(opened, name, choice, load.k) for opened in targets for name, choice in ways]
+    if against == "transformers":
+        from localspec.bench import peers_generate
+
+        contenders += peers_generate.contenders(targets[0], ways[1:], [one.plan.quant for one in targets])
     return contenders
 
 
@@ -111,15 +152,20 @@ def ours(opened: Opened, name: str, choice: Draft, k: str) -> Ours:
     model = drain(attach(opened, choice, k), heard.append)
     notices = [event.message for event in heard if isinstance(event, Notice)]
     off = model.ready.spec.kind == "off"
-    return Ours(name, "0" if off else k, model, off and name != PLAIN, notices)
+    way = Way(name, "0" if off else k, opened.plan.quant, name, threads=opened.threads)
+    return Ours(way, model, torch_threads(opened), off and name != PLAIN, notes=notices)
 
 
-def drafts(opened: Opened, asked: str) -> list[tuple[str, Draft]]:
+def torch_threads(opened: Opened) -> int:
+    """One beside the CPU engine's own, as `opening.set_threads` has it."""
+    return opened.threads if opened.plan.quant in DENSE else 1
+
+
+def drafts(entry: Entry, asked: Draft) -> list[tuple[str, Draft]]:
     """Plain, and the drafters to compare: the one asked for, or all that models.toml has."""
     found: list[tuple[str, Draft]] = [(PLAIN, "off")]
     if asked not in ("auto", "off"):
-        return [*found, (label(parse(asked)), asked)]
-    entry = opened.entry
+        return [*found, (label(parse(asked) if isinstance(asked, str) else asked), asked)]
     if asked == "auto" and entry.draft is not None and entry.draft.kind != "off":
         found.append((f"early exit {entry.draft.exit_layer}" if entry.draft.exit_layer else "draft model", "auto"))
     if asked == "auto":
@@ -136,30 +182,40 @@ def label(choice: Draft) -> str:
     return choice
 
 
-def notes(opened: Opened, asked: str, contenders: list[Contender]) -> tuple[str, ...]:
+def notes(opened: Opened, asked: Draft, contenders: list[Contender]) -> tuple[str, ...]:
     """What the reader of the table should know, a sentence each."""
-    said = [one_line(f"{one.name}: {note}") for one in contenders for note in one.notes]
-    if asked == "auto" and len(drafts(opened, asked)) == 1:
+    said = [one_line(f"{one.way.name}: {note}") for one in contenders for note in one.notes]
+    if any(one.way.engine != OURS for one in contenders):
+        from localspec.bench.peers_generate import NOTE
+
+        said.append(NOTE)
+    if asked == "auto" and len(drafts(opened.entry, asked)) == 1:
         unknown = f"No drafter is known for {opened.entry.name}"
         said.append(one_line(f"{unknown}: name one with --draft early-exit:E, or --draft ./FOLDER of a small model."))
-    return tuple(said)
+    return tuple(dict.fromkeys(said))
 
 
 def interleave(
-    contenders: list[Contender], max_tokens: int, repeats: int, tell: Callable[[float], None]
-) -> dict[str, dict[tuple[int, int], Run]]:
-    """Runs by contender and (prompt, repeat). The order turns with every prompt, so that a slow minute hits all."""
-    runs: dict[str, dict[tuple[int, int], Run]] = {contender.name: {} for contender in contenders}
+    contenders: Sequence[Contender],
+    max_tokens: int,
+    repeats: int,
+    tell: Callable[[float], None],
+    prompts: Sequence[str] = PROMPTS,
+) -> dict[Way, dict[Key, Run]]:
+    """Runs by way and (prompt, repeat), without those who fell. The order turns with every prompt, so that a slow
+    minute hits all."""
+    runs: dict[Way, dict[Key, Run]] = {contender.way: {} for contender in contenders}
     for contender in contenders:  # warm-up, not counted
-        contender.answer(PROMPTS[0], max_tokens)
-    total = repeats * len(PROMPTS)
+        contender.answer(prompts[0], max_tokens)
+    total = repeats * len(prompts)
     for turn in range(total):
-        place, repeat = turn % len(PROMPTS), turn // len(PROMPTS)
+        place, repeat = turn % len(prompts), turn // len(prompts)
         first = turn % len(contenders)
-        for contender in contenders[first:] + contenders[:first]:
-            runs[contender.name][place, repeat] = contender.answer(PROMPTS[place], max_tokens)
+        for contender in [*contenders[first:], *contenders[:first]]:
+            if not contender.fault:
+                runs[contender.way][place, repeat] = contender.answer(prompts[place], max_tokens)
         tell((turn + 1) / total)
-    return runs
+    return {contender.way: runs[contender.way] for contender in contenders if not contender.fault}
 
 
 class Bar:

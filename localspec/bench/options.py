@@ -1,4 +1,7 @@
-"""What the command line asked of the bench, as a measurement: of a model, or of a shape."""
+"""What the command line asked of the bench, as a measurement: of a model, of a shape, or of a task.
+
+Tells what does not go together. Knows nothing about how anything is measured.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +9,89 @@ from collections.abc import Mapping
 from typing import Any  # Any: click's parsed options
 
 from localspec.bench.measure import measure
+from localspec.bench.prompts import PROMPTS
 from localspec.bench.report import Report
 from localspec.bench.shape_measure import ShapeRequest, measure_shape
 from localspec.bench.shape_report import ShapeReport
 from localspec.bench.shapes import FORMATS, WeightFormat
-from localspec.errors import UsageError
+from localspec.bench.task import FORMATS as TASK_FORMATS
+from localspec.bench.task import exam_prompts, measure_task
+from localspec.bench.task_report import TaskReport
+from localspec.errors import EngineError, UsageError
+from localspec.requests import LoadRequest
 
-OF_SHAPES = {"formats": "--format", "agree": "--agree", "exit_layer": "--exit-layer"}
-OF_MODELS = {"model": "MODEL", "draft": "--draft", "k": "--k", "quant": "--quant", "device": "--device", "ctx": "--ctx"}
+OF_SHAPES = {"agree": "--agree", "exit_layer": "--exit-layer"}
+OF_TASKS = {"list_wrong": "--wrong"}
+OF_SPEED = {"repeats": "--repeats", "against": "--against", "prompts": "--prompts", **OF_SHAPES}
+OF_MODELS = {
+    "model": "MODEL",
+    "draft": "--draft",
+    "k": "--k",
+    "quant": "--quant",
+    "device": "--device",
+    "ctx": "--ctx",
+    "prompts": "--prompts",
+    "task": "--task",
+}
 
 
-def plain(model: str, asked: set[str], given: Mapping[str, Any], progress: bool) -> Report:
+def measured(asked: set[str], given: Mapping[str, Any], progress: bool) -> Report | ShapeReport | TaskReport:
+    """`asked`: the options that stand on the command line; `given`: all, defaults too."""
+    if given["shape"]:
+        return shaped(asked, given, progress)
+    return examined(asked, given, progress) if given["task"] else plain(asked, given, progress)
+
+
+def conclude(report: Report | ShapeReport | TaskReport) -> None:
+    """An error where speculation has changed what it must not change."""
+    if isinstance(report, TaskReport) and report.losses:
+        raise EngineError(" ".join(report.losses))
+
+
+def plain(asked: set[str], given: Mapping[str, Any], progress: bool) -> Report:
     refuse(asked, OF_SHAPES, "needs --shape.", "Try: localspec bench --shape tiny")
+    refuse(asked, OF_TASKS, "needs --task.", "Try: localspec bench guide --task guide --wrong")
     against = given["against"]
     if "llama-cpp" in against:
         raise UsageError("llama.cpp is measured on a shape.", hint="Add --shape tiny and leave MODEL out.")
-    rest = {name: value for name, value in given.items() if name not in OF_SHAPES and name != "against"}
-    return measure(model, against=against[0] if against else None, progress=progress, **rest)
+    return measure(
+        load_request(given),
+        formats=model_formats(asked, given),
+        prompts=exam_prompts() if given["prompts"] == "exam" else PROMPTS,
+        max_tokens=given["max_tokens"],
+        repeats=given["repeats"],
+        against=against[0] if against else None,
+        progress=progress,
+    )
 
 
-def shaped(shape: str, asked: set[str], given: Mapping[str, Any], progress: bool) -> ShapeReport:
-    refuse(asked, OF_MODELS, "does not go with --shape.", "Leave it out.")
+def examined(asked: set[str], given: Mapping[str, Any], progress: bool) -> TaskReport:
+    refuse(asked, OF_SPEED, "does not go with --task.", "Leave it out.")
+    formats = model_formats(asked, given) or (TASK_FORMATS if given["quant"] == "auto" else (given["quant"],))
+    return measure_task(
+        given["task"],
+        load_request(given),
+        formats=formats,
+        max_tokens=given["max_tokens"] if "max_tokens" in asked else None,
+        list_wrong=given["list_wrong"],
+        progress=progress,
+    )
+
+
+def load_request(given: Mapping[str, Any]) -> LoadRequest:
+    return LoadRequest(**{name: given[name] for name in LoadRequest.__struct_fields__})
+
+
+def model_formats(asked: set[str], given: Mapping[str, Any]) -> tuple[WeightFormat, ...]:
+    if {"formats", "quant"} <= asked:
+        raise UsageError("--format and --quant exclude each other.", hint="Give one of them.")
+    return formats(given["formats"])
+
+
+def shaped(asked: set[str], given: Mapping[str, Any], progress: bool) -> ShapeReport:
+    refuse(asked, OF_MODELS | OF_TASKS, "does not go with --shape.", "Leave it out.")
     request = ShapeRequest(
-        shape,
+        given["shape"],
         formats=formats(given["formats"]),
         against=given["against"],
         agree=shares(given["agree"]),

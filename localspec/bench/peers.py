@@ -1,90 +1,17 @@
-"""transformers on the same weights in the same process, as a contender. Nothing else calls its `generate`."""
+"""transformers' forward on the same weights in the same process; its `generate` is in peers_generate."""
 
 from __future__ import annotations
 
-from time import perf_counter
 from typing import Any  # Any: transformers is untyped
 
-import psutil
 import torch
 
 from localspec.bench.forwards import Work
-from localspec.bench.report import Run
 from localspec.bench.shapes import Shape
 from localspec.engine.linear import DTYPES
-from localspec.opening import Opened
-from localspec.requests import Message
 from localspec.sources import Memory
 
 LARGE = 500_000_000  # weights: half the memory then
-
-
-class Transformers:
-    """Plain greedy `generate`, in the format and with the threads that ours runs in. It has none of the CPU engine's
-    formats: beside those it runs in one of torch's, which its name then says, with the threads that suit it best."""
-
-    name = "transformers plain"
-    k = "0"
-    failed = False
-
-    def __init__(self, opened: Opened) -> None:
-        from transformers import AutoModelForCausalLM
-        from transformers.utils import logging
-
-        logging.set_verbosity_error()
-        logging.disable_progress_bar()
-        self.opened = opened
-        self.notes: list[str] = []
-        kind = opened.plan.quant
-        if kind not in DTYPES:
-            kind = "bf16" if opened.target.weights.num_bytes > LARGE else "fp32"
-            self.name = f"{self.name} {kind}"
-        self.model: Any = AutoModelForCausalLM.from_pretrained(
-            opened.snapshot.folder,
-            dtype=DTYPES[kind],
-            local_files_only=True,
-            trust_remote_code=False,
-            use_safetensors=True,
-        )
-        self.model.to(opened.target.device).eval()
-        self.threads = self.best_threads()
-        foreign = "" if kind == opened.plan.quant else f"it has no {opened.plan.quant}; "
-        self.notes.append(f"{foreign}threads {self.threads}, its best.")
-
-    def best_threads(self) -> int:
-        """Those with the fastest short answer."""
-        seconds = {}
-        for self.threads in sorted({1, psutil.cpu_count(logical=False) or 1}):
-            seconds[self.threads] = min(self.answer("Hello", 8).seconds for _ in range(3))
-        return min(seconds, key=lambda threads: seconds[threads])
-
-    def answer(self, question: str, max_tokens: int) -> Run:
-        """Ours may have torch's threads set to another count."""
-        before = torch.get_num_threads()
-        torch.set_num_threads(self.threads)
-        try:
-            return self.generated(question, max_tokens)
-        finally:
-            torch.set_num_threads(before)
-
-    def generated(self, question: str, max_tokens: int) -> Run:
-        ids = torch.tensor([self.read(question)], device=self.opened.target.device)
-        started = perf_counter()
-        with torch.inference_mode():
-            out = self.model.generate(
-                ids,
-                attention_mask=torch.ones_like(ids),
-                max_new_tokens=max_tokens,
-                do_sample=False,
-                eos_token_id=list(self.opened.snapshot.eos_ids) or None,
-                pad_token_id=0,
-            )
-        return Run(tuple(out[0, ids.shape[1] :].tolist()), perf_counter() - started)
-
-    def read(self, question: str) -> list[int]:
-        """The question as ids, as ours reads it."""
-        prompter = self.opened.prompter
-        return prompter.chat([Message("user", question)]) if prompter.can_chat else prompter.text(question)
 
 
 class TransformersForwards:

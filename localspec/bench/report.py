@@ -10,15 +10,28 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any  # Any: JSON
 
 from localspec.events import Stats
 
 PLAIN = "plain"
+OURS = "localspec"
 Key = tuple[int, int]
 """Prompt and repeat."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way of decoding: what a row is about. Those of one `kind` are compared across engines."""
+
+    name: str
+    k: str
+    quant: str
+    kind: str = PLAIN
+    engine: str = OURS
+    threads: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,30 +49,41 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One contender's medians; `_spread` is the median absolute deviation. `same`: answers token-identical to plain.
+    """One way's medians; `_spread` is the median absolute deviation. No figures where it failed.
 
-    `read_gbs` of `peak_gbs`: weights read per second while answering, and what the machine can read at best.
+    `speedup`: over the first row; `times_own_plain`: over the same engine's plain in the same format; `times_theirs`:
+    over the same kind of another engine, in the same format where there is one, else in its fastest. `same`: answers
+    token-identical to own plain's, or for a plain to the first row's. `first_accepted`: acceptance of a draft's first
+    token. `read_gbs` of `peak_gbs`: weights read per second while answering, and what the machine can read at best.
     """
 
     method: str
     k: str
-    tokens_per_second: float
-    tokens_per_second_spread: float
-    speedup: float
-    speedup_spread: float
-    acceptance: float | None
-    tokens_per_round: float | None
-    ttft_ms: float | None
-    read_gbs: float | None
-    peak_gbs: float | None
-    same: str
+    quant: str
+    threads: int
+    tokens_per_second: float | None = None
+    tokens_per_second_spread: float | None = None
+    speedup: float | None = None
+    speedup_spread: float | None = None
+    times_own_plain: float | None = None
+    times_own_plain_spread: float | None = None
+    times_theirs: float | None = None
+    times_theirs_spread: float | None = None
+    acceptance: float | None = None
+    first_accepted: float | None = None
+    tokens_per_round: float | None = None
+    ttft_ms: float | None = None
+    read_gbs: float | None = None
+    peak_gbs: float | None = None
+    same: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All runs of a measurement, by contender and (prompt, repeat).
+    """All runs of a measurement, by way and (prompt, repeat); the first way is plain decoding.
 
-    `failed` names the contenders that went on without their drafter; `notes` are sentences for the reader.
+    `failed` names those that went on without their drafter, `faults` those that did not go on, and why; `notes` are
+    sentences for the reader.
     """
 
     model: str
@@ -67,13 +91,18 @@ class Report:
     max_tokens: int
     repeats: int
     machine: dict[str, str]
-    contenders: tuple[tuple[str, str], ...]
-    runs: dict[str, dict[Key, Run]]
-    failed: frozenset[str] = frozenset()
+    runs: dict[Way, dict[Key, Run]]
+    failed: frozenset[Way] = frozenset()
+    faults: dict[Way, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     def rows(self) -> list[Row]:
-        return [self.row(name, k) for name, k in self.contenders]
+        fallen = [Row(f"{way.name} (failed: {why})", way.k, way.quant, way.threads) for way, why in self.faults.items()]
+        return [*map(self.row, self.runs), *fallen]
+
+    @property
+    def first(self) -> dict[Key, Run]:
+        return next(iter(self.runs.values()))
 
     @property
     def peak_gbs(self) -> float | None:
@@ -81,35 +110,43 @@ class Report:
         stats = [run.stats for runs in self.runs.values() for run in runs.values() if run.stats is not None]
         return max((one.bandwidth_peak_gbs for one in stats if one.bandwidth_peak_gbs is not None), default=None)
 
-    def row(self, name: str, k: str) -> Row:
-        runs, plain = self.runs[name], self.runs[PLAIN]
-        speeds = [run.tokens_per_second for run in runs.values()]
-        ratios = [run.tokens_per_second / plain[key].tokens_per_second for key, run in runs.items()]
+    def row(self, way: Way) -> Row:
+        runs, plain = self.runs[way], self.own_plain(way)
+        several = sum(one.kind == PLAIN for one in self.runs) > 1
         stats = [run.stats for run in runs.values() if run.stats is not None]
         return Row(
-            f"{name} (failed: decoded plain)" if name in self.failed else name,
-            k,
-            median(speeds),
-            spread(speeds),
-            median(ratios),
-            spread(ratios),
+            f"{way.name} (failed: decoded plain)" if way in self.failed else way.name,
+            way.k,
+            way.quant,
+            way.threads,
+            *middle([run.tokens_per_second for run in runs.values()]),
+            *lead(runs, self.first),
+            *lead(runs, plain if several else None),
+            *lead(runs, self.rival(way)),
             pooled_acceptance(stats),
+            pooled_first(stats),
             pooled_tokens_per_round(stats),
             known_median(one.ttft_ms for one in stats),
             known_median(one.bandwidth_gbs for one in stats),
             self.peak_gbs,
-            same(runs, plain),
+            same(runs, self.first if way.kind == PLAIN else plain),
         )
+
+    def own_plain(self, way: Way) -> dict[Key, Run]:
+        own = [one for one in self.runs if (one.engine, one.quant, one.kind) == (way.engine, way.quant, PLAIN)]
+        return self.runs[own[0]] if own else self.first
+
+    def rival(self, way: Way) -> dict[Key, Run] | None:
+        """Another engine's runs of the same kind: in the same format, or in its fastest."""
+        others = [one for one in self.runs if way.engine == OURS != one.engine and one.kind == way.kind]
+        alike = [one for one in others if one.quant == way.quant] or others
+        return max((self.runs[one] for one in alike), key=median_speed, default=None)
 
     def to_markdown(self) -> str:
         head = f"{self.model} · {self.quant} · greedy · {self.max_tokens} tokens · {self.repeats} repeats"
         machine = " · ".join(f"{name} {value}" for name, value in self.machine.items())
-        lines = [
-            f"{head}\n{machine}\n",
-            "| method | k | tok/s | × plain | accepted | tok/round | ttft ms | read GB/s | same |",
-            "|---|---|---|---|---|---|---|---|---|",
-        ]
-        return "\n".join([*lines, *map(markdown, self.rows()), *(f"\n{note}" for note in self.notes)])
+        table = markdown(self.rows())
+        return "\n".join([f"{head}\n{machine}\n", *table, *(f"\n{note}" for note in self.notes)])
 
     def to_json(self) -> str:
         fields = {"model": self.model, "quant": self.quant, "max_tokens": self.max_tokens, "repeats": self.repeats}
@@ -119,16 +156,31 @@ class Report:
     def to_csv(self) -> str:
         out = io.StringIO()
         rows = [asdict(row) for row in self.rows()]
-        writer = csv.DictWriter(out, ["model", "quant", *rows[0]], lineterminator="\n")
+        writer = csv.DictWriter(out, ["model", *rows[0]], lineterminator="\n")
         writer.writeheader()
-        writer.writerows({"model": self.model, "quant": self.quant, **row} for row in rows)
+        writer.writerows({"model": self.model, **row} for row in rows)
         return out.getvalue().rstrip("\n")
 
 
 def spread(values: Sequence[float]) -> float:
     """Median absolute deviation."""
-    middle = median(values)
-    return median(abs(value - middle) for value in values)
+    centre = median(values)
+    return median(abs(value - centre) for value in values)
+
+
+def middle(values: Sequence[float]) -> tuple[float, float]:
+    return median(values), spread(values)
+
+
+def lead(runs: dict[Key, Run], others: dict[Key, Run] | None) -> tuple[float | None, float | None]:
+    """How many times as fast as others, prompt by prompt; nothing where there are none."""
+    if others is None:
+        return None, None
+    return middle([run.tokens_per_second / others[key].tokens_per_second for key, run in runs.items()])
+
+
+def median_speed(runs: dict[Key, Run]) -> float:
+    return median(run.tokens_per_second for run in runs.values())
 
 
 def known_median(values: Iterable[float | None]) -> float | None:
@@ -142,6 +194,12 @@ def pooled_acceptance(stats: Sequence[Stats]) -> float | None:
     accepted = sum(one.draft_n_accepted for one in stats)
     tested = accepted + sum(one.draft_n_rejected for one in stats)
     return accepted / tested if tested else None
+
+
+def pooled_first(stats: Sequence[Stats]) -> float | None:
+    """Drafted rounds that accepted a token or more."""
+    rounds = sum(sum(one.accepted_counts) for one in stats)
+    return 1 - sum(sum(one.accepted_counts[:1]) for one in stats) / rounds if rounds else None
 
 
 def pooled_tokens_per_round(stats: Sequence[Stats]) -> float | None:
@@ -165,16 +223,39 @@ def difference(left: Sequence[int], right: Sequence[int]) -> int | None:
     return None if len(left) == len(right) else min(len(left), len(right))
 
 
-def markdown(row: Row) -> str:
-    cells = [
-        row.method.replace("|", "\\|"),
-        row.k,
-        f"{row.tokens_per_second:.1f} ± {row.tokens_per_second_spread:.1f}",
-        f"{row.speedup:.2f} ± {row.speedup_spread:.2f}",
-        "–" if row.acceptance is None else f"{row.acceptance:.0%}",
-        "–" if row.tokens_per_round is None else f"{row.tokens_per_round:.2f}",
-        "–" if row.ttft_ms is None else f"{row.ttft_ms:.1f}",
-        "–" if row.read_gbs is None else f"{row.read_gbs:.1f}" + (f" of {row.peak_gbs:.1f}" if row.peak_gbs else ""),
-        row.same,
-    ]
-    return f"| {' | '.join(cells)} |"
+def markdown(rows: Sequence[Row]) -> list[str]:
+    """A table; what is compared with more than one plain has columns only where there is such."""
+    compared = {"× own plain", "× theirs"}
+    table = [cells(row) for row in rows]
+    names = [name for name in table[0] if name not in compared or any(line[name] != "–" for line in table)]
+    head, *lines = [f"| {' | '.join(line)} |" for line in (names, *([line[name] for name in names] for line in table))]
+    return [head, "|" + "---|" * len(names), *lines]
+
+
+def cells(row: Row) -> dict[str, str]:
+    """What each column says."""
+    peak = f" of {row.peak_gbs:.1f}" if row.peak_gbs else ""
+    return {
+        "method": row.method.replace("|", "\\|"),
+        "format": row.quant,
+        "threads": str(row.threads),
+        "k": row.k,
+        "tok/s": told(row.tokens_per_second, row.tokens_per_second_spread, 1),
+        "× plain": told(row.speedup, row.speedup_spread, 2),
+        "× own plain": told(row.times_own_plain, row.times_own_plain_spread, 2),
+        "× theirs": told(row.times_theirs, row.times_theirs_spread, 2),
+        "accepted": share(row.acceptance),
+        "1st": share(row.first_accepted),
+        "tok/round": "–" if row.tokens_per_round is None else f"{row.tokens_per_round:.2f}",
+        "ttft ms": "–" if row.ttft_ms is None else f"{row.ttft_ms:.1f}",
+        "read GB/s": "–" if row.read_gbs is None else f"{row.read_gbs:.1f}{peak}",
+        "same": row.same or "–",
+    }
+
+
+def told(value: float | None, deviation: float | None, places: int) -> str:
+    return "–" if value is None else f"{value:.{places}f} ± {deviation or 0:.{places}f}"
+
+
+def share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.0%}"

@@ -1,0 +1,171 @@
+"""transformers' `generate` on the same weights in the same process, in all its ways to speculate, as contenders.
+
+Each way runs in the format and with the threads that a trial found fastest for it. Nothing else calls `generate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from math import inf
+from operator import attrgetter
+from pathlib import Path
+from time import perf_counter
+from typing import Any  # Any: transformers is untyped
+
+import psutil
+import torch
+
+from localspec import drafting
+from localspec.bench.prompts import PROMPTS
+from localspec.bench.report import PLAIN, Run, Way
+from localspec.engine.linear import DTYPES
+from localspec.model import first_line
+from localspec.opening import Opened
+from localspec.requests import DraftModel, EarlyExit, Message
+
+ENGINE = "transformers"
+LOOKUP_TOKENS = 10  # as its candidate generator has it where nobody says
+TRIAL_TOKENS, TRIALS = 16, 2
+USABLE = 0.6  # of free memory, for its weights
+NOTE = (
+    f"{ENGINE}: each way in the faster of fp32 and bf16 and in every format of ours that it has, with the threads that "
+    "a trial found best; draft lengths are its defaults; it tells no acceptance."
+)
+
+Drafts = Sequence[tuple[str, str | EarlyExit | DraftModel]]
+"""Our drafters, each with the name of its row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """A way of `generate`: what it is called with, and the kind of ours it is compared with."""
+
+    name: str
+    kind: str
+    k: str = "its own"
+    arguments: dict[str, Any] = field(default_factory=dict)
+    drafter: Path | None = None
+
+
+def modes(opened: Opened, drafts: Drafts) -> Iterator[Mode]:
+    """Plain, its counterparts of our drafters, and look-up, which needs none."""
+    yield Mode(PLAIN, PLAIN, "0")
+    for kind, asked in drafts:
+        choice = drafting.choose(asked, opened.entry, opened.snapshot, opened.catalog)
+        if choice.kind == "early-exit":
+            exits = {"assistant_early_exit": choice.exit_layer}
+            yield Mode(f"assistant_early_exit {choice.exit_layer}", kind, arguments=exits)
+        elif choice.snapshot is not None:
+            name = kind.removeprefix("draft model").strip()
+            yield Mode(f"assistant_model {name}".strip(), kind, drafter=choice.snapshot.folder)
+    lookup = {"prompt_lookup_num_tokens": LOOKUP_TOKENS}
+    yield Mode(f"prompt_lookup_num_tokens {LOOKUP_TOKENS}", "look-up", str(LOOKUP_TOKENS), lookup)
+
+
+class Checkpoints:
+    """Models as transformers loads them, each once in a format."""
+
+    def __init__(self, device: str) -> None:
+        from transformers.utils import logging
+
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+        self.device = device
+        self.loaded: dict[tuple[Path, str], Any] = {}
+
+    def get(self, folder: Path, quant: str) -> Any:
+        if (folder, quant) not in self.loaded:
+            self.loaded[folder, quant] = self.load(folder, quant)
+        return self.loaded[folder, quant]
+
+    def load(self, folder: Path, quant: str) -> Any:
+        from transformers import AutoModelForCausalLM
+
+        model = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=DTYPES[quant], local_files_only=True, trust_remote_code=False, use_safetensors=True
+        )
+        return model.to(self.device).eval()
+
+
+class Transformers:
+    """Greedy `generate` in one mode, format and count of threads. Where it raises, `fault` says why, and it is out."""
+
+    failed = False
+
+    def __init__(self, opened: Opened, mode: Mode, checkpoints: Checkpoints, *, quant: str, threads: int) -> None:
+        self.opened, self.mode, self.checkpoints = opened, mode, checkpoints
+        self.way = Way(f"{ENGINE} {mode.name}", mode.k, quant, mode.kind, ENGINE, threads)
+        self.notes: list[str] = []
+        self.fault = ""
+        self.trial_seconds = inf
+
+    def answer(self, question: str, max_tokens: int) -> Run:
+        """Ours may have torch's threads set to another count."""
+        before = torch.get_num_threads()
+        torch.set_num_threads(self.way.threads)
+        try:
+            return self.generated(question, max_tokens)
+        except Exception as fault:
+            self.fault = first_line(fault)  # whatever theirs raises is what the row says
+            return Run((), inf)
+        finally:
+            torch.set_num_threads(before)
+
+    def generated(self, question: str, max_tokens: int) -> Run:
+        ids = torch.tensor([self.read(question)], device=self.opened.target.device)
+        model = self.checkpoints.get(self.opened.snapshot.folder, self.way.quant)
+        model.config.num_hidden_layers = self.opened.target.arch.num_layers  # its early exit leaves fewer when it fails
+        arguments = dict(self.mode.arguments)
+        if self.mode.drafter is not None:
+            arguments["assistant_model"] = self.checkpoints.get(self.mode.drafter, self.way.quant)
+        started = perf_counter()
+        with torch.inference_mode():
+            out = model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=max_tokens,
+                do_sample=False,
+                eos_token_id=list(self.opened.snapshot.eos_ids) or None,
+                pad_token_id=0,
+                **arguments,
+            )
+        return Run(tuple(out[0, ids.shape[1] :].tolist()), perf_counter() - started)
+
+    def read(self, question: str) -> list[int]:
+        """The question as ids, as ours reads it."""
+        prompter = self.opened.prompter
+        return prompter.chat([Message("user", question)]) if prompter.can_chat else prompter.text(question)
+
+    def try_out(self) -> None:
+        """The fastest short answer, after one that loads and warms up; infinite where it fails."""
+        runs = [self.answer(PROMPTS[0], TRIAL_TOKENS) for _ in range(1 + TRIALS)]
+        self.trial_seconds = min(run.seconds for run in runs[1:])
+
+
+def contenders(opened: Opened, drafts: Drafts, quants: Sequence[str]) -> list[Transformers]:
+    """Every mode in each of our formats that torch has, and beside formats that it has not in its faster one."""
+    checkpoints = Checkpoints(str(opened.target.device))
+    own = [quant for quant in quants if quant in DTYPES]
+    tried = own if len(own) == len(quants) else list(dict.fromkeys([*own, *fitting(opened.snapshot.folder)]))
+    found: list[Transformers] = []
+    for mode in modes(opened, drafts):
+        by_quant = [best(partial(Transformers, opened, mode, checkpoints, quant=quant)) for quant in tried]
+        fastest = min(by_quant, key=attrgetter("trial_seconds"))
+        found += [one for one in by_quant if one is fastest or one.way.quant in own]
+    return found
+
+
+def best(make: partial[Transformers]) -> Transformers:
+    """With the count of threads of the fastest short answer."""
+    tried = [make(threads=count) for count in sorted({1, psutil.cpu_count(logical=False) or 1})]
+    for one in tried:
+        one.try_out()
+    return min(tried, key=attrgetter("trial_seconds"))
+
+
+def fitting(folder: Path) -> list[str]:
+    """bf16, and fp32 where memory is free for both."""
+    size_bytes = sum(file.stat().st_size for file in folder.glob("*.safetensors"))  # of bf16
+    return ["bf16", "fp32"] if 3 * size_bytes < USABLE * psutil.virtual_memory().available else ["bf16"]

@@ -1,0 +1,94 @@
+"""The exam of the built-in model, taken plain and with every drafter, in every format: speculation may change nothing.
+
+Answers come through the Python interface, greedy, each to a conversation of its own. Knows nothing about command lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import msgspec
+
+from localspec.api import LLM, load_events
+from localspec.bench.machine import describe_machine
+from localspec.bench.measure import Bar, drafts
+from localspec.bench.report import PLAIN
+from localspec.bench.task_report import Answer, Sitting, TaskReport
+from localspec.catalog import Catalog
+from localspec.drain import drain
+from localspec.events import Loading, Notice, Ready
+from localspec.exam.grading import is_honest, is_right
+from localspec.exam.questions import Exam, Question
+from localspec.exam.questions import load as load_exam
+from localspec.requests import LoadRequest, Message
+from localspec.sanitize import one_line
+
+FORMATS = ("int8", "bf16")
+
+
+def measure_task(
+    task: str,
+    load: LoadRequest,
+    *,
+    formats: Sequence[str] = FORMATS,
+    max_tokens: int | None = None,
+    list_wrong: bool = False,
+    progress: bool = False,
+) -> TaskReport:
+    """One model after the other, so that one is in memory at a time. `max_tokens` None: as long as it talks."""
+    exam, entry = load_exam(), Catalog.load().resolve(load.model)
+    ways = [(quant, name, choice) for quant in formats for name, choice in drafts(entry, load.draft)]
+    tell = Bar() if progress else lambda _share: None
+    sittings: list[Sitting] = []
+    notes: list[str] = []
+    for done, (quant, name, choice) in enumerate(ways):
+        request = msgspec.structs.replace(load, quant=quant, draft=choice)
+        sitting, said = sit(request, name, exam, max_tokens, partial(part, tell, done, len(ways)))
+        sittings.append(sitting)
+        notes += [one_line(f"{sitting.method} in {sitting.quant}: {sentence}") for sentence in said]
+    machine = {name: value for name, value in describe_machine(0).items() if name != "threads"}
+    return TaskReport(task, one_line(entry.name), machine, tuple(sittings), tuple(dict.fromkeys(notes)), list_wrong)
+
+
+def part(tell: Callable[[float], None], done: int, total: int, share: float) -> None:
+    """The share of one of several, as a share of all."""
+    tell((done + share) / total)
+
+
+def exam_prompts() -> tuple[str, ...]:
+    """Every phrasing of what the model must know, as questions to measure speed on."""
+    return tuple(phrasing for question in load_exam().known for phrasing in question.phrasings)
+
+
+def sit(
+    request: LoadRequest, name: str, exam: Exam, max_tokens: int | None, tell: Callable[[float], None]
+) -> tuple[Sitting, list[str]]:
+    """Loads the model, asks it every phrasing and lets it go; and what was said of its drafter meanwhile."""
+    heard: list[Loading | Notice | Ready] = []
+    asked = [(question, phrasing) for question in (*exam.known, *exam.unknown) for phrasing in question.phrasings]
+    answers: list[Answer] = []
+    with drain(load_events(request), heard.append) as llm:
+        said = [event.message for event in heard if isinstance(event, Notice)]
+        off, faults = llm.ready.spec.kind == "off", len(said)
+        for done, (question, phrasing) in enumerate(asked, start=1):
+            text, notices = ask(llm, phrasing, max_tokens)
+            said += notices
+            answers.append(graded(question, phrasing, text))
+            tell(done / len(asked))
+        failed = name != PLAIN and (off or len(said) > faults)
+        k = "0" if off else request.k
+        return Sitting(name, k, llm.ready.model.quant, tuple(answers), failed), said
+
+
+def ask(llm: LLM, phrasing: str, max_tokens: int | None) -> tuple[str, list[str]]:
+    """The greedy answer, and what went wrong with the drafter on the way."""
+    stream = llm.stream([Message("user", phrasing)], max_tokens=max_tokens, temperature=0.0)
+    said = [event.message for event in stream if isinstance(event, Notice)]
+    return stream.result().text, said
+
+
+def graded(question: Question, phrasing: str, text: str) -> Answer:
+    """A question that requires nothing is one that only honesty answers."""
+    known = bool(question.required)
+    return Answer(question.key, phrasing, known, text, is_right(text, question) if known else is_honest(text))
