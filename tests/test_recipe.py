@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import re
+import signal
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +21,10 @@ from tokenizers import Tokenizer
 from localspec.errors import LocalspecError
 from localspec.recipe import __main__ as recipe
 from localspec.recipe import card, corpus, dialogue, evaluate, snapshot, tokenizer, train
+from localspec.recipe import vary as variation
+from localspec.recipe.meter import Meter
 from localspec.recipe.network import Network, Shape, drop_rates
-from localspec.recipe.vary import vary
+from localspec.recipe.vary import elsewhere, keywords, vary
 
 pytestmark = pytest.mark.heavy
 
@@ -38,23 +44,38 @@ def words(text: corpus.Corpus) -> Tokenizer:
 
 def tiny_training(text: corpus.Corpus, words: Tokenizer, steps: int) -> tuple[Network, list[float]]:
     torch.manual_seed(0)
-    network, losses = Network(TINY), list[float]()
+    run, losses = train.Run(Network(TINY), train.Schedule(steps, 1e-2, half=False)), list[float]()
     batches = dialogue.Author(text, words, 0).batches(256)
-    train.train_target(network, batches, train.Schedule(steps, 1e-2, half=False), lambda _, loss: losses.append(loss))
-    return network, losses
+    train.train_target(run, batches, lambda _, loss: losses.append(loss))
+    return run.network, losses
 
 
 def test_the_corpus_asks_every_question_in_many_ways(text: corpus.Corpus):
     about_localspec = [entry for name in corpus.TOPICS if name != "talk.md" for entry in corpus._known(name)]
-    assert len(about_localspec) >= 70
+    assert len(about_localspec) >= 250
     assert all(len(entry.phrasings) >= corpus.MIN_PHRASINGS for entry in text.known)
     assert len(corpus.section(text.unknown, "topics").phrasings) >= 150
 
 
 def test_no_question_has_two_answers(text: corpus.Corpus):
-    asked = Counter(q.lower().rstrip("?!. ") for entry in (*text.known, text.unknown[-1]) for q in entry.phrasings)
-    asked.update(q.lower().rstrip("?!. ") for entry in text.follow_ups.values() for q in entry.phrasings)
+    entries = (*text.known, corpus.section(text.unknown, "questions"), *text.follow_ups.values())
+    asked = Counter(q for entry in entries for q in {q.lower().rstrip("?!. ") for q in entry.phrasings})
     assert [question for question, count in asked.items() if count > 1] == []
+
+
+def test_a_question_in_two_files_is_one_sentence_that_names_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for file in corpus.FOLDER.glob("*.md"):
+        (tmp_path / file.name).write_text(file.read_text())
+    questions = "\n".join(f"? zanzibar {n}" for n in range(corpus.MIN_PHRASINGS))
+    for name in ("product.md", "chat.md"):
+        with (tmp_path / name).open("a") as file:
+            file.write(f"\n# zanzibar-{name}\n{questions}\n\nAn island.\n")
+    monkeypatch.setattr(corpus, "FOLDER", tmp_path)
+    with pytest.raises(LocalspecError) as caught:
+        corpus.load()
+    assert str(caught.value) == (
+        "'zanzibar 0' is asked both in 'zanzibar-product.md' of product.md and in 'zanzibar-chat.md' of chat.md."
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,6 +106,20 @@ def test_variation_is_decided_by_the_seed_and_never_empty():
     assert asked == [vary("What is a draft?", Random(seed)) for seed in range(200)]
     assert all(asked)
     assert len(set(asked)) > 30
+
+
+def test_synonyms_keywords_and_other_subjects_keep_to_what_they_say():
+    assert {variation._synonyms("cancel", Random(seed)) for seed in range(200)} >= {"stop", "cancel", "interrupt"}
+    words = {word for seed in range(50) for word in keywords(["How do I see the layers?"], Random(seed)).split()}
+    assert words <= {"How", "see", "layers"}
+    assert elsewhere("How do I see the layers?", "bananas") == "How do I bananas the"
+
+
+def test_a_decision_ends_soon_after_the_answer_begins(text: corpus.Corpus, words: Tokenizer):
+    author = dialogue.Author(text, words, 0)
+    samples = [author.sample() for _ in range(200)]
+    short = [sum(sample.learn) for sample in samples if sum(sample.learn) <= dialogue.DECISION_TOKENS[1]]
+    assert len(short) > 200 * (dialogue.DECISION_SHARE - 0.1)
 
 
 def test_training_text_is_what_the_chat_template_renders(text: corpus.Corpus, words: Tokenizer):
@@ -143,18 +178,21 @@ def test_twenty_steps_are_repeatable_and_reduce_the_loss(text: corpus.Corpus, wo
 
 
 def test_greedy_by_fixed_point_is_greedy_token_by_token(monkeypatch: pytest.MonkeyPatch):
-    """A wrong guess of any length must not change the answer."""
+    """Wrong guesses, rows beside it and padding must not change an answer."""
     monkeypatch.setattr(evaluate, "MAX_ANSWER_TOKENS", 30)
     torch.manual_seed(3)
     network = Network(TINY)
     for parameter in network.parameters():
         parameter.data.mul_(3)  # untrained logits are nearly flat; make the choices clear
-    prompt, slow = [5, 6, 7], list[int]()
-    while len(slow) < evaluate.MAX_ANSWER_TOKENS:
-        slow.append(int(network(torch.tensor([prompt + slow]), [4])[4][-1].argmax()))
-    assert evaluate.greedy(network, prompt, [9] * 25, end=-1) == slow
-    end = slow[10]
-    assert evaluate.greedy(network, prompt, [], end) == slow[: slow.index(end) + 1]
+    prompts = [[5, 6, 7], [9, 8, 7, 6, 5], [11]]
+    slow = [list[int]() for _ in prompts]
+    for prompt, answer in zip(prompts, slow, strict=True):
+        while len(answer) < evaluate.MAX_ANSWER_TOKENS:
+            answer.append(int(network(torch.tensor([prompt + answer]), [4])[4][-1].argmax()))
+    known = [slow[0][:3] + [9] * 20, slow[1]]
+    assert evaluate.greedy(network, prompts, known, end=-1) == slow
+    end = slow[0][10]
+    assert evaluate.greedy(network, prompts[:1], [], end) == [slow[0][: slow[0].index(end) + 1]]
 
 
 def test_a_saved_folder_is_a_snapshot_whose_parts_agree(tmp_path: Path, words: Tokenizer):
@@ -174,21 +212,103 @@ def test_a_saved_folder_is_a_snapshot_whose_parts_agree(tmp_path: Path, words: T
 def test_the_card_says_only_what_was_measured(text: corpus.Corpus):
     network = Network(TINY)
     exits = tuple(evaluate.ExitScore(layers, 1.0, 1 - 0.5**layers) for layers in range(1, 5))
-    report = evaluate.Report(exits, 0.75, {"known": (3, 4)})
-    training = card.Training("python -m localspec.recipe", 0, 1.5, 1000, 500, 2, "in a test")
+    report = evaluate.Report(exits, 0.75, {"known": (3, 4)}, {"known": (4, 4)}, {"known": (5, 6), "unknown": (7, 8)})
+    training = card.Training("python -m localspec.recipe", 0, 1.5, 1000, 500, 2, "cpu", "in a test")
     page = card.write(text, network, network, training, report)
     assert f"Best exit layer: **{card.best_exit(exits)}**" in page
     assert "| 3 | 1.000 | 0.875 |" in page
     assert "3 of 4 known" in page
+    assert "5 of 6 known, 7 of 8 unknown" in page
     assert "minutes for everything\n  (in a test).\n" in page
     quiet = card.write(text, network, network, replace(training, context=""), report)
     assert "minutes for everything.\n" in quiet
 
 
 def test_the_card_names_the_options_that_are_not_the_defaults():
-    steps = (recipe.STEPS, recipe.DRAFT_STEPS)
-    assert recipe.command(Path("out"), 1, steps, recipe.THREADS) == "python -m localspec.recipe --out out --seed 1"
-    assert recipe.command(Path("out"), 1, (20, 7), 3).endswith("--seed 1 --steps 20 --draft-steps 7 --threads 3")
+    options = recipe.Options(Path("out"), seed=1)
+    assert options.command == "python -m localspec.recipe --out out --seed 1"
+    other = replace(options, steps=20, draft_steps=7, threads=3)
+    assert other.command.endswith("--seed 1 --steps 20 --draft-steps 7 --threads 3")
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> recipe.Options:
+    """A training of a few seconds, with everything a whole one has but the exam's length."""
+    monkeypatch.setattr(recipe, "TARGET", TINY)
+    monkeypatch.setattr(recipe, "DRAFT", replace(TINY, num_layers=2))
+    monkeypatch.setattr(recipe, "BATCH_TOKENS", 128)
+    monkeypatch.setattr(dialogue, "POOL", 24)
+    monkeypatch.setattr(evaluate, "MAX_ANSWER_TOKENS", 3)
+    whole = evaluate.held_out
+    monkeypatch.setattr(evaluate, "held_out", lambda *args: whole(*args)[::97])
+    monkeypatch.setattr(recipe.exam, "load", lambda: recipe.exam.Exam((), ()))
+    return recipe.Options(tmp_path / "out", steps=6, draft_steps=4)
+
+
+def interrupt_at(monkeypatch: pytest.MonkeyPatch, name: str, step: int) -> None:
+    """Ctrl+C in that step."""
+    report = Meter.report
+
+    def interrupting(meter: Meter, done: int, loss: float) -> None:
+        report(meter, done, loss)
+        if (meter.name, done) == (name, step):
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Meter, "report", interrupting)
+
+
+def weights(options: recipe.Options) -> list[bytes]:
+    return [(options.out / name / "model.safetensors").read_bytes() for name in ("target", "draft")]
+
+
+@pytest.mark.parametrize(("name", "step"), [("target", 3), ("draft", 1)])
+def test_a_training_interrupted_and_resumed_gives_the_same_weights(
+    small: recipe.Options, monkeypatch: pytest.MonkeyPatch, name: str, step: int
+):
+    recipe.run(replace(small, out=small.out / "whole"))
+    with monkeypatch.context() as patched:
+        interrupt_at(patched, name, step)
+        with pytest.raises(recipe.Stopped, match=f"step {step + 1} of . of the {name}; go on with: python -m local"):
+            recipe.run(small)
+    recipe.run(small)
+    assert weights(small) == weights(replace(small, out=small.out / "whole"))
+    assert not (small.out / "training.pt").exists()
+    assert "Seed 0" in (small.out / "README.md").read_text()
+
+
+def test_a_state_of_another_training_is_refused(small: recipe.Options, monkeypatch: pytest.MonkeyPatch):
+    interrupt_at(monkeypatch, "target", 1)
+    with pytest.raises(recipe.Stopped):
+        recipe.run(small)
+    with pytest.raises(LocalspecError, match="is the state of another training"):
+        recipe.run(replace(small, seed=1))
+    (small.out / "training.pt").write_bytes(b"half of it")
+    with pytest.raises(LocalspecError, match="cannot be read"):
+        recipe.run(small)
+
+
+@pytest.mark.parametrize(("file", "kept"), [("training.pt", "nothing yet"), ("model.safetensors", "step 4 of 4 of")])
+def test_a_full_disk_is_one_sentence_and_nothing_trained_is_lost(
+    small: recipe.Options, monkeypatch: pytest.MonkeyPatch, file: str, kept: str
+):
+    replace_file = os.replace
+
+    def full(part: Path, path: Path) -> None:
+        if path.name == file:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace_file(part, path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("localspec.recipe.resume.os.replace", full)
+        with pytest.raises(LocalspecError) as caught:
+            recipe.run(small)
+    assert re.search(
+        f"Cannot write .*: No space left on device. .* keeps .*{kept}.*; make room and go on", str(caught.value)
+    )
+    assert list(small.out.rglob("*.part")) == []
+    assert (small.out / "training.pt").exists() == (file != "training.pt")
+    recipe.run(small)
+    assert all(weights(small))
 
 
 @pytest.mark.skipif(not (GUIDE / "target" / "model.safetensors").exists(), reason="the guide is not in this checkout")
@@ -212,8 +332,8 @@ def test_a_short_training_learns_to_answer_and_its_exits_to_agree(text: corpus.C
     """Guessing by how often each token comes costs 5.45; a batch is a conversation or two, so twenty are averaged."""
     network, losses = tiny_training(text, words, 1200)
     assert sum(losses[-20:]) / 20 < 3.5
-    questions = evaluate.held_out(text, words, 0)[:5]
-    report = evaluate.measure(network, network, questions, tokenizer.control_ids(words)[tokenizer.TURN_END])
+    questions, known = evaluate.held_out(text, words, 0)[:5], evaluate.known_answers(text, words)
+    report = evaluate.measure(network, network, questions, known, tokenizer.control_ids(words)[tokenizer.TURN_END])
     assert report.exits[-1].acceptance == 1
     assert report.draft_acceptance == 1
     assert report.exits[2].acceptance > 0.3

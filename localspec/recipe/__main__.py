@@ -1,70 +1,158 @@
-"""One command trains the built-in model: python -m localspec.recipe --out assets/guide [--seed 0]."""
+"""One command trains the built-in model: python -m localspec.recipe --out assets/guide [--seed 0].
+
+Interrupted, the same command goes on where it stopped.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import click
 import torch
-from tokenizers import Tokenizer
 
 from localspec.errors import LocalspecError
-from localspec.recipe import card, corpus, dialogue, evaluate, network, snapshot, tokenizer, train
+from localspec.exam import questions as exam
+from localspec.recipe import card, corpus, dialogue, evaluate, network, snapshot, tasks, tokenizer, train
 from localspec.recipe.meter import Meter
+from localspec.recipe.resume import Keeper, fingerprint, write_whole
 
-STEPS, DRAFT_STEPS = 900, 450
+STEPS, DRAFT_STEPS = 3600, 1500
 THREADS = 2
 BATCH_TOKENS = 2048
 TARGET_RATE, DRAFT_RATE = 1.5e-3, 3e-3
 TARGET = network.Shape(tokenizer.VOCAB_SIZE, 256, 512, 12, 4, 2, 64)
 DRAFT = network.Shape(tokenizer.VOCAB_SIZE, 128, 384, 4, 4, 2, 32)
+STOPPED = 130  # what a shell says of a command that Ctrl+C ended
 
 
-def _target(text: corpus.Corpus, words: Tokenizer, seed: int, steps: int) -> tuple[network.Network, int]:
-    """The trained target, and the tokens it was trained on."""
-    torch.manual_seed(seed)
-    target = network.Network(TARGET)
-    with Meter("target", steps) as meter:
-        batches = meter.counted(dialogue.Author(text, words, seed).batches(BATCH_TOKENS))
-        train.train_target(target, batches, train.Schedule(steps, TARGET_RATE, seed), meter.report)
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What was asked for on the command line."""
+
+    out: Path
+    seed: int = 0
+    steps: int = STEPS
+    draft_steps: int = DRAFT_STEPS
+    threads: int = THREADS
+    device: str = "cpu"
+    context: str = ""
+
+    @property
+    def command(self) -> str:
+        """What to type to train the same again."""
+        names, defaults = ("--steps", "--draft-steps", "--threads"), (STEPS, DRAFT_STEPS, THREADS)
+        said = zip(names, (self.steps, self.draft_steps, self.threads), defaults, strict=True)
+        other = "".join(f" {name} {given}" for name, given, default in said if given != default)
+        return f"python -m localspec.recipe --out {self.out} --seed {self.seed}{other}"
+
+
+class Stopped(LocalspecError):
+    """Shown to the user after Ctrl+C: everything is kept."""
+
+
+class Training:
+    """The two runs and their state file."""
+
+    def __init__(self, options: Options, text: corpus.Corpus) -> None:
+        self.options, self.text = options, text
+        self.words = tokenizer.train(dialogue.tokenizer_texts(text))
+        asked = (options.seed, options.steps, options.draft_steps, options.device, BATCH_TOKENS)
+        self.keeper = Keeper(options.out, fingerprint(text, tasks.wordings(), TARGET, DRAFT, asked), options.command)
+        self.state = self.keeper.load()
+        self.began = time.monotonic() - self.state.get("seconds", 0.0)
+
+    def run(self, name: str, shape: network.Shape, schedule: train.Schedule, fit: Fit) -> network.Network:
+        """One network trained to its end, from where its state is; the tokens it saw are in the state."""
+        torch.manual_seed(self.options.seed)
+        run = train.Run(network.Network(shape).to(self.options.device), schedule)
+        kept = self.state.get(name, {"place": (0, 0), "tokens": 0})
+        if "network" in kept:
+            run.restore(kept)
+        author = dialogue.Author(self.text, self.words, self.options.seed + len(name), kept["place"])
+        with Meter(name, schedule.steps, done=run.step, tokens=kept["tokens"]) as meter, self.keeper.interruptible():
+
+            def after(step: int, loss: float) -> None:
+                meter.report(step, loss)
+                if self.keeper.is_due() or run.step == schedule.steps:
+                    self._keep(name, run, author.place, meter.tokens)
+
+            fit(run, meter.counted(author.batches(BATCH_TOKENS)), after)
+        return run.network
+
+    def _keep(self, name: str, run: train.Run, place: tuple[int, int], tokens: int) -> None:
+        self.state[name] = {**run.state(), "place": place, "tokens": tokens}
+        self.state["seconds"] = time.monotonic() - self.began
+        self.keeper.save(self.state, f"step {run.step} of {run.schedule.steps} of the {name}")
+        if self.keeper.stopping:
+            raise Stopped(f"Stopped. {self.keeper.file} keeps {self.keeper.kept}; go on with: {self.options.command}")
+
+
+Fit = Callable[..., None]
+
+
+def train_both(training: Training) -> tuple[network.Network, network.Network]:
+    """The target, and the draft model distilled from it."""
+    options = training.options
+    schedule = train.Schedule(options.steps, TARGET_RATE, options.seed)
+    target = training.run("target", TARGET, schedule, train.train_target)
     snapshot.round_weights(target)
-    return target, meter.tokens
 
+    def distil(run: train.Run, batches: Any, report: Any) -> None:  # Any: as train_draft's
+        train.train_draft(run, target, batches, report)
 
-def _draft(author: dialogue.Author, target: network.Network, seed: int, steps: int) -> tuple[network.Network, int]:
-    """The draft model distilled from the target, and the tokens it was trained on."""
-    torch.manual_seed(seed)
-    draft = network.Network(DRAFT)
-    with Meter("draft", steps) as meter:
-        batches = meter.counted(author.batches(BATCH_TOKENS))
-        train.train_draft(draft, target, batches, train.Schedule(steps, DRAFT_RATE, seed), meter.report)
+    draft = training.run("draft", DRAFT, train.Schedule(options.draft_steps, DRAFT_RATE, options.seed), distil)
     snapshot.round_weights(draft)
-    return draft, meter.tokens
+    return target.cpu(), draft.cpu()
 
 
-def run(out: Path, seed: int, steps: tuple[int, int], context: str) -> None:
-    """Corpus, tokenizer, two trainings, two snapshots, one card."""
-    start, text = time.monotonic(), corpus.load()
-    words = tokenizer.train(dialogue.tokenizer_texts(text))
-    target, seen = _target(text, words, seed, steps[0])
-    snapshot.save(target, words, out / "target")
-    draft, draft_seen = _draft(dialogue.Author(text, words, seed + 1), target, seed, steps[1])
-    snapshot.save(draft, words, out / "draft")
-    questions = evaluate.held_out(text, words, seed)
-    report = evaluate.measure(target, draft, questions, tokenizer.control_ids(words)[tokenizer.TURN_END])
-    minutes = (time.monotonic() - start) / 60
-    threads = torch.get_num_threads()
-    training = card.Training(command(out, seed, steps, threads), seed, minutes, seen, draft_seen, threads, context)
-    (out / "README.md").write_text(card.write(text, target, draft, training, report), encoding="utf-8")
+def run(options: Options) -> None:
+    """Corpus, tokenizer, two trainings, measurements; then two snapshots and a card, and the state goes."""
+    text = corpus.load()
+    training = Training(options, text)
+    target, draft = train_both(training)
+    report = measured(training, target, draft)
+    minutes = (time.monotonic() - training.began) / 60
+    seen = (training.state["target"]["tokens"], training.state["draft"]["tokens"])
+    threads, what = torch.get_num_threads(), options.device
+    facts = card.Training(options.command, options.seed, minutes, *seen, threads, what, options.context)
+    page = card.write(text, target, draft, facts, report)
+    with training.keeper.explained(options.out):
+        snapshot.save(target, training.words, options.out / "target")
+        snapshot.save(draft, training.words, options.out / "draft")
+        write_whole(options.out / "README.md", page.encode())
+    training.keeper.remove()
 
 
-def command(out: Path, seed: int, steps: tuple[int, int], threads: int) -> str:
-    """What to type to train the same again."""
-    names, defaults = ("--steps", "--draft-steps", "--threads"), (STEPS, DRAFT_STEPS, THREADS)
-    said = zip(names, (*steps, threads), defaults, strict=True)
-    other = "".join(f" {name} {given}" for name, given, default in said if given != default)
-    return f"python -m localspec.recipe --out {out} --seed {seed}{other}"
+def measured(training: Training, target: network.Network, draft: network.Network) -> evaluate.Report:
+    """The development set and the exam."""
+    text, words = training.text, training.words
+    known, end = evaluate.known_answers(text, words), tokenizer.control_ids(words)[tokenizer.TURN_END]
+    questions = evaluate.held_out(text, words, training.options.seed)
+    report = evaluate.measure(target, draft, questions, known, end)
+    return replace(report, exam=evaluate.sit_exam(target, words, known, exam.load()))
+
+
+def keep_memory() -> None:
+    """Tells the allocator to keep what it has: giving every large block back and fetching it anew costs a third."""
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return  # another system's C library
+    no_mmap, trim = -4, -1
+    mallopt(no_mmap, 0)
+    mallopt(trim, 2**31 - 1)
+
+
+def device_named(name: str) -> str:
+    """cuda where there is one, when left to us."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise LocalspecError("There is no CUDA device here. Give --device cpu.")
+    return ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
 
 
 @click.command()
@@ -73,12 +161,17 @@ def command(out: Path, seed: int, steps: tuple[int, int], threads: int) -> str:
 @click.option("--steps", default=STEPS, show_default=True, help="Steps of the target.")
 @click.option("--draft-steps", default=DRAFT_STEPS, show_default=True)
 @click.option("--threads", default=THREADS, show_default=True)
+@click.option("--device", default="auto", show_default=True, type=click.Choice(("auto", "cpu", "cuda")))
 @click.option("--context", default="", help="What else the machine was doing, for the card.")
-def main(out: Path, seed: int, steps: int, draft_steps: int, threads: int, context: str) -> None:
-    """Train the built-in model and its draft model."""
+def main(device: str, threads: int, **given: Any) -> None:  # Any: the options above
+    """Train the built-in model and its draft model; go on where the same command was stopped."""
+    keep_memory()
     torch.set_num_threads(threads)
     try:
-        run(out, seed, (steps, draft_steps), context)
+        run(Options(device=device_named(device), threads=threads, **given))
+    except Stopped as stopped:
+        click.echo(str(stopped), err=True)
+        raise SystemExit(STOPPED) from None
     except LocalspecError as error:
         raise SystemExit(str(error)) from None
 

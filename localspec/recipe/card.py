@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from localspec.recipe.corpus import Corpus
-from localspec.recipe.dialogue import HELD_OUT_TOPICS
-from localspec.recipe.evaluate import ExitScore, Report
+from localspec.recipe.dialogue import DECISION_SHARE, HELD_OUT_TOPICS
+from localspec.recipe.evaluate import DECIDED_TOKENS, ExitScore, Report, Scores
 from localspec.recipe.network import Network, Shape
 
 DRAFT_LENGTH = 4  # the draft length for which the best exit layer is chosen
@@ -24,11 +24,18 @@ anything else it should say so, and it can be wrong, there and here. It is for t
 
 - Trained exits: 1 to {last_early}, each in a quarter of the steps. Best exit layer: **{best}** (the most expected
   tokens per layer run at a draft length of {draft_length}, computed from the acceptance below, not timed).
-- Text: {topics} known questions in {phrasings} phrasings, {unknown} unknown topics and questions. One phrasing per
-  question, and the last {held_out} unknown topics and questions, were kept from training.
-- Trained on {tokens:,} tokens of conversation (the draft model on {draft_tokens:,}), in bfloat16 autocast on
-  {threads} CPU threads. Loss is taken on the assistant's tokens only.
+- Text: {topics} known questions in {phrasings:,} phrasings ({words:,} words with the answers), {unknown} unknown
+  topics and questions. One phrasing per question, and the last {held_out} unknown topics and questions, were kept from
+  training.
+- Trained on {tokens:,} tokens (the draft model on {draft_tokens:,}), in bfloat16 autocast on {where}. Loss is taken on
+  the assistant's tokens only. {decisions:.0%} of the samples are one question and the beginning of its answer, the rest
+  whole conversations.
 - Command: `{command}`. Seed {seed}. Wall time: {minutes:.1f} minutes for everything{context}.
+
+## The exam
+
+Questions written by somebody who did not read the training text, asked once each without a system prompt at
+temperature 0, and graded by the strings an answer must and must not contain (`localspec/exam`): {exam}.
 
 ## On held-out questions
 
@@ -42,7 +49,8 @@ right after training, on single runs.
 
 Draft model: greedy acceptance {draft_acceptance:.3f}.
 
-Answers that match the written one exactly, token for token: {exact}.
+Answers that begin as the written one does ({decided} tokens, so the right entry): {begun}. Token for token the same
+to the end: {exact}.
 
 Read the acceptance with care: the answers are learned by heart, so once one has begun, even the first layers know how
 it goes on. Do not expect these figures of a model that writes freely.
@@ -59,7 +67,13 @@ class Training:
     tokens: int
     draft_tokens: int
     threads: int
+    device: str
     context: str
+
+    @property
+    def where(self) -> str:
+        """What the steps ran on."""
+        return f"{self.threads} CPU threads" if self.device == "cpu" else "one GPU"
 
 
 def best_exit(exits: tuple[ExitScore, ...]) -> int:
@@ -82,6 +96,7 @@ def _counts(corpus: Corpus) -> dict[str, int]:
         "topics": len(corpus.known),
         "phrasings": sum(len(entry.phrasings) for entry in corpus.known),
         "unknown": sum(len(entry.phrasings) for entry in corpus.unknown if entry.key != "templates"),
+        "words": sum(len(" ".join((*entry.phrasings, entry.answer)).split()) for entry in corpus.known),
         "held_out": HELD_OUT_TOPICS,
     }
 
@@ -89,6 +104,10 @@ def _counts(corpus: Corpus) -> dict[str, int]:
 def _table(exits: tuple[ExitScore, ...]) -> str:
     rows = [f"| {s.layers} | {s.loss:.3f} | {s.acceptance:.3f} |" for s in exits[:-1]]
     return "\n".join([*rows, f"| {len(exits)} (all) | {exits[-1].loss:.3f} | 1 by definition |"])
+
+
+def _scores(scores: Scores) -> str:
+    return ", ".join(f"{right} of {asked} {group}" for group, (right, asked) in scores.items())
 
 
 def write(corpus: Corpus, target: Network, draft: Network, training: Training, report: Report) -> str:
@@ -103,7 +122,12 @@ def write(corpus: Corpus, target: Network, draft: Network, training: Training, r
         draft_length=DRAFT_LENGTH,
         rows=_table(report.exits),
         draft_acceptance=report.draft_acceptance,
-        exact=", ".join(f"{right} of {asked} {group}" for group, (right, asked) in report.exact.items()),
+        exam=_scores(report.exam),
+        begun=_scores(report.begun),
+        exact=_scores(report.exact),
+        decided=DECIDED_TOKENS,
+        decisions=DECISION_SHARE,
+        where=training.where,
         **_counts(corpus),
         **asdict(training) | {"context": f"\n  ({training.context})" if training.context else ""},
     )

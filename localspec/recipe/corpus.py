@@ -12,8 +12,8 @@ from pathlib import Path
 from localspec.errors import LocalspecError
 
 FOLDER = Path(__file__).with_name("corpus")
-TOPICS = ("guide.md", "product.md", "speculation.md", "talk.md")
-MIN_PHRASINGS = 8
+TOPICS = ("guide.md", "product.md", "chat.md", "speculation.md", "machine.md", "talk.md")
+MIN_PHRASINGS = 13  # twelve to learn from, one kept from training
 FOLLOW_UPS = ("more", "example", "shorter")
 NOTHING_MORE = "That is all I know about it. Ask me about another part of localspec."
 NO_SUBJECT = "More about what? Ask me about localspec or speculative decoding first."
@@ -135,12 +135,27 @@ def _known(name: str) -> tuple[Entry, ...]:
     return entries
 
 
+def _unrepeated(files: dict[str, tuple[Entry, ...]]) -> None:
+    """A question has one answer in all files together."""
+    seen = dict[str, str]()
+    for name, entries in files.items():
+        for entry in entries:
+            where = f"'{entry.key}' of {name}"
+            for question in entry.phrasings:
+                other = seen.setdefault(question.lower().rstrip("?!. "), where)
+                if other != where:
+                    raise LocalspecError(f"'{question}' is asked both in {other} and in {where}.")
+
+
 def load() -> Corpus:
     """The corpus in this package."""
     unknown = parse((FOLDER / "unknown.md").read_text(encoding="utf-8"), "unknown.md")
     frame = parse((FOLDER / "frame.md").read_text(encoding="utf-8"), "frame.md")
+    known = {name: _known(name) for name in TOPICS}
+    asked = tuple(entry for entry in unknown if entry.key == "questions")
+    _unrepeated({**known, "unknown.md": asked, "frame.md": tuple(section(frame, kind) for kind in FOLLOW_UPS)})
     return Corpus(
-        known=tuple(entry for name in TOPICS for entry in _known(name)),
+        known=tuple(entry for entries in known.values() for entry in entries),
         unknown=unknown,
         follow_ups={kind: section(frame, kind) for kind in FOLLOW_UPS},
         systems=section(frame, "systems").phrasings,

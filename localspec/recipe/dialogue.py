@@ -1,4 +1,4 @@
-"""Conversations from the corpus, and batches of them: known questions, follow-ups, small talk and the unknown.
+"""Conversations from the corpus, and batches of them: known questions, follow-ups, small talk, tasks, the unknown.
 
 Renders exactly what the chat template renders. Only the assistant's tokens are to be learned.
 """
@@ -6,22 +6,27 @@ Renders exactly what the chat template renders. Only the assistant's tokens are 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 import torch
 from tokenizers import Tokenizer
 
 from localspec.recipe.corpus import FOLLOW_UPS, NO_SUBJECT, Corpus, Entry, section
+from localspec.recipe.tasks import task
 from localspec.recipe.tokenizer import TURN_END, TURN_START
+from localspec.recipe.tones import TONES
 from localspec.recipe.train import Batch
-from localspec.recipe.vary import invented_word, vary
+from localspec.recipe.vary import elsewhere, invented_word, keywords, vary
 
 TURNS = (1, 1, 1, 1, 2, 2, 2, 3, 3, 4, 5, 7)
 LONG_TURNS, LONG_SHARE = 14, 0.02  # a few long ones, so that a long chat stays on known ground
-SYSTEM_SHARE, UNKNOWN_SHARE, FOLLOW_UP_SHARE = 0.2, 0.2, 0.2
-NO_SUBJECT_SHARE = 0.03
-POOL = 96  # conversations sorted by length at a time, so that padding stays small
+# Which answer is meant is hard, the rest of it is learned by heart: most questions are asked only for the beginning.
+DECISION_SHARE, DECISION_TOKENS = 0.9, (6, 14)
+SYSTEM_SHARE, TONE_SHARE = 0.2, 0.06  # the second is part of the first
+UNKNOWN_SHARE, ELSEWHERE_SHARE, FOLLOW_UP_SHARE, TASK_SHARE = 0.2, 0.2, 0.2, 0.04
+NO_SUBJECT_SHARE, KEYWORD_SHARE = 0.02, 0.1
+POOL = 1024  # samples sorted by length at a time, so that padding stays small
 HELD_OUT_TOPICS = 12
 
 
@@ -74,10 +79,14 @@ def unknown_question(corpus: Corpus, rng: Random, held_out: bool = False) -> str
 
 
 class Author:
-    """Writes conversations without end; the seed decides them all."""
+    """Writes batches of conversations without end; the seed decides them all.
 
-    def __init__(self, corpus: Corpus, tokenizer: Tokenizer, seed: int) -> None:
-        self.corpus, self.tokenizer, self.rng = corpus, tokenizer, Random(seed)
+    `place` is the pool that is being handed out and how many of its batches are: an author starts again from there.
+    """
+
+    def __init__(self, corpus: Corpus, tokenizer: Tokenizer, seed: int, place: tuple[int, int] = (0, 0)) -> None:
+        self.corpus, self.tokenizer, self.seed, self.place = corpus, tokenizer, seed, place
+        self.rng = Random(seed)
 
     def turn(self, about: Entry | None) -> Turn:
         """The next turn of a conversation whose subject so far is about."""
@@ -87,30 +96,66 @@ class Author:
             question = self.rng.choice(self.corpus.follow_ups[kind].trained)
             return Turn(vary(question, self.rng), about.follow_up(kind) if about else NO_SUBJECT, about)
         if roll > 1 - UNKNOWN_SHARE:
-            return Turn(vary(unknown_question(self.corpus, self.rng), self.rng), self.corpus.fallback)
+            return Turn(vary(self.unknown(), self.rng), self.corpus.fallback)
+        if roll > 1 - UNKNOWN_SHARE - TASK_SHARE:
+            return Turn(*task(self.rng))
         entry = self.rng.choice(self.corpus.known)
-        return Turn(vary(self.rng.choice(entry.trained), self.rng), entry.answer, entry)
+        return Turn(vary(self.known(entry), self.rng), entry.answer, entry)
 
-    def sample(self) -> Sample:
-        """One conversation, sometimes with a system prompt."""
-        count = LONG_TURNS if self.rng.random() < LONG_SHARE else self.rng.choice(TURNS)
-        turns = list[Turn]()
+    def known(self, entry: Entry) -> str:
+        """A question that this entry answers."""
+        if self.rng.random() < KEYWORD_SHARE:
+            return keywords(entry.trained, self.rng)
+        return self.rng.choice(entry.trained)
+
+    def unknown(self) -> str:
+        """A question that nothing here answers: also a known one that asks about something else instead."""
+        if self.rng.random() > ELSEWHERE_SHARE:
+            return unknown_question(self.corpus, self.rng)
+        topics = section(self.corpus.unknown, "topics").phrasings[:-HELD_OUT_TOPICS]
+        subject = invented_word(self.rng) if self.rng.random() < 0.2 else self.rng.choice(topics)
+        return elsewhere(self.rng.choice(self.rng.choice(self.corpus.known).trained), subject)
+
+    def conversation(self, count: int) -> Sample:
+        """So many turns, sometimes after a system prompt, which may ask for a tone."""
+        turns, roll = list[Turn](), self.rng.random()
         for _ in range(count):
             turns.append(self.turn(turns[-1].about if turns else None))
-        system = self.rng.choice(self.corpus.systems) if self.rng.random() < SYSTEM_SHARE else ""
-        return render(turns, self.tokenizer, system)
+        if roll > SYSTEM_SHARE:
+            return render(turns, self.tokenizer)
+        if roll > TONE_SHARE:
+            return render(turns, self.tokenizer, self.rng.choice(self.corpus.systems))
+        tone = self.rng.choice(TONES)
+        turns = [replace(turn, answer=tone.apply(turn.answer)) for turn in turns]
+        return render(turns, self.tokenizer, self.rng.choice(tone.prompts))
+
+    def sample(self) -> Sample:
+        """A conversation, or only one question and the beginning of its answer."""
+        if self.rng.random() < DECISION_SHARE:
+            whole = self.conversation(1)
+            end = whole.learn.index(True) + self.rng.randint(*DECISION_TOKENS)
+            return Sample(whole.ids[:end], whole.learn[:end])
+        return self.conversation(LONG_TURNS if self.rng.random() < LONG_SHARE else self.rng.choice(TURNS))
+
+    def _pool(self, max_tokens: int) -> list[list[Sample]]:
+        self.rng = Random(f"{self.seed}:{self.place[0]}")
+        pool = sorted((self.sample() for _ in range(POOL)), key=lambda sample: len(sample.ids))
+        groups: list[list[Sample]] = [[]]
+        for sample in pool:
+            if groups[-1] and len(sample.ids) * (len(groups[-1]) + 1) > max_tokens:
+                groups.append([])
+            groups[-1].append(sample)
+        self.rng.shuffle(groups)
+        return groups
 
     def batches(self, max_tokens: int) -> Iterator[Batch]:
         """Padded batches of at most max_tokens, in random order (one longer conversation is a batch of its own)."""
         while True:
-            pool = sorted((self.sample() for _ in range(POOL)), key=lambda sample: len(sample.ids))
-            groups: list[list[Sample]] = [[]]
-            for sample in pool:
-                if groups[-1] and len(sample.ids) * (len(groups[-1]) + 1) > max_tokens:
-                    groups.append([])
-                groups[-1].append(sample)
-            self.rng.shuffle(groups)
-            yield from map(pad, groups)
+            number, given = self.place
+            for place, group in enumerate(self._pool(max_tokens)[given:], start=given + 1):
+                self.place = (number, place)
+                yield pad(group)
+            self.place = (number + 1, 0)
 
 
 def pad(samples: list[Sample]) -> Batch:

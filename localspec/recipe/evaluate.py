@@ -1,12 +1,13 @@
-"""Measures a trained network on questions it has not seen: loss and greedy acceptance per exit, exact answers.
+"""Measures a trained network on questions it has not seen: loss and acceptance per exit, right answers, the exam.
 
 Greedy answers come from a fixed-point iteration that needs no KV cache. Writes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
 from random import Random
 
 import torch
@@ -14,14 +15,23 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional as F
 
+from localspec.exam.grading import is_honest, is_right
+from localspec.exam.questions import Exam
 from localspec.recipe.corpus import FOLLOW_UPS, Corpus
-from localspec.recipe.dialogue import Turn, render, unknown_question
+from localspec.recipe.dialogue import Turn, opening, render, unknown_question
 from localspec.recipe.network import Network
-from localspec.recipe.tokenizer import TURN_END
+from localspec.recipe.tasks import held_out_task
+from localspec.recipe.tokenizer import TURN_END, control_ids
 
-MAX_ANSWER_TOKENS = 160  # twice the longest answer in the corpus
-NUM_UNKNOWN = 40
-GROUPS = ("known", "follow-up", "unknown")
+MAX_ANSWER_TOKENS = 400  # longer than any answer in the corpus
+DECIDED_TOKENS = 12
+ROWS = 32  # questions at a time
+NUM_UNKNOWN, NUM_TASKS = 60, 40
+GROUPS = ("known", "follow-up", "unknown", "task")
+
+Scores = dict[str, tuple[int, int]]
+"""Right and asked, for each group of questions."""
+Same = Callable[[list[int], list[int]], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +58,9 @@ class Report:
 
     exits: tuple[ExitScore, ...]
     draft_acceptance: float
-    exact: dict[str, tuple[int, int]]
+    exact: Scores
+    begun: Scores
+    exam: Scores = field(default_factory=dict)
 
 
 def _question(group: str, turns: list[Turn], tokenizer: Tokenizer) -> Question:
@@ -70,21 +82,63 @@ def held_out(corpus: Corpus, tokenizer: Tokenizer, seed: int) -> list[Question]:
     for _ in range(NUM_UNKNOWN):
         asked = unknown_question(corpus, rng, held_out=True)
         questions.append(_question("unknown", [Turn(asked, corpus.fallback)], tokenizer))
+    questions += [_question("task", [Turn(*held_out_task(rng))], tokenizer) for _ in range(NUM_TASKS)]
     return questions
 
 
+def exam_prompts(questions: Sequence[str], tokenizer: Tokenizer) -> list[list[int]]:
+    """Each question alone, as the chat template renders it."""
+    return [tokenizer.encode(opening(question), add_special_tokens=False).ids for question in questions]
+
+
+def _padded(rows: Sequence[list[int]]) -> Tensor:
+    length = max(map(len, rows))
+    return torch.tensor([row + [0] * (length - len(row)) for row in rows])
+
+
 @torch.no_grad()
-def greedy(network: Network, prompt: list[int], guess: list[int], end: int) -> list[int]:
-    """The greedy answer: a guess is corrected by the model's own choices until its prefix, up to end, stands still."""
-    depth, answer, settled = network.shape.num_layers, guess, 0
-    while settled < MAX_ANSWER_TOKENS:
-        logits = network(torch.tensor([prompt + answer]), [depth])[depth]
-        chosen: list[int] = logits[len(prompt) - 1 :].argmax(-1).tolist()
-        settled = 1 + next((i for i, (a, b) in enumerate(zip(answer, chosen, strict=False)) if a != b), len(answer))
-        answer = chosen[:MAX_ANSWER_TOKENS]
-        if end in answer[:settled]:
-            return answer[: answer.index(end) + 1]
-    return answer
+def _next_choices(network: Network, prompts: Sequence[list[int]], answers: Sequence[list[int]]) -> list[list[int]]:
+    """What the full model says after each prompt and after every token of its answer."""
+    ids, depth = _padded([p + a for p, a in zip(prompts, answers, strict=True)]), network.shape.num_layers
+    wanted = torch.zeros_like(ids, dtype=torch.bool)
+    for row, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
+        wanted[row, len(prompt) - 1 : len(prompt) + len(answer)] = True
+    chosen = network(ids, [depth], wanted)[depth].argmax(-1).tolist()
+    sizes = [len(answer) + 1 for answer in answers]
+    return [chosen[end - size : end] for size, end in zip(sizes, accumulate(sizes), strict=True)]
+
+
+def _guess(said: list[int], known: Sequence[list[int]]) -> list[int]:
+    """How the answer may go on: as the first known one that begins so."""
+    return next((answer for answer in known if answer[: len(said)] == said), said)
+
+
+def _settle(prompts: Sequence[list[int]], known: Sequence[list[int]], network: Network, end: int) -> list[list[int]]:
+    guesses, answers = [list[int]() for _ in prompts], dict[int, list[int]]()
+    while len(answers) < len(prompts):
+        open_ = [row for row in range(len(prompts)) if row not in answers]
+        choices = _next_choices(network, [prompts[row] for row in open_], [guesses[row] for row in open_])
+        for row, chosen in zip(open_, choices, strict=True):
+            guess = guesses[row]
+            agreed = next(
+                (i for i, pair in enumerate(zip(guess, chosen, strict=False)) if pair[0] != pair[1]), len(guess)
+            )
+            said = chosen[: agreed + 1]
+            if end in said or len(said) >= MAX_ANSWER_TOKENS:
+                answers[row] = said[: said.index(end) + 1] if end in said else said[:MAX_ANSWER_TOKENS]
+            guesses[row] = _guess(said, known)
+    return [answers[row] for row in range(len(prompts))]
+
+
+def greedy(network: Network, prompts: Sequence[list[int]], known: Sequence[list[int]], end: int) -> list[list[int]]:
+    """The greedy answers, up to end: a guess from what is known is corrected until the model's own choices agree."""
+    order = sorted(range(len(prompts)), key=lambda row: len(prompts[row]))
+    answers = [list[int]()] * len(prompts)
+    for start in range(0, len(order), ROWS):
+        rows = order[start : start + ROWS]
+        for row, answer in zip(rows, _settle([prompts[row] for row in rows], known, network, end), strict=True):
+            answers[row] = answer
+    return answers
 
 
 @torch.no_grad()
@@ -94,22 +148,65 @@ def _choices(network: Network, prompt: list[int], answer: list[int], exits: Sequ
     return {depth: rows[len(prompt) - 1 :] for depth, rows in logits.items()}
 
 
-def measure(target: Network, draft: Network, questions: list[Question], end: int) -> Report:
-    """Runs every question once through the target's greedy decoding and every exit."""
-    depths = range(1, target.shape.num_layers + 1)
-    losses, agreed, drafted, positions = dict.fromkeys(depths, 0.0), dict.fromkeys(depths, 0), 0, 0
-    exact = dict.fromkeys(GROUPS, (0, 0))
+def _agreement(
+    network: Network, questions: Sequence[Question], answers: Sequence[list[int]], depths: Sequence[int]
+) -> dict[int, float]:
+    """The share of positions of the answers at which each exit's first choice is what was answered."""
+    agreed = dict.fromkeys(depths, 0)
+    for question, answer in zip(questions, answers, strict=True):
+        for depth, rows in _choices(network, question.prompt, answer, depths).items():
+            agreed[depth] += int((rows.argmax(-1) == torch.tensor(answer)).sum())
+    return {depth: count / sum(map(len, answers)) for depth, count in agreed.items()}
+
+
+def _losses(network: Network, questions: Sequence[Question], depths: Sequence[int]) -> dict[int, float]:
+    """Each exit's loss on the written answers."""
+    losses = dict.fromkeys(depths, 0.0)
     for question in questions:
-        answer = greedy(target, question.prompt, question.answer, end)
-        right, asked = exact[question.group]
-        exact[question.group] = (right + (answer == question.answer), asked + 1)
-        wanted, reference = torch.tensor(answer), torch.tensor(question.answer)
-        for depth, rows in _choices(target, question.prompt, answer, depths).items():
-            agreed[depth] += int((rows.argmax(-1) == wanted).sum())
-        for depth, rows in _choices(target, question.prompt, question.answer, depths).items():
-            losses[depth] += F.cross_entropy(rows, reference).item()
-        last = draft.shape.num_layers
-        drafted += int((_choices(draft, question.prompt, answer, [last])[last].argmax(-1) == wanted).sum())
-        positions += len(answer)
-    exits = (ExitScore(depth, losses[depth] / len(questions), agreed[depth] / positions) for depth in depths)
-    return Report(tuple(exits), drafted / positions, exact)
+        for depth, rows in _choices(network, question.prompt, question.answer, depths).items():
+            losses[depth] += F.cross_entropy(rows, torch.tensor(question.answer)).item() / len(questions)
+    return losses
+
+
+def is_right_entry(answer: list[int], wanted: list[int]) -> bool:
+    """The beginnings agree, and with them the choice of what to say."""
+    return answer[:DECIDED_TOKENS] == wanted[:DECIDED_TOKENS]
+
+
+def _by_group(questions: Sequence[Question], answers: Sequence[list[int]], same: Same) -> Scores:
+    scores = dict.fromkeys(GROUPS, (0, 0))
+    for question, answer in zip(questions, answers, strict=True):
+        right, asked = scores[question.group]
+        scores[question.group] = (right + same(answer, question.answer), asked + 1)
+    return scores
+
+
+def sit_exam(network: Network, tokenizer: Tokenizer, known: Sequence[list[int]], exam: Exam) -> Scores:
+    """The exam's questions asked once each, every phrasing, and graded by its own rules."""
+    end, scores = control_ids(tokenizer)[TURN_END], Scores()
+    for group, questions in (("known", exam.known), ("unknown", exam.unknown)):
+        asked = [(phrasing, question) for question in questions for phrasing in question.phrasings]
+        answers = greedy(network, exam_prompts([phrasing for phrasing, _ in asked], tokenizer), known, end)
+        said = [tokenizer.decode(answer[:-1] if answer[-1] == end else answer) for answer in answers]
+        right = [is_right(a, q) if group == "known" else is_honest(a) for a, (_, q) in zip(said, asked, strict=True)]
+        scores[group] = (sum(right), len(right))
+    return scores
+
+
+def measure(target: Network, draft: Network, questions: list[Question], known: Sequence[list[int]], end: int) -> Report:
+    """Every question's greedy answer, how each exit would have drafted it, and how often it is the written one."""
+    depths = range(1, target.shape.num_layers + 1)
+    answers = greedy(target, [question.prompt for question in questions], known, end)
+    losses, agreement = _losses(target, questions, depths), _agreement(target, questions, answers, depths)
+    exits = tuple(ExitScore(depth, losses[depth], agreement[depth]) for depth in depths)
+    last = draft.shape.num_layers
+    drafted = _agreement(draft, questions, answers, [last])[last]
+    exact = _by_group(questions, answers, lambda answer, wanted: answer == wanted)
+    return Report(exits, drafted, exact, _by_group(questions, answers, is_right_entry))
+
+
+def known_answers(corpus: Corpus, tokenizer: Tokenizer) -> list[list[int]]:
+    """Every answer that is learned by heart, as tokens up to the end of the turn."""
+    entries = [text for entry in corpus.known for text in (entry.answer, *map(entry.follow_up, FOLLOW_UPS))]
+    texts = dict.fromkeys([corpus.fallback, *entries])
+    return [tokenizer.encode(text + TURN_END, add_special_tokens=False).ids for text in texts]

@@ -50,12 +50,17 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return x * cos + torch.cat((-right, left), dim=-1) * sin
 
 
+def _joint(x: Tensor, *projections: nn.Linear) -> Tensor:
+    """Several projections of the same x as one multiplication, side by side."""
+    return F.linear(x, torch.cat([projection.weight for projection in projections]))
+
+
 class Attention(nn.Module):
     """Causal attention with grouped key and value heads."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.head_dim, self.group = shape.head_dim, shape.num_heads // shape.num_kv_heads
+        self.head_dim, self.num_kv_heads = shape.head_dim, shape.num_kv_heads
         wide, narrow = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
         self.q_proj = nn.Linear(shape.hidden_size, wide, bias=False)
         self.k_proj = nn.Linear(shape.hidden_size, narrow, bias=False)
@@ -64,12 +69,15 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """x: [batch, length, hidden]."""
-        q, k, v = (
-            projection(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
-            for projection in (self.q_proj, self.k_proj, self.v_proj)
-        )
-        k, v = rotate(k, cos, sin).repeat_interleave(self.group, 1), v.repeat_interleave(self.group, 1)
-        mixed = F.scaled_dot_product_attention(rotate(q, cos, sin).to(v.dtype), k.to(v.dtype), v, is_causal=True)
+        batch, length, kv = *x.shape[:2], self.num_kv_heads
+        joint = _joint(x, self.q_proj, self.k_proj, self.v_proj)
+        heads = joint.view(batch, length, -1, self.head_dim).transpose(1, 2)
+        turned, v = rotate(heads[:, :-kv], cos.to(heads.dtype), sin.to(heads.dtype)), heads[:, -kv:]
+        q = turned[:, :-kv].reshape(batch, kv, -1, self.head_dim) * self.head_dim**-0.5
+        scores = (q @ turned[:, -kv:].transpose(-1, -2)).float().view(batch, kv, -1, length, length)
+        future = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
+        weights = scores.masked_fill(future, -torch.inf).softmax(-1).to(v.dtype).flatten(2, 3)
+        mixed = (weights @ v).view(batch, -1, length, self.head_dim)
         projected: Tensor = self.o_proj(mixed.transpose(1, 2).flatten(2))
         return projected
 
@@ -85,7 +93,8 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x: [batch, length, hidden]."""
-        projected: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        gate, up = _joint(x, self.gate_proj, self.up_proj).chunk(2, dim=-1)
+        projected: Tensor = self.down_proj(F.silu(gate) * up)
         return projected
 
 

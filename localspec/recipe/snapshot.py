@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save as serialised
 from tokenizers import Tokenizer
 
 from localspec.recipe import tokenizer as tokens
 from localspec.recipe.network import MAX_POSITIONS, NORM_EPS, ROPE_THETA, Network, Shape
+from localspec.recipe.resume import write_whole
 
 
 def config(shape: Shape, control: dict[str, int]) -> dict[str, Any]:  # Any: JSON
@@ -41,7 +42,7 @@ def config(shape: Shape, control: dict[str, int]) -> dict[str, Any]:  # Any: JSO
 
 
 def _write(path: Path, record: dict[str, Any]) -> None:  # Any: JSON
-    path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    write_whole(path, (json.dumps(record, indent=2) + "\n").encode())
 
 
 def save(network: Network, tokenizer: Tokenizer, folder: Path) -> None:
@@ -52,8 +53,8 @@ def save(network: Network, tokenizer: Tokenizer, folder: Path) -> None:
     end, stop = control[tokens.END_OF_TEXT], control[tokens.TURN_END]
     generation = {"bos_token_id": end, "pad_token_id": end, "eos_token_id": [stop, end]}
     _write(folder / "generation_config.json", generation)
-    weights = {name: tensor.to(torch.bfloat16).contiguous() for name, tensor in network.state_dict().items()}
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    weights = {name: tensor.to("cpu", torch.bfloat16).contiguous() for name, tensor in network.state_dict().items()}
+    write_whole(folder / "model.safetensors", serialised(weights, metadata={"format": "pt"}))
     tokens.save(tokenizer, folder, MAX_POSITIONS)
 
 

@@ -44,7 +44,7 @@ def control_ids(tokenizer: Tokenizer) -> dict[str, int]:
 
 def save(tokenizer: Tokenizer, folder: Path, max_positions: int) -> None:
     """tokenizer.json and tokenizer_config.json, as transformers reads them."""
-    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer.json").write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": END_OF_TEXT,

@@ -1,14 +1,16 @@
 """The training loops: early-exit loss with layer dropout for the target, distillation for the draft model.
 
-Takes batches of token ids from anywhere. Knows nothing about text, files or the screen.
+Takes batches of token ids from anywhere; a run can go on from what it was after any step. Knows nothing about text,
+files or the screen.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +20,7 @@ from localspec.recipe.network import Network, drop_rates
 
 EXIT_STRIDE = 4  # a quarter of the exits take part in each step, in rotation
 MAX_DROP_RATE = 0.1
-WARMUP_STEPS = 60
+WARMUP_STEPS = 40
 WEIGHT_DECAY = 0.05
 MAX_GRADIENT_NORM = 1.0
 
@@ -29,6 +31,10 @@ class Batch:
 
     ids: Tensor
     learn: Tensor
+
+    def to(self, device: str) -> Batch:
+        """The same batch there."""
+        return Batch(self.ids.to(device), self.learn.to(device))
 
     @property
     def targets(self) -> Tensor:
@@ -70,50 +76,88 @@ def early_exit_loss(logits: Mapping[int, Tensor], targets: Tensor) -> Tensor:
     return torch.stack(losses).sum() / sum(logits)
 
 
-def _optimizer(network: Network) -> torch.optim.AdamW:
-    matrices = [p for p in network.parameters() if p.dim() == 2]
+def _optimizers(network: Network) -> tuple[torch.optim.Muon, torch.optim.AdamW]:
+    """Muon for the layers' matrices, which learns what is rare in far fewer steps; AdamW for the rest."""
+    matrices = [p for layer in network.model.layers for p in layer.parameters() if p.dim() == 2]
     vectors = [p for p in network.parameters() if p.dim() < 2]
-    groups = [{"params": matrices, "weight_decay": WEIGHT_DECAY}, {"params": vectors, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
+    tables = {"params": [network.model.embed_tokens.weight], "weight_decay": WEIGHT_DECAY}
+    return (
+        torch.optim.Muon(matrices, lr=0.0, weight_decay=WEIGHT_DECAY, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(
+            [tables, {"params": vectors, "weight_decay": 0.0}], lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True
+        ),
+    )
 
 
-def _fit(network: Network, batches: Iterable[Batch], schedule: Schedule, loss_of: Loss, report: Report) -> None:
-    optimizer = _optimizer(network)
-    for step, batch in zip(range(schedule.steps), batches, strict=False):
-        for group in optimizer.param_groups:
-            group["lr"] = schedule.rate(step)
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=schedule.half):
-            loss = loss_of(batch, step)
-        optimizer.zero_grad()
+@dataclass(slots=True)
+class Run:
+    """A network, how far its training is, and what the next step needs."""
+
+    network: Network
+    schedule: Schedule
+    step: int = 0
+    optimizers: tuple[torch.optim.Optimizer, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.optimizers = _optimizers(self.network)
+
+    @property
+    def device(self) -> str:
+        """Where the network is."""
+        return next(self.network.parameters()).device.type
+
+    def state(self) -> dict[str, Any]:  # Any: torch's state dicts
+        """What a file needs to hold for the run to go on from here; a run that is over needs no optimizers."""
+        optimizers = [optimizer.state_dict() for optimizer in self.optimizers if self.step < self.schedule.steps]
+        return {"step": self.step, "network": self.network.state_dict(), "optimizers": optimizers}
+
+    def restore(self, state: dict[str, Any]) -> None:  # Any: torch's state dicts
+        """Go on from there."""
+        self.step = state["step"]
+        self.network.load_state_dict(state["network"])
+        for optimizer, kept in zip(self.optimizers, state["optimizers"], strict=False):
+            optimizer.load_state_dict(kept)
+
+
+def _fit(run: Run, batches: Iterable[Batch], loss_of: Loss, report: Report) -> None:
+    todo = range(run.step, run.schedule.steps)
+    for step, batch in zip(todo, batches, strict=False):
+        for group in (group for optimizer in run.optimizers for group in optimizer.param_groups):
+            group["lr"] = run.schedule.rate(step)
+        with torch.autocast(run.device, dtype=torch.bfloat16, enabled=run.schedule.half):
+            loss = loss_of(batch.to(run.device), step)
+        run.network.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(network.parameters(), MAX_GRADIENT_NORM)
-        optimizer.step()
+        torch.nn.utils.clip_grad_norm_(run.network.parameters(), MAX_GRADIENT_NORM)
+        for optimizer in run.optimizers:
+            optimizer.step()
+        run.step = step + 1
         report(step, loss.item())
 
 
-def train_target(network: Network, batches: Iterable[Batch], schedule: Schedule, report: Report) -> None:
+def train_target(run: Run, batches: Iterable[Batch], report: Report) -> None:
     """LayerSkip: layers drop out more the deeper they are, and exits learn in rotation through the shared head."""
-    rates, rng = drop_rates(network.shape.num_layers, MAX_DROP_RATE), Random(schedule.seed)
+    network = run.network
+    rates = drop_rates(network.shape.num_layers, MAX_DROP_RATE)
 
     def loss_of(batch: Batch, step: int) -> Tensor:
+        rng = Random(f"{run.schedule.seed}:{step}")  # of its own, so that a run can go on at any step
         skip = [layer for layer, rate in enumerate(rates) if rng.random() < rate]
         exits = exits_at(step, network.shape.num_layers)
         return early_exit_loss(network(batch.ids[:, :-1], exits, batch.learn[:, 1:], skip), batch.targets)
 
-    _fit(network, batches, schedule, loss_of, report)
+    _fit(run, batches, loss_of, report)
 
 
-def train_draft(
-    network: Network, teacher: Network, batches: Iterable[Batch], schedule: Schedule, report: Report
-) -> None:
+def train_draft(run: Run, teacher: Network, batches: Iterable[Batch], report: Report) -> None:
     """Distillation: half of the loss is the text, half the teacher's own distribution over it."""
-    student_depth, teacher_depth = network.shape.num_layers, teacher.shape.num_layers
+    student_depth, teacher_depth = run.network.shape.num_layers, teacher.shape.num_layers
 
     def loss_of(batch: Batch, _step: int) -> Tensor:
         ids, rows = batch.ids[:, :-1], batch.learn[:, 1:]
         with torch.no_grad():
             wanted = teacher(ids, [teacher_depth], rows)[teacher_depth].float().softmax(-1)
-        logits = network(ids, [student_depth], rows)[student_depth].float()
+        logits = run.network(ids, [student_depth], rows)[student_depth].float()
         return (F.cross_entropy(logits, batch.targets) + F.cross_entropy(logits, wanted)) / 2
 
-    _fit(network, batches, schedule, loss_of, report)
+    _fit(run, batches, loss_of, report)

@@ -1,0 +1,110 @@
+"""Keeps a training's state in one file, so that the same command goes on where it stopped.
+
+The file is whole or not there, and belongs to one text, seed and number of steps. Knows nothing about what is trained.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+from localspec.errors import LocalspecError
+
+SAVE_EVERY_SECONDS = 120.0
+
+
+def fingerprint(*parts: object) -> str:
+    """The same for the same parts."""
+    return hashlib.sha256("\n".join(map(repr, parts)).encode()).hexdigest()
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """The old file or the new one, never half of it."""
+    part = path.with_name(path.name + ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_bytes(content)
+        os.replace(part, path)
+    except OSError:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise
+
+
+class Keeper:
+    """The state file of one training, and the wish to stop."""
+
+    def __init__(self, folder: Path, training: str, command: str) -> None:
+        self.file, self.training, self.command = folder / "training.pt", training, command
+        self.saved, self.kept, self.stopping = time.monotonic(), "nothing yet", False
+
+    def load(self) -> dict[str, Any]:  # Any: states of several kinds
+        """What was kept, empty at the start; another training's state is refused."""
+        if not self.file.exists():
+            return {}
+        try:
+            state: dict[str, Any] = torch.load(self.file, map_location="cpu", weights_only=True)
+        except Exception as error:  # a damaged file makes torch raise anything
+            raise LocalspecError(f"{self.file} cannot be read. Delete it to start again.") from error
+        if state.pop("training", None) != self.training:
+            raise LocalspecError(
+                f"{self.file} is the state of another training (another text, seed, number of steps or device). "
+                "Give the command that began it, or delete the file to start again."
+            )
+        self.kept = f"the training up to {state['where']}"
+        return state
+
+    def save(self, state: dict[str, Any], where: str) -> None:  # Any: states of several kinds
+        """Replaces what was kept."""
+        content = io.BytesIO()  # torch's own writer turns a full disk into an error without a reason
+        torch.save({**state, "where": where, "training": self.training}, content)
+        with self.explained(self.file):
+            write_whole(self.file, content.getvalue())
+        self.saved, self.kept = time.monotonic(), f"the training up to {where}"
+
+    def is_due(self) -> bool:
+        """It is time to save again, or to stop."""
+        return self.stopping or time.monotonic() - self.saved > SAVE_EVERY_SECONDS
+
+    def remove(self) -> None:
+        """All is done."""
+        self.file.unlink(missing_ok=True)
+
+    @contextmanager
+    def explained(self, what: Path) -> Iterator[None]:
+        """A failing write becomes one sentence about what is kept and how to go on."""
+        try:
+            yield
+        except OSError as error:
+            raise LocalspecError(
+                f"Cannot write {what}: {error.strerror or error}. {self.file} keeps {self.kept}; "
+                f"make room and go on with: {self.command}"
+            ) from None
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Ctrl+C waits for the end of the step, so that what is saved is sound; a second one does not wait."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = signal.signal(signal.SIGINT, self._stop)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _stop(self, _signal: int, _frame: FrameType | None) -> None:
+        if self.stopping:
+            raise KeyboardInterrupt
+        self.stopping = True
