@@ -344,10 +344,17 @@ def test_fp32_that_does_not_fit_beside_the_peer_is_left_out_and_said(folder: Pat
     assert made.notes == ("Ours in fp32 is left out: Not enough memory for tiny in fp32.",)
 
 
+@pytest.fixture
+def short_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers_generate, "TRIALS", 1)
+    monkeypatch.setattr(peers_generate, "TRIAL_TOKENS", 2)
+
+
 THEIRS = ("plain", "assistant_early_exit 1", "prompt_lookup_num_tokens 10")
 
 
 @pytest.mark.heavy
+@pytest.mark.usefixtures("short_trials")
 @pytest.mark.parametrize("name", ["tiny", "base"])
 def test_transformers_writes_our_plain_answers_in_all_its_ways(
     folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
@@ -366,6 +373,7 @@ def test_transformers_writes_our_plain_answers_in_all_its_ways(
 
 
 @pytest.mark.heavy
+@pytest.mark.usefixtures("short_trials")
 def test_beside_int8_transformers_runs_in_its_faster_format_and_with_a_draft_model(folder: Path):
     made = bench(folder / "tiny", draft=str(folder / "base"), against="transformers", quant="int8")
     theirs = [row for row in made.rows() if row.method.startswith("transformers")]

@@ -27,7 +27,7 @@ from localspec.requests import DraftModel, EarlyExit, Message
 
 ENGINE = "transformers"
 LOOKUP_TOKENS = 10  # as its candidate generator has it where nobody says
-TRIAL_TOKENS, TRIALS = 16, 2
+TRIAL_TOKENS, TRIALS = 16, 3
 USABLE = 0.6  # of free memory, for its weights
 NOTE = (
     f"{ENGINE}: each way in the faster of fp32 and bf16 and in every format of ours that it has, with the threads that "
