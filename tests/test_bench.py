@@ -198,6 +198,13 @@ def test_same_is_with_own_plain_and_of_a_plain_with_the_first():
     assert [row.same for row in report(ways).rows()] == ["2/2", "0/2, first at 4", "2/2"]
 
 
+def test_where_their_plain_failed_their_others_are_compared_with_ours_alone():
+    exits = way("theirs exit", "bf16", engine="theirs", kind="early exit 1")
+    ways = {way("plain", "int8"): timed(1.0), way("plain"): timed(4.0), exits: timed(2.0)}
+    row = report(ways, faults={way("theirs plain", "bf16", "theirs", "plain"): "It fell."}).rows()[2]
+    assert (row.speedup, row.times_own_plain, row.same) == (0.5, None, "1/1")
+
+
 def test_columns_that_compare_nothing_are_left_out():
     head = report({"plain": timed(1.0), "early exit 1": timed(1.0)}).to_markdown().splitlines()[3]
     assert "× plain" in head

@@ -129,12 +129,13 @@ class Report:
             known_median(one.ttft_ms for one in stats),
             known_median(one.bandwidth_gbs for one in stats),
             self.peak_gbs,
-            same(runs, self.first if way.kind == PLAIN else plain),
+            same(runs, self.first if way.kind == PLAIN or plain is None else plain),
         )
 
-    def own_plain(self, way: Way) -> dict[Key, Run]:
+    def own_plain(self, way: Way) -> dict[Key, Run] | None:
+        """The same engine's plain in the same format; None where that failed."""
         own = [one for one in self.runs if (one.engine, one.quant, one.kind) == (way.engine, way.quant, PLAIN)]
-        return self.runs[own[0]] if own else self.first
+        return self.runs[own[0]] if own else None
 
     def rival(self, way: Way) -> dict[Key, Run] | None:
         """Another engine's runs of the same kind: in the same format, or in its fastest."""
