@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from io import TextIOWrapper
+from pathlib import Path
 from typing import Any, TypeVar  # Any: click's parsed options
 
 import click
@@ -27,6 +28,7 @@ EXIT_STOPPED, EXIT_NOBODY_READS = 130, 141  # 128 + SIGINT and 128 + SIGPIPE, as
 
 AGAINST_HELP = "Also measure a peer; llama-cpp needs --shape.  [may be given twice]"
 PROMPTS_HELP = "Eight fixed questions, or all that the exam's model must know.  [default: bench]"
+SWEEP_HELP = "Find the best exit-layer, or k; exit-layer=2:8:2 tries 2, 4, 6 and 8.  [may be given twice]"
 DRAFT_HELP = "Who drafts: auto, off, early-exit[:E], or a smaller model by key or folder."
 
 
@@ -125,6 +127,8 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
 @click.option("--shape", type=click.Choice(["llama-1b", "135m", "tiny"]), help="Instead of MODEL: random weights.")
 @click.option("--task", type=click.Choice(["guide"]), help="Instead of speed: what MODEL gets right in an exam.")
 @click.option("--wrong", "list_wrong", is_flag=True, help="Of a task: show the wrong answers below the table.")
+@click.option("--sweep", multiple=True, metavar="SETTING", help=SWEEP_HELP)
+@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Of a sweep: a picture, .svg or .png.")
 @click.option("--prompts", type=click.Choice(["bench", "exam"]), default="bench", help=PROMPTS_HELP)
 @click.option("--format", "formats", metavar="FORMATS", help="Several: int8, int4, fp32, bf16, with commas between.")
 @click.option("--agree", metavar="SHARES", help="Speculate on a shape with forced agreement: 0.8, or 0.8,0.9.")
@@ -133,7 +137,8 @@ def bench(output: str, **given: Any) -> None:
     """Measure plain decoding, early exit and a draft model, taking turns on fixed prompts.
 
     With --shape, measure forwards of a model of that size with random weights, in every format. With --task, ask it
-    the questions of an exam, with and without speculation, which must not change the scores.
+    the questions of an exam, with and without speculation, which must not change the scores. With --sweep, measure
+    every exit layer or draft length, and remember the fastest for this model on this machine.
     """
     leave_on_interrupt()
     from localspec.bench import options
@@ -142,7 +147,7 @@ def bench(output: str, **given: Any) -> None:
     asked = {name for name in click.get_current_context().params if is_given(name)}
     report = options.measured(asked, given, progress)
     click.echo({"md": report.to_markdown, "json": report.to_json, "csv": report.to_csv}[output]())
-    options.conclude(report)
+    options.conclude(report, given)
 
 
 def is_given(name: str) -> bool:

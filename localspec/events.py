@@ -59,7 +59,8 @@ class ModelCard(Record, frozen=True):
 class SpecCard(Record, frozen=True):
     """How it is drafted for: kind "model", "early-exit" or "off"; `reason` says why when it is off.
 
-    `plain_ms` is a plain round's mean time from an earlier start on this machine, if there was one.
+    `plain_ms` is a plain round's mean time from an earlier start on this machine, if there was one; `exit_layer` is an
+    early exit's.
     """
 
     kind: str
@@ -67,6 +68,7 @@ class SpecCard(Record, frozen=True):
     k: str = "auto"
     reason: str = ""
     plain_ms: float | None = None
+    exit_layer: int | None = None
 
 
 class Memory(Record, frozen=True):

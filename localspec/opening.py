@@ -162,14 +162,14 @@ def attach(
 ) -> Generator[Told, None, Model]:
     """A drafter and a session for an open target; several may share one, in turn, when none of them owns it."""
     entry, snapshot, plan, target = opened.entry, opened.snapshot, opened.plan, opened.target
-    key = f"{snapshot.folder.resolve()} {plan.quant} {target.device} x{opened.threads}"
+    key = calibration_key(opened)
     known = calibration.recall(key)
     choice = drafting.choose(draft, entry, snapshot, opened.catalog, known)
     k = choice.k if k == "auto" else k
     drafter = yield from make_drafter(choice, opened)
     if choice.notice:
         yield choice.notice
-    spec = SpecCard(choice.kind, choice.name, k, choice.reason, known.plain_ms)
+    spec = SpecCard(choice.kind, choice.name, k, choice.reason, known.plain_ms, choice.exit_layer or None)
     card = ModelCard(entry.name, plan.quant, str(target.device), plan.context, opened.prompter.can_chat)
     drafters = (drafter.decoder,) if isinstance(drafter, DraftModel) else ()
     ready = Ready(card, spec, measure_memory(opened.threads, target, *drafters))
@@ -188,6 +188,11 @@ def attach(
             calibration_key=key,
         )
     )
+
+
+def calibration_key(opened: Opened) -> str:
+    """What a time that was measured belongs to."""
+    return f"{opened.snapshot.folder.resolve()} {opened.plan.quant} {opened.target.device} x{opened.threads}"
 
 
 def make_drafter(choice: drafting.Choice, opened: Opened) -> Generator[Loading | Notice, None, Drafter]:

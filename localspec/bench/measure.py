@@ -17,14 +17,15 @@ import torch
 from localspec.bench.machine import describe_machine
 from localspec.bench.prompts import PROMPTS
 from localspec.bench.report import OURS, PLAIN, Key, Report, Run, Way
+from localspec.calibration import recall
 from localspec.catalog import Entry
 from localspec.drafting import parse
 from localspec.drain import drain
 from localspec.errors import DoesNotFit
-from localspec.events import Done, Loading, Notice, Ready, Step
+from localspec.events import Done, Loading, Notice, Ready, SpecCard, Step
 from localspec.fit import DENSE
 from localspec.model import Model
-from localspec.opening import Opened, attach, open_target
+from localspec.opening import Opened, attach, calibration_key, open_target
 from localspec.requests import DraftModel, EarlyExit, GenerateRequest, LoadRequest, Message, SamplingOptions
 from localspec.sanitize import one_line
 
@@ -137,7 +138,7 @@ def open_targets(
 
 def gather(targets: Sequence[Opened], load: LoadRequest, against: str | None) -> list[Contender]:
     """Ours in every format, then the peer's."""
-    ways = drafts(targets[0].entry, load.draft)
+    ways = ways_of(targets[0], load.draft)
     contenders: list[Contender] = [ours(opened, name, choice, load.k) for opened in targets for name, choice in ways]
     if against == "transformers":
         from localspec.bench import peers_generate
@@ -151,14 +152,28 @@ def ours(opened: Opened, name: str, choice: Draft, k: str) -> Ours:
     heard: list[Loading | Notice | Ready] = []
     model = drain(attach(opened, choice, k), heard.append)
     notices = [event.message for event in heard if isinstance(event, Notice)]
-    off = model.ready.spec.kind == "off"
-    way = Way(name, "0" if off else k, opened.plan.quant, name, threads=opened.threads)
+    spec = model.ready.spec
+    off = spec.kind == "off"
+    way = Way(named(name, spec), "0" if off else spec.k, opened.plan.quant, name, threads=opened.threads)
     return Ours(way, model, torch_threads(opened), off and name != PLAIN, notes=notices)
 
 
 def torch_threads(opened: Opened) -> int:
     """One beside the CPU engine's own, as `opening.set_threads` has it."""
     return opened.threads if opened.plan.quant in DENSE else 1
+
+
+def named(name: str, spec: SpecCard) -> str:
+    """What "auto" became: a sweep may have found another layer than models.toml says."""
+    return f"early exit {spec.exit_layer}" if spec.kind == "early-exit" else name
+
+
+def ways_of(opened: Opened, asked: Draft) -> list[tuple[str, Draft]]:
+    """As `drafts`; for a model that models.toml does not know, the early exit that a sweep has found."""
+    found = drafts(opened.entry, asked)
+    if asked == "auto" and opened.entry.draft is None and recall(calibration_key(opened)).exit_layer:
+        return [*found, ("early exit", "auto")]
+    return found
 
 
 def drafts(entry: Entry, asked: Draft) -> list[tuple[str, Draft]]:
@@ -189,7 +204,7 @@ def notes(opened: Opened, asked: Draft, contenders: list[Contender]) -> tuple[st
         from localspec.bench.peers_generate import NOTE
 
         said.append(NOTE)
-    if asked == "auto" and len(drafts(opened.entry, asked)) == 1:
+    if asked == "auto" and len(ways_of(opened, asked)) == 1:
         unknown = f"No drafter is known for {opened.entry.name}"
         said.append(one_line(f"{unknown}: name one with --draft early-exit:E, or --draft ./FOLDER of a small model."))
     return tuple(dict.fromkeys(said))

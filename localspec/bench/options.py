@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any  # Any: click's parsed options
 
+from localspec.bench import plots
 from localspec.bench.measure import measure
 from localspec.bench.prompts import PROMPTS
 from localspec.bench.report import Report
 from localspec.bench.shape_measure import ShapeRequest, measure_shape
 from localspec.bench.shape_report import ShapeReport
 from localspec.bench.shapes import FORMATS, WeightFormat
+from localspec.bench.sweep import SweepReport, axis, sweep
 from localspec.bench.task import FORMATS as TASK_FORMATS
 from localspec.bench.task import exam_prompts, measure_task
 from localspec.bench.task_report import TaskReport
@@ -22,7 +24,9 @@ from localspec.requests import LoadRequest
 
 OF_SHAPES = {"agree": "--agree", "exit_layer": "--exit-layer"}
 OF_TASKS = {"list_wrong": "--wrong"}
-OF_SPEED = {"repeats": "--repeats", "against": "--against", "prompts": "--prompts", **OF_SHAPES}
+OF_SWEEPS = {"plot": "--plot"}
+OF_SPEED = {"repeats": "--repeats", "against": "--against", "prompts": "--prompts", "sweep": "--sweep", **OF_SHAPES}
+NOT_SWEPT = {"against": "--against", "formats": "--format", **OF_SHAPES, **OF_TASKS}
 OF_MODELS = {
     "model": "MODEL",
     "draft": "--draft",
@@ -32,18 +36,26 @@ OF_MODELS = {
     "ctx": "--ctx",
     "prompts": "--prompts",
     "task": "--task",
+    "sweep": "--sweep",
 }
+Told = Report | ShapeReport | TaskReport | SweepReport
 
 
-def measured(asked: set[str], given: Mapping[str, Any], progress: bool) -> Report | ShapeReport | TaskReport:
+def measured(asked: set[str], given: Mapping[str, Any], progress: bool) -> Told:
     """`asked`: the options that stand on the command line; `given`: all, defaults too."""
+    if not given["sweep"]:
+        refuse(asked, OF_SWEEPS, "needs --sweep.", "Try: localspec bench guide --sweep exit-layer --plot sweep.svg")
     if given["shape"]:
         return shaped(asked, given, progress)
-    return examined(asked, given, progress) if given["task"] else plain(asked, given, progress)
+    if given["task"]:
+        return examined(asked, given, progress)
+    return swept(asked, given, progress) if given["sweep"] else plain(asked, given, progress)
 
 
-def conclude(report: Report | ShapeReport | TaskReport) -> None:
-    """An error where speculation has changed what it must not change."""
+def conclude(report: Told, given: Mapping[str, Any]) -> None:
+    """What comes after the table: a picture, or an error where speculation has changed what it must not change."""
+    if isinstance(report, SweepReport) and given["plot"]:
+        report.draw(given["plot"])
     if isinstance(report, TaskReport) and report.losses:
         raise EngineError(" ".join(report.losses))
 
@@ -57,12 +69,31 @@ def plain(asked: set[str], given: Mapping[str, Any], progress: bool) -> Report:
     return measure(
         load_request(given),
         formats=model_formats(asked, given),
-        prompts=exam_prompts() if given["prompts"] == "exam" else PROMPTS,
+        prompts=prompts(given),
         max_tokens=given["max_tokens"],
         repeats=given["repeats"],
         against=against[0] if against else None,
         progress=progress,
     )
+
+
+def swept(asked: set[str], given: Mapping[str, Any], progress: bool) -> SweepReport:
+    refuse(asked, NOT_SWEPT, "does not go with --sweep.", "Leave it out.")
+    axes = [axis(words) for words in given["sweep"]]
+    if given["plot"]:
+        plots.check(given["plot"])
+    return sweep(
+        load_request(given),
+        axes,
+        prompts=prompts(given),
+        max_tokens=given["max_tokens"],
+        repeats=given["repeats"],
+        progress=progress,
+    )
+
+
+def prompts(given: Mapping[str, Any]) -> tuple[str, ...]:
+    return exam_prompts() if given["prompts"] == "exam" else PROMPTS
 
 
 def examined(asked: set[str], given: Mapping[str, Any], progress: bool) -> TaskReport:

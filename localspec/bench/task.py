@@ -12,7 +12,7 @@ import msgspec
 
 from localspec.api import LLM, load_events
 from localspec.bench.machine import describe_machine
-from localspec.bench.measure import Bar, drafts
+from localspec.bench.measure import Bar, drafts, named
 from localspec.bench.report import PLAIN
 from localspec.bench.task_report import Answer, Sitting, TaskReport
 from localspec.catalog import Catalog
@@ -77,8 +77,8 @@ def sit(
             answers.append(graded(question, phrasing, text))
             tell(done / len(asked))
         failed = name != PLAIN and (off or len(said) > faults)
-        k = "0" if off else request.k
-        return Sitting(name, k, llm.ready.model.quant, tuple(answers), failed), said
+        spec = llm.ready.spec
+        return Sitting(named(name, spec), "0" if off else spec.k, llm.ready.model.quant, tuple(answers), failed), said
 
 
 def ask(llm: LLM, phrasing: str, max_tokens: int | None) -> tuple[str, list[str]]:

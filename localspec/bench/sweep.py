@@ -1,0 +1,190 @@
+"""Which exit layer and which draft length are fastest here: each against plain decoding, interleaved, then remembered.
+
+Where both are asked for, the draft lengths are measured at the best exit layer. Prints nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from localspec import calibration
+from localspec.bench import plots
+from localspec.bench.measure import Bar, Draft, interleave, ours, report
+from localspec.bench.plots import Curve, Point
+from localspec.bench.prompts import PROMPTS
+from localspec.bench.report import PLAIN, Report, Row
+from localspec.catalog import LONGEST_DRAFT
+from localspec.drafting import parse
+from localspec.drain import drain
+from localspec.errors import UsageError
+from localspec.opening import Opened, calibration_key, open_target
+from localspec.requests import EarlyExit, LoadRequest
+
+Setting = Literal["exit-layer", "k"]
+TITLES: Final = {"exit-layer": "exit layer", "k": "draft length"}
+LENGTHS: Final = ("1", "2", "3", "4", "6", "8", "auto")
+MOST_LAYERS: Final = 12  # of a deep model some are left out, unless they are asked for
+HINT: Final = "Try: --sweep exit-layer, --sweep exit-layer=2:8:2, or --sweep k"
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A setting and its values; none means the usual ones."""
+
+    setting: Setting
+    values: tuple[int, ...] = ()
+
+    def exit_layers(self, layers: int) -> list[int]:
+        if outside := [value for value in self.values if not 1 <= value < layers]:
+            raise UsageError(f"Exit layer {outside[0]} is outside a model of {layers} layers.", hint=HINT)
+        return list(self.values) or list(range(1, layers, -(-(layers - 1) // MOST_LAYERS)))
+
+    def lengths(self) -> list[str]:
+        if outside := [value for value in self.values if not 1 <= value <= LONGEST_DRAFT]:
+            raise UsageError(f"{outside[0]} is not a draft length from 1 to {LONGEST_DRAFT}.", hint=HINT)
+        return [str(value) for value in self.values] or list(LENGTHS)
+
+
+def axis(words: str) -> Axis:
+    """ "exit-layer", "k", or either with "=FROM:TO" or "=FROM:TO:STEP"; TO is measured too."""
+    found = re.fullmatch(r"(exit-layer|k)(?:=(\d{1,4}):(\d{1,4})(?::(\d{1,4}))?)?", words)
+    if not found:
+        raise UsageError(f"--sweep does not know '{words}'.", hint=HINT)
+    setting: Setting = "k" if found[1] == "k" else "exit-layer"
+    if found[2] is None:
+        return Axis(setting)
+    values = tuple(range(int(found[2]), int(found[3]) + 1, max(int(found[4] or 1), 1)))
+    if not values:
+        raise UsageError(f"--sweep {words} has no value in it.", hint=HINT)
+    return Axis(setting, values)
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The fastest early exit; `remembered` is whether `--draft auto` will use it from now on."""
+
+    exit_layer: int
+    k: str
+    speedup: float
+    remembered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SweepReport:
+    """A report for every setting that was swept, in order. `best` None: plain decoding was fastest."""
+
+    curves: tuple[Curve, ...]
+    reports: tuple[Report, ...]
+    best: Best | None
+
+    def to_markdown(self) -> str:
+        tables = [one.to_markdown() for one in self.reports]
+        drawn = ["\n".join(["```", *plots.bars(curve), "```"]) for curve in self.curves]
+        parts = [part for pair in zip(tables, drawn, strict=True) for part in pair]
+        return "\n\n".join([*parts, self.sentence])
+
+    @property
+    def sentence(self) -> str:
+        if self.best is None:
+            return "Plain decoding is fastest here; no early exit is remembered for this model."
+        layer, k = self.best.exit_layer, self.best.k
+        found = f"Fastest: --draft early-exit:{layer} --k {k}, ×{self.best.speedup:.2f} plain."
+        kept = "--draft auto uses it from now on" if self.best.remembered else "it could not be remembered"
+        toml = f'for every machine, write exit_layer = {layer} and k = "{k}" under its [models.….draft] in models.toml.'
+        return f"{found} On this machine {kept}; {toml}"
+
+    def to_json(self) -> str:
+        reports = [json.loads(one.to_json()) for one in self.reports]
+        return json.dumps({"sweeps": reports, "best": asdict(self.best) if self.best else None}, indent=1)
+
+    def to_csv(self) -> str:
+        head, *rest = [one.to_csv() for one in self.reports]
+        return "\n".join([head, *(line for text in rest for line in text.split("\n")[1:])])
+
+    def draw(self, file: Path) -> None:
+        plots.draw(self.curves, f"{self.reports[0].model}, {self.reports[0].quant}", file)
+
+
+def sweep(
+    load: LoadRequest,
+    axes: Sequence[Axis],
+    *,
+    prompts: Sequence[str] = PROMPTS,
+    max_tokens: int = 64,
+    repeats: int = 3,
+    progress: bool = False,
+) -> SweepReport:
+    """Exit layers first, then draft lengths."""
+    asked, k = exit_asked(load.draft), load.k
+    if len({one.setting for one in axes}) < len(axes):
+        raise UsageError("--sweep has the same setting twice.", hint=HINT)
+    opened = drain(open_target(load))
+    layer, length, curves, reports = asked.layer or usual_layer(opened), k, list[Curve](), list[Report]()
+    for one in sorted(axes, key=lambda one: one.setting):
+        if one.setting == "exit-layer":
+            tried = [(place, length) for place in one.exit_layers(opened.target.arch.num_layers)]
+        else:
+            tried = [(layer, k) for k in one.lengths()]
+        found = measured(opened, tried, prompts, max_tokens, repeats, progress=progress)
+        rows = found.rows()
+        curve = Curve(TITLES[one.setting], points(one.setting, tried, rows[1:]), rows[0].tokens_per_second or 0.0)
+        layer, length = tried[curve.points.index(curve.best)]
+        curves.append(curve)
+        reports.append(found)
+    return SweepReport(tuple(curves), tuple(reports), remember(opened, layer, length, curves[-1].best.speedup))
+
+
+def exit_asked(draft: Draft) -> EarlyExit:
+    choice = parse(draft) if isinstance(draft, str) else draft
+    if choice == "auto":
+        return EarlyExit(None)
+    if not isinstance(choice, EarlyExit):
+        raise UsageError("A sweep is of the early exit, and --draft asks for another drafter.", hint="Leave it out.")
+    return choice
+
+
+def usual_layer(opened: Opened) -> int:
+    draft = opened.entry.draft
+    return (draft.exit_layer if draft else None) or max(opened.target.arch.num_layers // 4, 1)
+
+
+def measured(
+    opened: Opened,
+    tried: Sequence[tuple[int, str]],
+    prompts: Sequence[str],
+    max_tokens: int,
+    repeats: int,
+    *,
+    progress: bool,
+) -> Report:
+    contenders = [ours(opened, PLAIN, "off", "auto")]
+    contenders += [ours(opened, f"early exit {layer}", EarlyExit(layer), k) for layer, k in tried]
+    runs = interleave(contenders, max_tokens, repeats, Bar() if progress else lambda _share: None, prompts)
+    return report(opened, contenders, runs, max_tokens, repeats)
+
+
+def points(setting: Setting, tried: Sequence[tuple[int, str]], rows: Sequence[Row]) -> tuple[Point, ...]:
+    return tuple(
+        Point(
+            str(layer) if setting == "exit-layer" else k,
+            row.tokens_per_second or 0.0,
+            row.tokens_per_second_spread or 0.0,
+            row.speedup or 0.0,
+            row.acceptance,
+        )
+        for (layer, k), row in zip(tried, rows, strict=True)
+    )
+
+
+def remember(opened: Opened, layer: int, k: str, speedup: float) -> Best | None:
+    """What `auto` shall use; where nothing is faster than plain decoding, what was remembered is forgotten."""
+    key = calibration_key(opened)
+    if speedup <= 1:
+        calibration.remember(key, exit_layer=None, k="auto")
+        return None
+    return Best(layer, k, speedup, calibration.remember(key, exit_layer=layer, k=k))

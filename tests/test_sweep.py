@@ -1,0 +1,257 @@
+"""A sweep finds the fastest early exit, shows it, remembers it, and `auto` uses it; nothing else is overruled by it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localspec import calibration, drafting
+from localspec.bench import plots, sweep
+from localspec.bench.measure import measure
+from localspec.bench.plots import Curve, Point
+from localspec.bench.report import Row
+from localspec.calibration import Calibration
+from localspec.catalog import Catalog, DraftEntry
+from localspec.checkpoint import open_snapshot
+from localspec.cli import outcome
+from localspec.drain import drain
+from localspec.errors import UsageError
+from localspec.opening import Opened, open_model
+from localspec.requests import EarlyExit, LoadRequest
+
+GUIDE = LoadRequest("guide", quant="fp32", threads=1)
+
+
+def curve(*speedups: float, setting: str = "exit layer") -> Curve:
+    points = [Point(str(i), 1000 * x, 5.0, x, 0.5 + i / 20) for i, x in enumerate(speedups, start=1)]
+    return Curve(setting, tuple(points), 1000.0)
+
+
+# --- what is asked for
+
+
+@pytest.mark.parametrize(
+    ("words", "setting", "values"),
+    [
+        ("exit-layer", "exit-layer", ()),
+        ("k", "k", ()),
+        ("exit-layer=2:8:2", "exit-layer", (2, 4, 6, 8)),
+        ("exit-layer=3:3", "exit-layer", (3,)),
+        ("k=1:4", "k", (1, 2, 3, 4)),
+    ],
+)
+def test_a_setting_and_its_values(words: str, setting: str, values: tuple[int, ...]):
+    assert sweep.axis(words) == sweep.Axis(setting, values)  # type: ignore[arg-type]
+
+
+def test_the_usual_values():
+    assert sweep.axis("exit-layer").exit_layers(12) == list(range(1, 12))
+    assert sweep.axis("exit-layer").exit_layers(2) == [1]
+    deep = sweep.axis("exit-layer").exit_layers(80)
+    assert len(deep) <= sweep.MOST_LAYERS
+    assert deep[0] == 1
+    assert sweep.axis("k").lengths() == list(sweep.LENGTHS)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--sweep", "exit_layer"],
+        ["--sweep", "exit-layer=9"],
+        ["--sweep", "exit-layer=8:2"],
+        ["--sweep", "exit-layer=0:3"],
+        ["--sweep", "exit-layer=1:12"],
+        ["--sweep", "k=0:3"],
+        ["--sweep", "k=1:17"],
+        ["--sweep", "k=1:99999999999"],
+        ["--sweep", "k", "--sweep", "k=1:2"],
+        ["--sweep", "k", "--draft", "small"],
+        ["--sweep", "k", "--draft", "off"],
+        ["--sweep", "k", "--against", "transformers"],
+        ["--sweep", "k", "--shape", "tiny"],
+        ["--sweep", "k", "--task", "guide"],
+        ["--sweep", "k", "--plot", "plot.txt"],
+        ["--sweep", "k", "--plot", "no/such/folder/plot.svg"],
+        ["--plot", "plot.svg"],
+    ],
+)
+def test_what_cannot_be_swept_is_one_sentence(
+    options: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(sweep, "interleave", None)  # nothing is measured before it is refused
+    monkeypatch.setattr(sys, "argv", ["localspec", "bench", "guide", *options])
+    assert outcome() == UsageError.exit_code
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert said.count("\n") == 1
+
+
+# --- what it measures and keeps
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[int, str]]]:
+    """Nothing is timed: the speed-up of an early exit is highest at layer 3, and grows with the draft length."""
+    asked: list[list[tuple[int, str]]] = []
+
+    class Figures:
+        def __init__(self, tried: list[tuple[int, str]]) -> None:
+            self.tried = tried
+
+        def rows(self) -> list[Row]:
+            plain = Row("plain", "0", "fp32", 1, tokens_per_second=100.0, speedup=1.0)
+            gains = [(2 - abs(layer - 3) / 4) * (1 if k == "auto" else int(k) / 4) for layer, k in self.tried]
+            return [plain, *(replace(plain, tokens_per_second=100 * gain, speedup=gain) for gain in gains)]
+
+    def figures(_opened: Opened, tried: list[tuple[int, str]], *_: Any, **__: Any) -> Figures:
+        asked.append(tried)
+        return Figures(tried)
+
+    monkeypatch.setattr(sweep, "measured", figures)
+    return asked
+
+
+@pytest.mark.heavy
+def test_draft_lengths_are_tried_at_the_best_exit_layer(measured: list[list[tuple[int, str]]]):
+    found = sweep.sweep(GUIDE, [sweep.axis("k=2:6:2"), sweep.axis("exit-layer=1:5:2")])
+    assert measured == [[(1, "auto"), (3, "auto"), (5, "auto")], [(3, "2"), (3, "4"), (3, "6")]]
+    assert found.best == sweep.Best(3, "6", 3.0, remembered=True)
+    ready = drain(open_model(GUIDE)).ready
+    assert (ready.spec.kind, ready.spec.exit_layer, ready.spec.k) == ("early-exit", 3, "6")
+    ready = drain(open_model(LoadRequest("guide", quant="fp32", threads=1, draft="early-exit:2", k="1"))).ready
+    assert (ready.spec.exit_layer, ready.spec.k) == (2, "1")
+
+
+@pytest.mark.heavy
+def test_one_setting_alone_keeps_the_other(measured: list[list[tuple[int, str]]]):
+    assert sweep.sweep(LoadRequest("guide", quant="fp32", threads=1, k="4"), [sweep.axis("exit-layer=1:3")]).best
+    assert measured.pop() == [(1, "4"), (2, "4"), (3, "4")]
+    asked = LoadRequest("guide", quant="fp32", threads=1, draft="early-exit:5")
+    assert sweep.sweep(asked, [sweep.axis("k=8:8")]).best == sweep.Best(5, "8", 3.0, remembered=True)
+    assert measured.pop() == [(5, "8")]
+
+
+@pytest.mark.heavy
+@pytest.mark.usefixtures("measured")
+def test_where_plain_decoding_is_fastest_nothing_is_remembered():
+    sweep.sweep(GUIDE, [sweep.axis("k=4:4")])
+    found = sweep.sweep(GUIDE, [sweep.axis("k=1:1")])
+    assert found.best is None
+    assert "Plain decoding is fastest" in found.sentence
+    assert drain(open_model(GUIDE)).ready.spec.k == "auto"
+
+
+@pytest.mark.heavy
+def test_a_real_sweep_and_its_three_outputs(tmp_path: Path):
+    found = sweep.sweep(GUIDE, [sweep.axis("exit-layer=1:3:2")], max_tokens=8, repeats=1)
+    assert [point.place for point in found.curves[0].points] == ["1", "3"]
+    assert all(
+        run.ids == found.reports[0].first[key].ids
+        for runs in found.reports[0].runs.values()
+        for key, run in runs.items()
+    )
+    assert "early exit 3" in found.to_markdown()
+    assert json.loads(found.to_json())["sweeps"][0]["rows"][2]["method"] == "early exit 3"
+    assert len(found.to_csv().splitlines()) == 1 + 3
+    found.draw(tmp_path / "sweep.svg")
+    assert "exit layer" in (tmp_path / "sweep.svg").read_text()
+
+
+@pytest.mark.heavy
+def test_the_bench_calls_auto_by_what_it_became():
+    key = drain(open_model(GUIDE))._parts.calibration_key
+    assert calibration.remember(key, exit_layer=2, k="3")
+    rows = measure(GUIDE, max_tokens=8, repeats=1).rows()
+    assert ("early exit 2", "3") in [(row.method, row.k) for row in rows]
+
+
+# --- who is overruled
+
+
+CATALOG = Catalog.load()
+ENTRY = CATALOG.resolve("guide")
+
+
+def chosen(asked: str | EarlyExit, draft: DraftEntry | None, known: Calibration) -> drafting.Choice:
+    return drafting.choose(asked, replace(ENTRY, draft=draft), open_snapshot(ENTRY.path, "guide"), CATALOG, known)
+
+
+def test_auto_uses_what_was_found_also_for_a_model_that_the_catalogue_does_not_know():
+    for draft in (ENTRY.draft, None):
+        choice = chosen("auto", draft, Calibration(exit_layer=5, k="2"))
+        assert (choice.kind, choice.exit_layer, choice.k, choice.notice) == ("early-exit", 5, "2", None)
+
+
+@pytest.mark.parametrize("draft", [DraftEntry("model", model="assets/guide/draft"), DraftEntry("off")])
+def test_another_kind_of_drafter_in_models_toml_stays(draft: DraftEntry):
+    assert chosen("auto", draft, Calibration(exit_layer=5)).kind == draft.kind or draft.kind == "model"
+    assert chosen("auto", draft, Calibration(exit_layer=5)).exit_layer == 0
+
+
+@pytest.mark.parametrize("layer", [0, -1, 12, 99])
+def test_a_layer_that_the_model_does_not_have_is_as_if_nothing_was_known(layer: int):
+    assert chosen("auto", ENTRY.draft, Calibration(exit_layer=layer)) == chosen("auto", ENTRY.draft, Calibration())
+
+
+def test_what_was_asked_for_stays():
+    assert chosen("early-exit:2", ENTRY.draft, Calibration(exit_layer=5)).exit_layer == 2
+    assert chosen("off", ENTRY.draft, Calibration(exit_layer=5)).kind == "off"
+
+
+def test_what_is_known_of_a_model_is_kept_together():
+    assert calibration.remember("a", plain_ms=2.5)
+    assert calibration.remember("a", exit_layer=3, k="4")
+    assert calibration.remember("b", plain_ms=1.0)
+    assert calibration.recall("a") == Calibration(2.5, 3, "4")
+    assert calibration.recall("c") == Calibration()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'{"a": 2.5}', b'{"a": {"exit_layer": "x"}}', b"\xff"])
+def test_a_damaged_file_is_an_empty_one(content: bytes, own_state_folder: Path):
+    own_state_folder.mkdir(exist_ok=True)
+    (own_state_folder / "calibration.json").write_bytes(content)
+    assert calibration.recall("a") == Calibration()
+    assert calibration.remember("a", plain_ms=1.0)
+    assert calibration.recall("a").plain_ms == 1.0
+
+
+def test_what_cannot_be_written_is_not_called_remembered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("LOCALSPEC_STATE_DIR", str(tmp_path / "file" / "below"))
+    assert not calibration.remember("a", plain_ms=1.0)
+
+
+# --- pictures
+
+
+def test_bars_fit_a_narrow_terminal_and_mark_the_best():
+    lines = plots.bars(curve(0.8, 1.25, 1.1, setting="draft length"))
+    assert max(map(len, lines)) <= 80
+    assert [line.strip()[0] for line in lines if "◂" in line] == ["2"]
+    lengths = [line.count("█") for line in plots.bars(curve(0.5, 1.0))]
+    assert lengths[1] - lengths[2] < 0, "a longer bar is faster"
+
+
+def test_nothing_accepted_and_nothing_known_can_be_drawn():
+    point = Point("1", 0.0, 0.0, 0.0, None)
+    assert "–" in plots.bars(Curve("k", (point,), 1.0))[1]
+
+
+def test_a_picture_is_the_same_every_time(tmp_path: Path):
+    pytest.importorskip("matplotlib")
+    for name in ("a.svg", "b.svg", "c.PNG"):
+        plots.draw([curve(1.0, 1.2), curve(1.1, setting="draft length")], "guide, int8", tmp_path / name)
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    assert "draft length" in (tmp_path / "a.svg").read_text()
+    assert (tmp_path / "c.PNG").read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_matplotlib_the_way_to_install_it_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(UsageError, match=r"needs matplotlib.*localspec\[plots\]"):
+        plots.check(tmp_path / "plot.svg")
