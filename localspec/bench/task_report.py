@@ -14,6 +14,7 @@ from typing import Any  # Any: JSON
 
 from localspec.bench.report import PLAIN
 from localspec.fit import PACKED
+from localspec.sanitize import clean
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,4 +171,5 @@ def share(count: int, total: int) -> str:
 
 
 def quoted(text: str) -> str:
-    return "\n".join(f"> {line}".rstrip() for line in text.splitlines() or [""])
+    """As a model wrote it, but for what a terminal would obey."""
+    return "\n".join(f"> {line}".rstrip() for line in clean(text).splitlines() or [""])
