@@ -15,12 +15,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from localspec.bench import options, task
+from localspec.bench import task
 from localspec.bench.task import exam_prompts, graded, measure_task
 from localspec.bench.task_report import Answer, Sitting, TaskReport
 from localspec.cli import cli, main
-from localspec.errors import EngineError
-from localspec.events import AnyEvent, Notice
+from localspec.events import AnyEvent, Memory, ModelCard, Notice, Ready, SpecCard
 from localspec.exam.questions import Exam, Question, load
 from localspec.requests import LoadRequest
 
@@ -43,6 +42,17 @@ class Scripted:
 
     def result(self) -> Any:
         return self
+
+
+def card(quant: str) -> ModelCard:
+    return ModelCard("guide", quant, "cpu", 2048, chat=True)
+
+
+def drafter(asked: Any) -> SpecCard:
+    """As `opening` would have it, for each of the guide's."""
+    if asked == "off":
+        return SpecCard("off")
+    return SpecCard("early-exit", "layers 1–1", exit_layer=1) if asked == "auto" else SpecCard("model", "small")
 
 
 class Engine:
@@ -70,10 +80,7 @@ class Engine:
 
         self.open += 1
         assert self.open == 1, "one model at a time"
-        spec = SimpleNamespace(kind="off" if request.draft == "off" else "early-exit")
-        yield SimpleNamespace(
-            stream=stream, ready=SimpleNamespace(spec=spec, model=SimpleNamespace(quant=request.quant))
-        )
+        yield SimpleNamespace(stream=stream, ready=Ready(card(request.quant), drafter(request.draft), Memory(0, 0, 0)))
         self.open -= 1
 
 
@@ -115,8 +122,6 @@ def test_a_speculative_score_that_is_not_plains_is_an_error_after_the_table(engi
     assert made.losses[0] == (
         "Speculation is not lossless: early exit 1 in bf16 scores 0 right and 1 honest, plain 2 right and 1 honest."
     )
-    with pytest.raises(EngineError, match="not lossless"):
-        options.conclude(made)
 
 
 @pytest.mark.parametrize(("quant", "lossless"), [("int8", False), ("bf16", True)])
@@ -164,6 +169,13 @@ def test_wrong_answers_are_shown_once_with_those_who_gave_them():
     made = TaskReport("guide", "guide", {}, (plain, replace(plain, method="early exit 1")), list_wrong=True)
     assert made.to_markdown().endswith("\n\n**Question 1?** (int8 plain, int8 early exit 1)\n\n> words")
     assert "**" not in replace(made, list_wrong=False).to_markdown()
+
+
+def test_a_wrong_answer_cannot_command_the_terminal():
+    told = Answer("key", "Question?", True, "\x1b]0;owned\x07red\n\x1b[31mtext", False)
+    made = TaskReport("guide", "guide", {}, (Sitting("plain", "0", "int8", (told,)),), list_wrong=True)
+    assert "\x1b" not in made.to_markdown() + made.to_json()
+    assert "\x07" not in made.to_markdown()
 
 
 @pytest.mark.usefixtures("engine")

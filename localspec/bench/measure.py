@@ -143,6 +143,8 @@ def gather(targets: Sequence[Opened], load: LoadRequest, against: str | None) ->
     if against == "transformers":
         from localspec.bench import peers_generate
 
+        if sys.stderr.isatty():
+            print("trying transformers' formats and threads", file=sys.stderr, flush=True)
         contenders += peers_generate.contenders(targets[0], ways[1:], [one.plan.quant for one in targets])
     return contenders
 

@@ -20,9 +20,10 @@ import torch
 from localspec import drafting
 from localspec.bench.prompts import PROMPTS
 from localspec.bench.report import PLAIN, Run, Way
+from localspec.calibration import recall
 from localspec.engine.linear import DTYPES
 from localspec.model import first_line
-from localspec.opening import Opened
+from localspec.opening import Opened, calibration_key
 from localspec.requests import DraftModel, EarlyExit, Message
 
 ENGINE = "transformers"
@@ -52,8 +53,9 @@ class Mode:
 def modes(opened: Opened, drafts: Drafts) -> Iterator[Mode]:
     """Plain, its counterparts of our drafters, and look-up, which needs none."""
     yield Mode(PLAIN, PLAIN, "0")
+    known = recall(calibration_key(opened))
     for kind, asked in drafts:
-        choice = drafting.choose(asked, opened.entry, opened.snapshot, opened.catalog)
+        choice = drafting.choose(asked, opened.entry, opened.snapshot, opened.catalog, known)
         if choice.kind == "early-exit":
             exits = {"assistant_early_exit": choice.exit_layer}
             yield Mode(f"assistant_early_exit {choice.exit_layer}", kind, arguments=exits)
