@@ -21,10 +21,10 @@ from localspec.recipe import card, corpus, dialogue, evaluate, network, snapshot
 from localspec.recipe.meter import Meter
 from localspec.recipe.resume import Keeper, fingerprint, write_whole
 
-STEPS, DRAFT_STEPS = 3600, 1500
+STEPS, DRAFT_STEPS = 1600, 700
 THREADS = 2
-BATCH_TOKENS = 2048
-TARGET_RATE, DRAFT_RATE = 1.5e-3, 3e-3
+BATCH_TOKENS = 4096
+TARGET_RATE, DRAFT_RATE = 4e-3, 4e-3
 TARGET = network.Shape(tokenizer.VOCAB_SIZE, 256, 512, 12, 4, 2, 64)
 DRAFT = network.Shape(tokenizer.VOCAB_SIZE, 128, 384, 4, 4, 2, 32)
 STOPPED = 130  # what a shell says of a command that Ctrl+C ended
