@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 from localspec.recipe.corpus import Corpus
 from localspec.recipe.dialogue import DECISION_SHARE, HELD_OUT_TOPICS
-from localspec.recipe.evaluate import DECIDED_TOKENS, ExitScore, Report, Scores
+from localspec.recipe.evaluate import DECIDED_TOKENS, SCORED, ExitScore, Report, Scores
 from localspec.recipe.network import Network, Shape
 
 DRAFT_LENGTH = 4  # the draft length for which the best exit layer is chosen
@@ -41,7 +41,7 @@ temperature 0, and graded by the strings an answer must and must not contain (`l
 
 Acceptance: the share of positions of the model's own greedy answers at which the exit's first choice is the full
 model's. Loss: nats per token of the written answer. Measured in float32 with the bfloat16 weights that are shipped,
-right after training, on single runs.
+right after training, on at most {scored} questions evenly chosen from all.
 
 | layers run | loss | greedy acceptance |
 |---|---|---|
@@ -126,6 +126,7 @@ def write(corpus: Corpus, target: Network, draft: Network, training: Training, r
         begun=_scores(report.begun),
         exact=_scores(report.exact),
         decided=DECIDED_TOKENS,
+        scored=SCORED,
         decisions=DECISION_SHARE,
         where=training.where,
         **_counts(corpus),

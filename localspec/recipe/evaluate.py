@@ -23,10 +23,11 @@ from localspec.recipe.network import Network
 from localspec.recipe.tasks import held_out_task
 from localspec.recipe.tokenizer import TURN_END, control_ids
 
-MAX_ANSWER_TOKENS = 400  # longer than any answer in the corpus
+MAX_ANSWER_TOKENS = 240  # longer than any answer in the corpus
 DECIDED_TOKENS = 12
 ROWS = 32  # questions at a time
 NUM_UNKNOWN, NUM_TASKS = 60, 40
+FOLLOW_UP_EVERY, SCORED = 5, 300  # entries that a follow-up is asked about; questions that exits are measured on
 GROUPS = ("known", "follow-up", "unknown", "task")
 
 Scores = dict[str, tuple[int, int]]
@@ -76,7 +77,9 @@ def held_out(corpus: Corpus, tokenizer: Tokenizer, seed: int) -> list[Question]:
     for place, entry in enumerate(corpus.known):
         first = Turn(entry.held_out, entry.answer)
         questions.append(_question("known", [first], tokenizer))
-        kind = FOLLOW_UPS[place % len(FOLLOW_UPS)]
+        if place % FOLLOW_UP_EVERY:
+            continue
+        kind = FOLLOW_UPS[place // FOLLOW_UP_EVERY % len(FOLLOW_UPS)]
         second = Turn(corpus.follow_ups[kind].held_out, entry.follow_up(kind))
         questions.append(_question("follow-up", [first, second], tokenizer))
     for _ in range(NUM_UNKNOWN):
@@ -197,10 +200,12 @@ def measure(target: Network, draft: Network, questions: list[Question], known: S
     """Every question's greedy answer, how each exit would have drafted it, and how often it is the written one."""
     depths = range(1, target.shape.num_layers + 1)
     answers = greedy(target, [question.prompt for question in questions], known, end)
-    losses, agreement = _losses(target, questions, depths), _agreement(target, questions, answers, depths)
+    every = -(-len(questions) // SCORED)
+    some, said = questions[::every], answers[::every]
+    losses, agreement = _losses(target, some, depths), _agreement(target, some, said, depths)
     exits = tuple(ExitScore(depth, losses[depth], agreement[depth]) for depth in depths)
     last = draft.shape.num_layers
-    drafted = _agreement(draft, questions, answers, [last])[last]
+    drafted = _agreement(draft, some, said, [last])[last]
     exact = _by_group(questions, answers, lambda answer, wanted: answer == wanted)
     return Report(exits, drafted, exact, _by_group(questions, answers, is_right_entry))
 
