@@ -183,7 +183,7 @@ def test_nobody_runs_what_a_stranger_wrote():
     assert dangerous == set()
     for module, file in FILES.items():
         calls = [node for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
-        names = {ast.unparse(call.func) for call in calls}
+        names = {ast.unparse(call.func) for call in calls if "weights_only=True" not in map(ast.unparse, call.keywords)}
         names -= {"exec"} if module == "localspec.engine.cpu.lang" else set()  # a signature, spelled there for numba
         assert names.isdisjoint({"eval", "exec", "torch.load", "__import__", "os.system"}), module
 
