@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -14,7 +14,6 @@ from localspec.exam.questions import Exam, Question, load, parse
 
 ADMITS = "I am a small built-in model and only know about localspec and speculative decoding, so I cannot answer that."
 IS_ONE = {"chat/guide-what"}  # what admits so much answers who it is
-PLACE = re.compile(r"\{[^}]*\}")
 
 
 @pytest.fixture(scope="module")
@@ -178,16 +177,9 @@ def test_no_question_is_asked_twice(exam: Exam):
 
 @cache
 def trained() -> tuple[str, ...]:
-    """Every question of the corpus; where something stands in a template's place, nothing of the exam does."""
-    from localspec.recipe import corpus, tasks
+    from localspec.recipe import corpus, dialogue
 
-    text = corpus.load()
-    found = [phrasing for entry in (*text.known, *text.unknown) for phrasing in entry.phrasings]
-    found += [phrasing for entry in text.follow_ups.values() for phrasing in entry.phrasings]
-    found += [phrasing for entry in tasks.wordings().values() for phrasing in entry.phrasings]
-    named = {entry.key: entry.phrasings for entry in text.unknown}
-    found += [template.replace("{}", topic) for template in named["templates"] for topic in named["topics"]]
-    return tuple(dict.fromkeys(PLACE.sub("xplacex", question) for question in found))
+    return dialogue.trained_questions(corpus.load())
 
 
 def test_runs_are_three_words_and_few_words_are_one_run():
@@ -216,3 +208,14 @@ def test_a_leak_into_the_corpus_would_be_found(exam: Exam):
 
 def test_no_question_of_the_exam_is_trained_on(exam: Exam):
     assert [str(leak) for leak in leaks(phrasings((*exam.known, *exam.unknown)), trained())] == []
+
+
+def test_a_leak_stops_the_training_before_it_begins(exam: Exam):
+    from localspec.recipe import __main__ as recipe
+    from localspec.recipe import corpus
+
+    text = corpus.load()
+    asked = exam.known[3].phrasings[0]
+    entry = replace(text.known[0], phrasings=(asked, *text.known[0].phrasings))
+    with pytest.raises(LocalspecError, match="The exam leaks into the corpus: 100% of"):
+        recipe.refuse_leaks(replace(text, known=(entry, *text.known[1:])), exam)

@@ -17,6 +17,7 @@ import torch
 
 from localspec.errors import LocalspecError
 from localspec.exam import questions as exam
+from localspec.exam.overlap import leaks
 from localspec.recipe import card, corpus, dialogue, evaluate, network, snapshot, tasks, tokenizer, train
 from localspec.recipe.meter import Meter
 from localspec.recipe.resume import Keeper, fingerprint, write_whole
@@ -113,6 +114,7 @@ def train_both(training: Training) -> tuple[network.Network, network.Network]:
 def run(options: Options) -> None:
     """Corpus, tokenizer, two trainings, measurements; then two snapshots and a card, and the state goes."""
     text = corpus.load()
+    refuse_leaks(text, exam.load())
     training = Training(options, text)
     target, draft = train_both(training)
     report = measured(training, target, draft)
@@ -126,6 +128,14 @@ def run(options: Options) -> None:
         snapshot.save(draft, training.words, options.out / "draft")
         write_whole(options.out / "README.md", page.encode())
     training.keeper.remove()
+
+
+def refuse_leaks(text: corpus.Corpus, asked: exam.Exam) -> None:
+    """The exam must stay unseen, or it says nothing."""
+    phrasings = [phrasing for question in (*asked.known, *asked.unknown) for phrasing in question.phrasings]
+    leak = next(leaks(phrasings, dialogue.trained_questions(text)), None)
+    if leak is not None:
+        raise LocalspecError(f"The exam leaks into the corpus: {leak}. Take that question out of the corpus.")
 
 
 def measured(training: Training, target: network.Network, draft: network.Network) -> evaluate.Report:

@@ -5,6 +5,7 @@ Renders exactly what the chat template renders. Only the assistant's tokens are 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from random import Random
@@ -13,7 +14,7 @@ import torch
 from tokenizers import Tokenizer
 
 from localspec.recipe.corpus import FOLLOW_UPS, NO_SUBJECT, Corpus, Entry, section
-from localspec.recipe.tasks import task
+from localspec.recipe.tasks import task, wordings
 from localspec.recipe.tokenizer import TURN_END, TURN_START
 from localspec.recipe.tones import TONES
 from localspec.recipe.train import Batch
@@ -28,6 +29,7 @@ UNKNOWN_SHARE, ELSEWHERE_SHARE, FOLLOW_UP_SHARE, TASK_SHARE = 0.2, 0.2, 0.2, 0.0
 NO_SUBJECT_SHARE, KEYWORD_SHARE = 0.02, 0.1
 POOL = 1024  # samples sorted by length at a time, so that padding stays small
 HELD_OUT_TOPICS = 12
+PLACE = re.compile(r"\{[^}]*\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +166,16 @@ def pad(samples: list[Sample]) -> Batch:
     ids = [sample.ids + [0] * (length - len(sample.ids)) for sample in samples]
     learn = [sample.learn + [False] * (length - len(sample.learn)) for sample in samples]
     return Batch(torch.tensor(ids), torch.tensor(learn))
+
+
+def trained_questions(corpus: Corpus) -> tuple[str, ...]:
+    """Every question that may be asked in training, before it is varied; in a task, a word that nothing else has
+    stands where one is filled in."""
+    entries = (*corpus.known, *corpus.unknown, *corpus.follow_ups.values(), *wordings().values())
+    found = [phrasing for entry in entries for phrasing in entry.phrasings]
+    topics = section(corpus.unknown, "topics").phrasings
+    found += [form.replace("{}", topic) for form in section(corpus.unknown, "templates").phrasings for topic in topics]
+    return tuple(dict.fromkeys(PLACE.sub("xplacex", question) for question in found))
 
 
 def tokenizer_texts(corpus: Corpus, copies: int = 3) -> Iterator[str]:
