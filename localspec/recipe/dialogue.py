@@ -23,7 +23,7 @@ from localspec.recipe.vary import elsewhere, invented_word, keywords, vary
 TURNS = (1, 1, 1, 1, 2, 2, 2, 3, 3, 4, 5, 7)
 LONG_TURNS, LONG_SHARE = 14, 0.02  # a few long ones, so that a long chat stays on known ground
 # Which answer is meant is hard, the rest of it is learned by heart: most questions are asked only for the beginning.
-DECISION_SHARE, DECISION_TOKENS = 0.92, (4, 14)
+DECISION_SHARE, DECISION_TOKENS = 0.94, (2, 10)
 SYSTEM_SHARE, TONE_SHARE = 0.2, 0.06  # the second is part of the first
 UNKNOWN_SHARE, ELSEWHERE_SHARE, FOLLOW_UP_SHARE, TASK_SHARE = 0.2, 0.2, 0.2, 0.04
 NO_SUBJECT_SHARE, KEYWORD_SHARE = 0.02, 0.1

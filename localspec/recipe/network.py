@@ -108,11 +108,10 @@ class Layer(nn.Module):
         self.input_layernorm = nn.RMSNorm(shape.hidden_size, eps=NORM_EPS)
         self.post_attention_layernorm = nn.RMSNorm(shape.hidden_size, eps=NORM_EPS)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, dropout: float = 0.0) -> Tensor:
         """x: [batch, length, hidden]."""
-        x = x + self.self_attn(self.input_layernorm(x), cos, sin)
-        after: Tensor = x + self.mlp(self.post_attention_layernorm(x))
-        return after
+        x = x + F.dropout(self.self_attn(self.input_layernorm(x), cos, sin), dropout)
+        return x + F.dropout(self.mlp(self.post_attention_layernorm(x)), dropout)
 
 
 class Body(nn.Module):
@@ -148,7 +147,12 @@ class Network(nn.Module):
                 parameter.data.mul_(shrink)
 
     def forward(
-        self, ids: Tensor, exits: Sequence[int], rows: Tensor | None = None, skip: Sequence[int] = ()
+        self,
+        ids: Tensor,
+        exits: Sequence[int],
+        rows: Tensor | None = None,
+        skip: Sequence[int] = (),
+        dropout: float = 0.0,
     ) -> dict[int, Tensor]:
         """Logits after each count of layers in exits, at rows (all without), leaving out the layers in skip.
 
@@ -156,9 +160,9 @@ class Network(nn.Module):
         """
         rows = torch.ones_like(ids, dtype=torch.bool) if rows is None else rows
         cos, sin = self.cos[: ids.shape[1]], self.sin[: ids.shape[1]]
-        x, logits = self.model.embed_tokens(ids), {}
+        x, logits = F.dropout(self.model.embed_tokens(ids), dropout), {}
         for depth, layer in enumerate(self.model.layers[: max(exits)], start=1):
-            x = x if depth - 1 in skip else layer(x, cos, sin)
+            x = x if depth - 1 in skip else layer(x, cos, sin, dropout)
             if depth in exits:
                 logits[depth] = F.linear(self.model.norm(x[rows]), self.model.embed_tokens.weight)
         return logits

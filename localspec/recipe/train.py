@@ -20,6 +20,13 @@ from localspec.recipe.network import Network, drop_rates
 
 EXIT_STRIDE = 4  # a quarter of the exits take part in each step, in rotation
 MAX_DROP_RATE = 0.1
+SHALLOW_SHARE = 0.5  # of steps that end at the second of their exits: what a question means is learned early, and cheaply
+    0.5  # of steps that end at the second of their exits: a question's meaning is learned below, and cheaper
+)
+DROPOUT, DROPOUT_SHARE = 0.1, 0.7  # of channels, in this share of the steps; then answers are learned to the letter
+    0.1,
+    0.7,
+)  # of channels, for this share of the steps; after it answers are learned to the letter
 WARMUP_STEPS = 40
 WEIGHT_DECAY = 0.05
 MAX_GRADIENT_NORM = 1.0
@@ -124,6 +131,7 @@ def _fit(run: Run, batches: Iterable[Batch], loss_of: Loss, report: Report) -> N
     for step, batch in zip(todo, batches, strict=False):
         for group in (group for optimizer in run.optimizers for group in optimizer.param_groups):
             group["lr"] = run.schedule.rate(step)
+        torch.manual_seed(run.schedule.seed * 1_000_003 + step)  # so that a run can go on at any step
         with torch.autocast(run.device, dtype=torch.bfloat16, enabled=run.schedule.half):
             loss = loss_of(batch.to(run.device), step)
         run.network.zero_grad()
@@ -141,10 +149,12 @@ def train_target(run: Run, batches: Iterable[Batch], report: Report) -> None:
     rates = drop_rates(network.shape.num_layers, MAX_DROP_RATE)
 
     def loss_of(batch: Batch, step: int) -> Tensor:
-        rng = Random(f"{run.schedule.seed}:{step}")  # of its own, so that a run can go on at any step
+        rng = Random(f"{run.schedule.seed}:{step}")
         skip = [layer for layer, rate in enumerate(rates) if rng.random() < rate]
         exits = exits_at(step, network.shape.num_layers)
-        return early_exit_loss(network(batch.ids[:, :-1], exits, batch.learn[:, 1:], skip), batch.targets)
+        exits = exits[:2] if rng.random() < SHALLOW_SHARE else exits
+        dropout = DROPOUT if step < DROPOUT_SHARE * run.schedule.steps else 0.0
+        return early_exit_loss(network(batch.ids[:, :-1], exits, batch.learn[:, 1:], skip, dropout), batch.targets)
 
     _fit(run, batches, loss_of, report)
 

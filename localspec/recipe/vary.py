@@ -71,7 +71,8 @@ SYNONYMS = (
     ("keep", "save", "store"), ("write", "type", "enter"), ("message", "question"), ("shortcut", "key"),
     ("tell", "inform"), ("purpose", "point", "use", "aim"),
 )  # fmt: skip
-SYNONYM_SHARE, SURROUND_SHARE, DROP_SHARE, TYPO_SHARE = 0.35, 0.2, 0.25, 0.12
+SYNONYM_SHARE, SURROUND_SHARE, DROP_SHARE, TYPO_SHARE = 0.35, 0.15, 0.2, 0.08
+FORGET_SHARE, FORGOTTEN = 0.4, 0.15
 WORD = re.compile(r"[A-Za-z0-9'/_+-]+(?:\.[A-Za-z0-9]+)*")
 
 
@@ -101,6 +102,12 @@ def _drop_words(text: str, rng: Random) -> str:
     return " ".join(kept) or text
 
 
+def _forget_words(text: str, rng: Random) -> str:
+    """Any word may be missing, so that no single one decides."""
+    words = text.split(" ")
+    return " ".join([word for word in words if rng.random() > FORGOTTEN] or words) if len(words) > 3 else text
+
+
 def _synonyms(text: str, rng: Random) -> str:
     return PHRASE.sub(lambda m: rng.choice(GROUP_OF[m[0].lower()]) if rng.random() < 0.4 else m[0], text)
 
@@ -126,6 +133,8 @@ def vary(question: str, rng: Random) -> str:
     text = _synonyms(question, rng) if rng.random() < SYNONYM_SHARE else question
     if rng.random() < DROP_SHARE:
         text = _drop_words(text, rng)
+    if rng.random() < FORGET_SHARE:
+        text = _forget_words(text, rng)
     text = _surround(text, rng)
     if rng.random() < TYPO_SHARE and len(text) > 8:
         text = _typo(text, rng)
