@@ -22,7 +22,7 @@ from localspec.recipe import card, corpus, dialogue, evaluate, network, snapshot
 from localspec.recipe.meter import Meter
 from localspec.recipe.resume import Keeper, fingerprint, write_whole
 
-STEPS, DRAFT_STEPS = 3400, 500
+STEPS, DRAFT_STEPS = 3000, 500
 THREADS = 2
 BATCH_TOKENS = 4096
 TARGET_RATE, DRAFT_RATE = 4e-3, 4e-3
