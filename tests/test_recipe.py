@@ -52,7 +52,7 @@ def tiny_training(text: corpus.Corpus, words: Tokenizer, steps: int) -> tuple[Ne
 
 def test_the_corpus_asks_every_question_in_many_ways(text: corpus.Corpus):
     about_localspec = [entry for name in corpus.TOPICS if name != "talk.md" for entry in corpus._known(name)]
-    assert len(about_localspec) >= 250
+    assert len(about_localspec) >= 300
     assert all(len(entry.phrasings) >= corpus.MIN_PHRASINGS for entry in text.known)
     assert len(corpus.section(text.unknown, "topics").phrasings) >= 150
 
@@ -217,6 +217,7 @@ def test_the_card_says_only_what_was_measured(text: corpus.Corpus):
     page = card.write(text, network, network, training, report)
     assert f"Best exit layer: **{card.best_exit(exits)}**" in page
     assert "| 3 | 1.000 | 0.875 |" in page
+    assert "1 to 3, in each step every 4th of them, in turn, and the last layer; 50% of\n  the steps" in page
     assert "3 of 4 known" in page
     assert "5 of 6 known, 7 of 8 unknown" in page
     assert "minutes for everything\n  (in a test).\n" in page
@@ -225,10 +226,16 @@ def test_the_card_says_only_what_was_measured(text: corpus.Corpus):
 
 
 def test_the_card_names_the_options_that_are_not_the_defaults():
-    options = recipe.Options(Path("out"), seed=1)
+    options = recipe.Options(Path("out"), seed=1, device=recipe.device_named("auto"))
     assert options.command == "python -m localspec.recipe --out out --seed 1"
     other = replace(options, steps=20, draft_steps=7, threads=3)
     assert other.command.endswith("--seed 1 --steps 20 --draft-steps 7 --threads 3")
+
+
+def test_a_training_that_left_the_gpu_out_goes_on_without_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert recipe.Options(Path("out"), device="cpu").command.endswith("--seed 0 --device cpu")
+    assert recipe.Options(Path("out"), device="cuda").command.endswith("--seed 0")
 
 
 @pytest.fixture
@@ -274,6 +281,20 @@ def test_a_training_interrupted_and_resumed_gives_the_same_weights(
     assert weights(small) == weights(replace(small, out=small.out / "whole"))
     assert not (small.out / "training.pt").exists()
     assert "Seed 0" in (small.out / "README.md").read_text()
+
+
+def test_stopped_while_it_is_measured_it_says_what_is_kept(small: recipe.Options, monkeypatch: pytest.MonkeyPatch):
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(evaluate, "measure", interrupted)
+        with pytest.raises(recipe.Stopped, match=r"training\.pt keeps .* step 4 of 4 of the draft; go on with: python"):
+            recipe.run(small)
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.optim.Muon, "step", interrupted)  # nothing is trained again
+        recipe.run(small)
+    assert not (small.out / "training.pt").exists()
 
 
 def test_a_state_of_another_training_is_refused(small: recipe.Options, monkeypatch: pytest.MonkeyPatch):

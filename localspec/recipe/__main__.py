@@ -49,6 +49,7 @@ class Options:
         names, defaults = ("--steps", "--draft-steps", "--threads"), (STEPS, DRAFT_STEPS, THREADS)
         said = zip(names, (self.steps, self.draft_steps, self.threads), defaults, strict=True)
         other = "".join(f" {name} {given}" for name, given, default in said if given != default)
+        other += f" --device {self.device}" if self.device != device_named("auto") else ""
         return f"python -m localspec.recipe --out {self.out} --seed {self.seed}{other}"
 
 
@@ -90,7 +91,7 @@ class Training:
         self.state["seconds"] = time.monotonic() - self.began
         self.keeper.save(self.state, f"step {run.step} of {run.schedule.steps} of the {name}")
         if self.keeper.stopping:
-            raise Stopped(f"Stopped. {self.keeper.file} keeps {self.keeper.kept}; go on with: {self.options.command}")
+            raise Stopped(f"Stopped. {self.keeper.outlook}")
 
 
 Fit = Callable[..., None]
@@ -112,17 +113,26 @@ def train_both(training: Training) -> tuple[network.Network, network.Network]:
 
 
 def run(options: Options) -> None:
-    """Corpus, tokenizer, two trainings, measurements; then two snapshots and a card, and the state goes."""
+    """The whole recipe; wherever Ctrl+C comes, one sentence says what is kept."""
     text = corpus.load()
     refuse_leaks(text, exam.load())
     training = Training(options, text)
+    try:
+        complete(training)
+    except KeyboardInterrupt:
+        raise Stopped(f"Stopped. {training.keeper.outlook}") from None
+
+
+def complete(training: Training) -> None:
+    """Two trainings, measurements; then two snapshots and a card, and the state goes."""
+    options = training.options
     target, draft = train_both(training)
     report = measured(training, target, draft)
     minutes = (time.monotonic() - training.began) / 60
     seen = (training.state["target"]["tokens"], training.state["draft"]["tokens"])
     threads, what = torch.get_num_threads(), options.device
     facts = card.Training(options.command, options.seed, minutes, *seen, threads, what, options.context)
-    page = card.write(text, target, draft, facts, report)
+    page = card.write(training.text, target, draft, facts, report)
     with training.keeper.explained(options.out):
         snapshot.save(target, training.words, options.out / "target")
         snapshot.save(draft, training.words, options.out / "draft")
@@ -151,8 +161,8 @@ def keep_memory() -> None:
     """Tells the allocator to keep what it has: giving every large block back and fetching it anew costs a third."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):
-        return  # another system's C library
+    except (OSError, AttributeError, TypeError):
+        return  # another system's C library; Windows has none without a name
     no_mmap, trim = -4, -1
     mallopt(no_mmap, 0)
     mallopt(trim, 2**31 - 1)
@@ -179,8 +189,8 @@ def main(device: str, threads: int, **given: Any) -> None:  # Any: the options a
     torch.set_num_threads(threads)
     try:
         run(Options(device=device_named(device), threads=threads, **given))
-    except Stopped as stopped:
-        click.echo(str(stopped), err=True)
+    except (Stopped, KeyboardInterrupt) as stopped:
+        click.echo(str(stopped) or "Stopped before the training began.", err=True)
         raise SystemExit(STOPPED) from None
     except LocalspecError as error:
         raise SystemExit(str(error)) from None

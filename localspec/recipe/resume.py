@@ -73,6 +73,11 @@ class Keeper:
             write_whole(self.file, content.getvalue())
         self.saved, self.kept = time.monotonic(), f"the training up to {where}"
 
+    @property
+    def outlook(self) -> str:
+        """What is kept, and how to go on."""
+        return f"{self.file} keeps {self.kept}; go on with: {self.command}"
+
     def is_due(self) -> bool:
         """It is time to save again, or to stop."""
         return self.stopping or time.monotonic() - self.saved > SAVE_EVERY_SECONDS
