@@ -44,8 +44,12 @@ def check(request: LoadRequest) -> None:
         find_draft(draft.model, entry, catalog)
 
 
+def is_draft_length(k: str) -> bool:
+    return k in ("auto", "heuristic") or (k.isdecimal() and len(k) < 9 and int(k) <= LONGEST_DRAFT)
+
+
 def check_k(k: str) -> None:
-    if k not in ("auto", "heuristic") and not (k.isdecimal() and int(k) <= LONGEST_DRAFT):
+    if not is_draft_length(k):
         raise UsageError(f"'{k}' is not a draft length.", hint=f"Use --k auto, heuristic, or 0 to {LONGEST_DRAFT}.")
 
 
@@ -74,7 +78,8 @@ def swept(known: Calibration, entry: Entry, target: Snapshot) -> Choice | None:
     layer, layers = known.exit_layer, int(target.config["num_hidden_layers"])
     if layer is None or not 1 <= layer < layers or (entry.draft and entry.draft.kind != "early-exit"):
         return None
-    return replace(early_exit(layer, entry, target, greedy=False), k=known.k, notice=None)
+    k = known.k if is_draft_length(known.k) else "auto"
+    return replace(early_exit(layer, entry, target, greedy=False), k=k, notice=None)
 
 
 def parse(text: str) -> str | EarlyExit | DraftModel:

@@ -374,7 +374,7 @@ def test_transformers_writes_our_plain_answers_in_all_its_ways(
     theirs = [f"transformers {mode}" for mode in THEIRS]
     assert [row.method for row in made.rows()] == ["plain", "early exit 1", *theirs]
     assert [row.same for row in made.rows()] == ["2/2"] * 5
-    assert {row.quant for row in made.rows()} == {"fp32"}
+    assert {(row.quant, row.threads) for row in made.rows()} == {("fp32", 1)}, "as many threads as were asked for"
     assert [row.times_theirs is None for row in made.rows()] == [False, False, True, True, True]
     ours, _, plain, *_ = given[0]
     assert plain.answer(PROMPTS[3], 40).ids == ours.answer(PROMPTS[3], 40).ids

@@ -52,6 +52,8 @@ def test_a_setting_and_its_values(words: str, setting: str, values: tuple[int, .
 def test_the_usual_values():
     assert sweep.axis("exit-layer").exit_layers(12) == list(range(1, 12))
     assert sweep.axis("exit-layer").exit_layers(2) == [1]
+    with pytest.raises(UsageError, match="one layer has no early exit"):
+        sweep.axis("exit-layer").exit_layers(1)
     deep = sweep.axis("exit-layer").exit_layers(80)
     assert len(deep) <= sweep.MOST_LAYERS
     assert deep[0] == 1
@@ -70,6 +72,9 @@ def test_the_usual_values():
         ["--sweep", "k=1:17"],
         ["--sweep", "k=1:99999999999"],
         ["--sweep", "k", "--sweep", "k=1:2"],
+        ["--sweep", "k", "--k", "4"],
+        ["--sweep", "exit-layer", "--k", "0"],
+        ["--sweep", "exit-layer", "--draft", "early-exit:2"],
         ["--sweep", "k", "--draft", "small"],
         ["--sweep", "k", "--draft", "off"],
         ["--sweep", "k", "--against", "transformers"],
@@ -134,6 +139,20 @@ def test_one_setting_alone_keeps_the_other(measured: list[list[tuple[int, str]]]
     asked = LoadRequest("guide", quant="fp32", threads=1, draft="early-exit:5")
     assert sweep.sweep(asked, [sweep.axis("k=8:8")]).best == sweep.Best(5, "8", 3.0, remembered=True)
     assert measured.pop() == [(5, "8")]
+    assert sweep.sweep(GUIDE, [sweep.axis("k=6:6")]).best == sweep.Best(5, "6", 2.25, remembered=True)
+    assert measured.pop() == [(5, "6")], "where auto leaves since the sweep before"
+
+
+@pytest.mark.heavy
+@pytest.mark.usefixtures("measured")
+@pytest.mark.parametrize("draft", [DraftEntry("off"), DraftEntry("model", model="assets/guide/draft")])
+def test_where_models_toml_has_another_drafter_auto_is_not_said_to_use_what_was_found(
+    draft: DraftEntry, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(Catalog, "resolve", lambda *_: replace(ENTRY, draft=draft))
+    found = sweep.sweep(GUIDE, [sweep.axis("exit-layer=3:3")])
+    assert found.best == sweep.Best(3, "auto", 2.0, remembered=False, overruled=True)
+    assert "--draft auto does not use it: models.toml has another drafter, or none" in found.sentence
 
 
 @pytest.mark.heavy
@@ -196,6 +215,11 @@ def test_another_kind_of_drafter_in_models_toml_stays(draft: DraftEntry):
 @pytest.mark.parametrize("layer", [0, -1, 12, 99])
 def test_a_layer_that_the_model_does_not_have_is_as_if_nothing_was_known(layer: int):
     assert chosen("auto", ENTRY.draft, Calibration(exit_layer=layer)) == chosen("auto", ENTRY.draft, Calibration())
+
+
+@pytest.mark.parametrize("k", ["", "x", "-1", "17", "9" * 5000])
+def test_a_draft_length_that_there_is_not_is_as_if_it_was_not_known(k: str):
+    assert chosen("auto", ENTRY.draft, Calibration(exit_layer=5, k=k)).k == "auto"
 
 
 def test_what_was_asked_for_stays():

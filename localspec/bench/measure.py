@@ -145,7 +145,7 @@ def gather(targets: Sequence[Opened], load: LoadRequest, against: str | None) ->
 
         if sys.stderr.isatty():
             print("trying transformers' formats and threads", file=sys.stderr, flush=True)
-        contenders += peers_generate.contenders(targets[0], ways[1:], [one.plan.quant for one in targets])
+        contenders += peers_generate.contenders(targets[0], ways[1:], [one.plan.quant for one in targets], load.threads)
     return contenders
 
 

@@ -31,8 +31,9 @@ LOOKUP_TOKENS = 10  # as its candidate generator has it where nobody says
 TRIAL_TOKENS, TRIALS = 16, 3
 USABLE = 0.6  # of free memory, for its weights
 NOTE = (
-    f"{ENGINE}: each way in the faster of fp32 and bf16 and in every format of ours that it has, with the threads that "
-    "a trial found best; draft lengths are its defaults; it tells no acceptance."
+    f"{ENGINE}: each way in every format of ours that it has, and beside int8 and int4 in the faster of fp32 and bf16 "
+    "too, with the threads of --threads, else those that a trial found best; draft lengths are its defaults; it tells "
+    "no acceptance."
 )
 
 Drafts = Sequence[tuple[str, str | EarlyExit | DraftModel]]
@@ -146,22 +147,24 @@ class Transformers:
         self.trial_seconds = min(run.seconds for run in runs[1:])
 
 
-def contenders(opened: Opened, drafts: Drafts, quants: Sequence[str]) -> list[Transformers]:
-    """Every mode in each of our formats that torch has, and beside formats that it has not in its faster one."""
+def contenders(opened: Opened, drafts: Drafts, quants: Sequence[str], threads: int | None = None) -> list[Transformers]:
+    """Every mode in each of our formats that torch has, and beside formats that it has not in its faster one;
+    with as many `threads` as ours where they are given."""
     checkpoints = Checkpoints(str(opened.target.device))
     own = [quant for quant in quants if quant in DTYPES]
     tried = own if len(own) == len(quants) else list(dict.fromkeys([*own, *fitting(opened.snapshot.folder)]))
+    counts = [threads] if threads else sorted({1, psutil.cpu_count(logical=False) or 1})
     found: list[Transformers] = []
     for mode in modes(opened, drafts):
-        by_quant = [best(partial(Transformers, opened, mode, checkpoints, quant=quant)) for quant in tried]
+        by_quant = [best(partial(Transformers, opened, mode, checkpoints, quant=quant), counts) for quant in tried]
         fastest = min(by_quant, key=attrgetter("trial_seconds"))
         found += [one for one in by_quant if one is fastest or one.way.quant in own]
     return found
 
 
-def best(make: partial[Transformers]) -> Transformers:
+def best(make: partial[Transformers], counts: Sequence[int]) -> Transformers:
     """With the count of threads of the fastest short answer."""
-    tried = [make(threads=count) for count in sorted({1, psutil.cpu_count(logical=False) or 1})]
+    tried = [make(threads=count) for count in counts]
     for one in tried:
         one.try_out()
     return min(tried, key=attrgetter("trial_seconds"))

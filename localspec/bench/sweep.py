@@ -19,7 +19,7 @@ from localspec.bench.plots import Curve, Point
 from localspec.bench.prompts import PROMPTS
 from localspec.bench.report import PLAIN, Report, Row
 from localspec.catalog import LONGEST_DRAFT
-from localspec.drafting import parse
+from localspec.drafting import choose, parse
 from localspec.drain import drain
 from localspec.errors import UsageError
 from localspec.opening import Opened, calibration_key, open_target
@@ -40,6 +40,8 @@ class Axis:
     values: tuple[int, ...] = ()
 
     def exit_layers(self, layers: int) -> list[int]:
+        if layers < 2:
+            raise UsageError("A model of one layer has no early exit.", hint="Leave --sweep out.")
         if outside := [value for value in self.values if not 1 <= value < layers]:
             raise UsageError(f"Exit layer {outside[0]} is outside a model of {layers} layers.", hint=HINT)
         return list(self.values) or list(range(1, layers, -(-(layers - 1) // MOST_LAYERS)))
@@ -66,12 +68,14 @@ def axis(words: str) -> Axis:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The fastest early exit; `remembered` is whether `--draft auto` will use it from now on."""
+    """The fastest early exit; `remembered` is whether `--draft auto` will use it from now on, `overruled` that it will
+    not because models.toml names another drafter."""
 
     exit_layer: int
     k: str
     speedup: float
     remembered: bool
+    overruled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,8 @@ class SweepReport:
         layer, k = self.best.exit_layer, self.best.k
         found = f"Fastest: --draft early-exit:{layer} --k {k}, ×{self.best.speedup:.2f} plain."
         kept = "--draft auto uses it from now on" if self.best.remembered else "it could not be remembered"
+        if self.best.overruled:
+            kept = "--draft auto does not use it: models.toml has another drafter, or none"
         toml = f'for every machine, write exit_layer = {layer} and k = "{k}" under its [models.….draft] in models.toml.'
         return f"{found} On this machine {kept}; {toml}"
 
@@ -121,8 +127,7 @@ def sweep(
 ) -> SweepReport:
     """Exit layers first, then draft lengths."""
     asked, k = exit_asked(load.draft), load.k
-    if len({one.setting for one in axes}) < len(axes):
-        raise UsageError("--sweep has the same setting twice.", hint=HINT)
+    refuse({one.setting for one in axes}, len(axes), asked, k)
     opened = drain(open_target(load))
     layer, length, curves, reports = asked.layer or usual_layer(opened), k, list[Curve](), list[Report]()
     for one in sorted(axes, key=lambda one: one.setting):
@@ -139,6 +144,18 @@ def sweep(
     return SweepReport(tuple(curves), tuple(reports), remember(opened, layer, length, curves[-1].best.speedup))
 
 
+def refuse(settings: set[Setting], count: int, asked: EarlyExit, k: str) -> None:
+    """A setting is swept or given, and a draft that is swept has a token at least."""
+    if len(settings) < count:
+        raise UsageError("--sweep has the same setting twice.", hint=HINT)
+    if "k" in settings and k != "auto":
+        raise UsageError("--k does not go with --sweep k.", hint="Leave it out.")
+    if "exit-layer" in settings and asked.layer is not None:
+        raise UsageError("--draft early-exit:E does not go with --sweep exit-layer.", hint="Leave it out.")
+    if k and not k.strip("0"):
+        raise UsageError("With --k 0 nothing is drafted, so no exit layer is faster.", hint="Leave it out.")
+
+
 def exit_asked(draft: Draft) -> EarlyExit:
     choice = parse(draft) if isinstance(draft, str) else draft
     if choice == "auto":
@@ -149,8 +166,13 @@ def exit_asked(draft: Draft) -> EarlyExit:
 
 
 def usual_layer(opened: Opened) -> int:
-    draft = opened.entry.draft
-    return (draft.exit_layer if draft else None) or max(opened.target.arch.num_layers // 4, 1)
+    return auto_layer(opened) or max(opened.target.arch.num_layers // 4, 1)
+
+
+def auto_layer(opened: Opened) -> int:
+    """Where `--draft auto` leaves now; 0 where it drafts in another way or not at all."""
+    known = calibration.recall(calibration_key(opened))
+    return choose("auto", opened.entry, opened.snapshot, opened.catalog, known).exit_layer
 
 
 def measured(
@@ -187,4 +209,6 @@ def remember(opened: Opened, layer: int, k: str, speedup: float) -> Best | None:
     if speedup <= 1:
         calibration.remember(key, exit_layer=None, k="auto")
         return None
-    return Best(layer, k, speedup, calibration.remember(key, exit_layer=layer, k=k))
+    kept = calibration.remember(key, exit_layer=layer, k=k)
+    used = kept and auto_layer(opened) == layer
+    return Best(layer, k, speedup, remembered=used, overruled=kept and not used)
