@@ -7,6 +7,8 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
+from contextlib import suppress
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
@@ -19,7 +21,8 @@ from localspec.recipe import corpus
 
 pytestmark = pytest.mark.heavy
 
-ANSWERS = [text for entry in corpus.load().known for text in (entry.answer, *entry.follow_ups.values())]
+CORPUS, ROOT = corpus.load(), Path(__file__).parents[1]
+ANSWERS = [text for entry in CORPUS.known for text in (entry.answer, *entry.follow_ups.values())] + [CORPUS.fallback]
 SHELL_WORDS = re.compile(r"[|<>;&$]|^(if|[A-Z_]+=)")
 PLACEHOLDERS = {"folder": "target", "large": "target", "small": "draft"}
 
@@ -69,10 +72,21 @@ def test_a_shell_example_runs(block: str, monkeypatch: pytest.MonkeyPatch, capfd
 
 @pytest.mark.parametrize("words", inline())
 def test_a_command_in_a_sentence_exists(words: str) -> None:
+    """And takes the options and values that stand there."""
     _, name, *rest = shlex.split(words)
-    command = cli if name.startswith("-") else cli.commands[name]
-    known = {spelling for one in command.get_params(click.Context(command)) for spelling in one.opts}
-    assert {word for word in (name, *rest) if word.startswith("-")} <= known | {"--help"}
+    command, given = (cli, [name]) if name.startswith("-") else (cli.commands[name], rest)
+    with suppress(
+        click.exceptions.Exit, click.MissingParameter
+    ):  # --help leaves; `localspec run` is the command's name
+        command.make_context(name, given)
+
+
+def test_a_make_target_and_an_extra_that_an_answer_names_exist() -> None:
+    text = "\n".join(ANSWERS)
+    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(re.findall(r"`make (\w+)[^`]*`", text)) <= set(targets)
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(re.findall(r"localspec\[(\w+)\]", text)) <= set(extras)
 
 
 @pytest.mark.parametrize("block", blocks("python"))
