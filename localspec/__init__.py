@@ -24,9 +24,11 @@ if TYPE_CHECKING:
         DoesNotFit,
         EngineDied,
         EngineError,
+        HistoryError,
         IncompatiblePair,
         LocalspecError,
         NoChatTemplate,
+        NoSuchChat,
         NotDownloaded,
         PullError,
         UsageError,
@@ -39,16 +41,17 @@ _WHERE = {
     **dict.fromkeys(
         (
             "AccessDenied", "Cancelled", "CatalogError", "CheckpointError", "ContextOverflow", "DoesNotFit",
-            "EngineDied", "EngineError", "IncompatiblePair", "LocalspecError", "NoChatTemplate", "NotDownloaded",
-            "PullError", "UsageError",
+            "EngineDied", "EngineError", "HistoryError", "IncompatiblePair", "LocalspecError", "NoChatTemplate",
+            "NoSuchChat", "NotDownloaded", "PullError", "UsageError",
         ),
         "localspec.errors",
     ),
 }  # fmt: skip
 __all__ = [
     "LLM", "AccessDenied", "Cancelled", "CatalogError", "Chat", "CheckpointError", "ContextOverflow", "DoesNotFit",
-    "DraftModel", "EarlyExit", "EngineDied", "EngineError", "IncompatiblePair", "LocalspecError", "Message",
-    "NoChatTemplate", "NotDownloaded", "PullError", "Result", "Stream", "UsageError", "load", "load_events",
+    "DraftModel", "EarlyExit", "EngineDied", "EngineError", "HistoryError", "IncompatiblePair", "LocalspecError",
+    "Message", "NoChatTemplate", "NoSuchChat", "NotDownloaded", "PullError", "Result", "Stream", "UsageError", "load",
+    "load_events",
 ]  # fmt: skip
 
 

@@ -10,6 +10,8 @@ LocalspecError
 ├── IncompatiblePair      6  the drafter does not speak the target's tokens
 ├── PullError             7  the network, or bytes that are not what was promised
 ├── CheckpointError       1  the files of a model are broken, hostile, or of a kind we cannot run
+├── HistoryError          1  the file with the chats cannot be read or written
+├── NoSuchChat            3  the history has no such chat
 ├── NoChatTemplate        1  a base model was asked to chat
 ├── EngineError           1  the model failed while it was answering
 ├── EngineDied            1  the process that ran the model is gone
@@ -90,6 +92,18 @@ class CheckpointError(LocalspecError):
     """A model's files are broken, hostile or of a kind we cannot run. The user fetches them again or picks another."""
 
     code = "checkpoint"
+
+
+class HistoryError(LocalspecError):
+    """The chats cannot be read or saved: a full or read-only disk, a newer file. The chat goes on, unsaved."""
+
+    code = "history"
+
+
+class NoSuchChat(LocalspecError):
+    """The history has no such chat or message, or not any more. The user lists what there is."""
+
+    code, exit_code = "no_such_chat", 3
 
 
 class NoChatTemplate(LocalspecError):

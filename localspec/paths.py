@@ -32,6 +32,13 @@ def cache_dir() -> Path:
     return made(folder, variable="LOCALSPEC_CACHE_DIR")
 
 
+def data_dir() -> Path:
+    """What cannot be made again: the user's chats. LOCALSPEC_DATA_DIR overrides it."""
+    chosen = os.environ.get("LOCALSPEC_DATA_DIR")
+    folder = Path(chosen) if chosen else Path(platformdirs.user_data_dir("localspec", appauthor=False))
+    return made(folder, variable="LOCALSPEC_DATA_DIR")
+
+
 def packed_dir() -> Path:
     """Models packed for the CPU engine."""
     return made(cache_dir() / "packed", variable="LOCALSPEC_CACHE_DIR")
@@ -49,6 +56,10 @@ def engine_log() -> Path:
 
 def calibration_file() -> Path:
     return state_dir() / "calibration.json"
+
+
+def history_file() -> Path:
+    return data_dir() / "history.db"
 
 
 def admissions_file() -> Path:

@@ -24,6 +24,8 @@ from tests.tokenizers_made_here import CHATML, gpt2_like
 
 EXIT_CODES = {  # ux.md
     "CheckpointError": 1,
+    "HistoryError": 1,
+    "NoSuchChat": 3,
     "NoChatTemplate": 1,
     "EngineError": 1,
     "EngineDied": 1,

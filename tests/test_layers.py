@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1] / "localspec"
 
 LAYERS = [
     "errors paths events sanitize requests strictjson drain",
-    "catalog checkpoint weights template stats calibration exam",
+    "catalog checkpoint weights template stats calibration exam history",
     "pairing prompt detokenize reuse",
     "engine",
     "blueprint fit sources packed_copy packing loader admission packed_reference packed_admission",

@@ -1,0 +1,143 @@
+"""One connection to the history's file, shared by the threads of a program. Knows SQL and locks, and no chats.
+
+What `write` has returned from is on the disk. Its transaction is whole or was never there.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import RLock
+from typing import Any, TypeVar
+
+from localspec.errors import HistoryError
+from localspec.history import schema
+from localspec.history.faults import LOCKED_SECONDS, index_is_damaged, one_sentence
+
+T = TypeVar("T")
+SETTINGS = (
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = FULL",  # a commit survives the power going out, not only the program
+    "PRAGMA foreign_keys = ON",
+    "PRAGMA secure_delete = ON",  # what the user deletes is overwritten
+)
+
+
+def storable(value: Any) -> Any:  # whatever SQLite takes
+    """Half a character (a lone surrogate) is no text anywhere else, and becomes U+FFFD."""
+    if not isinstance(value, str) or value.isascii():
+        return value
+    return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+class Connection(sqlite3.Connection):
+    """SQLite's, which takes and gives every text there is."""
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:  # as sqlite3 has it
+        return super().execute(sql, tuple(map(storable, parameters)))
+
+
+def connect(path: Path, *, timeout: float = LOCKED_SECONDS) -> Connection:
+    """Nothing is read or written yet."""
+    db = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False, factory=Connection)
+    db.row_factory = sqlite3.Row
+    db.text_factory = lambda raw: raw.decode("utf-8", "replace")
+    return db
+
+
+def rebuild_index(db: sqlite3.Connection) -> None:
+    db.execute("INSERT INTO message_fts(message_fts) VALUES ('rebuild')")
+
+
+class Database:
+    """A history that has been opened and is of our version."""
+
+    def __init__(self, path: Path, db: Connection) -> None:
+        self.path = path
+        self._db = db
+        self._lock = RLock()
+        self._file = identity(path)
+
+    def read(self, sql: str, parameters: Sequence[object] = ()) -> list[sqlite3.Row]:
+        with self._lock, one_sentence(self.path):
+            return self._healing(lambda: self._db.execute(sql, parameters).fetchall())
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """What is read inside is of one moment, whatever others write meanwhile."""
+        with self._lock, one_sentence(self.path):
+            self._db.execute("BEGIN")
+            try:
+                yield
+            finally:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+
+    def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Runs the work in a transaction. When it raises, nothing has happened."""
+        with self._lock, one_sentence(self.path):
+            return self._healing(lambda: self._transaction(work))
+
+    def erase(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """As `write`; then nothing of what the work deleted is left in the file, its log or its index."""
+
+        def thorough(db: sqlite3.Connection) -> T:
+            result = work(db)
+            for index in ("message_fts", "title_fts"):
+                db.execute(f"INSERT INTO {index}({index}) VALUES ('optimize')")
+            return result
+
+        result = self.write(thorough)
+        with self._lock, suppress(sqlite3.Error):  # the log is emptied later when another program is reading it
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        return result
+
+    def close(self) -> None:
+        with self._lock, suppress(sqlite3.Error):
+            self._db.close()
+
+    def _transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            self._check_place()
+            result = work(self._db)
+            self._db.execute("COMMIT")
+            return result
+        except BaseException:
+            with suppress(sqlite3.Error):
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+            raise
+
+    def _check_place(self) -> None:
+        """A file that was moved away takes writes that nobody finds; a newer program's has rules we do not know."""
+        if identity(self.path) != self._file:
+            raise HistoryError(
+                f"The history {self.path} was moved or deleted while it was open: this is not saved.",
+                hint="Start localspec again.",
+            )
+        if schema.version(self._db) != len(schema.MIGRATIONS):
+            raise HistoryError(
+                f"A newer localspec has taken over the history {self.path}: this is not saved.",
+                hint="Start localspec again.",
+            )
+
+    def _healing(self, work: Callable[[], T]) -> T:
+        """Once more with a new index, when it was the index that was damaged."""
+        try:
+            return work()
+        except sqlite3.DatabaseError as fault:
+            if not index_is_damaged(fault) or self._db.in_transaction:
+                raise
+            self._transaction(rebuild_index)
+            return work()
+
+
+def identity(path: Path) -> tuple[int, int] | None:
+    with suppress(OSError):
+        found = os.stat(path)
+        return found.st_dev, found.st_ino
+    return None

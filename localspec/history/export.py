@@ -1,0 +1,81 @@
+"""A chat as a file: to read (md), to keep whole (json, jsonl), or to train on (openai). Knows no file and no database.
+
+md and openai are the branch that is shown; json and jsonl have every branch, and every round of every answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Literal, get_args
+
+import msgspec
+
+from localspec.events import Record, Step
+from localspec.history.records import Chat, OpenChat, StoredMessage
+
+Format = Literal["md", "json", "jsonl", "openai"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+Rounds = Callable[[int], tuple[Step, ...]]  # by message: History.steps
+SPEAKERS = {"user": "You", "system": "System"}
+ENDINGS = {"partial": "interrupted", "stopped": "stopped", "length": "cut off", "error": "ended by an error"}
+
+
+class WholeMessage(Record, frozen=True):
+    """A message with how it came about; a line of jsonl."""
+
+    message: StoredMessage
+    steps: tuple[Step, ...]
+
+
+class WholeChat(Record, frozen=True):
+    """Everything that the history has of a chat."""
+
+    chat: Chat
+    messages: tuple[WholeMessage, ...]
+
+
+def export(opened: OpenChat, rounds: Rounds, kind: Format) -> str:
+    """The text of the file; ends with a line break."""
+    writers: Mapping[Format, Callable[[OpenChat, Rounds], str]] = {
+        "md": lambda opened, _: markdown(opened),
+        "json": lambda opened, rounds: pretty(WholeChat(opened.chat, tuple(whole(opened, rounds)))),
+        "jsonl": lambda opened, rounds: "".join(line(message) for message in whole(opened, rounds)),
+        "openai": lambda opened, _: line({"messages": turns(opened)}),
+    }
+    return writers[kind](opened, rounds)
+
+
+def whole(opened: OpenChat, rounds: Rounds) -> Iterator[WholeMessage]:
+    for message in opened.tree.nodes.values():
+        yield WholeMessage(message, rounds(message.id) if message.generation else ())
+
+
+def markdown(opened: OpenChat) -> str:
+    chat = opened.chat
+    parts = [f"# {one_line(chat.title) or 'Untitled'}", f"{one_line(chat.model_key)} · {chat.created_at[:10]}"]
+    parts += [f"## System\n\n{chat.system}"] if chat.system else []
+    parts += [f"## {heading(message)}\n\n{message.content}" for message in opened.branch]
+    return "\n\n".join(part.rstrip() for part in parts) + "\n"
+
+
+def heading(message: StoredMessage) -> str:
+    wrote = one_line(message.generation.target) if message.generation else "Assistant"
+    ending = f" ({ENDINGS[message.status]})" if message.status in ENDINGS else ""
+    return SPEAKERS.get(message.role, wrote) + ending
+
+
+def turns(opened: OpenChat) -> list[dict[str, str]]:
+    system = [{"role": "system", "content": opened.chat.system}] if opened.chat.system else []
+    return [*system, *({"role": message.role, "content": message.content} for message in opened.branch)]
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def pretty(value: object) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
+
+
+def line(value: object) -> str:
+    return msgspec.json.encode(value).decode() + "\n"

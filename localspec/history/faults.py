@@ -1,0 +1,74 @@
+"""What SQLite and the disk say, in one sentence each. Knows nothing about chats."""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from localspec.errors import HistoryError
+
+LOCKED_SECONDS = 5.0
+FREE_SPACE = "Free some space; what was saved before is safe."
+ELSEWHERE = "Chat without it (--no-history), or set LOCALSPEC_DATA_DIR to another folder."
+READ_ONLY_ERRNOS = (errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+def primary(fault: sqlite3.Error) -> int:
+    """The fault's kind; 0 when it is not SQLite's own."""
+    return int(getattr(fault, "sqlite_errorcode", None) or 0) & 0xFF
+
+
+def is_damage(fault: sqlite3.Error) -> bool:
+    return primary(fault) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def index_is_damaged(fault: sqlite3.Error) -> bool:
+    """The search index alone: it can be built again from the messages."""
+    return getattr(fault, "sqlite_errorcode", None) == sqlite3.SQLITE_CORRUPT_VTAB
+
+
+def explained(fault: sqlite3.Error, path: Path) -> HistoryError:
+    match primary(fault):
+        case sqlite3.SQLITE_FULL:
+            return HistoryError(f"The disk with the history {path} is full: this is not saved.", hint=FREE_SPACE)
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
+            return HistoryError(f"The history {path} cannot be written: it is read-only.", hint=ELSEWHERE)
+        case sqlite3.SQLITE_CANTOPEN:
+            return HistoryError(f"The history {path} cannot be opened ({fault}).", hint=ELSEWHERE)
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            waited = f"{LOCKED_SECONDS:.0f} seconds"
+            return HistoryError(
+                f"Another program has kept the history {path} locked for {waited}.",
+                hint="Close the other program, or try again.",
+            )
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+            return HistoryError(
+                f"The history {path} is damaged.",
+                hint="The next start sets it aside and begins a new one.",
+            )
+        case sqlite3.SQLITE_IOERR:
+            return HistoryError(f"The disk refuses the history {path} ({fault}).", hint=ELSEWHERE)
+        case _:
+            return HistoryError(f"The history {path} cannot be used ({fault}).", hint=ELSEWHERE)
+
+
+def explained_by_system(fault: OSError, path: Path) -> HistoryError:
+    if fault.errno in (errno.ENOSPC, errno.EDQUOT):
+        return HistoryError(f"The disk with the history {path} is full.", hint=FREE_SPACE)
+    if fault.errno in READ_ONLY_ERRNOS:
+        return HistoryError(f"The history {path} cannot be written: it is read-only.", hint=ELSEWHERE)
+    return HistoryError(f"The history {path} cannot be opened ({fault.strerror}).", hint=ELSEWHERE)
+
+
+@contextmanager
+def one_sentence(path: Path) -> Iterator[None]:
+    """No exception of SQLite's or the system's leaves; what stops the program passes as it is."""
+    try:
+        yield
+    except sqlite3.Error as fault:
+        raise explained(fault, path) from fault
+    except OSError as fault:
+        raise explained_by_system(fault, path) from fault

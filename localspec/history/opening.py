@@ -1,0 +1,151 @@
+"""Opens the history's file, whatever state it is in: new, old, newer, damaged, somebody else's.
+
+One program at a time does so. Knows nothing about chats.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import datetime
+from pathlib import Path
+
+from localspec.errors import HistoryError
+from localspec.events import Notice
+from localspec.history import schema
+from localspec.history.database import SETTINGS, Connection, Database, connect
+from localspec.history.faults import ELSEWHERE, is_damage, one_sentence
+
+OPENING_SECONDS = 60.0  # another program may be copying and migrating a large history
+BESIDE = ("", "-wal", "-shm")  # a database is these three files
+
+
+class Damaged(sqlite3.DatabaseError):
+    """SQLite opens the file, and finds it broken."""
+
+    sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+
+
+def open_database(path: Path) -> tuple[Database, tuple[Notice, ...]]:
+    """The history, and what the user should know about how it was opened."""
+    with one_sentence(path), alone(path):
+        notices: tuple[Notice, ...] = ()
+        try:
+            db = ready(path)
+        except sqlite3.DatabaseError as fault:
+            if not is_damage(fault):
+                raise
+            notices = (set_aside(path),)
+            db = ready(path)
+        return Database(path, db), notices
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Holds SQLite's own lock on an empty file beside the history: it works everywhere, and dies with its process."""
+    lock = beside(path, ".lock")
+    private(lock)
+    with closing(connect(lock, timeout=OPENING_SECONDS)) as db:
+        db.execute("BEGIN EXCLUSIVE")
+        yield
+
+
+def ready(path: Path) -> Connection:
+    """Connected, sound and of our version."""
+    private(path)
+    if path.stat().st_size == 0 and any(beside(path, part).exists() for part in BESIDE[1:]):
+        raise Damaged("the file was cut to nothing, and its log was not")  # which SQLite would throw away
+    db = connect(path)
+    try:
+        refuse_what_is_not_ours(db, path)
+        for setting in SETTINGS:
+            db.execute(setting).fetchall()
+        check(db)
+        bring_up_to_date(db, path)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def refuse_what_is_not_ours(db: sqlite3.Connection, path: Path) -> None:
+    found = schema.version(db)
+    (mark,) = db.execute("PRAGMA application_id").fetchone()
+    (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if mark != schema.APPLICATION_ID and (tables or found):
+        raise HistoryError(f"{path} is another program's file, and no history of localspec's.", hint=ELSEWHERE)
+    if found > len(schema.MIGRATIONS):
+        raise HistoryError(
+            f"The history {path} was written by a newer localspec (version {found}; "
+            f"this one knows {len(schema.MIGRATIONS)}).",
+            hint=f"Update localspec. {ELSEWHERE}",
+        )
+
+
+def check(db: sqlite3.Connection) -> None:
+    """Every page is where it belongs, and a table of ours is not missing."""
+    (verdict,) = db.execute("PRAGMA quick_check(1)").fetchone()
+    if verdict != "ok":
+        raise Damaged(verdict)
+    tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if schema.version(db) == len(schema.MIGRATIONS) and not tables >= schema.TABLES:
+        raise Damaged("a table is missing")
+
+
+def bring_up_to_date(db: Connection, path: Path) -> None:
+    found = schema.version(db)
+    if found == len(schema.MIGRATIONS):
+        return
+    if found:
+        copy(db, dated(path, f"version-{found}"))
+    schema.migrate(db)
+
+
+def copy(db: Connection, target: Path) -> None:
+    """A whole copy, or none."""
+    private(target)
+    try:
+        with closing(connect(target)) as other:
+            db.backup(other)
+    except BaseException:
+        target.unlink(missing_ok=True)
+        raise
+
+
+def set_aside(path: Path) -> Notice:
+    """Damaged is not gone: the file keeps its bytes, under another name."""
+    aside = dated(path, "corrupt")
+    for part in BESIDE:
+        if beside(path, part).exists():
+            os.replace(beside(path, part), beside(aside, part))
+    return Notice(
+        "warning",
+        "history_damaged",
+        f"The history was damaged and is now {aside}; a new one has begun.",
+        f"What can be read of it: sqlite3 '{aside}' .recover",
+    )
+
+
+def beside(path: Path, ending: str) -> Path:
+    return path.with_name(path.name + ending)
+
+
+def dated(path: Path, what: str) -> Path:
+    """history.db.corrupt-2026-11-21-10.30.00, or the next such name that is free."""
+    name = beside(path, f".{what}-{datetime.now():%Y-%m-%d-%H.%M.%S}")
+    number = 1
+    while any(beside(taken := beside(name, f".{number}" if number > 1 else ""), part).exists() for part in BESIDE):
+        number += 1
+    return taken
+
+
+def private(path: Path) -> None:
+    """The file, made if need be; nobody but the user may read it. SQLite gives its log the same rights."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        if hasattr(os, "fchmod") and os.fstat(descriptor).st_mode & 0o077:
+            os.fchmod(descriptor, 0o600)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,24 @@
+"""The rounds of an answer as bytes, and back: who wrote each token, what was rejected. Knows no database."""
+
+from __future__ import annotations
+
+import zlib
+
+import msgspec
+
+from localspec.events import Step
+
+LEVEL = 6  # rounds of ten thousand tokens in some ten milliseconds, at a sixth of their size
+ROUNDS = msgspec.msgpack.Decoder(tuple[Step, ...])
+
+
+def pack(steps: tuple[Step, ...]) -> bytes | None:
+    return zlib.compress(msgspec.msgpack.encode(steps), LEVEL) if steps else None
+
+
+def unpack(packed: bytes | None) -> tuple[Step, ...]:
+    """None where there are no rounds, or bytes that are not ours: the text is still there without its colours."""
+    try:
+        return ROUNDS.decode(zlib.decompress(packed)) if packed else ()
+    except (zlib.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ()

@@ -1,0 +1,199 @@
+"""What a history keeps, as records. Texts are as they were said: whoever shows one cleans it.
+
+Knows nothing about SQL. Times are ISO 8601 in UTC, ids of chats are text, ids of messages grow and never come twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypedDict
+
+import msgspec
+
+from localspec.events import FinishReason, Record, Stats, Step
+from localspec.history.tree import Tree
+from localspec.requests import Role
+
+Status = Literal["done", "partial", "stopped", "length", "error"]
+Setting = str | int | float | bool | None | tuple[str, ...]
+STATUS_OF: Mapping[FinishReason | None, Status] = {
+    None: "partial",
+    "stop": "done",
+    "length": "length",
+    "context": "length",
+    "cancelled": "stopped",
+    "error": "error",
+}
+TITLE_LENGTH = 60  # what a sidebar of 30 columns shows, twice
+
+
+def first_line(text: str) -> str:
+    """A title for a chat that begins with this text."""
+    words = " ".join(next((line for line in text.splitlines() if line.strip()), "").split())
+    return words if len(words) <= TITLE_LENGTH else words[: TITLE_LENGTH - 1].rstrip() + "…"
+
+
+class NewChat(Record, frozen=True):
+    """A chat that is about to begin."""
+
+    model_key: str
+    title: str = ""
+    preset: str | None = None
+    system: str | None = None
+
+
+class Chat(Record, frozen=True):
+    """A chat without its messages. `head_id`: the last message of the branch that was read last."""
+
+    id: str
+    title: str
+    created_at: str
+    updated_at: str
+    model_key: str
+    preset: str | None
+    system: str | None
+    head_id: int | None
+    archived: bool
+    pinned: bool
+    num_messages: int
+
+
+class Changes(TypedDict, total=False):
+    """What may change about a chat."""
+
+    title: str
+    model_key: str
+    preset: str | None
+    system: str | None
+    archived: bool
+    pinned: bool
+
+
+class Attachment(Record, frozen=True):
+    """A file that was put into a message. `text` is what the model read of it."""
+
+    path: str | None = None
+    mime: str | None = None
+    sha256: str | None = None
+    text: str | None = None
+
+
+class Generation(Record, frozen=True):
+    """Who wrote an answer, how it was asked and what it took. `params` and `versions` are as the caller names them."""
+
+    target: str
+    target_sha: str | None = None
+    quant: str | None = None
+    device: str | None = None
+    draft: str | None = None
+    params: dict[str, Setting] = msgspec.field(default_factory=dict)
+    versions: dict[str, str] = msgspec.field(default_factory=dict)
+    stats: Stats = Stats()
+
+
+class Answer(Record, frozen=True):
+    """An answer so far, whole: text and every round. It is partial until its stats have a reason to be finished."""
+
+    text: str
+    generation: Generation
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def status(self) -> Status:
+        return STATUS_OF[self.generation.stats.finish_reason]
+
+
+class NewMessage(Record, frozen=True):
+    """A message about to be added below `parent_id`, or at the top of the chat."""
+
+    chat_id: str
+    role: Role
+    content: str
+    parent_id: int | None = None
+    status: Status = "done"
+    attachments: tuple[Attachment, ...] = ()
+
+
+class StoredMessage(Record, frozen=True):
+    """A message as it is kept. Its rounds are fetched when somebody looks: `History.steps`."""
+
+    id: int
+    chat_id: str
+    parent_id: int | None
+    role: Role
+    content: str
+    status: Status
+    created_at: str
+    attachments: tuple[Attachment, ...] = ()
+    generation: Generation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenChat:
+    """A chat with all its messages."""
+
+    chat: Chat
+    tree: Tree[StoredMessage]
+
+    @property
+    def branch(self) -> list[StoredMessage]:
+        """The messages on the way to the head, first to last."""
+        return self.tree.path(self.chat.head_id)
+
+
+class Part(Record, frozen=True):
+    """A stretch of a found text; `matches` when it is what was asked for."""
+
+    text: str
+    matches: bool
+
+
+class Hit(Record, frozen=True):
+    """A place in a chat. Without a message it is the chat's title."""
+
+    chat_id: str
+    title: str
+    message_id: int | None
+    role: Role | None
+    at: str
+    parts: tuple[Part, ...]
+
+
+class ModelTotals(Record, frozen=True):
+    """Sums over a model's answers; rates are properties. Times in milliseconds.
+
+    `compared_ms` was spent in answers whose speed-up was measured, which would have taken `plain_ms` without a draft.
+    """
+
+    target: str
+    answers: int
+    prompt_n: int
+    predicted_n: int
+    predicted_ms: float
+    draft_n_accepted: int
+    draft_n_rejected: int
+    compared_ms: float
+    plain_ms: float
+
+    @property
+    def predicted_per_second(self) -> float:
+        return 1000 * self.predicted_n / self.predicted_ms if self.predicted_ms else 0.0
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        tested = self.draft_n_accepted + self.draft_n_rejected
+        return self.draft_n_accepted / tested if tested else None
+
+    @property
+    def speedup(self) -> float | None:
+        return self.plain_ms / self.compared_ms if self.compared_ms else None
+
+
+class Totals(Record, frozen=True):
+    """The whole history in figures."""
+
+    chats: int
+    messages: int
+    file_bytes: int
+    models: tuple[ModelTotals, ...]

@@ -1,0 +1,172 @@
+"""Rows of the tables to records, and records to rows. Knows the columns, and nothing about when they are read.
+
+What is damaged inside a row costs that detail, never the message.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from localspec.errors import NoSuchChat
+from localspec.events import Stats
+from localspec.history.provenance import pack
+from localspec.history.records import Answer, Attachment, Chat, Generation, NewMessage, Setting, StoredMessage
+
+T = TypeVar("T")
+LETTERS = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's: none is taken for another
+ID_LENGTH = 10
+
+PLAIN = ("id", "chat_id", "parent_id", "role", "content", "status", "created_at")
+IDENTITY = ("target", "target_sha", "quant", "device", "draft")
+
+CHAT = """
+SELECT id, title, created_at, updated_at, model_key, preset, system, head_id, archived, pinned,
+  (SELECT count(*) FROM message WHERE conversation_id = conversation.id) AS num_messages
+FROM conversation
+"""
+MESSAGES = """
+SELECT id, conversation_id AS chat_id, parent_id, role, content, status, created_at,
+  target, target_sha, quant, device, draft, params_json, versions_json, stats_json
+FROM message LEFT JOIN generation ON generation.message_id = message.id
+WHERE conversation_id = ?
+"""
+ATTACHMENTS = """
+SELECT message_id, path, mime, sha256, text FROM attachment
+WHERE message_id IN (SELECT id FROM message WHERE conversation_id = ?) ORDER BY id
+"""
+SAVE_GENERATION = """
+INSERT INTO generation(message_id, target, target_sha, quant, device, draft,
+  params_json, versions_json, stats_json, steps) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT(message_id) DO UPDATE SET target = excluded.target, target_sha = excluded.target_sha,
+  quant = excluded.quant, device = excluded.device, draft = excluded.draft, params_json = excluded.params_json,
+  versions_json = excluded.versions_json, stats_json = excluded.stats_json, steps = excluded.steps
+"""
+BELOW = """
+WITH RECURSIVE below(id) AS (
+  VALUES (?) UNION SELECT message.id FROM message JOIN below ON message.parent_id = below.id)
+"""
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def new_id() -> str:
+    """Short enough to type its beginning; ten thousand chats share one with a chance of one in twenty million."""
+    return "".join(secrets.choice(LETTERS) for _ in range(ID_LENGTH))
+
+
+def as_chat(row: sqlite3.Row) -> Chat:
+    return Chat(**{**dict(row), "archived": bool(row["archived"]), "pinned": bool(row["pinned"])})
+
+
+def as_messages(rows: Iterable[sqlite3.Row], attached: Iterable[sqlite3.Row]) -> list[StoredMessage]:
+    attachments: defaultdict[int, tuple[Attachment, ...]] = defaultdict(tuple)
+    for message_id, *values in attached:
+        attachments[message_id] += (Attachment(*values),)
+    return [
+        StoredMessage(**named(row, PLAIN), attachments=attachments[row["id"]], generation=as_generation(row))
+        for row in rows
+    ]
+
+
+def as_generation(row: sqlite3.Row) -> Generation | None:
+    if row["target"] is None:
+        return None
+    return Generation(
+        **named(row, IDENTITY),
+        params=decoded(row["params_json"], dict[str, Setting], {}),
+        versions=decoded(row["versions_json"], dict[str, str], {}),
+        stats=decoded(row["stats_json"], Stats, Stats()),
+    )
+
+
+def named(row: sqlite3.Row, columns: tuple[str, ...]) -> dict[str, Any]:  # as the record of that name types them
+    return {column: row[column] for column in columns}
+
+
+def decoded(text: str, kind: type[T], otherwise: T) -> T:
+    with suppress(msgspec.DecodeError, RecursionError):
+        return msgspec.json.decode(text, type=kind)
+    return otherwise
+
+
+def encoded(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def insert_message(db: sqlite3.Connection, message: NewMessage) -> StoredMessage:
+    """Below its parent, and the chat's new head."""
+    at = now()
+    check_place(db, message)
+    row = (message.chat_id, message.parent_id, message.role, message.content, message.status, at)
+    added = db.execute(
+        "INSERT INTO message(conversation_id, parent_id, role, content, status, created_at) VALUES (?, ?, ?, ?, ?, ?)",
+        row,
+    )
+    message_id = int(added.lastrowid or 0)
+    for file in message.attachments:
+        db.execute(
+            "INSERT INTO attachment(message_id, path, mime, sha256, text) VALUES (?, ?, ?, ?, ?)",
+            (message_id, file.path, file.mime, file.sha256, file.text),
+        )
+    db.execute("UPDATE conversation SET head_id = ?, updated_at = ? WHERE id = ?", (message_id, at, message.chat_id))
+    return StoredMessage(message_id, *row, attachments=message.attachments)
+
+
+def check_place(db: sqlite3.Connection, message: NewMessage) -> None:
+    """Another program may have deleted the chat, or what this answers."""
+    if not db.execute("SELECT 1 FROM conversation WHERE id = ?", (message.chat_id,)).fetchone():
+        raise gone("chat")
+    place = (message.parent_id, message.chat_id)
+    parent = db.execute("SELECT 1 FROM message WHERE id = ? AND conversation_id = ?", place).fetchone()
+    if message.parent_id is not None and not parent:
+        raise gone("message")
+
+
+def save_answer(db: sqlite3.Connection, message_id: int, answer: Answer) -> None:
+    place = db.execute(
+        "UPDATE message SET content = ?, status = ? WHERE id = ? AND role = 'assistant' RETURNING conversation_id",
+        (answer.text, answer.status, message_id),
+    ).fetchone()
+    if place is None:
+        raise gone("answer")
+    made = answer.generation
+    identity = (made.target, made.target_sha, made.quant, made.device, made.draft)
+    rest = (encoded(made.params), encoded(made.versions), encoded(made.stats), pack(answer.steps))
+    db.execute(SAVE_GENERATION, (message_id, *identity, *rest))
+    db.execute("UPDATE conversation SET updated_at = ? WHERE id = ?", (now(), place[0]))
+
+
+def delete_branch(db: sqlite3.Connection, message_id: int) -> None:
+    """The message and what was said after it; a head among them moves to the newest of what is left in the chat."""
+    found = db.execute("SELECT conversation_id, parent_id FROM message WHERE id = ?", (message_id,)).fetchone()
+    if found is None:
+        raise gone("message")
+    chat_id, parent_id = found
+    db.execute(f"{BELOW} DELETE FROM message WHERE id IN below", (message_id,))
+    db.execute(
+        "UPDATE conversation SET head_id = ?, updated_at = ? WHERE id = ? "
+        "AND NOT EXISTS (SELECT 1 FROM message WHERE message.id = head_id)",
+        (newest_below(db, chat_id, parent_id), now(), chat_id),
+    )
+
+
+def newest_below(db: sqlite3.Connection, chat_id: str, parent_id: int | None) -> int | None:
+    """Where the reader goes on: the sibling continued last, else the parent."""
+    if parent_id is None:
+        query, value = "SELECT max(id) FROM message WHERE conversation_id = ?", chat_id
+        return db.execute(query, (value,)).fetchone()[0]  # type: ignore[no-any-return]
+    return db.execute(f"{BELOW} SELECT max(id) FROM below", (parent_id,)).fetchone()[0]  # type: ignore[no-any-return]
+
+
+def gone(what: str) -> NoSuchChat:
+    return NoSuchChat(f"This {what} is not in the history any more: it was deleted meanwhile.")

@@ -1,0 +1,129 @@
+"""The tables, as steps from each version to the next: appended, never edited. Knows nothing about files or records.
+
+`PRAGMA user_version` counts the steps that a file has been through. All that are missing are taken in one transaction.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+
+APPLICATION_ID = 0x6C737063  # "lspc": so that another program's history.db is not taken for ours
+Migration = Callable[[sqlite3.Connection], None]
+MIGRATIONS: list[Migration] = []
+
+
+def migration(step: Migration) -> Migration:
+    MIGRATIONS.append(step)
+    return step
+
+
+def version(db: sqlite3.Connection) -> int:
+    return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
+def migrate(db: sqlite3.Connection) -> None:
+    """From whatever version it has to ours; all or nothing."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        for step in MIGRATIONS[version(db) :]:
+            step(db)
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+
+
+@migration
+def m001_chats(db: sqlite3.Connection) -> None:
+    """Chats and the tree of their messages, how each answer came about, and an index of the words.
+
+    Answers are not deleted by cascade: SQLite follows one a thousand messages deep, and a chat can be longer.
+    AUTOINCREMENT: a program that still holds a deleted message's id must not write into somebody else's message.
+    The statistics are kept whole; the columns beside them are views into them, for SQL.
+    """
+    for statement in (CONVERSATION, MESSAGE, GENERATION, ATTACHMENT, *INDEXES, *WORDS):
+        db.execute(statement)
+
+
+@migration
+def m002_titles(db: sqlite3.Connection) -> None:
+    """An index of the titles, too: a chat that was renamed is found by its name."""
+    for statement in TITLES:
+        db.execute(statement)
+
+
+CONVERSATION = """
+CREATE TABLE conversation(
+  id TEXT PRIMARY KEY, title TEXT NOT NULL, created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
+  model_key TEXT NOT NULL, preset TEXT, system TEXT, head_id INTEGER,
+  archived INTEGER NOT NULL DEFAULT 0, pinned INTEGER NOT NULL DEFAULT 0) STRICT
+"""
+MESSAGE = """
+CREATE TABLE message(
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  conversation_id TEXT NOT NULL REFERENCES conversation(id) ON DELETE CASCADE,
+  parent_id INTEGER REFERENCES message(id) DEFERRABLE INITIALLY DEFERRED,
+  role TEXT NOT NULL CHECK(role IN ('system', 'user', 'assistant')),
+  content TEXT NOT NULL,
+  status TEXT NOT NULL DEFAULT 'done' CHECK(status IN ('done', 'partial', 'stopped', 'length', 'error')),
+  created_at TEXT NOT NULL) STRICT
+"""
+SUMS = {
+    "INTEGER": "prompt_n cached_n predicted_n draft_n draft_n_accepted draft_n_rejected draft_n_ignored draft_rounds "
+    "plain_rounds peak_bytes",
+    "REAL": "prompt_ms ttft_ms predicted_ms baseline_tps speedup",
+    "TEXT": "draft_kind baseline_source finish_reason",
+}
+VIEWS = ", ".join(
+    f"{name} {kind} GENERATED ALWAYS AS (json_extract(stats_json, '$.{name}')) VIRTUAL"
+    for kind, names in SUMS.items()
+    for name in names.split()
+)
+GENERATION = f"""
+CREATE TABLE generation(
+  message_id INTEGER PRIMARY KEY REFERENCES message(id) ON DELETE CASCADE,
+  target TEXT NOT NULL, target_sha TEXT, quant TEXT, device TEXT, draft TEXT,
+  params_json TEXT NOT NULL, versions_json TEXT NOT NULL, stats_json TEXT NOT NULL, steps BLOB,
+  {VIEWS}) STRICT
+"""
+ATTACHMENT = """
+CREATE TABLE attachment(
+  id INTEGER PRIMARY KEY, message_id INTEGER NOT NULL REFERENCES message(id) ON DELETE CASCADE,
+  path TEXT, mime TEXT, sha256 TEXT, text TEXT) STRICT
+"""
+INDEXES = (
+    "CREATE INDEX message_conv ON message(conversation_id, parent_id)",
+    "CREATE INDEX message_parent ON message(parent_id)",
+    "CREATE INDEX attachment_message ON attachment(message_id)",
+)
+WORDS = (
+    "CREATE VIRTUAL TABLE message_fts USING fts5(content, content='message', content_rowid='id', tokenize='unicode61')",
+    """CREATE TRIGGER message_added AFTER INSERT ON message BEGIN
+         INSERT INTO message_fts(rowid, content) VALUES (new.id, new.content);
+       END""",
+    """CREATE TRIGGER message_removed AFTER DELETE ON message BEGIN
+         INSERT INTO message_fts(message_fts, rowid, content) VALUES ('delete', old.id, old.content);
+       END""",
+    """CREATE TRIGGER message_rewritten AFTER UPDATE OF content ON message BEGIN
+         INSERT INTO message_fts(message_fts, rowid, content) VALUES ('delete', old.id, old.content);
+         INSERT INTO message_fts(rowid, content) VALUES (new.id, new.content);
+       END""",
+)
+TITLES = (
+    "CREATE VIRTUAL TABLE title_fts USING fts5(title, conversation_id UNINDEXED, tokenize='unicode61')",
+    """CREATE TRIGGER conversation_added AFTER INSERT ON conversation BEGIN
+         INSERT INTO title_fts(title, conversation_id) VALUES (new.title, new.id);
+       END""",
+    """CREATE TRIGGER conversation_removed AFTER DELETE ON conversation BEGIN
+         DELETE FROM title_fts WHERE conversation_id = old.id;
+       END""",
+    """CREATE TRIGGER conversation_renamed AFTER UPDATE OF title ON conversation BEGIN
+         UPDATE title_fts SET title = new.title WHERE conversation_id = new.id;
+       END""",
+    "INSERT INTO title_fts(title, conversation_id) SELECT title, id FROM conversation",
+)
+TABLES = {"conversation", "message", "generation", "attachment", "message_fts", "title_fts"}

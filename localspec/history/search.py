@@ -1,0 +1,118 @@
+"""Finds words in titles and messages. A query is words: no string means anything else, and none is an error.
+
+`"in quotes"` means exactly so. What the index has no words for (signs, scripts without spaces) is looked for letter by
+letter. Knows nothing about how hits are shown.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from localspec.history.database import Database
+from localspec.history.records import Hit, Part
+
+WORDS_READ = 32  # of a query; nobody means more, and a pasted megabyte has more
+LONGEST_WORD = 200
+PIECE = re.compile(r'"([^"]*)"?|([^\s"]+)')
+SPACELESS = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\U0010ffff]")  # Thai, Khmer, Chinese, …
+MARK, UNMARK = "\x02", "\x03"  # around a match; no text that is shown has them
+MARKED = re.compile(f"{MARK}([^{UNMARK}]*){UNMARK}?")
+AROUND = 40  # letters on each side of a match that was found letter by letter
+
+TITLES = """
+SELECT conversation.id AS chat_id, conversation.title AS title, NULL AS message_id, NULL AS role, updated_at AS at,
+  {snippet} AS snippet
+FROM conversation {join} WHERE {condition} ORDER BY updated_at DESC LIMIT ?
+"""
+MESSAGES = """
+SELECT conversation_id AS chat_id, conversation.title AS title, message.id AS message_id, role,
+  message.created_at AS at, {snippet} AS snippet
+FROM message JOIN conversation ON conversation.id = conversation_id {join}
+WHERE {condition} ORDER BY message.id DESC LIMIT ?
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """`match` is for the index, "" where it has no word to look for; each of `exact` must be in the text."""
+
+    match: str
+    exact: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.match or self.exact)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where to look: a column of texts, its index, and how a row of the one is found in the other."""
+
+    sql: str
+    column: str
+    index: str
+    join: str
+
+
+PLACES = (
+    Place(TITLES, "conversation.title", "title_fts", "JOIN title_fts ON title_fts.conversation_id = conversation.id"),
+    Place(MESSAGES, "message.content", "message_fts", "JOIN message_fts ON message_fts.rowid = message.id"),
+)
+
+
+def find(database: Database, text: str, limit: int) -> list[Hit]:
+    query = parse(text)
+    hits: list[Hit] = []
+    for place in PLACES if query else ():
+        hits += look(database, place, query, limit - len(hits))
+    return hits
+
+
+def parse(text: str) -> Query:
+    """The last word may still be growing, so it is looked for as a beginning."""
+    words: list[str] = []
+    exact: list[str] = []
+    open_ended = False
+    for found in list(PIECE.finditer(text.replace("\0", " ")))[:WORDS_READ]:
+        quoted, word = (group[:LONGEST_WORD] if group else "" for group in found.groups())
+        piece = quoted.strip() or word
+        indexed = any(letter.isalnum() for letter in piece) and not SPACELESS.search(piece)
+        words += [f'"{piece}"'] * indexed
+        if piece and (not indexed or (quoted and not piece.replace(" ", "").isalnum())):
+            exact.append(piece)
+        open_ended = indexed and not quoted
+    return Query(" ".join(words) + "*" * open_ended, tuple(exact))
+
+
+def look(database: Database, place: Place, query: Query, limit: int) -> list[Hit]:
+    """Letter by letter goes through every text, a tenth of a second for each hundred megabytes."""
+    conditions = [f"{place.index} MATCH ?"] * bool(query.match)
+    conditions += [f"{place.column} LIKE ? ESCAPE '\\'"] * len(query.exact)
+    snippet = f"snippet({place.index}, 0, '{MARK}', '{UNMARK}', '…', 16)" if query.match else place.column
+    join = place.join if query.match else ""
+    sql = place.sql.format(snippet=snippet, join=join, condition=" AND ".join(conditions))
+    values = [query.match] * bool(query.match) + [f"%{escaped(piece)}%" for piece in query.exact]
+    found = database.read(sql, (*values, max(0, limit)))
+    return [
+        Hit(row["chat_id"], row["title"], row["message_id"], row["role"], row["at"], parts(row["snippet"], query))
+        for row in found
+    ]
+
+
+def escaped(piece: str) -> str:
+    return re.sub(r"([\\%_])", r"\\\1", piece)
+
+
+def parts(snippet: str, query: Query) -> tuple[Part, ...]:
+    marked = snippet if query.match else around(snippet, query.exact[0])
+    cut = MARKED.split(marked)  # texts at even places, matches between them
+    return tuple(Part(text.replace(UNMARK, ""), bool(place % 2)) for place, text in enumerate(cut) if text)
+
+
+def around(text: str, piece: str) -> str:
+    """The first match with its surroundings; LIKE knows upper and lower case of a to z alone, as we do here."""
+    found = re.search(re.escape(piece), text, re.IGNORECASE)
+    start, end = found.span() if found else (0, 0)
+    left, right = max(0, start - AROUND), end + AROUND
+    before, after = "…" * (left > 0) + text[left:start], text[end:right] + "…" * (right < len(text))
+    return f"{before}{MARK}{text[start:end]}{UNMARK}{after}" if found else text[: 2 * AROUND]

@@ -1,0 +1,152 @@
+"""The user's chats: begun, continued, answered, branched, found and deleted. Knows no screen and no engine.
+
+Every method may be called from any thread, and from any number of programs on one file. What has returned is on the
+disk; what raised has changed nothing, and says why in one sentence (HistoryError, NoSuchChat).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from types import TracebackType
+from typing import Self, Unpack
+
+from localspec import paths
+from localspec.errors import NoSuchChat
+from localspec.events import Step
+from localspec.history import rows
+from localspec.history.opening import open_database
+from localspec.history.provenance import unpack
+from localspec.history.records import (
+    Answer,
+    Attachment,
+    Changes,
+    Chat,
+    Hit,
+    NewChat,
+    NewMessage,
+    OpenChat,
+    StoredMessage,
+    Totals,
+)
+from localspec.history.search import find
+from localspec.history.totals import totals
+from localspec.history.tree import Tree
+
+NEWEST_FIRST = "ORDER BY pinned DESC, updated_at DESC, rowid DESC LIMIT ?"
+
+
+class History:
+    """One file of chats. `notices` says what opening it had to do."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path or paths.history_file()
+        self._database, self.notices = open_database(self.path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._database.close()
+
+    def chats(self, *, archived: bool = False, limit: int = -1) -> list[Chat]:
+        """Pinned ones first, then those that were used last; -1 is all of them."""
+        query = f"{rows.CHAT} WHERE archived = ? {NEWEST_FIRST}"
+        return [rows.as_chat(row) for row in self._database.read(query, (int(archived), limit))]
+
+    def latest(self) -> Chat | None:
+        """The chat that was used last: what --continue means."""
+        found = self._database.read(f"{rows.CHAT} ORDER BY updated_at DESC, rowid DESC LIMIT 1")
+        return rows.as_chat(found[0]) if found else None
+
+    def find_chat(self, beginning: str) -> Chat:
+        """The chat with this id, or the only one whose id begins so."""
+        typed = beginning.strip().lower()
+        query = f"{rows.CHAT} WHERE substr(id, 1, ?) = ? AND ? <> '' LIMIT 2"
+        found = self._database.read(query, (len(typed), typed, typed))
+        if len(found) == 1:
+            return rows.as_chat(found[0])
+        problem = "Several chats have an id that begins with" if found else "There is no chat"
+        raise NoSuchChat(f"{problem} '{beginning}'.", hint="Their ids: localspec history ls")
+
+    def open(self, chat_id: str) -> OpenChat:
+        """The chat with every message, and no rounds: three queries, however long it is."""
+        with self._database.snapshot():
+            found = self._database.read(f"{rows.CHAT} WHERE id = ?", (chat_id,))
+            messages = self._database.read(rows.MESSAGES, (chat_id,))
+            attached = self._database.read(rows.ATTACHMENTS, (chat_id,))
+        if not found:
+            raise NoSuchChat(f"There is no chat '{chat_id}'.", hint="Their ids: localspec history ls")
+        return OpenChat(rows.as_chat(found[0]), Tree(rows.as_messages(messages, attached)))
+
+    def begin(self, chat: NewChat, question: str, *, attachments: tuple[Attachment, ...] = ()) -> StoredMessage:
+        """A chat begins with its first question: an empty one is never kept."""
+
+        def work(db: sqlite3.Connection) -> StoredMessage:
+            chat_id, at = rows.new_id(), rows.now()
+            db.execute(
+                "INSERT INTO conversation(id, title, created_at, updated_at, model_key, preset, system) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (chat_id, chat.title, at, at, chat.model_key, chat.preset, chat.system),
+            )
+            return rows.insert_message(db, NewMessage(chat_id, "user", question, attachments=attachments))
+
+        return self._database.write(work)
+
+    def append(self, message: NewMessage) -> StoredMessage:
+        """The message, below its parent: beside others for a retry or an edit. It is the chat's head from now on."""
+        return self._database.write(lambda db: rows.insert_message(db, message))
+
+    def save(self, message_id: int, answer: Answer) -> None:
+        """An answer so far, in place of what was saved of it; or as it ended."""
+        self._database.write(lambda db: rows.save_answer(db, message_id, answer))
+
+    def steps(self, message_id: int) -> tuple[Step, ...]:
+        """Every round of an answer, for the token view; none for what no model wrote."""
+        found = self._database.read("SELECT steps FROM generation WHERE message_id = ?", (message_id,))
+        return unpack(found[0]["steps"]) if found else ()
+
+    def set_head(self, chat_id: str, message_id: int | None) -> None:
+        """The branch that the chat shows when it is opened again; None is before its first message."""
+
+        def work(db: sqlite3.Connection) -> None:
+            rows.check_place(db, NewMessage(chat_id, "user", "", parent_id=message_id))
+            db.execute("UPDATE conversation SET head_id = ? WHERE id = ?", (message_id, chat_id))
+
+        self._database.write(work)
+
+    def change(self, chat_id: str, **changes: Unpack[Changes]) -> None:
+        """Only what is named; renaming or pinning a chat does not make it the one used last."""
+        assert changes.keys() <= Changes.__annotations__.keys()
+        assignments = ", ".join(f"{name} = ?" for name in changes)
+
+        def work(db: sqlite3.Connection) -> None:
+            values = (*changes.values(), chat_id)
+            if not db.execute(f"UPDATE conversation SET {assignments} WHERE id = ?", values).rowcount:
+                raise rows.gone("chat")
+
+        if changes:
+            self._database.write(work)
+
+    def delete(self, chat_id: str) -> None:
+        """The chat and all that was said in it; its words are overwritten on the disk."""
+
+        def work(db: sqlite3.Connection) -> None:
+            if not db.execute("DELETE FROM conversation WHERE id = ?", (chat_id,)).rowcount:
+                raise rows.gone("chat")
+
+        self._database.erase(work)
+
+    def delete_message(self, message_id: int) -> None:
+        """The message and all that was said after it, on every branch."""
+        self._database.erase(lambda db: rows.delete_branch(db, message_id))
+
+    def search(self, query: str, *, limit: int = 50) -> list[Hit]:
+        """Chats whose title, then messages whose text has every word of the query, newest first."""
+        return find(self._database, query, limit)
+
+    def totals(self) -> Totals:
+        return totals(self._database)

@@ -1,0 +1,38 @@
+"""What the history adds up to, by model. Knows the tables, and no rates: those are the records' own."""
+
+from __future__ import annotations
+
+from localspec.history.database import Database
+from localspec.history.records import ModelTotals, Totals
+
+COUNTS = """
+SELECT (SELECT count(*) FROM conversation), (SELECT count(*) FROM message),
+  (SELECT page_count * page_size FROM pragma_page_count, pragma_page_size)
+"""
+BY_MODEL = """
+SELECT target, count(*), total(prompt_n), total(predicted_n), total(predicted_ms), total(draft_n_accepted),
+  total(draft_n_rejected), total(iif(speedup IS NULL, 0, predicted_ms)), total(predicted_ms * speedup)
+FROM generation WHERE json_valid(stats_json) GROUP BY target ORDER BY 2 DESC, 1
+"""
+
+
+def totals(database: Database) -> Totals:
+    with database.snapshot():
+        ((chats, messages, file_bytes),) = database.read(COUNTS)
+        models = database.read(BY_MODEL)
+    return Totals(chats, messages, file_bytes, tuple(model(*row) for row in models))
+
+
+def model(target: str, answers: int, *sums: float) -> ModelTotals:
+    prompt_n, predicted_n, predicted_ms, accepted, rejected, compared_ms, plain_ms = sums
+    return ModelTotals(
+        target=target,
+        answers=answers,
+        prompt_n=int(prompt_n),
+        predicted_n=int(predicted_n),
+        predicted_ms=predicted_ms,
+        draft_n_accepted=int(accepted),
+        draft_n_rejected=int(rejected),
+        compared_ms=compared_ms,
+        plain_ms=plain_ms,
+    )
