@@ -21,7 +21,7 @@ from localspec.recipe.network import Network, drop_rates
 EXIT_STRIDE = 4  # a quarter of the exits take part in each step, in rotation
 MAX_DROP_RATE = 0.1
 SHALLOW_SHARE = 0.5  # of steps that end at the second of their exits: what is asked is learned early, and cheaply
-DROPOUT, DROPOUT_SHARE = 0.1, 0.7  # of channels, in this share of the steps; then answers are learned to the letter
+DROPOUT, DROPOUT_SHARE = 0.1, 0.4  # of channels, in this share of the steps; then answers are learned to the letter
 WARMUP_STEPS = 40
 WEIGHT_DECAY = 0.05
 MAX_GRADIENT_NORM = 1.0
