@@ -64,6 +64,12 @@ class Snapshot:
         return sum(info.num_bytes for info in self.tensors.values())
 
     @property
+    def state(self) -> str:
+        """The files of weights as they are now: other names, sizes or times are other weights."""
+        stats = [(file.name, file.stat()) for file in sorted({info.file for info in self.tensors.values()})]
+        return "".join(f"{name} {stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}\n" for name, stat in stats)
+
+    @property
     def vocab_size(self) -> int | None:
         """Rows of the embedding, padding included."""
         size = self.config.get("vocab_size")

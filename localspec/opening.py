@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -162,14 +163,13 @@ def attach(
 ) -> Generator[Told, None, Model]:
     """A drafter and a session for an open target; several may share one, in turn, when none of them owns it."""
     entry, snapshot, plan, target = opened.entry, opened.snapshot, opened.plan, opened.target
-    key = calibration_key(opened)
-    known = calibration.recall(key)
-    choice = drafting.choose(draft, entry, snapshot, opened.catalog, known)
+    choice = drafting.choose(draft, entry, snapshot, opened.catalog, calibration.recall(swept_key(opened)))
     k = choice.k if k == "auto" else k
     drafter = yield from make_drafter(choice, opened)
     if choice.notice:
         yield choice.notice
-    spec = SpecCard(choice.kind, choice.name, k, choice.reason, known.plain_ms, choice.exit_layer or None)
+    plain_ms = calibration.recall(timed_key(opened)).plain_ms
+    spec = SpecCard(choice.kind, choice.name, k, choice.reason, plain_ms, choice.exit_layer or None)
     card = ModelCard(entry.name, plan.quant, str(target.device), plan.context, opened.prompter.can_chat)
     drafters = (drafter.decoder,) if isinstance(drafter, DraftModel) else ()
     ready = Ready(card, spec, measure_memory(opened.threads, target, *drafters))
@@ -185,14 +185,20 @@ def attach(
             decoders=(target, *drafters),
             owned=(target, *drafters) if owns_target else drafters,
             greedy_drafts=choice.greedy,
-            calibration_key=key,
+            calibration_key=timed_key(opened),
         )
     )
 
 
-def calibration_key(opened: Opened) -> str:
-    """What a time that was measured belongs to."""
-    return f"{opened.snapshot.folder.resolve()} {opened.plan.quant} {opened.target.device} x{opened.threads}"
+def swept_key(opened: Opened) -> str:
+    """What a sweep's result belongs to: these weights in this format, whatever count of threads was fastest today."""
+    weights = sha256(opened.snapshot.state.encode()).hexdigest()[:12]
+    return f"{opened.snapshot.folder.resolve()} {weights} {opened.plan.quant} {opened.target.device}"
+
+
+def timed_key(opened: Opened) -> str:
+    """What a time belongs to."""
+    return f"{swept_key(opened)} x{opened.threads}"
 
 
 def make_drafter(choice: drafting.Choice, opened: Opened) -> Generator[Loading | Notice, None, Drafter]:

@@ -169,9 +169,7 @@ def fingerprint(snapshot: Snapshot, blueprint: Blueprint) -> str:
         digest.update((Path(__file__).parent / source).read_bytes())
     for name, info in sorted(snapshot.tensors.items()):
         digest.update(f"{name} {info.dtype} {info.shape} {info.begin} {info.file.name}\n".encode())
-    for file in sorted({info.file for info in snapshot.tensors.values()}):
-        stat = file.stat()
-        digest.update(f"{file.name} {stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}\n".encode())
+    digest.update(snapshot.state.encode())
     return digest.hexdigest()
 
 

@@ -24,7 +24,7 @@ from localspec.drain import drain
 from localspec.engine.drafters.early_exit import EarlyExit
 from localspec.errors import DoesNotFit, IncompatiblePair
 from localspec.events import Stats
-from localspec.opening import calibration_key, open_target
+from localspec.opening import open_target, swept_key
 from localspec.requests import LoadRequest
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like, llama3_like
@@ -394,7 +394,7 @@ def test_beside_int8_transformers_runs_in_its_faster_format_and_with_a_draft_mod
 @pytest.mark.usefixtures("admitted")
 def test_their_early_exit_leaves_where_ours_does_also_where_a_sweep_found_the_layer(folder: Path):
     opened = drain(open_target(LoadRequest(str(folder / "tiny"), quant="fp32", threads=1)))
-    remember(calibration_key(opened), exit_layer=2)
+    remember(swept_key(opened), exit_layer=2)
     *_, exits, lookup = peers_generate.modes(opened, [("early exit", "auto")])
     assert (exits.arguments, exits.kind) == ({"assistant_early_exit": 2}, "early exit")
     assert lookup.arguments == {"prompt_lookup_num_tokens": 10}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from localspec import calibration, drafting
@@ -21,10 +24,12 @@ from localspec.checkpoint import open_snapshot
 from localspec.cli import outcome
 from localspec.drain import drain
 from localspec.errors import UsageError
-from localspec.opening import Opened, open_model
+from localspec.opening import Opened, open_model, open_target, swept_key, timed_key
 from localspec.requests import EarlyExit, LoadRequest
 
 GUIDE = LoadRequest("guide", quant="fp32", threads=1)
+CATALOG = Catalog.load()
+ENTRY = CATALOG.resolve("guide")
 
 
 def curve(*speedups: float, setting: str = "exit layer") -> Curve:
@@ -183,17 +188,24 @@ def test_a_real_sweep_and_its_three_outputs(tmp_path: Path):
 
 @pytest.mark.heavy
 def test_the_bench_calls_auto_by_what_it_became():
-    key = drain(open_model(GUIDE))._parts.calibration_key
-    assert calibration.remember(key, exit_layer=2, k="3")
+    assert calibration.remember(swept_key(drain(open_target(GUIDE))), exit_layer=2, k="3")
     rows = measure(GUIDE, max_tokens=8, repeats=1).rows()
     assert ("early exit 2", "3") in [(row.method, row.k) for row in rows]
 
 
+def test_a_result_belongs_to_these_weights_whatever_the_count_of_threads(tmp_path: Path):
+    folder = tmp_path / "model"
+    shutil.copytree(ENTRY.path, folder)
+    request = LoadRequest(str(folder), quant="fp32", threads=1)
+    one, two = (drain(open_target(msgspec.structs.replace(request, threads=n))) for n in (1, 2))
+    before = swept_key(one)
+    assert before == swept_key(two)
+    assert timed_key(one) != timed_key(two)
+    os.utime(folder / "model.safetensors", (1, 1))
+    assert swept_key(drain(open_target(request))) != before
+
+
 # --- who is overruled
-
-
-CATALOG = Catalog.load()
-ENTRY = CATALOG.resolve("guide")
 
 
 def chosen(asked: str | EarlyExit, draft: DraftEntry | None, known: Calibration) -> drafting.Choice:

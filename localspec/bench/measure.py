@@ -25,7 +25,7 @@ from localspec.errors import DoesNotFit
 from localspec.events import Done, Loading, Notice, Ready, SpecCard, Step
 from localspec.fit import DENSE
 from localspec.model import Model
-from localspec.opening import Opened, attach, calibration_key, open_target
+from localspec.opening import Opened, attach, open_target, swept_key
 from localspec.requests import DraftModel, EarlyExit, GenerateRequest, LoadRequest, Message, SamplingOptions
 from localspec.sanitize import one_line
 
@@ -173,7 +173,7 @@ def named(name: str, spec: SpecCard) -> str:
 def ways_of(opened: Opened, asked: Draft) -> list[tuple[str, Draft]]:
     """As `drafts`; for a model that models.toml does not know, the early exit that a sweep has found."""
     found = drafts(opened.entry, asked)
-    if asked == "auto" and opened.entry.draft is None and recall(calibration_key(opened)).exit_layer:
+    if asked == "auto" and opened.entry.draft is None and recall(swept_key(opened)).exit_layer:
         return [*found, ("early exit", "auto")]
     return found
 

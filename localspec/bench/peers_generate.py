@@ -23,7 +23,7 @@ from localspec.bench.report import PLAIN, Run, Way
 from localspec.calibration import recall
 from localspec.engine.linear import DTYPES
 from localspec.model import first_line
-from localspec.opening import Opened, calibration_key
+from localspec.opening import Opened, swept_key
 from localspec.requests import DraftModel, EarlyExit, Message
 
 ENGINE = "transformers"
@@ -54,7 +54,7 @@ class Mode:
 def modes(opened: Opened, drafts: Drafts) -> Iterator[Mode]:
     """Plain, its counterparts of our drafters, and look-up, which needs none."""
     yield Mode(PLAIN, PLAIN, "0")
-    known = recall(calibration_key(opened))
+    known = recall(swept_key(opened))
     for kind, asked in drafts:
         choice = drafting.choose(asked, opened.entry, opened.snapshot, opened.catalog, known)
         if choice.kind == "early-exit":

@@ -22,7 +22,7 @@ from localspec.catalog import LONGEST_DRAFT
 from localspec.drafting import choose, parse
 from localspec.drain import drain
 from localspec.errors import UsageError
-from localspec.opening import Opened, calibration_key, open_target
+from localspec.opening import Opened, open_target, swept_key
 from localspec.requests import EarlyExit, LoadRequest
 
 Setting = Literal["exit-layer", "k"]
@@ -171,7 +171,7 @@ def usual_layer(opened: Opened) -> int:
 
 def auto_layer(opened: Opened) -> int:
     """Where `--draft auto` leaves now; 0 where it drafts in another way or not at all."""
-    known = calibration.recall(calibration_key(opened))
+    known = calibration.recall(swept_key(opened))
     return choose("auto", opened.entry, opened.snapshot, opened.catalog, known).exit_layer
 
 
@@ -205,7 +205,7 @@ def points(setting: Setting, tried: Sequence[tuple[int, str]], rows: Sequence[Ro
 
 def remember(opened: Opened, layer: int, k: str, speedup: float) -> Best | None:
     """What `auto` shall use; where nothing is faster than plain decoding, what was remembered is forgotten."""
-    key = calibration_key(opened)
+    key = swept_key(opened)
     if speedup <= 1:
         calibration.remember(key, exit_layer=None, k="auto")
         return None
