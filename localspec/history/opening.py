@@ -19,6 +19,7 @@ from localspec.history.database import SETTINGS, Connection, Database, connect
 from localspec.history.faults import ELSEWHERE, is_damage, one_sentence
 
 OPENING_SECONDS = 60.0  # another program may be copying and migrating a large history
+SMALLEST_BYTES = 512  # SQLite's smallest page
 BESIDE = ("", "-wal", "-shm")  # a database is these three files
 
 
@@ -55,8 +56,9 @@ def alone(path: Path) -> Iterator[None]:
 def ready(path: Path) -> Connection:
     """Connected, sound and of our version."""
     private(path)
-    if path.stat().st_size == 0 and any(beside(path, part).exists() for part in BESIDE[1:]):
-        raise Damaged("the file was cut to nothing, and its log was not")  # which SQLite would throw away
+    size = path.stat().st_size
+    if size < SMALLEST_BYTES and (size or any(beside(path, part).exists() for part in BESIDE[1:])):
+        raise Damaged("cut to nothing, or nearly")  # SQLite would write over it, and throw its log away
     db = connect(path)
     try:
         refuse_what_is_not_ours(db, path)

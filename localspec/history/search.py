@@ -23,13 +23,13 @@ AROUND = 40  # letters on each side of a match that was found letter by letter
 TITLES = """
 SELECT conversation.id AS chat_id, conversation.title AS title, NULL AS message_id, NULL AS role, updated_at AS at,
   {snippet} AS snippet
-FROM conversation {join} WHERE {condition} ORDER BY updated_at DESC LIMIT ?
+FROM conversation {join} WHERE {condition} ORDER BY {newest} DESC LIMIT ?
 """
 MESSAGES = """
 SELECT conversation_id AS chat_id, conversation.title AS title, message.id AS message_id, role,
   message.created_at AS at, {snippet} AS snippet
 FROM message JOIN conversation ON conversation.id = conversation_id {join}
-WHERE {condition} ORDER BY message.id DESC LIMIT ?
+WHERE {condition} ORDER BY {newest} DESC LIMIT ?
 """
 
 
@@ -46,17 +46,36 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where to look: a column of texts, its index, and how a row of the one is found in the other."""
+    """Where to look: a column of texts, its index and how the two join, and what puts the newest first.
+
+    An index in the order of its own rows stops at the limit, and cuts no more snippets than that.
+    """
 
     sql: str
     column: str
     index: str
     join: str
+    newest: str
+    newest_indexed: str
 
 
 PLACES = (
-    Place(TITLES, "conversation.title", "title_fts", "JOIN title_fts ON title_fts.conversation_id = conversation.id"),
-    Place(MESSAGES, "message.content", "message_fts", "JOIN message_fts ON message_fts.rowid = message.id"),
+    Place(
+        sql=TITLES,
+        column="conversation.title",
+        index="title_fts",
+        join="JOIN title_fts ON title_fts.conversation_id = conversation.id",
+        newest="updated_at",
+        newest_indexed="updated_at",
+    ),
+    Place(
+        sql=MESSAGES,
+        column="message.content",
+        index="message_fts",
+        join="JOIN message_fts ON message_fts.rowid = message.id",
+        newest="message.id",
+        newest_indexed="message_fts.rowid",
+    ),
 )
 
 
@@ -89,8 +108,8 @@ def look(database: Database, place: Place, query: Query, limit: int) -> list[Hit
     conditions = [f"{place.index} MATCH ?"] * bool(query.match)
     conditions += [f"{place.column} LIKE ? ESCAPE '\\'"] * len(query.exact)
     snippet = f"snippet({place.index}, 0, '{MARK}', '{UNMARK}', '…', 16)" if query.match else place.column
-    join = place.join if query.match else ""
-    sql = place.sql.format(snippet=snippet, join=join, condition=" AND ".join(conditions))
+    join, newest = (place.join, place.newest_indexed) if query.match else ("", place.newest)
+    sql = place.sql.format(snippet=snippet, join=join, condition=" AND ".join(conditions), newest=newest)
     values = [query.match] * bool(query.match) + [f"%{escaped(piece)}%" for piece in query.exact]
     found = database.read(sql, (*values, max(0, limit)))
     return [
