@@ -51,7 +51,7 @@ def tiny_training(text: corpus.Corpus, words: Tokenizer, steps: int) -> tuple[Ne
 
 
 def test_the_corpus_asks_every_question_in_many_ways(text: corpus.Corpus):
-    about_localspec = [entry for name in corpus.TOPICS if name != "talk.md" for entry in corpus._known(name)]
+    about_localspec = [entry for name in corpus.TOPICS if name != "talk.md" for entry in corpus.read(name, known=True)]
     assert len(about_localspec) >= 300
     assert all(len(entry.phrasings) >= corpus.MIN_PHRASINGS for entry in text.known)
     assert len(corpus.section(text.unknown, "topics").phrasings) >= 150
@@ -87,12 +87,37 @@ def test_a_question_in_two_files_is_one_sentence_that_names_both(tmp_path: Path,
         ("# key\n? a\n# key\n? b\n", "test.md:3: '# key' is already in 'key'."),
         ("# key\n? a\n```sh\nls\n", "test.md:1: 'key' has a code fence that is never closed."),
         ("# key\n? a\n+ longer\nb\n", "test.md:1: 'key' has a second or unknown part '+ longer'."),
+        ("# key\n? a\n\nb\n+ more\n", "test.md:1: 'key' has nothing after '+ more'."),
+        ("# key\n? a\n\nb\n? c\n", "test.md:1: 'key' has a question after its answer: '? c'."),
     ],
 )
 def test_a_malformed_corpus_file_gets_one_sentence_with_its_line(body: str, complaint: str):
     with pytest.raises(LocalspecError) as caught:
         corpus.parse(body, "test.md")
     assert str(caught.value) == complaint
+
+
+def test_what_the_model_shall_know_has_an_answer_and_many_phrasings():
+    with pytest.raises(LocalspecError, match=r"^test\.md:2: 'key' has no answer\.$"):
+        corpus.parse("\n# key\n? a\n", "test.md", known=True)
+    with pytest.raises(LocalspecError, match=r"^test\.md:1: 'key' has fewer than 13 phrasings\.$"):
+        corpus.parse("# key\n? a\n\nb\n", "test.md", known=True)
+
+
+def test_a_corpus_that_cannot_be_read_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(corpus, "FOLDER", tmp_path)
+    with pytest.raises(LocalspecError, match=r"unknown\.md cannot be read \(No such file or directory\)\.$"):
+        corpus.load()
+    (tmp_path / "unknown.md").write_bytes(b"\xff\xfe")
+    with pytest.raises(LocalspecError, match=r"unknown\.md cannot be read \(it is not UTF-8 text\)\.$"):
+        corpus.load()
+    with pytest.raises(LocalspecError, match=r"The corpus has no section '# systems'\.$"):
+        corpus.section((), "systems")
+
+
+def test_a_question_mark_inside_a_code_fence_belongs_to_the_answer():
+    (entry,) = corpus.parse("# key\n? a\n\n```sh\n? b\n```\n", "test.md")
+    assert (entry.phrasings, entry.answer) == (("a",), "```sh\n? b\n```")
 
 
 def test_a_heading_inside_a_code_fence_belongs_to_the_answer():

@@ -162,6 +162,13 @@ def test_where_models_toml_has_another_drafter_auto_is_not_said_to_use_what_was_
 
 @pytest.mark.heavy
 @pytest.mark.usefixtures("measured")
+def test_an_exit_layer_stays_found_where_no_draft_length_beats_plain():
+    found = sweep.sweep(GUIDE, [sweep.axis("exit-layer=3:3"), sweep.axis("k=1:1")])
+    assert found.best == sweep.Best(3, "auto", 2.0, remembered=True)
+
+
+@pytest.mark.heavy
+@pytest.mark.usefixtures("measured")
 def test_where_plain_decoding_is_fastest_nothing_is_remembered():
     sweep.sweep(GUIDE, [sweep.axis("k=4:4")])
     found = sweep.sweep(GUIDE, [sweep.axis("k=1:1")])

@@ -24,6 +24,7 @@ from localspec.drain import drain
 from localspec.errors import UsageError
 from localspec.opening import Opened, open_target, swept_key
 from localspec.requests import EarlyExit, LoadRequest
+from localspec.sanitize import one_line
 
 Setting = Literal["exit-layer", "k"]
 TITLES: Final = {"exit-layer": "exit layer", "k": "draft length"}
@@ -129,7 +130,8 @@ def sweep(
     asked, k = exit_asked(load.draft), load.k
     refuse({one.setting for one in axes}, len(axes), asked, k)
     opened = drain(open_target(load))
-    layer, length, curves, reports = asked.layer or usual_layer(opened), k, list[Curve](), list[Report]()
+    layer, length, gain = asked.layer or usual_layer(opened), k, 1.0
+    curves, reports = list[Curve](), list[Report]()
     for one in sorted(axes, key=lambda one: one.setting):
         if one.setting == "exit-layer":
             tried = [(place, length) for place in one.exit_layers(opened.target.arch.num_layers)]
@@ -138,10 +140,11 @@ def sweep(
         found = measured(opened, tried, prompts, max_tokens, repeats, progress=progress)
         rows = found.rows()
         curve = Curve(TITLES[one.setting], points(one.setting, tried, rows[1:]), rows[0].tokens_per_second or 0.0)
-        layer, length = tried[curve.points.index(curve.best)]
+        if curve.best.speedup > 1:
+            (layer, length), gain = tried[curve.points.index(curve.best)], curve.best.speedup
         curves.append(curve)
         reports.append(found)
-    return SweepReport(tuple(curves), tuple(reports), remember(opened, layer, length, curves[-1].best.speedup))
+    return SweepReport(tuple(curves), tuple(reports), remember(opened, layer, length, gain))
 
 
 def refuse(settings: set[Setting], count: int, asked: EarlyExit, k: str) -> None:
@@ -187,7 +190,8 @@ def measured(
     contenders = [ours(opened, PLAIN, "off", "auto")]
     contenders += [ours(opened, f"early exit {layer}", EarlyExit(layer), k) for layer, k in tried]
     runs = interleave(contenders, max_tokens, repeats, Bar() if progress else lambda _share: None, prompts)
-    return report(opened, contenders, runs, max_tokens, repeats)
+    fell = [one_line(f"{one.way.name}: {note}") for one in contenders if one.failed for note in one.notes]
+    return report(opened, contenders, runs, max_tokens, repeats, tuple(dict.fromkeys(fell)))
 
 
 def points(setting: Setting, tried: Sequence[tuple[int, str]], rows: Sequence[Row]) -> tuple[Point, ...]:

@@ -97,12 +97,15 @@ class TaskReport:
 
     @property
     def losses(self) -> tuple[str, ...]:
-        """A sentence for every sitting that speculation changed: its scores, or in int8 and int4 any text."""
+        """A sentence for every sitting that speculation changed, its scores, or in int8 and int4 any text; and for
+        every one that did not speculate."""
         return tuple(self.find_losses())
 
     def find_losses(self) -> Iterator[str]:
         for sitting in self.sittings:
             plain = self.plain(sitting)
+            if sitting.failed:
+                yield f"{sitting.method} in {sitting.quant} decoded plain, so its scores say nothing of speculation."
             where = f"Speculation is not lossless: {sitting.method} in {sitting.quant}"
             if sitting.scores != plain.scores:
                 yield f"{where} scores {told(sitting.scores)}, plain {told(plain.scores)}."

@@ -70,8 +70,11 @@ def first_sentence(answer: str) -> str:
 
 
 def section(entries: Iterable[Entry], key: str) -> Entry:
-    """The entry with this key; a corpus without it is a bug of ours."""
-    return next(entry for entry in entries if entry.key == key)
+    """The entry with this key."""
+    for entry in entries:
+        if entry.key == key:
+            return entry
+    raise LocalspecError(f"The corpus has no section '# {key}'.")
 
 
 def _sections(text: str, name: str) -> Iterator[tuple[int, str, list[str]]]:
@@ -94,45 +97,56 @@ def _sections(text: str, name: str) -> Iterator[tuple[int, str, list[str]]]:
 
 
 def _entry(key: str, lines: list[str], where: str) -> Entry:
-    phrasings = tuple(line[2:].strip() for line in lines if line.startswith("? "))
-    parts: dict[str, list[str]] = {"answer": []}
-    kind, fenced = "answer", False
+    phrasings, parts, kind, fenced = list[str](), {"answer": list[str]()}, "answer", False
     for line in lines:
         fenced ^= line.startswith("```")
-        if line.startswith("+ ") and not fenced:
+        if line.startswith("? ") and not fenced:
+            if any(parts["answer"]):
+                raise LocalspecError(f"{where}: '{key}' has a question after its answer: '{line}'.")
+            phrasings.append(line[2:].strip())
+        elif line.startswith("+ ") and not fenced:
             kind = line[2:].strip()
             if kind not in FOLLOW_UPS or kind in parts:
                 raise LocalspecError(f"{where}: '{key}' has a second or unknown part '+ {kind}'.")
             parts[kind] = []
-        elif not line.startswith("? "):
+        else:
             parts[kind].append(line)
     if not phrasings:
         raise LocalspecError(f"{where}: '{key}' has no phrasing; write one as '? How does it work?'.")
     texts = {kind: "\n".join(body).strip() for kind, body in parts.items()}
-    return Entry(key, phrasings, texts.pop("answer"), texts)
+    answer = texts.pop("answer")
+    if empty := [kind for kind, words in texts.items() if not words]:
+        raise LocalspecError(f"{where}: '{key}' has nothing after '+ {empty[0]}'.")
+    return Entry(key, tuple(phrasings), answer, texts)
 
 
-def parse(text: str, name: str) -> tuple[Entry, ...]:
-    """The entries of one file; anything malformed or repeated is one sentence with its line."""
+def parse(text: str, name: str, *, known: bool = False) -> tuple[Entry, ...]:
+    """The entries of one file; anything malformed or repeated is one sentence with its line. `known`: every entry has
+    an answer, and phrasings enough to learn from."""
     entries, seen = list[Entry](), dict[str, str]()
     for number, key, lines in _sections(text, name):
-        entry = _entry(key, lines, f"{name}:{number}")
+        where = f"{name}:{number}"
+        entry = _entry(key, lines, where)
         for question in (f"# {key}", *entry.phrasings):
             if question.lower() in seen:
-                raise LocalspecError(f"{name}:{number}: '{question}' is already in '{seen[question.lower()]}'.")
+                raise LocalspecError(f"{where}: '{question}' is already in '{seen[question.lower()]}'.")
             seen[question.lower()] = key
+        if known and not entry.answer:
+            raise LocalspecError(f"{where}: '{key}' has no answer.")
+        if known and len(entry.phrasings) < MIN_PHRASINGS:
+            raise LocalspecError(f"{where}: '{key}' has fewer than {MIN_PHRASINGS} phrasings.")
         entries.append(entry)
     return tuple(entries)
 
 
-def _known(name: str) -> tuple[Entry, ...]:
-    entries = parse((FOLDER / name).read_text(encoding="utf-8"), name)
-    for entry in entries:
-        if not entry.answer:
-            raise LocalspecError(f"{name}: '{entry.key}' has no answer.")
-        if len(entry.phrasings) < MIN_PHRASINGS:
-            raise LocalspecError(f"{name}: '{entry.key}' has fewer than {MIN_PHRASINGS} phrasings.")
-    return entries
+def read(name: str, *, known: bool = False) -> tuple[Entry, ...]:
+    """The entries of one of the corpus' files."""
+    try:
+        text = (FOLDER / name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as fault:
+        reason = fault.strerror if isinstance(fault, OSError) else "it is not UTF-8 text"
+        raise LocalspecError(f"The corpus file {FOLDER / name} cannot be read ({reason}).") from fault
+    return parse(text, name, known=known)
 
 
 def _unrepeated(files: dict[str, tuple[Entry, ...]]) -> None:
@@ -149,9 +163,8 @@ def _unrepeated(files: dict[str, tuple[Entry, ...]]) -> None:
 
 def load() -> Corpus:
     """The corpus in this package."""
-    unknown = parse((FOLDER / "unknown.md").read_text(encoding="utf-8"), "unknown.md")
-    frame = parse((FOLDER / "frame.md").read_text(encoding="utf-8"), "frame.md")
-    known = {name: _known(name) for name in TOPICS}
+    unknown, frame = read("unknown.md"), read("frame.md")
+    known = {name: read(name, known=True) for name in TOPICS}
     asked = tuple(entry for entry in unknown if entry.key == "questions")
     _unrepeated({**known, "unknown.md": asked, "frame.md": tuple(section(frame, kind) for kind in FOLLOW_UPS)})
     return Corpus(

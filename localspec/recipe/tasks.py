@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from random import Random
 
-from localspec.recipe.corpus import FOLDER, Entry, parse
+from localspec.recipe.corpus import Entry, read
 from localspec.recipe.vary import invented_word
 
 HELD_OUT = 2  # the last phrasings of each task, kept from training
@@ -288,7 +288,7 @@ KINDS: dict[str, Callable[[Random], Filling]] = {
 @cache
 def wordings() -> dict[str, Entry]:
     """The templates of every kind of task."""
-    return {entry.key: entry for entry in parse((FOLDER / "tasks.md").read_text(encoding="utf-8"), "tasks.md")}
+    return {entry.key: entry for entry in read("tasks.md")}
 
 
 def _dressed(template: str, rng: Random) -> str:
