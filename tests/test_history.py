@@ -265,14 +265,25 @@ def test_what_no_model_wrote_has_no_rounds(history: History):
     assert history.steps(question.id) == history.steps(12345) == ()
 
 
+@pytest.mark.parametrize("figures", ['{"predicted_n": "many"}', '{"predicted_n": 1.5}', "{", ""])
 @pytest.mark.parametrize("steps", [b"", b"\x00rubbish", b"x\x9c\x03\x00\x00\x00\x00\x01", None])
-def test_rounds_that_are_damaged_cost_the_colours_and_not_the_text(history: History, steps: bytes | None):
-    question, written = chat(history, "Once?", "")
-    history.save(written.id, answer())
-    damage = "UPDATE generation SET steps = ?, stats_json = '{\"predicted_n\": \"many\"}', params_json = '[' "
-    history._database.write(lambda db: db.execute(damage, (steps,)))
-    assert said(history, question.chat_id) == ["Once?", "Drafts it."]
-    assert history.steps(written.id) == ()
+def test_details_that_are_damaged_cost_the_details_and_not_the_text(steps: bytes | None, figures: str):
+    damage = "UPDATE generation SET steps = ?, stats_json = ?, params_json = '['"
+    with History() as history:
+        question, written = chat(history, "Once?", "")
+        history.save(written.id, answer())
+        history._database.write(lambda db: db.execute(damage, (steps, figures)))
+    with History() as again:
+        assert again.notices == ()
+        assert said(again, question.chat_id) == ["Once?", "Drafts it."]
+        assert again.steps(written.id) == ()
+        assert again.totals().models[0].answers == 1
+
+
+def test_bytes_that_are_no_text_are_shown_as_replacements(history: History):
+    question = chat(history, "Once?")[0]
+    history._database.write(lambda db: db.execute("UPDATE message SET content = CAST(X'61ff62' AS TEXT)"))
+    assert said(history, question.chat_id) == ["a\ufffdb"]
 
 
 def test_what_was_deleted_meanwhile_is_a_sentence_and_lands_in_no_other_chat(history: History):
@@ -281,10 +292,12 @@ def test_what_was_deleted_meanwhile_is_a_sentence_and_lands_in_no_other_chat(his
     with History() as other:
         other.delete(question.chat_id)
     newer = chat(history, "Twice?", "mine")[-1]
+    elsewhere = chat(history, "Thrice?")[0]
     for late in (
         lambda: history.save(written.id, answer("lost")),
         lambda: history.append(NewMessage(question.chat_id, "user", "lost", parent_id=written.id)),
         lambda: history.append(NewMessage(newer.chat_id, "user", "lost", parent_id=question.id)),
+        lambda: history.append(NewMessage(elsewhere.chat_id, "user", "lost", parent_id=newer.id)),
         lambda: history.change(question.chat_id, title="lost"),
         lambda: history.set_head(newer.chat_id, question.id),
         lambda: history.delete(question.chat_id),
@@ -293,7 +306,7 @@ def test_what_was_deleted_meanwhile_is_a_sentence_and_lands_in_no_other_chat(his
     ):
         with pytest.raises(NoSuchChat):
             late()
-    assert contents(history.path) == ["Twice?", "mine"]
+    assert contents(history.path) == ["Twice?", "mine", "Thrice?"]
 
 
 # --- deletion
@@ -313,9 +326,9 @@ def test_a_deleted_message_takes_what_followed_and_the_head_moves_to_what_is_lef
 
 def test_a_head_elsewhere_stays_where_it_is(history: History):
     question, first = chat(history, "a", "b")
-    reply(history, question, "c")
+    second, _ = (reply(history, question, text) for text in "cd")
     history.set_head(question.chat_id, first.id)
-    history.delete_message(3)
+    history.delete_message(second.id)
     assert said(history, question.chat_id) == ["a", "b"]
 
 

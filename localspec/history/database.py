@@ -15,9 +15,10 @@ from typing import Any, TypeVar
 
 from localspec.errors import HistoryError
 from localspec.history import schema
-from localspec.history.faults import LOCKED_SECONDS, index_is_damaged, one_sentence
+from localspec.history.faults import Damaged, index_is_damaged, one_sentence
 
 T = TypeVar("T")
+LOCKED_SECONDS = 5.0  # another program's commit takes milliseconds; its longest search less than this
 SETTINGS = (
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",  # a commit survives the power going out, not only the program
@@ -37,7 +38,10 @@ class Connection(sqlite3.Connection):
     """SQLite's, which takes and gives every text there is."""
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:  # as sqlite3 has it
-        return super().execute(sql, tuple(map(storable, parameters)))
+        try:
+            return super().execute(sql, tuple(map(storable, parameters)))
+        except UnicodeDecodeError as fault:  # SQLite's own message quotes damaged bytes
+            raise Damaged("a name in the file is no text") from fault
 
 
 def connect(path: Path, *, timeout: float = LOCKED_SECONDS) -> Connection:

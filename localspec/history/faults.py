@@ -10,10 +10,15 @@ from pathlib import Path
 
 from localspec.errors import HistoryError
 
-LOCKED_SECONDS = 5.0
 FREE_SPACE = "Free some space; what was saved before is safe."
 ELSEWHERE = "Chat without it (--no-history), or set LOCALSPEC_DATA_DIR to another folder."
 READ_ONLY_ERRNOS = (errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+class Damaged(sqlite3.DatabaseError):
+    """The file is broken in a way that SQLite has no error for."""
+
+    sqlite_errorcode = sqlite3.SQLITE_CORRUPT
 
 
 def primary(fault: sqlite3.Error) -> int:
@@ -39,10 +44,8 @@ def explained(fault: sqlite3.Error, path: Path) -> HistoryError:
         case sqlite3.SQLITE_CANTOPEN:
             return HistoryError(f"The history {path} cannot be opened ({fault}).", hint=ELSEWHERE)
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            waited = f"{LOCKED_SECONDS:.0f} seconds"
             return HistoryError(
-                f"Another program has kept the history {path} locked for {waited}.",
-                hint="Close the other program, or try again.",
+                f"Another program keeps the history {path} locked.", hint="Close the other program, or try again."
             )
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
             return HistoryError(

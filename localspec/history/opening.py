@@ -16,17 +16,11 @@ from localspec.errors import HistoryError
 from localspec.events import Notice
 from localspec.history import schema
 from localspec.history.database import SETTINGS, Connection, Database, connect
-from localspec.history.faults import ELSEWHERE, is_damage, one_sentence
+from localspec.history.faults import ELSEWHERE, Damaged, is_damage, one_sentence
 
 OPENING_SECONDS = 60.0  # another program may be copying and migrating a large history
 SMALLEST_BYTES = 512  # SQLite's smallest page
 BESIDE = ("", "-wal", "-shm")  # a database is these three files
-
-
-class Damaged(sqlite3.DatabaseError):
-    """SQLite opens the file, and finds it broken."""
-
-    sqlite_errorcode = sqlite3.SQLITE_CORRUPT
 
 
 def open_database(path: Path) -> tuple[Database, tuple[Notice, ...]]:

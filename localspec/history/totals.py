@@ -12,7 +12,7 @@ SELECT (SELECT count(*) FROM conversation), (SELECT count(*) FROM message),
 BY_MODEL = """
 SELECT target, count(*), total(prompt_n), total(predicted_n), total(predicted_ms), total(draft_n_accepted),
   total(draft_n_rejected), total(iif(speedup IS NULL, 0, predicted_ms)), total(predicted_ms * speedup)
-FROM generation WHERE json_valid(stats_json) GROUP BY target ORDER BY 2 DESC, 1
+FROM generation GROUP BY target ORDER BY 2 DESC, 1
 """
 
 
