@@ -295,6 +295,7 @@ def test_what_was_deleted_meanwhile_is_a_sentence_and_lands_in_no_other_chat(his
     elsewhere = chat(history, "Thrice?")[0]
     for late in (
         lambda: history.save(written.id, answer("lost")),
+        lambda: history.save(elsewhere.id, answer("in place of a question")),
         lambda: history.append(NewMessage(question.chat_id, "user", "lost", parent_id=written.id)),
         lambda: history.append(NewMessage(newer.chat_id, "user", "lost", parent_id=question.id)),
         lambda: history.append(NewMessage(elsewhere.chat_id, "user", "lost", parent_id=newer.id)),
