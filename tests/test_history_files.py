@@ -21,6 +21,8 @@ from localspec.errors import HistoryError, LocalspecError
 from localspec.history import History, NewChat, opening, schema
 from tests.history_made_here import WRITER, answer, chat, child, contents, old_file, reply, sound
 
+pytestmark = pytest.mark.heavy
+
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="a limit on the size of files, and strace")
 
 
