@@ -1,6 +1,7 @@
 """Which exit layer and which draft length are fastest here: each against plain decoding, interleaved, then remembered.
 
-Where both are asked for, the draft lengths are measured at the best exit layer. Prints nothing.
+Where both are asked for, the draft lengths are measured at the best exit layer. Times nothing itself (measure.py) and
+draws nothing itself (plots.py).
 """
 
 from __future__ import annotations

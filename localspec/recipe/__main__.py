@@ -1,6 +1,7 @@
 """One command trains the built-in model: python -m localspec.recipe --out assets/guide [--seed 0].
 
-Interrupted, the same command goes on where it stopped.
+Interrupted, the same command goes on where it stopped. Puts the parts in order; knows nothing about how text becomes
+batches, how a network learns, or how a state is kept.
 """
 
 from __future__ import annotations
