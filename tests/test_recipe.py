@@ -24,7 +24,8 @@ from localspec.recipe import card, corpus, dialogue, evaluate, snapshot, tokeniz
 from localspec.recipe import vary as variation
 from localspec.recipe.meter import Meter
 from localspec.recipe.network import Network, Shape, drop_rates
-from localspec.recipe.vary import elsewhere, keywords, vary
+from localspec.recipe.teacher import Teacher
+from localspec.recipe.vary import elsewhere, keywords, scramble, vary
 
 pytestmark = pytest.mark.heavy
 
@@ -42,10 +43,14 @@ def words(text: corpus.Corpus) -> Tokenizer:
     return tokenizer.train(dialogue.tokenizer_texts(text))
 
 
+def unknowing(question: str) -> None:
+    """A judge to whom nothing means anything."""
+
+
 def tiny_training(text: corpus.Corpus, words: Tokenizer, steps: int) -> tuple[Network, list[float]]:
     torch.manual_seed(0)
     run, losses = train.Run(Network(TINY), train.Schedule(steps, 1e-2, half=False)), list[float]()
-    batches = dialogue.Author(text, words, 0).batches(256)
+    batches = dialogue.Author(text, words, unknowing, 0).batches(256)
     train.train_target(run, batches, lambda _, loss: losses.append(loss))
     return run.network, losses
 
@@ -140,8 +145,41 @@ def test_synonyms_keywords_and_other_subjects_keep_to_what_they_say():
     assert elsewhere("How do I see the layers?", "bananas") == "How do I bananas the"
 
 
+def test_scrambled_words_are_those_of_the_two_questions():
+    one, other = "How do I see the layers?", "What is a draft?"
+    asked = [scramble(one, other, Random(seed)) for seed in range(200)]
+    assert all(asked)
+    assert {word for question in asked for word in question.split()} == {*one.split(), *other.split()}
+    assert len(set(asked)) > 100
+
+
+def test_a_teacher_knows_other_wordings_the_same_every_time(text: corpus.Corpus):
+    def taught(seed: int) -> Teacher:
+        teacher = Teacher([(q, number) for number, entry in enumerate(some) for q in entry.trained], len(some))
+        losses = list[float]()
+        teacher.learn(seed, lambda _, loss: losses.append(loss))
+        assert len(losses) == teacher.steps
+        assert losses[-1] < losses[0]
+        return teacher
+
+    some = text.known[:20]
+    first, second = taught(0), taught(0)
+    assert torch.equal(first.table, second.table)
+    assert sum(first.answer(entry.held_out) == number for number, entry in enumerate(some)) >= 14
+    assert 0 <= first.answer("") < len(some)
+
+
+def test_what_a_scrambled_question_means_is_what_the_judge_says(text: corpus.Corpus, words: Tokenizer):
+    entry = text.known[7]
+    knowing = dialogue.Author(text, words, lambda _: entry, 0)
+    assert {knowing.scrambled().answer for _ in range(20)} == {entry.answer}
+    assert {dialogue.Author(text, words, unknowing, 0).scrambled().answer} == {text.fallback}
+    first = [knowing.turn(None).about for _ in range(400)]
+    assert first.count(entry) > 400 * dialogue.SCRAMBLED_SHARE * 0.8
+
+
 def test_a_decision_ends_soon_after_the_answer_begins(text: corpus.Corpus, words: Tokenizer):
-    author = dialogue.Author(text, words, 0)
+    author = dialogue.Author(text, words, unknowing, 0)
     samples = [author.sample() for _ in range(200)]
     short = [sum(sample.learn) for sample in samples if sum(sample.learn) <= dialogue.DECISION_TOKENS[1]]
     assert len(short) > 200 * (dialogue.DECISION_SHARE - 0.1)
@@ -242,7 +280,7 @@ def test_the_card_says_only_what_was_measured(text: corpus.Corpus):
     page = card.write(text, network, network, training, report)
     assert f"Best exit layer: **{card.best_exit(exits)}**" in page
     assert "| 3 | 1.000 | 0.875 |" in page
-    assert "1 to 3, in each step every 4th of them, in turn, and the last layer; 50% of\n  the steps" in page
+    assert "1 to 3, in each step every 4th of them, in turn, and the last layer; for the first\n  67% of" in page
     assert "3 of 4 known" in page
     assert "5 of 6 known, 7 of 8 unknown" in page
     assert "minutes for everything\n  (in a test).\n" in page

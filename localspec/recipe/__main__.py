@@ -22,8 +22,9 @@ from localspec.exam.overlap import leaks
 from localspec.recipe import card, corpus, dialogue, evaluate, network, snapshot, tasks, tokenizer, train
 from localspec.recipe.meter import Meter
 from localspec.recipe.resume import Keeper, fingerprint, write_whole
+from localspec.recipe.teacher import Teacher
 
-STEPS, DRAFT_STEPS = 3000, 500
+STEPS, DRAFT_STEPS = 7500, 500
 THREADS = 2
 BATCH_TOKENS = 4096
 TARGET_RATE, DRAFT_RATE = 4e-3, 4e-3
@@ -68,6 +69,16 @@ class Training:
         self.keeper = Keeper(options.out, fingerprint(text, tasks.wordings(), TARGET, DRAFT, asked), options.command)
         self.state = self.keeper.load()
         self.began = time.monotonic() - self.state.get("seconds", 0.0)
+        self.teacher = Teacher(dialogue.asked(text, options.seed), len(text.known) + 1)
+
+    def judge(self, question: str) -> corpus.Entry | None:
+        """Which entry a question means, as the teacher sees it."""
+        return (*self.text.known, None)[self.teacher.answer(question)]
+
+    def teach(self) -> None:
+        """The teacher learns; so soon done that nothing of it is kept."""
+        with Meter("teacher", self.teacher.steps) as meter:
+            self.teacher.learn(self.options.seed, meter.report)
 
     def run(self, name: str, shape: network.Shape, schedule: train.Schedule, fit: Fit) -> network.Network:
         """One network trained to its end, from where its state is; the tokens it saw are in the state."""
@@ -76,7 +87,7 @@ class Training:
         kept = self.state.get(name, {"place": (0, 0), "tokens": 0})
         if "network" in kept:
             run.restore(kept)
-        author = dialogue.Author(self.text, self.words, self.options.seed + len(name), kept["place"])
+        author = dialogue.Author(self.text, self.words, self.judge, self.options.seed + len(name), kept["place"])
         with Meter(name, schedule.steps, done=run.step, tokens=kept["tokens"]) as meter, self.keeper.interruptible():
 
             def after(step: int, loss: float) -> None:
@@ -99,8 +110,9 @@ Fit = Callable[..., None]
 
 
 def train_both(training: Training) -> tuple[network.Network, network.Network]:
-    """The target, and the draft model distilled from it."""
+    """The target, after the teacher of what questions mean, and the draft model distilled from it."""
     options = training.options
+    training.teach()
     schedule = train.Schedule(options.steps, TARGET_RATE, options.seed)
     target = training.run("target", TARGET, schedule, train.train_target)
     snapshot.round_weights(target)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from localspec.recipe.corpus import Corpus
-from localspec.recipe.dialogue import DECISION_SHARE, HELD_OUT_TOPICS
+from localspec.recipe.dialogue import DECISION_SHARE, HELD_OUT_TOPICS, SCRAMBLED_SHARE
 from localspec.recipe.evaluate import DECIDED_TOKENS, SCORED, ExitScore, Report, Scores
 from localspec.recipe.network import Network, Shape
-from localspec.recipe.train import EXIT_STRIDE, SHALLOW_SHARE
+from localspec.recipe.train import EXIT_STRIDE, FIRST_LAYERS, FIRST_SHARE
 
 DRAFT_LENGTH = 4  # the draft length for which the best exit layer is chosen
 
@@ -23,15 +23,16 @@ tokenizer, distilled from it.
 It is tiny. It knows localspec and speculative decoding, from text written for this project, and nothing else: asked
 anything else it should say so, and it can be wrong, there and here. It is for trying localspec, not for relying on.
 
-- Trained exits: 1 to {last_early}, in each step every {stride}th of them, in turn, and the last layer; {shallow:.0%} of
-  the steps end at the second of theirs. Best exit layer: **{best}** (the most expected tokens per layer run at a draft
-  length of {draft_length}, computed from the acceptance below, not timed).
+- Trained exits: 1 to {last_early}, in each step every {stride}th of them, in turn, and the last layer; for the first
+  {first:.0%} of the steps the first {first_layers} layers are the whole model. Best exit layer: **{best}** (the most
+  expected tokens per layer run at a draft length of {draft_length}, computed from the acceptance below, not timed).
 - Text: {topics} known questions in {phrasings:,} phrasings ({words:,} words with the answers), {unknown} unknown
   topics and questions. One phrasing per question, and the last {held_out} unknown topics and questions, were kept from
   training.
 - Trained on {tokens:,} tokens (the draft model on {draft_tokens:,}), padding included, in bfloat16 autocast on
   {where}. Loss is taken on the assistant's tokens only. {decisions:.0%} of the samples are one question and the
-  beginning of its answer, the rest whole conversations.
+  beginning of its answer, the rest whole conversations. {scrambled:.0%} of the first questions are scrambled words of
+  others, and what they mean is the judgement of a linear classifier of words, trained on the same text.
 - Command: `{command}`. Seed {seed}. Wall time: {minutes:.1f} minutes for everything{context}.
 
 ## The exam
@@ -121,7 +122,8 @@ def write(corpus: Corpus, target: Network, draft: Network, training: Training, r
         draft_shape=_shape(draft.shape),
         last_early=len(report.exits) - 1,
         stride=EXIT_STRIDE,
-        shallow=SHALLOW_SHARE,
+        first=FIRST_SHARE,
+        first_layers=FIRST_LAYERS,
         best=best_exit(report.exits),
         draft_length=DRAFT_LENGTH,
         rows=_table(report.exits),
@@ -132,6 +134,7 @@ def write(corpus: Corpus, target: Network, draft: Network, training: Training, r
         decided=DECIDED_TOKENS,
         scored=SCORED,
         decisions=DECISION_SHARE,
+        scrambled=SCRAMBLED_SHARE,
         where=training.where,
         **_counts(corpus),
         **asdict(training) | {"context": f"\n  ({training.context})" if training.context else ""},

@@ -6,7 +6,7 @@ Renders exactly what the chat template renders. Only the assistant's tokens are 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -18,7 +18,7 @@ from localspec.recipe.tasks import task, wordings
 from localspec.recipe.tokenizer import TURN_END, TURN_START
 from localspec.recipe.tones import TONES
 from localspec.recipe.train import Batch
-from localspec.recipe.vary import elsewhere, invented_word, keywords, vary
+from localspec.recipe.vary import elsewhere, invented_word, keywords, scramble, vary
 
 TURNS = (1, 1, 1, 1, 2, 2, 2, 3, 3, 4, 5, 7)
 LONG_TURNS, LONG_SHARE = 14, 0.02  # a few long ones, so that a long chat stays on known ground
@@ -26,7 +26,9 @@ LONG_TURNS, LONG_SHARE = 14, 0.02  # a few long ones, so that a long chat stays 
 DECISION_SHARE, DECISION_TOKENS = 0.94, (2, 10)
 SYSTEM_SHARE, TONE_SHARE = 0.2, 0.06  # the second is part of the first
 UNKNOWN_SHARE, ELSEWHERE_SHARE, FOLLOW_UP_SHARE, TASK_SHARE = 0.2, 0.2, 0.2, 0.04
-NO_SUBJECT_SHARE, KEYWORD_SHARE = 0.02, 0.1
+NO_SUBJECT_SHARE, KEYWORD_SHARE, WRITTEN_SHARE = 0.02, 0.1, 0.5
+# Of first questions: what these mean is what the teacher says. The second is part of the first.
+SCRAMBLED_SHARE, VARIED_SHARE = 0.5, 0.5
 POOL = 1024  # samples sorted by length at a time, so that padding stays small
 HELD_OUT_TOPICS = 12
 PLACE = re.compile(r"\{[^}]*\}")
@@ -68,26 +70,48 @@ def render(turns: list[Turn], tokenizer: Tokenizer, system: str = "") -> Sample:
     return Sample(ids, learn)
 
 
+def asked(corpus: Corpus, seed: int) -> list[tuple[str, int]]:
+    """What the teacher learns: each question with its entry's number; unknown ones have the number after the last."""
+    rng = Random(seed)
+    known = [(question, number) for number, entry in enumerate(corpus.known) for question in entry.trained]
+    return known + [(unknown(corpus, rng), len(corpus.known)) for _ in range(int(len(known) * UNKNOWN_SHARE))]
+
+
+def unknown(corpus: Corpus, rng: Random) -> str:
+    """A question that nothing here answers: also a known one that asks about something else instead."""
+    if rng.random() > ELSEWHERE_SHARE:
+        return unknown_question(corpus, rng)
+    topics = section(corpus.unknown, "topics").phrasings[:-HELD_OUT_TOPICS]
+    subject = invented_word(rng) if rng.random() < 0.2 else rng.choice(topics)
+    return elsewhere(rng.choice(rng.choice(corpus.known).trained), subject)
+
+
 def unknown_question(corpus: Corpus, rng: Random, held_out: bool = False) -> str:
     """A question outside the corpus: written whole, built from a topic, or about an invented word."""
     topics = section(corpus.unknown, "topics").phrasings
     questions = section(corpus.unknown, "questions").phrasings
     cut = slice(-HELD_OUT_TOPICS, None) if held_out else slice(None, -HELD_OUT_TOPICS)
-    if rng.random() < 0.3:
+    if rng.random() < WRITTEN_SHARE:
         return rng.choice(questions[cut])
     template = rng.choice(section(corpus.unknown, "templates").phrasings)
     topic = invented_word(rng) if rng.random() < 0.2 else rng.choice(topics[cut])
     return template.replace("{}", topic)
 
 
+Judge = Callable[[str], Entry | None]  # which entry a question means, if one
+
+
 class Author:
     """Writes batches of conversations without end; the seed decides them all.
 
+    `judge` says what scrambled questions mean.
     `place` is the pool that is being handed out and how many of its batches are: an author starts again from there.
     """
 
-    def __init__(self, corpus: Corpus, tokenizer: Tokenizer, seed: int, place: tuple[int, int] = (0, 0)) -> None:
-        self.corpus, self.tokenizer, self.seed, self.place = corpus, tokenizer, seed, place
+    def __init__(
+        self, corpus: Corpus, tokenizer: Tokenizer, judge: Judge, seed: int, place: tuple[int, int] = (0, 0)
+    ) -> None:
+        self.corpus, self.tokenizer, self.judge, self.seed, self.place = corpus, tokenizer, judge, seed, place
         self.rng = Random(seed)
 
     def turn(self, about: Entry | None) -> Turn:
@@ -97,26 +121,30 @@ class Author:
             kind = self.rng.choice(FOLLOW_UPS)
             question = self.rng.choice(self.corpus.follow_ups[kind].trained)
             return Turn(vary(question, self.rng), about.follow_up(kind) if about else NO_SUBJECT, about)
+        if about is None and self.rng.random() < SCRAMBLED_SHARE:
+            return self.scrambled()
         if roll > 1 - UNKNOWN_SHARE:
-            return Turn(vary(self.unknown(), self.rng), self.corpus.fallback)
+            return Turn(vary(unknown(self.corpus, self.rng), self.rng), self.corpus.fallback)
         if roll > 1 - UNKNOWN_SHARE - TASK_SHARE:
             return Turn(*task(self.rng))
         entry = self.rng.choice(self.corpus.known)
         return Turn(vary(self.known(entry), self.rng), entry.answer, entry)
+
+    def scrambled(self) -> Turn:
+        """Words of a question or of two, answered as the teacher understands them."""
+        rng, entries = self.rng, self.corpus.known
+        one, other = (rng.choice(rng.choice(entries).trained) for _ in range(2))
+        one = unknown(self.corpus, rng) if rng.random() < UNKNOWN_SHARE else one
+        question = scramble(one, other, rng)
+        question = vary(question, rng) if rng.random() < VARIED_SHARE else question
+        entry = self.judge(question)
+        return Turn(question, entry.answer if entry else self.corpus.fallback, entry)
 
     def known(self, entry: Entry) -> str:
         """A question that this entry answers."""
         if self.rng.random() < KEYWORD_SHARE:
             return keywords(entry.trained, self.rng)
         return self.rng.choice(entry.trained)
-
-    def unknown(self) -> str:
-        """A question that nothing here answers: also a known one that asks about something else instead."""
-        if self.rng.random() > ELSEWHERE_SHARE:
-            return unknown_question(self.corpus, self.rng)
-        topics = section(self.corpus.unknown, "topics").phrasings[:-HELD_OUT_TOPICS]
-        subject = invented_word(self.rng) if self.rng.random() < 0.2 else self.rng.choice(topics)
-        return elsewhere(self.rng.choice(self.rng.choice(self.corpus.known).trained), subject)
 
     def conversation(self, count: int) -> Sample:
         """So many turns, sometimes after a system prompt, which may ask for a tone."""
