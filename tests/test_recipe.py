@@ -50,7 +50,7 @@ def unknowing(question: str) -> None:
 def tiny_training(text: corpus.Corpus, words: Tokenizer, steps: int) -> tuple[Network, list[float]]:
     torch.manual_seed(0)
     run, losses = train.Run(Network(TINY), train.Schedule(steps, 1e-2, half=False)), list[float]()
-    batches = dialogue.Author(text, words, unknowing, 0).batches(256)
+    batches = dialogue.Author(text, words, unknowing, 0, 0.9).batches(256)
     train.train_target(run, batches, lambda _, loss: losses.append(loss))
     return run.network, losses
 
@@ -171,18 +171,18 @@ def test_a_teacher_knows_other_wordings_the_same_every_time(text: corpus.Corpus)
 
 def test_what_a_scrambled_question_means_is_what_the_judge_says(text: corpus.Corpus, words: Tokenizer):
     entry = text.known[7]
-    knowing = dialogue.Author(text, words, lambda _: entry, 0)
+    knowing = dialogue.Author(text, words, lambda _: entry, 0, 0.9)
     assert {knowing.scrambled().answer for _ in range(20)} == {entry.answer}
-    assert {dialogue.Author(text, words, unknowing, 0).scrambled().answer} == {text.fallback}
+    assert {dialogue.Author(text, words, unknowing, 0, 0.9).scrambled().answer} == {text.fallback}
     first = [knowing.turn(None).about for _ in range(400)]
     assert first.count(entry) > 400 * dialogue.SCRAMBLED_SHARE * 0.8
 
 
 def test_a_decision_ends_soon_after_the_answer_begins(text: corpus.Corpus, words: Tokenizer):
-    author = dialogue.Author(text, words, unknowing, 0)
+    author = dialogue.Author(text, words, unknowing, 0, 0.9)
     samples = [author.sample() for _ in range(200)]
     short = [sum(sample.learn) for sample in samples if sum(sample.learn) <= dialogue.DECISION_TOKENS[1]]
-    assert len(short) > 200 * (dialogue.DECISION_SHARE - 0.1)
+    assert len(short) > 160
 
 
 def test_training_text_is_what_the_chat_template_renders(text: corpus.Corpus, words: Tokenizer):
@@ -276,11 +276,11 @@ def test_the_card_says_only_what_was_measured(text: corpus.Corpus):
     network = Network(TINY)
     exits = tuple(evaluate.ExitScore(layers, 1.0, 1 - 0.5**layers) for layers in range(1, 5))
     report = evaluate.Report(exits, 0.75, {"known": (3, 4)}, {"known": (4, 4)}, {"known": (5, 6), "unknown": (7, 8)})
-    training = card.Training("python -m localspec.recipe", 0, 1.5, 1000, 500, 2, "cpu", "in a test")
+    training = card.Training("python -m localspec.recipe", 0, 1.5, 2000, 1000, 500, 2, "cpu", "in a test")
     page = card.write(text, network, network, training, report)
     assert f"Best exit layer: **{card.best_exit(exits)}**" in page
     assert "| 3 | 1.000 | 0.875 |" in page
-    assert "1 to 3, in each step every 4th of them, in turn, and the last layer; for the first\n  67% of" in page
+    assert "Trained\n  exits: 1 to 3, in each step every 4th of them, in turn, and the last layer" in page
     assert "3 of 4 known" in page
     assert "5 of 6 known, 7 of 8 unknown" in page
     assert "minutes for everything\n  (in a test).\n" in page
@@ -309,10 +309,11 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> recipe.Options:
     monkeypatch.setattr(recipe, "BATCH_TOKENS", 128)
     monkeypatch.setattr(dialogue, "POOL", 24)
     monkeypatch.setattr(evaluate, "MAX_ANSWER_TOKENS", 3)
-    whole = evaluate.held_out
+    whole, asked = evaluate.held_out, dialogue.asked
     monkeypatch.setattr(evaluate, "held_out", lambda *args: whole(*args)[::97])
+    monkeypatch.setattr(dialogue, "asked", lambda *args: asked(*args)[::97])
     monkeypatch.setattr(recipe.exam, "load", lambda: recipe.exam.Exam((), ()))
-    return recipe.Options(tmp_path / "out", steps=6, draft_steps=4)
+    return recipe.Options(tmp_path / "out", first_steps=4, steps=6, draft_steps=4)
 
 
 def interrupt_at(monkeypatch: pytest.MonkeyPatch, name: str, step: int) -> None:
@@ -331,7 +332,7 @@ def weights(options: recipe.Options) -> list[bytes]:
     return [(options.out / name / "model.safetensors").read_bytes() for name in ("target", "draft")]
 
 
-@pytest.mark.parametrize(("name", "step"), [("target", 3), ("draft", 1)])
+@pytest.mark.parametrize(("name", "step"), [("first layers", 2), ("target", 3), ("draft", 1)])
 def test_a_training_interrupted_and_resumed_gives_the_same_weights(
     small: recipe.Options, monkeypatch: pytest.MonkeyPatch, name: str, step: int
 ):

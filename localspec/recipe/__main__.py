@@ -24,10 +24,11 @@ from localspec.recipe.meter import Meter
 from localspec.recipe.resume import Keeper, fingerprint, write_whole
 from localspec.recipe.teacher import Teacher
 
-STEPS, DRAFT_STEPS = 7500, 500
+FIRST_STEPS, STEPS, DRAFT_STEPS = STEPS_OF_EACH = 5000, 1300, 400
 THREADS = 2
 BATCH_TOKENS = 4096
-TARGET_RATE, DRAFT_RATE = 4e-3, 4e-3
+FIRST_RATE, TARGET_RATE, DRAFT_RATE = 4e-3, 2e-3, 4e-3
+FIRST_DECISIONS, DECISIONS = 0.97, 0.75  # what is asked first, then also what is answered
 TARGET = network.Shape(tokenizer.VOCAB_SIZE, 256, 512, 12, 4, 2, 64)
 DRAFT = network.Shape(tokenizer.VOCAB_SIZE, 128, 384, 4, 4, 2, 32)
 STOPPED = 130  # what a shell says of a command that Ctrl+C ended
@@ -39,6 +40,7 @@ class Options:
 
     out: Path
     seed: int = 0
+    first_steps: int = FIRST_STEPS
     steps: int = STEPS
     draft_steps: int = DRAFT_STEPS
     threads: int = THREADS
@@ -48,8 +50,9 @@ class Options:
     @property
     def command(self) -> str:
         """What to type to train the same again."""
-        names, defaults = ("--steps", "--draft-steps", "--threads"), (STEPS, DRAFT_STEPS, THREADS)
-        said = zip(names, (self.steps, self.draft_steps, self.threads), defaults, strict=True)
+        names = ("--first-steps", "--steps", "--draft-steps", "--threads")
+        given, defaults = (self.first_steps, self.steps, self.draft_steps, self.threads), (*STEPS_OF_EACH, THREADS)
+        said = zip(names, given, defaults, strict=True)
         other = "".join(f" {name} {given}" for name, given, default in said if given != default)
         other += f" --device {self.device}" if self.device != device_named("auto") else ""
         return f"python -m localspec.recipe --out {self.out} --seed {self.seed}{other}"
@@ -65,7 +68,7 @@ class Training:
     def __init__(self, options: Options, text: corpus.Corpus) -> None:
         self.options, self.text = options, text
         self.words = tokenizer.train(dialogue.tokenizer_texts(text))
-        asked = (options.seed, options.steps, options.draft_steps, options.device, BATCH_TOKENS)
+        asked = (options.seed, options.first_steps, options.steps, options.draft_steps, options.device, BATCH_TOKENS)
         self.keeper = Keeper(options.out, fingerprint(text, tasks.wordings(), TARGET, DRAFT, asked), options.command)
         self.state = self.keeper.load()
         self.began = time.monotonic() - self.state.get("seconds", 0.0)
@@ -80,14 +83,14 @@ class Training:
         with Meter("teacher", self.teacher.steps) as meter:
             self.teacher.learn(self.options.seed, meter.report)
 
-    def run(self, name: str, shape: network.Shape, schedule: train.Schedule, fit: Fit) -> network.Network:
-        """One network trained to its end, from where its state is; the tokens it saw are in the state."""
-        torch.manual_seed(self.options.seed)
-        run = train.Run(network.Network(shape).to(self.options.device), schedule)
+    def run(self, name: str, model: network.Network, schedule: train.Schedule, decisions: float, fit: Fit) -> None:
+        """The model trained to the schedule's end, from where its state is; the tokens it saw are in the state."""
+        run = train.Run(model.to(self.options.device), schedule)
         kept = self.state.get(name, {"place": (0, 0), "tokens": 0})
         if "network" in kept:
             run.restore(kept)
-        author = dialogue.Author(self.text, self.words, self.judge, self.options.seed + len(name), kept["place"])
+        seed = self.options.seed + len(name)
+        author = dialogue.Author(self.text, self.words, self.judge, seed, decisions, kept["place"])
         with Meter(name, schedule.steps, done=run.step, tokens=kept["tokens"]) as meter, self.keeper.interruptible():
 
             def after(step: int, loss: float) -> None:
@@ -96,7 +99,6 @@ class Training:
                     self._keep(name, run, author.place, meter.tokens)
 
             fit(run, meter.counted(author.batches(BATCH_TOKENS)), after)
-        return run.network
 
     def _keep(self, name: str, run: train.Run, place: tuple[int, int], tokens: int) -> None:
         self.state[name] = {**run.state(), "place": place, "tokens": tokens}
@@ -110,19 +112,29 @@ Fit = Callable[..., None]
 
 
 def train_both(training: Training) -> tuple[network.Network, network.Network]:
-    """The target, after the teacher of what questions mean, and the draft model distilled from it."""
+    """The target, its first layers first, and the draft model distilled from it; before them, the teacher."""
     options = training.options
     training.teach()
-    schedule = train.Schedule(options.steps, TARGET_RATE, options.seed)
-    target = training.run("target", TARGET, schedule, train.train_target)
+    target, draft = (fresh(shape, options.seed) for shape in (TARGET, DRAFT))
+    first = train.Schedule(options.first_steps, FIRST_RATE, options.seed)
+    training.run("first layers", target, first, FIRST_DECISIONS, train.train_first)
+    training.run(
+        "target", target, train.Schedule(options.steps, TARGET_RATE, options.seed), DECISIONS, train.train_target
+    )
     snapshot.round_weights(target)
 
     def distil(run: train.Run, batches: Any, report: Any) -> None:  # Any: as train_draft's
         train.train_draft(run, target, batches, report)
 
-    draft = training.run("draft", DRAFT, train.Schedule(options.draft_steps, DRAFT_RATE, options.seed), distil)
+    training.run("draft", draft, train.Schedule(options.draft_steps, DRAFT_RATE, options.seed), DECISIONS, distil)
     snapshot.round_weights(draft)
     return target.cpu(), draft.cpu()
+
+
+def fresh(shape: network.Shape, seed: int) -> network.Network:
+    """A network that knows nothing yet."""
+    torch.manual_seed(seed)
+    return network.Network(shape)
 
 
 def run(options: Options) -> None:
@@ -142,9 +154,9 @@ def complete(training: Training) -> None:
     target, draft = train_both(training)
     report = measured(training, target, draft)
     minutes = (time.monotonic() - training.began) / 60
-    seen = (training.state["target"]["tokens"], training.state["draft"]["tokens"])
+    first, whole, drafted = (training.state[name]["tokens"] for name in ("first layers", "target", "draft"))
     threads, what = torch.get_num_threads(), options.device
-    facts = card.Training(options.command, options.seed, minutes, *seen, threads, what, options.context)
+    facts = card.Training(options.command, options.seed, minutes, first, whole, drafted, threads, what, options.context)
     page = card.write(training.text, target, draft, facts, report)
     with training.keeper.explained(options.out):
         snapshot.save(target, training.words, options.out / "target")
@@ -191,6 +203,7 @@ def device_named(name: str) -> str:
 @click.command()
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for target/, draft/ and README.md.")
 @click.option("--seed", default=0, show_default=True)
+@click.option("--first-steps", default=FIRST_STEPS, show_default=True, help="Steps of the target's first layers alone.")
 @click.option("--steps", default=STEPS, show_default=True, help="Steps of the target.")
 @click.option("--draft-steps", default=DRAFT_STEPS, show_default=True)
 @click.option("--threads", default=THREADS, show_default=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from localspec.recipe.corpus import Corpus
-from localspec.recipe.dialogue import DECISION_SHARE, HELD_OUT_TOPICS, SCRAMBLED_SHARE
+from localspec.recipe.dialogue import HELD_OUT_TOPICS, SCRAMBLED_SHARE
 from localspec.recipe.evaluate import DECIDED_TOKENS, SCORED, ExitScore, Report, Scores
 from localspec.recipe.network import Network, Shape
-from localspec.recipe.train import EXIT_STRIDE, FIRST_LAYERS, FIRST_SHARE
+from localspec.recipe.train import EXIT_STRIDE, FIRST_LAYERS
 
 DRAFT_LENGTH = 4  # the draft length for which the best exit layer is chosen
 
@@ -23,16 +23,17 @@ tokenizer, distilled from it.
 It is tiny. It knows localspec and speculative decoding, from text written for this project, and nothing else: asked
 anything else it should say so, and it can be wrong, there and here. It is for trying localspec, not for relying on.
 
-- Trained exits: 1 to {last_early}, in each step every {stride}th of them, in turn, and the last layer; for the first
-  {first:.0%} of the steps the first {first_layers} layers are the whole model. Best exit layer: **{best}** (the most
-  expected tokens per layer run at a draft length of {draft_length}, computed from the acceptance below, not timed).
+- Trained in two parts: its first {first_layers} layers alone, which learn what is asked, then all of them. Trained
+  exits: 1 to {last_early}, in each step every {stride}th of them, in turn, and the last layer.
+- Best exit layer: **{best}** (the most expected tokens per layer run at a draft length of {draft_length}, computed from
+  the acceptance below, not timed).
 - Text: {topics} known questions in {phrasings:,} phrasings ({words:,} words with the answers), {unknown} unknown
   topics and questions. One phrasing per question, and the last {held_out} unknown topics and questions, were kept from
   training.
-- Trained on {tokens:,} tokens (the draft model on {draft_tokens:,}), padding included, in bfloat16 autocast on
-  {where}. Loss is taken on the assistant's tokens only. {decisions:.0%} of the samples are one question and the
-  beginning of its answer, the rest whole conversations. {scrambled:.0%} of the first questions are scrambled words of
-  others, and what they mean is the judgement of a linear classifier of words, trained on the same text.
+- Trained on {first_tokens:,} and {tokens:,} tokens (the draft model on {draft_tokens:,}), padding included, in bfloat16
+  autocast on {where}. Loss is taken on the assistant's tokens only. Most samples are one question and the beginning of
+  its answer, the rest whole conversations. {scrambled:.0%} of the first questions are scrambled words of others, and
+  what they mean is the judgement of a linear classifier of words that learned the same text.
 - Command: `{command}`. Seed {seed}. Wall time: {minutes:.1f} minutes for everything{context}.
 
 ## The exam
@@ -67,6 +68,7 @@ class Training:
     command: str
     seed: int
     minutes: float
+    first_tokens: int
     tokens: int
     draft_tokens: int
     threads: int
@@ -122,7 +124,6 @@ def write(corpus: Corpus, target: Network, draft: Network, training: Training, r
         draft_shape=_shape(draft.shape),
         last_early=len(report.exits) - 1,
         stride=EXIT_STRIDE,
-        first=FIRST_SHARE,
         first_layers=FIRST_LAYERS,
         best=best_exit(report.exits),
         draft_length=DRAFT_LENGTH,
@@ -133,7 +134,6 @@ def write(corpus: Corpus, target: Network, draft: Network, training: Training, r
         exact=_scores(report.exact),
         decided=DECIDED_TOKENS,
         scored=SCORED,
-        decisions=DECISION_SHARE,
         scrambled=SCRAMBLED_SHARE,
         where=training.where,
         **_counts(corpus),

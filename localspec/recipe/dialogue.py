@@ -22,13 +22,12 @@ from localspec.recipe.vary import elsewhere, invented_word, keywords, scramble, 
 
 TURNS = (1, 1, 1, 1, 2, 2, 2, 3, 3, 4, 5, 7)
 LONG_TURNS, LONG_SHARE = 14, 0.02  # a few long ones, so that a long chat stays on known ground
-# Which answer is meant is hard, the rest of it is learned by heart: most questions are asked only for the beginning.
-DECISION_SHARE, DECISION_TOKENS = 0.94, (2, 10)
+DECISION_TOKENS = (2, 8)
 SYSTEM_SHARE, TONE_SHARE = 0.2, 0.06  # the second is part of the first
 UNKNOWN_SHARE, ELSEWHERE_SHARE, FOLLOW_UP_SHARE, TASK_SHARE = 0.2, 0.2, 0.2, 0.04
 NO_SUBJECT_SHARE, KEYWORD_SHARE, WRITTEN_SHARE = 0.02, 0.1, 0.5
 # Of first questions: what these mean is what the teacher says. The second is part of the first.
-SCRAMBLED_SHARE, VARIED_SHARE = 0.5, 0.5
+SCRAMBLED_SHARE, VARIED_SHARE = 0.3, 0.5
 POOL = 1024  # samples sorted by length at a time, so that padding stays small
 HELD_OUT_TOPICS = 12
 PLACE = re.compile(r"\{[^}]*\}")
@@ -104,14 +103,22 @@ Judge = Callable[[str], Entry | None]  # which entry a question means, if one
 class Author:
     """Writes batches of conversations without end; the seed decides them all.
 
-    `judge` says what scrambled questions mean.
+    `judge` says what scrambled questions mean. `decisions` is the share of samples that end soon after an answer has
+    begun: which answer is meant is hard, the rest of it is learned by heart.
     `place` is the pool that is being handed out and how many of its batches are: an author starts again from there.
     """
 
     def __init__(
-        self, corpus: Corpus, tokenizer: Tokenizer, judge: Judge, seed: int, place: tuple[int, int] = (0, 0)
+        self,
+        corpus: Corpus,
+        tokenizer: Tokenizer,
+        judge: Judge,
+        seed: int,
+        decisions: float,
+        place: tuple[int, int] = (0, 0),
     ) -> None:
-        self.corpus, self.tokenizer, self.judge, self.seed, self.place = corpus, tokenizer, judge, seed, place
+        self.corpus, self.tokenizer, self.judge = corpus, tokenizer, judge
+        self.seed, self.decisions, self.place = seed, decisions, place
         self.rng = Random(seed)
 
     def turn(self, about: Entry | None) -> Turn:
@@ -161,7 +168,7 @@ class Author:
 
     def sample(self) -> Sample:
         """A conversation, or only one question and the beginning of its answer."""
-        if self.rng.random() < DECISION_SHARE:
+        if self.rng.random() < self.decisions:
             whole = self.conversation(1)
             end = whole.learn.index(True) + self.rng.randint(*DECISION_TOKENS)
             return Sample(whole.ids[:end], whole.learn[:end])

@@ -55,15 +55,6 @@ def _joint(x: Tensor, *projections: nn.Linear) -> Tensor:
     return F.linear(x, torch.cat([projection.weight for projection in projections]))
 
 
-def without_some(x: Tensor, share: float) -> Tensor:
-    """x: [batch, length, hidden], where in each text some channels are zero and the others as much larger.
-
-    The same ones at every position: a coin for every number would take longer than the multiplications."""
-    if share == 0:
-        return x
-    return x * (torch.rand(x.shape[0], 1, x.shape[2], device=x.device) > share).to(x.dtype) / (1 - share)
-
-
 class Attention(nn.Module):
     """Causal attention with grouped key and value heads."""
 
@@ -117,10 +108,11 @@ class Layer(nn.Module):
         self.input_layernorm = nn.RMSNorm(shape.hidden_size, eps=NORM_EPS)
         self.post_attention_layernorm = nn.RMSNorm(shape.hidden_size, eps=NORM_EPS)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, dropout: float = 0.0) -> Tensor:
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """x: [batch, length, hidden]."""
-        x = x + without_some(self.self_attn(self.input_layernorm(x), cos, sin), dropout)
-        return x + without_some(self.mlp(self.post_attention_layernorm(x)), dropout)
+        x = x + self.self_attn(self.input_layernorm(x), cos, sin)
+        mixed: Tensor = x + self.mlp(self.post_attention_layernorm(x))
+        return mixed
 
 
 class Body(nn.Module):
@@ -161,7 +153,6 @@ class Network(nn.Module):
         exits: Sequence[int],
         rows: Tensor | None = None,
         skip: Sequence[int] = (),
-        dropout: float = 0.0,
     ) -> dict[int, Tensor]:
         """Logits after each count of layers in exits, at rows (all without), leaving out the layers in skip.
 
@@ -169,9 +160,9 @@ class Network(nn.Module):
         """
         rows = torch.ones_like(ids, dtype=torch.bool) if rows is None else rows
         cos, sin = self.cos[: ids.shape[1]], self.sin[: ids.shape[1]]
-        x, logits = without_some(self.model.embed_tokens(ids), dropout), {}
+        x, logits = self.model.embed_tokens(ids), {}
         for depth, layer in enumerate(self.model.layers[: max(exits)], start=1):
-            x = x if depth - 1 in skip else layer(x, cos, sin, dropout)
+            x = x if depth - 1 in skip else layer(x, cos, sin)
             if depth in exits:
                 logits[depth] = F.linear(self.model.norm(x[rows]), self.model.embed_tokens.weight)
         return logits

@@ -20,9 +20,7 @@ from localspec.recipe.network import Network, drop_rates
 
 EXIT_STRIDE = 4  # a quarter of the exits take part in each step, in rotation
 MAX_DROP_RATE = 0.1
-# What is asked is learned in the first layers, at a third of a step's cost: for that share of the steps they are all.
-FIRST_LAYERS, FIRST_SHARE = 4, 2 / 3
-DROPOUT, DROPOUT_SHARE = 0.1, 0.4  # of channels, in this share of the steps; then answers are learned to the letter
+FIRST_LAYERS = 2  # in which what is asked is learned, before there are others: at a fifth of a step's cost
 WARMUP_STEPS = 40
 WEIGHT_DECAY = 0.05
 MAX_GRADIENT_NORM = 1.0
@@ -139,6 +137,16 @@ def _fit(run: Run, batches: Iterable[Batch], loss_of: Loss, report: Report) -> N
         report(step, loss.item())
 
 
+def train_first(run: Run, batches: Iterable[Batch], report: Report) -> None:
+    """The first layers alone, each with its exit, as if there were no others."""
+    exits = range(1, min(FIRST_LAYERS, run.network.shape.num_layers) + 1)
+
+    def loss_of(batch: Batch, _step: int) -> Tensor:
+        return early_exit_loss(run.network(batch.ids[:, :-1], exits, batch.learn[:, 1:]), batch.targets)
+
+    _fit(run, batches, loss_of, report)
+
+
 def train_target(run: Run, batches: Iterable[Batch], report: Report) -> None:
     """LayerSkip: layers drop out more the deeper they are, and exits learn in rotation through the shared head."""
     network = run.network
@@ -147,10 +155,8 @@ def train_target(run: Run, batches: Iterable[Batch], report: Report) -> None:
     def loss_of(batch: Batch, step: int) -> Tensor:
         rng = Random(f"{run.schedule.seed}:{step}")
         skip = [layer for layer, rate in enumerate(rates) if rng.random() < rate]
-        first = step < FIRST_SHARE * run.schedule.steps
-        exits = exits_at(step, min(FIRST_LAYERS, network.shape.num_layers) if first else network.shape.num_layers)
-        dropout = DROPOUT if step < DROPOUT_SHARE * run.schedule.steps else 0.0
-        return early_exit_loss(network(batch.ids[:, :-1], exits, batch.learn[:, 1:], skip, dropout), batch.targets)
+        exits = exits_at(step, network.shape.num_layers)
+        return early_exit_loss(network(batch.ids[:, :-1], exits, batch.learn[:, 1:], skip), batch.targets)
 
     _fit(run, batches, loss_of, report)
 
