@@ -21,6 +21,7 @@ from localspec.engine.arch import read_arch
 from localspec.errors import CheckpointError, UsageError
 from localspec.loader import assemble
 from localspec.sources import Memory
+from localspec.whole_file import write_whole
 
 TOLERANCE = 2e-5  # of the largest logit: float32 rounding of two layers stays well below
 ROWS = 24
@@ -50,7 +51,7 @@ def fingerprint(config: dict[str, Any]) -> str:
 
 def remember(verdicts: dict[str, float]) -> None:
     with suppress(OSError, UsageError):  # a read-only disk costs the next start this check again
-        paths.admissions_file().write_text(json.dumps(verdicts, indent=1), encoding="utf-8")
+        write_whole(paths.admissions_file(), json.dumps(verdicts, indent=1).encode())
 
 
 def read_verdicts() -> dict[str, float]:

@@ -11,6 +11,7 @@ import msgspec
 
 from localspec import paths
 from localspec.errors import UsageError
+from localspec.whole_file import write_whole
 
 
 class Calibration(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -33,7 +34,7 @@ def remember(key: str, **known: float | str | None) -> bool:
     with suppress(OSError, UsageError):
         old = read()
         new = {**old, key: msgspec.structs.replace(old.get(key, Calibration()), **known)}
-        paths.calibration_file().write_bytes(msgspec.json.format(msgspec.json.encode(new)))
+        write_whole(paths.calibration_file(), msgspec.json.format(msgspec.json.encode(new)))
         return True
     return False
 

@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[1] / "localspec"
 
 LAYERS = [
-    "errors paths events sanitize requests strictjson drain",
+    "errors paths events sanitize requests strictjson drain whole_file",
     "catalog checkpoint weights template stats calibration exam history",
     "pairing prompt detokenize reuse",
     "engine",

@@ -367,6 +367,9 @@ def test_a_state_of_another_training_is_refused(small: recipe.Options, monkeypat
         recipe.run(small)
     with pytest.raises(LocalspecError, match="is the state of another training"):
         recipe.run(replace(small, seed=1))
+    with monkeypatch.context() as patched, pytest.raises(LocalspecError, match="another training"):
+        patched.setattr(recipe, "recipe_code", lambda: ["RATE = 1"])
+        recipe.run(small)
     (small.out / "training.pt").write_bytes(b"half of it")
     with pytest.raises(LocalspecError, match="cannot be read"):
         recipe.run(small)
@@ -384,7 +387,7 @@ def test_a_full_disk_is_one_sentence_and_nothing_trained_is_lost(
         replace_file(part, path)
 
     with monkeypatch.context() as patched:
-        patched.setattr("localspec.recipe.resume.os.replace", full)
+        patched.setattr("localspec.whole_file.os.replace", full)
         with pytest.raises(LocalspecError) as caught:
             recipe.run(small)
     assert re.search(

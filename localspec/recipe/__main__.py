@@ -19,10 +19,11 @@ import torch
 from localspec.errors import LocalspecError
 from localspec.exam import questions as exam
 from localspec.exam.overlap import leaks
-from localspec.recipe import card, corpus, dialogue, evaluate, network, snapshot, tasks, tokenizer, train
+from localspec.recipe import card, corpus, dialogue, evaluate, network, snapshot, tokenizer, train
 from localspec.recipe.meter import Meter
-from localspec.recipe.resume import Keeper, fingerprint, write_whole
+from localspec.recipe.resume import Keeper, fingerprint
 from localspec.recipe.teacher import Teacher
+from localspec.whole_file import write_whole
 
 FIRST_STEPS, STEPS, DRAFT_STEPS = STEPS_OF_EACH = 5000, 1300, 400
 THREADS = 2
@@ -68,8 +69,8 @@ class Training:
     def __init__(self, options: Options, text: corpus.Corpus) -> None:
         self.options, self.text = options, text
         self.words = tokenizer.train(dialogue.tokenizer_texts(text))
-        asked = (options.seed, options.first_steps, options.steps, options.draft_steps, options.device, BATCH_TOKENS)
-        self.keeper = Keeper(options.out, fingerprint(text, tasks.wordings(), TARGET, DRAFT, asked), options.command)
+        asked = replace(options, out=Path(), context="")
+        self.keeper = Keeper(options.out, fingerprint(text, recipe_code(), TARGET, DRAFT, asked), options.command)
         self.state = self.keeper.load()
         self.began = time.monotonic() - self.state.get("seconds", 0.0)
         self.teacher = Teacher(dialogue.asked(text, options.seed), len(text.known) + 1)
@@ -109,6 +110,11 @@ class Training:
 
 
 Fit = Callable[..., None]
+
+
+def recipe_code() -> list[str]:
+    """The recipe's modules: one that was changed is another recipe."""
+    return [file.read_text(encoding="utf-8") for file in sorted(Path(__file__).parent.glob("*.py"))]
 
 
 def train_both(training: Training) -> tuple[network.Network, network.Network]:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 import torch
 
 from localspec.errors import LocalspecError
+from localspec.whole_file import write_whole
 
 SAVE_EVERY_SECONDS = 120.0
 
@@ -27,19 +27,6 @@ SAVE_EVERY_SECONDS = 120.0
 def fingerprint(*parts: object) -> str:
     """The same for the same parts."""
     return hashlib.sha256("\n".join(map(repr, parts)).encode()).hexdigest()
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """The old file or the new one, never half of it."""
-    part = path.with_name(path.name + ".part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(content)
-        os.replace(part, path)
-    except OSError:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
-        raise
 
 
 class Keeper:
@@ -59,7 +46,7 @@ class Keeper:
             raise LocalspecError(f"{self.file} cannot be read. Delete it to start again.") from error
         if state.pop("training", None) != self.training:
             raise LocalspecError(
-                f"{self.file} is the state of another training (another text, seed, number of steps or device). "
+                f"{self.file} is the state of another training (another text, recipe, seed, number of steps or threads, or device). "
                 "Give the command that began it, or delete the file to start again."
             )
         self.kept = f"the training up to {state['where']}"

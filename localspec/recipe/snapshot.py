@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from localspec.recipe import tokenizer as tokens
 from localspec.recipe.network import MAX_POSITIONS, NORM_EPS, ROPE_THETA, Network, Shape
-from localspec.recipe.resume import write_whole
+from localspec.whole_file import write_whole
 
 
 def config(shape: Shape, control: dict[str, int]) -> dict[str, Any]:  # Any: JSON

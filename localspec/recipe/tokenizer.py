@@ -11,6 +11,8 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from localspec.whole_file import write_whole
+
 VOCAB_SIZE = 2048
 END_OF_TEXT, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 CONTROL_TOKENS = (END_OF_TEXT, TURN_START, TURN_END)
@@ -44,7 +46,7 @@ def control_ids(tokenizer: Tokenizer) -> dict[str, int]:
 
 def save(tokenizer: Tokenizer, folder: Path, max_positions: int) -> None:
     """tokenizer.json and tokenizer_config.json, as transformers reads them."""
-    (folder / "tokenizer.json").write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
+    write_whole(folder / "tokenizer.json", tokenizer.to_str(pretty=True).encode())
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": END_OF_TEXT,
@@ -55,4 +57,4 @@ def save(tokenizer: Tokenizer, folder: Path, max_positions: int) -> None:
         "model_max_length": max_positions,
         "chat_template": CHAT_TEMPLATE,
     }
-    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    write_whole(folder / "tokenizer_config.json", (json.dumps(config, indent=2) + "\n").encode())

@@ -1,0 +1,20 @@
+"""Replaces a file so that it is the old one or the new one, never half of it, whoever stops the program."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Any OSError leaves the old file and nothing beside it. The folder is made where it is missing."""
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_bytes(content)
+        os.replace(part, path)
+    except OSError:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise
