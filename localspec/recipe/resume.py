@@ -1,6 +1,6 @@
 """Keeps a training's state in one file, so that the same command goes on where it stopped.
 
-The file is whole or not there, and belongs to one text, seed and number of steps. Knows nothing about what is trained.
+The file is whole or not there, and belongs to one text, recipe and command. Knows nothing about what is trained.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class Keeper:
             raise LocalspecError(f"{self.file} cannot be read. Delete it to start again.") from error
         if state.pop("training", None) != self.training:
             raise LocalspecError(
-                f"{self.file} is the state of another training (another text, recipe, seed, number of steps or threads, or device). "
+                f"{self.file} is the state of another training (another text, recipe, seed, device, or number of steps "
+                "or threads). "
                 "Give the command that began it, or delete the file to start again."
             )
         self.kept = f"the training up to {state['where']}"
