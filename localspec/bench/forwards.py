@@ -125,16 +125,27 @@ class Ours:
 Times = dict[str, dict[Work, list[float]]]
 
 
-def time_forwards(methods: Sequence[Method], plan: Plan, repeats: int, tell: Callable[[float], None]) -> Times:
-    """Seconds by method and work, one for every repeat, in the same order for all."""
+def time_forwards(
+    methods: Sequence[Method],
+    plan: Plan,
+    repeats: int,
+    tell: Callable[[float], None],
+    *,
+    every_turn: Callable[[], object] = lambda: None,
+) -> Times:
+    """Seconds by method and work, one for every repeat, in the same order for all. `every_turn` is called before the
+    forwards of each turn at each depth: what it measures, it measures in the moment that the forwards had."""
     times: Times = {method.name: defaultdict(list) for method in methods}
     steps = [(work, turn) for works in stages(plan) for turn in range(repeats) for work in works if counts(work, turn)]
-    depth = -1
+    depth, begun = -1, (-1, -1)
     for step, (work, turn) in enumerate(steps):
         if work.depth != depth:
             depth = work.depth
             for method in methods:
                 method.fill(depth)
+        if begun != (depth, turn):
+            begun = depth, turn
+            every_turn()
         for method in rotated(methods, step + turn):
             if method.can(work):
                 method.prepare(work)

@@ -67,16 +67,15 @@ def measure_shape(request: ShapeRequest, *, progress: bool = False) -> ShapeRepo
     torch.set_num_threads(request.cores)
     kinds, notes = choose_formats(request)
     bench = Bench(request, kinds, say)
-    before = bench.bandwidth()
-    times = time_forwards(bench.methods, request.plan, request.repeats, tell)
-    between = bench.bandwidth()
+    times = time_forwards(bench.methods, request.plan, request.repeats, tell, every_turn=bench.measure_bandwidth)
+    bench.measure_bandwidth()
     texts = bench.texts(tell) if request.agree else ()
     return ShapeReport(
         request.shape,
         SEED,
         request.repeats,
         {**describe_machine(request.cores), "kernels": isa.choose().name, **versions},
-        max(before, between),
+        max(bench.bandwidths),
         tuple(request.plan.works),
         tuple(timed(method, request.plan) for method in bench.methods),
         times,
@@ -93,6 +92,7 @@ class Bench:
         arch, context, threads = SHAPES[request.shape].arch(request.context), request.context, request.cores
         say("random weights")
         source = random_tensors(SHAPES[request.shape], SEED)
+        self.bandwidths: list[float] = []
         self.engines: dict[str, LlamaCpp] = {}
         self.decoders: dict[WeightFormat, Decoder | PackedDecoder] = {}
         for kind in kinds:
@@ -118,10 +118,12 @@ class Bench:
         """One beside the CPU engine's own, as `opening.set_threads` has it."""
         return self.request.cores if isinstance(self.decoders[kind], Decoder) else 1
 
-    def bandwidth(self) -> float:
-        """GB/s that all threads together read."""
+    def measure_bandwidth(self) -> None:
+        """GB/s that all threads together read now: other tenants of a shared machine take more in one minute than in
+        the next, and a forward is held against the best of them."""
         torch.set_num_threads(self.request.cores)
-        return read_bandwidth(max(decoder.weights.num_bytes for decoder in self.decoders.values()), "cpu")
+        largest = max(decoder.weights.num_bytes for decoder in self.decoders.values())
+        self.bandwidths.append(read_bandwidth(largest, "cpu"))
 
     def texts(self, tell: Callable[[float], None]) -> tuple[Written, ...]:
         """Each format's plain and speculative writing, then llama.cpp's plain."""
