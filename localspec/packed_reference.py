@@ -16,7 +16,7 @@ from torch.nn.functional import pad
 from localspec.blueprint import Blueprint
 from localspec.engine.arch import Arch
 from localspec.engine.cache import Cache
-from localspec.engine.cpu.formats import GROUP
+from localspec.engine.cpu.formats import GROUP, SMALLEST
 from localspec.engine.cpu.pack import Packed, unpack
 from localspec.engine.decoder import Decoder, Layer, Weights
 from localspec.engine.linear import Dense
@@ -57,7 +57,7 @@ class RoundedCache(Cache):
 def round_rows(rows: Tensor) -> Tensor:
     groups = rows.view(rows.shape[0], -1, GROUP)
     top = groups.abs().amax(-1, keepdim=True)
-    codes = (groups * torch.where(top > 0, 127 / top, 0.0)).round()
+    codes = (groups * torch.where(top > SMALLEST, 127 / top, 0.0)).round()
     return (codes * (top / 127)).flatten(1)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from localspec.engine.cpu import layout as at
 from localspec.engine.cpu.barrier import barrier
-from localspec.engine.cpu.formats import GROUP, OUTPUTS, RECORD_BYTES, SCALE_BYTES
+from localspec.engine.cpu.formats import GROUP, OUTPUTS, RECORD_BYTES, SCALE_BYTES, SMALLEST
 from localspec.engine.cpu.lang import (
     Vector,
     byte_at,
@@ -33,16 +33,18 @@ from localspec.engine.cpu.lang import (
 )
 
 F32 = np.float32
+LEAST = F32(SMALLEST)
 RECORD8 = RECORD_BYTES["int8"]
 
 
 @compiled
 def quantise(quantised: int, row: int, group: int, a: Vector, b: Vector, c: Vector, d: Vector) -> None:
-    """64 floats to bytes, their scale and the correction that unsigned weights need. Not a number stays none."""
+    """64 floats to bytes, their scale and the correction that unsigned weights need. Not a number stays none; what
+    is too small to have an inverse is zero."""
     groups = int_at(quantised + at.Q_GROUPS)
     place = row * groups + group
     top = greatest16(greater16(greater16(size16(a), size16(b)), greater16(size16(c), size16(d))))
-    inverse = splat16(F32(127) / top if top > F32(0) else F32(0))
+    inverse = splat16(F32(127) / top if top > LEAST else F32(0))
     out = int_at(quantised + at.Q_BYTES) + place * GROUP
     total = store_bytes16(out, a * inverse) + store_bytes16(out + 16, b * inverse)
     total += store_bytes16(out + 32, c * inverse) + store_bytes16(out + 48, d * inverse)

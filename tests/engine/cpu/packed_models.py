@@ -17,7 +17,7 @@ from localspec.engine.arch import Arch, read_arch
 from localspec.engine.cache import Cache
 from localspec.engine.cpu import isa, pack, program
 from localspec.engine.cpu.decoder import PackedDecoder, PackedLayer, PackedWeights
-from localspec.engine.cpu.formats import GROUP, OUTPUTS, Format, padded
+from localspec.engine.cpu.formats import GROUP, OUTPUTS, SMALLEST, Format, padded
 from localspec.engine.cpu.isa import Isa
 from localspec.engine.cpu.pack import Packed
 from localspec.engine.decoder import Decoder, Layer, Weights
@@ -190,7 +190,7 @@ class Rounded:
         vectors = functional.pad(rows.reshape(count, -1, self.piece), (0, -self.piece % 16)).flatten(1)
         groups = functional.pad(vectors, (0, -vectors.shape[1] % GROUP)).view(count, -1, GROUP)
         top = groups.abs().amax(-1, keepdim=True)
-        codes = (groups * torch.where(top > 0, 127 / top, 0.0)).round()
+        codes = (groups * torch.where(top > SMALLEST, 127 / top, 0.0)).round()
         back = (codes * (top / 127)).flatten(1)[:, : vectors.shape[1]]
         return self.dense(back.view(count, -1, padded(self.piece, 16))[..., : self.piece].reshape(count, size))
 

@@ -1,7 +1,9 @@
-"""Numbers that are none: refused when weights are packed, and never lost on the way to the logits."""
+"""Numbers that are none: refused when weights are packed, never lost on the way to the logits, and never made on it of
+numbers that are only small."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +18,18 @@ from localspec.engine.cpu.formats import SCALE_BYTES, Format
 from localspec.engine.cpu.isa import Isa
 from localspec.engine.cpu.pack import Packed, pack
 from localspec.errors import CheckpointError
-from tests.engine.cpu.packed_models import ISAS, KINDS, config_of, packed_weights, random_ids, tensors_of
+from localspec.packed_reference import round_rows
+from tests.engine.cpu.packed_models import (
+    ISAS,
+    KINDS,
+    Rounded,
+    Tensors,
+    config_of,
+    packed_weights,
+    pieces,
+    random_ids,
+    tensors_of,
+)
 
 pytestmark = pytest.mark.heavy
 
@@ -150,3 +163,83 @@ def test_nothing_of_the_kind_is_lost_in_the_cache(of: str, word: int) -> None:
     bias.view(torch.uint32)[FIRST[of]] = word
     got = read(in_layer(weights, 0, qkv=replace(qkv, bias=bias)), ISAS[0])
     assert not got.isfinite().all(dim=1).any()
+
+
+# --- too small to have an inverse
+
+SIZES = torch.tensor([1.0, 1e-32, 3e-37, 1e-38, 1e-40, 1e-45]).repeat_interleave(64)  # of six groups of channels
+SMALL: dict[str, Any] = {
+    "hidden_size": len(SIZES),
+    "intermediate_size": len(SIZES),
+    "num_hidden_layers": 1,
+    "mlp_bias": True,
+    "tie_word_embeddings": False,
+}
+Change = Callable[[Tensors, Tensor], None]
+
+
+def by_norm(name: str) -> Change:
+    return lambda tensors, sizes: tensors[name].mul_(sizes)
+
+
+def by_bias(tensors: Tensors, sizes: Tensor) -> None:
+    """Of the projection up: no weight is as small."""
+    tensors["model.layers.0.mlp.up_proj.weight"][sizes != 1] = 0
+    tensors["model.layers.0.mlp.up_proj.bias"] = sizes
+
+
+INPUTS: dict[str, Change] = {
+    "qkv": by_norm("model.layers.0.input_layernorm.weight"),
+    "gate_up": by_norm("model.layers.0.post_attention_layernorm.weight"),
+    "down": by_bias,
+    "head": by_norm("model.norm.weight"),
+}
+
+
+def sized(change: Change, sizes: Tensor, isa: Isa) -> Tensor:
+    """Logits of a model with inputs of these sizes: the same one by one, three rows at a time and all at once."""
+    arch, tensors, ids = read_arch(config_of(SMALL)), tensors_of(SMALL, 0), random_ids(20)
+    change(tensors, sizes)
+    decoder = PackedDecoder(arch, packed_weights(arch, tensors, "int8"), 64, program.load(isa))
+    read_alone, *read_wide = (read_by(decoder, ids, width) for width in (1, 3, 20))
+    assert all(torch.equal(rows, read_alone) for rows in read_wide)
+    return read_alone
+
+
+def read_by(decoder: PackedDecoder, ids: Tensor, width: int) -> Tensor:
+    decoder.crop(0)
+    return torch.cat([decoder.forward(part) for part in pieces(ids, width)])
+
+
+@pytest.mark.parametrize("linear", INPUTS)
+@every_isa
+def test_a_group_of_inputs_too_small_to_have_an_inverse_is_zero(isa: Isa, linear: str) -> None:
+    """127 over 3e-37 is infinite in float32; what is below 1e-38 is denormal."""
+    got = sized(INPUTS[linear], SIZES, isa)
+    assert got.isfinite().all()
+    assert torch.equal(got, sized(INPUTS[linear], torch.where(SIZES == 1, 1.0, 0.0), isa))
+    assert not torch.equal(got, sized(INPUTS[linear], torch.ones_like(SIZES), isa))
+
+
+@pytest.mark.parametrize("size", SIZES.unique().tolist()[:-1])
+@every_isa
+def test_a_row_of_them_gives_next_to_nothing(isa: Isa, size: float) -> None:
+    got = sized(INPUTS["head"], torch.full_like(SIZES, size), isa)
+    assert got.isfinite().all()
+    assert float(got.abs().max()) <= 100 * size
+
+
+def test_the_references_round_them_alike() -> None:
+    rows = SIZES * torch.linspace(-1, 1, len(SIZES))
+    for got in (round_rows(rows[None]), Rounded(Same(), len(SIZES))(rows[None])):
+        assert torch.equal(got[0, SIZES != 1], torch.zeros(len(SIZES) - 64))
+        torch.testing.assert_close(got[0, :64], rows[:64], rtol=0, atol=1 / 253)
+
+
+class Same:
+    """A linear that changes nothing."""
+
+    num_bytes = 0
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        return rows
