@@ -196,12 +196,12 @@ def named(kept: History, beginnings: Sequence[str]) -> list[Chat]:
 
 def confirmed(doomed: Sequence[Chat]) -> bool:
     """Asks on the terminal; where nobody can be asked, that is an error and not a yes."""
-    from localspec.chatlog.lists import WHOLE_ID, chat_table, count
+    from localspec.chatlog.lists import chat_table, count, id_length
     from localspec.output import remark
 
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("Nobody can be asked whether to delete: this is no terminal.", hint="Add --yes.")
-    remark(chat_table(doomed, letters=WHOLE_ID))
+    remark(chat_table(doomed, letters=id_length(doomed)))
     messages = count(sum(chat.num_messages for chat in doomed), "message")
     return click.confirm(f"Delete {count(len(doomed), 'chat')} with {messages} for good?", err=True)
 

@@ -19,9 +19,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from localspec import paths
+from localspec import cli_history, paths
 from localspec.cli import main
-from localspec.history import Attachment, History, NewChat, StoredMessage
+from localspec.history import FORMATS, Attachment, History, NewChat, StoredMessage
 from localspec.history.export import WholeChat
 from tests.history_made_here import answer, chat, reply
 from tests.scripted_engine import step
@@ -255,6 +255,10 @@ def test_an_export_is_the_library_s_and_goes_where_it_is_told(localspec: Program
     done = localspec("export", tale.chat_id, "--format", "json", "-o", str(file))
     assert (done.code, done.out, done.err) == (0, "", "")
     assert file.read_text(encoding="utf-8") == whole.out
+
+
+def test_every_format_of_the_library_can_be_asked_for():
+    assert tuple(cli_history.FORMATS) == FORMATS
 
 
 def test_an_export_into_what_is_no_plain_file_does_not_replace_it(localspec: Program, tale: StoredMessage):

@@ -12,9 +12,10 @@ from localspec.chatlog.columns import columns
 from localspec.events import Stats
 from localspec.history import Chat, Hit, ModelTotals, Totals, first_line
 from localspec.history.export import SPEAKERS
+from localspec.history.rows import ID_LENGTH
 from localspec.sanitize import one_line
 
-SHORTEST_ID, WHOLE_ID = 4, 10  # letters; four tell a thousand chats apart mostly, and all can be typed
+SHORTEST_ID = 4  # letters; few chats need more
 LONGEST_MODEL = 32  # of a path, its end
 UNTITLED = "Untitled"
 RATES = ("predicted_per_second", "acceptance_rate", "speedup")
@@ -23,8 +24,8 @@ RATES = ("predicted_per_second", "acceptance_rate", "speedup")
 def id_length(chats: Iterable[Chat]) -> int:
     """As many letters as tell these chats apart."""
     ids = [chat.id for chat in chats]
-    lengths = range(SHORTEST_ID, WHOLE_ID)
-    return next((length for length in lengths if len({each[:length] for each in ids}) == len(ids)), WHOLE_ID)
+    lengths = range(SHORTEST_ID, ID_LENGTH)
+    return next((length for length in lengths if len({each[:length] for each in ids}) == len(ids)), ID_LENGTH)
 
 
 def chat_table(chats: Sequence[Chat], *, letters: int) -> str:
