@@ -46,9 +46,7 @@ def history(context: click.Context) -> None:
 
 
 @history.command()
-@click.option(
-    "-n", "limit", type=click.IntRange(1), default=20, show_default=True, metavar="N", help="At most N chats."
-)
+@click.option("-n", "limit", type=LIMIT, default=20, metavar="N", help="At most N chats.  [default: 20]")
 @json_option
 def ls(limit: int, as_json: bool) -> None:
     """List the chats, those used last first."""

@@ -38,6 +38,8 @@ def save(file: Path, text: str) -> None:
             file.write_bytes(text.encode())
         else:
             write_whole(file.resolve(), text.encode())
+    except BrokenPipeError:
+        raise  # the reader of /dev/stdout has left, which is no error
     except OSError as fault:
         if fault.errno in FULL:
             raise DoesNotFit(

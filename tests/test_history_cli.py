@@ -7,7 +7,6 @@ import io
 import json
 import os
 import re
-import shlex
 import sqlite3
 import subprocess
 import sys
@@ -28,7 +27,6 @@ from tests.scripted_engine import step
 
 HOSTILE = "a\x1b]52;c;aGk=\x07b\x9b31m\x7f\u202ec\x1b[2J\x00[/nope]\U000e0041"
 DRIVES_TERMINALS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]")
-needs_terminals = pytest.mark.skipif(sys.platform == "win32", reason="a pseudo terminal")
 
 
 @dataclass(frozen=True)
@@ -457,16 +455,29 @@ def test_bare_history_is_its_help(localspec: Program):
     assert bare.out == localspec("--help").out
 
 
-@needs_terminals
-def test_a_reader_that_leaves_early_ends_it_quietly(history: History):
-    for number in range(50):
-        chat(history, f"Chat {number} " + "word " * 2000)
-    program = f"{shlex.quote(sys.executable)} -m localspec history"
-    for words in ("ls -n 50", "search word", f"show {history.chats()[0].id}", f"export {history.chats()[0].id}"):
-        shell = f"{program} {words} | true; exit ${{PIPESTATUS[0]}}"
-        done = subprocess.run(["bash", "-c", shell], check=False, capture_output=True, text=True, timeout=60)
-        assert done.returncode in (0, 141), words  # 0 where the pipe took it all before anybody left
-        assert done.stderr == ""
+PRINTING = ["ls", "ls --json", "search word", "show {}", "export {}", "export {} --format json", "stats", "path"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *PRINTING,
+        pytest.param("export {} -o /dev/stdout", marks=pytest.mark.skipif(os.name == "nt", reason="no /dev/stdout")),
+    ],
+)
+def test_a_reader_that_left_ends_it_quietly(history: History, words: str):
+    made = chat(history, "word " * 2000)[0]
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "localspec", "history", *words.format(made.chat_id).split()]
+    done = subprocess.run(command, check=False, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_a_number_that_is_out_of_range_is_a_sentence(localspec: Program):
+    for words in ("ls -n 0", "search x -n 99999999999999999999"):
+        assert "not in the range" in sentence(localspec(*words.split()), 2)
 
 
 # --- hostile text
