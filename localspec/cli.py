@@ -19,6 +19,7 @@ import click
 from click.shell_completion import shell_complete
 
 from localspec import __version__
+from localspec.cli_history import history
 from localspec.errors import LocalspecError, UsageError
 from localspec.requests import GenerateRequest, LoadRequest, Message, SamplingOptions
 
@@ -148,6 +149,9 @@ def bench(output: str, **given: Any) -> None:
     report = options.measured(asked, given, progress)
     click.echo({"md": report.to_markdown, "json": report.to_json, "csv": report.to_csv}[output]())
     options.conclude(report, given)
+
+
+cli.add_command(history)
 
 
 def is_given(name: str) -> bool:

@@ -18,6 +18,7 @@ from localspec.api import LLM, Result, Stream, load_events
 from localspec.drain import drain
 from localspec.errors import LocalspecError
 from localspec.events import AnyEvent, Failure, Loading, Notice, Step
+from localspec.output import as_json, tell
 from localspec.progress import Progress
 from localspec.requests import GenerateRequest, LoadRequest
 from localspec.sanitize import clean
@@ -119,15 +120,6 @@ def stop_on_interrupt(stream: Stream) -> Iterator[None]:
 
 def print_event(event: AnyEvent) -> None:
     print(as_json(to_dict(event)), flush=True)
-
-
-def as_json(value: dict[str, Any]) -> str:
-    """One line; escaped where stdout cannot carry every character."""
-    return json.dumps(value, ensure_ascii=(sys.stdout.encoding or "utf-8").lower() != "utf-8")
-
-
-def tell(notice: Notice) -> None:
-    print(clean(f"{notice.level}: {notice.message} {notice.hint}".rstrip()), file=sys.stderr)
 
 
 def as_object(result: Result) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from threading import Thread
 
@@ -24,6 +25,8 @@ from localspec.history import (
     Tree,
     first_line,
 )
+from localspec.history.database import connect
+from localspec.history.opening import copy, dated
 from localspec.history.records import STATUS_OF
 from tests.history_made_here import ROUNDS, answer, chat, contents, deepen, partial, reply, stats
 
@@ -345,6 +348,22 @@ def test_nothing_of_a_deleted_chat_is_left_on_the_disk(history: History):
         assert b"xylophone" not in found, file
         assert b"marimba" not in found, file
     assert len(history.chats()) == 20
+
+
+def test_chats_are_deleted_all_or_none(history: History):
+    ids = [chat(history, text)[0].chat_id for text in "abc"]
+    with pytest.raises(NoSuchChat):
+        history.delete(ids[0], "nobody", ids[1])
+    assert len(history.chats()) == 3
+    history.delete(*ids[:2])
+    assert [each.id for each in history.chats()] == ids[2:]
+
+
+def test_copies_beside_the_history_are_named(history: History):
+    assert history.copies() == []
+    with closing(connect(history.path)) as db:
+        copy(db, dated(history.path, "version-1"))
+    assert [each.name.startswith("history.db.version-1-") for each in history.copies()] == [True]
 
 
 # --- totals, titles, threads

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import pairwise
 
 import msgspec
 import pytest
+from markdown_it import MarkdownIt
 
 from localspec.history import FORMATS, Format, History, NewChat, OpenChat, export
-from localspec.history.export import WholeChat, WholeMessage
+from localspec.history.export import WholeChat, WholeMessage, closed
 from tests.history_made_here import ROUNDS, answer, chat, reply
 
 MARKDOWN = """\
@@ -88,3 +90,46 @@ def test_no_text_breaks_a_line_of_the_file(history: History, kind: Format, lines
     text = export(history.open(question.chat_id), history.steps, kind)
     assert text.count("\n") == lines
     assert len(text.encode().splitlines()) == lines
+
+
+FENCED = {
+    "a fence": ("```python\ndef f():", "```"),
+    "a longer fence": ("````md\n```\ninside\n```", "````"),
+    "tildes": ("~~~\n```", "~~~"),
+    "a fence that just began": ("Look:\n```", "```"),
+    "half of its end": ("```\ncode\n``", "```"),
+    "a fence after others": ("```\na\n```\n\n  ```sh\nls", "```"),
+}
+NOT_OPEN = {
+    "a closed fence": "```\ncode\n```",
+    "a fence in a list, which the next heading ends": "1. Do:\n   ```sh\n   ls",
+    "a fence in a quote, likewise": "> ```\n> code",
+    "a fence in a nested list": "- a\n  - b\n\n    ```\n    code",
+    "a sentence about ``` fences": "Use ``` or ~~~ to fence.",
+    "a fence as code": "    ```\n    code",
+    "no fence": "plain",
+}
+
+
+def next_heading(markdown: str) -> str:
+    """What a reader sees as the last heading."""
+    tokens = MarkdownIt("commonmark").parse(markdown)
+    return [after.content for head, after in pairwise(tokens) if head.type == "heading_open"][-1]
+
+
+@pytest.mark.parametrize("text", [*(text for text, _ in FENCED.values()), *NOT_OPEN.values()])
+def test_an_answer_that_stopped_in_a_code_fence_swallows_nothing(history: History, text: str):
+    asked = chat(history, "How?", text, "And then?")[0]
+    exported = export(history.open(asked.chat_id), history.steps, "md")
+    assert next_heading(exported) == "You"
+    assert exported.endswith("## You\n\nAnd then?\n")
+
+
+@pytest.mark.parametrize(("text", "end"), FENCED.values(), ids=FENCED)
+def test_an_open_fence_is_closed_as_it_was_opened(text: str, end: str):
+    assert closed(text) == f"{text}\n{end}"
+
+
+@pytest.mark.parametrize("text", NOT_OPEN.values(), ids=NOT_OPEN)
+def test_a_text_without_an_open_fence_stays_as_it_is(text: str):
+    assert closed(text) == text

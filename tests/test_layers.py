@@ -23,8 +23,8 @@ LAYERS = [
     "blueprint fit sources packed_copy packing loader admission packed_reference packed_admission",
     "drafting answer settings usage",
     "model opening api worker",
-    "recipe tui bench oneshot progress",
-    "cli __init__ __main__",
+    "recipe tui bench oneshot progress output chatlog",
+    "cli cli_history __init__ __main__",
 ]
 LAYER = {name: layer for layer, names in enumerate(LAYERS) for name in names.split()}
 
@@ -266,8 +266,16 @@ def test_importing_localspec_imports_nothing_heavy():
     assert loaded & (HEAVY | {"click", "asyncio"}) == set()
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["chat", "--help"], ["run", "-h"], ["bench", "-h"]])
+HELPS = ["--help", "--version", "chat --help", "run -h", "bench -h", "history -h", "history ls -h"]
+
+
+@pytest.mark.parametrize("arguments", [words.split() for words in HELPS], ids=HELPS)
 def test_help_imports_nothing_heavy(arguments: list[str]):
+    assert modules_after(HELP.format(arguments=arguments)) & {*HEAVY, "sqlite3"} == set()
+
+
+@pytest.mark.parametrize("arguments", [["history", "ls"], ["history", "stats"], ["history", "path"]])
+def test_the_history_is_read_without_a_model_or_a_screen(arguments: list[str]):
     assert modules_after(HELP.format(arguments=arguments)) & HEAVY == set()
 
 

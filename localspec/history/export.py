@@ -5,6 +5,7 @@ md and openai are the branch that is shown; json and jsonl have every branch, an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, get_args
 
@@ -17,6 +18,8 @@ Format = Literal["md", "json", "jsonl", "openai"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 Rounds = Callable[[int], tuple[Step, ...]]  # by message: History.steps
 SPEAKERS = {"user": "You", "system": "System"}
+FENCE = re.compile("```|~~~")
+NEXT = "# next"  # a heading, where nothing has swallowed it
 ENDINGS = {"partial": "interrupted", "stopped": "stopped", "length": "cut off", "error": "ended by an error"}
 
 
@@ -53,9 +56,19 @@ def whole(opened: OpenChat, rounds: Rounds) -> Iterator[WholeMessage]:
 def markdown(opened: OpenChat) -> str:
     chat = opened.chat
     parts = [f"# {one_line(chat.title) or 'Untitled'}", f"{one_line(chat.model_key)} · {chat.created_at[:10]}"]
-    parts += [f"## System\n\n{chat.system}"] if chat.system else []
-    parts += [f"## {heading(message)}\n\n{message.content}" for message in opened.branch]
+    parts += [f"## System\n\n{closed(chat.system)}"] if chat.system else []
+    parts += [f"## {heading(message)}\n\n{closed(message.content)}" for message in opened.branch]
     return "\n\n".join(part.rstrip() for part in parts) + "\n"
+
+
+def closed(text: str) -> str:
+    """With an end for the code fence that it left open, which would swallow all that follows."""
+    if not FENCE.search(text):
+        return text
+    from markdown_it import MarkdownIt
+
+    last = MarkdownIt("commonmark").disable("inline").parse(f"{text}\n\n{NEXT}")[-1]
+    return f"{text.rstrip()}\n{last.markup}" if last.type == "fence" else text
 
 
 def heading(message: StoredMessage) -> str:

@@ -131,12 +131,13 @@ class History:
         if changes:
             self._database.write(work)
 
-    def delete(self, chat_id: str) -> None:
-        """The chat and all that was said in it; its words are overwritten on the disk."""
+    def delete(self, *chat_ids: str) -> None:
+        """The chats and all that was said in them, or none of them; their words are overwritten on the disk."""
 
         def work(db: sqlite3.Connection) -> None:
-            if not db.execute("DELETE FROM conversation WHERE id = ?", (chat_id,)).rowcount:
-                raise rows.gone("chat")
+            for chat_id in chat_ids:
+                if not db.execute("DELETE FROM conversation WHERE id = ?", (chat_id,)).rowcount:
+                    raise rows.gone("chat")
 
         self._database.erase(work)
 
@@ -147,6 +148,10 @@ class History:
     def search(self, query: str, *, limit: int = 50) -> list[Hit]:
         """Chats whose title, then messages whose text has every word of the query, newest first."""
         return find(self._database, query, limit)
+
+    def copies(self) -> list[Path]:
+        """What was put beside the file before a migration, or when it was damaged: nothing is ever deleted there."""
+        return sorted(self.path.parent.glob(f"{self.path.name}.*-*"))
 
     def totals(self) -> Totals:
         return totals(self._database)

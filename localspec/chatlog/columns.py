@@ -1,0 +1,31 @@
+"""Plain text in columns, by the cells that a terminal gives each character. Knows nothing about chats."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Collection, Iterator, Sequence
+
+GAP = "  "
+
+
+def cells(text: str) -> int:
+    """How wide a terminal draws it."""
+    return sum(map(_cells, text))
+
+
+def _cells(char: str) -> int:
+    if unicodedata.category(char) in ("Mn", "Me", "Cf", "Cc"):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def columns(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> str:
+    """Lines with their columns below each other; those in `right` end together."""
+    widths = [max(map(cells, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(GAP.join(padded(row, widths, right)).rstrip() for row in rows)
+
+
+def padded(row: Sequence[str], widths: Sequence[int], right: Collection[int]) -> Iterator[str]:
+    for at, (cell, width) in enumerate(zip(row, widths, strict=True)):
+        gap = " " * (width - cells(cell))
+        yield gap + cell if at in right else cell + gap

@@ -1,0 +1,70 @@
+"""What strangers wrote, on its way to a terminal, a pipe or a file: text is cleaned for a terminal, JSON is escaped.
+
+Knows streams, and nothing about what is printed.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any  # Any: JSON
+
+from localspec.errors import DoesNotFit, UsageError
+from localspec.events import Notice
+from localspec.sanitize import TABLE, clean
+from localspec.whole_file import write_whole
+
+ESCAPES = {code: json.dumps(chr(code))[1:-1] for code in TABLE if chr(code) not in "\t\n"} | {0x7F: "\\u007f"}
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NOT_ASCII = re.compile(r"[^\x00-\x7f]")
+
+
+def say(text: str) -> None:
+    print(clean(text))
+
+
+def hand_over(text: str) -> None:
+    """As it was written, line breaks and all, for whatever reads the pipe; clean for a terminal."""
+    print(clean(text) if sys.stdout.isatty() else text, end="")
+
+
+def save(file: Path, text: str) -> None:
+    """The whole file or the old one; what is no plain file (/dev/stdout, a pipe) is written to and not replaced."""
+    try:
+        if file.exists() and not file.is_file():
+            file.write_bytes(text.encode())
+        else:
+            write_whole(file.resolve(), text.encode())
+    except BrokenPipeError:
+        raise  # the reader of /dev/stdout has left, which is no error
+    except OSError as fault:
+        if fault.errno in FULL:
+            raise DoesNotFit(
+                f"The disk has no room for '{file}' ({fault.strerror}).", hint="Free some space, or name another FILE."
+            ) from fault
+        raise UsageError(f"'{file}' cannot be written ({fault.strerror}).", hint="Name another FILE.") from fault
+
+
+def remark(text: str) -> None:
+    """Beside the data: on stderr."""
+    print(clean(text), file=sys.stderr)
+
+
+def tell(notice: Notice) -> None:
+    remark(f"{notice.level}: {notice.message} {notice.hint}".rstrip())
+
+
+def as_json(value: Any) -> str:
+    """One line."""
+    return safe_json(json.dumps(value, ensure_ascii=False))
+
+
+def safe_json(text: str) -> str:
+    """The same JSON, with no code point that drives a terminal, or that stdout cannot carry."""
+    escaped = text.translate(ESCAPES)
+    if (sys.stdout.encoding or "utf-8").lower() == "utf-8":
+        return escaped
+    return NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], escaped)
