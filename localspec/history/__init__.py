@@ -1,6 +1,7 @@
 """Chats that outlive the program: one SQLite file, read and written by as many programs as like to."""
 
 from localspec.history.export import FORMATS, Format, export
+from localspec.history.recall import recall
 from localspec.history.records import (
     Answer,
     Attachment,
@@ -17,23 +18,31 @@ from localspec.history.records import (
 )
 from localspec.history.store import History
 from localspec.history.tree import Tree
+from localspec.history.turns import Answered, Asked, Left, Said
+from localspec.history.writer import Writer
 
 __all__ = [
     "FORMATS",
     "Answer",
+    "Answered",
+    "Asked",
     "Attachment",
     "Chat",
     "Format",
     "Generation",
     "History",
     "Hit",
+    "Left",
     "ModelTotals",
     "NewChat",
     "NewMessage",
     "OpenChat",
+    "Said",
     "StoredMessage",
     "Totals",
     "Tree",
+    "Writer",
     "export",
     "first_line",
+    "recall",
 ]
