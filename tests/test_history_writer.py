@@ -203,8 +203,8 @@ def test_a_damaged_history_is_told_and_a_new_one_is_written(path: Path, told: li
     assert one.close() is None
     assert [notice.code for notice in told] == ["history_damaged"]
     assert contents(path) == ["new"]
+    path.write_bytes(b"\x00\xff rubbish" * 1000)
     with pytest.raises(HistoryError, match="was damaged and is now"):
-        path.write_bytes(b"\x00\xff rubbish" * 1000)
         recall()
 
 
