@@ -17,7 +17,7 @@ from localspec.history.records import Chat
 from localspec.history.store import History
 from localspec.history.turns import Answered, Said, Turns
 
-Tell = Callable[[Notice], None]
+Tell = Callable[[Notice], object]
 RETRY_SECONDS = 5.0
 CLOSE_SECONDS = 10.0  # longer than SQLite waits for another program
 AGAIN = Notice("info", "history_again", "The history is written again; nothing is missing in it.")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from textual.widget import Widget
 
-from localspec.history import OpenChat, StoredMessage
+from localspec.history import OpenChat, Status, StoredMessage
 from localspec.requests import Message
 from localspec.sanitize import one_line
 from localspec.tui.conversation import Conversation
@@ -15,6 +15,8 @@ from localspec.tui.stats_line import summary
 from localspec.tui.welcome import Welcome
 
 MESSAGES_SHOWN = 20  # a screen or two; the model is told all of them
+
+ENDED: dict[Status, str] = {"stopped": "-stopped", "error": "-failed"}
 
 
 def conversation(past: OpenChat | None, system: str | None) -> Conversation:
@@ -47,5 +49,5 @@ def answer(message: StoredMessage, model_key: str) -> Answer:
     if message.status == "partial":
         shown.close("interrupted: the program ended before the answer did", "-stopped")
     elif made is not None:
-        shown.close(summary(made.stats), "-stopped" if message.status == "stopped" else "-done")
+        shown.close(summary(made.stats), ENDED.get(message.status, "-done"))
     return shown

@@ -22,7 +22,7 @@ NO_NAME = NewChat("")
 class Paper(Protocol):
     """What takes down what is said: the history's writer. It never makes the chat wait."""
 
-    def start(self, tell: Callable[[Notice], None]) -> None: ...
+    def start(self, tell: Callable[[Notice], object]) -> None: ...
     def post(self, said: Said) -> None: ...
 
 
@@ -44,7 +44,7 @@ class Scribe:
         self._steps: list[Step] = []
         self._answering = self._has_grown = False
 
-    def start(self, tell: Callable[[Notice], None]) -> None:
+    def start(self, tell: Callable[[Notice], object]) -> None:
         """`tell` is called from another thread."""
         if self._paper is not None:
             self._paper.start(tell)
