@@ -175,6 +175,8 @@ async def test_a_new_chat_is_another_in_the_history_and_an_empty_one_is_none():
         await ask(stage, "new")
         await stage.pilot.press("ctrl+n")
     assert chats() == [["new", "Bye."], ["old", "Hello there"]]
+    with History() as history:
+        assert [said.status for said in history.open(history.chats()[1].id).branch] == ["done", "stopped"]
 
 
 async def test_without_paper_nothing_is_written(tmp_path: Path):

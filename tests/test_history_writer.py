@@ -241,6 +241,19 @@ def test_a_chat_deleted_by_another_program_is_told_and_the_next_question_begins_
     assert notice.hint == "Your next message begins a new chat."
 
 
+def test_a_chat_deleted_between_two_turns_begins_again_with_the_next(path: Path, running: Writer, told: list[Notice]):
+    running.post(Asked(GUIDE, "one"))
+    running.post(Answered(answer("first")))
+    eventually(lambda: kept(path) == ["one", "first"])
+    with History() as other:
+        other.delete(other.chats()[0].id)
+    running.post(Asked(GUIDE, "two"))
+    running.post(Answered(answer("second")))
+    assert running.close() is None
+    assert contents(path) == ["two", "second"]
+    assert told == []
+
+
 def test_a_writer_that_was_never_started_has_nothing_to_say():
     assert Writer().close() is None
     assert not paths.history_file().exists()
