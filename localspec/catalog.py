@@ -128,6 +128,11 @@ class Catalog:
                 return _entry(key, table)
         return self._folder(name)
 
+    def lasting_name(self, name: str) -> str:
+        """What this name means in every folder and at every time: the key, or the whole path of a folder."""
+        entry = self.resolve(name)
+        return entry.key if entry.key in self.models else str(entry.path.absolute())
+
     def _folder(self, name: str) -> Entry:
         folder = _expand(name)
         if name and os.path.isdir(folder):  # False, too, for what cannot be a path

@@ -72,17 +72,29 @@ def cli() -> None:
 
 
 @cli.command()
-@click.argument("model", default="guide")
+@click.argument("model", required=False)
 @load_options
 @click.option("-s", "--system", metavar="TEXT", help="A system prompt.")
-def chat(model: str, system: str | None, **load: Any) -> int:
-    """Chat in the terminal with MODEL, a key or a folder (default: guide, built in)."""
+@click.option("-c", "--continue", "latest", is_flag=True, help="Go on with the chat that was used last.")
+@click.option("--chat", "chat_id", metavar="ID", help="Go on with this chat; the beginning of its id will do.")
+@click.option("--no-history", is_flag=True, help="Keep nothing of what is said.")
+def chat(
+    model: str | None, system: str | None, latest: bool, chat_id: str | None, no_history: bool, **load: Any
+) -> int:
+    """Chat in the terminal with MODEL, a key or a folder (default: guide, built in).
+
+    Chats are kept on this computer. One that goes on does so with its own model, unless MODEL is another.
+    """
     from localspec.drafting import check
+    from localspec.history import recall
     from localspec.tui.app import run as run_chat
 
-    request = LoadRequest(model, **load)
+    if latest + (chat_id is not None) + no_history > 1:
+        raise UsageError("--continue, --chat and --no-history exclude each other.", hint="Give one of them.")
+    past = recall(chat_id) if latest or chat_id is not None else None
+    request = LoadRequest(model or (past.chat.model_key if past else "guide"), **load)
     check(request)
-    return run_chat(request, system)
+    return run_chat(request, system, past, history=not no_history)
 
 
 @cli.command()

@@ -109,6 +109,11 @@ class Tally:
             speedup=self.meter.speedup,
         )
 
+    def begin(self) -> None:
+        """A generation was asked for: what is known of the one before, however that ended, is not of this one."""
+        self._stats, self._ended = self._base, False
+        self.meter.restart()
+
     def add(self, event: AnyEvent) -> None:
         match event:
             case Ready():
@@ -134,19 +139,15 @@ class Tally:
 
     def _prefill(self, event: Prefill) -> None:
         if self._ended:
-            self._begin()
+            self.begin()
         used = event.cached + event.done
         self._stats = msgspec.structs.replace(
             self._stats, prompt_n=event.total, cached_n=event.cached, context_used=used
         )
 
-    def _begin(self) -> None:
-        self._stats, self._ended = self._base, False
-        self.meter.restart()
-
     def _step(self, step: Step) -> None:
         if self._ended:
-            self._begin()
+            self.begin()
         self.meter.observe(drafted=step.drafted, tokens=len(step.tokens), milliseconds=step.draft_ms + step.verify_ms)
         self._stats = add_step(self._stats, step)
 

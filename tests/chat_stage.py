@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from textual import events
 from textual.pilot import Pilot
 
+from localspec.history import NewChat, OpenChat, Writer
 from localspec.tui.app import ChatApp
 from localspec.tui.chat import ChatScreen
+from localspec.tui.scribe import Paper, Scribe
 from tests.scripted_engine import ScriptedEngine, answer, step
 
 HELLO = answer(step("Hello", " there", accepted=1), step(", world", "."), step(" Bye", "."))
@@ -61,16 +63,31 @@ class Stage:
 
 @asynccontextmanager
 async def open_chat(
-    *engines: ScriptedEngine, size: tuple[int, int] = (80, 24), system: str | None = None
+    *engines: ScriptedEngine,
+    size: tuple[int, int] = (80, 24),
+    system: str | None = None,
+    paper: Paper | None = None,
+    past: OpenChat | None = None,
 ) -> AsyncIterator[Stage]:
-    """The given engines come in turn: the first at the start, the others at reloads."""
+    """The given engines come in turn: the first at the start, the others at reloads. Without paper nothing is kept."""
     waiting, made = list(engines), []
 
     def make_engine() -> ScriptedEngine:
         made.append(waiting.pop(0))
         return made[-1]
 
-    app = ChatApp(make_engine, system)
+    app = ChatApp(make_engine, system, scribe=Scribe(paper, NewChat("guide", system=system)), past=past)
     async with app.run_test(size=size) as pilot:
         yield Stage(pilot, app, made)
     assert all(engine.closed for engine in made), "the app left an engine running"
+
+
+@asynccontextmanager
+async def kept_chat(
+    *engines: ScriptedEngine, system: str | None = None, past: OpenChat | None = None
+) -> AsyncIterator[Stage]:
+    """The same, written into the history; all of it is there afterwards."""
+    paper = Writer(chat=past.chat if past else None)
+    async with open_chat(*engines, system=system, paper=paper, past=past) as stage:
+        yield stage
+    assert paper.close() is None

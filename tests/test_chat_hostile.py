@@ -8,10 +8,11 @@ import re
 from textual.drivers.headless_driver import HeadlessDriver
 
 from localspec.events import Failure, Loading, ModelCard, Notice, Ready, SpecCard
+from localspec.history import Chat, Generation, OpenChat, StoredMessage, Tree
 from localspec.tui.app import ChatApp
 from localspec.tui.message import Note, Question
 from localspec.tui.reply import parser
-from tests.chat_stage import Stage
+from tests.chat_stage import HELLO, Stage
 from tests.scripted_engine import READY, ScriptedEngine, answer, step
 from tests.test_sanitize import FORBIDDEN, fuzzed
 
@@ -39,8 +40,20 @@ class CapturingDriver(HeadlessDriver):
         self.__dict__.setdefault("written", []).append(data)
 
 
+def hostile_past() -> OpenChat:
+    """A chat from a history that somebody else wrote."""
+    made = Generation(ATTACKS, stats=HELLO[-1].stats)  # type: ignore[union-attr]
+    said = (
+        StoredMessage(1, ATTACKS, None, "user", ATTACKS, "done", ATTACKS),
+        StoredMessage(2, ATTACKS, 1, "assistant", ATTACKS, "stopped", ATTACKS, generation=made),
+        StoredMessage(3, ATTACKS, 2, "assistant", ATTACKS, "done", ATTACKS),
+    )
+    chat = Chat(ATTACKS, ATTACKS, ATTACKS, ATTACKS, ATTACKS, ATTACKS, ATTACKS, 3, False, False, 3)
+    return OpenChat(chat, Tree(said))
+
+
 async def test_no_text_from_anywhere_reaches_the_terminal_as_a_command():
-    """Escapes in a message, a reply, a model's name, a notice, an error: all are shown and none obeyed (F1, F2, F4)."""
+    """In messages, replies, a model's name, notices, errors, an old chat: all is shown, nothing obeyed (F1, F2, F4)."""
     model, draft = ModelCard(ATTACK, ATTACK, ATTACK, 100, True), SpecCard("off", ATTACK, ATTACK, ATTACK)
     opening = [Loading(ATTACK, 1, 2), Ready(model, draft, READY.memory)]
     markdown = f"# {ATTACKS}\n\n- {ATTACKS}\n\n```{ATTACKS}\n{ATTACKS}\n```\n\n| {ATTACKS} |\n|---|\n| {ATTACKS} |\n"
@@ -50,7 +63,7 @@ async def test_no_text_from_anywhere_reaches_the_terminal_as_a_command():
         Failure("engine", ATTACKS, ATTACKS),
     ]
     engine = ScriptedEngine(script, opening=opening, paused=True)
-    app = ChatApp(lambda: engine)
+    app = ChatApp(lambda: engine, past=hostile_past())
     app.driver_class = CapturingDriver
     async with app.run_test(size=(100, 60), headless=False) as pilot:
         stage = Stage(pilot, app, [])
@@ -60,7 +73,7 @@ async def test_no_text_from_anywhere_reaches_the_terminal_as_a_command():
         await stage.sees("no draft")
         await app.chat.transcript.mount(Question(ATTACKS, queued=True))
         await stage.send(ATTACKS)
-        await stage.until(lambda: app.chat.query(Note) and not app.chat.answer and app.chat.phase == "idle")
+        await stage.until(lambda: len(app.chat.query(Note)) == 2 and not app.chat.answer and app.chat.phase == "idle")
         await stage.sees("[/nope]", "␛")
         written = "".join(app._driver.__dict__["written"])
     left = OWN_SEQUENCES.sub("", written)

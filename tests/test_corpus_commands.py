@@ -61,7 +61,7 @@ def test_a_shell_example_runs(block: str, monkeypatch: pytest.MonkeyPatch, capfd
         return
     opened = []
     monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO()))
-    monkeypatch.setattr("localspec.tui.app.run", lambda *asked: opened.append(asked) or 0)
+    monkeypatch.setattr("localspec.tui.app.run", lambda *asked, **_: opened.append(asked) or 0)
     for line in block.splitlines():
         words = shlex.split(line)
         monkeypatch.setattr(sys, "argv", words)

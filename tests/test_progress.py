@@ -8,7 +8,7 @@ import pytest
 
 from localspec.events import Loading
 from localspec.progress import Progress
-from localspec.tui.chat import loading_words
+from localspec.tui.stats_line import loading_words
 
 CHECK = Loading("checking the configuration", 0, 1, "steps")
 

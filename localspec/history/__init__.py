@@ -1,6 +1,7 @@
 """Chats that outlive the program: one SQLite file, read and written by as many programs as like to."""
 
 from localspec.history.export import FORMATS, Format, export
+from localspec.history.recall import recall
 from localspec.history.records import (
     Answer,
     Attachment,
@@ -11,29 +12,39 @@ from localspec.history.records import (
     NewChat,
     NewMessage,
     OpenChat,
+    Status,
     StoredMessage,
     Totals,
     first_line,
 )
 from localspec.history.store import History
 from localspec.history.tree import Tree
+from localspec.history.turns import Answered, Asked, Left, Said
+from localspec.history.writer import Writer
 
 __all__ = [
     "FORMATS",
     "Answer",
+    "Answered",
+    "Asked",
     "Attachment",
     "Chat",
     "Format",
     "Generation",
     "History",
     "Hit",
+    "Left",
     "ModelTotals",
     "NewChat",
     "NewMessage",
     "OpenChat",
+    "Said",
+    "Status",
     "StoredMessage",
     "Totals",
     "Tree",
+    "Writer",
     "export",
     "first_line",
+    "recall",
 ]

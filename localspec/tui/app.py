@@ -13,11 +13,14 @@ from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.driver import Driver
 
+from localspec.catalog import Catalog
 from localspec.errors import UsageError
+from localspec.history import NewChat, OpenChat, Writer
 from localspec.requests import LoadRequest
 from localspec.sanitize import clean
 from localspec.tui.chat import ChatScreen
 from localspec.tui.feed import Engine
+from localspec.tui.scribe import Scribe
 
 NO_SCREENS = ("", "dumb", "unknown")
 
@@ -31,11 +34,18 @@ class ChatApp(App[None]):
         Binding("ctrl+q", "quit", "Quit", key_display="^Q", priority=True, id="quit")
     ]
 
-    def __init__(self, make_engine: Callable[[], Engine], system: str | None = None) -> None:
+    def __init__(
+        self,
+        make_engine: Callable[[], Engine],
+        system: str | None = None,
+        *,
+        scribe: Scribe | None = None,
+        past: OpenChat | None = None,
+    ) -> None:
         resource_tracker.ensure_running()  # it inherits stderr, no file any more once Textual has the terminal
         super().__init__()
         self.theme = "tokyo-night"
-        self.chat = ChatScreen(make_engine, system)
+        self.chat = ChatScreen(make_engine, system, scribe=scribe or Scribe(), past=past)
 
     def get_default_screen(self) -> ChatScreen:
         return self.chat
@@ -58,14 +68,20 @@ class ChatApp(App[None]):
         self.exit(return_code=self.chat.exit_code)
 
 
-def run(request: LoadRequest, system: str | None = None) -> int:
-    """Chat until the user leaves. The exit code is a failed start's, else 0."""
+def run(request: LoadRequest, system: str | None = None, past: OpenChat | None = None, *, history: bool = True) -> int:
+    """Chat until the user leaves, going on with `past` if there is one. The exit code is a failed start's, else 0."""
     from localspec.worker import EngineProcess
 
     if lack := no_screen():
         raise UsageError(lack, hint=f'Try: localspec run {request.model} "your question"')
-    app = ChatApp(lambda: EngineProcess(request), system)
-    app.run()
+    paper = Writer(chat=past.chat if past else None) if history else None
+    scribe = Scribe(paper, NewChat(Catalog.load().lasting_name(request.model), system=system))
+    app = ChatApp(lambda: EngineProcess(request), system, scribe=scribe, past=past)
+    try:
+        app.run()
+    finally:
+        if paper is not None and (notice := paper.close()):
+            print(clean(f"{notice.level}: {notice.message} {notice.hint}".rstrip()), file=sys.stderr)
     return app.return_code or 0
 
 

@@ -8,34 +8,44 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from time import monotonic
 from typing import ClassVar, Literal
 
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
-from textual.message import Message
 from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Footer, HelpPanel, Static
 
-from localspec.events import AnyEvent, Done, Failure, Loading, ModelCard, Notice, Prefill, Ready, SpecCard, Stats, Step
-from localspec.sanitize import one_line
+from localspec.events import (
+    AnyEvent,
+    Done,
+    Failure,
+    FinishReason,
+    Loading,
+    ModelCard,
+    Notice,
+    Prefill,
+    Ready,
+    SpecCard,
+    Stats,
+    Step,
+)
+from localspec.history import OpenChat
 from localspec.stats import Tally
-from localspec.tui.conversation import Conversation
-from localspec.tui.feed import Engine, Feed
+from localspec.tui.feed import Arrived, Engine, Feed
 from localspec.tui.header import Header
 from localspec.tui.message import Answer, Note, Question
+from localspec.tui.pace import Pace
+from localspec.tui.past import conversation, remembered
 from localspec.tui.prompt import Prompt
-from localspec.tui.stats_line import StatsLine
+from localspec.tui.scribe import SAVE_SECONDS, Scribe, Told
+from localspec.tui.stats_line import StatsLine, loading_words
 from localspec.tui.welcome import Welcome
 
 Phase = Literal["loading", "idle", "reading", "generating", "stopping", "gone"]
 
-FRAME_SECONDS = 0.05  # the eye sees no more, and drawing per token would make the screen the bottleneck
-SLOWEST_FRAME = 0.4
-PATIENCE = 3  # a frame that came late makes the next one wait so many times longer: the model needs the processor too
 QUIT_SECONDS = 1.0
 MIN_WIDTH, MIN_HEIGHT = 60, 16
 DIED = "The engine stopped. Press Ctrl+R to load it again."
@@ -57,30 +67,25 @@ class ChatScreen(Screen[None]):
         Binding("pagedown", "page(1)", "Page down", show=False, priority=True, id="page.down"),
     ]
 
-    class Arrived(Message):
-        """The feed has something."""
-
-        def __init__(self, feed: Feed) -> None:
-            super().__init__()
-            self.feed = feed
-
-    def __init__(self, make_engine: Callable[[], Engine], system: str | None = None) -> None:
+    def __init__(
+        self, make_engine: Callable[[], Engine], system: str | None, *, scribe: Scribe, past: OpenChat | None
+    ) -> None:
         super().__init__()
-        self.make_engine = make_engine
-        self.conversation = Conversation(system)
+        self.make_engine, self.scribe, self.past = make_engine, scribe, past
+        self.conversation = conversation(past, system)
         self.exit_code = 0
         self.phase: Phase = "loading"
         self.model: ModelCard | None = None
         self.drafter_failed = False
-        self.tally = Tally()
+        self.tally, self.pace = Tally(), Pace()
         self.feed: Feed | None = None
         self.queued: Question | None = None
         self.question = ""  # the one being answered
         self.answer: Answer | None = None
-        self._due = 0.0  # when the next frame was meant to be
 
     def compose(self) -> ComposeResult:
-        self.header, self.transcript = Header(), VerticalScroll(Welcome(), id="transcript", can_focus=False)
+        self.header = Header()
+        self.transcript = VerticalScroll(*remembered(self.past), id="transcript", can_focus=False)
         self.status, self.prompt = StatsLine(), Prompt()
         self.too_small = Static(markup=False, id="too-small")
         yield from (self.header, self.transcript, self.status, self.prompt)
@@ -90,9 +95,12 @@ class ChatScreen(Screen[None]):
     def on_mount(self) -> None:
         self.transcript.anchor()
         self.prompt.focus()
+        self.scribe.start(lambda notice: self.post_message(Told(notice)))
+        self.set_interval(SAVE_SECONDS, lambda: self.scribe.save(self.tally.stats))
         self.load()
 
     def on_unmount(self) -> None:
+        self.scribe.end(self.tally.stats, "cancelled")
         if self.feed is not None:
             self.feed.engine.close()
 
@@ -117,11 +125,17 @@ class ChatScreen(Screen[None]):
 
     def wake(self, feed: Feed) -> None:
         """Called from the feed's thread."""
-        self.post_message(self.Arrived(feed))
+        self.post_message(Arrived(feed))
 
-    async def on_chat_screen_arrived(self, message: Arrived) -> None:
-        self._due = monotonic()
+    async def on_arrived(self, message: Arrived) -> None:
+        self.pace.start()
         await self.drain(message.feed)
+
+    async def on_told(self, message: Told) -> None:
+        await self.inform(message.notice)
+
+    async def inform(self, notice: Notice) -> None:
+        await self.show(Note(f"{notice.message} {notice.hint}".strip(), level=notice.level))
 
     async def drain(self, feed: Feed) -> None:
         """Take what has arrived, then look again a frame later until nothing has."""
@@ -134,14 +148,7 @@ class ChatScreen(Screen[None]):
             await self.answer.flush()
         self.status.stats = self.tally.stats if self.answer or self.conversation.history else Stats()
         if arrived:
-            self.set_timer(self.next_frame(), partial(self.drain, feed))
-
-    def next_frame(self) -> float:
-        """Seconds to the next look."""
-        late = max(0.0, monotonic() - self._due)
-        wait = min(FRAME_SECONDS + PATIENCE * late, SLOWEST_FRAME)
-        self._due = monotonic() + wait
-        return wait
+            self.set_timer(self.pace.next_frame(), partial(self.drain, feed))
 
     async def receive(self, event: AnyEvent | None) -> None:
         if event is not None:
@@ -156,7 +163,7 @@ class ChatScreen(Screen[None]):
             case Step():
                 self.write(event)
             case Notice():
-                await self.show(Note(f"{event.message} {event.hint}".strip(), level=event.level))
+                await self.inform(event)
                 self.lose_drafter(event)
             case Done():
                 await self.finish(event)
@@ -169,12 +176,14 @@ class ChatScreen(Screen[None]):
         self.exit_code = 0
         self.model, self.drafter_failed = ready.model, False
         self.header.show(ready.model, ready.spec)
+        self.scribe.meet(ready)
         self.enter("idle", "idle")
         await self.ask_next()
 
     def lose_drafter(self, notice: Notice) -> None:
         if notice.code == "drafter_failed" and self.model is not None:
             self.drafter_failed = True
+            self.scribe.lose_drafter()
             self.header.show(self.model, SpecCard("off", reason="it failed"))
             self.refresh_bindings()
 
@@ -214,6 +223,8 @@ class ChatScreen(Screen[None]):
         question.asked()
         self.question, self.answer = question.text, Answer(self.model.name if self.model else "")
         self.enter("reading", "reading prompt")  # before the answer is mounted: idle must mean that nothing is asked
+        self.tally.begin()
+        self.scribe.ask(question.text)
         await self.show(self.answer)
         self.feed.ask(self.conversation.request(question.text))
 
@@ -222,12 +233,13 @@ class ChatScreen(Screen[None]):
             self.enter("generating", "generating")
         if self.answer is not None:
             self.answer.add(step.text)
+            self.scribe.add(step)
 
     async def finish(self, done: Done) -> None:
         words = "stopped" if self.answer is not None and done.finish_reason == "cancelled" else "idle"
         if self.answer is not None:
             await self.answer.finish(done.stats)
-        self.end_turn()
+            self.end_turn(done.finish_reason)
         self.enter("idle", words)
         await self.ask_next()
 
@@ -242,13 +254,14 @@ class ChatScreen(Screen[None]):
             await self.show(Note(sentence, level="error"))
         else:
             await self.answer.fail(sentence)
-            self.end_turn()
+            self.end_turn("error")
             self.enter("idle", "idle")
         if self.phase == "idle" and failure.code != "engine_died":
             await self.ask_next()
 
-    def end_turn(self) -> None:
+    def end_turn(self, reason: FinishReason) -> None:
         """Remember what was said; the next turn may begin."""
+        self.scribe.end(self.tally.stats, reason)
         if self.answer is not None:
             self.conversation.keep(self.question, self.answer.text)
         self.answer = None
@@ -297,6 +310,8 @@ class ChatScreen(Screen[None]):
         self.action_stop()
         if self.answer is not None:
             await self.answer.end()
+        self.scribe.end(self.tally.stats, "cancelled")
+        self.scribe.leave()
         self.answer = self.queued = None
         self.conversation.forget()
         self.status.stats = Stats()
@@ -332,12 +347,3 @@ class ChatScreen(Screen[None]):
     def action_page(self, direction: int) -> None:
         scroll = self.transcript.scroll_page_up if direction < 0 else self.transcript.scroll_page_down
         scroll(animate=False)
-
-
-def loading_words(event: Loading) -> str:
-    if event.unit == "steps":
-        return one_line(f"{event.stage} {event.done}/{event.total}" if event.total > 1 else event.stage)
-    words = one_line(f"loading {event.stage}")
-    if event.total:
-        words += f" {100 * event.done // event.total} %"
-    return f"{words} · eta {event.eta_s:.0f} s" if event.eta_s is not None else words

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from localspec.requests import GenerateRequest, Message
 
@@ -12,11 +14,20 @@ class Conversation:
     """Whole turns only: a question without an answer would make the next one follow it, which templates refuse."""
 
     system: str | None = None
+    past_system: str | None = None  # of the chat that is gone on with, and of no other
     history: list[Message] = field(default_factory=list)
 
     def request(self, question: str) -> GenerateRequest:
-        first = [Message("system", self.system)] if self.system else []
+        system = self.system or self.past_system
+        first = [Message("system", system)] if system else []
         return GenerateRequest(messages=(*first, *self.history, Message("user", question)))
+
+    def recall(self, system: str | None, messages: Iterable[Message]) -> None:
+        """What was said before this program began, oldest first."""
+        self.past_system = system
+        for before, after in pairwise(messages):
+            if (before.role, after.role) == ("user", "assistant"):
+                self.keep(before.content, after.content)
 
     def keep(self, question: str, answer: str) -> None:
         """A turn that ended, however it ended: partial answers count."""
@@ -24,4 +35,5 @@ class Conversation:
             self.history += [Message("user", question), Message("assistant", answer)]
 
     def forget(self) -> None:
+        self.past_system = None
         self.history.clear()

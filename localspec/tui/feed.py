@@ -7,6 +7,8 @@ from contextlib import suppress
 from threading import Lock
 from typing import Protocol
 
+from textual.message import Message
+
 from localspec.events import AnyEvent, Failure
 from localspec.requests import GenerateRequest
 
@@ -19,6 +21,14 @@ class Engine(Protocol):
     def ask(self, request: GenerateRequest) -> None: ...
     def cancel(self) -> None: ...
     def close(self) -> None: ...
+
+
+class Arrived(Message):
+    """The feed has something."""
+
+    def __init__(self, feed: Feed) -> None:
+        super().__init__()
+        self.feed = feed
 
 
 class Feed:

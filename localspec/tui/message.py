@@ -34,15 +34,15 @@ class Question(Vertical):
 
 
 class Answer(Vertical):
-    """What the model says. `text` is as written; what is shown of it is clean."""
+    """What the model says. `text` is as written, all of it or to begin with; what is shown of it is clean."""
 
-    def __init__(self, speaker: str) -> None:
+    def __init__(self, speaker: str, text: str = "") -> None:
         super().__init__()
-        self.text = ""
-        self._shown = 0
+        self.text = text
+        self._shown = len(text)
         self._stream: MarkdownStream | None = None
         self._speaker = Static(one_line(speaker), markup=False, classes="speaker")
-        self._body = Markdown(parser_factory=parser, open_links=False)
+        self._body = Markdown(clean(text), parser_factory=parser, open_links=False)
         self._figures = Static(markup=False, classes="figures")
 
     def compose(self) -> ComposeResult:
@@ -62,15 +62,15 @@ class Answer(Vertical):
 
     async def finish(self, stats: Stats) -> None:
         await self.end()
-        self._close(summary(stats), "-stopped" if stats.finish_reason == "cancelled" else "-done")
+        self.close(summary(stats), "-stopped" if stats.finish_reason == "cancelled" else "-done")
 
     async def fail(self, sentence: str) -> None:
         """What was written stays; why it ended stands beneath."""
         await self.end()
-        self._close(clean(sentence), "-failed")
+        self.close(clean(sentence), "-failed")
 
-    def _close(self, line: str, how: str) -> None:
-        """The class is the line's own: one on the whole answer would style every block of it again."""
+    def close(self, line: str, how: str) -> None:
+        """What stands beneath. The class is its own: one on the whole answer would style every block of it again."""
         self._figures.update(line)
         self._figures.add_class("-ended", how)
 

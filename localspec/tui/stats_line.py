@@ -7,7 +7,8 @@ from textual.reactive import reactive
 from textual.timer import Timer
 from textual.widget import Widget
 
-from localspec.events import FinishReason, Stats
+from localspec.events import FinishReason, Loading, Stats
+from localspec.sanitize import one_line
 
 GAP = "   "
 NEARLY_FULL = 0.8
@@ -60,6 +61,16 @@ def context(stats: Stats) -> str:
     share = stats.context_used / stats.context_max
     nearly = f" {100 * share:.0f} % full" if share >= NEARLY_FULL else ""
     return f"ctx {stats.context_used:,}/{stats.context_max:,}{nearly}"
+
+
+def loading_words(event: Loading) -> str:
+    """The state while a model loads."""
+    if event.unit == "steps":
+        return one_line(f"{event.stage} {event.done}/{event.total}" if event.total > 1 else event.stage)
+    words = one_line(f"loading {event.stage}")
+    if event.total:
+        words += f" {100 * event.done // event.total} %"
+    return f"{words} · eta {event.eta_s:.0f} s" if event.eta_s is not None else words
 
 
 def fitting(parts: list[str], width: int) -> str:
