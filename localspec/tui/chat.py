@@ -6,7 +6,7 @@ queue, one at a time, so a stop, a new chat and a burst of tokens cannot interle
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import monotonic
 from typing import ClassVar, Literal
@@ -14,8 +14,9 @@ from typing import ClassVar, Literal
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
+from textual.containers import Horizontal, VerticalScroll
 from textual.message import Message
+from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Footer, HelpPanel, Static
@@ -26,9 +27,12 @@ from localspec.stats import Tally
 from localspec.tui.conversation import Conversation
 from localspec.tui.feed import Engine, Feed
 from localspec.tui.header import Header
+from localspec.tui.legend import Legend
 from localspec.tui.message import Answer, Note, Question
 from localspec.tui.prompt import Prompt
+from localspec.tui.speed_panel import LEAST_WIDTH, Reading, SpeedPanel
 from localspec.tui.stats_line import StatsLine
+from localspec.tui.token_view import View
 from localspec.tui.welcome import Welcome
 
 Phase = Literal["loading", "idle", "reading", "generating", "stopping", "gone"]
@@ -45,17 +49,22 @@ QUIT_AGAIN = "Press Ctrl+C again to quit."
 
 
 class ChatScreen(Screen[None]):
-    """Header, transcript, state line, prompt."""
+    """Header, transcript beside the speed panel, state line, prompt."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "stop", "Stop", key_display="Esc", priority=True, id="stop"),
         Binding("ctrl+n", "new", "New chat", key_display="^N", priority=True, id="new"),
         Binding("ctrl+r", "reload", "Reload", key_display="^R", priority=True, id="reload"),
+        Binding("f2", "speed", "Speed", key_display="F2", priority=True, id="speed"),
+        Binding("f3", "tokens", "Tokens", key_display="F3", priority=True, id="tokens"),
+        Binding("shift+f3,f15", "rejects", "Rejected", show=False, priority=True, id="rejects"),  # F15 is xterm's
         Binding("ctrl+c", "interrupt", "Interrupt", show=False, priority=True, id="interrupt"),
         Binding("ctrl+d", "leave", "Quit", show=False, priority=True, id="leave"),
         Binding("pageup", "page(-1)", "Page up", show=False, priority=True, id="page.up"),
         Binding("pagedown", "page(1)", "Page down", show=False, priority=True, id="page.down"),
     ]
+
+    view: reactive[View] = reactive("markdown", init=False)
 
     class Arrived(Message):
         """The feed has something."""
@@ -77,13 +86,16 @@ class ChatScreen(Screen[None]):
         self.queued: Question | None = None
         self.question = ""  # the one being answered
         self.answer: Answer | None = None
+        self.rounds: Sequence[Step] = ()  # of the last answer
         self._due = 0.0  # when the next frame was meant to be
 
     def compose(self) -> ComposeResult:
         self.header, self.transcript = Header(), VerticalScroll(Welcome(), id="transcript", can_focus=False)
         self.status, self.prompt = StatsLine(), Prompt()
+        self.speed, self.legend = SpeedPanel(), Legend()
         self.too_small = Static(markup=False, id="too-small")
-        yield from (self.header, self.transcript, self.status, self.prompt)
+        yield from (self.header, Horizontal(self.transcript, self.speed, id="middle"), self.legend)
+        yield from (self.status, self.prompt)
         yield Footer(show_command_palette=False)
         yield self.too_small
 
@@ -98,6 +110,7 @@ class ChatScreen(Screen[None]):
 
     def on_resize(self, event: events.Resize) -> None:
         width, height = event.size
+        self.speed.settle(width)
         self.too_small.display = width < MIN_WIDTH or height < MIN_HEIGHT
         self.too_small.update(
             f"The terminal is {width}×{height}; localspec needs {MIN_WIDTH}×{MIN_HEIGHT}: enlarge it."
@@ -134,7 +147,12 @@ class ChatScreen(Screen[None]):
             await self.answer.flush()
         self.status.stats = self.tally.stats if self.answer or self.conversation.history else Stats()
         if arrived:
+            self.read_speed()
             self.set_timer(self.next_frame(), partial(self.drain, feed))
+
+    def read_speed(self) -> None:
+        meter = self.tally.meter
+        self.speed.reading = Reading(self.status.stats, meter.band, len(meter.plain_ms), self.rounds)
 
     def next_frame(self) -> float:
         """Seconds to the next look."""
@@ -213,6 +231,7 @@ class ChatScreen(Screen[None]):
         question, self.queued = self.queued, None
         question.asked()
         self.question, self.answer = question.text, Answer(self.model.name if self.model else "")
+        self.answer.view, self.rounds = self.view, self.answer.rounds
         self.enter("reading", "reading prompt")  # before the answer is mounted: idle must mean that nothing is asked
         await self.show(self.answer)
         self.feed.ask(self.conversation.request(question.text))
@@ -221,7 +240,7 @@ class ChatScreen(Screen[None]):
         if self.phase == "reading":
             self.enter("generating", "generating")
         if self.answer is not None:
-            self.answer.add(step.text)
+            self.answer.add(step)
 
     async def finish(self, done: Done) -> None:
         words = "stopped" if self.answer is not None and done.finish_reason == "cancelled" else "idle"
@@ -280,8 +299,26 @@ class ChatScreen(Screen[None]):
             self.feed.cancel()
         elif self.query(HelpPanel):
             self.app.action_hide_help_panel()
+        elif self.speed.covers:
+            self.action_speed()
         elif self.queued is not None and not self.prompt.text:
             self.call_later(self.take_back)
+
+    def action_speed(self) -> None:
+        self.speed.toggle(self.size.width)
+        if self.size.width < LEAST_WIDTH:
+            self.status.give_hint(f"The speed panel needs {LEAST_WIDTH} columns.")
+
+    def action_tokens(self) -> None:
+        self.view = "tokens" if self.view == "markdown" else "markdown"
+
+    def action_rejects(self) -> None:
+        self.view = "tokens" if self.view == "rejects" else "rejects"
+
+    def watch_view(self, view: View) -> None:
+        self.legend.display = view != "markdown"
+        for answer in self.query(Answer):
+            answer.view = view
 
     async def take_back(self) -> None:
         """The message that waits returns to the prompt."""
@@ -299,7 +336,8 @@ class ChatScreen(Screen[None]):
             await self.answer.end()
         self.answer = self.queued = None
         self.conversation.forget()
-        self.status.stats = Stats()
+        self.status.stats, self.rounds = Stats(), ()
+        self.read_speed()
         await self.transcript.remove_children()
         await self.transcript.mount(Welcome())
 
