@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 
 import pytest
-from textual.strip import Strip
+from textual.content import Content
+from textual.screen import Screen
+from textual.timer import Timer
 
 from localspec.events import AnyEvent, Proposal, Step, Token
 from localspec.tui.app import ChatApp
 from localspec.tui.chat import ChatScreen
 from localspec.tui.message import Answer
+from localspec.tui.ribbon import Ribbon
 from tests.chat_stage import HELLO, Stage, open_chat
 from tests.scripted_engine import ScriptedEngine, answer, step
 from tests.test_chat_hostile import ATTACKS, OWN_SEQUENCES, CapturingDriver
@@ -38,15 +41,11 @@ def looks(stage: Stage, text: str) -> set[str]:
     return {
         name
         for strip in stage.chat._compositor.render_strips()
-        for segment in drawn(strip)
+        for segment in strip
         if segment.text.strip() == text and segment.style is not None
         for name in ("bold", "underline", "strike")
         if getattr(segment.style, name)
     }
-
-
-def drawn(strip: Strip):
-    return list(strip)
 
 
 async def test_f3_shows_the_tokens_and_the_markdown_again():
@@ -174,24 +173,36 @@ async def test_a_new_chat_empties_the_panel():
 
 
 async def test_widgets_are_drawn_at_most_twenty_times_a_second(monkeypatch: pytest.MonkeyPatch):
-    """However fast rounds come: each reading belongs to a frame, and frames are FRAME_SECONDS apart or more."""
-    readings, waits = [], []
-    read_speed, next_frame = ChatScreen.read_speed, ChatScreen.next_frame
+    """However fast rounds come: what draws them is a frame, and frames are a twentieth of a second apart or more."""
+    waits, drawn = [], []
 
-    def reading(screen: ChatScreen) -> None:
-        readings.append(len(screen.rounds))
-        read_speed(screen)
+    def set_timer(screen: ChatScreen, delay: float, *rest: object, **named: object) -> Timer:
+        waits.append(delay)
+        return Screen.set_timer(screen, delay, *rest, **named)
 
-    def frame(screen: ChatScreen) -> float:
-        waits.append(next_frame(screen))
-        return waits[-1]
+    def draw(ribbon: Ribbon) -> Content:
+        drawn.append(len(ribbon.rounds))
+        return Content("ribbon")
 
-    monkeypatch.setattr(ChatScreen, "read_speed", reading)
-    monkeypatch.setattr(ChatScreen, "next_frame", frame)
+    monkeypatch.setattr(ChatScreen, "set_timer", set_timer)
+    monkeypatch.setattr(Ribbon, "render", draw)
     async with open_chat(ScriptedEngine(answer(*(step("a ", "b ") for _ in range(500)))), size=(120, 30)) as stage:
         await told(stage)
-        assert len(readings) == len(waits)
         assert min(waits) >= 0.05
+        assert len(set(drawn)) <= len(waits)
+
+
+async def test_an_answer_from_a_history_shows_its_rounds():
+    told_before, without_rounds = Answer("guide"), Answer("guide")
+    told_before.rounds.extend(event for event in MIXED if isinstance(event, Step))
+    async with open_chat(ScriptedEngine()) as stage:
+        await stage.ready()
+        await stage.chat.show(without_rounds)
+        await stage.chat.show(told_before)
+        await stage.sees("▆█· 3 rounds")
+        await stage.pilot.press("f3")
+        await stage.sees(AS_TOKENS)
+        assert without_rounds._body.display, "Markdown is what there is"
 
 
 async def test_hostile_tokens_reach_the_terminal_as_text_only():

@@ -92,7 +92,7 @@ class ChatScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         self.header, self.transcript = Header(), VerticalScroll(Welcome(), id="transcript", can_focus=False)
         self.status, self.prompt = StatsLine(), Prompt()
-        self.speed, self.legend = SpeedPanel(), Legend()
+        self.speed, self.legend = SpeedPanel(self.reading), Legend()
         self.too_small = Static(markup=False, id="too-small")
         yield from (self.header, Horizontal(self.transcript, self.speed, id="middle"), self.legend)
         yield from (self.status, self.prompt)
@@ -147,12 +147,13 @@ class ChatScreen(Screen[None]):
             await self.answer.flush()
         self.status.stats = self.tally.stats if self.answer or self.conversation.history else Stats()
         if arrived:
-            self.read_speed()
+            self.speed.refresh()
             self.set_timer(self.next_frame(), partial(self.drain, feed))
 
-    def read_speed(self) -> None:
+    def reading(self) -> Reading:
+        """What the speed panel shows, asked for when it is drawn."""
         meter = self.tally.meter
-        self.speed.reading = Reading(self.status.stats, meter.band, len(meter.plain_ms), self.rounds)
+        return Reading(self.status.stats, meter.band, len(meter.plain_ms), self.rounds)
 
     def next_frame(self) -> float:
         """Seconds to the next look."""
@@ -337,7 +338,7 @@ class ChatScreen(Screen[None]):
         self.answer = self.queued = None
         self.conversation.forget()
         self.status.stats, self.rounds = Stats(), ()
-        self.read_speed()
+        self.speed.refresh()
         await self.transcript.remove_children()
         await self.transcript.mount(Welcome())
 

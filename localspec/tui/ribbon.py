@@ -60,6 +60,9 @@ class Ribbon(Widget):
         self._seen = 0
         self.display = False
 
+    def on_mount(self) -> None:
+        self.follow()
+
     def follow(self) -> None:
         """Rounds may have been added."""
         if len(self.rounds) > self._seen:

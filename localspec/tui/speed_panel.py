@@ -5,11 +5,10 @@ Reads sums and rounds; knows no engine. The screen's width decides whether it is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from textual.content import Content
-from textual.reactive import reactive
 from textual.widget import Widget
 
 from localspec.events import Stats, Step
@@ -147,13 +146,13 @@ def shown(width: int, wish: bool | None) -> bool:
 
 
 class SpeedPanel(Widget):
-    """Beside the transcript where that is wide, else over it."""
+    """Beside the transcript where that is wide, else over it. `read` is asked when it is drawn, never out of sight."""
 
     ALLOW_SELECT = False
-    reading: reactive[Reading] = reactive(Reading(Stats()))
 
-    def __init__(self) -> None:
+    def __init__(self, read: Callable[[], Reading]) -> None:
         super().__init__()
+        self.read = read
         self.border_title = "Speed"
         self.wish: bool | None = None
         self.display = False
@@ -172,4 +171,4 @@ class SpeedPanel(Widget):
         self.settle(width)
 
     def render(self) -> Content:
-        return panel(self.reading, *self.content_size)
+        return panel(self.read(), *self.content_size)

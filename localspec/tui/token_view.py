@@ -47,6 +47,8 @@ class Mark:
 def visible(text: str) -> str:
     """Clean, and never invisible: blanks alone would hide their mark."""
     shown = clean(text) or NO_TEXT
+    if shown.isprintable() and not shown.isspace():  # nearly always
+        return shown
     if not any(sign.isprintable() and sign != " " for sign in shown):
         shown = "".join(sign if sign in "\t\n" else BLANK for sign in shown)
     return shown.translate(SIGNS)
@@ -85,21 +87,25 @@ class Page:
     _used: int = 0
 
     def add(self, mark: Mark) -> None:
-        for number, piece in enumerate(mark.text.split("\n")):
-            if number:
-                self._break()
-            self._put(piece, mark.style)
-
-    def _put(self, piece: str, style: str) -> None:
-        length = cell_len(piece)
-        if self._used and self._used + length > self.width:
+        if "\n" not in mark.text:
+            self._put(mark)
+            return
+        first, *others = mark.text.split("\n")
+        self._put(Mark(first, mark.style))
+        for piece in others:
             self._break()
-        chunks = [piece] if length <= self.width else chop_cells(piece, self.width)
-        for number, chunk in enumerate(chunk for chunk in chunks if chunk):
-            if number:
+            self._put(Mark(piece, mark.style))
+
+    def _put(self, mark: Mark) -> None:
+        length = cell_len(mark.text)
+        if length > self.width:
+            for chunk in chop_cells(mark.text, self.width):
+                self._put(Mark(chunk, mark.style))
+        elif mark.text:
+            if self._used + length > self.width:
                 self._break()
-            self.lines[-1].append(Mark(chunk, style))
-            self._used += cell_len(chunk)
+            self.lines[-1].append(mark)
+            self._used += length
 
     def _break(self) -> None:
         self.lines.append([])
