@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterable
-from statistics import fmean, median
+from math import hypot
+from statistics import fmean, median, variance
 from typing import Any, Literal
 
 import msgspec
@@ -30,11 +31,27 @@ RATES = (
 )
 
 
-def steady_mean(times: Iterable[float]) -> float:
-    """Mean of the times under three times their median."""
+def steady(times: Iterable[float]) -> list[float]:
+    """The times under three times their median."""
     kept = list(times)
     limit = OUTLIER * median(kept)
-    return fmean(t for t in kept if t <= limit)
+    return [t for t in kept if t <= limit]
+
+
+def steady_mean(times: Iterable[float]) -> float:
+    return fmean(steady(times))
+
+
+def spread_of_sum(times: Iterable[float]) -> float:
+    """Standard deviation of the sum of steady times; one time alone does not say."""
+    kept = steady(times)
+    return (len(kept) * variance(kept)) ** 0.5 if len(kept) > 1 else 0.0
+
+
+def student_95(count: int) -> float:
+    """How many standard errors make a 95 % interval of a mean of `count` >= 3 (Cornish and Fisher's expansion)."""
+    freedom = count - 1
+    return 1.96 + 2.37 / freedom + 2.82 / freedom**2 + 2.56 / freedom**3
 
 
 class SpeedMeter:
@@ -75,6 +92,17 @@ class SpeedMeter:
             return 1.0
         spent = sum(len(times) * self._round_ms(drafted) for drafted, times in self.times.items())
         return self.tokens * self.baseline_ms / spent if spent else None
+
+    @property
+    def band(self) -> float | None:
+        """Half the 95 % interval of the speed-up, by how the rounds' times spread; None while that was not measured."""
+        if self.source != "probe" or self.speedup is None or not any(self.times):
+            return None
+        plain = steady(self.plain_ms)
+        spent = sum(map(sum, map(steady, self.times.values())))
+        of_plain = student_95(len(plain)) * spread_of_sum(plain) / sum(plain)
+        of_rounds = 1.96 * hypot(*map(spread_of_sum, self.times.values())) / spent
+        return self.speedup * hypot(of_plain, of_rounds)
 
     def _round_ms(self, drafted: int) -> float:
         """Mean time of rounds with so long a draft. One or two such rounds are no median to know a hiccup by: rounds

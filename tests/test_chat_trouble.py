@@ -6,7 +6,7 @@ from localspec.events import Failure, Notice
 from localspec.tui import chat as chat_module
 from localspec.tui.message import Answer, Note
 from tests.chat_stage import HELLO, open_chat
-from tests.scripted_engine import DIED, ScriptedEngine
+from tests.scripted_engine import DIED, ScriptedEngine, step
 
 
 async def test_when_the_engine_dies_nothing_is_lost_and_a_reload_goes_on():
@@ -74,7 +74,7 @@ async def test_an_answer_that_ends_in_the_tick_it_began_leaves_the_chat_alive():
     async with open_chat(ScriptedEngine(HELLO)) as stage:
         await stage.ready()
         await stage.chat.show(answer_widget)
-        answer_widget.add("all at once")
+        answer_widget.add(step("all at once", accepted=0))
         await answer_widget.fail("and over")
         await stage.sees("all at once", "and over")
         assert stage.chat.is_running

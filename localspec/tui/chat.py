@@ -6,14 +6,15 @@ queue, one at a time, so a stop, a new chat and a burst of tokens cannot interle
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import ClassVar, Literal
 
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
+from textual.containers import Horizontal, VerticalScroll
+from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Footer, HelpPanel, Static
@@ -36,12 +37,15 @@ from localspec.history import OpenChat
 from localspec.stats import Tally
 from localspec.tui.feed import Arrived, Engine, Feed
 from localspec.tui.header import Header
+from localspec.tui.legend import Legend
 from localspec.tui.message import Answer, Note, Question
 from localspec.tui.pace import Pace
 from localspec.tui.past import conversation, remembered
 from localspec.tui.prompt import Prompt
 from localspec.tui.scribe import SAVE_SECONDS, Scribe, Told
+from localspec.tui.speed_panel import LEAST_WIDTH, Reading, SpeedPanel
 from localspec.tui.stats_line import StatsLine, loading_words
+from localspec.tui.token_view import View
 from localspec.tui.welcome import Welcome
 
 Phase = Literal["loading", "idle", "reading", "generating", "stopping", "gone"]
@@ -55,17 +59,22 @@ QUIT_AGAIN = "Press Ctrl+C again to quit."
 
 
 class ChatScreen(Screen[None]):
-    """Header, transcript, state line, prompt."""
+    """Header, transcript beside the speed panel, state line, prompt."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "stop", "Stop", key_display="Esc", priority=True, id="stop"),
         Binding("ctrl+n", "new", "New chat", key_display="^N", priority=True, id="new"),
         Binding("ctrl+r", "reload", "Reload", key_display="^R", priority=True, id="reload"),
+        Binding("f2", "speed", "Speed", key_display="F2", priority=True, id="speed"),
+        Binding("f3", "tokens", "Tokens", key_display="F3", priority=True, id="tokens"),
+        Binding("shift+f3,f15", "rejects", "Rejected", show=False, priority=True, id="rejects"),  # F15 is xterm's
         Binding("ctrl+c", "interrupt", "Interrupt", show=False, priority=True, id="interrupt"),
         Binding("ctrl+d", "leave", "Quit", show=False, priority=True, id="leave"),
         Binding("pageup", "page(-1)", "Page up", show=False, priority=True, id="page.up"),
         Binding("pagedown", "page(1)", "Page down", show=False, priority=True, id="page.down"),
     ]
+
+    view: reactive[View] = reactive("markdown", init=False)
 
     def __init__(
         self, make_engine: Callable[[], Engine], system: str | None, *, scribe: Scribe, past: OpenChat | None
@@ -82,13 +91,16 @@ class ChatScreen(Screen[None]):
         self.queued: Question | None = None
         self.question = ""  # the one being answered
         self.answer: Answer | None = None
+        self.rounds: Sequence[Step] = ()  # of the last answer
 
     def compose(self) -> ComposeResult:
         self.header = Header()
         self.transcript = VerticalScroll(*remembered(self.past), id="transcript", can_focus=False)
         self.status, self.prompt = StatsLine(), Prompt()
+        self.speed, self.legend = SpeedPanel(self.reading), Legend()
         self.too_small = Static(markup=False, id="too-small")
-        yield from (self.header, self.transcript, self.status, self.prompt)
+        yield from (self.header, Horizontal(self.transcript, self.speed, id="middle"), self.legend)
+        yield from (self.status, self.prompt)
         yield Footer(show_command_palette=False)
         yield self.too_small
 
@@ -106,6 +118,7 @@ class ChatScreen(Screen[None]):
 
     def on_resize(self, event: events.Resize) -> None:
         width, height = event.size
+        self.speed.settle(width)
         self.too_small.display = width < MIN_WIDTH or height < MIN_HEIGHT
         self.too_small.update(
             f"The terminal is {width}×{height}; localspec needs {MIN_WIDTH}×{MIN_HEIGHT}: enlarge it."
@@ -148,7 +161,13 @@ class ChatScreen(Screen[None]):
             await self.answer.flush()
         self.status.stats = self.tally.stats if self.answer or self.conversation.history else Stats()
         if arrived:
+            self.speed.refresh()
             self.set_timer(self.pace.next_frame(), partial(self.drain, feed))
+
+    def reading(self) -> Reading:
+        """What the speed panel shows, asked for when it is drawn."""
+        meter = self.tally.meter
+        return Reading(self.status.stats, meter.band, len(meter.plain_ms), self.rounds)
 
     async def receive(self, event: AnyEvent | None) -> None:
         if event is not None:
@@ -222,6 +241,7 @@ class ChatScreen(Screen[None]):
         question, self.queued = self.queued, None
         question.asked()
         self.question, self.answer = question.text, Answer(self.model.name if self.model else "")
+        self.answer.view, self.rounds = self.view, self.answer.rounds
         self.enter("reading", "reading prompt")  # before the answer is mounted: idle must mean that nothing is asked
         self.tally.begin()
         self.scribe.ask(question.text)
@@ -232,7 +252,7 @@ class ChatScreen(Screen[None]):
         if self.phase == "reading":
             self.enter("generating", "generating")
         if self.answer is not None:
-            self.answer.add(step.text)
+            self.answer.add(step)
             self.scribe.add(step)
 
     async def finish(self, done: Done) -> None:
@@ -293,8 +313,26 @@ class ChatScreen(Screen[None]):
             self.feed.cancel()
         elif self.query(HelpPanel):
             self.app.action_hide_help_panel()
+        elif self.speed.covers:
+            self.action_speed()
         elif self.queued is not None and not self.prompt.text:
             self.call_later(self.take_back)
+
+    def action_speed(self) -> None:
+        self.speed.toggle(self.size.width)
+        if self.size.width < LEAST_WIDTH:
+            self.status.give_hint(f"The speed panel needs {LEAST_WIDTH} columns.")
+
+    def action_tokens(self) -> None:
+        self.view = "tokens" if self.view == "markdown" else "markdown"
+
+    def action_rejects(self) -> None:
+        self.view = "tokens" if self.view == "rejects" else "rejects"
+
+    def watch_view(self, view: View) -> None:
+        self.legend.display = view != "markdown"
+        for answer in self.query(Answer):
+            answer.view = view
 
     async def take_back(self) -> None:
         """The message that waits returns to the prompt."""
@@ -314,7 +352,8 @@ class ChatScreen(Screen[None]):
         self.scribe.leave()
         self.answer = self.queued = None
         self.conversation.forget()
-        self.status.stats = Stats()
+        self.status.stats, self.rounds = Stats(), ()
+        self.speed.refresh()
         await self.transcript.remove_children()
         await self.transcript.mount(Welcome())
 

@@ -6,13 +6,16 @@ import asyncio
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
+from textual.reactive import reactive
 from textual.widgets import Markdown, Static
 from textual.widgets.markdown import MarkdownStream
 
-from localspec.events import Stats
+from localspec.events import Stats, Step
 from localspec.sanitize import clean, one_line
 from localspec.tui.reply import parser
+from localspec.tui.ribbon import Ribbon
 from localspec.tui.stats_line import summary
+from localspec.tui.token_view import TokenView, View
 
 
 class Question(Vertical):
@@ -34,27 +37,50 @@ class Question(Vertical):
 
 
 class Answer(Vertical):
-    """What the model says. `text` is as written, all of it or to begin with; what is shown of it is clean."""
+    """What the model says. `text` is as written, all of it or to begin with; what is shown of it is clean.
+
+    `rounds` wrote it. An answer whose rounds are not known stays Markdown whatever the view.
+    """
+
+    view: reactive[View] = reactive("markdown", init=False)
 
     def __init__(self, speaker: str, text: str = "") -> None:
         super().__init__()
         self.text = text
+        self.rounds: list[Step] = []
         self._shown = len(text)
         self._stream: MarkdownStream | None = None
         self._speaker = Static(one_line(speaker), markup=False, classes="speaker")
         self._body = Markdown(clean(text), parser_factory=parser, open_links=False)
+        self._tokens, self._ribbon = TokenView(self.rounds), Ribbon(self.rounds)
+        self._tokens.display = False
         self._figures = Static(markup=False, classes="figures")
 
     def compose(self) -> ComposeResult:
         yield self._speaker
         yield self._body
+        yield self._tokens
+        yield self._ribbon
         yield self._figures
 
-    def add(self, text: str) -> None:
-        self.text += text
+    def add(self, step: Step) -> None:
+        self.rounds.append(step)
+        self.text += step.text
+
+    def watch_view(self) -> None:
+        self.show_view()
+
+    def show_view(self) -> None:
+        """Markdown or tokens in sight; tokens once there are some."""
+        by_token = self.view != "markdown" and bool(self.rounds)
+        self._tokens.view = self.view
+        self._tokens.display, self._body.display = by_token, not by_token
+        self._tokens.follow()
 
     async def flush(self) -> None:
         """Show what was added. The stream joins fragments when drawing cannot keep up."""
+        self.show_view()
+        self._ribbon.follow()
         fragment, self._shown = self.text[self._shown :], len(self.text)
         if fragment:
             self._stream = self._stream or Markdown.get_stream(self._body)

@@ -1,0 +1,174 @@
+"""Everything measured of an answer, beside it: speed, speed-up with its band, acceptance, shares, memory, context.
+
+Reads sums and rounds; knows no engine. The screen's width decides whether it is there, until the user does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from textual.content import Content
+from textual.widget import Widget
+
+from localspec.events import Stats, Step
+from localspec.tui.blocks import bar, column, grouped, meter, per_cell
+
+LEAST_WIDTH, WIDE = 80, 120
+LABEL = 9  # columns of the names on the left
+LEAST_BAR = 4
+UNKNOWN = "–"
+QUIET = "$foreground-muted"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the panel shows: sums, half the speed-up's 95 % interval, plain rounds timed so far, the answer's rounds."""
+
+    stats: Stats
+    band: float | None = None
+    probes: int = 0
+    rounds: Sequence[Step] = ()
+
+
+def panel(reading: Reading, width: int, height: int) -> Content:
+    """Lines of `width`. Places in the draft that do not fit into `height` are left out, the last ones first."""
+    stats, drafts = reading.stats, reading.stats.draft_kind != "off"
+    above = [pace(reading.rounds, stats, width), plain(reading)]
+    above += [speedup(reading), acceptance(stats), row("per step", per_step(stats))] if drafts else []
+    below = [*(shares(stats) if drafts else []), row("memory", memory(stats)), context(stats, width), reads(stats)]
+    places = by_place(stats, width)[: max(0, height - len(above) - len(below))]
+    return Content("\n").join([*above, *places, *below])
+
+
+def row(label: str, value: str, style: str = "") -> Content:
+    return Content.assemble((label.ljust(LABEL), QUIET), (value, style))
+
+
+def pace(rounds: Sequence[Step], stats: Stats, width: int) -> Content:
+    """Tokens per second over the answer so far, and as a whole."""
+    now = f" {stats.predicted_per_second:.1f} tok/s" if stats.predicted_n else f" {UNKNOWN} tok/s"
+    return Content.assemble((sparkline(rounds, width - len(now)), "$text-accent"), (now, "bold"))
+
+
+def sparkline(rounds: Sequence[Step], width: int) -> str:
+    """One column for each round, or for as many as must share one; the highest is the fastest."""
+    speeds = [speed(shared) for shared in grouped(rounds, per_cell(len(rounds), width))]
+    fastest = max(speeds, default=0.0)
+    return "".join(column(one / fastest if fastest else 0.0) for one in speeds)
+
+
+def speed(rounds: Sequence[Step]) -> float:
+    """Tokens per millisecond."""
+    spent = sum(step.draft_ms + step.verify_ms for step in rounds)
+    return sum(len(step.tokens) for step in rounds) / spent if spent else 0.0
+
+
+def plain(reading: Reading) -> Content:
+    stats = reading.stats
+    source = f"probe ×{reading.probes}" if stats.baseline_source == "probe" else stats.baseline_source
+    return row("plain", f"{stats.baseline_tps:.1f} ({source})" if stats.baseline_tps else UNKNOWN)
+
+
+def speedup(reading: Reading) -> Content:
+    """Coloured, and pointed up or down, where the whole band is on one side of 1."""
+    found, band = reading.stats.speedup, reading.band
+    if found is None:
+        return row("speed-up", f"×{UNKNOWN}")
+    words = f"×{found:.2f}" + (f" ±{band:.2f}" if band is not None else "")
+    if band is None or abs(found - 1) <= band:
+        return row("speed-up", words, "bold")
+    arrow, tone = ("▲", "$text-success") if found > 1 else ("▼", "$text-error")
+    return row("speed-up", f"{words} {arrow}", f"bold {tone}")
+
+
+def acceptance(stats: Stats) -> Content:
+    rate, tested = stats.acceptance_rate, stats.draft_n_accepted + stats.draft_n_rejected
+    counted = f"{short(stats.draft_n_accepted)}/{short(tested)}"
+    return row("accepted", f"{100 * rate:.0f} % ({counted})" if rate is not None else UNKNOWN)
+
+
+def per_step(stats: Stats) -> str:
+    return f"{stats.tokens_per_step:.1f} tok" if stats.rounds else UNKNOWN
+
+
+def by_place(stats: Stats, width: int) -> list[Content]:
+    """In how many of the rounds with a draft each place of it was accepted."""
+    found = []
+    for number, share in enumerate(stats.accept_per_pos, start=1):
+        label, percent = f"place {number}".ljust(LABEL), f" {100 * share:.0f} %".rjust(6)
+        length = max(LEAST_BAR, width - len(label) - len(percent))
+        found.append(Content.assemble((label, QUIET), (bar(share, length), "$text-success"), percent))
+    return found
+
+
+def shares(stats: Stats) -> list[Content]:
+    """Of the time the answer took."""
+    if not stats.predicted_ms:
+        return [row("draft", UNKNOWN)]
+    draft, verify = (100 * spent / stats.predicted_ms for spent in (stats.draft_ms, stats.verify_ms))
+    return [row("draft", f"{draft:.0f} % · verify {verify:.0f} %")]
+
+
+def memory(stats: Stats) -> str:
+    held = stats.target_bytes + stats.drafter_bytes + stats.kv_bytes
+    peak = f" · peak {gigabytes(stats.peak_bytes)}" if stats.peak_bytes else ""
+    return f"{gigabytes(held)}{peak}" if held else UNKNOWN
+
+
+def gigabytes(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+
+
+def context(stats: Stats, width: int) -> Content:
+    if not stats.context_max:
+        return row("context", UNKNOWN)
+    words = f" {short(stats.context_used)}/{short(stats.context_max)}"
+    length = max(LEAST_BAR, width - LABEL - len(words))
+    return row("context", meter(stats.context_used / stats.context_max, length) + words)
+
+
+def short(count: int) -> str:
+    return f"{count / 1000:.1f}k" if count >= 1000 else str(count)
+
+
+def reads(stats: Stats) -> Content:
+    """Weight bytes per second, of those that the memory gives; known when the answer has ended."""
+    if not stats.bandwidth_peak_gbs:
+        return row("reads", UNKNOWN)
+    found = f"{stats.bandwidth_gbs:.0f}" if stats.bandwidth_gbs else UNKNOWN
+    return row("reads", f"{found} of {stats.bandwidth_peak_gbs:.0f} GB/s")
+
+
+def shown(width: int, wish: bool | None) -> bool:
+    """Below 80 columns never; from 120 on unless the user hid it; between if the user asked for it."""
+    return width >= LEAST_WIDTH and (width >= WIDE if wish is None else wish)
+
+
+class SpeedPanel(Widget):
+    """Beside the transcript where that is wide, else over it. `read` is asked when it is drawn, never out of sight."""
+
+    ALLOW_SELECT = False
+
+    def __init__(self, read: Callable[[], Reading]) -> None:
+        super().__init__()
+        self.read = read
+        self.border_title = "Speed"
+        self.wish: bool | None = None
+        self.display = False
+
+    @property
+    def covers(self) -> bool:
+        return self.display and self.has_class("-over")
+
+    def settle(self, width: int) -> None:
+        """The screen is so wide now."""
+        self.display = shown(width, self.wish)
+        self.set_class(width < WIDE, "-over")
+
+    def toggle(self, width: int) -> None:
+        self.wish = not self.display
+        self.settle(width)
+
+    def render(self) -> Content:
+        return panel(self.read(), *self.content_size)

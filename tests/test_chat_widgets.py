@@ -1,0 +1,229 @@
+"""Token view, ribbon and speed panel in the chat: what keys and widths show and hide."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from textual.content import Content
+from textual.screen import Screen
+from textual.timer import Timer
+
+from localspec.events import AnyEvent, Proposal, Step, Token
+from localspec.tui.app import ChatApp
+from localspec.tui.chat import ChatScreen
+from localspec.tui.message import Answer
+from localspec.tui.ribbon import Ribbon
+from tests.chat_stage import HELLO, Stage, open_chat
+from tests.scripted_engine import ScriptedEngine, answer, step
+from tests.test_chat_hostile import ATTACKS, OWN_SEQUENCES, CapturingDriver
+from tests.test_sanitize import FORBIDDEN
+
+BONUS = Step(
+    kind="draft",
+    tokens=(Token(1, "**so", "draft", pos=0), Token(2, " far**", "bonus")),
+    drafted=1,
+    accepted=1,
+    draft_ms=5,
+    verify_ms=20,
+)
+MIXED = answer(step("Once", " upon", " a"), BONUS, step(" end", accepted=0))
+AS_TOKENS = "Once₁ upon₂ a**so₁ far** end"
+
+
+async def told(stage: Stage) -> None:
+    await stage.send("hi")
+    await stage.sees("idle", " tok")
+
+
+def looks(stage: Stage, text: str) -> set[str]:
+    """The attributes with which a text is drawn, colours aside."""
+    return {
+        name
+        for strip in stage.chat._compositor.render_strips()
+        for segment in strip
+        if segment.text.strip() == text and segment.style is not None
+        for name in ("bold", "underline", "strike")
+        if getattr(segment.style, name)
+    }
+
+
+async def test_f3_shows_the_tokens_and_the_markdown_again():
+    async with open_chat(ScriptedEngine(MIXED)) as stage:
+        await told(stage)
+        assert "**" not in stage.seen
+        assert "bonus" not in stage.seen
+        await stage.pilot.press("f3")
+        await stage.sees(AS_TOKENS, "drafted₁  bonus  fix  plain")
+        await stage.pilot.press("f3")
+        await stage.until(lambda: "₁" not in stage.seen and "Once upon a" in stage.seen)
+
+
+@pytest.mark.parametrize("key", ["shift+f3", "f15"])
+async def test_rejected_proposals_show_on_request(key: str):
+    """xterm and its kin say F15 for Shift+F3."""
+    async with open_chat(ScriptedEngine(MIXED)) as stage:
+        await told(stage)
+        await stage.pilot.press(key)
+        await stage.sees("Once₁ upon₂ a‹x›**so₁ far** end")
+        await stage.pilot.press(key)
+        await stage.sees(AS_TOKENS)
+        await stage.pilot.press(key, "f3")
+        await stage.until(lambda: "₁" not in stage.seen)
+
+
+@pytest.mark.parametrize("no_color", [False, True])
+async def test_marks_survive_without_colour(no_color: bool, monkeypatch: pytest.MonkeyPatch):
+    if no_color:
+        monkeypatch.setenv("NO_COLOR", "1")
+    async with open_chat(ScriptedEngine(MIXED)) as stage:
+        await told(stage)
+        await stage.pilot.press("shift+f3")
+        await stage.sees("‹x›")
+        assert looks(stage, "far**") == {"bold"}
+        assert looks(stage, "a") == {"underline"}
+        assert looks(stage, "‹x›") == {"strike"}
+        assert looks(stage, "end") == looks(stage, "Once₁") == set()
+
+
+async def test_tokens_stream_and_the_next_answer_keeps_the_view():
+    engine = ScriptedEngine(HELLO, MIXED, paused=True)
+    async with open_chat(engine) as stage:
+        engine.permit(3)
+        await stage.send("one")
+        await stage.sees("Hello there")
+        await stage.pilot.press("f3")
+        await stage.sees("Hello₁ there")
+        engine.permit()
+        await stage.sees("Hello₁ there, world₁. Bye₁.", "idle")
+        await stage.send("two")
+        await stage.sees(AS_TOKENS, "idle")
+        assert [shown.text for shown in stage.chat.query(Answer)] == [
+            "Hello there, world. Bye.",
+            "Once upon a**so far** end",
+        ]
+
+
+async def test_keys_and_the_prompt_do_not_disturb_each_other():
+    async with open_chat(ScriptedEngine(MIXED), size=(120, 30)) as stage:
+        await told(stage)
+        await stage.pilot.press("a", "f3", "b", "f2", "c", "shift+f3", "d")
+        assert stage.chat.prompt.text == "abcd"
+        assert stage.chat.view == "rejects"
+
+
+async def test_the_ribbon_stands_under_an_answer_that_was_drafted_for():
+    engine = ScriptedEngine(answer(step("p", accepted=0)), MIXED)
+    async with open_chat(engine) as stage:
+        await told(stage)
+        assert "round" not in stage.seen
+        await stage.send("again")
+        await stage.sees("▆█· 3 rounds", "idle")
+
+
+async def test_the_ribbon_of_a_long_answer_stays_on_its_line():
+    rounds = [step("a ", "b ", accepted=None) for _ in range(500)]
+    async with open_chat(ScriptedEngine(answer(*rounds)), size=(80, 24)) as stage:
+        await told(stage)
+        await stage.sees("500 rounds, 10 a cell")
+        line = next(line for line in stage.seen.splitlines() if "500 rounds" in line)
+        assert len(line) <= 80
+
+
+async def test_the_panel_is_there_from_120_columns_on():
+    async with open_chat(ScriptedEngine(HELLO), size=(120, 30)) as stage:
+        await told(stage)
+        await stage.sees("Speed", "80.0 tok/s", "accepted 50 % (3/6)", "place 1", "memory   124 MB", "18/8.2k")
+        await stage.pilot.resize_terminal(119, 30)
+        await stage.until(lambda: "place 1" not in stage.seen)
+        await stage.pilot.resize_terminal(120, 30)
+        await stage.sees("place 1")
+        await stage.pilot.press("f2")
+        await stage.until(lambda: "place 1" not in stage.seen)
+        await stage.pilot.press("f2")
+        await stage.sees("place 1")
+
+
+async def test_between_80_and_119_columns_f2_lays_it_over_the_chat_and_esc_takes_it_away():
+    async with open_chat(ScriptedEngine(HELLO), size=(80, 24)) as stage:
+        await told(stage)
+        width = stage.chat.transcript.size.width
+        for key in ("f2", "escape"):
+            await stage.pilot.press("f2")
+            await stage.sees("place 1", "Hello there")
+            assert stage.chat.transcript.size.width == width, "an overlay moves no text"
+            await stage.pilot.press(key)
+            await stage.until(lambda: "place 1" not in stage.seen)
+
+
+async def test_below_80_columns_f2_says_what_is_missing():
+    async with open_chat(ScriptedEngine(HELLO), size=(79, 24)) as stage:
+        await told(stage)
+        await stage.pilot.press("f2")
+        await stage.sees("The speed panel needs 80 columns.")
+        assert "place 1" not in stage.seen
+
+
+async def test_a_new_chat_empties_the_panel():
+    async with open_chat(ScriptedEngine(HELLO), size=(120, 30)) as stage:
+        await told(stage)
+        await stage.sees("place 1")
+        await stage.pilot.press("ctrl+n")
+        await stage.until(lambda: "place 1" not in stage.seen and "– tok/s" in stage.seen)
+
+
+async def test_widgets_are_drawn_at_most_twenty_times_a_second(monkeypatch: pytest.MonkeyPatch):
+    """However fast rounds come: what draws them is a frame, and frames are a twentieth of a second apart or more."""
+    waits, drawn = [], []
+
+    def set_timer(screen: ChatScreen, delay: float, *rest: object, **named: object) -> Timer:
+        waits.append(delay)
+        return Screen.set_timer(screen, delay, *rest, **named)
+
+    def draw(ribbon: Ribbon) -> Content:
+        drawn.append(len(ribbon.rounds))
+        return Content("ribbon")
+
+    monkeypatch.setattr(ChatScreen, "set_timer", set_timer)
+    monkeypatch.setattr(Ribbon, "render", draw)
+    async with open_chat(ScriptedEngine(answer(*(step("a ", "b ") for _ in range(500)))), size=(120, 30)) as stage:
+        await told(stage)
+        assert min(waits) >= 0.05
+        assert len(set(drawn)) <= len(waits)
+
+
+async def test_an_answer_from_a_history_shows_its_rounds():
+    told_before, without_rounds = Answer("guide"), Answer("guide")
+    told_before.rounds.extend(event for event in MIXED if isinstance(event, Step))
+    async with open_chat(ScriptedEngine()) as stage:
+        await stage.ready()
+        await stage.chat.show(without_rounds)
+        await stage.chat.show(told_before)
+        await stage.sees("▆█· 3 rounds")
+        await stage.pilot.press("f3")
+        await stage.sees(AS_TOKENS)
+        assert without_rounds._body.display, "Markdown is what there is"
+
+
+async def test_hostile_tokens_reach_the_terminal_as_text_only():
+    """Control bytes, bidi overrides and markup in committed and rejected tokens, in both views and in the panel."""
+    hostile = Step(
+        kind="draft",
+        tokens=(Token(1, ATTACKS, "draft", pos=0), Token(2, ATTACKS, "fix")),
+        drafted=2,
+        accepted=1,
+        rejected=(Proposal(3, ATTACKS),),
+    )
+    script: list[AnyEvent] = answer(hostile)
+    engine = ScriptedEngine(script)
+    app = ChatApp(lambda: engine)
+    app.driver_class = CapturingDriver
+    async with app.run_test(size=(120, 60), headless=False) as pilot:
+        stage = Stage(pilot, app, [])
+        await told(stage)
+        await pilot.press("shift+f3")
+        await stage.sees("[/nope] [@click=app.quit]x[/] ␛]52;c;aGk=", "‹[/nope]")
+        written = "".join(app._driver.__dict__["written"])
+    left = OWN_SEQUENCES.sub("", written)
+    assert FORBIDDEN.isdisjoint(left.replace("\r", "")), sorted(FORBIDDEN & set(left))
+    assert not re.search(r"\x1b\]8;", written)
