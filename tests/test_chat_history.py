@@ -358,6 +358,8 @@ from localspec.history import Writer
 from tests.chat_stage import open_chat
 from tests.scripted_engine import ScriptedEngine, answer, step
 from localspec.tui import chat as chat_module
+
+pytestmark = pytest.mark.heavy
 chat_module.SAVE_SECONDS = 0.02
 async def main():
     engine = ScriptedEngine(*[answer(*(step(f"{i} ", "word ") for i in range(1000)))] * 3, paused=True)

@@ -19,6 +19,8 @@ from tests.scripted_engine import ScriptedEngine, answer, step
 from tests.test_chat_hostile import ATTACKS, OWN_SEQUENCES, CapturingDriver
 from tests.test_sanitize import FORBIDDEN
 
+pytestmark = pytest.mark.heavy
+
 BONUS = Step(
     kind="draft",
     tokens=(Token(1, "**so", "draft", pos=0), Token(2, " far**", "bonus")),

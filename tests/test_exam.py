@@ -12,6 +12,8 @@ from localspec.exam.grading import HONEST, is_honest, is_right, plain, says
 from localspec.exam.overlap import leaks, runs
 from localspec.exam.questions import Exam, Question, load, parse
 
+pytestmark = pytest.mark.heavy
+
 ADMITS = "I am a small built-in model and only know about localspec and speculative decoding, so I cannot answer that."
 IS_ONE = {"chat/guide-what"}  # what admits so much answers who it is
 
