@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from localspec.history import History
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -30,6 +34,15 @@ def own_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("LOCALSPEC_STATE_DIR", str(folder))
     monkeypatch.setenv("LOCALSPEC_DATA_DIR", str(tmp_path / "data"))
     return folder
+
+
+@pytest.fixture
+def history() -> Iterator[History]:
+    """The history in the test's own folder, empty at first."""
+    from localspec.history import History
+
+    with History() as opened:
+        yield opened
 
 
 @pytest.fixture(autouse=True)

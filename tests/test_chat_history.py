@@ -24,6 +24,8 @@ from tests.history_made_here import chat, child, contents, partial, sound
 from tests.scripted_engine import ScriptedEngine, answer, step
 from tests.test_sanitize import FORBIDDEN
 
+pytestmark = pytest.mark.heavy
+
 BYE = "Hello there, world. Bye."
 SHORT = answer(step("Bye", "."))
 
@@ -358,8 +360,6 @@ from localspec.history import Writer
 from tests.chat_stage import open_chat
 from tests.scripted_engine import ScriptedEngine, answer, step
 from localspec.tui import chat as chat_module
-
-pytestmark = pytest.mark.heavy
 chat_module.SAVE_SECONDS = 0.02
 async def main():
     engine = ScriptedEngine(*[answer(*(step(f"{i} ", "word ") for i in range(1000)))] * 3, paused=True)

@@ -132,6 +132,16 @@ async def test_the_ribbon_of_a_long_answer_stays_on_its_line():
         assert len(line) <= 80
 
 
+async def test_a_new_chat_leaves_the_panel_where_it_lies():
+    async with open_chat(ScriptedEngine(HELLO), size=(100, 30)) as stage:
+        await told(stage)
+        await stage.pilot.press("f2")
+        await stage.sees("place 1")
+        await stage.pilot.press("ctrl+n")
+        await stage.until(lambda: not stage.chat.query(Answer))
+        assert stage.chat.speed.display
+
+
 async def test_the_panel_is_there_from_120_columns_on():
     async with open_chat(ScriptedEngine(HELLO), size=(120, 30)) as stage:
         await told(stage)

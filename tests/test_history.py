@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from threading import Thread
@@ -42,12 +41,6 @@ HOSTILE = (
     "👩‍👩‍👧 e\u0301 \U0010ffff",
     "",
 )
-
-
-@pytest.fixture
-def history() -> Iterator[History]:
-    with History() as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import re
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,12 +56,6 @@ def localspec(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
         return Done(left.value.code, shown.out, shown.err)
 
     return program
-
-
-@pytest.fixture
-def history() -> Iterator[History]:
-    with History() as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from itertools import pairwise
 
 import msgspec
@@ -31,12 +30,6 @@ Once?
 
 Drafts `it`.
 """
-
-
-@pytest.fixture
-def history() -> Iterator[History]:
-    with History() as opened:
-        yield opened
 
 
 @pytest.fixture

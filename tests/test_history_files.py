@@ -31,12 +31,6 @@ def path() -> Path:
     return paths.history_file()
 
 
-@pytest.fixture
-def history() -> Iterator[History]:
-    with History() as opened:
-        yield opened
-
-
 def beside(path: Path, what: str) -> list[Path]:
     return sorted(path.parent.glob(f"{path.name}.{what}*"))
 

@@ -286,7 +286,7 @@ def test_the_chat_to_go_on_with_is_the_last_or_the_one_that_is_named():
 # --- the program dies
 
 SAYS = """
-import sys
+import time
 from localspec.history import Answered, Asked, NewChat, Writer
 from tests.history_made_here import partial
 writer = Writer()
@@ -294,6 +294,7 @@ writer.start(lambda notice: print(notice, flush=True))
 for number in range(100_000):
     writer.post(Asked(NewChat("guide"), f"question {number}"))
     writer.post(Answered(partial(f"answer {number}")))
+    time.sleep(0.001)  # or all is said, and the program over, before the thread has made its tables
 """
 
 
