@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+import threading
 from pathlib import Path
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Any OSError leaves the old file and nothing beside it. The folder is made where it is missing."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    """Any error leaves the old file and nothing beside it. The folder is made where it is missing."""
+    part = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.part")
+    path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         part.write_bytes(content)
         os.replace(part, path)
-    except OSError:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
-        raise
+    finally:
+        part.unlink(missing_ok=True)

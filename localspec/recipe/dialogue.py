@@ -1,6 +1,7 @@
 """Conversations from the corpus, and batches of them: known questions, follow-ups, small talk, tasks, the unknown.
 
-Renders exactly what the chat template renders. Only the assistant's tokens are to be learned.
+Renders exactly what the chat template renders. Only the assistant's tokens are to be learned. Knows no network, and of
+the teacher only what it says that a question means.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The chat's one screen: what the user does goes to the engine, what the engine says goes to the transcript.
 
-Knows no engine but the five calls of `Engine`. Everything that changes a turn runs in the screen's own message
-queue, one at a time, so a stop, a new chat and a burst of tokens cannot interleave.
+Knows no engine but the five calls of `Engine`, and no history but its scribe. Everything that changes a turn runs in
+the screen's own message queue, one at a time, so a stop, a new chat and a burst of tokens cannot interleave.
 """
 
 from __future__ import annotations
@@ -307,10 +307,15 @@ class ChatScreen(Screen[None]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         return self.can_reload if action == "reload" else super().check_action(action, parameters)
 
-    def action_stop(self) -> None:
+    def stop_answer(self) -> None:
         if self.answering and self.feed is not None:
             self.enter("stopping", "stopping")
             self.feed.cancel()
+
+    def action_stop(self) -> None:
+        """Esc: stop the answer, else close what lies over the chat, else take back the message that waits."""
+        if self.answering:
+            self.stop_answer()
         elif self.query(HelpPanel):
             self.app.action_hide_help_panel()
         elif self.speed.covers:
@@ -345,7 +350,7 @@ class ChatScreen(Screen[None]):
         self.call_later(self.begin_chat)
 
     async def begin_chat(self) -> None:
-        self.action_stop()
+        self.stop_answer()
         if self.answer is not None:
             await self.answer.end()
         self.scribe.end(self.tally.stats, "cancelled")
@@ -368,7 +373,7 @@ class ChatScreen(Screen[None]):
             self.prompt.move_cursor(self.prompt.cursor_location)
             self.status.give_hint("Copied.", QUIT_SECONDS)
         elif self.answering:
-            self.action_stop()
+            self.stop_answer()
         elif self.prompt.text:
             self.prompt.take()
         elif self.status.hint == QUIT_AGAIN:

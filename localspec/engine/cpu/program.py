@@ -27,6 +27,7 @@ from localspec.drain import drain
 from localspec.engine.cpu.build import FORWARD, PACK, STEPS, machine
 from localspec.engine.cpu.isa import FORCE, Isa
 from localspec.errors import EngineError, UsageError
+from localspec.whole_file import write_whole
 
 ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 5)
 CHECKSUM_BYTES = 32
@@ -112,17 +113,12 @@ def read(file: Path | None) -> bytes | None:
 
 
 def write(file: Path | None, code: bytes) -> bool:
-    """Under a name of its own first, so that a second process never reads half a file. False: it is not there."""
+    """False: it is not there."""
     if file is None:
         return False
-    part = file.with_suffix(f".{os.getpid()}-{threading.get_ident()}.part")
     with suppress(OSError):  # no room, or read-only: the next start compiles again
-        try:
-            part.write_bytes(hashlib.sha256(code).digest() + code)
-            part.replace(file)
-            return True
-        finally:
-            part.unlink(missing_ok=True)
+        write_whole(file, hashlib.sha256(code).digest() + code)
+        return True
     return False
 
 
