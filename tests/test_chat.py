@@ -6,7 +6,7 @@ import pytest
 
 from localspec.events import Loading, Notice
 from localspec.requests import Message
-from localspec.tui import chat as chat_module
+from localspec.tui import turn
 from localspec.tui.chat import ChatScreen
 from localspec.tui.conversation import Conversation
 from localspec.tui.message import Answer, Note, Question
@@ -83,7 +83,7 @@ async def test_while_it_answers_one_message_waits_and_a_second_stays_in_the_prom
         await stage.send("two")
         await stage.sees("You · queued")
         await stage.send("three")
-        await stage.sees(chat_module.WAITING)
+        await stage.sees(turn.WAITING)
         assert stage.chat.prompt.text == "three"
         engine.permit()
         await stage.until(lambda: len(engine.requests) == 2 and stage.chat.phase == "idle")

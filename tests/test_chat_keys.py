@@ -6,9 +6,11 @@ import pytest
 from textual import events
 from textual.widgets import HelpPanel, Input
 
+from localspec.requests import Message
 from localspec.tui import chat as chat_module
 from localspec.tui.app import ChatApp
 from localspec.tui.chat import ChatScreen
+from localspec.tui.commands import COMMANDS
 from localspec.tui.message import Question
 from localspec.tui.prompt import Prompt
 from tests.chat_stage import HELLO, open_chat
@@ -157,3 +159,23 @@ def test_every_key_has_a_name_of_its_own():
     names = [b.id for b in (*ChatScreen.BINDINGS, *ChatApp.BINDINGS, *Prompt.BINDINGS[-2:])]
     assert all(names)
     assert len(set(names)) == len(names)
+
+
+async def test_a_slash_begins_a_command_and_two_begin_a_message():
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        await stage.send("/nope 1")
+        await stage.sees("There is no command /nope.", "/nope 1")
+        assert not stage.engine.requests
+        await stage.pilot.press("ctrl+c")
+        await stage.send("/tokens")
+        await stage.until(lambda: stage.chat.view == "tokens")
+        await stage.send("//nope")
+        await stage.until(lambda: stage.engine.requests)
+        assert stage.engine.requests[0].messages == (Message("user", "/nope"),)
+
+
+def test_every_command_is_one_of_the_screen():
+    assert [c.name for c in COMMANDS if not callable(getattr(ChatScreen, c.method, None))] == []
+    names = [name for c in COMMANDS for name in (c.name, *c.aliases)]
+    assert len(names) == len(set(names))
