@@ -138,6 +138,7 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
 @click.option("-o", "--output", type=click.Choice(["md", "json", "csv"]), default="md", show_default=True)
 @click.option("--against", type=click.Choice(["transformers", "llama-cpp"]), multiple=True, help=AGAINST_HELP)
 @click.option("--shape", type=click.Choice(["llama-1b", "135m", "tiny"]), help="Instead of MODEL: random weights.")
+@click.option("--ui", is_flag=True, help="Instead of a model's speed: what the chat's screen costs, on a shape.")
 @click.option("--task", type=click.Choice(["guide"]), help="Instead of speed: what MODEL gets right in an exam.")
 @click.option("--wrong", "list_wrong", is_flag=True, help="Of a task: show the wrong answers below the table.")
 @click.option("--sweep", multiple=True, metavar="SETTING", help=SWEEP_HELP)
@@ -151,7 +152,8 @@ def bench(output: str, **given: Any) -> None:
 
     With --shape, measure forwards of a model of that size with random weights, in every format. With --task, ask it
     the questions of an exam, with and without speculation, which must not change the scores. With --sweep, measure
-    every exit layer or draft length, and remember the fastest for this model on this machine.
+    every exit layer or draft length, and remember the fastest for this model on this machine. With --ui, measure how
+    much slower the chat is than `run`, and how soon it shows a key.
     """
     leave_on_interrupt()
     from localspec.bench import options

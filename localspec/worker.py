@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pkgutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -31,13 +32,17 @@ SPAWN = multiprocessing.get_context("spawn")
 EVENTS = msgspec.msgpack.Decoder(AnyEvent)
 REQUESTS = msgspec.msgpack.Decoder(GenerateRequest)
 ENCODE = msgspec.msgpack.Encoder().encode
+OPEN_MODEL = "localspec.opening:open_model"
 DIED = Failure("engine_died", "The engine stopped.", "Load it again; what was written is kept.", 1)
 
 
 class EngineProcess:
-    """The parent's end. `events` blocks and belongs to one thread; all else may be called from any."""
+    """The parent's end. `events` blocks and belongs to one thread; all else may be called from any.
 
-    def __init__(self, request: LoadRequest) -> None:
+    `opener` names what makes the model in the child, so that the parent need not import it.
+    """
+
+    def __init__(self, request: LoadRequest, opener: str = OPEN_MODEL) -> None:
         self._pipe, theirs = SPAWN.Pipe()
         self._theirs: Connection | None = theirs
         # The number of the last answer to be stopped: a flag would be lost between two answers.
@@ -46,7 +51,7 @@ class EngineProcess:
         self._lock = threading.Lock()
         self._closed = False
         log = log_file()
-        self._process = SPAWN.Process(target=child, args=(theirs, self._stopped, request, log), daemon=True)
+        self._process = SPAWN.Process(target=child, args=(theirs, self._stopped, request, opener, log), daemon=True)
 
     @property
     def pid(self) -> int | None:
@@ -96,11 +101,11 @@ class EngineProcess:
         self._pipe.close()
 
 
-def child(pipe: Connection, stopped: Synchronized[int], request: LoadRequest, log: str) -> None:
+def child(pipe: Connection, stopped: Synchronized[int], request: LoadRequest, opener: str, log: str) -> None:
     """The child's life: load, then answer until the pipe closes."""
     quieten(log)
     try:
-        model = load(pipe, request)
+        model = load(pipe, request, opener)
         for number, message in enumerate(messages(pipe)):
             answer(pipe, model, message, lambda number=number: stopped.value >= number)  # type: ignore[misc]
     except (EOFError, OSError):
@@ -120,10 +125,8 @@ def quieten(log: str) -> None:
     sys.stdout = sys.stderr = file
 
 
-def load(pipe: Connection, request: LoadRequest) -> Model:
-    from localspec.opening import open_model
-
-    return drain(open_model(request), lambda event: tell(pipe, event))
+def load(pipe: Connection, request: LoadRequest, opener: str) -> Model:
+    return drain(pkgutil.resolve_name(opener)(request), lambda event: tell(pipe, event))
 
 
 def messages(pipe: Connection) -> Iterator[GenerateRequest]:

@@ -5,11 +5,12 @@ Tells what does not go together. Knows nothing about how anything is measured.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any  # Any: click's parsed options
 
 from localspec.bench import plots
-from localspec.bench.measure import measure
+from localspec.bench.measure import Bar, measure
 from localspec.bench.prompts import PROMPTS
 from localspec.bench.report import Report
 from localspec.bench.shape_measure import ShapeRequest, measure_shape
@@ -19,10 +20,13 @@ from localspec.bench.sweep import SweepReport, axis, sweep
 from localspec.bench.task import FORMATS as TASK_FORMATS
 from localspec.bench.task import exam_prompts, measure_task
 from localspec.bench.task_report import TaskReport
+from localspec.bench.ui_report import UiReport
 from localspec.errors import EngineError, UsageError
+from localspec.fit import PACKED
 from localspec.requests import LoadRequest
 
 OF_SHAPES = {"agree": "--agree", "exit_layer": "--exit-layer"}
+OF_SCREENS = {"against": "--against", "agree": "--agree", "exit_layer": "--exit-layer"}
 OF_TASKS = {"list_wrong": "--wrong"}
 OF_SWEEPS = {"plot": "--plot"}
 OF_SPEED = {"repeats": "--repeats", "against": "--against", "prompts": "--prompts", "sweep": "--sweep", **OF_SHAPES}
@@ -38,13 +42,16 @@ OF_MODELS = {
     "task": "--task",
     "sweep": "--sweep",
 }
-Told = Report | ShapeReport | TaskReport | SweepReport
+UI_SHAPE, UI_TOKENS, UI_REPEATS = "llama-1b", 512, 5
+Told = Report | ShapeReport | TaskReport | SweepReport | UiReport
 
 
 def measured(asked: set[str], given: Mapping[str, Any], progress: bool) -> Told:
     """`asked`: the options that stand on the command line; `given`: all, defaults too."""
     if not given["sweep"]:
         refuse(asked, OF_SWEEPS, "needs --sweep.", "Try: localspec bench guide --sweep exit-layer --plot sweep.svg")
+    if given["ui"]:
+        return looked_at(asked, given, progress)
     if given["shape"]:
         return shaped(asked, given, progress)
     if given["task"]:
@@ -132,6 +139,20 @@ def shaped(asked: set[str], given: Mapping[str, Any], progress: bool) -> ShapeRe
         threads=given["threads"],
     )
     return measure_shape(request, progress=progress)
+
+
+def looked_at(asked: set[str], given: Mapping[str, Any], progress: bool) -> UiReport:
+    refuse(asked, OF_MODELS | OF_TASKS | OF_SCREENS, "does not go with --ui.", "Leave it out.")
+    kinds = formats(given["formats"]) or ("int8",)
+    if len(kinds) > 1 or kinds[0] not in PACKED:
+        raise UsageError("--ui takes one --format: int8 or int4.", hint="Try: localspec bench --ui --format int8")
+    if sys.platform == "win32":
+        raise UsageError("--ui needs a terminal of Unix.", hint="Run it on Linux or macOS, or under WSL.")
+    from localspec.bench.ui import measure_ui
+
+    tokens = given["max_tokens"] if "max_tokens" in asked else UI_TOKENS
+    repeats = given["repeats"] if "repeats" in asked else UI_REPEATS
+    return measure_ui(given["shape"] or UI_SHAPE, kinds[0], tokens, repeats, Bar() if progress else lambda _share: None)
 
 
 def refuse(asked: set[str], names: Mapping[str, str], why: str, hint: str) -> None:

@@ -1,0 +1,34 @@
+"""`run` as the screen's rival: the same model in this process, its text to the same kind of terminal.
+
+python -m localspec.bench.speaker SHAPE FORMAT TOKENS FD: a line on stdin asks, a line to FD tells that it was answered.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from time import process_time
+from typing import Any  # Any: JSON
+
+from localspec.api import LLM
+from localspec.bench.forced import QUESTION, open_forced
+from localspec.drain import drain
+from localspec.oneshot import Output, show
+from localspec.requests import GenerateRequest, LoadRequest, Message
+
+
+def main(shape: str, kind: str, tokens: str, fd: str) -> None:
+    def tell(**told: Any) -> None:
+        os.write(int(fd), f"{json.dumps(told)}\n".encode())
+
+    with LLM(drain(open_forced(LoadRequest(shape, quant=kind, ctx=int(tokens))))) as llm:
+        tell(ready=True)
+        for _ in sys.stdin:
+            before = process_time()
+            result = show(llm.answer(GenerateRequest(messages=(Message("user", QUESTION),))), Output())
+            tell(tokens=result.stats.predicted_n, cpu_seconds=process_time() - before, late_ms=[])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,154 @@
+"""What looking costs: the same model through the chat's pipe and screen, and through `run`, in terminals, taking turns.
+
+Both programs stay loaded and answer the same question with the same tokens; who is first changes. While the chat
+answers, keys are pressed in it. Knows no widget: it sees what a user of a terminal sees.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from select import select
+from time import monotonic, sleep
+
+import msgspec
+import psutil
+
+from localspec.bench.forced import QUESTION
+from localspec.bench.machine import describe_machine
+from localspec.bench.shapes import BITS, SHAPES, WeightFormat
+from localspec.bench.terminal import Terminal
+from localspec.bench.ui_report import Played, UiReport
+from localspec.errors import DoesNotFit, EngineError
+
+LOAD_SECONDS, ANSWER_SECONDS, KEY_SECONDS, PAINT_SECONDS = 900.0, 600.0, 5.0, 60.0
+BETWEEN_KEYS = 0.4
+KEYS = [chr(code) for code in range(0x2460, 0x2474)]  # ① to ⑳: nothing else on the screen looks like them
+CLEAR, NEW_CHAT, LEAVE = "\x03", "\x0e", "\x11"
+FIRST_PAINT = "anything…"
+COPIES = 2  # of the weights: one in each program
+OPENER = "localspec.bench.forced:open_forced"
+
+
+class Told(msgspec.Struct, frozen=True):
+    """A line from one of the programs."""
+
+    ready: bool = False
+    tokens: int = 0
+    cpu_seconds: float = 0.0
+    late_ms: list[float] = []
+
+
+TOLD = msgspec.json.Decoder(Told)
+
+
+@dataclass(slots=True)
+class Program:
+    """One of the two, in its terminal, and the pipe on which it tells."""
+
+    terminal: Terminal
+    pipe: int
+    heard: bytes = b""
+
+    def told(self, seconds: float, meanwhile: Callable[[], None] = lambda: None) -> Told:
+        """The next line; `meanwhile` is called again and again until it comes."""
+        until = monotonic() + seconds
+        while b"\n" not in self.heard:
+            if monotonic() > until:
+                raise EngineError("The program under measurement did not answer.", hint="Run the bench again.")
+            if select([self.pipe], [], [], BETWEEN_KEYS)[0]:
+                read = os.read(self.pipe, 1 << 16)
+                if not read:
+                    raise EngineError("The program under measurement ended.", hint="localspec chat may say why.")
+                self.heard += read
+            else:
+                meanwhile()
+        line, _, self.heard = self.heard.partition(b"\n")
+        return TOLD.decode(line)
+
+
+def measure_ui(shape: str, kind: WeightFormat, tokens: int, repeats: int, tell: Callable[[float], None]) -> UiReport:
+    """`repeats` answers of each after one that is not counted."""
+    need = COPIES * SHAPES[shape].num_weights * BITS[kind] / 8
+    if need > psutil.virtual_memory().available:
+        raise DoesNotFit(f"Two {shape} in {kind} do not fit in memory.", hint="Try: localspec bench --ui --shape tiny")
+    paints = [first_paint() for _ in range(repeats)]
+    runs, chats, echoes = list[Played](), list[Played](), list[float]()
+    asked = (shape, kind, str(tokens))
+    with (
+        playing("localspec.bench.speaker", *asked) as run,
+        playing("localspec.tui.measured", OPENER, *asked) as chat,
+    ):
+        for turn in range(repeats + 1):
+            order = [lambda: runs.append(by_run(run)), lambda: chats.append(by_chat(chat, echoes))]
+            for play in order if turn % 2 else reversed(order):
+                play()
+            tell((turn + 1) / (repeats + 1))
+            if turn == 0:
+                runs.clear(), chats.clear(), echoes.clear()
+    cores = psutil.cpu_count(logical=False) or 1
+    machine = describe_machine(cores)
+    return UiReport(shape, kind, tokens, repeats, machine, tuple(runs), tuple(chats), tuple(echoes), tuple(paints))
+
+
+def by_run(run: Program) -> Played:
+    began = monotonic()
+    run.terminal.type("\n")
+    return played(run.told(ANSWER_SECONDS), monotonic() - began)
+
+
+def by_chat(chat: Program, echoes: list[float]) -> Played:
+    """In a new chat, so that the prompt is always the same."""
+    keys = iter(KEYS)
+
+    def press() -> None:
+        if key := next(keys, None):
+            since, pressed = chat.terminal.size, monotonic()
+            chat.terminal.type(key)
+            echoes.append(1000 * (chat.terminal.wait(key, KEY_SECONDS, since=since) - pressed))
+
+    chat.terminal.type(QUESTION)
+    sleep(BETWEEN_KEYS)
+    began = monotonic()
+    chat.terminal.type("\r")
+    done = played(chat.told(ANSWER_SECONDS, press), monotonic() - began)
+    for key in (CLEAR, NEW_CHAT):
+        sleep(BETWEEN_KEYS)
+        chat.terminal.type(key)
+    sleep(BETWEEN_KEYS)
+    return done
+
+
+def played(told: Told, seconds: float) -> Played:
+    return Played(told.tokens, seconds, told.cpu_seconds, tuple(told.late_ms))
+
+
+@contextmanager
+def playing(module: str, *arguments: str) -> Iterator[Program]:
+    """A program in a terminal, once it is ready; its state and cache are its own."""
+    ours, theirs = os.pipe()
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", module, *arguments, str(theirs)]
+        terminal = Terminal(command, pass_fds=(theirs,), env={"LOCALSPEC_STATE_DIR": folder})
+        os.close(theirs)
+        program = Program(terminal, ours)
+        try:
+            program.told(LOAD_SECONDS)
+            yield program
+        finally:
+            terminal.close()
+            os.close(ours)
+
+
+def first_paint() -> float:
+    """Milliseconds from the command to a prompt on the screen."""
+    terminal = Terminal([sys.executable, "-m", "localspec", "chat", "--no-history"])
+    try:
+        return 1000 * (terminal.wait(FIRST_PAINT, PAINT_SECONDS) - terminal.began)
+    finally:
+        terminal.type(LEAVE)
+        terminal.close()

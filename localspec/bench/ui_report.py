@@ -1,0 +1,130 @@
+"""What looking costs, in figures: the chat's speed over `run`'s, keys, frames, first paint. Knows not how they came."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any  # Any: JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """One answer as its reader saw it: from the key that asked to the end. `cpu_seconds`: of the program that shows it
+    (for `run` the engine's too). `late_ms`: how late the screen's beats came."""
+
+    tokens: int
+    seconds: float
+    cpu_seconds: float
+    late_ms: tuple[float, ...] = ()
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.tokens / self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One turn of both."""
+
+    turn: int
+    run_tokens_per_second: float
+    chat_tokens_per_second: float
+    ratio: float
+    screen_core_share: float
+    late_p95_ms: float
+    late_max_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class UiReport:
+    """Turns in the order they were played, keys and first paints in milliseconds."""
+
+    shape: str
+    quant: str
+    tokens: int
+    repeats: int
+    machine: dict[str, str]
+    runs: tuple[Played, ...]
+    chats: tuple[Played, ...]
+    echoes_ms: tuple[float, ...]
+    paints_ms: tuple[float, ...]
+
+    def rows(self) -> list[Row]:
+        pairs = zip(self.runs, self.chats, strict=True)
+        return [row(turn, run, chat) for turn, (run, chat) in enumerate(pairs, start=1)]
+
+    @property
+    def ratio(self) -> float:
+        """Of the chat's tokens per second to run's: the median over the turns."""
+        return median(one.ratio for one in self.rows())
+
+    def figures(self) -> dict[str, float]:
+        """Medians and 95th percentiles over all turns."""
+        return {
+            "ratio": self.ratio,
+            "screen_core_share": median(one.screen_core_share for one in self.rows()),
+            "late_p95_ms": median(one.late_p95_ms for one in self.rows()),
+            "late_max_ms": max(one.late_max_ms for one in self.rows()),
+            "echo_p50_ms": percentile(self.echoes_ms, 0.5),
+            "echo_p95_ms": percentile(self.echoes_ms, 0.95),
+            "first_paint_ms": median(self.paints_ms),
+        }
+
+    def to_markdown(self) -> str:
+        lines = [
+            f"{self.shape} · random weights, {self.quant} · forced agreement · {self.tokens} tokens · "
+            f"{self.repeats} turns",
+            " · ".join(f"{name} {value}" for name, value in self.machine.items()),
+            "",
+            "| turn | run tok/s | chat tok/s | ratio | screen, share of a core | late p95 ms | late max ms |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        lines += [
+            f"| {one.turn} | {one.run_tokens_per_second:.1f} | {one.chat_tokens_per_second:.1f} | {one.ratio:.3f} "
+            f"| {one.screen_core_share:.2f} | {one.late_p95_ms:.0f} | {one.late_max_ms:.0f} |"
+            for one in self.rows()
+        ]
+        found = self.figures()
+        lines += [
+            "",
+            f"chat over run: ×{found['ratio']:.3f} (median). "
+            f"Key to echo while it writes: {found['echo_p50_ms']:.0f} ms, p95 {found['echo_p95_ms']:.0f} ms "
+            f"({len(self.echoes_ms)} keys). First paint: {found['first_paint_ms']:.0f} ms.",
+            "",
+            "late: how long the screen was busy when a beat was due, which is what a frame takes at most.",
+        ]
+        return "\n".join(lines)
+
+    def to_json(self) -> str:
+        found: dict[str, Any] = {**asdict(self), "figures": self.figures()}
+        return json.dumps(found, indent=2)
+
+    def to_csv(self) -> str:
+        out = io.StringIO()
+        rows = [asdict(one) for one in self.rows()]
+        writer = csv.DictWriter(out, rows[0].keys(), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        return out.getvalue().rstrip("\n")
+
+
+def row(turn: int, run: Played, chat: Played) -> Row:
+    return Row(
+        turn,
+        run.tokens_per_second,
+        chat.tokens_per_second,
+        chat.tokens_per_second / run.tokens_per_second,
+        chat.cpu_seconds / chat.seconds,
+        percentile(chat.late_ms, 0.95),
+        max(chat.late_ms, default=0.0),
+    )
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The smallest value that so great a share of all does not exceed; 0 of none."""
+    ranked = sorted(values)
+    return ranked[min(len(ranked) - 1, int(share * len(ranked)))] if ranked else 0.0

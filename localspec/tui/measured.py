@@ -1,0 +1,68 @@
+"""The chat as the benchmark plays it: a model opened by name, and what every answer cost the screen told on a pipe.
+
+python -m localspec.tui.measured OPENER MODEL FORMAT TOKENS FD. Knows no terminal and no figures but its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Callable
+from time import monotonic, process_time
+from typing import Any  # Any: JSON
+
+from localspec.events import Notice
+from localspec.history import Answered, Said
+from localspec.requests import LoadRequest
+from localspec.tui.app import ChatApp
+from localspec.tui.scribe import Scribe
+from localspec.worker import EngineProcess
+
+BEAT_SECONDS = 0.02
+
+
+class MeasuredChat(ChatApp):
+    """Also a heart that beats: as late as a beat comes, so long the screen was busy and could not take a key."""
+
+    def __init__(self, request: LoadRequest, opener: str, tell: Callable[..., None]) -> None:
+        super().__init__(lambda: EngineProcess(request, opener), scribe=Scribe(self))
+        self.tell_figures = tell
+        self.late_ms: list[float] = []
+        self.cpu_before = 0.0
+
+    def on_mount(self) -> None:
+        self.run_worker(self.beat())
+
+    async def beat(self) -> None:
+        while self.chat.phase == "loading":
+            await asyncio.sleep(BEAT_SECONDS)
+        self.tell_figures(ready=True)
+        while True:
+            before = monotonic()
+            await asyncio.sleep(BEAT_SECONDS)
+            if self.chat.answering:
+                self.late_ms.append(1000 * (monotonic() - before - BEAT_SECONDS))
+            else:
+                self.late_ms, self.cpu_before = [], process_time()
+
+    # --- the paper on which its scribe writes
+
+    def start(self, tell: Callable[[Notice], object]) -> None: ...
+
+    def post(self, said: Said) -> None:
+        if isinstance(said, Answered) and said.answer.status != "partial":
+            tokens, cpu = said.answer.generation.stats.predicted_n, process_time() - self.cpu_before
+            self.tell_figures(tokens=tokens, cpu_seconds=cpu, late_ms=self.late_ms)
+
+
+def main(opener: str, model: str, kind: str, tokens: str, fd: str) -> None:
+    def tell(**told: Any) -> None:
+        os.write(int(fd), f"{json.dumps(told)}\n".encode())
+
+    MeasuredChat(LoadRequest(model, quant=kind, ctx=int(tokens)), opener, tell).run()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

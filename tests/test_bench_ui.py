@@ -1,0 +1,96 @@
+"""`bench --ui`: the chat and `run` on one model that means nothing, seen from their terminals."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+
+import pytest
+from click.testing import CliRunner
+
+from localspec.bench.forced import QUESTION, open_forced, word
+from localspec.bench.terminal import Terminal
+from localspec.bench.ui_report import Played, UiReport, percentile
+from localspec.cli import cli
+from localspec.drain import drain
+from localspec.errors import EngineError, UsageError
+from localspec.events import Done, Step
+from localspec.requests import GenerateRequest, LoadRequest, Message
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="terminals of Unix")
+
+
+def test_each_turn_is_compared_with_its_own_and_the_median_counts():
+    runs = [Played(100, seconds, 0.0) for seconds in (1.0, 2.0, 1.0)]
+    chats = [Played(100, seconds, 0.1, (1.0, 30.0)) for seconds in (1.25, 2.0, 2.0)]
+    report = UiReport("tiny", "int8", 100, 3, {}, tuple(runs), tuple(chats), (5.0, 9.0), (400.0, 300.0, 500.0))
+    assert [round(row.ratio, 3) for row in report.rows()] == [0.8, 1.0, 0.5]
+    assert report.ratio == pytest.approx(0.8)
+    assert report.figures()["first_paint_ms"] == 400.0
+    assert report.figures()["late_max_ms"] == 30.0
+    assert "×0.800 (median)" in report.to_markdown()
+    assert json.loads(report.to_json())["figures"]["echo_p95_ms"] == 9.0
+    assert len(report.to_csv().splitlines()) == 4
+
+
+def test_a_percentile_is_one_of_the_values():
+    assert [percentile([3.0, 1.0, 2.0, 4.0], share) for share in (0.0, 0.5, 0.95)] == [1.0, 3.0, 4.0]
+    assert percentile([], 0.5) == 0.0
+
+
+def test_a_terminal_hears_what_a_program_writes_and_says_when_it_never_does():
+    terminal = Terminal([sys.executable, "-c", "print('to a tty', input(), __import__('os').isatty(1))"])
+    try:
+        terminal.type("typed\n")
+        assert terminal.wait("to a tty typed True", 60) > terminal.began
+        with pytest.raises(EngineError, match="never wrote 'more'"):
+            terminal.wait("more", 60)
+    finally:
+        terminal.close()
+
+
+def test_a_word_for_every_id():
+    words = Counter(word(id) for id in range(32000))
+    assert set(words.values()) == {1}
+
+
+@pytest.mark.heavy
+def test_the_model_that_means_nothing_agrees_as_often_as_forced_and_always_says_the_same():
+    model = drain(open_forced(LoadRequest("tiny", quant="int8", ctx=200)))
+    request = GenerateRequest(messages=(Message("user", QUESTION),))
+    texts, accepted, drafted = set[str](), 0, 0
+    for _ in range(2):
+        events = list(model.answer(request))
+        steps = [event for event in events if isinstance(event, Step)]
+        texts.add("".join(step.text for step in steps))
+        accepted, drafted = sum(s.accepted for s in steps), sum(s.accepted + len(s.rejected[:1]) for s in steps)
+        assert isinstance(events[-1], Done)
+        assert events[-1].stats.predicted_n == 200
+    model.close()
+    assert len(texts) == 1
+    assert 0.7 < accepted / drafted < 0.9
+
+
+@pytest.mark.heavy
+def test_both_are_played_in_turn_with_the_same_tokens():
+    done = CliRunner().invoke(cli, ["bench", "--ui", "--shape", "tiny", "-n", "64", "-r", "2", "-o", "json"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert [one["tokens"] for one in (*found["runs"], *found["chats"])] == [64] * 4
+    assert len(found["paints_ms"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--agree", "0.8"], "--agree does not go with --ui"),
+        (["--format", "int8,int4"], "--ui takes one --format"),
+        (["--format", "fp32"], "--ui takes one --format"),
+        (["guide"], "MODEL does not go with --ui"),
+    ],
+)
+def test_what_does_not_go_with_it_is_one_sentence(arguments: list[str], sentence: str):
+    done = CliRunner().invoke(cli, ["bench", "--ui", *arguments])
+    assert isinstance(done.exception, UsageError)
+    assert sentence in done.exception.message
