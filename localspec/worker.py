@@ -126,7 +126,8 @@ def quieten(log: str) -> None:
 
 
 def load(pipe: Connection, request: LoadRequest, opener: str) -> Model:
-    return drain(pkgutil.resolve_name(opener)(request), lambda event: tell(pipe, event))
+    model: Model = drain(pkgutil.resolve_name(opener)(request), lambda event: tell(pipe, event))
+    return model
 
 
 def messages(pipe: Connection) -> Iterator[GenerateRequest]:

@@ -15,7 +15,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from localspec.bench.agreement import ForcedAgreement
-from localspec.bench.shapes import SHAPES, make_decoder, random_tensors
+from localspec.bench.shapes import SHAPES, WeightFormat, make_decoder, random_tensors
 from localspec.engine.decode import decode
 from localspec.engine.drafters.early_exit import EarlyExit
 from localspec.engine.drafters.empty import NoDrafter
@@ -52,7 +52,7 @@ def open_forced(request: LoadRequest) -> Generator[Loading | Ready, None, Model]
     prompt = prompter.chat((Message("user", QUESTION),))
     context = len(prompt) + length
     yield Loading("random weights", 0, 1, "steps")
-    kind = "int4" if request.quant == "int4" else "int8"
+    kind: WeightFormat = "int4" if request.quant == "int4" else "int8"
     source = random_tensors(shape, SEED)
     decoder = make_decoder(shape.arch(context), source, kind, context=context, threads=threads)
     assert isinstance(decoder, PackedDecoder)
@@ -94,7 +94,7 @@ def words(count: int) -> Tokenizer:
     """A tokenizer with a word for every id; every so many end a paragraph."""
     vocab = {word(id): id for id in range(count)}
     tokenizer = Tokenizer(WordLevel(vocab, unk_token=word(0)))
-    tokenizer.pre_tokenizer = WhitespaceSplit()  # type: ignore[assignment]
+    tokenizer.pre_tokenizer = WhitespaceSplit()
     return tokenizer
 
 

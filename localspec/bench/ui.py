@@ -77,22 +77,25 @@ def measure_ui(shape: str, kind: WeightFormat, tokens: int, repeats: int, tell: 
     if need > psutil.virtual_memory().available:
         raise DoesNotFit(f"Two {shape} in {kind} do not fit in memory.", hint="Try: localspec bench --ui --shape tiny")
     paints = [first_paint() for _ in range(repeats)]
-    runs, chats, echoes = list[Played](), list[Played](), list[float]()
+    pairs, echoes = list[tuple[Played, Played]](), list[float]()
     asked = (shape, kind, str(tokens))
     with (
         playing("localspec.bench.speaker", *asked) as run,
         playing("localspec.tui.measured", OPENER, *asked) as chat,
     ):
         for turn in range(repeats + 1):
-            order = [lambda: runs.append(by_run(run)), lambda: chats.append(by_chat(chat, echoes))]
-            for play in order if turn % 2 else reversed(order):
-                play()
+            keys = echoes if turn else list[float]()
+            if turn % 2:
+                said, shown = by_run(run), by_chat(chat, keys)
+            else:
+                shown, said = by_chat(chat, keys), by_run(run)
+            if turn:
+                pairs.append((said, shown))
             tell((turn + 1) / (repeats + 1))
-            if turn == 0:
-                runs.clear(), chats.clear(), echoes.clear()
     cores = psutil.cpu_count(logical=False) or 1
     machine = describe_machine(cores)
-    return UiReport(shape, kind, tokens, repeats, machine, tuple(runs), tuple(chats), tuple(echoes), tuple(paints))
+    runs, chats = zip(*pairs, strict=True)
+    return UiReport(shape, kind, tokens, repeats, machine, runs, chats, tuple(echoes), tuple(paints))
 
 
 def by_run(run: Program) -> Played:
