@@ -31,7 +31,7 @@ def owner_of(stage: Stage, kind: type[DOMNode]) -> DOMNode:
 
 
 async def runs(stage: Stage, key: str, binding: Binding, owner: DOMNode) -> bool:
-    """Whether the key, pressed in the prompt over some text, calls the binding's action and nothing else's in its place."""
+    """Whether the key, pressed while the prompt has some text, calls the action of the binding."""
     node, name, arguments = stage.app._parse_action(binding.action, owner)
     called: list[tuple[object, ...]] = []
     with pytest.MonkeyPatch.context() as patch:

@@ -78,5 +78,7 @@ def row(offer: Offer, width: int, *, chosen: bool) -> Content:
     name, space, argument = offer.usage.partition(" ")
     rest = f"{space}{argument}".ljust(width - len(name)) + f"  {offer.says}"
     return Content.assemble(
-        (CHOSEN if chosen else OTHER, "bold"), (name, "bold $text-accent" if chosen else ""), (rest, "$foreground-muted")
+        (CHOSEN if chosen else OTHER, "bold"),
+        (name, "bold $text-accent" if chosen else ""),
+        (rest, "$foreground-muted"),
     )

@@ -1,4 +1,4 @@
-"""Which keys do what when the user has said so: checked, two on one key settled, troubles in words. Knows no widgets."""
+"""Which keys do what once the user has said so: checked, two on one key settled, troubles in words. No widgets."""
 
 from __future__ import annotations
 
