@@ -21,7 +21,7 @@ from localspec.requests import LoadRequest
 from localspec.sanitize import clean
 from localspec.tui.chat import ChatScreen
 from localspec.tui.feed import Engine
-from localspec.tui.keymap import SEND_KEYS, SendKey, default_keys, remap
+from localspec.tui.keymap import SEND_KEYS, SendKey, default_keys, remap, spelled
 from localspec.tui.palette import CommandProvider
 from localspec.tui.prompt import Prompt
 from localspec.tui.scribe import Scribe
@@ -68,6 +68,9 @@ class ChatApp(App[None]):
 
     def get_default_screen(self) -> ChatScreen:
         return self.chat
+
+    def get_key_display(self, binding: Binding) -> str:
+        return binding.key_display or spelled(binding.key).replace("Ctrl+", "^")
 
     def get_driver_class(self) -> type[Driver]:
         chosen = super().get_driver_class()

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
+from rich.table import Table
+from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
-from textual.content import Content
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
 
 from localspec.tui.commands import COMMANDS
+from localspec.tui.keymap import default_keys, spelled, twins
 
-WIDEST = 22
+WIDEST = 24
 CLOSE = "Esc closes this page; ↑ ↓ PgUp PgDn scroll it."
 
 
@@ -29,27 +31,32 @@ class HelpScreen(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         commands = [(command.usage, command.says) for command in COMMANDS]
-        pages = [("Commands", commands), ("Keys", self._keys)]
-        content = Content("\n\n").join(part(title, rows) for title, rows in pages)
         with VerticalScroll(id="help"):
-            yield Static(Content.assemble((CLOSE, "$text-muted"), "\n\n", content), markup=False)
+            yield Static(CLOSE, markup=False, classes="quiet")
+            for title, rows in (("Commands", commands), ("Keys", self._keys)):
+                yield Static(title, markup=False, classes="title")
+                yield Static(table(rows))
 
 
-def part(title: str, rows: Iterable[tuple[str, str]]) -> Content:
-    """A name longer than its column has a line of its own."""
-    lines = [Content.styled(title, "bold $text-accent")]
+def table(rows: Iterable[tuple[str, str]]) -> Table:
+    """What is said of a name stays beside it, however many lines it takes."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(max_width=WIDEST, style="bold")
+    grid.add_column()
     for name, what in rows:
-        gap = "\n" + " " * (WIDEST + 2) if len(name) > WIDEST else " " * (WIDEST + 2 - len(name))
-        lines.append(Content.assemble((name, "bold"), gap, what))
-    return Content("\n").join(lines)
+        grid.add_row(Text(name), Text(what))
+    return grid
 
 
 def keys_of(screen: Screen[None]) -> list[tuple[str, str]]:
     """What can be pressed now, as it is mapped now, of all that has an id: keys and what they do."""
-    found: dict[str, tuple[list[str], str]] = {}
-    for active in screen.active_bindings.values():
-        binding = active.binding
-        if binding.id:
-            keys, _ = found.setdefault(binding.id, ([], binding.description))
-            keys.append(screen.app.get_key_display(binding))
-    return [(" ".join(dict.fromkeys(keys)), what) for keys, what in found.values()]
+    active = list(screen.active_bindings.values())
+    keys: dict[str, list[str]] = {}
+    for one in active:
+        keys.setdefault(one.binding.id or "", []).append(one.binding.key)
+    says = {one.binding.id: one.binding.description for one in active}
+    declared = default_keys(binding for node in dict.fromkeys(one.node for one in active) for binding in node.BINDINGS)
+    shown = [name for name in declared if name in keys]
+    return [
+        (" ".join(spelled(key) for key in keys[name] if key not in twins(keys[name])), says[name]) for name in shown
+    ]

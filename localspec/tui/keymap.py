@@ -23,6 +23,8 @@ MODIFIERS = {"ctrl", "alt", "shift", "super", "meta", "hyper"}
 NAMED = {key.value.rpartition("+")[2] for key in Keys if not key.value.startswith("<")}
 SAME_IN_TERMINALS = {"ctrl+m": "Enter", "ctrl+i": "Tab"}
 SHIFTED = 12  # a terminal sends Shift+F3 as F15
+SPELLED = {"escape": "Esc", "pageup": "PgUp", "pagedown": "PgDn", "delete": "Del", "backspace": "⌫"}
+SPELLED |= {"up": "↑", "down": "↓", "left": "←", "right": "→"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +73,18 @@ def pressable(name: str, keys: str, troubles: list[str]) -> list[str]:
             troubles.append(f"[keymap] {name}: {one_line(key)} {fault}.")
         else:
             found.append(key)
-            if shifted := re.fullmatch(r"shift\+f(\d+)", key):
-                found.append(f"f{int(shifted[1]) + SHIFTED}")
-    return found
+    return [*found, *twins(found)]
+
+
+def twins(keys: Iterable[str]) -> list[str]:
+    """What else a terminal may send for keys such as Shift+F3."""
+    shifted = (re.fullmatch(r"shift\+f(\d+)", key) for key in keys)
+    return [f"f{int(found[1]) + SHIFTED}" for found in shifted if found]
+
+
+def spelled(key: str) -> str:
+    """As it stands on a keyboard."""
+    return "+".join(SPELLED.get(part, part.capitalize()) for part in key.split("+"))
 
 
 def fault_of(key: str) -> str:

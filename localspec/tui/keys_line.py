@@ -19,7 +19,7 @@ class KeysLine(Footer):
         self._fitted = 0
 
     def compose(self) -> ComposeResult:
-        self._fitted = left = self.app.size.width
+        self._fitted = left = self.size.width or self.app.size.width  # before it has a place
         for key in sorted((key for key in super().compose() if isinstance(key, FooterKey)), key=rank):
             left -= len(key.key_display) + len(key.description) + BLANKS
             if left < 0:

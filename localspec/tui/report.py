@@ -6,7 +6,7 @@ from localspec.events import ModelCard, SpecCard, Stats
 from localspec.sanitize import one_line
 from localspec.tui.header import drafting
 from localspec.tui.speed_panel import gigabytes, memory
-from localspec.tui.stats_line import ENDINGS, context
+from localspec.tui.stats_line import ENDINGS
 
 LABEL = 12
 
@@ -21,13 +21,15 @@ def answer_report(stats: Stats) -> str:
     ending = ENDINGS.get(stats.finish_reason, "") if stats.finish_reason else ""
     start = [("ended", ending), ("prompt", prompt(stats)), ("first token", seconds(stats.ttft_ms))]
     speed = [("tokens", tokens(stats)), ("speed", f"{stats.predicted_per_second:.1f} tok/s"), ("plain", plain(stats))]
-    held = [("memory", memory(stats)), ("reads", reads(stats)), ("context", context(stats))]
+    used = f"{stats.context_used:,} of {stats.context_max:,} tokens"
+    held = [("memory", memory(stats)), ("reads", reads(stats)), ("context", used)]
     return lines([*start, *speed, *drafted(stats), ("time", times(stats)), *held])
 
 
 def prompt(stats: Stats) -> str:
     known = f", {stats.cached_n:,} of them read before" if stats.cached_n else ""
-    return f"{stats.prompt_n:,} tokens{known}, read in {seconds(stats.prompt_ms) or 'no time'}"
+    taken = f", read in {seconds(stats.prompt_ms)}" if stats.prompt_ms else ""
+    return f"{stats.prompt_n:,} tokens{known}{taken}"
 
 
 def tokens(stats: Stats) -> str:
