@@ -47,13 +47,14 @@ class Token(Record, frozen=True):
 
 
 class ModelCard(Record, frozen=True):
-    """The target as loaded. `quant` is the weight format, `context_max` in tokens."""
+    """The target as loaded. `quant` is the weight format, `context_max` in tokens; `layers` 0: not known."""
 
     name: str
     quant: str
     device: str
     context_max: int
     chat: bool
+    layers: int = 0
 
 
 class SpecCard(Record, frozen=True):

@@ -170,7 +170,8 @@ def attach(
         yield choice.notice
     plain_ms = calibration.recall(timed_key(opened)).plain_ms
     spec = SpecCard(choice.kind, choice.name, k, choice.reason, plain_ms, choice.exit_layer or None)
-    card = ModelCard(entry.name, plan.quant, str(target.device), plan.context, opened.prompter.can_chat)
+    can_chat, layers = opened.prompter.can_chat, target.arch.num_layers
+    card = ModelCard(entry.name, plan.quant, str(target.device), plan.context, can_chat, layers)
     drafters = (drafter.decoder,) if isinstance(drafter, DraftModel) else ()
     ready = Ready(card, spec, measure_memory(opened.threads, target, *drafters))
     yield ready

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -12,6 +12,7 @@ from textual.pilot import Pilot
 from localspec.history import NewChat, OpenChat, Writer
 from localspec.tui.app import ChatApp
 from localspec.tui.chat import ChatScreen
+from localspec.tui.keymap import SendKey
 from localspec.tui.scribe import Paper, Scribe
 from tests.scripted_engine import ScriptedEngine, answer, step
 
@@ -37,7 +38,7 @@ class Stage:
     @property
     def seen(self) -> str:
         """What is on the screen."""
-        return "\n".join(strip.text for strip in self.chat._compositor.render_strips())
+        return "\n".join(strip.text for strip in self.app.screen._compositor.render_strips())
 
     async def until(self, predicate: Callable[[], object]) -> None:
         for _ in range(1000):
@@ -68,6 +69,8 @@ async def open_chat(
     system: str | None = None,
     paper: Paper | None = None,
     past: OpenChat | None = None,
+    keymap: Mapping[str, str] | None = None,
+    send_key: SendKey = "enter",
 ) -> AsyncIterator[Stage]:
     """The given engines come in turn: the first at the start, the others at reloads. Without paper nothing is kept."""
     waiting, made = list(engines), []
@@ -76,7 +79,8 @@ async def open_chat(
         made.append(waiting.pop(0))
         return made[-1]
 
-    app = ChatApp(make_engine, system, scribe=Scribe(paper, NewChat("guide", system=system)), past=past)
+    scribe = Scribe(paper, NewChat("guide", system=system))
+    app = ChatApp(make_engine, system, scribe=scribe, past=past, keymap=keymap, send_key=send_key)
     async with app.run_test(size=size) as pilot:
         yield Stage(pilot, app, made)
     assert all(engine.closed for engine in made), "the app left an engine running"

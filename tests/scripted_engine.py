@@ -31,7 +31,7 @@ from localspec.requests import GenerateRequest
 from localspec.stats import Tally
 
 READY = Ready(
-    model=ModelCard(name="guide", quant="int8", device="cpu", context_max=8192, chat=True),
+    model=ModelCard(name="guide", quant="int8", device="cpu", context_max=8192, chat=True, layers=12),
     spec=SpecCard(kind="model", name="guide-draft", k="auto"),
     memory=Memory(target_bytes=100 << 20, drafter_bytes=10 << 20, kv_bytes=8 << 20),
 )

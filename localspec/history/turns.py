@@ -23,11 +23,17 @@ class Answered(Record, frozen=True):
     answer: Answer
 
 
+class Instructed(Record, frozen=True):
+    """The chat has another system prompt from now on. One that has not begun is told so when it does."""
+
+    system: str | None
+
+
 class Left(Record, frozen=True):
     """The next question begins another chat."""
 
 
-Said = Asked | Answered | Left
+Said = Asked | Answered | Instructed | Left
 
 
 class Turns:
@@ -46,6 +52,8 @@ class Turns:
                 self._chat_id, self._last, self._answer = message.chat_id, message.id, None
             case Answered() if self._chat_id is not None:
                 self._save(history, self._chat_id, said.answer)
+            case Instructed() if self._chat_id is not None:
+                history.change(self._chat_id, system=said.system)
             case Left():
                 self._leave()
 

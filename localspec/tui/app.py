@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from multiprocessing import resource_tracker
 from typing import ClassVar
 
@@ -15,24 +15,33 @@ from textual.driver import Driver
 
 from localspec.catalog import Catalog
 from localspec.errors import UsageError
+from localspec.events import Notice
 from localspec.history import NewChat, OpenChat, Writer
 from localspec.requests import LoadRequest
 from localspec.sanitize import clean
 from localspec.tui.chat import ChatScreen
 from localspec.tui.feed import Engine
+from localspec.tui.keymap import SEND_KEYS, SendKey, default_keys, remap, spelled
+from localspec.tui.palette import CommandProvider
+from localspec.tui.prompt import Prompt
 from localspec.tui.scribe import Scribe
 
 NO_SCREENS = ("", "dumb", "unknown")
 
 
 class ChatApp(App[None]):
-    """`make_engine` is called at the start and again for every reload."""
+    """`make_engine` is called at the start and again for every reload.
+
+    `keymap` gives ids of bindings other keys; what it says goes over `send_key`.
+    """
 
     TITLE = "localspec"
     CSS_PATH = "chat.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+q", "quit", "Quit", key_display="^Q", priority=True, id="quit")
+        Binding("ctrl+q", "quit", "Quit", key_display="^Q", priority=True, id="quit"),
+        Binding("ctrl+p", "command_palette", "Menu", key_display="^P", priority=True, id="palette"),
     ]
+    COMMANDS = App.COMMANDS | {CommandProvider}
 
     def __init__(
         self,
@@ -41,14 +50,27 @@ class ChatApp(App[None]):
         *,
         scribe: Scribe | None = None,
         past: OpenChat | None = None,
+        keymap: Mapping[str, str] | None = None,
+        send_key: SendKey = "enter",
     ) -> None:
         resource_tracker.ensure_running()  # it inherits stderr, no file any more once Textual has the terminal
         super().__init__()
         self.theme = "tokyo-night"
         self.chat = ChatScreen(make_engine, system, scribe=scribe or Scribe(), past=past)
 
+        known = default_keys((*self.BINDINGS, *ChatScreen.BINDINGS, *Prompt.BINDINGS))
+        self.remapped = remap({**SEND_KEYS[send_key], **(keymap or {})}, known)
+        self.set_keymap(self.remapped.keys)
+
+    async def on_ready(self) -> None:
+        for trouble in self.remapped.troubles:
+            self.chat.call_later(self.chat.inform, Notice("warning", "keymap", trouble))
+
     def get_default_screen(self) -> ChatScreen:
         return self.chat
+
+    def get_key_display(self, binding: Binding) -> str:
+        return binding.key_display or spelled(binding.key).replace("Ctrl+", "^")
 
     def get_driver_class(self) -> type[Driver]:
         chosen = super().get_driver_class()

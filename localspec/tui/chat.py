@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from typing import ClassVar
 
 from textual import events
-from textual.app import ComposeResult
+from textual.actions import SkipAction
+from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
-from textual.widgets import Footer, HelpPanel, Static
+from textual.widgets import HelpPanel, Static
 
+from localspec.errors import LocalspecError
+from localspec.tui.commands import Command, nearest
+from localspec.tui.editor import chosen_editor, edited
+from localspec.tui.help_screen import HelpScreen, keys_of
+from localspec.tui.keys_line import KeysLine
 from localspec.tui.legend import Legend
-from localspec.tui.message import Answer
+from localspec.tui.licence import licences
+from localspec.tui.message import Answer, Note
+from localspec.tui.report import answer_report, load_report
 from localspec.tui.scribe import SAVE_SECONDS, Told
 from localspec.tui.speed_panel import LEAST_WIDTH
 from localspec.tui.token_view import View
 from localspec.tui.turn import TurnScreen
+from localspec.worker import log_file
 
 QUIT_SECONDS = 1.0
 MIN_WIDTH, MIN_HEIGHT = 60, 16
@@ -27,13 +38,16 @@ class ChatScreen(TurnScreen):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "stop", "Stop", key_display="Esc", priority=True, id="stop"),
-        Binding("ctrl+n", "new", "New chat", key_display="^N", priority=True, id="new"),
+        Binding("ctrl+n", "new", "New", key_display="^N", priority=True, id="new"),
         Binding("ctrl+r", "reload", "Reload", key_display="^R", priority=True, id="reload"),
         Binding("f2", "speed", "Speed", key_display="F2", priority=True, id="speed"),
         Binding("f3", "tokens", "Tokens", key_display="F3", priority=True, id="tokens"),
         Binding("shift+f3,f15", "rejects", "Rejected", show=False, priority=True, id="rejects"),  # F15 is xterm's
         Binding("ctrl+c", "interrupt", "Interrupt", show=False, priority=True, id="interrupt"),
         Binding("ctrl+d", "leave", "Quit", show=False, priority=True, id="leave"),
+        Binding("f1", "help", "Help", key_display="F1", priority=True, id="help"),
+        Binding("ctrl+g", "editor", "Editor", show=False, priority=True, id="editor"),
+        Binding("end", "end", "To the end", show=False, priority=True, id="end"),
         Binding("pageup", "page(-1)", "Page up", show=False, priority=True, id="page.up"),
         Binding("pagedown", "page(1)", "Page down", show=False, priority=True, id="page.down"),
     ]
@@ -42,8 +56,8 @@ class ChatScreen(TurnScreen):
         self.legend = Legend()
         self.too_small = Static(markup=False, id="too-small")
         yield from (self.header, Horizontal(self.transcript, self.speed, id="middle"), self.legend)
-        yield from (self.status, self.prompt)
-        yield Footer(show_command_palette=False)
+        yield from (self.status, self.prompt.completion, self.prompt)
+        yield KeysLine()
         yield self.too_small
 
     def on_mount(self) -> None:
@@ -70,7 +84,10 @@ class ChatScreen(TurnScreen):
         return self.can_reload if action == "reload" else super().check_action(action, parameters)
 
     def action_stop(self) -> None:
-        """Esc: stop the answer, else close what lies over the chat, else take back the message that waits."""
+        """Esc: close the list of commands, else stop the answer, else close what lies over the chat, else take back
+        the message that waits."""
+        if self.prompt.completion.close():
+            return
         if self.answering:
             self.stop_answer()
         elif self.query(HelpPanel):
@@ -129,7 +146,25 @@ class ChatScreen(TurnScreen):
         scroll = self.transcript.scroll_page_up if direction < 0 else self.transcript.scroll_page_down
         scroll(animate=False)
 
-    # --- slash commands
+    def action_end(self) -> None:
+        """The end of a line while one is being written, else the end of the chat, which is then followed again."""
+        if self.prompt.text:
+            raise SkipAction
+        self.transcript.anchor()
+
+    # --- commands
+
+    def pick(self, command: Command) -> None:
+        """Chosen by name: it runs, or waits in the prompt for its argument."""
+        if command.needs_argument:
+            self.prompt.clear()
+            self.prompt.give(f"/{command.name} ")
+            self.prompt.focus()
+        else:
+            self.call_later(getattr(self, command.method), "")
+
+    async def note(self, text: str) -> None:
+        await self.show(Note(text))
 
     def command_new(self, _: str) -> None:
         self.action_new()
@@ -139,3 +174,71 @@ class ChatScreen(TurnScreen):
 
     async def command_bye(self, _: str) -> None:
         await self.app.action_quit()
+
+    async def command_stats(self, _: str) -> None:
+        stats = self.status.stats
+        await self.note(answer_report(stats) if stats.predicted_n else "No answer has been measured yet.")
+
+    async def command_show(self, _: str) -> None:
+        if self.model is None or self.phase in {"loading", "gone", "unloaded"}:
+            self.status.give_hint("Nothing is loaded.")
+        else:
+            await self.note(load_report(self.model, self.spec, self.tally.stats))
+
+    async def command_license(self, _: str) -> None:
+        await self.note(await asyncio.to_thread(licences, self.scribe.model_key))
+
+    async def command_log(self, _: str) -> None:
+        log = await asyncio.to_thread(log_file)
+        none = "There is no log: its folder cannot be written. Set LOCALSPEC_STATE_DIR to another."
+        await self.note(none if log == os.devnull else f"The engine's log: {log}")
+
+    async def command_unload(self, _: str) -> None:
+        await self.unload()
+
+    async def command_system(self, argument: str) -> None:
+        """What is set goes for this chat alone, from the next question on."""
+        if argument:
+            self.conversation.own_system = "" if argument == "none" else argument
+            self.scribe.instruct(self.conversation.instructions)
+        now = self.conversation.instructions
+        await self.note(f"System prompt: {now}" if now else "There is no system prompt. Set one: /system TEXT")
+
+    async def command_theme(self, argument: str) -> None:
+        names = tuple(sorted(self.app.available_themes))
+        if not argument:
+            await self.note(f"Theme {self.app.theme}. There are: {', '.join(names)}.")
+        elif argument in names:
+            self.app.theme = argument
+        else:
+            self.status.give_hint(f"There is no theme {argument}.{nearest(argument, names)} /theme lists them.")
+
+    def command_help(self, _: str) -> None:
+        self.action_help()
+
+    def command_keys(self, _: str) -> None:
+        if self.query(HelpPanel):
+            self.app.action_hide_help_panel()
+        else:
+            self.app.action_show_help_panel()
+
+    def action_help(self) -> None:
+        self.app.push_screen(HelpScreen(keys_of(self)))
+
+    async def action_editor(self) -> None:
+        """The terminal is the editor's meanwhile, so nothing of an answer could be shown or saved."""
+        if self.answering:
+            self.status.give_hint("The editor opens when the answer has ended.")
+            return
+        try:
+            command = chosen_editor()
+            with self.app.suspend():
+                edit = edited(self.prompt.text, command)
+        except SuspendNotSupported:
+            self.status.give_hint("This terminal cannot be lent to an editor.")
+        except LocalspecError as fault:
+            self.status.give_hint(str(fault))
+        else:
+            self.prompt.clear()
+            self.prompt.give(edit.text)
+            self.status.give_hint(edit.trouble)

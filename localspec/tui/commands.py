@@ -5,44 +5,124 @@ A command `name` is the screen's method `command_name`, which takes what was typ
 
 from __future__ import annotations
 
+import difflib
+import re
 from dataclasses import dataclass
+
+from textual.theme import BUILTIN_THEMES
+
+from localspec.sanitize import one_line
+
+LONGEST_SHOWN = 20  # of a word that is no command
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """`argument` says what may follow, as usage texts write it; `says` is one line of help."""
+    """`argument` says what may follow, as usage texts write it: in brackets if it may be left out. `says`: one line.
+
+    `choices` are the words that the argument can be, where they are known.
+    """
 
     name: str
     says: str
     argument: str = ""
     aliases: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
 
     @property
     def method(self) -> str:
         """Of the screen."""
         return f"command_{self.name}"
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name, *self.aliases)
+
+    @property
+    def usage(self) -> str:
+        return f"/{self.name} {self.argument}".rstrip()
+
+    @property
+    def needs_argument(self) -> bool:
+        return bool(self.argument) and not self.argument.startswith("[")
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What may stand in the place of what has been typed. `runs`: it is a whole command and nothing is missing."""
+
+    text: str
+    usage: str
+    says: str
+    runs: bool
+
 
 COMMANDS = (
-    Command("new", "begin a new chat"),
+    Command("new", "begin a new chat", aliases=("clear",)),
+    Command("system", "show or set the system prompt of this chat", "[TEXT|none]"),
     Command("tokens", "show who wrote each token, or the text again"),
+    Command("stats", "all figures of the last answer"),
+    Command("show", "what is loaded"),
+    Command("license", "the licences of localspec and of this model"),
+    Command("unload", "free the memory; the next question loads again"),
+    Command("theme", "list the colour themes, or take one", "[NAME]", choices=tuple(sorted(BUILTIN_THEMES))),
+    Command("keys", "show or hide the list of keys"),
+    Command("log", "where the engine's log is"),
+    Command("help", "all commands and keys"),
     Command("bye", "leave", aliases=("exit", "quit")),
 )
 
 
 def find(name: str) -> Command | None:
     """The command of this name or alias."""
-    return next((command for command in COMMANDS if name in (command.name, *command.aliases)), None)
+    return next((command for command in COMMANDS if name in command.names), None)
 
 
 def parse(text: str) -> tuple[str, str] | None:
     """Name and argument of a typed command; None for a message, which two slashes begin too."""
-    if not text.startswith("/") or text.startswith("//"):
-        return None
-    name, _, argument = text[1:].partition(" ")
-    return name.lower(), argument.strip()
+    typed = re.fullmatch(r"/(?!/)(\S*)\s*(.*)", text, re.DOTALL)
+    return (typed[1].lower(), typed[2].strip()) if typed else None
 
 
 def literal(text: str) -> str:
     """A message that begins with a slash is typed with two."""
     return text[1:] if text.startswith("//") else text
+
+
+def nearest(word: str, words: tuple[str, ...]) -> str:
+    """A question that may help whoever typed a word that is none of these; nothing where none is near."""
+    near = difflib.get_close_matches(word, words, n=1)
+    return f" Did you mean {near[0]}?" if near else ""
+
+
+def unknown(name: str) -> str:
+    """Why nothing happens."""
+    names = tuple(f"/{name}" for command in COMMANDS for name in command.names)
+    near = nearest(f"/{name}", names)
+    return f"There is no command /{one_line(name)[:LONGEST_SHOWN]}.{near} Type // to begin a message with a slash."
+
+
+def offers(text: str) -> tuple[Offer, ...]:
+    """What a command that has been begun may become: its name first, then its argument."""
+    typed = re.fullmatch(r"/(?!/)(\S*)( ?)(\S*)", text)
+    if typed is None:
+        return ()
+    name, space, argument = typed[1].lower(), typed[2], typed[3]
+    if not space:
+        found = [command for command in COMMANDS if any(one.startswith(name) for one in command.names)]
+        return tuple(offer(command) for command in sorted(found, key=lambda command: name not in command.names))
+    command = find(name)
+    choices = command.choices if command else ()
+    return tuple(Offer(f"/{name} {word}", word, "", runs=True) for word in choices if word.startswith(argument))
+
+
+def offer(command: Command) -> Offer:
+    space = " " if command.argument else ""
+    return Offer(f"/{command.name}{space}", command.usage, command.says, runs=not command.needs_argument)
+
+
+def awaited(text: str) -> Command | None:
+    """The command whose argument is being typed."""
+    typed = re.fullmatch(r"/(?!/)(\S+) .*", text)
+    command = find(typed[1].lower()) if typed else None
+    return command if command and command.argument else None

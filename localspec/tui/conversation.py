@@ -13,18 +13,23 @@ from localspec.requests import GenerateRequest, Message
 class Conversation:
     """Whole turns only: a question without an answer would make the next one follow it, which templates refuse."""
 
-    system: str | None = None
-    past_system: str | None = None  # of the chat that is gone on with, and of no other
+    system: str | None = None  # of every chat that begins in this program
+    own_system: str | None = None  # of this chat and no other; "" for none
     history: list[Message] = field(default_factory=list)
 
+    @property
+    def instructions(self) -> str:
+        """The system prompt of the next question."""
+        return (self.system if self.own_system is None else self.own_system) or ""
+
     def request(self, question: str) -> GenerateRequest:
-        system = self.system or self.past_system
-        first = [Message("system", system)] if system else []
+        first = [Message("system", self.instructions)] if self.instructions else []
         return GenerateRequest(messages=(*first, *self.history, Message("user", question)))
 
     def recall(self, system: str | None, messages: Iterable[Message]) -> None:
         """What was said before this program began, oldest first."""
-        self.past_system = system
+        if not self.system:
+            self.own_system = system
         for before, after in pairwise(messages):
             if (before.role, after.role) == ("user", "assistant"):
                 self.keep(before.content, after.content)
@@ -35,5 +40,5 @@ class Conversation:
             self.history += [Message("user", question), Message("assistant", answer)]
 
     def forget(self) -> None:
-        self.past_system = None
+        self.own_system = None
         self.history.clear()

@@ -1,13 +1,21 @@
-"""Where the user writes: Enter sends, several keys break the line. Knows nothing about chats."""
+"""Where the user writes: Enter sends, several keys break the line, a slash brings up what can follow it.
+
+Knows nothing about chats.
+"""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
+from textual.actions import SkipAction
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import TextArea
 
+from localspec.tui.commands import Offer
+from localspec.tui.completion import Completion
+
+PLACEHOLDER = "Ask anything… (/ for commands)"
 COLLIDING = {"pageup", "pagedown", "f6", "f7", "ctrl+c,super+c"}
 
 
@@ -19,6 +27,7 @@ class Prompt(TextArea, inherit_bindings=False):
         *(b for b in TextArea.BINDINGS if not (isinstance(b, Binding) and b.key in COLLIDING)),
         Binding("enter", "send", "Send", key_display="Enter", priority=True, id="send"),
         Binding("ctrl+j,alt+enter,shift+enter", "newline", "New line", key_display="^J", priority=True, id="newline"),
+        Binding("tab", "complete", "Complete", show=False, id="complete"),
     ]
 
     class Sent(Message):
@@ -29,8 +38,12 @@ class Prompt(TextArea, inherit_bindings=False):
             self.text = text
 
     def __init__(self) -> None:
-        super().__init__(compact=True, highlight_cursor_line=False, placeholder="Ask anything…", id="prompt")
+        super().__init__(compact=True, highlight_cursor_line=False, placeholder=PLACEHOLDER, id="prompt")
         self.last = ""
+        self.completion = Completion()  # the screen decides where it stands
+
+    def on_text_area_changed(self) -> None:
+        self.completion.follow(self.text)
 
     def take(self) -> str:
         """The text, which is remembered and cleared."""
@@ -53,6 +66,12 @@ class Prompt(TextArea, inherit_bindings=False):
         self.call_later(self.break_line)
 
     def send(self) -> None:
+        """The text, or in its place the command that is chosen, once nothing is missing in it."""
+        self.completion.follow(self.text)  # what was typed last may not have been noticed yet
+        if (chosen := self.completion.chosen) is not None:
+            self.put(chosen)
+            if not chosen.runs:
+                return
         if self.text.endswith("\\") and self.cursor_location == self.document.end:
             self.action_delete_left()
             self.break_line()
@@ -63,8 +82,24 @@ class Prompt(TextArea, inherit_bindings=False):
         self.insert("\n")
         self.scroll_cursor_visible()
 
+    def put(self, offer: Offer) -> None:
+        self.replace(offer.text, self.document.start, self.document.end)
+        self.move_cursor(self.document.end)
+
+    def action_complete(self) -> None:
+        self.completion.follow(self.text)
+        if (offer := self.completion.best) is None:
+            raise SkipAction
+        self.put(offer)
+
     def action_cursor_up(self, select: bool = False) -> None:
+        if not select and self.completion.move(-1):
+            return
         if self.text or not self.last:
             super().action_cursor_up(select)
         else:
             self.give(self.last)
+
+    def action_cursor_down(self, select: bool = False) -> None:
+        if select or not self.completion.move(1):
+            super().action_cursor_down(select)

@@ -13,7 +13,7 @@ from textual.message import Message
 
 from localspec import __version__
 from localspec.events import FinishReason, Notice, Ready, SpecCard, Stats, Step
-from localspec.history import Answer, Answered, Asked, Generation, Left, NewChat, Said, first_line
+from localspec.history import Answer, Answered, Asked, Generation, Instructed, Left, NewChat, Said, first_line
 
 SAVE_SECONDS = 2.0  # so much of an answer is lost when the program is killed
 NO_NAME = NewChat("")
@@ -39,7 +39,7 @@ class Scribe:
 
     def __init__(self, paper: Paper | None = None, chat: NewChat = NO_NAME) -> None:
         self._paper = paper
-        self._chat = chat
+        self._usual = self._chat = chat
         self._author = self._made = Generation("")  # of answers from now on; of the one being written
         self._steps: list[Step] = []
         self._answering = self._has_grown = False
@@ -84,8 +84,19 @@ class Scribe:
             self._answering = False
             self._answer(msgspec.structs.replace(stats, finish_reason=reason))
 
+    @property
+    def model_key(self) -> str:
+        """Of the model that answers, as the history names it."""
+        return self._chat.model_key
+
+    def instruct(self, system: str) -> None:
+        """This chat has another system prompt, or none."""
+        self._chat = msgspec.structs.replace(self._chat, system=system or None)
+        self._post(Instructed(system or None))
+
     def leave(self) -> None:
         """What is asked next begins another chat."""
+        self._chat = self._usual
         self._post(Left())
 
     def _answer(self, stats: Stats) -> None:

@@ -6,6 +6,7 @@ runs in the screen's own message queue, one at a time, so a stop, a new chat and
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal
@@ -31,7 +32,7 @@ from localspec.events import (
 )
 from localspec.history import OpenChat
 from localspec.stats import Tally
-from localspec.tui.commands import find, literal, parse
+from localspec.tui.commands import find, literal, parse, unknown
 from localspec.tui.feed import Arrived, Engine, Feed
 from localspec.tui.header import Header
 from localspec.tui.message import Answer, Note, Question
@@ -44,10 +45,11 @@ from localspec.tui.stats_line import StatsLine, loading_words
 from localspec.tui.token_view import View
 from localspec.tui.welcome import Welcome
 
-Phase = Literal["loading", "idle", "reading", "generating", "stopping", "gone"]
+Phase = Literal["loading", "idle", "reading", "generating", "stopping", "gone", "unloaded"]
 
 DIED = "The engine stopped. Press Ctrl+R to load it again."
 NOT_LOADED = "The model is not loaded. Press Ctrl+R to try again."
+UNLOADED = "unloaded: the next question loads it again"
 WAITING = "One message is waiting already; this one stays here."
 
 
@@ -68,6 +70,7 @@ class TurnScreen(Screen[None]):
         self.exit_code = 0
         self.phase: Phase = "loading"
         self.model: ModelCard | None = None
+        self.spec = SpecCard("off")
         self.drafter_failed = False
         self.tally, self.pace = Tally(), Pace()
         self.feed: Feed | None = None
@@ -87,6 +90,16 @@ class TurnScreen(Screen[None]):
         self.enter("loading", "loading")
         self.feed.start()
         self.run_worker(self.feed.read, thread=True, exit_on_error=False, group="engine")
+
+    async def unload(self) -> None:
+        """Free what the engine holds. Nothing is lost: what was said is told to the next one."""
+        if self.phase not in {"idle", "loading"} or self.feed is None:
+            self.status.give_hint("Stop the answer first: press Esc." if self.answer else "Nothing is loaded.")
+            return
+        feed, self.feed = self.feed, None
+        await self.take_back()
+        self.enter("unloaded", UNLOADED)
+        await asyncio.to_thread(feed.engine.close)
 
     def wake(self, feed: Feed) -> None:
         """Called from the feed's thread."""
@@ -145,7 +158,7 @@ class TurnScreen(Screen[None]):
 
     async def welcome_engine(self, ready: Ready) -> None:
         self.exit_code = 0
-        self.model, self.drafter_failed = ready.model, False
+        self.model, self.spec, self.drafter_failed = ready.model, ready.spec, False
         self.header.show(ready.model, ready.spec)
         self.scribe.meet(ready)
         self.enter("idle", "idle")
@@ -155,7 +168,8 @@ class TurnScreen(Screen[None]):
         if notice.code == "drafter_failed" and self.model is not None:
             self.drafter_failed = True
             self.scribe.lose_drafter()
-            self.header.show(self.model, SpecCard("off", reason="it failed"))
+            self.spec = SpecCard("off", reason="it failed")
+            self.header.show(self.model, self.spec)
             self.refresh_bindings()
 
     async def lose_engine(self) -> None:
@@ -184,12 +198,14 @@ class TurnScreen(Screen[None]):
         command = find(name)
         if command is None:
             self.prompt.give(text)
-            self.status.give_hint(f"There is no command /{name}. Type // to begin a message with a slash.")
+            self.status.give_hint(unknown(name))
         else:
             self.call_later(getattr(self, command.method), argument)
 
     async def say(self, text: str) -> None:
         """Ask this, or let it wait until it can be asked."""
+        if self.phase == "unloaded":
+            self.load()
         if self.queued is not None or self.phase == "gone":
             self.prompt.give(text)
             self.status.give_hint(
@@ -268,7 +284,7 @@ class TurnScreen(Screen[None]):
 
     @property
     def can_reload(self) -> bool:
-        return self.phase == "gone" or (self.phase == "idle" and self.drafter_failed)
+        return self.phase in {"gone", "unloaded"} or (self.phase == "idle" and self.drafter_failed)
 
     def stop_answer(self) -> None:
         if self.answering and self.feed is not None:

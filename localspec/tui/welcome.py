@@ -10,6 +10,7 @@ KEYS = (
     ("Esc", "stop the answer and keep what was written"),
     ("↑", "your last message again"),
     ("PgUp PgDn", "scroll"),
+    ("/", "commands: /help lists them, and all keys"),
 )
 
 
@@ -21,7 +22,6 @@ class Welcome(Static):
             Content.styled("Ask anything.", "bold $text-accent"),
             Content("It runs on this computer; nothing you write leaves it."),
             Content("Try: How does speculative decoding work?"),
-            Content(""),
             *(Content.assemble((f"{key:<10}", "bold"), (what, "$foreground-muted")) for key, what in KEYS),
         ]
         super().__init__(Content("\n").join(lines), markup=False)

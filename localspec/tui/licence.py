@@ -1,0 +1,45 @@
+"""What a model's folder says of its licence: its card, and files of that name. Reads the disk; judges nothing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from localspec import paths
+from localspec.catalog import Catalog
+from localspec.errors import LocalspecError
+from localspec.sanitize import one_line
+
+OURS = "localspec, and guide which comes with it, are under Apache-2.0."
+NAMED = re.compile(r"(licen[cs]e|copying|use_policy)", re.IGNORECASE)
+CARD_CHARACTERS = 1 << 16
+LONGEST = 80
+
+
+def licences(model_key: str) -> str:
+    """Of the program, and of this model as far as its folder tells."""
+    try:
+        folder = Catalog.load().resolve(model_key).path
+        return OURS if is_ours(folder) else f"{OURS}\n{one_line(model_key)}: {said(folder)}"
+    except (LocalspecError, OSError) as fault:
+        return f"{OURS}\nThe model's folder cannot be read: {fault}"
+
+
+def is_ours(folder: Path) -> bool:
+    return folder.is_relative_to(paths.packaged("assets/guide"))
+
+
+def said(folder: Path) -> str:
+    found = [f"its card says {name}"] if (name := on_card(folder / "README.md")) else []
+    found += [f"see {folder / file.name}" for file in sorted(folder.iterdir()) if NAMED.match(file.name)]
+    return ("; ".join(found) or "its folder says nothing of a licence; see where you got it") + "."
+
+
+def on_card(card: Path) -> str:
+    """The `license:` line of a model card's head."""
+    if not card.is_file():
+        return ""
+    with card.open(encoding="utf-8", errors="replace") as file:
+        head = re.match(r"---\n(.*?)\n---", file.read(CARD_CHARACTERS), re.DOTALL)
+    line = re.search(r"^license(?:_name)?:[ \t]*(\S.*)$", head[1], re.MULTILINE) if head else None
+    return one_line(line[1])[:LONGEST] if line else ""

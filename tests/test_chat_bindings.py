@@ -1,0 +1,221 @@
+"""Every key of the chat does its work while the prompt has the focus, and every key with a name can be another."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+from textual.binding import Binding
+from textual.dom import DOMNode
+from textual.widgets._footer import FooterKey
+
+from localspec.tui.app import ChatApp
+from localspec.tui.chat import ChatScreen
+from localspec.tui.help_screen import HelpScreen
+from localspec.tui.keymap import NO_KEY, default_keys, remap
+from localspec.tui.message import Question
+from localspec.tui.prompt import Prompt
+from tests.chat_stage import HELLO, Stage, open_chat
+from tests.scripted_engine import ScriptedEngine, answer, step
+
+OWNERS = (ChatApp, ChatScreen, Prompt)
+KNOWN = default_keys(binding for owner in OWNERS for binding in owner.BINDINGS)
+FREE = "f24"
+
+
+def owner_of(stage: Stage, kind: type[DOMNode]) -> DOMNode:
+    return {ChatApp: stage.app, ChatScreen: stage.chat, Prompt: stage.chat.prompt}[kind]
+
+
+async def runs(stage: Stage, key: str, binding: Binding, owner: DOMNode) -> bool:
+    """Whether the key, pressed while the prompt has some text, calls the action of the binding."""
+    node, name, arguments = stage.app._parse_action(binding.action, owner)
+    called: list[tuple[object, ...]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(node, f"action_{name}", lambda *given: called.append(given))
+        patch.setattr(stage.chat, "check_action", lambda *_: True)
+        stage.chat.prompt.text = "some words"
+        stage.chat.prompt.move_cursor((0, 4))
+        await stage.pilot.press(key)
+        for _ in range(50):
+            if called:
+                break
+            await stage.pilot.pause(0.01)
+    return called == [arguments]
+
+
+@pytest.mark.parametrize("kind", OWNERS)
+async def test_every_key_does_its_work_with_the_prompt_focused(kind: type[DOMNode]):
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        owner = owner_of(stage, kind)
+        bindings = [*Binding.make_bindings(kind.BINDINGS)]
+        assert [(b.key, b.action) for b in bindings if not await runs(stage, b.key, b, owner)] == []
+        assert stage.chat.focused is stage.chat.prompt
+        assert bindings
+
+
+@pytest.mark.parametrize("kind", OWNERS)
+async def test_every_key_with_a_name_can_be_another(kind: type[DOMNode]):
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        for binding in (b for b in kind.BINDINGS if isinstance(b, Binding) and b.id):
+            stage.app.set_keymap({str(binding.id): FREE})
+            assert await runs(stage, FREE, binding, owner_of(stage, kind)), binding.id
+
+
+def test_no_key_is_one_that_terminals_cannot_tell_from_another():
+    keys = {key for keys in KNOWN.values() for key in keys}
+    assert keys.isdisjoint({"ctrl+m", "ctrl+i", "ctrl+left_square_bracket"})
+    assert len(keys) == sum(map(len, KNOWN.values())), "one key, two meanings"
+
+
+async def test_a_key_from_the_settings_works_and_the_one_it_was_does_not():
+    async with open_chat(ScriptedEngine(HELLO), keymap={"tokens": "Ctrl+T"}) as stage:
+        await stage.ready()
+        await stage.pilot.press("f3")
+        assert stage.chat.view == "markdown"
+        await stage.pilot.press("ctrl+t")
+        await stage.until(lambda: stage.chat.view == "tokens")
+
+
+async def test_what_is_wrong_in_the_keymap_is_said_at_the_start():
+    wrong = {"tokns": "f9", "speed": "ctrl+m", "help": "f77", "stop": "x", "tokens": "f2"}
+    async with open_chat(ScriptedEngine(HELLO), keymap=wrong, size=(100, 40)) as stage:
+        await stage.sees(
+            "[keymap] tokns: there is no such id. Did you mean tokens?",
+            "[keymap] speed: ctrl+m is Enter in a terminal.",
+            "[keymap] help: f77 is no key.",
+            "[keymap] stop: x is for writing.",
+            "[keymap] tokens: f2 no longer means speed.",
+        )
+        await stage.pilot.press("f2", "x")
+        await stage.until(lambda: stage.chat.view == "tokens")
+        assert stage.chat.prompt.text == "x"
+
+
+async def test_a_key_taken_from_the_program_by_the_prompt_is_the_prompts():
+    """The program's own keys run first, so taking one across must take it from there."""
+    async with open_chat(ScriptedEngine(HELLO), keymap={"newline": "ctrl+q"}) as stage:
+        await stage.ready()
+        await stage.pilot.press("a", "ctrl+q", "b")
+        assert stage.chat.prompt.text == "a\nb"
+
+
+def test_two_ids_on_one_key_and_keys_that_change_places():
+    known = {"speed": ("f2",), "tokens": ("f3",), "rejects": ("shift+f3", "f15")}
+    both = remap({"speed": "f9", "tokens": "f9"}, known)
+    assert both.keys == {"speed": "f9", "tokens": NO_KEY}
+    assert both.troubles == ("[keymap] tokens: f9 is speed's already.",)
+    assert remap({"speed": "f3", "tokens": "f2"}, known).troubles == ()
+    assert remap({"speed": "shift+f4"}, known).keys == {"speed": "shift+f4,f16"}
+    assert remap({"speed": "f15,f9"}, known).keys == {"speed": "f15,f9", "rejects": "shift+f3"}
+
+
+async def test_enter_can_break_the_line_and_ctrl_j_send():
+    async with open_chat(ScriptedEngine(HELLO), send_key="ctrl+j") as stage:
+        await stage.ready()
+        await stage.pilot.press("a", "enter", "b")
+        assert stage.chat.prompt.text == "a\nb"
+        await stage.pilot.press("ctrl+j")
+        await stage.until(lambda: stage.engine.requests)
+        assert stage.engine.requests[0].messages is not None
+        assert stage.engine.requests[0].messages[0].content == "a\nb"
+
+
+async def test_end_follows_the_answer_again_while_nothing_is_being_written():
+    lines = answer(*(step(f"line {i}\n\n", accepted=0) for i in range(40)))
+    engine = ScriptedEngine(lines, paused=True)
+    async with open_chat(engine) as stage:
+        engine.permit(32)
+        await stage.send("go")
+        await stage.sees("line 29")
+        await stage.pilot.press("pageup", "pageup")
+        await stage.until(lambda: "line 29" not in stage.seen)
+        await stage.write("ab")
+        await stage.pilot.press("home", "end", "!")
+        assert stage.chat.prompt.text == "ab!"
+        assert "line 29" not in stage.seen
+        await stage.pilot.press("ctrl+u", "end")
+        await stage.sees("line 29")
+        engine.permit()
+        await stage.sees("line 39", "idle")
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+async def test_the_line_of_keys_shows_the_most_useful_ones_whole(width: int):
+    async with open_chat(ScriptedEngine(HELLO), size=(width, 20)) as stage:
+        await stage.sees("Enter Send", "Esc Stop", "F1 Help", "^P Menu", "^N New", "^Q Quit")
+        assert ("F3 Tokens" in stage.seen) == (width >= 80)
+        assert max(key.region.right for key in stage.chat.query(FooterKey)) <= width
+        await stage.pilot.resize_terminal(60, 20)
+        await stage.until(lambda: "F3 Tokens" not in stage.seen)
+        await stage.sees("^Q Quit")
+        await stage.send("/keys")
+        await stage.until(lambda: max(key.region.right for key in stage.chat.query(FooterKey)) <= 30)
+
+
+@pytest.mark.parametrize("how", ["f1", "/help"])
+async def test_help_lists_commands_and_keys_as_they_are_mapped(how: str):
+    async with open_chat(ScriptedEngine(HELLO), size=(80, 60), keymap={"speed": "f4"}) as stage:
+        await stage.ready()
+        await (stage.pilot.press(how) if how == "f1" else stage.send(how))
+        await stage.until(lambda: isinstance(stage.app.screen, HelpScreen))
+        await stage.sees("/theme [NAME]", "list the colour themes, or take one", "F4  ", "Speed", "Shift+F3  ")
+        await stage.sees("Ctrl+J Alt+Enter", "New line", "To the end")
+        assert "F15" not in stage.seen
+        await stage.pilot.press("escape")
+        await stage.until(lambda: stage.app.screen is stage.chat)
+        await stage.pilot.press("a")
+        assert stage.chat.prompt.text == "a"
+
+
+APPEND = """import sys
+file = open(sys.argv[-1], "a")
+file.write(" edited\\x1b[2J\\n")
+"""
+
+
+async def test_the_prompt_can_be_written_in_an_editor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    script = tmp_path / "editor.py"
+    script.write_text(APPEND)
+    monkeypatch.setenv("VISUAL", shlex.join([sys.executable, str(script)]))
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        monkeypatch.setattr(stage.app, "suspend", nullcontext)
+        await stage.write("a question")
+        await stage.pilot.press("ctrl+g")
+        await stage.until(lambda: stage.chat.prompt.text == "a question edited␛[2J")
+        assert not stage.chat.query(Question)
+
+
+@pytest.mark.parametrize(
+    ("editor", "says"),
+    [
+        ("", "There is no editor. Set EDITOR to one"),
+        ("/no/such/editor", "The editor /no/such/editor cannot be used"),
+        ("false", "The editor false ended with 1"),
+        ("'", "The name of the editor cannot be read"),
+    ],
+)
+async def test_an_editor_that_fails_loses_nothing(monkeypatch: pytest.MonkeyPatch, editor: str, says: str):
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", editor)
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        monkeypatch.setattr(stage.app, "suspend", nullcontext)
+        await stage.write("a question")
+        await stage.pilot.press("ctrl+g")
+        await stage.sees(says, "a question")
+
+
+async def test_where_the_terminal_cannot_be_lent_the_text_stays(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("EDITOR", "true")
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        await stage.write("a question")
+        await stage.pilot.press("ctrl+g")
+        await stage.sees("This terminal cannot be lent to an editor.", "a question")

@@ -1,0 +1,306 @@
+"""Slash commands: offered while they are typed, in the palette, and what each of them does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from textual.widgets import HelpPanel
+
+from localspec.history import recall
+from localspec.requests import Message
+from localspec.tui.commands import COMMANDS, Command, awaited, find, nearest, offers, parse
+from localspec.tui.licence import OURS, licences
+from tests.chat_stage import HELLO, Stage, kept_chat, open_chat
+from tests.scripted_engine import ScriptedEngine
+
+PICKY = Command("pick", "pick one", "a|b|bc", choices=("a", "b", "bc"))
+
+
+@pytest.fixture
+def picky(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A command that needs one of three words, and what it was given."""
+    given: list[str] = []
+    monkeypatch.setattr("localspec.tui.commands.COMMANDS", (*COMMANDS, PICKY))
+    monkeypatch.setattr("localspec.tui.palette.COMMANDS", (*COMMANDS, PICKY))
+    monkeypatch.setattr("localspec.tui.chat.ChatScreen.command_pick", lambda _, word: given.append(word), raising=False)
+    return given
+
+
+def popup(stage: Stage) -> list[str]:
+    """The rows that are offered, the chosen one marked."""
+    completion = stage.chat.prompt.completion
+    return str(completion.render()).splitlines() if completion.display else []
+
+
+def test_a_command_ends_at_the_first_blank_and_a_path_is_none():
+    assert parse("/system\nBe brief.\nBe kind.") == ("system", "Be brief.\nBe kind.")
+    assert parse("/NEW ") == ("new", "")
+    assert parse("//new") is None
+    assert parse("a /new") is None
+
+
+def test_what_is_offered_begins_as_was_typed():
+    assert [offer.text for offer in offers("/th")] == ["/theme "]
+    assert [offer.text for offer in offers("/ex")] == ["/bye"]
+    assert [offer.text for offer in offers("/theme dra")] == ["/theme dracula"]
+    assert len(offers("/")) == len(COMMANDS)
+    assert offers("//") == offers("/nope") == offers("/theme nope") == offers("a /") == offers("/\n") == ()
+    assert awaited("/theme x") is find("theme")
+    assert awaited("/new x") is None
+
+
+def test_a_whole_name_comes_before_the_longer_ones(monkeypatch: pytest.MonkeyPatch):
+    shadow = (Command("keyring", ""), *COMMANDS)
+    monkeypatch.setattr("localspec.tui.commands.COMMANDS", shadow)
+    assert [offer.text for offer in offers("/key")] == ["/keyring", "/keys"]
+    assert [offer.text for offer in offers("/keys")] == ["/keys"]
+    monkeypatch.setattr("localspec.tui.commands.COMMANDS", (*shadow, Command("key", "")))
+    assert offers("/key")[0].text == "/key"
+
+
+async def test_the_list_follows_what_is_typed_and_leaves_the_prompt_its_focus():
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        await stage.pilot.press("slash")
+        await stage.until(lambda: len(popup(stage)) == 8)
+        assert stage.chat.focused is stage.chat.prompt
+        await stage.pilot.press("s")
+        await stage.sees("› /system [TEXT|none]", "  /stats", "all figures of the last answer")
+        await stage.pilot.press("h")
+        await stage.sees("› /show")
+        await stage.pilot.press("backspace", "backspace", "backspace")
+        await stage.until(lambda: not popup(stage))
+
+
+async def test_up_and_down_choose_and_enter_runs_what_is_chosen():
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        await stage.pilot.press("slash", "t", "down", "up", "up", "down")
+        await stage.sees("› /tokens")
+        await stage.pilot.press("enter")
+        await stage.until(lambda: stage.chat.view == "tokens")
+        assert not stage.chat.prompt.text
+        assert not stage.engine.requests
+
+
+async def test_the_list_scrolls_to_what_is_chosen():
+    async with open_chat(ScriptedEngine(HELLO), size=(60, 16)) as stage:
+        await stage.ready()
+        await stage.pilot.press("slash", "up")
+        await stage.sees("› /bye")
+        assert len(popup(stage)) == 8
+        await stage.pilot.press("down")
+        await stage.sees("› /new")
+
+
+async def test_tab_completes_a_command_and_then_its_argument(picky: list[str]):
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        await stage.pilot.press("slash", "p", "i", "tab")
+        assert stage.chat.prompt.text == "/pick "
+        await stage.until(lambda: popup(stage) == [f"  {word:<2}  " for word in ("a", "b", "bc")])
+        await stage.pilot.press("b", "down", "tab")
+        assert stage.chat.prompt.text == "/pick bc"
+        await stage.pilot.press("enter")
+        await stage.until(lambda: picky == ["bc"])
+
+
+async def test_enter_on_a_command_that_needs_an_argument_waits_for_it(picky: list[str]):
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        await stage.pilot.press("slash", "p", "i", "enter")
+        assert stage.chat.prompt.text == "/pick "
+        assert picky == []
+        await stage.pilot.press("x", "enter")
+        await stage.until(lambda: picky == ["x"])
+
+
+async def test_an_argument_that_may_be_anything_is_only_hinted_at():
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        await stage.write("/system Be")
+        await stage.sees("  /system [TEXT|none]  show or set the system prompt of this chat")
+        await stage.pilot.press("up", "!")
+        assert stage.chat.prompt.text == "!/system Be"
+
+
+async def test_esc_closes_the_list_and_stops_nothing():
+    engine = ScriptedEngine(HELLO, paused=True)
+    async with open_chat(engine) as stage:
+        engine.permit(3)
+        await stage.send("hi")
+        await stage.sees("Hello there")
+        await stage.pilot.press("slash", "t")
+        await stage.until(lambda: popup(stage))
+        await stage.pilot.press("escape")
+        await stage.until(lambda: not popup(stage))
+        assert stage.chat.phase == "generating"
+        assert stage.chat.prompt.text == "/t"
+        await stage.pilot.press("enter")
+        await stage.sees("There is no command /t.", "/t")
+        await stage.pilot.press("escape", "escape")
+        await stage.sees("stopped")
+
+
+async def test_a_word_that_is_no_command_brings_the_nearest_one_to_mind():
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        await stage.send("/themes \x1b[2J")
+        await stage.sees("There is no command /themes. Did you mean /theme?", "/themes ␛[2J")
+        assert not stage.engine.requests
+    assert nearest("zzz", ("theme",)) == ""
+
+
+async def test_every_command_is_in_the_palette(picky: list[str]):
+    async with open_chat(ScriptedEngine(HELLO), size=(80, 100)) as stage:
+        await stage.ready()
+        await stage.pilot.press("ctrl+p")
+        await stage.sees("/pick a|b|bc", "Quit the application", *(command.usage for command in COMMANDS))
+        await stage.pilot.press(*"tokens")
+        await stage.sees("/tokens", "show who wrote each token")
+        await stage.pilot.press("down", "enter")
+        await stage.until(lambda: stage.chat.view == "tokens")
+        await stage.pilot.press("ctrl+p", *"pick")
+        await stage.sees("/pick a|b|bc")
+        await stage.pilot.press("down", "enter")
+        await stage.until(lambda: stage.chat.prompt.text == "/pick ")
+        assert picky == []
+        assert stage.chat.focused is stage.chat.prompt
+
+
+async def test_stats_are_those_of_the_last_answer():
+    async with open_chat(ScriptedEngine(HELLO), size=(80, 40)) as stage:
+        await stage.ready()
+        await stage.send("/stats")
+        await stage.sees("No answer has been measured yet.")
+        await stage.send("hi")
+        await stage.sees("Bye.", "idle")
+        await stage.send("/stats")
+        await stage.sees("first token 0.21 s", "6 in 3 rounds, 2.00 per round", "drafted", "3 accepted", "rejected")
+
+
+async def test_show_says_what_is_loaded():
+    async with open_chat(ScriptedEngine(HELLO), size=(80, 40)) as stage:
+        await stage.ready()
+        await stage.send("/show")
+        await stage.sees("layers      12", "format      int8 on cpu", "context     8,192 tokens", "guide-draft k=auto")
+
+
+async def test_unload_frees_the_engine_and_the_next_question_loads_another():
+    async with open_chat(ScriptedEngine(HELLO), ScriptedEngine(HELLO)) as stage:
+        await stage.send("one")
+        await stage.sees("Bye.", "idle")
+        await stage.send("/unload")
+        await stage.sees("unloaded: the next question loads it again", "^R Reload")
+        await stage.until(lambda: stage.engines[0].closed)
+        await stage.send("/show")
+        await stage.sees("Nothing is loaded.")
+        await stage.send("two")
+        await stage.until(lambda: len(stage.engines) == 2 and stage.engine.requests)
+        assert stage.engine.requests[0].messages is not None
+        assert [said.content for said in stage.engine.requests[0].messages] == [
+            "one",
+            "Hello there, world. Bye.",
+            "two",
+        ]
+        await stage.sees("idle")
+
+
+async def test_unload_gives_back_the_question_that_waits_and_leaves_an_answer_alone():
+    first = ScriptedEngine(paused=True)
+    second = ScriptedEngine(HELLO, paused=True)
+    async with open_chat(first, second) as stage:
+        await stage.send("early")
+        await stage.sees("You · queued")
+        await stage.send("/unload")
+        await stage.sees("unloaded")
+        assert stage.chat.prompt.text == "early"
+        second.permit(4)
+        await stage.pilot.press("enter")
+        await stage.sees("Hello there")
+        await stage.send("/unload")
+        await stage.sees("Stop the answer first: press Esc.")
+        second.permit()
+        await stage.sees("Bye.", "idle")
+
+
+async def test_a_system_prompt_is_for_this_chat_and_kept_with_it():
+    engine = ScriptedEngine(HELLO, HELLO, HELLO)
+    async with kept_chat(engine, system="Be kind.") as stage:
+        await stage.send("/system")
+        await stage.sees("System prompt: Be kind.")
+        await stage.send("/system Be brief.")
+        await stage.sees("System prompt: Be brief.")
+        await stage.send("one")
+        await stage.sees("Bye.", "idle")
+        await stage.send("/system none")
+        await stage.sees("There is no system prompt.")
+        await stage.send("two")
+        await stage.until(lambda: len(engine.requests) == 2 and stage.chat.phase == "idle")
+        await stage.send("/new")
+        await stage.sees("Ask anything.")
+        await stage.send("three")
+        await stage.until(lambda: len(engine.requests) == 3 and stage.chat.phase == "idle")
+    systems = [[m.content for m in request.messages or () if m.role == "system"] for request in engine.requests]
+    assert systems == [["Be brief."], [], ["Be kind."]]
+    assert recall(None).chat.system == "Be kind."
+
+
+async def test_a_chat_that_goes_on_has_the_system_prompt_it_was_given_last():
+    async with kept_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.send("one")
+        await stage.sees("Bye.", "idle")
+        await stage.send("/system Be brief.")
+        await stage.sees("System prompt: Be brief.")
+    engine = ScriptedEngine(HELLO)
+    async with kept_chat(engine, past=recall(None)) as stage:
+        await stage.ready()
+        await stage.send("two")
+        await stage.until(lambda: engine.requests)
+        assert (engine.requests[0].messages or ())[0] == Message("system", "Be brief.")
+
+
+async def test_a_theme_by_its_name_and_the_nearest_one_to_a_wrong_name():
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        await stage.send("/theme")
+        await stage.sees("Theme tokyo-night. There are:", "nord")
+        await stage.send("/theme nord")
+        await stage.until(lambda: stage.app.theme == "nord")
+        await stage.send("/theme nort")
+        await stage.sees("There is no theme nort. Did you mean nord?")
+        assert stage.app.theme == "nord"
+
+
+async def test_the_list_of_keys_comes_and_goes():
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        await stage.send("/keys")
+        await stage.until(lambda: stage.chat.query(HelpPanel))
+        await stage.send("/keys")
+        await stage.until(lambda: not stage.chat.query(HelpPanel))
+
+
+async def test_the_log_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("LOCALSPEC_STATE_DIR", str(tmp_path / "s"))
+    async with open_chat(ScriptedEngine(HELLO), size=(200, 24)) as stage:
+        await stage.ready()
+        await stage.send("/log")
+        await stage.sees(f"The engine's log: {tmp_path / 's' / 'log' / 'engine.log'}")
+        monkeypatch.setenv("LOCALSPEC_STATE_DIR", "/dev/null/x")
+        await stage.send("/log")
+        await stage.sees("There is no log: its folder cannot be written.")
+
+
+async def test_a_licence_is_said_as_far_as_it_is_known(tmp_path: Path):
+    assert licences("guide") == OURS
+    assert "says nothing of a licence" in licences(str(tmp_path))
+    (tmp_path / "README.md").write_text("---\ntags: [x]\nlicense: llama3.2\n---\nlicense: other\n")
+    (tmp_path / "LICENSE.txt").write_text("terms")
+    assert licences(str(tmp_path)).endswith(f"its card says llama3.2; see {tmp_path / 'LICENSE.txt'}.")
+    assert "cannot be read" in licences(str(tmp_path / "gone"))
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        await stage.send("/license")
+        await stage.sees("localspec, and guide which comes with it, are under Apache-2.0.")
