@@ -19,7 +19,7 @@ from localspec.history.records import (
 )
 from localspec.history.store import History
 from localspec.history.tree import Tree
-from localspec.history.turns import Answered, Asked, Left, Said
+from localspec.history.turns import Answered, Asked, Left, Located, Opened, Said
 from localspec.history.writer import Writer
 
 __all__ = [
@@ -34,10 +34,12 @@ __all__ = [
     "History",
     "Hit",
     "Left",
+    "Located",
     "ModelTotals",
     "NewChat",
     "NewMessage",
     "OpenChat",
+    "Opened",
     "Said",
     "Status",
     "StoredMessage",

@@ -19,6 +19,7 @@ from localspec.history import NewChat, OpenChat, Writer
 from localspec.requests import LoadRequest
 from localspec.sanitize import clean
 from localspec.tui.chat import ChatScreen
+from localspec.tui.chat_provider import ChatProvider
 from localspec.tui.feed import Engine
 from localspec.tui.scribe import Scribe
 
@@ -30,6 +31,7 @@ class ChatApp(App[None]):
 
     TITLE = "localspec"
     CSS_PATH = "chat.tcss"
+    COMMANDS = App.COMMANDS | {ChatProvider}
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+q", "quit", "Quit", key_display="^Q", priority=True, id="quit")
     ]

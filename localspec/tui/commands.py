@@ -26,6 +26,9 @@ class Command:
 COMMANDS = (
     Command("new", "begin a new chat"),
     Command("tokens", "show who wrote each token, or the text again"),
+    Command("chats", "show the chats that were kept"),
+    Command("search", "find words in all chats", "WORDS"),
+    Command("export", "write this chat to a file", "md|json|jsonl [PATH]"),
     Command("bye", "leave", aliases=("exit", "quit")),
 )
 
