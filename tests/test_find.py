@@ -59,8 +59,7 @@ async def test_every_match_is_brought_into_sight_one_after_the_other(size: tuple
         texts[25] += " a needle"
         chat(history, *texts, title="Hay")
     async with kept_chat(ScriptedEngine(HELLO), size=size, past=recall()) as stage:
-        await stage.sees("said 29")
-        assert len(stage.chat.messages) == 20
+        await stage.until(lambda: len(stage.chat.messages) == 20)
         await stage.pilot.press("ctrl+f")
         await stage.pilot.press(*"needle")
         await stage.until(lambda: count(stage) == "2 found")

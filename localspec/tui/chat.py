@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import ClassVar
 
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
-from textual.widgets import Footer, HelpPanel, OptionList, Static
+from textual.widgets import Footer, HelpPanel, Input, OptionList, Static
 
 from localspec.errors import LocalspecError
 from localspec.events import Notice
@@ -89,8 +90,8 @@ class ChatScreen(TurnScreen):
         )
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action == "page" and isinstance(self.focused, OptionList):
-            return False  # its own page
+        if isinstance(self.focused, {"page": OptionList, "leave": Input}.get(action, ())):
+            return False  # its own pages, its own Ctrl+D
         return self.can_reload if action == "reload" else super().check_action(action, parameters)
 
     def action_stop(self) -> None:
@@ -194,8 +195,10 @@ class ChatScreen(TurnScreen):
             self.sidebar.hide()
         self.prompt.focus()
         if message.message_id is not None or message.chat_id != self.chat_id:
+            await self.take_back()
             await self.break_off()
-            self.run_worker(self.fetch(message.chat_id, message.message_id), group="opening", exclusive=True)
+            work = partial(self.fetch, message.chat_id, message.message_id)
+            self.run_worker(work, group="opening", exclusive=True)
 
     async def fetch(self, chat_id: str, message_id: int | None) -> None:
         """Read the chat in a thread; the screen goes on in its own time."""
@@ -256,7 +259,7 @@ class ChatScreen(TurnScreen):
             self.status.give_hint(f"Try: {', '.join(f'/export {each}' for each in EXPORTS)}")
         else:
             self.scribe.save(self.tally.stats)
-            self.run_worker(self.export(kind, path.strip()), group="export")
+            self.run_worker(partial(self.export, kind, path.strip()), group="export")
 
     async def export(self, kind: Format, path: str) -> None:
         def write() -> str:

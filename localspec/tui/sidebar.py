@@ -130,7 +130,7 @@ class Sidebar(Vertical):
             if self.has_focus_within:
                 self.post_message(self.Left())
             self.display = self.name_field.display = False
-            self.search.value = ""
+            self.search.value, self._drawn = "", None
 
     def _remember(self) -> None:
         if not self.has_class("-over"):
@@ -149,7 +149,7 @@ class Sidebar(Vertical):
     def read(self, *, then_choose: bool = False) -> None:
         """Draw what the history has now. What was asked for before and has not come yet is dropped."""
         if self.display:
-            self.run_worker(self._read(then_choose), group="chats", exclusive=True)
+            self.run_worker(partial(self._read, then_choose), group="chats", exclusive=True)
 
     async def _read(self, then_choose: bool) -> None:
         query = self.search.value.strip()
@@ -163,7 +163,7 @@ class Sidebar(Vertical):
                 self.list.action_select()
 
     def _draw(self, rows: Sequence[Option], query: str, sentence: str) -> None:
-        self.list.fill(rows, afresh=query != self._drawn)
+        self.list.fill(rows, afresh=query != self._drawn or not self.has_focus_within)
         self._drawn, self._doomed = query, ""
         self.say(sentence)
 
@@ -255,7 +255,7 @@ class Sidebar(Vertical):
 
     def change(self, work: Callable[[], object]) -> None:
         """Do this in a thread, then draw what has come of it."""
-        self.run_worker(self._change(work), group="changes")
+        self.run_worker(partial(self._change, work), group="changes")
 
     async def _change(self, work: Callable[[], object]) -> None:
         try:
