@@ -47,6 +47,9 @@ class Turns:
     """The place in the history where a chat goes on; other programs may have gone on elsewhere in the same one."""
 
     def __init__(self, chat: Chat | None = None) -> None:
+        self._chat_id: str | None = None
+        self._last: int | None = None
+        self._answer: int | None = None  # the one being written, once any of it is
         self._go_on(chat)
 
     def write(self, history: History, said: Said) -> None:
@@ -84,4 +87,4 @@ class Turns:
     def _go_on(self, chat: Chat | None) -> None:
         self._chat_id = chat.id if chat else None
         self._last = chat.head_id if chat else None
-        self._answer: int | None = None  # the one being written, once any of it is
+        self._answer = None

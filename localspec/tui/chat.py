@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import ClassVar
 
-from textual import events
+from textual import events, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
@@ -197,9 +196,9 @@ class ChatScreen(TurnScreen):
         if message.message_id is not None or message.chat_id != self.chat_id:
             await self.take_back()
             await self.break_off()
-            work = partial(self.fetch, message.chat_id, message.message_id)
-            self.run_worker(work, group="opening", exclusive=True)
+            self.fetch(message.chat_id, message.message_id)
 
+    @work(group="opening", exclusive=True)
     async def fetch(self, chat_id: str, message_id: int | None) -> None:
         """Read the chat in a thread; the screen goes on in its own time."""
         try:
@@ -259,8 +258,9 @@ class ChatScreen(TurnScreen):
             self.status.give_hint(f"Try: {', '.join(f'/export {each}' for each in EXPORTS)}")
         else:
             self.scribe.save(self.tally.stats)
-            self.run_worker(partial(self.export, kind, path.strip()), group="export")
+            self.export(kind, path.strip())
 
+    @work(group="export")
     async def export(self, kind: Format, path: str) -> None:
         def write() -> str:
             return f"This chat is now in {self.shelf.export(self.scribe.settled(), kind, path).absolute()}"

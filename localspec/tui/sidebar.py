@@ -11,6 +11,7 @@ from datetime import date
 from functools import partial
 from typing import ClassVar
 
+from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -119,7 +120,6 @@ class Sidebar(Vertical):
         """Search for this."""
         self.show()
         self.search.value = query
-        self.search.action_end()
         self.search.focus()
 
     def _appear(self, shown: bool) -> None:
@@ -149,8 +149,9 @@ class Sidebar(Vertical):
     def read(self, *, then_choose: bool = False) -> None:
         """Draw what the history has now. What was asked for before and has not come yet is dropped."""
         if self.display:
-            self.run_worker(partial(self._read, then_choose), group="chats", exclusive=True)
+            self._read(then_choose)
 
+    @work(group="chats", exclusive=True)
     async def _read(self, then_choose: bool) -> None:
         query = self.search.value.strip()
         try:
@@ -253,13 +254,11 @@ class Sidebar(Vertical):
         self.name_field.display = False
         self.list.focus()
 
-    def change(self, work: Callable[[], object]) -> None:
+    @work(group="changes")
+    async def change(self, step: Callable[[], object]) -> None:
         """Do this in a thread, then draw what has come of it."""
-        self.run_worker(partial(self._change, work), group="changes")
-
-    async def _change(self, work: Callable[[], object]) -> None:
         try:
-            await asyncio.to_thread(work)
+            await asyncio.to_thread(step)
         except LocalspecError as fault:
             self.say(str(fault))
         else:
