@@ -88,10 +88,13 @@ async def open_chat(
 
 @asynccontextmanager
 async def kept_chat(
-    *engines: ScriptedEngine, system: str | None = None, past: OpenChat | None = None
+    *engines: ScriptedEngine,
+    size: tuple[int, int] = (80, 24),
+    system: str | None = None,
+    past: OpenChat | None = None,
 ) -> AsyncIterator[Stage]:
     """The same, written into the history; all of it is there afterwards."""
     paper = Writer(chat=past.chat if past else None)
-    async with open_chat(*engines, system=system, paper=paper, past=past) as stage:
+    async with open_chat(*engines, size=size, system=system, paper=paper, past=past) as stage:
         yield stage
     assert paper.close() is None

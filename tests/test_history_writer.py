@@ -14,7 +14,20 @@ import pytest
 from localspec import paths
 from localspec.errors import HistoryError, NoSuchChat
 from localspec.events import Notice
-from localspec.history import Answered, Asked, History, Left, NewChat, Writer, database, recall, writer
+from localspec.history import (
+    Answered,
+    Asked,
+    History,
+    Left,
+    Located,
+    NewChat,
+    Opened,
+    Said,
+    Writer,
+    database,
+    recall,
+    writer,
+)
 from tests.history_made_here import ROUNDS, answer, chat, child, contents, partial, sound
 
 GUIDE = NewChat("guide", title="A tale")
@@ -59,7 +72,7 @@ def eventually(predicate: Callable[[], object]) -> None:
     raise AssertionError("never came true")
 
 
-def written(*said: Asked | Answered | Left, chat: object = None) -> None:
+def written(*said: Said, chat: object = None) -> None:
     """By a writer that begins and ends with this."""
     one = Writer(chat=chat)  # type: ignore[arg-type]
     one.start(lambda _: None)
@@ -335,3 +348,15 @@ def test_a_question_knows_what_its_chat_is_called():
     written(Asked(msgspec.structs.replace(GUIDE, title="[/nope]", system="Be brief."), "hi"))
     found = recall().chat
     assert (found.title, found.system, found.model_key) == ("[/nope]", "Be brief.", "guide")
+
+
+def test_a_chat_that_is_opened_goes_on_below_its_head_and_its_place_is_told_in_order():
+    with History() as history:
+        one, two = chat(history, "one", "first"), chat(history, "two")
+    told: list[str | None] = []
+    where = Located(told.append)
+    again = Opened(recall(one[0].chat_id).chat)
+    written(where, Asked(GUIDE, "new"), where, again, Asked(GUIDE, "more"), Answered(answer()), where, Left(), where)
+    assert (told[0], *told[2:]) == (None, one[0].chat_id, None)
+    assert told[1] not in (None, one[0].chat_id, two[0].chat_id)
+    assert [said.content for said in recall(one[0].chat_id).branch] == ["one", "first", "more", "Drafts it."]

@@ -19,7 +19,7 @@ from localspec.history.records import (
 )
 from localspec.history.store import History
 from localspec.history.tree import Tree
-from localspec.history.turns import Answered, Asked, Instructed, Left, Said
+from localspec.history.turns import Answered, Asked, Instructed, Left, Located, Opened, Said
 from localspec.history.writer import Writer
 
 __all__ = [
@@ -35,10 +35,12 @@ __all__ = [
     "Hit",
     "Instructed",
     "Left",
+    "Located",
     "ModelTotals",
     "NewChat",
     "NewMessage",
     "OpenChat",
+    "Opened",
     "Said",
     "Status",
     "StoredMessage",

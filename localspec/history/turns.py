@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 from localspec.errors import NoSuchChat
@@ -33,16 +34,29 @@ class Left(Record, frozen=True):
     """The next question begins another chat."""
 
 
-Said = Asked | Answered | Instructed | Left
+class Opened(Record, frozen=True):
+    """The next question goes on in this chat, below its head."""
+
+    chat: Chat
+
+
+class Located(Record, frozen=True):
+    """Somebody wants to know where the chat is kept: `tell` is called with its id when all before this is written."""
+
+    tell: Callable[[str | None], object]
+
+
+Said = Asked | Answered | Instructed | Left | Opened | Located
 
 
 class Turns:
     """The place in the history where a chat goes on; other programs may have gone on elsewhere in the same one."""
 
     def __init__(self, chat: Chat | None = None) -> None:
-        self._chat_id = chat.id if chat else None
-        self._last = chat.head_id if chat else None
+        self._chat_id: str | None = None
+        self._last: int | None = None
         self._answer: int | None = None  # the one being written, once any of it is
+        self._go_on(chat)
 
     def write(self, history: History, said: Said) -> None:
         """When it raises it may be tried again, and writes nothing twice."""
@@ -55,7 +69,11 @@ class Turns:
             case Instructed() if self._chat_id is not None:
                 history.change(self._chat_id, system=said.system)
             case Left():
-                self._leave()
+                self._go_on(None)
+            case Opened():
+                self._go_on(said.chat)
+            case Located():
+                said.tell(self._chat_id)
 
     def _asked(self, history: History, asked: Asked) -> StoredMessage:
         """A chat that another program deleted begins again."""
@@ -71,8 +89,10 @@ class Turns:
                 self._answer = self._last = history.append(place).id
             history.save(self._answer, answer)
         except NoSuchChat as fault:
-            self._leave()
+            self._go_on(None)
             raise NoSuchChat(fault.message, hint="Your next message begins a new chat.") from fault
 
-    def _leave(self) -> None:
-        self._chat_id = self._last = self._answer = None
+    def _go_on(self, chat: Chat | None) -> None:
+        self._chat_id = chat.id if chat else None
+        self._last = chat.head_id if chat else None
+        self._answer = None

@@ -20,6 +20,7 @@ from localspec.history import NewChat, OpenChat, Writer
 from localspec.requests import LoadRequest
 from localspec.sanitize import clean
 from localspec.tui.chat import ChatScreen
+from localspec.tui.chat_provider import ChatProvider
 from localspec.tui.feed import Engine
 from localspec.tui.keymap import SEND_KEYS, SendKey, default_keys, remap, spelled
 from localspec.tui.palette import CommandProvider
@@ -41,7 +42,7 @@ class ChatApp(App[None]):
         Binding("ctrl+q", "quit", "Quit", key_display="^Q", priority=True, id="quit"),
         Binding("ctrl+p", "command_palette", "Menu", key_display="^P", priority=True, id="palette"),
     ]
-    COMMANDS = App.COMMANDS | {CommandProvider}
+    COMMANDS = App.COMMANDS | {CommandProvider, ChatProvider}
 
     def __init__(
         self,

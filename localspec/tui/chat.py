@@ -6,23 +6,29 @@ import asyncio
 import os
 from typing import ClassVar
 
-from textual import events
+from textual import events, work
 from textual.actions import SkipAction
 from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
-from textual.widgets import HelpPanel, Static
+from textual.widgets import HelpPanel, Input, OptionList, Static
 
 from localspec.errors import LocalspecError
+from localspec.events import Notice
+from localspec.history import Format, OpenChat
 from localspec.tui.commands import Command, nearest
 from localspec.tui.editor import chosen_editor, edited
+from localspec.tui.find import FindBar
 from localspec.tui.help_screen import HelpScreen, keys_of
 from localspec.tui.keys_line import KeysLine
 from localspec.tui.legend import Legend
 from localspec.tui.licence import licences
 from localspec.tui.message import Answer, Note
+from localspec.tui.past import spoken
 from localspec.tui.report import answer_report, load_report
-from localspec.tui.scribe import SAVE_SECONDS, Told
+from localspec.tui.scribe import SAVE_SECONDS, Kept, Told
+from localspec.tui.shelf import Shelf
+from localspec.tui.sidebar import Sidebar
 from localspec.tui.speed_panel import LEAST_WIDTH
 from localspec.tui.token_view import View
 from localspec.tui.turn import TurnScreen
@@ -31,10 +37,11 @@ from localspec.worker import log_file
 QUIT_SECONDS = 1.0
 MIN_WIDTH, MIN_HEIGHT = 60, 16
 QUIT_AGAIN = "Press Ctrl+C again to quit."
+EXPORTS: tuple[Format, ...] = ("md", "json", "jsonl")
 
 
 class ChatScreen(TurnScreen):
-    """Header, transcript beside the speed panel, state line, prompt."""
+    """Header, transcript between the chats that were kept and the speed panel, state line, prompt."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "stop", "Stop", key_display="Esc", priority=True, id="stop"),
@@ -50,20 +57,27 @@ class ChatScreen(TurnScreen):
         Binding("end", "end", "To the end", show=False, priority=True, id="end"),
         Binding("pageup", "page(-1)", "Page up", show=False, priority=True, id="page.up"),
         Binding("pagedown", "page(1)", "Page down", show=False, priority=True, id="page.down"),
+        Binding("ctrl+b", "chats", "Chats", key_display="^B", show=False, priority=True, id="chats"),
+        Binding("ctrl+f", "find", "Find", key_display="^F", show=False, priority=True, id="find"),
     ]
 
     def compose(self) -> ComposeResult:
         self.legend = Legend()
         self.too_small = Static(markup=False, id="too-small")
-        yield from (self.header, Horizontal(self.transcript, self.speed, id="middle"), self.legend)
-        yield from (self.status, self.prompt.completion, self.prompt)
+        self.shelf = Shelf(kept=self.scribe.keeps, tell=self.tell)
+        self.sidebar, self.find = Sidebar(self.shelf), FindBar(self.texts)
+        self.chat_id: str | None = None
+        yield from (self.header, Horizontal(self.sidebar, self.transcript, self.speed, id="middle"), self.legend)
+        yield from (self.status, self.find, self.prompt.completion, self.prompt)
         yield KeysLine()
         yield self.too_small
 
     def on_mount(self) -> None:
         self.transcript.anchor()
         self.prompt.focus()
-        self.scribe.start(lambda notice: self.post_message(Told(notice)))
+        self.scribe.start(self.tell)
+        if self.past is not None:
+            self.locate()
         self.set_interval(SAVE_SECONDS, lambda: self.scribe.save(self.tally.stats))
         self.load()
 
@@ -71,29 +85,43 @@ class ChatScreen(TurnScreen):
         self.scribe.end(self.tally.stats, "cancelled")
         if self.feed is not None:
             self.feed.engine.close()
+        self.shelf.close()
+
+    def tell(self, notice: Notice) -> None:
+        """Called from any thread."""
+        self.post_message(Told(notice))
 
     def on_resize(self, event: events.Resize) -> None:
         width, height = event.size
         self.speed.settle(width)
+        self.sidebar.settle(width)
         self.too_small.display = width < MIN_WIDTH or height < MIN_HEIGHT
         self.too_small.update(
             f"The terminal is {width}×{height}; localspec needs {MIN_WIDTH}×{MIN_HEIGHT}: enlarge it."
         )
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if isinstance(self.focused, {"page": OptionList, "leave": Input}.get(action, ())):
+            return False  # its own pages, its own Ctrl+D
         return self.can_reload if action == "reload" else super().check_action(action, parameters)
 
     def action_stop(self) -> None:
-        """Esc: close the list of commands, else stop the answer, else close what lies over the chat, else take back
-        the message that waits."""
+        """Esc: close the list of commands, else leave where the cursor is beside the chat, else stop the answer, else
+        close what lies over the chat, else take back the message that waits."""
         if self.prompt.completion.close():
             return
-        if self.answering:
+        if beside := next((panel for panel in (self.find, self.sidebar) if panel.has_focus_within), None):
+            beside.leave()
+        elif self.answering:
             self.stop_answer()
         elif self.query(HelpPanel):
             self.app.action_hide_help_panel()
         elif self.speed.covers:
             self.action_speed()
+        elif self.sidebar.covers:
+            self.sidebar.hide()
+        elif self.find.display:
+            self.find.leave()
         elif self.queued is not None and not self.prompt.text:
             self.call_later(self.take_back)
 
@@ -242,3 +270,102 @@ class ChatScreen(TurnScreen):
             self.prompt.clear()
             self.prompt.give(edit.text)
             self.status.give_hint(edit.trouble)
+
+    # --- the chats that were kept
+
+    def action_chats(self) -> None:
+        self.sidebar.toggle()
+
+    def command_chats(self, _: str) -> None:
+        self.action_chats()
+
+    def command_search(self, argument: str) -> None:
+        self.sidebar.seek(argument)
+
+    def on_kept(self, message: Kept) -> None:
+        self.chat_id = message.chat_id
+        self.sidebar.mark(message.chat_id)
+
+    def on_sidebar_left(self) -> None:
+        self.prompt.focus()
+
+    async def on_sidebar_chosen(self, message: Sidebar.Chosen) -> None:
+        if self.sidebar.covers:
+            self.sidebar.hide()
+        self.prompt.focus()
+        if message.message_id is not None or message.chat_id != self.chat_id:
+            await self.take_back()
+            await self.break_off()
+            self.fetch(message.chat_id, message.message_id)
+
+    @work(group="opening", exclusive=True)
+    async def fetch(self, chat_id: str, message_id: int | None) -> None:
+        """Read the chat in a thread; the screen goes on in its own time."""
+        try:
+            if chat_id == self.chat_id:
+                await asyncio.to_thread(self.scribe.settled)
+            past = await asyncio.to_thread(self.shelf.open, chat_id, message_id)
+        except LocalspecError as fault:
+            self.tell(Notice("warning", fault.code, fault.message, fault.hint))
+        else:
+            self.call_later(self.open_at, past, message_id)
+
+    async def open_at(self, past: OpenChat, message_id: int | None) -> None:
+        await self.open_chat(past)
+        ids = [said.id for said in spoken(past)]
+        if message_id in ids:
+            await self.reveal(ids.index(message_id))
+
+    async def on_sidebar_doomed(self, message: Sidebar.Doomed) -> None:
+        """The running chat is left before it is deleted."""
+        running = message.chat_id == self.chat_id
+        if running:
+            await self.begin_chat()
+
+        def delete() -> None:
+            if running:
+                self.scribe.settled()
+            self.shelf.delete(message.chat_id)
+
+        self.sidebar.change(delete)
+
+    # --- finding in this chat
+
+    def action_find(self) -> None:
+        self.find.open()
+
+    async def on_find_bar_found(self, message: FindBar.Found) -> None:
+        await self.reveal(message.place)
+
+    def on_find_bar_left(self) -> None:
+        self.query(".-found").remove_class("-found")
+        self.prompt.focus()
+
+    async def reveal(self, place: int) -> None:
+        """Bring the message into sight, and mark it."""
+        message = await self.message_at(place)
+        self.query(".-found").remove_class("-found")
+        message.add_class("-found")
+        self.transcript.release_anchor()
+        self.call_after_refresh(self.transcript.scroll_to_widget, message, top=True, animate=False)
+
+    # --- exporting it
+
+    def command_export(self, argument: str) -> None:
+        typed, _, path = argument.partition(" ")
+        kind = next((kind for kind in EXPORTS if kind == (typed.lower() or EXPORTS[0])), None)
+        if kind is None:
+            self.status.give_hint(f"Try: {', '.join(f'/export {each}' for each in EXPORTS)}")
+        else:
+            self.scribe.save(self.tally.stats)
+            self.export(kind, path.strip())
+
+    @work(group="export")
+    async def export(self, kind: Format, path: str) -> None:
+        def write() -> str:
+            return f"This chat is now in {self.shelf.export(self.scribe.settled(), kind, path).absolute()}"
+
+        try:
+            self.tell(Notice("info", "exported", await asyncio.to_thread(write)))
+        except LocalspecError as fault:
+            self.tell(Notice("warning", fault.code, fault.message, fault.hint))

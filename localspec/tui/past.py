@@ -27,20 +27,29 @@ def conversation(past: OpenChat | None, system: str | None) -> Conversation:
     return goes_on
 
 
+def spoken(past: OpenChat | None) -> list[StoredMessage]:
+    """What user and model said, on the branch that is shown."""
+    return [message for message in past.branch if message.role != "system"] if past else []
+
+
 def remembered(past: OpenChat | None) -> Iterator[Widget]:
     """What a transcript begins with: the chat's title and last messages, or how to begin one."""
     if past is None:
         yield Welcome()
         return
-    branch = past.branch
-    hidden = max(0, len(branch) - MESSAGES_SHOWN)
+    messages = spoken(past)
+    hidden = max(0, len(messages) - MESSAGES_SHOWN)
+    yield Note(opening(past, hidden))
+    yield from (shown(message, past.chat.model_key) for message in messages[hidden:])
+
+
+def opening(past: OpenChat, hidden: int) -> str:
     title = f"{one_line(past.chat.title) or 'A chat without a title'} · begun {past.chat.created_at[:10]}"
-    yield Note(f"{title} · {hidden} earlier messages are not shown" if hidden else title)
-    for message in branch[hidden:]:
-        if message.role == "user":
-            yield Question(message.content, queued=False)
-        elif message.role == "assistant":
-            yield answer(message, past.chat.model_key)
+    return f"{title} · {hidden} earlier messages are not shown" if hidden else title
+
+
+def shown(message: StoredMessage, model_key: str) -> Question | Answer:
+    return Question(message.content, queued=False) if message.role == "user" else answer(message, model_key)
 
 
 def answer(message: StoredMessage, model_key: str) -> Answer:

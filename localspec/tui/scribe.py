@@ -6,16 +6,32 @@ Knows the engine's events and what the history's writer takes; no widgets and no
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Protocol
 
 import msgspec
 from textual.message import Message
 
 from localspec import __version__
+from localspec.errors import HistoryError
 from localspec.events import FinishReason, Notice, Ready, SpecCard, Stats, Step
-from localspec.history import Answer, Answered, Asked, Generation, Instructed, Left, NewChat, Said, first_line
+from localspec.history import (
+    Answer,
+    Answered,
+    Asked,
+    Chat,
+    Generation,
+    Instructed,
+    Left,
+    Located,
+    NewChat,
+    Opened,
+    Said,
+    first_line,
+)
 
 SAVE_SECONDS = 2.0  # so much of an answer is lost when the program is killed
+SETTLED_SECONDS = 6.0  # longer than SQLite waits for another program
 NO_NAME = NewChat("")
 
 
@@ -34,6 +50,14 @@ class Told(Message):
         self.notice = notice
 
 
+class Kept(Message):
+    """The running chat is this one of the history's; None where nothing of it is written yet."""
+
+    def __init__(self, chat_id: str | None) -> None:
+        super().__init__()
+        self.chat_id = chat_id
+
+
 class Scribe:
     """`chat` is what a new chat of this program is like; without paper nothing is kept."""
 
@@ -43,6 +67,10 @@ class Scribe:
         self._author = self._made = Generation("")  # of answers from now on; of the one being written
         self._steps: list[Step] = []
         self._answering = self._has_grown = False
+
+    @property
+    def keeps(self) -> bool:
+        return self._paper is not None
 
     def start(self, tell: Callable[[Notice], object]) -> None:
         """`tell` is called from another thread."""
@@ -98,6 +126,26 @@ class Scribe:
         """What is asked next begins another chat."""
         self._chat = self._usual
         self._post(Left())
+
+    def open(self, chat: Chat) -> None:
+        """What is asked next goes on in this chat."""
+        self._post(Opened(chat))
+
+    def locate(self, tell: Callable[[str | None], object]) -> None:
+        """The chat's id, once all that was said is written: told from another thread."""
+        if self._paper is not None:
+            self._paper.post(Located(tell))
+        else:
+            tell(None)
+
+    def settled(self) -> str | None:
+        """The chat's id once all that was said is written. Waits for the disk: not for the screen's thread."""
+        told: Future[str | None] = Future()
+        self.locate(told.set_result)
+        try:
+            return told.result(SETTLED_SECONDS)
+        except TimeoutError:
+            raise HistoryError("The history cannot be written at present.", hint="Try again later.") from None
 
     def _answer(self, stats: Stats) -> None:
         text = "".join(step.text for step in self._steps)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal
 
+import msgspec
 from textual.containers import VerticalScroll
 from textual.reactive import reactive
 from textual.screen import Screen
@@ -37,9 +38,9 @@ from localspec.tui.feed import Arrived, Engine, Feed
 from localspec.tui.header import Header
 from localspec.tui.message import Answer, Note, Question
 from localspec.tui.pace import Pace
-from localspec.tui.past import conversation, remembered
+from localspec.tui.past import MESSAGES_SHOWN, conversation, opening, remembered, shown, spoken
 from localspec.tui.prompt import Prompt
-from localspec.tui.scribe import Scribe, Told
+from localspec.tui.scribe import Kept, Scribe, Told
 from localspec.tui.speed_panel import Reading, SpeedPanel
 from localspec.tui.stats_line import StatsLine, loading_words
 from localspec.tui.token_view import View
@@ -63,7 +64,8 @@ class TurnScreen(Screen[None]):
     ) -> None:
         super().__init__()
         self.make_engine, self.scribe = make_engine, scribe
-        self.conversation = conversation(past, system)
+        self.past, self.conversation = past, conversation(past, system)
+        self.hidden = spoken(past)[:-MESSAGES_SHOWN]
         self.header, self.status, self.prompt = Header(), StatsLine(), Prompt()
         self.transcript = VerticalScroll(*remembered(past), id="transcript", can_focus=False)
         self.speed = SpeedPanel(self.reading)
@@ -124,7 +126,7 @@ class TurnScreen(Screen[None]):
             await self.receive(event)
         if self.answer is not None:
             await self.answer.flush()
-        self.status.stats = self.tally.stats if self.answer or self.conversation.history else Stats()
+        self.status.stats = self.tally.stats if self.answer or self.rounds else Stats()
         if arrived:
             self.speed.refresh()
             self.set_timer(self.pace.next_frame(), partial(self.drain, feed))
@@ -229,6 +231,7 @@ class TurnScreen(Screen[None]):
         self.enter("reading", "reading prompt")  # before the answer is mounted: idle must mean that nothing is asked
         self.tally.begin()
         self.scribe.ask(question.text)
+        self.locate()
         await self.show(self.answer)
         self.feed.ask(self.conversation.request(question.text))
 
@@ -298,15 +301,58 @@ class TurnScreen(Screen[None]):
             self.prompt.give(question.text)
             await question.remove()
 
-    async def begin_chat(self) -> None:
+    async def break_off(self) -> None:
+        """The answer ends here, stopped and saved."""
         self.stop_answer()
         if self.answer is not None:
-            await self.answer.end()
-        self.scribe.end(self.tally.stats, "cancelled")
+            await self.answer.finish(msgspec.structs.replace(self.tally.stats, finish_reason="cancelled"))
+            self.end_turn("cancelled")
+
+    async def begin_chat(self) -> None:
+        await self.break_off()
+        self.queued = None
         self.scribe.leave()
-        self.answer = self.queued = None
         self.conversation.forget()
+        await self.begin_with(None)
+
+    async def open_chat(self, past: OpenChat) -> None:
+        """Go on in a chat that was kept; what waits to be asked in this one goes back to the prompt."""
+        await self.break_off()
+        await self.take_back()
+        self.scribe.open(past.chat)
+        self.conversation = conversation(past, self.conversation.system)
+        await self.begin_with(past)
+
+    async def begin_with(self, past: OpenChat | None) -> None:
+        """The screen as it is at the start, whatever was said in another chat."""
+        self.past, self.hidden = past, spoken(past)[:-MESSAGES_SHOWN]
         self.status.stats, self.rounds = Stats(), ()
         self.speed.refresh()
+        self.locate()
         await self.transcript.remove_children()
-        await self.transcript.mount(Welcome())
+        await self.transcript.mount(*remembered(past))
+        self.transcript.anchor()
+
+    def locate(self) -> None:
+        """Be told where in the history the chat is, once that is known."""
+        self.scribe.locate(lambda chat_id: self.post_message(Kept(chat_id)))
+
+    # --- the messages of the branch by their places, in the transcript or not
+
+    @property
+    def messages(self) -> list[Question | Answer]:
+        """Those in the transcript."""
+        return [widget for widget in self.transcript.children if isinstance(widget, Question | Answer)]
+
+    def texts(self) -> list[str]:
+        return [said.content for said in self.hidden] + [message.text for message in self.messages]
+
+    async def message_at(self, place: int) -> Question | Answer:
+        """The message, put into the transcript with those behind it if it is not there."""
+        if self.past is not None and place < len(self.hidden):
+            earlier = [shown(said, self.past.chat.model_key) for said in self.hidden[place:]]
+            self.hidden = self.hidden[:place]
+            title = self.transcript.query(Note).first()
+            title.update(opening(self.past, place))
+            await self.transcript.mount(*earlier, after=title)
+        return self.messages[place - len(self.hidden)]

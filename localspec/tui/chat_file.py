@@ -1,0 +1,32 @@
+"""Where a chat that is exported goes: named after its title, and never over a file that is there already."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from localspec.sanitize import one_line
+
+LONGEST_NAME = 50  # letters; a title has more, and a file name at most 255 bytes
+NO_WORD = re.compile(r"[^\w]+")
+
+
+def place(typed: str, title: str, ending: str) -> Path:
+    """What the user typed, or a name of ours in that folder or the current one; with -2, -3 … where that is taken."""
+    path = Path(os.path.expanduser(typed))
+    return free(path / name(title, ending) if os.path.isdir(path) else path)
+
+
+def name(title: str, ending: str) -> str:
+    """chat-what-is-a-draft.md"""
+    words = NO_WORD.sub("-", one_line(title)).lower().strip("-_")[:LONGEST_NAME].rstrip("-_")
+    return f"chat-{words}.{ending}" if words else f"chat.{ending}"
+
+
+def free(path: Path) -> Path:
+    number, found = 2, path
+    while os.path.lexists(found):
+        found = path.with_stem(f"{path.stem}-{number}")
+        number += 1
+    return found

@@ -1,0 +1,155 @@
+"""The list in the sidebar: chats under the day they were used last, or what a search found in them. Reads records."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import date, datetime
+from itertools import groupby
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import OptionList
+from textual.widgets.option_list import Option
+
+from localspec.chatlog.lists import speaker, title
+from localspec.history import Chat, Hit
+from localspec.history.records import Part
+from localspec.sanitize import clean
+
+PINNED, TODAY, YESTERDAY, WEEK, OLDER = "Pinned", "Today", "Yesterday", "Previous 7 days", "Older"
+RUNNING = "▸"
+MATCH = "bold underline"
+QUIET = "$foreground-muted"
+BEFORE = 10  # letters before a match, so that the match itself is in sight
+
+
+class Row(Option):
+    """A chat, or a message in one; a heading is of no chat and cannot be chosen."""
+
+    def __init__(self, words: Content, *, chat_id: str = "", title: str = "", message_id: int | None = None) -> None:
+        super().__init__(words, disabled=not chat_id)
+        self.chat_id, self.title, self.message_id = chat_id, title, message_id
+
+    @property
+    def place(self) -> tuple[str, int | None]:
+        return self.chat_id, self.message_id
+
+
+class More(Option):
+    """There are chats behind the last row."""
+
+    def __init__(self) -> None:
+        super().__init__(Content.styled("  more chats…", QUIET))
+
+
+class ChatList(OptionList):
+    """What can be done to the chat under the cursor is asked of whoever has the list."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("delete", "want('delete')", "Delete", show=False, id="chats.delete"),
+        Binding("p", "want('pin')", "Pin", show=False, id="chats.pin"),
+        Binding("r", "want('rename')", "Rename", show=False, id="chats.rename"),
+        Binding("slash", "want('search')", "Search", show=False, id="chats.search"),
+    ]
+
+    class Wanted(Message):
+        """A key was pressed; `row` is the chat under the cursor, if there is one."""
+
+        def __init__(self, what: str, row: Row | None) -> None:
+            super().__init__()
+            self.what, self.row = what, row
+
+    def __init__(self) -> None:
+        super().__init__(markup=False, compact=True, id="chat-list")
+
+    @property
+    def row(self) -> Row | None:
+        option = self.highlighted_option
+        return option if isinstance(option, Row) else None
+
+    def fill(self, rows: Sequence[Option], *, afresh: bool) -> None:
+        """The cursor goes to the first row; or it stays on its chat, and where that is gone, in its place."""
+        before, index = self.row, self.highlighted
+        self.set_options(rows)
+        free = [number for number, row in enumerate(rows) if not row.disabled]
+        same = [number for number in free if before is not None and place(rows[number]) == before.place]
+        near = [number for number in free if number >= (index or 0)] or free[-1:]
+        chosen = free if afresh else same or near
+        self.highlighted = chosen[0] if chosen else None
+
+    def action_want(self, what: str) -> None:
+        self.post_message(self.Wanted(what, self.row))
+
+
+def place(option: Option) -> tuple[str, int | None] | None:
+    return option.place if isinstance(option, Row) else None
+
+
+def listed(chats: Sequence[Chat], *, running: str | None, today: date) -> list[Option]:
+    """Under headings, in the order they came in."""
+    rows: list[Option] = []
+    for name, group in groupby(chats, lambda chat: PINNED if chat.pinned else period(chat.updated_at, today)):
+        rows += [heading(name), *(chat_row(chat.id, title(chat.title), running) for chat in group)]
+    return rows
+
+
+def period(at: str, today: date) -> str:
+    """By the user's clock; what is no time is old."""
+    try:
+        days = (today - datetime.fromisoformat(at).astimezone().date()).days
+    except (ValueError, OverflowError, OSError):
+        return OLDER
+    return TODAY if days <= 0 else YESTERDAY if days == 1 else WEEK if days <= 7 else OLDER
+
+
+def found(hits: Sequence[Hit], *, running: str | None) -> list[Option]:
+    """Each chat once, in the order of its first hit, with its messages below; only where there was a hit is a row."""
+    chats: dict[str, list[Hit]] = {}
+    for hit in hits:
+        chats.setdefault(hit.chat_id, []).append(hit)
+    return [row for chat_hits in chats.values() for row in hit_rows(chat_hits, running)]
+
+
+def hit_rows(hits: Sequence[Hit], running: str | None) -> Iterable[Option]:
+    first = hits[0]
+    name = title(first.title)
+    if first.message_id is None:
+        yield Row(Content.assemble(sign(first.chat_id, running), shown(first.parts)), chat_id=first.chat_id, title=name)
+    else:
+        yield heading(name, sign(first.chat_id, running))
+    for hit in hits:
+        if hit.message_id is not None:
+            words = Content.assemble((f"  {speaker(hit)}: ", QUIET), shown(leading(hit.parts)))
+            yield Row(words, chat_id=hit.chat_id, title=name, message_id=hit.message_id)
+
+
+def heading(text: str, before: str = "") -> Row:
+    return Row(Content.assemble(before, (text, f"bold {QUIET}")))
+
+
+def chat_row(chat_id: str, name: str, running: str | None) -> Row:
+    return Row(Content.assemble(sign(chat_id, running), name), chat_id=chat_id, title=name)
+
+
+def sign(chat_id: str, running: str | None) -> str:
+    return f"{RUNNING} " if chat_id == running else "  "
+
+
+def shown(parts: Sequence[Part]) -> Content:
+    """On one line, what matches marked."""
+    return Content.assemble(*((spaced(part.text), MATCH if part.matches else "") for part in parts))
+
+
+def leading(parts: Sequence[Part]) -> list[Part]:
+    """With little before the first match."""
+    first, *rest = parts or (Part("", False),)
+    if first.matches or len(first.text) <= BEFORE:
+        return [first, *rest]
+    return [Part(f"…{first.text[-BEFORE:]}", False), *rest]
+
+
+def spaced(text: str) -> str:
+    return re.sub(r"\s+", " ", clean(text))
