@@ -10,9 +10,11 @@ from textual import events
 from textual.pilot import Pilot
 
 from localspec.history import NewChat, OpenChat, Writer
-from localspec.tui.app import ChatApp
+from localspec.tui.app import NO_LOOK, ChatApp
 from localspec.tui.chat import ChatScreen
 from localspec.tui.scribe import Paper, Scribe
+from localspec.tui.themes import Look
+from localspec.tui.tuning import Tuning
 from tests.scripted_engine import ScriptedEngine, answer, step
 
 HELLO = answer(step("Hello", " there", accepted=1), step(", world", "."), step(" Bye", "."))
@@ -37,7 +39,7 @@ class Stage:
     @property
     def seen(self) -> str:
         """What is on the screen."""
-        return "\n".join(strip.text for strip in self.chat._compositor.render_strips())
+        return "\n".join(strip.text for strip in self.app.screen._compositor.render_strips())
 
     async def until(self, predicate: Callable[[], object]) -> None:
         for _ in range(1000):
@@ -68,6 +70,8 @@ async def open_chat(
     system: str | None = None,
     paper: Paper | None = None,
     past: OpenChat | None = None,
+    tuning: Tuning | None = None,
+    looks: Look = NO_LOOK,
 ) -> AsyncIterator[Stage]:
     """The given engines come in turn: the first at the start, the others at reloads. Without paper nothing is kept."""
     waiting, made = list(engines), []
@@ -76,7 +80,8 @@ async def open_chat(
         made.append(waiting.pop(0))
         return made[-1]
 
-    app = ChatApp(make_engine, system, scribe=Scribe(paper, NewChat("guide", system=system)), past=past)
+    scribe = Scribe(paper, NewChat("guide", system=system))
+    app = ChatApp(make_engine, system, scribe=scribe, past=past, tuning=tuning, looks=looks)
     async with app.run_test(size=size) as pilot:
         yield Stage(pilot, app, made)
     assert all(engine.closed for engine in made), "the app left an engine running"

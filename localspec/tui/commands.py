@@ -26,6 +26,10 @@ class Command:
 COMMANDS = (
     Command("new", "begin a new chat"),
     Command("tokens", "show who wrote each token, or the text again"),
+    Command("set", "choose how tokens are sampled", "[temperature=0.7 …]"),
+    Command("preset", "sample as this preset does", "[name]"),
+    Command("model", "load another model", "[key or folder]"),
+    Command("draft", "choose who drafts", "[early-exit[:E], key, folder or off]"),
     Command("bye", "leave", aliases=("exit", "quit")),
 )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from localspec.requests import GenerateRequest, Message
+from localspec.tui.tuning import Tuning
 
 
 @dataclass
@@ -16,11 +17,13 @@ class Conversation:
     system: str | None = None
     past_system: str | None = None  # of the chat that is gone on with, and of no other
     history: list[Message] = field(default_factory=list)
+    tuning: Tuning = field(default_factory=Tuning)
 
     def request(self, question: str) -> GenerateRequest:
-        system = self.system or self.past_system
+        system = self.system or self.tuning.preset_table.system or self.past_system
         first = [Message("system", system)] if system else []
-        return GenerateRequest(messages=(*first, *self.history, Message("user", question)))
+        messages = (*first, *self.history, Message("user", question))
+        return GenerateRequest(messages, sampling=self.tuning.sampling)
 
     def recall(self, system: str | None, messages: Iterable[Message]) -> None:
         """What was said before this program began, oldest first."""

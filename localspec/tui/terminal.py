@@ -73,7 +73,7 @@ class TerminalParser(XTermParser):
             yield Paste(pasted)
 
     def _sequence_to_key_events(self, sequence: str, alt: bool = False) -> Iterable[Key]:
-        return [Key("ctrl+j", None)] if sequence == ALT_ENTER else super()._sequence_to_key_events(sequence, alt)
+        return [Key("alt+enter", None)] if sequence == ALT_ENTER else super()._sequence_to_key_events(sequence, alt)
 
 
 class TerminalDriver(LinuxDriver):

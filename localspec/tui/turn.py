@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal
 
+from msgspec.structs import replace
 from textual.containers import VerticalScroll
 from textual.reactive import reactive
 from textual.screen import Screen
@@ -42,12 +43,13 @@ from localspec.tui.scribe import Scribe, Told
 from localspec.tui.speed_panel import Reading, SpeedPanel
 from localspec.tui.stats_line import StatsLine, loading_words
 from localspec.tui.token_view import View
+from localspec.tui.tuning import Choice, Tuning
 from localspec.tui.welcome import Welcome
 
 Phase = Literal["loading", "idle", "reading", "generating", "stopping", "gone"]
 
 DIED = "The engine stopped. Press Ctrl+R to load it again."
-NOT_LOADED = "The model is not loaded. Press Ctrl+R to try again."
+NOT_LOADED = "Not loaded: Ctrl+R tries again, Ctrl+O another model."
 WAITING = "One message is waiting already; this one stays here."
 
 
@@ -57,14 +59,23 @@ class TurnScreen(Screen[None]):
     view: reactive[View] = reactive("markdown", init=False)
 
     def __init__(
-        self, make_engine: Callable[[], Engine], system: str | None, *, scribe: Scribe, past: OpenChat | None
+        self,
+        make_engine: Callable[[], Engine],
+        system: str | None,
+        *,
+        scribe: Scribe,
+        past: OpenChat | None,
+        tuning: Tuning,
     ) -> None:
         super().__init__()
-        self.make_engine, self.scribe = make_engine, scribe
-        self.conversation = conversation(past, system)
+        self.make_engine, self.scribe, self.tuning = make_engine, scribe, tuning
+        self.conversation = conversation(past, system, tuning)
         self.header, self.status, self.prompt = Header(), StatsLine(), Prompt()
-        self.transcript = VerticalScroll(*remembered(past), id="transcript", can_focus=False)
+        self.transcript = VerticalScroll(
+            *remembered(past, tuning.config.chat.send_key), id="transcript", can_focus=False
+        )
         self.speed = SpeedPanel(self.reading)
+        self.speed.wish = {"auto": None, "on": True, "off": False}[tuning.config.ui.speed_panel]
         self.exit_code = 0
         self.phase: Phase = "loading"
         self.model: ModelCard | None = None
@@ -87,6 +98,16 @@ class TurnScreen(Screen[None]):
         self.enter("loading", "loading")
         self.feed.start()
         self.run_worker(self.feed.read, thread=True, exit_on_error=False, group="engine")
+
+    async def change_model(self, choice: Choice) -> None:
+        """Load what was chosen; an answer that is being written ends here. The conversation goes on."""
+        if self.answer is not None:
+            await self.answer.finish(replace(self.tally.stats, finish_reason="cancelled"))
+            self.end_turn("cancelled")
+        self.tuning.take(choice)
+        self.scribe.change(model_key=choice.name, preset=self.tuning.preset)
+        self.header.clear()
+        self.load()
 
     def wake(self, feed: Feed) -> None:
         """Called from the feed's thread."""
@@ -212,7 +233,7 @@ class TurnScreen(Screen[None]):
         self.answer.view, self.rounds = self.view, self.answer.rounds
         self.enter("reading", "reading prompt")  # before the answer is mounted: idle must mean that nothing is asked
         self.tally.begin()
-        self.scribe.ask(question.text)
+        self.scribe.ask(question.text, self.tuning.params)
         await self.show(self.answer)
         self.feed.ask(self.conversation.request(question.text))
 
@@ -293,4 +314,4 @@ class TurnScreen(Screen[None]):
         self.status.stats, self.rounds = Stats(), ()
         self.speed.refresh()
         await self.transcript.remove_children()
-        await self.transcript.mount(Welcome())
+        await self.transcript.mount(Welcome(self.tuning.config.chat.send_key))
