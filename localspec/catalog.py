@@ -25,8 +25,10 @@ LONGEST_DRAFT = 16  # the engine's MAX_DRAFT, known here without its torch
 DraftKind = Literal["model", "early-exit", "off"]
 
 Temperature = Annotated[float, msgspec.Meta(ge=0, le=100)]
+Mass = Annotated[float, msgspec.Meta(ge=1e-9, le=1)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
-Penalty = Annotated[float, msgspec.Meta(gt=0, le=100)]
+Penalty = Annotated[float, msgspec.Meta(ge=0.01, le=100)]
+Seed = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 DraftLength = Annotated[int, msgspec.Meta(ge=0, le=LONGEST_DRAFT)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
 
@@ -36,10 +38,14 @@ class SamplingTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     temperature: Temperature | None = None
     top_k: Annotated[int, msgspec.Meta(ge=0, le=1 << 22)] | None = None
-    top_p: Share | None = None
+    top_p: Mass | None = None
     min_p: Share | None = None
     repetition_penalty: Penalty | None = None
-    seed: int | None = None
+    seed: Seed | None = None
+
+    @property
+    def options(self) -> SamplingOptions:
+        return SamplingOptions(**{name: getattr(self, name) for name in SamplingOptions.__struct_fields__})
 
 
 class DraftTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -159,7 +165,7 @@ def _entry(key: str, table: ModelTable) -> Entry:
         key=key,
         name=table.name or key,
         path=_shipped(table.path),
-        sampling=SamplingOptions(**msgspec.structs.asdict(table.sampling)),
+        sampling=table.sampling.options,
         draft=_draft(table.draft) if table.draft else None,
         drafts=tuple((name, _draft(draft)) for name, draft in table.drafts.items()),
     )

@@ -19,6 +19,7 @@ import click
 from click.shell_completion import shell_complete
 
 from localspec import __version__
+from localspec.cli_config import config
 from localspec.cli_history import history
 from localspec.errors import LocalspecError, UsageError
 from localspec.requests import GenerateRequest, LoadRequest, Message, SamplingOptions
@@ -44,21 +45,28 @@ def options(*added: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
+def setting(flag: str, **attributes: Any) -> Callable[[F], F]:
+    """An option that the environment may give too: --top-k as LOCALSPEC_TOP_K."""
+    name = flag.removeprefix("--").replace("-", "_").upper()
+    return click.option(flag, envvar=f"LOCALSPEC_{name}", **attributes)
+
+
 load_options = options(
-    click.option("--draft", default="auto", metavar="DRAFT", help=DRAFT_HELP),
-    click.option("--k", default="auto", metavar="N|auto", help="Draft length: auto, heuristic, or 0 to 16."),
-    click.option("--quant", default="auto", metavar="FORMAT", help="Weight format: auto, int8, int4, fp32 or bf16."),
-    click.option("--device", default="auto", metavar="DEVICE", help="auto, cpu or cuda."),
-    click.option("--ctx", type=int, metavar="N", help="Context in tokens.  [default: the model's, up to 8192]"),
-    click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="CPU threads.  [default: measured]"),
+    setting("--draft", default="auto", metavar="DRAFT", help=DRAFT_HELP),
+    setting("--k", default="auto", metavar="N|auto", help="Draft length: auto, heuristic, or 0 to 16."),
+    setting("--quant", default="auto", metavar="FORMAT", help="Weight format: auto, int8, int4, fp32 or bf16."),
+    setting("--device", default="auto", metavar="DEVICE", help="auto, cpu or cuda."),
+    setting("--ctx", type=int, metavar="N", help="Context in tokens.  [default: the model's, up to 8192]"),
+    setting("--threads", type=click.IntRange(1, 1024), metavar="N", help="CPU threads.  [default: measured]"),
 )
 sampling_options = options(
-    click.option("--temperature", type=float, metavar="T", help="0 is greedy.  [default: the model's]"),
-    click.option("--top-k", type=int, metavar="N", help="Keep the N likeliest tokens."),
-    click.option("--top-p", type=float, metavar="P", help="Keep the likeliest tokens up to this mass."),
-    click.option("--min-p", type=float, metavar="P", help="Drop tokens below this share of the likeliest."),
-    click.option("--repetition-penalty", type=float, metavar="R", help="Above 1: repeat less."),
-    click.option("--seed", type=int, metavar="N", help="The same text every time, whatever drafts."),
+    setting("--preset", metavar="NAME", help="A way of sampling: precise, balanced, creative, or one of yours."),
+    setting("--temperature", type=float, metavar="T", help="0 is greedy.  [default: the model's]"),
+    setting("--top-k", type=int, metavar="N", help="Keep the N likeliest tokens."),
+    setting("--top-p", type=float, metavar="P", help="Keep the likeliest tokens up to this mass."),
+    setting("--min-p", type=float, metavar="P", help="Drop tokens below this share of the likeliest."),
+    setting("--repetition-penalty", type=float, metavar="R", help="Above 1: repeat less."),
+    setting("--seed", type=int, metavar="N", help="The same text every time, whatever drafts."),
 )
 
 
@@ -74,27 +82,40 @@ def cli() -> None:
 @cli.command()
 @click.argument("model", required=False)
 @load_options
+@sampling_options
 @click.option("-s", "--system", metavar="TEXT", help="A system prompt.")
 @click.option("-c", "--continue", "latest", is_flag=True, help="Go on with the chat that was used last.")
 @click.option("--chat", "chat_id", metavar="ID", help="Go on with this chat; the beginning of its id will do.")
 @click.option("--no-history", is_flag=True, help="Keep nothing of what is said.")
+@setting("--theme", metavar="NAME", help="The colours: of Textual's themes, or of themes/*.toml beside config.toml.")
 def chat(
-    model: str | None, system: str | None, latest: bool, chat_id: str | None, no_history: bool, **load: Any
+    model: str | None,
+    system: str | None,
+    latest: bool,
+    chat_id: str | None,
+    no_history: bool,
+    theme: str | None,
+    **given: Any,
 ) -> int:
     """Chat in the terminal with MODEL, a key or a folder (default: guide, built in).
 
     Chats are kept on this computer. One that goes on does so with its own model, unless MODEL is another.
     """
+    from localspec.config.reading import read
     from localspec.drafting import check
     from localspec.history import recall
-    from localspec.tui.app import run as run_chat
+    from localspec.tui import app, tuning
 
     if latest + (chat_id is not None) + no_history > 1:
         raise UsageError("--continue, --chat and --no-history exclude each other.", hint="Give one of them.")
+    settings = read()
     past = recall(chat_id) if latest or chat_id is not None else None
-    request = LoadRequest(model or (past.chat.model_key if past else "guide"), **load)
-    check(request)
-    return run_chat(request, system, past, history=not no_history)
+    model = model or (past.chat.model_key if past else settings.default_model)
+    tuned = tuning.begin(settings, model, load=said(given, LoadRequest), sampling=sampling_of(given))
+    notice = tuned.begin_preset(given["preset"], past.chat.preset if past else None)
+    check(tuned.load)
+    kept = settings.chat.history and not no_history
+    return app.run(tuned, system, past, history=kept, theme=theme, notices=notice)
 
 
 @cli.command()
@@ -112,22 +133,26 @@ def chat(
 def run(model: str, prompt: str | None, **given: Any) -> int:
     """Answer one PROMPT with MODEL and exit; piped input is put before PROMPT."""
     leave_on_interrupt()
+    from localspec.catalog import Catalog
+    from localspec.config import precedence
+    from localspec.config.reading import read
     from localspec.oneshot import Output, answer_once
 
-    sampling = SamplingOptions(**{name: given.pop(name) for name in SamplingOptions.__struct_fields__})
-    output = Output(json=given.pop("as_json"), jsonl=given.pop("jsonl"), stats=given.pop("stats"))
+    output = Output(json=given["as_json"], jsonl=given["jsonl"], stats=given["stats"])
     if output.json and output.jsonl:
         raise UsageError("--json and --jsonl exclude each other.", hint="Give one of them.")
-    text, raw, system = read_prompt(prompt), given.pop("raw"), given.pop("system")
+    settings, catalog = read(), Catalog.load()
+    preset = settings.preset(given["preset"]) if given["preset"] else precedence.NO_PRESET
+    text, raw, system = read_prompt(prompt), given["raw"], given["system"] or preset.system
     turns = ((Message("system", system),) if system else ()) + (Message("user", text),)
     request = GenerateRequest(
         messages=None if raw else turns,
         prompt=text if raw else None,
-        max_tokens=given.pop("max_tokens"),
-        stop=given.pop("stop"),
-        sampling=sampling,
+        max_tokens=given["max_tokens"],
+        stop=given["stop"],
+        sampling=precedence.sampling(settings, precedence.entry_of(catalog, model), sampling_of(given), preset),
     )
-    return answer_once(LoadRequest(model, **given), request, output)
+    return answer_once(precedence.load_request(settings, catalog, model, said(given, LoadRequest)), request, output)
 
 
 @cli.command()
@@ -166,11 +191,25 @@ def bench(output: str, **given: Any) -> None:
 
 
 cli.add_command(history)
+cli.add_command(config)
 
 
 def is_given(name: str) -> bool:
     """On the command line, rather than a default."""
     return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+
+
+def said(given: dict[str, Any], record: type[LoadRequest]) -> dict[str, Any]:
+    """Those fields of a record that a flag or the environment gave."""
+    context = click.get_current_context()
+    sources = (click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.ENVIRONMENT)
+    names = [name for name in record.__struct_fields__ if name in given]
+    return {name: given[name] for name in names if context.get_parameter_source(name) in sources}
+
+
+def sampling_of(given: dict[str, Any]) -> SamplingOptions:
+    """None is what nobody said: these options have no default of their own."""
+    return SamplingOptions(**{name: given[name] for name in SamplingOptions.__struct_fields__})
 
 
 def leave_on_interrupt() -> None:

@@ -61,6 +61,17 @@ def make_plan(snapshot: Snapshot, *, quant: str, context: int | None, device: st
     )
 
 
+def fit_word(snapshot: Snapshot, free: int) -> str:
+    """Whether it fits into so many bytes, and how well, as "auto" would load it on the CPU."""
+    arch = read_arch(snapshot.config)
+    context = choose_context(snapshot.name, arch.max_context, None)
+    best, *smaller = PACKED
+    if needed_bytes(snapshot, arch, best, context) <= free:
+        return "fits"
+    words = [f"fits in {name}" for name in smaller if needed_bytes(snapshot, arch, name, context) <= free]
+    return words[0] if words else "too large"
+
+
 def choose_context(name: str, longest: int, asked: int | None) -> int:
     if asked is None:
         return min(longest, DEFAULT_CONTEXT)

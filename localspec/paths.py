@@ -1,4 +1,4 @@
-"""Where files live: what ships with the package, and the user's state. Nothing else knows a folder's name."""
+"""Where files live: what ships with the package, and what is the user's. Nothing else knows a folder's name."""
 
 from __future__ import annotations
 
@@ -39,6 +39,12 @@ def data_dir() -> Path:
     return made(folder, variable="LOCALSPEC_DATA_DIR")
 
 
+def config_dir() -> Path:
+    """What the user wrote: settings and themes. LOCALSPEC_CONFIG_DIR overrides it. Reading does not make it."""
+    chosen = os.environ.get("LOCALSPEC_CONFIG_DIR")
+    return Path(chosen) if chosen else Path(platformdirs.user_config_dir("localspec", appauthor=False))
+
+
 def packed_dir() -> Path:
     """Models packed for the CPU engine."""
     return made(cache_dir() / "packed", variable="LOCALSPEC_CACHE_DIR")
@@ -60,6 +66,14 @@ def calibration_file() -> Path:
 
 def history_file() -> Path:
     return data_dir() / "history.db"
+
+
+def config_file() -> Path:
+    return config_dir() / "config.toml"
+
+
+def themes_dir() -> Path:
+    return config_dir() / "themes"
 
 
 def admissions_file() -> Path:

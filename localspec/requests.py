@@ -5,11 +5,20 @@ Knows nothing about who asks or how it is answered.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal  # Any: each option has a type of its own
 
 from localspec.events import Record
 
 Role = Literal["system", "user", "assistant"]
+
+RANGES: dict[str, tuple[float, float]] = {
+    "temperature": (0, 100),
+    "top_k": (0, 1 << 22),
+    "top_p": (1e-9, 1),
+    "min_p": (0, 1),
+    "repetition_penalty": (0.01, 100),
+    "seed": (0, (1 << 63) - 1),
+}
 
 
 class Message(Record, frozen=True):
@@ -57,6 +66,15 @@ class SamplingOptions(Record, frozen=True):
     min_p: float | None = None
     repetition_penalty: float | None = None
     seed: int | None = None
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """The options that were said."""
+        return {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
+
+    def over(self, other: SamplingOptions) -> SamplingOptions:
+        """What this one says, else what the other says."""
+        return SamplingOptions(**{**other.said, **self.said})
 
 
 class GenerateRequest(Record, frozen=True):

@@ -11,21 +11,12 @@ from localspec.catalog import Entry
 from localspec.checkpoint import Snapshot
 from localspec.engine.sampling import Sampling
 from localspec.errors import UsageError
-from localspec.requests import GenerateRequest, SamplingOptions
-
-RANGES = {
-    "temperature": (0, 100),
-    "top_k": (0, 1 << 22),
-    "top_p": (1e-9, 1),
-    "min_p": (0, 1),
-    "repetition_penalty": (0.01, 100),
-    "seed": (0, (1 << 63) - 1),
-}
+from localspec.requests import RANGES, GenerateRequest, SamplingOptions
 
 
 def defaults(entry: Entry, snapshot: Snapshot) -> SamplingOptions:
     """What applies where the user says nothing: models.toml over generation_config.json."""
-    return merge(entry.sampling, from_generation_config(snapshot.generation))
+    return entry.sampling.over(from_generation_config(snapshot.generation))
 
 
 def from_generation_config(config: dict[str, Any]) -> SamplingOptions:
@@ -38,16 +29,9 @@ def from_generation_config(config: dict[str, Any]) -> SamplingOptions:
     return SamplingOptions(**{"temperature": 1.0, **said})
 
 
-def merge(first: SamplingOptions, second: SamplingOptions) -> SamplingOptions:
-    """What `first` says, else what `second` says."""
-    fields = SamplingOptions.__struct_fields__
-    return SamplingOptions(**{f: a if (a := getattr(first, f)) is not None else getattr(second, f) for f in fields})
-
-
 def resolve_sampling(asked: SamplingOptions, fallback: SamplingOptions, *, usable: int) -> Sampling:
     """The engine's record; UsageError names the option that is out of range."""
-    merged = merge(asked, fallback)
-    said = {f: v for f in SamplingOptions.__struct_fields__ if (v := getattr(merged, f)) is not None}
+    said = asked.over(fallback).said
     for name, value in said.items():
         low, high = RANGES[name]
         if not low <= value <= high:

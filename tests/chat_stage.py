@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from textual import events
 from textual.pilot import Pilot
 
+from localspec.config.tables import ChatTable, Config, SendKey
 from localspec.history import NewChat, OpenChat, Writer
-from localspec.tui.app import ChatApp
+from localspec.tui.app import NO_LOOK, ChatApp
 from localspec.tui.chat import ChatScreen
-from localspec.tui.keymap import SendKey
 from localspec.tui.scribe import Paper, Scribe
+from localspec.tui.themes import Look
+from localspec.tui.tuning import Tuning
 from tests.scripted_engine import ScriptedEngine, answer, step
 
 HELLO = answer(step("Hello", " there", accepted=1), step(", world", "."), step(" Bye", "."))
@@ -62,6 +64,11 @@ class Stage:
         await self.until(lambda: self.chat.phase == "idle")
 
 
+def own_keys(keymap: Mapping[str, str], send_key: SendKey = "enter") -> Tuning:
+    """The settings of a user with keys of their own."""
+    return Tuning(Config(chat=ChatTable(send_key=send_key), keymap=dict(keymap)))
+
+
 @asynccontextmanager
 async def open_chat(
     *engines: ScriptedEngine,
@@ -69,8 +76,8 @@ async def open_chat(
     system: str | None = None,
     paper: Paper | None = None,
     past: OpenChat | None = None,
-    keymap: Mapping[str, str] | None = None,
-    send_key: SendKey = "enter",
+    tuning: Tuning | None = None,
+    looks: Look = NO_LOOK,
 ) -> AsyncIterator[Stage]:
     """The given engines come in turn: the first at the start, the others at reloads. Without paper nothing is kept."""
     waiting, made = list(engines), []
@@ -80,7 +87,7 @@ async def open_chat(
         return made[-1]
 
     scribe = Scribe(paper, NewChat("guide", system=system))
-    app = ChatApp(make_engine, system, scribe=scribe, past=past, keymap=keymap, send_key=send_key)
+    app = ChatApp(make_engine, system, scribe=scribe, past=past, tuning=tuning, looks=looks)
     async with app.run_test(size=size) as pilot:
         yield Stage(pilot, app, made)
     assert all(engine.closed for engine in made), "the app left an engine running"

@@ -29,10 +29,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def own_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Verdicts, calibration, logs and chats of a test are its own; children inherit the folders."""
+    """Verdicts, calibration, logs, chats and settings of a test are its own; children inherit the folders."""
     folder = tmp_path / "state"
     monkeypatch.setenv("LOCALSPEC_STATE_DIR", str(folder))
     monkeypatch.setenv("LOCALSPEC_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("LOCALSPEC_CONFIG_DIR", str(tmp_path / "config"))
     return folder
 
 

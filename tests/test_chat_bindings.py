@@ -18,7 +18,7 @@ from localspec.tui.help_screen import HelpScreen
 from localspec.tui.keymap import NO_KEY, default_keys, remap
 from localspec.tui.message import Question
 from localspec.tui.prompt import Prompt
-from tests.chat_stage import HELLO, Stage, open_chat
+from tests.chat_stage import HELLO, Stage, open_chat, own_keys
 from tests.scripted_engine import ScriptedEngine, answer, step
 
 OWNERS = (ChatApp, ChatScreen, Prompt)
@@ -74,7 +74,7 @@ def test_no_key_is_one_that_terminals_cannot_tell_from_another():
 
 
 async def test_a_key_from_the_settings_works_and_the_one_it_was_does_not():
-    async with open_chat(ScriptedEngine(HELLO), keymap={"tokens": "Ctrl+T"}) as stage:
+    async with open_chat(ScriptedEngine(HELLO), tuning=own_keys({"tokens": "Ctrl+T"})) as stage:
         await stage.ready()
         await stage.pilot.press("f3")
         assert stage.chat.view == "markdown"
@@ -84,7 +84,7 @@ async def test_a_key_from_the_settings_works_and_the_one_it_was_does_not():
 
 async def test_what_is_wrong_in_the_keymap_is_said_at_the_start():
     wrong = {"tokns": "f9", "speed": "ctrl+m", "help": "f77", "stop": "x", "tokens": "f2"}
-    async with open_chat(ScriptedEngine(HELLO), keymap=wrong, size=(100, 40)) as stage:
+    async with open_chat(ScriptedEngine(HELLO), tuning=own_keys(wrong), size=(100, 40)) as stage:
         await stage.sees(
             "[keymap] tokns: there is no such id. Did you mean tokens?",
             "[keymap] speed: ctrl+m is Enter in a terminal.",
@@ -99,7 +99,7 @@ async def test_what_is_wrong_in_the_keymap_is_said_at_the_start():
 
 async def test_a_key_taken_from_the_program_by_the_prompt_is_the_prompts():
     """The program's own keys run first, so taking one across must take it from there."""
-    async with open_chat(ScriptedEngine(HELLO), keymap={"newline": "ctrl+q"}) as stage:
+    async with open_chat(ScriptedEngine(HELLO), tuning=own_keys({"newline": "ctrl+q"})) as stage:
         await stage.ready()
         await stage.pilot.press("a", "ctrl+q", "b")
         assert stage.chat.prompt.text == "a\nb"
@@ -116,7 +116,7 @@ def test_two_ids_on_one_key_and_keys_that_change_places():
 
 
 async def test_enter_can_break_the_line_and_ctrl_j_send():
-    async with open_chat(ScriptedEngine(HELLO), send_key="ctrl+j") as stage:
+    async with open_chat(ScriptedEngine(HELLO), tuning=own_keys({}, "ctrl+j")) as stage:
         await stage.ready()
         await stage.pilot.press("a", "enter", "b")
         assert stage.chat.prompt.text == "a\nb"
@@ -160,7 +160,7 @@ async def test_the_line_of_keys_shows_the_most_useful_ones_whole(width: int):
 
 @pytest.mark.parametrize("how", ["f1", "/help"])
 async def test_help_lists_commands_and_keys_as_they_are_mapped(how: str):
-    async with open_chat(ScriptedEngine(HELLO), size=(80, 60), keymap={"speed": "f4"}) as stage:
+    async with open_chat(ScriptedEngine(HELLO), size=(80, 60), tuning=own_keys({"speed": "f4"})) as stage:
         await stage.ready()
         await (stage.pilot.press(how) if how == "f1" else stage.send(how))
         await stage.until(lambda: isinstance(stage.app.screen, HelpScreen))

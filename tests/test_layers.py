@@ -17,14 +17,14 @@ ROOT = Path(__file__).parents[1] / "localspec"
 
 LAYERS = [
     "errors paths events sanitize requests strictjson drain whole_file",
-    "catalog checkpoint weights template stats calibration exam history",
+    "catalog checkpoint weights template stats calibration exam history config",
     "pairing prompt detokenize reuse",
     "engine",
     "blueprint fit sources packed_copy packing loader admission packed_reference packed_admission",
-    "drafting answer settings usage",
+    "drafting answer settings usage shelf",
     "model opening api worker",
     "recipe tui bench oneshot progress output chatlog",
-    "cli cli_history __init__ __main__",
+    "cli cli_config cli_history __init__ __main__",
 ]
 LAYER = {name: layer for layer, names in enumerate(LAYERS) for name in names.split()}
 
@@ -266,7 +266,7 @@ def test_importing_localspec_imports_nothing_heavy():
     assert loaded & (HEAVY | {"click", "asyncio"}) == set()
 
 
-HELPS = ["--help", "--version", "chat --help", "run -h", "bench -h", "history -h", "history ls -h"]
+HELPS = ["--help", "--version", "chat --help", "run -h", "bench -h", "history -h", "history ls -h", "config -h"]
 
 
 @pytest.mark.parametrize("arguments", [words.split() for words in HELPS], ids=HELPS)

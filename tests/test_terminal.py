@@ -12,10 +12,10 @@ from textual.events import Key, Paste
 from textual.message import Message
 
 from localspec.errors import UsageError
-from localspec.requests import LoadRequest
 from localspec.tui import terminal
 from localspec.tui.app import ChatApp, run
 from localspec.tui.terminal import TerminalDriver, TerminalParser
+from localspec.tui.tuning import Tuning
 from tests.scripted_engine import ScriptedEngine
 
 START, END = "\x1b[200~", "\x1b[201~"
@@ -116,6 +116,6 @@ def test_without_a_full_screen_the_chat_names_the_command_that_needs_none(
         if term is not None:
             patch.setenv("TERM", term)
         with pytest.raises(UsageError, match='localspec run guide "your question"') as refused:
-            run(LoadRequest("guide"))
+            run(Tuning())
     assert named in refused.value.message
     assert refused.value.exit_code == 2

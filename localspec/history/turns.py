@@ -12,7 +12,7 @@ from localspec.history.store import History
 
 
 class Asked(Record, frozen=True):
-    """A question was sent. The first of a chat begins it, as `chat` says."""
+    """A question was sent. The first of a chat begins it, as `chat` says; others may say its model or preset anew."""
 
     chat: NewChat
     question: str
@@ -56,6 +56,7 @@ class Turns:
         self._chat_id: str | None = None
         self._last: int | None = None
         self._answer: int | None = None  # the one being written, once any of it is
+        self._kind: tuple[str, str | None] | None = None
         self._go_on(chat)
 
     def write(self, history: History, said: Said) -> None:
@@ -77,10 +78,16 @@ class Turns:
 
     def _asked(self, history: History, asked: Asked) -> StoredMessage:
         """A chat that another program deleted begins again."""
+        kind = (asked.chat.model_key, asked.chat.preset)
         if self._chat_id is not None:
             with suppress(NoSuchChat):
+                if kind != self._kind:
+                    history.change(self._chat_id, model_key=asked.chat.model_key, preset=asked.chat.preset)
+                    self._kind = kind
                 return history.append(NewMessage(self._chat_id, "user", asked.question, self._last))
-        return history.begin(asked.chat, asked.question)
+        begun = history.begin(asked.chat, asked.question)
+        self._kind = kind
+        return begun
 
     def _save(self, history: History, chat_id: str, answer: Answer) -> None:
         try:
@@ -95,4 +102,5 @@ class Turns:
     def _go_on(self, chat: Chat | None) -> None:
         self._chat_id = chat.id if chat else None
         self._last = chat.head_id if chat else None
+        self._kind = (chat.model_key, chat.preset) if chat else None
         self._answer = None

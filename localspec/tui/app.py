@@ -4,37 +4,40 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import replace
 from multiprocessing import resource_tracker
+from threading import Lock
 from typing import ClassVar
 
 from textual import events
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.driver import Driver
+from textual.theme import Theme
 
-from localspec.catalog import Catalog
+from localspec import paths
+from localspec.config.writing import store
 from localspec.errors import UsageError
 from localspec.events import Notice
 from localspec.history import NewChat, OpenChat, Writer
-from localspec.requests import LoadRequest
 from localspec.sanitize import clean
 from localspec.tui.chat import ChatScreen
 from localspec.tui.chat_provider import ChatProvider
 from localspec.tui.feed import Engine
-from localspec.tui.keymap import SEND_KEYS, SendKey, default_keys, remap, spelled
+from localspec.tui.keymap import SEND_KEYS, default_keys, remap, spelled
 from localspec.tui.palette import CommandProvider
 from localspec.tui.prompt import Prompt
-from localspec.tui.scribe import Scribe
+from localspec.tui.scribe import Scribe, Told
+from localspec.tui.themes import Look, look
+from localspec.tui.tuning import Tuning
 
 NO_SCREENS = ("", "dumb", "unknown")
+NO_LOOK = Look()
 
 
 class ChatApp(App[None]):
-    """`make_engine` is called at the start and again for every reload.
-
-    `keymap` gives ids of bindings other keys; what it says goes over `send_key`.
-    """
+    """`make_engine` is called at the start and again for every reload."""
 
     TITLE = "localspec"
     CSS_PATH = "chat.tcss"
@@ -51,21 +54,43 @@ class ChatApp(App[None]):
         *,
         scribe: Scribe | None = None,
         past: OpenChat | None = None,
-        keymap: Mapping[str, str] | None = None,
-        send_key: SendKey = "enter",
+        tuning: Tuning | None = None,
+        looks: Look = NO_LOOK,
     ) -> None:
         resource_tracker.ensure_running()  # it inherits stderr, no file any more once Textual has the terminal
         super().__init__()
-        self.theme = "tokyo-night"
-        self.chat = ChatScreen(make_engine, system, scribe=scribe or Scribe(), past=past)
+        for theme in looks.themes:
+            self.register_theme(theme)
+        self.theme = self.kept_theme = looks.theme
+        self.looks, self.tuning, self.keeping = looks, tuning or Tuning(), Lock()
+        self.chat = ChatScreen(make_engine, system, scribe=scribe or Scribe(), past=past, tuning=self.tuning)
 
+    def on_mount(self) -> None:
+        self.theme_changed_signal.subscribe(self, self.remember)
+        for notice in (*self.looks.notices, *self.use_keymap()):
+            self.chat.post_message(Told(notice))
+
+    def use_keymap(self) -> list[Notice]:
+        """The user's own keys, and what is wrong with them."""
+        config = self.tuning.config
         known = default_keys((*self.BINDINGS, *ChatScreen.BINDINGS, *Prompt.BINDINGS))
-        self.remapped = remap({**SEND_KEYS[send_key], **(keymap or {})}, known)
-        self.set_keymap(self.remapped.keys)
+        remapped = remap({**SEND_KEYS[config.chat.send_key], **config.keymap}, known)
+        self.set_keymap(remapped.keys)
+        return [Notice("warning", "keymap", trouble) for trouble in remapped.troubles]
 
-    async def on_ready(self) -> None:
-        for trouble in self.remapped.troubles:
-            self.chat.call_later(self.chat.inform, Notice("warning", "keymap", trouble))
+    def remember(self, theme: Theme) -> None:
+        """The theme that the user chose is there at the next start."""
+        if theme.name != self.kept_theme:
+            self.kept_theme = theme.name
+            self.run_worker(self.keep_theme, thread=True, exit_on_error=False, group="config")
+
+    def keep_theme(self) -> None:
+        """Runs in a thread; of several the last one writes what was chosen last."""
+        with self.keeping:
+            try:
+                store("ui.theme", self.kept_theme)
+            except UsageError as fault:
+                self.chat.post_message(Told(Notice("warning", fault.code, fault.message, fault.hint)))
 
     def get_default_screen(self) -> ChatScreen:
         return self.chat
@@ -91,15 +116,26 @@ class ChatApp(App[None]):
         self.exit(return_code=self.chat.exit_code)
 
 
-def run(request: LoadRequest, system: str | None = None, past: OpenChat | None = None, *, history: bool = True) -> int:
+def run(
+    tuning: Tuning,
+    system: str | None = None,
+    past: OpenChat | None = None,
+    *,
+    history: bool = True,
+    theme: str | None = None,
+    notices: tuple[Notice, ...] = (),
+) -> int:
     """Chat until the user leaves, going on with `past` if there is one. The exit code is a failed start's, else 0."""
     from localspec.worker import EngineProcess
 
     if lack := no_screen():
-        raise UsageError(lack, hint=f'Try: localspec run {request.model} "your question"')
+        raise UsageError(lack, hint=f'Try: localspec run {tuning.load.model} "your question"')
+    looks = look(tuning.config, theme, paths.themes_dir())
+    looks = replace(looks, notices=(*notices, *looks.notices))
     paper = Writer(chat=past.chat if past else None) if history else None
-    scribe = Scribe(paper, NewChat(Catalog.load().lasting_name(request.model), system=system))
-    app = ChatApp(lambda: EngineProcess(request), system, scribe=scribe, past=past)
+    begun = NewChat(tuning.name, preset=tuning.preset, system=system)
+    scribe = Scribe(paper, begun, titled=tuning.config.chat.title == "first-line")
+    app = ChatApp(lambda: EngineProcess(tuning.load), system, scribe=scribe, past=past, tuning=tuning, looks=looks)
     try:
         app.run()
     finally:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
+from functools import partial
 from typing import ClassVar
 
 from textual import events, work
@@ -11,11 +13,14 @@ from textual.actions import SkipAction
 from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
+from textual.message import Message
 from textual.widgets import HelpPanel, Input, OptionList, Static
 
-from localspec.errors import LocalspecError
+from localspec.errors import LocalspecError, UsageError
 from localspec.events import Notice
 from localspec.history import Format, OpenChat
+from localspec.sanitize import one_line
+from localspec.shelf import on_disk
 from localspec.tui.commands import Command, nearest
 from localspec.tui.editor import chosen_editor, edited
 from localspec.tui.find import FindBar
@@ -25,12 +30,15 @@ from localspec.tui.legend import Legend
 from localspec.tui.licence import licences
 from localspec.tui.message import Answer, Note
 from localspec.tui.past import spoken
+from localspec.tui.picker import Pick, Picker
 from localspec.tui.report import answer_report, load_report
+from localspec.tui.sampling_form import SamplingForm
 from localspec.tui.scribe import SAVE_SECONDS, Kept, Told
 from localspec.tui.shelf import Shelf
 from localspec.tui.sidebar import Sidebar
 from localspec.tui.speed_panel import LEAST_WIDTH
 from localspec.tui.token_view import View
+from localspec.tui.tuning import Choice
 from localspec.tui.turn import TurnScreen
 from localspec.worker import log_file
 
@@ -38,6 +46,14 @@ QUIT_SECONDS = 1.0
 MIN_WIDTH, MIN_HEIGHT = 60, 16
 QUIT_AGAIN = "Press Ctrl+C again to quit."
 EXPORTS: tuple[Format, ...] = ("md", "json", "jsonl")
+
+
+class Chosen(Message):
+    """A model that is there is to be loaded."""
+
+    def __init__(self, choice: Choice) -> None:
+        super().__init__()
+        self.choice = choice
 
 
 class ChatScreen(TurnScreen):
@@ -55,6 +71,7 @@ class ChatScreen(TurnScreen):
         Binding("f1", "help", "Help", key_display="F1", priority=True, id="help"),
         Binding("ctrl+g", "editor", "Editor", show=False, priority=True, id="editor"),
         Binding("end", "end", "To the end", show=False, priority=True, id="end"),
+        Binding("ctrl+o", "models", "Model", show=False, priority=True, id="models"),
         Binding("pageup", "page(-1)", "Page up", show=False, priority=True, id="page.up"),
         Binding("pagedown", "page(1)", "Page down", show=False, priority=True, id="page.down"),
         Binding("ctrl+b", "chats", "Chats", key_display="^B", show=False, priority=True, id="chats"),
@@ -75,6 +92,7 @@ class ChatScreen(TurnScreen):
     def on_mount(self) -> None:
         self.transcript.anchor()
         self.prompt.focus()
+        self.view = self.tuning.config.ui.token_view
         self.scribe.start(self.tell)
         if self.past is not None:
             self.locate()
@@ -369,3 +387,67 @@ class ChatScreen(TurnScreen):
             self.tell(Notice("info", "exported", await asyncio.to_thread(write)))
         except LocalspecError as fault:
             self.tell(Notice("warning", fault.code, fault.message, fault.hint))
+
+    # --- settings: sampling, presets, which model and who drafts
+
+    def command_set(self, argument: str) -> None:
+        if argument:
+            self.tune(lambda: self.tuning.set(argument), f"/set {argument}")
+        else:
+            self.app.push_screen(SamplingForm(self.tuning), self.form_closed)
+
+    def form_closed(self, applied: bool | None) -> None:
+        if applied:
+            self.tuned()
+
+    def command_preset(self, argument: str) -> None:
+        if argument:
+            self.tune(lambda: self.tuning.use_preset(argument), f"/preset {argument}")
+        else:
+            self.status.give_hint(f"Presets: {one_line(', '.join(self.tuning.config.all_presets))}")
+
+    def tune(self, change: Callable[[], None], typed: str) -> None:
+        """A change of how tokens are chosen; what cannot be goes back into the prompt."""
+        try:
+            change()
+        except UsageError as fault:
+            self.prompt.give(typed)
+            self.status.give_hint(one_line(str(fault)))
+        else:
+            self.tuned()
+
+    def tuned(self) -> None:
+        self.scribe.change(preset=self.tuning.preset)
+        self.status.give_hint(f"From the next question on: {one_line(self.tuning.words)}")
+
+    def command_model(self, argument: str) -> None:
+        self.choose(argument) if argument else self.action_models()
+
+    def command_draft(self, argument: str) -> None:
+        self.choose(self.tuning.load.model, argument) if argument else self.action_models(drafts_first=True)
+
+    def action_models(self, *, drafts_first: bool = False) -> None:
+        stats, tuning = self.tally.stats, self.tuning
+        held = stats.target_bytes + stats.drafter_bytes + stats.kv_bytes
+        look = partial(on_disk, tuning.catalog, tuning.name, held_bytes=held)
+        now = Pick(tuning.name, str(tuning.load.draft))
+        self.app.push_screen(Picker(look, now, drafts_first=drafts_first), self.picked)
+
+    def picked(self, pick: Pick | None) -> None:
+        if pick is not None:
+            self.choose(pick.model, pick.draft)
+
+    def choose(self, model: str, draft: str | None = None) -> None:
+        """Load another model, or another drafter, once it is known to be there."""
+        self.run_worker(partial(self.look_up, model, draft), thread=True, exit_on_error=False, group="choose")
+
+    def look_up(self, model: str, draft: str | None) -> None:
+        try:
+            choice = self.tuning.choice(model, draft)
+        except LocalspecError as fault:
+            self.post_message(Told(Notice("warning", fault.code, fault.message, fault.hint)))
+        else:
+            self.post_message(Chosen(choice))
+
+    async def on_chosen(self, message: Chosen) -> None:
+        await self.change_model(message.choice)

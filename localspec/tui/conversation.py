@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from localspec.requests import GenerateRequest, Message
+from localspec.tui.tuning import Tuning
 
 
 @dataclass
@@ -16,15 +17,19 @@ class Conversation:
     system: str | None = None  # of every chat that begins in this program
     own_system: str | None = None  # of this chat and no other; "" for none
     history: list[Message] = field(default_factory=list)
+    tuning: Tuning = field(default_factory=Tuning)
 
     @property
     def instructions(self) -> str:
         """The system prompt of the next question."""
-        return (self.system if self.own_system is None else self.own_system) or ""
+        if self.own_system is not None:
+            return self.own_system
+        return self.system or self.tuning.preset_table.system or ""
 
     def request(self, question: str) -> GenerateRequest:
         first = [Message("system", self.instructions)] if self.instructions else []
-        return GenerateRequest(messages=(*first, *self.history, Message("user", question)))
+        messages = (*first, *self.history, Message("user", question))
+        return GenerateRequest(messages, sampling=self.tuning.sampling)
 
     def recall(self, system: str | None, messages: Iterable[Message]) -> None:
         """What was said before this program began, oldest first."""

@@ -15,6 +15,10 @@ class Header(Static):
     def __init__(self) -> None:
         super().__init__(NAME, markup=False)
 
+    def clear(self) -> None:
+        """Another model is on its way."""
+        self.update(NAME)
+
     def show(self, model: ModelCard, spec: SpecCard) -> None:
         self.update(
             Content.assemble(

@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from textual.binding import Binding, BindingType
 from textual.keys import Keys, key_to_character
 
+from localspec.config.tables import SendKey
 from localspec.sanitize import one_line
 from localspec.tui.commands import nearest
 
-SendKey = Literal["enter", "ctrl+j"]
 SEND_KEYS: dict[SendKey, dict[str, str]] = {
     "enter": {},
     "ctrl+j": {"send": "ctrl+j", "newline": "enter,alt+enter,shift+enter"},

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 
 from textual.widget import Widget
 
+from localspec.config.tables import SendKey
 from localspec.history import OpenChat, Status, StoredMessage
 from localspec.requests import Message
 from localspec.sanitize import one_line
 from localspec.tui.conversation import Conversation
 from localspec.tui.message import Answer, Note, Question
 from localspec.tui.stats_line import summary
+from localspec.tui.tuning import Tuning
 from localspec.tui.welcome import Welcome
 
 MESSAGES_SHOWN = 20  # a screen or two; the model is told all of them
@@ -19,9 +21,9 @@ MESSAGES_SHOWN = 20  # a screen or two; the model is told all of them
 ENDED: dict[Status, str] = {"stopped": "-stopped", "error": "-failed"}
 
 
-def conversation(past: OpenChat | None, system: str | None) -> Conversation:
+def conversation(past: OpenChat | None, system: str | None, tuning: Tuning) -> Conversation:
     """Of a chat that goes on, or of a new one."""
-    goes_on = Conversation(system)
+    goes_on = Conversation(system, tuning=tuning)
     if past is not None:
         goes_on.recall(past.chat.system, (Message(said.role, said.content) for said in past.branch))
     return goes_on
@@ -32,10 +34,10 @@ def spoken(past: OpenChat | None) -> list[StoredMessage]:
     return [message for message in past.branch if message.role != "system"] if past else []
 
 
-def remembered(past: OpenChat | None) -> Iterator[Widget]:
+def remembered(past: OpenChat | None, send_key: SendKey) -> Iterator[Widget]:
     """What a transcript begins with: the chat's title and last messages, or how to begin one."""
     if past is None:
-        yield Welcome()
+        yield Welcome(send_key)
         return
     messages = spoken(past)
     hidden = max(0, len(messages) - MESSAGES_SHOWN)

@@ -5,7 +5,7 @@ Knows the engine's events and what the history's writer takes; no widgets and no
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Protocol
 
@@ -27,12 +27,14 @@ from localspec.history import (
     NewChat,
     Opened,
     Said,
+    Setting,
     first_line,
 )
 
 SAVE_SECONDS = 2.0  # so much of an answer is lost when the program is killed
 SETTLED_SECONDS = 6.0  # longer than SQLite waits for another program
 NO_NAME = NewChat("")
+NOTHING_SAID: Mapping[str, Setting] = {}
 
 
 class Paper(Protocol):
@@ -59,10 +61,11 @@ class Kept(Message):
 
 
 class Scribe:
-    """`chat` is what a new chat of this program is like; without paper nothing is kept."""
+    """`chat` is what a chat of this program is like; without paper nothing is kept, and not `titled` no title."""
 
-    def __init__(self, paper: Paper | None = None, chat: NewChat = NO_NAME) -> None:
+    def __init__(self, paper: Paper | None = None, chat: NewChat = NO_NAME, *, titled: bool = True) -> None:
         self._paper = paper
+        self._titled = titled
         self._usual = self._chat = chat
         self._author = self._made = Generation("")  # of answers from now on; of the one being written
         self._steps: list[Step] = []
@@ -91,10 +94,15 @@ class Scribe:
     def lose_drafter(self) -> None:
         self._author = msgspec.structs.replace(self._author, draft=None)
 
-    def ask(self, question: str) -> None:
-        self._made = self._author
+    def change(self, *, model_key: str | None = None, preset: str | None = None) -> None:
+        """From the next question on the chat is with this model, or the one it was with, and this preset or none."""
+        self._chat = msgspec.structs.replace(self._chat, model_key=model_key or self._chat.model_key, preset=preset)
+
+    def ask(self, question: str, params: Mapping[str, Setting] = NOTHING_SAID) -> None:
+        self._made = msgspec.structs.replace(self._author, params=dict(params))
         self._steps, self._answering, self._has_grown = [], True, False
-        self._post(Asked(msgspec.structs.replace(self._chat, title=first_line(question)), question))
+        title = first_line(question) if self._titled else ""
+        self._post(Asked(msgspec.structs.replace(self._chat, title=title), question))
 
     def add(self, step: Step) -> None:
         self._steps.append(step)

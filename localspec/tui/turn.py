@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal
 
-import msgspec
+from msgspec.structs import replace
 from textual.containers import VerticalScroll
 from textual.reactive import reactive
 from textual.screen import Screen
@@ -44,12 +44,13 @@ from localspec.tui.scribe import Kept, Scribe, Told
 from localspec.tui.speed_panel import Reading, SpeedPanel
 from localspec.tui.stats_line import StatsLine, loading_words
 from localspec.tui.token_view import View
+from localspec.tui.tuning import Choice, Tuning
 from localspec.tui.welcome import Welcome
 
 Phase = Literal["loading", "idle", "reading", "generating", "stopping", "gone", "unloaded"]
 
 DIED = "The engine stopped. Press Ctrl+R to load it again."
-NOT_LOADED = "The model is not loaded. Press Ctrl+R to try again."
+NOT_LOADED = "Not loaded: Ctrl+R tries again, Ctrl+O another model."
 UNLOADED = "unloaded: the next question loads it again"
 WAITING = "One message is waiting already; this one stays here."
 
@@ -60,15 +61,24 @@ class TurnScreen(Screen[None]):
     view: reactive[View] = reactive("markdown", init=False)
 
     def __init__(
-        self, make_engine: Callable[[], Engine], system: str | None, *, scribe: Scribe, past: OpenChat | None
+        self,
+        make_engine: Callable[[], Engine],
+        system: str | None,
+        *,
+        scribe: Scribe,
+        past: OpenChat | None,
+        tuning: Tuning,
     ) -> None:
         super().__init__()
-        self.make_engine, self.scribe = make_engine, scribe
-        self.past, self.conversation = past, conversation(past, system)
+        self.make_engine, self.scribe, self.tuning = make_engine, scribe, tuning
+        self.past, self.conversation = past, conversation(past, system, tuning)
         self.hidden = spoken(past)[:-MESSAGES_SHOWN]
         self.header, self.status, self.prompt = Header(), StatsLine(), Prompt()
-        self.transcript = VerticalScroll(*remembered(past), id="transcript", can_focus=False)
+        self.transcript = VerticalScroll(
+            *remembered(past, tuning.config.chat.send_key), id="transcript", can_focus=False
+        )
         self.speed = SpeedPanel(self.reading)
+        self.speed.wish = {"auto": None, "on": True, "off": False}[tuning.config.ui.speed_panel]
         self.exit_code = 0
         self.phase: Phase = "loading"
         self.model: ModelCard | None = None
@@ -102,6 +112,14 @@ class TurnScreen(Screen[None]):
         await self.take_back()
         self.enter("unloaded", UNLOADED)
         await asyncio.to_thread(feed.engine.close)
+
+    async def change_model(self, choice: Choice) -> None:
+        """Load what was chosen; an answer that is being written ends here. The conversation goes on."""
+        await self.break_off()
+        self.tuning.take(choice)
+        self.scribe.change(model_key=choice.name, preset=self.tuning.preset)
+        self.header.clear()
+        self.load()
 
     def wake(self, feed: Feed) -> None:
         """Called from the feed's thread."""
@@ -230,7 +248,7 @@ class TurnScreen(Screen[None]):
         self.answer.view, self.rounds = self.view, self.answer.rounds
         self.enter("reading", "reading prompt")  # before the answer is mounted: idle must mean that nothing is asked
         self.tally.begin()
-        self.scribe.ask(question.text)
+        self.scribe.ask(question.text, self.tuning.params)
         self.locate()
         await self.show(self.answer)
         self.feed.ask(self.conversation.request(question.text))
@@ -305,7 +323,7 @@ class TurnScreen(Screen[None]):
         """The answer ends here, stopped and saved."""
         self.stop_answer()
         if self.answer is not None:
-            await self.answer.finish(msgspec.structs.replace(self.tally.stats, finish_reason="cancelled"))
+            await self.answer.finish(replace(self.tally.stats, finish_reason="cancelled"))
             self.end_turn("cancelled")
 
     async def begin_chat(self) -> None:
@@ -320,7 +338,7 @@ class TurnScreen(Screen[None]):
         await self.break_off()
         await self.take_back()
         self.scribe.open(past.chat)
-        self.conversation = conversation(past, self.conversation.system)
+        self.conversation = conversation(past, self.conversation.system, self.tuning)
         await self.begin_with(past)
 
     async def begin_with(self, past: OpenChat | None) -> None:
@@ -330,7 +348,7 @@ class TurnScreen(Screen[None]):
         self.speed.refresh()
         self.locate()
         await self.transcript.remove_children()
-        await self.transcript.mount(*remembered(past))
+        await self.transcript.mount(*remembered(past, self.tuning.config.chat.send_key))
         self.transcript.anchor()
 
     def locate(self) -> None:

@@ -1,0 +1,69 @@
+"""Who is heard first: a flag, the environment, models.toml, config.toml, what is built in. Reads no file itself."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any  # Any: what was said on the command line, by name
+
+from localspec.catalog import Catalog, Entry
+from localspec.config.tables import Config, PresetTable
+from localspec.errors import NotDownloaded, UsageError
+from localspec.requests import RANGES, LoadRequest, SamplingOptions
+
+WHOLE = ("top_k", "seed")
+NO_PRESET = PresetTable()
+
+
+def load_request(config: Config, catalog: Catalog, model: str, said: Mapping[str, Any]) -> LoadRequest:
+    """How a model is loaded. `said`: by a flag or the environment. What models.toml says is left to the engine."""
+    engine = config.engine
+    built = {"device": engine.device, "quant": engine.quant, "ctx": engine.ctx, "threads": engine.threads}
+    entry = entry_of(catalog, model)
+    draft = said.get("draft") or ("auto" if entry is not None and entry.draft else config.spec.draft)
+    return LoadRequest(
+        model, **{**built, **said, "draft": draft, "k": said.get("k") or draft_length(config, entry, draft)}
+    )
+
+
+def draft_length(config: Config, entry: Entry | None, draft: str) -> str:
+    """config.toml's, unless models.toml has one for this draft."""
+    if entry is None:
+        return str(config.spec.k)
+    catalogued = entry.draft if draft == "auto" else entry.named_draft(draft)
+    return "auto" if catalogued is not None and catalogued.k != "auto" else str(config.spec.k)
+
+
+def sampling(
+    config: Config, entry: Entry | None, said: SamplingOptions, preset: PresetTable = NO_PRESET
+) -> SamplingOptions:
+    """How tokens are chosen, as far as anybody said; the rest is the model's own business."""
+    catalogued = entry.sampling if entry is not None else SamplingOptions()
+    return said.over(preset.options).over(catalogued).over(config.sampling.options)
+
+
+def entry_of(catalog: Catalog, model: str) -> Entry | None:
+    """A model that is not there says so when it is loaded."""
+    with suppress(NotDownloaded):
+        return catalog.resolve(model)
+    return None
+
+
+def option(name: str, typed: str) -> float | int:
+    """A sampling option as somebody typed it; UsageError names what it may be."""
+    if name not in RANGES:
+        near = difflib.get_close_matches(name, RANGES, n=1)
+        raise UsageError(
+            f"There is no option '{name[:40]}'" + (f"; did you mean '{near[0]}'?" if near else "."),
+            hint="" if near else f"There are: {', '.join(RANGES)}.",
+        )
+    low, high = RANGES[name]
+    try:
+        value = int(typed) if name in WHOLE else float(typed)
+    except ValueError:
+        value = -1
+    if not low <= value <= high:
+        kind = "a whole number" if name in WHOLE else "a number"
+        raise UsageError(f"{name} is {kind} from {low} to {high}, not '{typed[:40]}'.")
+    return value

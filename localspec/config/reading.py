@@ -1,0 +1,102 @@
+"""Reads config.toml. A mistake in it is one sentence that names the file, the place and what was probably meant."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar  # Any: TOML before it is checked
+
+import msgspec
+
+from localspec import paths
+from localspec.config.tables import KEYS, SCHEMA_VERSION, SECTIONS, Config, PresetTable
+from localspec.errors import UsageError
+
+Checked = TypeVar("Checked")
+EDIT = "Edit it: localspec config edit"
+TYPES = {
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "object": "a table",
+    "array": "a list",
+}
+
+
+def read(file: Path | None = None) -> Config:
+    """The user's settings; the built-in ones where there is no file."""
+    source = file or paths.config_file()
+    return checked(tables(text(source), source), source)
+
+
+def text(file: Path) -> str:
+    """The file as it is; nothing where there is none."""
+    try:
+        return file.read_bytes().decode("utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except UnicodeDecodeError as fault:
+        line = fault.object[: fault.start].count(b"\n") + 1
+        raise UsageError(f"{file} is not UTF-8 text (line {line}).", hint=EDIT) from fault
+    except OSError as fault:
+        raise UsageError(f"{file} cannot be read ({fault.strerror or fault}).") from fault
+
+
+def tables(written: str, file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(written)
+    except (tomllib.TOMLDecodeError, RecursionError) as fault:
+        raise UsageError(f"{file} is not TOML: {fault}.", hint=EDIT) from fault
+
+
+def checked(found: dict[str, Any], file: Path) -> Config:
+    """The settings; UsageError says what is wrong with the first that is."""
+    version = found.get("schema_version", SCHEMA_VERSION)
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        raise UsageError(
+            f"{file} has schema_version {version}; this localspec knows {SCHEMA_VERSION}.",
+            hint="Upgrade it: pip install --upgrade localspec",
+        )
+    try:
+        for name, preset in members(found, "presets"):
+            convert(preset, PresetTable, f"presets.{name}", PresetTable.__struct_fields__)
+        for name, keys in members(found, "keymap"):
+            convert(keys, str, f"keymap.{name}", ())
+        return convert(found, Config, "", (*KEYS, *SECTIONS, "keymap", "presets"))
+    except ValueError as fault:
+        raise UsageError(f"{file}: {fault}.", hint=EDIT) from fault
+
+
+def members(found: dict[str, Any], section: str) -> list[tuple[str, Any]]:
+    """One by one, because an error inside a table of any names does not say which."""
+    table = found.get(section)
+    return list(table.items()) if isinstance(table, dict) else []
+
+
+def convert(value: Any, kind: type[Checked], at: str, known: Sequence[str]) -> Checked:
+    """A value that stands `at` a dotted place; ValueError explains, with the nearest of the known names."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as fault:
+        raise ValueError(explain(str(fault), at, known)) from fault
+
+
+def explain(message: str, at: str, known: Sequence[str]) -> str:
+    """msgspec's words, with the place first."""
+    said, _, path = message.partition(" - at `$")
+    place = ".".join(part for part in (at, path.rstrip("`").removeprefix(".")) if part)
+    if unknown := re.search(r"unknown field `([^`]*)`", said):
+        name = ".".join(part for part in (place, unknown[1]) if part)
+        near = difflib.get_close_matches(name, [f"{at}.{field}" if at else field for field in known], n=1)
+        return f"there is no setting '{name}'" + (f"; did you mean '{near[0]}'" if near else "")
+    said = re.sub(r"`([^`]*)`", lambda kinds: in_words(kinds[1]), said.replace("Invalid enum value", "there is no"))
+    return f"{place}: {said[0].lower()}{said[1:]}" if place else said
+
+
+def in_words(kinds: str) -> str:
+    """`int | null` as a whole number: nothing cannot be written in TOML."""
+    return " or ".join(TYPES.get(kind, kind) for kind in kinds.split(" | ") if kind != "null")

@@ -1,0 +1,88 @@
+"""Which models are on this machine: those of the catalogue, and folders that chats were held with.
+
+Reads headers and the list of chats. Knows nothing about torch or how any of it is shown.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from localspec import paths
+from localspec.catalog import Catalog, DraftEntry, Entry
+from localspec.checkpoint import Snapshot, open_snapshot
+from localspec.errors import LocalspecError, NotDownloaded
+from localspec.fit import fit_word
+from localspec.history import History
+
+STORED = {"F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16"}
+UNREADABLE = "cannot be loaded"  # loading it says why
+MOST_CHATS = 200  # that are looked through for folders
+
+
+@dataclass(frozen=True, slots=True)
+class Shelved:
+    """`name` loads it. `quant` is how its weights are stored; `fit` whether they fit."""
+
+    name: str
+    quant: str
+    num_bytes: int
+    fit: str
+    drafts: tuple[tuple[str, str], ...]
+
+
+def on_disk(catalog: Catalog, now: str, *, held_bytes: int = 0) -> list[Shelved]:
+    """With the model that is loaded now, whose `held_bytes` are given back before another is."""
+    free = psutil.virtual_memory().available + held_bytes
+    found = []
+    for name in dict.fromkeys((*catalog.models, now, *folders_of_chats(catalog))):
+        with suppress(NotDownloaded):
+            found.append(shelved(name, catalog.resolve(name), free))
+    return found
+
+
+def shelved(name: str, entry: Entry, free: int) -> Shelved:
+    try:
+        snapshot = open_snapshot(entry.path, entry.key)
+        word = fit_word(snapshot, free)
+    except LocalspecError:
+        return Shelved(name, "–", 0, UNREADABLE, drafters(entry))
+    return Shelved(name, stored(snapshot), snapshot.total_bytes, word, drafters(entry))
+
+
+def stored(snapshot: Snapshot) -> str:
+    """The format of most of its weights."""
+    sizes: Counter[str] = Counter()
+    for info in snapshot.tensors.values():
+        sizes[info.dtype] += info.num_bytes
+    most = sizes.most_common(1)
+    return STORED.get(most[0][0], most[0][0].lower()) if most else "–"
+
+
+def drafters(entry: Entry) -> tuple[tuple[str, str], ...]:
+    """What --draft may say for it, in words: models.toml's drafter first, and none last."""
+    found = []
+    if entry.draft is not None and entry.draft.kind != "off":
+        found.append(("auto", described(entry.draft)))
+    found += [(name, f"{name}, {described(draft)}") for name, draft in entry.drafts]
+    return (*found, ("off", "off, decode plain"))
+
+
+def described(draft: DraftEntry) -> str:
+    if draft.kind == "early-exit":
+        return f"early exit after layer {draft.exit_layer}" if draft.exit_layer else "early exit"
+    return f"a model: {Path(str(draft.model)).name}"
+
+
+def folders_of_chats(catalog: Catalog) -> list[str]:
+    """Model folders of recent chats that are still there; a history that cannot be read has none."""
+    if not paths.history_file().exists():
+        return []
+    with suppress(LocalspecError), History() as kept:
+        names = [chat.model_key for chat in kept.chats(limit=MOST_CHATS)]
+        return [name for name in dict.fromkeys(names) if name not in catalog.models and Path(name).is_absolute()]
+    return []

@@ -1,0 +1,118 @@
+"""Which model answers and who drafts for it: two lists, of what is on this machine. Knows no engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.message import Message
+from textual.screen import ModalScreen
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
+
+from localspec.chatlog.columns import columns
+from localspec.chatlog.lists import model_name
+from localspec.sanitize import one_line
+from localspec.shelf import Shelved
+from localspec.tui.speed_panel import gigabytes
+
+NOW = "●"
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """What was chosen, as /model and /draft take it."""
+
+    model: str
+    draft: str
+
+
+class Found(Message):
+    """The models on this machine have been looked through."""
+
+    def __init__(self, models: Sequence[Shelved]) -> None:
+        super().__init__()
+        self.models = models
+
+
+class Picker(ModalScreen[Pick | None]):
+    """`look` reads the disk, in a thread. `now` is loaded, and its row is marked."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss", "Close", key_display="Esc", priority=True, id="picker.close")
+    ]
+
+    def __init__(self, look: Callable[[], Sequence[Shelved]], now: Pick, *, drafts_first: bool = False) -> None:
+        super().__init__()
+        self.look, self.now, self.drafts_first = look, now, drafts_first
+        self.models: Sequence[Shelved] = ()
+        self.drafts: list[str] = []
+        self.model_list, self.draft_list = OptionList(id="models"), OptionList(id="drafts")
+        self.state = Static("Looking for models…", markup=False)
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog") as dialog:
+            dialog.border_title, dialog.border_subtitle = "Model", "Enter chooses · Tab other list · Esc closes"
+            yield self.state
+            yield self.model_list
+            yield Static("Who drafts for it", markup=False, classes="heading")
+            yield self.draft_list
+
+    def on_mount(self) -> None:
+        self.model_list.focus()
+        self.run_worker(lambda: self.post_message(Found(self.look())), thread=True, exit_on_error=False)
+
+    def on_found(self, message: Found) -> None:
+        self.models = message.models
+        self.state.update("" if self.models else "There is no model on this machine.")
+        self.state.display = not self.models
+        self.model_list.add_options([Option(Content(line)) for line in self.lines()])
+        names = [model.name for model in self.models]
+        self.model_list.highlighted = names.index(self.now.model) if self.now.model in names else 0 if names else None
+        if self.drafts_first and self.now.model in names:
+            self.draft_list.focus()
+
+    def lines(self) -> list[str]:
+        rows = [
+            (
+                NOW if model.name == self.now.model else " ",
+                model_name(model.name),
+                model.quant,
+                gigabytes(model.num_bytes) if model.num_bytes else "–",
+                one_line(model.fit),
+            )
+            for model in self.models
+        ]
+        return columns(rows, right={3}).splitlines() if rows else []
+
+    @on(OptionList.OptionHighlighted, "#models")
+    def show_drafts(self, event: OptionList.OptionHighlighted) -> None:
+        """Those for this model; one that was named by hand stays among them."""
+        event.stop()
+        model = self.models[event.option_index]
+        found, given = dict(model.drafts), self.now.draft
+        if model.name == self.now.model and given != "auto" and given not in found:
+            found = {given: given, **found}
+        self.drafts = list(found)
+        marked = self.now.draft if model.name == self.now.model and self.now.draft in self.drafts else None
+        marks = [NOW if name == marked else " " for name in self.drafts]
+        lines = [f"{mark}  {one_line(words)}" for mark, words in zip(marks, found.values(), strict=True)]
+        self.draft_list.set_options([Option(Content(line)) for line in lines])
+        self.draft_list.highlighted = self.drafts.index(marked) if marked else 0
+
+    @on(OptionList.OptionSelected, "#models")
+    def choose_model(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        self.draft_list.focus()
+
+    @on(OptionList.OptionSelected, "#drafts")
+    def choose(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        if self.model_list.highlighted is not None:
+            self.dismiss(Pick(self.models[self.model_list.highlighted].name, self.drafts[event.option_index]))

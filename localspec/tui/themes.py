@@ -1,0 +1,111 @@
+"""The themes there are: Textual's own, and the user's files. A file that is wrong is told of and left out."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from textual.color import Color, ColorParseError
+from textual.theme import BUILTIN_THEMES, Theme
+
+from localspec.config.tables import Config, UiTable
+from localspec.errors import UsageError
+from localspec.events import Notice
+
+STYLES = {"none", "bold", "dim", "italic", "underline", "strike", "reverse"}
+DEFAULT = UiTable().theme
+
+
+class ThemeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """themes/*.toml, in textual.theme.Theme's words."""
+
+    name: str
+    primary: str
+    secondary: str | None = None
+    warning: str | None = None
+    error: str | None = None
+    success: str | None = None
+    accent: str | None = None
+    foreground: str | None = None
+    background: str | None = None
+    surface: str | None = None
+    panel: str | None = None
+    boost: str | None = None
+    dark: bool = True
+    luminosity_spread: float = 0.15
+    text_alpha: float = 0.95
+    variables: dict[str, str] = {}
+
+
+COLOURS = [name for name in ThemeFile.__struct_fields__ if name in Theme.__dataclass_fields__][1:12]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The theme to begin with, the user's own to choose from, and what was wrong with others."""
+
+    theme: str = DEFAULT
+    themes: tuple[Theme, ...] = ()
+    notices: tuple[Notice, ...] = ()
+
+
+def look(config: Config, asked: str | None, folder: Path) -> Look:
+    """`asked` must be there; a remembered one may have gone."""
+    themes, notices = user_themes(folder)
+    names = [*BUILTIN_THEMES, *(theme.name for theme in themes)]
+    if asked and asked not in names:
+        near = difflib.get_close_matches(asked, names, n=1)
+        raise UsageError(
+            f"There is no theme '{asked[:200]}'" + (f"; did you mean '{near[0]}'?" if near else "."),
+            hint=f"There are: {', '.join(names)}.",
+        )
+    chosen = asked or config.ui.theme
+    if chosen not in names:
+        notices.append(Notice("warning", "theme", f"There is no theme '{chosen}' any more.", "Choose another: Ctrl+P."))
+        chosen = DEFAULT
+    return Look(chosen, tuple(themes), tuple(notices))
+
+
+def user_themes(folder: Path) -> tuple[list[Theme], list[Notice]]:
+    themes, notices = [], []
+    for file in sorted(folder.glob("*.toml")):
+        try:
+            themes.append(read_theme(file))
+        except (OSError, ValueError, RecursionError) as fault:
+            notices.append(Notice("warning", "theme", f"The theme {file.name} is left out: {str(fault).rstrip('.')}."))
+    return themes, notices
+
+
+def read_theme(file: Path) -> Theme:
+    """ValueError where a colour is none: it would end the chat as soon as the theme is chosen."""
+    written = msgspec.toml.decode(file.read_bytes(), type=ThemeFile)
+    if not written.name.isprintable() or "," in written.name or not written.name.strip():
+        raise ValueError("its name is not one")
+    for name in COLOURS:
+        check_colour(name, getattr(written, name))
+    for name, value in written.variables.items():
+        check_variable(name, value)
+    theme = Theme(**msgspec.structs.asdict(written))
+    theme.to_color_system().generate()
+    return theme
+
+
+def check_colour(name: str, value: str | None) -> None:
+    try:
+        Color.parse(value or "black")
+    except ColorParseError as fault:
+        raise ValueError(f"{name} '{value}' is no colour") from fault
+
+
+def check_variable(name: str, value: str) -> None:
+    """A text style, or a colour and how much of it."""
+    if name.endswith("style"):
+        if not set(value.split()) <= STYLES:
+            raise ValueError(f"{name} '{value}' is no text style")
+        return
+    colour, _, share = value.partition(" ")
+    if share and not (share.endswith("%") and share[:-1].isdecimal()):
+        raise ValueError(f"{name} '{value}' is no colour")
+    check_colour(name, colour)

@@ -1,0 +1,115 @@
+"""What a chat asks of a model besides its questions: which one answers, how it is drafted for, how tokens are chosen.
+
+Changed by commands, the form and the picker; read with every question. Knows no widgets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any  # Any: what was said on the command line, by name
+
+from localspec.catalog import Catalog, Entry
+from localspec.config import precedence
+from localspec.config.tables import Config, PresetTable
+from localspec.drafting import check
+from localspec.errors import UsageError
+from localspec.events import Notice
+from localspec.requests import LoadRequest, SamplingOptions
+
+HOW = "Write it so: /set temperature=0.7 top_p=0.9"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A model to load, as it was checked; `name` is what the history calls it."""
+
+    load: LoadRequest
+    entry: Entry | None
+    name: str
+
+
+@dataclass
+class Tuning:
+    """`said` comes before the preset, which comes before what models.toml and config.toml say of this model."""
+
+    config: Config = field(default_factory=Config)
+    catalog: Catalog = field(default_factory=lambda: Catalog({}))
+    load: LoadRequest = field(default_factory=LoadRequest)
+    entry: Entry | None = None
+    name: str = "guide"
+    load_said: Mapping[str, Any] = field(default_factory=dict)  # by flags, for whichever model
+    said: SamplingOptions = field(default_factory=SamplingOptions)
+    preset: str | None = None
+
+    @property
+    def sampling(self) -> SamplingOptions:
+        """What the next question is asked with."""
+        return precedence.sampling(self.config, self.entry, self.said, self.preset_table)
+
+    @property
+    def preset_table(self) -> PresetTable:
+        return self.config.preset(self.preset) if self.preset else precedence.NO_PRESET
+
+    @property
+    def params(self) -> dict[str, str | int | float | bool | None]:
+        """The same, as the history keeps it with an answer."""
+        return {**({"preset": self.preset} if self.preset else {}), **self.sampling.said}
+
+    @property
+    def words(self) -> str:
+        """The same in a line."""
+        said = [f"{name} {value:g}" for name, value in self.sampling.said.items()]
+        return " · ".join([*([f"preset {self.preset}"] if self.preset else []), *said]) or "all as the model has it"
+
+    def beneath(self, preset: str | None) -> SamplingOptions:
+        """What would apply with this preset where nothing is said."""
+        table = self.config.preset(preset) if preset else precedence.NO_PRESET
+        return precedence.sampling(self.config, self.entry, SamplingOptions(), table)
+
+    def use_preset(self, name: str | None) -> None:
+        """From now on; what was said before is forgotten."""
+        if name:
+            self.config.preset(name)
+        self.preset, self.said = name or None, SamplingOptions()
+
+    def begin_preset(self, asked: str | None, past: str | None) -> tuple[Notice, ...]:
+        """The preset that was asked for, else the one that a chat goes on with, if there still is one."""
+        if asked:
+            self.config.preset(asked)
+        elif past and past not in self.config.all_presets:
+            return (Notice("warning", "preset", f"The preset of this chat, '{past}', is not there any more."),)
+        self.preset = asked or past
+        return ()
+
+    def set(self, typed: str) -> None:
+        """`temperature=0.7 top_p=0.9`; an option with nothing behind `=` is no longer said."""
+        said = self.said.said
+        for word in typed.split():
+            name, equals, value = word.partition("=")
+            if not equals:
+                raise UsageError(f"'{word[:40]}' sets nothing.", hint=HOW)
+            said[name] = precedence.option(name, value or "1")
+            if not value:
+                del said[name]
+        self.said = SamplingOptions(**said)
+
+    def choice(self, model: str, draft: str | None = None) -> Choice:
+        """Another model, checked; the draft is for it alone. Reads the disk."""
+        said = {name: value for name, value in self.load_said.items() if name != "draft"}
+        load = precedence.load_request(self.config, self.catalog, model, said | ({"draft": draft} if draft else {}))
+        check(load)
+        return Choice(load, precedence.entry_of(self.catalog, model), self.catalog.lasting_name(model))
+
+    def take(self, choice: Choice) -> None:
+        self.load, self.entry, self.name = choice.load, choice.entry, choice.name
+
+
+def begin(config: Config, model: str, *, load: Mapping[str, Any], sampling: SamplingOptions) -> Tuning:
+    """Of a chat with this model; `load` and `sampling` were said by flags or the environment."""
+    for name, value in sampling.said.items():
+        precedence.option(name, str(value))
+    catalog = Catalog.load()
+    request = precedence.load_request(config, catalog, model, load)
+    entry = precedence.entry_of(catalog, model)
+    return Tuning(config, catalog, request, entry, catalog.lasting_name(model) if entry else model, load, sampling)

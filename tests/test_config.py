@@ -1,0 +1,352 @@
+"""config.toml: what may stand in it, how a mistake is told, who is heard first, and that a change leaves the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from localspec import paths
+from localspec.catalog import Catalog, SamplingTable
+from localspec.config import precedence
+from localspec.config.reading import read
+from localspec.config.tables import KEYS, PRESETS, Config, variable
+from localspec.config.writing import store, store_typed, unset
+from localspec.errors import UsageError
+from localspec.requests import RANGES, LoadRequest, SamplingOptions
+
+EVERYTHING = """
+schema_version = 1
+default_model = "small"
+[chat]
+send_key = "ctrl+j"
+history = false
+title = "none"
+[ui]
+theme = "nord"
+token_view = "tokens"
+speed_panel = "on"
+[engine]
+device = "cpu"
+quant = "int4"
+ctx = 1024
+threads = 2
+[spec]
+draft = "off"
+k = 3
+[sampling]
+temperature = 0.5
+top_k = 40
+top_p = 0.9
+min_p = 0.1
+repetition_penalty = 1.1
+seed = 7
+[keymap]
+"page.up" = "f9"
+[presets.mine]
+temperature = 2
+system = "Be odd."
+"""
+COMMENTED = """# mine
+schema_version = 1 # of the file
+[sampling]  # how
+# cold
+temperature = 0.2  # very
+"""
+
+
+@pytest.fixture
+def file() -> Path:
+    paths.config_dir().mkdir(parents=True)
+    return paths.config_file()
+
+
+def told(file: Path, text: str) -> str:
+    file.write_text(text)
+    with pytest.raises(UsageError) as caught:
+        read()
+    assert caught.value.message.startswith(str(file))
+    return str(caught.value).removeprefix(f"{file}")
+
+
+# --- reading
+
+
+def test_without_a_file_everything_is_built_in_and_no_folder_is_made():
+    assert read() == Config()
+    assert not paths.config_dir().exists()
+
+
+def test_every_setting_is_read(file: Path):
+    file.write_text(EVERYTHING)
+    config = read()
+    assert (config.default_model, config.chat.send_key, config.chat.history, config.chat.title) == (
+        "small",
+        "ctrl+j",
+        False,
+        "none",
+    )
+    assert (config.ui.theme, config.ui.token_view, config.ui.speed_panel) == ("nord", "tokens", "on")
+    assert (config.engine.device, config.engine.quant, config.engine.ctx, config.engine.threads) == (
+        "cpu",
+        "int4",
+        1024,
+        2,
+    )
+    assert (config.spec.draft, config.spec.k) == ("off", 3)
+    assert config.sampling.options == SamplingOptions(0.5, 40, 0.9, 0.1, 1.1, 7)
+    assert config.keymap == {"page.up": "f9"}
+    mine = config.preset("mine")
+    assert (mine.options, mine.system) == (SamplingOptions(temperature=2), "Be odd.")
+
+
+EDIT = " Edit it: localspec config edit"
+MISTAKES = {
+    "[sampling]\ntemprature = 1": "there is no setting 'sampling.temprature'; did you mean 'sampling.temperature'.",
+    "temperature = 1": "there is no setting 'temperature'; did you mean 'sampling.temperature'.",
+    "[engin]\nctx = 5": "there is no setting 'engin'; did you mean 'engine'.",
+    "[xyzzy]": "there is no setting 'xyzzy'.",
+    "[presets.mine]\ntop_q = 1": "there is no setting 'presets.mine.top_q'; did you mean 'presets.mine.top_p'.",
+    '[sampling]\ntemperature = "hot"': "sampling.temperature: expected a number, got text.",
+    "[presets.mine]\nseed = 1.5": "presets.mine.seed: expected a whole number, got a number.",
+    "presets = 3": "presets: expected a table, got a whole number.",
+    "[keymap]\ntokens = 3": "keymap.tokens: expected text, got a whole number.",
+    "[sampling]\ntop_p = 1.5": "sampling.top_p: expected a number <= 1.0.",
+    "[sampling]\nseed = -1": "sampling.seed: expected a whole number >= 0.",
+    '[ui]\ntoken_view = "html"': "ui.token_view: there is no 'html'.",
+    "[spec]\nk = 17": "spec.k: expected a whole number <= 16.",
+    '[spec]\nk = "fast"': "spec.k: there is no 'fast'.",
+    "[chat]\nhistory = 0": "chat.history: expected true or false, got a whole number.",
+    "schema_version = 0": "schema_version: expected a whole number >= 1.",
+    "chat = []": "chat: expected a table, got a list.",
+}
+
+
+@pytest.mark.parametrize("text", MISTAKES)
+def test_a_mistake_is_told_with_its_place_and_what_was_meant(text: str, file: Path):
+    assert told(file, text) == f": {MISTAKES[text]}{EDIT}"
+
+
+def test_a_file_that_is_no_toml_is_told_with_the_line(file: Path):
+    assert "line 2" in told(file, "a = 1\nb = = 2")
+    file.write_bytes(b"a = 1\n\n# \xff")
+    with pytest.raises(UsageError, match=r"not UTF-8 text \(line 3\)"):
+        read()
+
+
+def test_a_newer_file_asks_for_an_upgrade_whatever_else_it_says(file: Path):
+    sentence = told(file, "schema_version = 9\nnew_thing = 1")
+    assert sentence == " has schema_version 9; this localspec knows 1. Upgrade it: pip install --upgrade localspec"
+
+
+def test_a_file_that_cannot_be_read_is_named(file: Path):
+    file.mkdir()
+    with pytest.raises(UsageError, match=r"config\.toml cannot be read \(Is a directory\)"):
+        read()
+
+
+def test_a_preset_that_is_not_there_is_answered_with_the_nearest():
+    with pytest.raises(UsageError, match="no preset 'precice'; did you mean 'precise'") as caught:
+        Config().preset("precice")
+    assert caught.value.hint == "There are: precise, balanced, creative."
+    assert PRESETS["precise"].temperature == 0
+
+
+def test_settings_files_take_what_the_engine_takes_and_nothing_else():
+    for name, (low, high) in RANGES.items():
+        for value in (low, high):
+            assert precedence.option(name, str(value)) == value
+        table = SamplingTable.__annotations__[name]
+        assert table is not None
+    with pytest.raises(UsageError, match=r"top_p is a number from 1e-09 to 1, not '0'"):
+        precedence.option("top_p", "0")
+    with pytest.raises(UsageError, match=r"top_k is a whole number from 0 to 4194304, not '1\.5'"):
+        precedence.option("top_k", "1.5")
+    for typed in ("nan", "inf", "", "-1"):
+        with pytest.raises(UsageError, match="temperature is a number from 0 to 100"):
+            precedence.option("temperature", typed)
+
+
+# --- who is heard first
+
+MODELS = """
+schema_version = 1
+[models.small]
+path = "assets"
+[models.small.sampling]
+temperature = 0.3
+[models.small.draft]
+kind = "early-exit"
+exit_layer = 1
+k = 5
+[models.bare]
+path = "assets"
+"""
+SETTINGS = """
+[engine]
+quant = "int4"
+threads = 2
+[spec]
+draft = "off"
+k = 3
+[sampling]
+temperature = 0.9
+top_k = 9
+"""
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    models = tmp_path / "models.toml"
+    models.write_text(MODELS)
+    return Catalog.load(models)
+
+
+@pytest.mark.parametrize(
+    ("model", "said", "request_"),
+    [
+        ("small", {}, LoadRequest("small", "auto", "int4", k="auto", threads=2)),  # models.toml has draft and k
+        ("bare", {}, LoadRequest("bare", "off", "int4", k="3", threads=2)),
+        ("bare", {"draft": "early-exit:2"}, LoadRequest("bare", "early-exit:2", "int4", k="3", threads=2)),
+        ("small", {"k": "7", "quant": "fp32"}, LoadRequest("small", "auto", "fp32", k="7", threads=2)),
+        ("nobody", {"ctx": 64}, LoadRequest("nobody", "off", "int4", ctx=64, k="3", threads=2)),
+    ],
+)
+def test_flags_before_models_toml_before_config_toml(
+    model: str, said: dict[str, object], request_: LoadRequest, file: Path, catalog: Catalog
+):
+    file.write_text(SETTINGS)
+    assert precedence.load_request(read(), catalog, model, said) == request_
+
+
+@pytest.mark.parametrize(
+    ("model", "said", "preset", "temperature"),
+    [
+        ("bare", None, None, 0.9),  # config.toml
+        ("small", None, None, 0.3),  # models.toml
+        ("small", None, "balanced", 0.7),
+        ("small", 1.5, "balanced", 1.5),
+    ],
+)
+def test_of_sampling_what_is_said_comes_before_the_preset_before_models_toml_before_config_toml(
+    model: str, said: float | None, preset: str | None, temperature: float, file: Path, catalog: Catalog
+):
+    file.write_text(SETTINGS)
+    config = read()
+    table = config.preset(preset) if preset else precedence.NO_PRESET
+    found = precedence.sampling(config, catalog.resolve(model), SamplingOptions(temperature=said), table)
+    assert (found.temperature, found.top_k) == (temperature, 9)
+
+
+def test_with_nothing_said_anywhere_the_model_decides(catalog: Catalog):
+    assert precedence.sampling(Config(), catalog.resolve("bare"), SamplingOptions()) == SamplingOptions()
+    assert precedence.load_request(Config(), catalog, "bare", {}) == LoadRequest("bare")
+
+
+def test_the_variables_are_those_of_the_flags():
+    from localspec.cli import chat
+
+    flags = {option.envvar for option in chat.params if getattr(option, "envvar", None)}
+    assert {variable(key) for key in KEYS} - {None} == flags - {"LOCALSPEC_PRESET"}
+
+
+# --- writing
+
+
+def test_a_change_keeps_comments_and_order(file: Path):
+    file.write_text(COMMENTED)
+    store("sampling.temperature", 0.7)
+    store("sampling.top_k", 5)
+    store("ui.theme", "nord")
+    store("default_model", "small")
+    written = file.read_text()
+    for comment in ("# mine", "# of the file", "# how", "# cold", "# very"):
+        assert comment in written
+    config = read()
+    assert (config.sampling.temperature, config.sampling.top_k) == (0.7, 5)
+    assert (config.ui.theme, config.default_model) == ("nord", "small")
+    unset("sampling.temperature")
+    assert read().sampling.temperature is None
+    assert "# mine" in file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("key", "typed", "value"),
+    [
+        ("sampling.temperature", "0.7", 0.7),
+        ("sampling.temperature", "1", 1),
+        ("chat.history", "false", False),
+        ("ui.theme", "nord", "nord"),
+        ("default_model", "7", "7"),
+        ("spec.k", "4", 4),
+        ("spec.k", "auto", "auto"),
+        ("ui.theme", '"quoted"', "quoted"),
+        ("ui.theme", "x\ny = 1", "x\ny = 1"),
+    ],
+)
+def test_a_typed_value_becomes_what_its_key_takes(key: str, typed: str, value: object):
+    store_typed(key, typed)
+    found: object = read()
+    for part in key.split("."):
+        found = getattr(found, part)
+    assert (found, type(found)) in ((value, type(value)), (float(value) if value == 1 else None, float))
+
+
+def test_names_with_dots_of_their_own_are_one_name():
+    store_typed("keymap.page.up", "f9")
+    store_typed("presets.gpt.4.temperature", "1.5")
+    config = read()
+    assert config.keymap == {"page.up": "f9"}
+    assert config.preset("gpt.4").temperature == 1.5
+    unset("presets.gpt.4")
+    assert read().presets == {}
+
+
+@pytest.mark.parametrize(
+    ("key", "typed", "sentence"),
+    [
+        ("sampling.temprature", "1", "there is no setting 'sampling.temprature'; did you mean 'sampling.temperature'"),
+        ("sampling.temperature", "hot", "sampling.temperature: expected a number, got text"),
+        ("sampling.temperature.x", "1", "cannot be set: temperature is no table"),
+        ("sampling", "1", "sampling: expected a table, got a whole number"),
+    ],
+)
+def test_what_could_not_be_read_again_is_not_written(key: str, typed: str, sentence: str, file: Path):
+    file.write_text(COMMENTED)
+    with pytest.raises(UsageError, match=sentence) as caught:
+        store_typed(key, typed)
+    assert "config edit" not in str(caught.value) or "no table" in sentence
+    assert file.read_text() == COMMENTED
+
+
+def test_a_broken_file_is_not_written_over_but_a_wrong_key_can_be_taken_out(file: Path):
+    file.write_text("[[[")
+    with pytest.raises(UsageError, match="is not TOML"):
+        store("ui.theme", "nord")
+    assert file.read_text() == "[[["
+    file.write_text("[ui]\nthemes = 1\n")
+    with pytest.raises(UsageError, match=r"config\.toml: there is no setting 'ui\.themes'"):
+        store("ui.token_view", "tokens")
+    unset("ui.themes")
+    file.write_text("[ui]\ntheme = 1\n")
+    store("ui.theme", "nord")
+    unset("ui.theme")
+    assert read() == Config()
+    with pytest.raises(UsageError, match=r"'ui\.theme' is not set"):
+        unset("ui.theme")
+
+
+def test_a_link_to_a_file_elsewhere_stays_a_link(file: Path, tmp_path: Path):
+    real = tmp_path / "dotfiles.toml"
+    real.write_text(COMMENTED)
+    file.symlink_to(real)
+    store("ui.theme", "nord")
+    assert file.is_symlink()
+    assert "nord" in real.read_text()
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LOCALSPEC_CONFIG_DIR", "/dev/null/x")
+    with pytest.raises(UsageError, match=r"cannot be written.*LOCALSPEC_CONFIG_DIR"):
+        store("ui.theme", "nord")
+    assert read() == Config()
