@@ -19,11 +19,12 @@ from localspec.history.records import (
 )
 from localspec.history.store import History
 from localspec.history.tree import Tree
-from localspec.history.turns import Answered, Asked, Left, Said
+from localspec.history.turns import OWN, Answered, Asked, Left, Moved, Removed, Said
 from localspec.history.writer import Writer
 
 __all__ = [
     "FORMATS",
+    "OWN",
     "Answer",
     "Answered",
     "Asked",
@@ -35,9 +36,11 @@ __all__ = [
     "Hit",
     "Left",
     "ModelTotals",
+    "Moved",
     "NewChat",
     "NewMessage",
     "OpenChat",
+    "Removed",
     "Said",
     "Status",
     "StoredMessage",

@@ -10,25 +10,28 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.widgets import Footer, HelpPanel, Static
 
+from localspec.tui.branches import BranchScreen
 from localspec.tui.legend import Legend
-from localspec.tui.message import Answer
 from localspec.tui.scribe import SAVE_SECONDS, Told
 from localspec.tui.speed_panel import LEAST_WIDTH
 from localspec.tui.token_view import View
-from localspec.tui.turn import TurnScreen
 
 QUIT_SECONDS = 1.0
 MIN_WIDTH, MIN_HEIGHT = 60, 16
 QUIT_AGAIN = "Press Ctrl+C again to quit."
 
 
-class ChatScreen(TurnScreen):
+class ChatScreen(BranchScreen):
     """Header, transcript beside the speed panel, state line, prompt."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "stop", "Stop", key_display="Esc", priority=True, id="stop"),
         Binding("ctrl+n", "new", "New chat", key_display="^N", priority=True, id="new"),
         Binding("ctrl+r", "reload", "Reload", key_display="^R", priority=True, id="reload"),
+        Binding("ctrl+r", "retry", "Retry", show=False, priority=True, id="retry"),
+        Binding("alt+e", "edit", "Edit", show=False, priority=True, id="edit"),
+        Binding("alt+up", "point(-1)", "Earlier message", show=False, priority=True, id="msg.prev"),
+        Binding("alt+down", "point(1)", "Later message", show=False, priority=True, id="msg.next"),
         Binding("f2", "speed", "Speed", key_display="F2", priority=True, id="speed"),
         Binding("f3", "tokens", "Tokens", key_display="F3", priority=True, id="tokens"),
         Binding("shift+f3,f15", "rejects", "Rejected", show=False, priority=True, id="rejects"),  # F15 is xterm's
@@ -47,7 +50,6 @@ class ChatScreen(TurnScreen):
         yield self.too_small
 
     def on_mount(self) -> None:
-        self.transcript.anchor()
         self.prompt.focus()
         self.scribe.start(lambda notice: self.post_message(Told(notice)))
         self.set_interval(SAVE_SECONDS, lambda: self.scribe.save(self.tally.stats))
@@ -70,9 +72,12 @@ class ChatScreen(TurnScreen):
         return self.can_reload if action == "reload" else super().check_action(action, parameters)
 
     def action_stop(self) -> None:
-        """Esc: stop the answer, else close what lies over the chat, else take back the message that waits."""
+        """Esc: stop the answer, else leave an edit or the pointed message, else close what lies over the chat,
+        else take back the message that waits."""
         if self.answering:
             self.stop_answer()
+        elif self.turns_back():
+            pass
         elif self.query(HelpPanel):
             self.app.action_hide_help_panel()
         elif self.speed.covers:
@@ -93,8 +98,7 @@ class ChatScreen(TurnScreen):
 
     def watch_view(self, view: View) -> None:
         self.legend.display = view != "markdown"
-        for answer in self.query(Answer):
-            answer.view = view
+        self.transcript.view = view
 
     def action_new(self) -> None:
         self.call_later(self.begin_chat)
@@ -126,8 +130,33 @@ class ChatScreen(TurnScreen):
             await self.app.action_quit()
 
     def action_page(self, direction: int) -> None:
-        scroll = self.transcript.scroll_page_up if direction < 0 else self.transcript.scroll_page_down
-        scroll(animate=False)
+        self.transcript.page(direction)
+
+    # --- the message tree
+
+    def action_retry(self) -> None:
+        self.call_later(self.retry, self.at)
+
+    def action_edit(self) -> None:
+        self.call_later(self.edit, self.at)
+
+    def action_point(self, direction: int) -> None:
+        self.prompt.call_later(self.move, direction)  # behind the letters that were typed before it
+
+    async def command_retry(self, _: str) -> None:
+        await self.retry()
+
+    def command_edit(self, _: str) -> None:
+        self.edit()
+
+    async def command_undo(self, _: str) -> None:
+        await self.undo()
+
+    async def command_branch(self, _: str) -> None:
+        await self.branch()
+
+    def command_copy(self, argument: str) -> None:
+        self.copy(argument)
 
     # --- slash commands
 

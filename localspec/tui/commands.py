@@ -25,6 +25,11 @@ class Command:
 
 COMMANDS = (
     Command("new", "begin a new chat"),
+    Command("retry", "have the last answer written once more, beside it"),
+    Command("edit", "write another version of your last message"),
+    Command("undo", "go back to before your last message; nothing is deleted"),
+    Command("branch", "go on from the last answer on another branch"),
+    Command("copy", "copy the last answer, its code or the whole chat", "[code|all]"),
     Command("tokens", "show who wrote each token, or the text again"),
     Command("bye", "leave", aliases=("exit", "quit")),
 )
@@ -46,3 +51,8 @@ def parse(text: str) -> tuple[str, str] | None:
 def literal(text: str) -> str:
     """A message that begins with a slash is typed with two."""
     return text[1:] if text.startswith("//") else text
+
+
+def typed(text: str) -> str:
+    """How a message is typed: the other way round."""
+    return f"/{text}" if text.startswith("/") else text

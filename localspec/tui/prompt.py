@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
+from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import TextArea
@@ -31,6 +33,13 @@ class Prompt(TextArea, inherit_bindings=False):
     def __init__(self) -> None:
         super().__init__(compact=True, highlight_cursor_line=False, placeholder="Ask anything…", id="prompt")
         self.last = ""
+        self.claims: Callable[[str], bool] = lambda _: False  # a character on an empty prompt; True: it is not typed
+
+    def on_key(self, event: events.Key) -> None:
+        """Runs before the text area's own."""
+        if not self.text and event.character and self.claims(event.character):
+            event.stop()
+            event.prevent_default()
 
     def take(self) -> str:
         """The text, which is remembered and cleared."""

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal
 
-from textual.containers import VerticalScroll
 from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widget import Widget
@@ -32,17 +31,18 @@ from localspec.events import (
 from localspec.history import OpenChat
 from localspec.stats import Tally
 from localspec.tui.commands import find, literal, parse
+from localspec.tui.conversation import Utterance
 from localspec.tui.feed import Arrived, Engine, Feed
 from localspec.tui.header import Header
-from localspec.tui.message import Answer, Note, Question
+from localspec.tui.message import Answer, Note
 from localspec.tui.pace import Pace
-from localspec.tui.past import conversation, remembered
+from localspec.tui.past import conversation, title
 from localspec.tui.prompt import Prompt
 from localspec.tui.scribe import Scribe, Told
 from localspec.tui.speed_panel import Reading, SpeedPanel
 from localspec.tui.stats_line import StatsLine, loading_words
 from localspec.tui.token_view import View
-from localspec.tui.welcome import Welcome
+from localspec.tui.transcript import Transcript
 
 Phase = Literal["loading", "idle", "reading", "generating", "stopping", "gone"]
 
@@ -60,10 +60,10 @@ class TurnScreen(Screen[None]):
         self, make_engine: Callable[[], Engine], system: str | None, *, scribe: Scribe, past: OpenChat | None
     ) -> None:
         super().__init__()
-        self.make_engine, self.scribe = make_engine, scribe
+        self.make_engine, self.scribe, self.past = make_engine, scribe, past
         self.conversation = conversation(past, system)
         self.header, self.status, self.prompt = Header(), StatsLine(), Prompt()
-        self.transcript = VerticalScroll(*remembered(past), id="transcript", can_focus=False)
+        self.transcript = Transcript(busy=lambda: self.busy, version=self.conversation.version, rounds=scribe.rounds)
         self.speed = SpeedPanel(self.reading)
         self.exit_code = 0
         self.phase: Phase = "loading"
@@ -71,10 +71,14 @@ class TurnScreen(Screen[None]):
         self.drafter_failed = False
         self.tally, self.pace = Tally(), Pace()
         self.feed: Feed | None = None
-        self.queued: Question | None = None
-        self.question = ""  # the one being answered
+        self.queued: Utterance | None = None
+        self.said: Utterance | None = None  # the answer being written, and its widget
         self.answer: Answer | None = None
         self.rounds: Sequence[Step] = ()  # of the last answer
+
+    async def on_mount(self) -> None:
+        await self.transcript.begin(title(self.past) if self.past else "", self.conversation.branch)
+        self.transcript.anchor()
 
     # --- the engine
 
@@ -111,7 +115,7 @@ class TurnScreen(Screen[None]):
             await self.receive(event)
         if self.answer is not None:
             await self.answer.flush()
-        self.status.stats = self.tally.stats if self.answer or self.conversation.history else Stats()
+        self.status.stats = self.tally.stats if self.conversation.head is not None else Stats()
         if arrived:
             self.speed.refresh()
             self.set_timer(self.pace.next_frame(), partial(self.drain, feed))
@@ -196,32 +200,43 @@ class TurnScreen(Screen[None]):
                 WAITING if self.queued is not None else f"{self.status.state} Your message stays here."
             )
             return
-        self.queued = Question(text, queued=self.phase != "idle")
-        await self.show(self.queued)
-        self.transcript.anchor()
+        self.queued = self.conversation.ask(text)
+        self.scribe.ask(self.queued, self.tally.stats)
+        if self.phase != "idle":
+            self.transcript.question(self.queued).wait()
+        await self.show_branch()
         if self.phase == "idle":
             await self.ask_next()
 
+    async def show_branch(self) -> None:
+        """Its end, and what is said there from now on."""
+        await self.transcript.show(self.conversation.branch)
+        self.transcript.anchor()
+
     async def ask_next(self) -> None:
         """Ask what waits, if anything does."""
-        if self.queued is None or self.feed is None:
-            return
-        question, self.queued = self.queued, None
-        question.asked()
-        self.question, self.answer = question.text, Answer(self.model.name if self.model else "")
-        self.answer.view, self.rounds = self.view, self.answer.rounds
+        if self.queued is not None and self.feed is not None:
+            question, self.queued = self.queued, None
+            self.transcript.question(question).asked()
+            await self.generate(question, self.feed)
+
+    async def generate(self, question: Utterance, feed: Feed) -> None:
+        """An answer to this, below it."""
+        said = self.conversation.answer(question, self.model.name if self.model else "")
+        self.said, self.answer, self.rounds = said, self.transcript.answer(said), said.rounds
         self.enter("reading", "reading prompt")  # before the answer is mounted: idle must mean that nothing is asked
         self.tally.begin()
-        self.scribe.ask(question.text)
-        await self.show(self.answer)
-        self.feed.ask(self.conversation.request(question.text))
+        self.scribe.answer(said)
+        await self.transcript.show(self.conversation.branch)
+        feed.ask(self.conversation.request(question))
 
     def write(self, step: Step) -> None:
         if self.phase == "reading":
             self.enter("generating", "generating")
-        if self.answer is not None:
+        if self.said is not None and self.answer is not None:
             self.answer.add(step)
             self.scribe.add(step)
+            self.said.text = self.answer.text
 
     async def finish(self, done: Done) -> None:
         words = "stopped" if self.answer is not None and done.finish_reason == "cancelled" else "idle"
@@ -249,18 +264,22 @@ class TurnScreen(Screen[None]):
 
     def end_turn(self, reason: FinishReason) -> None:
         """Remember what was said; the next turn may begin."""
-        self.scribe.end(self.tally.stats, reason)
-        if self.answer is not None:
-            self.conversation.keep(self.question, self.answer.text)
-        self.answer = None
+        made = self.scribe.end(self.tally.stats, reason)
+        if self.said is not None and self.answer is not None:
+            self.said.made, (self.said.line, self.said.how) = made, self.answer.ending
+        self.said = self.answer = None
 
     async def show(self, widget: Widget) -> None:
         """Add to the transcript: a message that waits stays last, and a note comes before an answer not begun."""
-        if isinstance(widget, Question):
-            await self.transcript.query(Welcome).remove()
         unbegun = self.answer if isinstance(widget, Note) and self.answer is not None and not self.answer.text else None
-        later = next((w for w in (unbegun, self.queued) if w is not None and w.is_attached), None)
+        waiting = self.transcript.widget(self.queued) if self.queued is not None else None
+        later = next((w for w in (unbegun, waiting) if w is not None and w.is_attached), None)
         await self.transcript.mount(widget, before=later)
+
+    @property
+    def busy(self) -> bool:
+        """An answer is being written or waited for: the conversation must not change under it."""
+        return self.answer is not None or self.queued is not None
 
     @property
     def answering(self) -> bool:
@@ -280,7 +299,9 @@ class TurnScreen(Screen[None]):
         if self.queued is not None:
             question, self.queued = self.queued, None
             self.prompt.give(question.text)
-            await question.remove()
+            self.conversation.take_back(question)
+            self.scribe.remove(question, self.conversation.head)
+            await self.show_branch()
 
     async def begin_chat(self) -> None:
         self.stop_answer()
@@ -288,9 +309,9 @@ class TurnScreen(Screen[None]):
             await self.answer.end()
         self.scribe.end(self.tally.stats, "cancelled")
         self.scribe.leave()
-        self.answer = self.queued = None
+        self.said = self.answer = self.queued = None
         self.conversation.forget()
+        self.past = None
         self.status.stats, self.rounds = Stats(), ()
         self.speed.refresh()
-        await self.transcript.remove_children()
-        await self.transcript.mount(Welcome())
+        await self.transcript.begin("", ())
