@@ -87,21 +87,14 @@ class BranchScreen(TurnScreen):
     async def point(self) -> None:
         await self.transcript.point(self.at)
 
-    @on(TextArea.Changed, "#prompt")
     def leave_message(self) -> None:
+        self.cursor = None
+        self.status.end_hint()
+
+    @on(TextArea.Changed, "#prompt")
+    def type_instead(self) -> None:
         if self.prompt.text:
             self.cursor = None
-
-    def turns_back(self) -> bool:
-        """Esc gives up an edit, then leaves the message; whether there was anything to leave."""
-        if self.edited is not None:
-            self.end_edit()
-        elif self.cursor is not None:
-            self.cursor = None
-            self.status.end_hint()
-        else:
-            return False
-        return True
 
     # --- steps in the tree
 

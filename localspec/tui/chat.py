@@ -49,7 +49,8 @@ class ChatScreen(BranchScreen):
         yield Footer(show_command_palette=False)
         yield self.too_small
 
-    def on_mount(self) -> None:
+    async def on_mount(self) -> None:
+        await self.show_chat()
         self.prompt.focus()
         self.scribe.start(lambda notice: self.post_message(Told(notice)))
         self.set_interval(SAVE_SECONDS, lambda: self.scribe.save(self.tally.stats))
@@ -72,12 +73,13 @@ class ChatScreen(BranchScreen):
         return self.can_reload if action == "reload" else super().check_action(action, parameters)
 
     def action_stop(self) -> None:
-        """Esc: stop the answer, else leave an edit or the pointed message, else close what lies over the chat,
-        else take back the message that waits."""
+        """Esc: stop the answer, else leave an edit, a message, what lies over the chat, else take back what waits."""
         if self.answering:
             self.stop_answer()
-        elif self.turns_back():
-            pass
+        elif self.edited is not None:
+            self.end_edit()
+        elif self.cursor is not None:
+            self.leave_message()
         elif self.query(HelpPanel):
             self.app.action_hide_help_panel()
         elif self.speed.covers:

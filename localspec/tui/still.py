@@ -11,6 +11,7 @@ from collections.abc import Collection
 from textual.containers import VerticalScroll
 from textual.geometry import Size
 from textual.layout import DockArrangeResult
+from textual.scrollbar import ScrollBar
 from textual.widget import Widget
 
 
@@ -19,6 +20,7 @@ class StillScroll(VerticalScroll):
 
     _tops: dict[Widget, int] = {}  # noqa: RUF012 - replaced whole, never changed
     _held: tuple[Widget, float] | None = None  # and how far it is scrolled past its top
+    _settling = False
 
     def landmarks(self) -> Collection[Widget]:
         return self.children
@@ -35,9 +37,20 @@ class StillScroll(VerticalScroll):
             self._stay(found.total_region.bottom - self.container_size.height)
         return found
 
+    def moved(self, old_y: float, new_y: float) -> None:
+        """Somebody scrolled."""
+
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
-        self._hold()
+        if not self._settling:
+            self._hold()
+            self.moved(old_value, new_value)
+
+    def _scroll_update(self, virtual_size: Size) -> None:
+        """Textual brings the place back to where there is something: nobody's wish."""
+        self._settling = True
+        super()._scroll_update(virtual_size)
+        self._settling = False
 
     def _hold(self) -> None:
         known = [widget for widget in self.landmarks() if widget in self._tops]
@@ -59,4 +72,4 @@ class StillScroll(VerticalScroll):
         if scroll_y != self.scroll_y:
             self.set_reactive(Widget.scroll_y, scroll_y)
             self.set_reactive(Widget.scroll_target_y, scroll_y)
-            self.vertical_scrollbar._reactive_position = scroll_y
+            self.vertical_scrollbar.set_reactive(ScrollBar.position, scroll_y)

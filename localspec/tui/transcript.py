@@ -160,14 +160,9 @@ class Transcript(StillScroll):
     async def on_more_pressed(self, message: More.Pressed) -> None:
         await (self.earlier() if message.direction < 0 else self.later())
 
-    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        super().watch_scroll_y(old_value, new_value)
-        if self._changing.locked():
-            return
-        if new_value < old_value and new_value <= 0:
-            self.post_message(More.Pressed(-1))
-        elif new_value > old_value and new_value >= self.max_scroll_y:
-            self.post_message(More.Pressed(1))
+    def moved(self, old_y: float, new_y: float) -> None:
+        if not self.follows and (new_y <= 0 if new_y < old_y else new_y >= self.max_scroll_y):
+            self.post_message(More.Pressed(-1 if new_y < old_y else 1))
 
     def _check_anchor(self) -> None:
         """The end of the window is not to be followed as if it were the chat's."""

@@ -76,7 +76,8 @@ class TurnScreen(Screen[None]):
         self.answer: Answer | None = None
         self.rounds: Sequence[Step] = ()  # of the last answer
 
-    async def on_mount(self) -> None:
+    async def show_chat(self) -> None:
+        """The chat that is gone on with, or how to begin one."""
         await self.transcript.begin(title(self.past) if self.past else "", self.conversation.branch)
         self.transcript.anchor()
 
@@ -314,4 +315,4 @@ class TurnScreen(Screen[None]):
         self.past = None
         self.status.stats, self.rounds = Stats(), ()
         self.speed.refresh()
-        await self.transcript.begin("", ())
+        await self.show_chat()
