@@ -5,10 +5,21 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+from itertools import count
 from pathlib import Path
 
 from localspec.events import FinishReason, Stats, Step
-from localspec.history import Answer, Generation, History, NewChat, NewMessage, StoredMessage
+from localspec.history import (
+    OWN,
+    Answer,
+    Answered,
+    Asked,
+    Generation,
+    History,
+    NewChat,
+    NewMessage,
+    StoredMessage,
+)
 from localspec.history.opening import private
 from localspec.history.schema import APPLICATION_ID, MIGRATIONS
 from tests.scripted_engine import answer as script
@@ -16,6 +27,27 @@ from tests.scripted_engine import step, totals
 
 ROUNDS = (step("Dra", "fts", " it"), step(".", accepted=0))
 ROOT = Path(__file__).parents[1]
+GUIDE = NewChat("guide", title="A tale")
+
+
+class Talk:
+    """Names what is said: each thing below the one before, unless it is said below another."""
+
+    def __init__(self, last: int | None = None) -> None:
+        self.ids = count(OWN)
+        self.last, self.answered = last, 0
+
+    def asks(self, question: str, *, below: int | None = -1, chat: NewChat = GUIDE) -> Asked:
+        asked = Asked(chat, question, next(self.ids), self.last if below == -1 else below)
+        self.last, self.answered = asked.id, 0
+        return asked
+
+    def answers(self, said: Answer, *, to: int = -1) -> Answered:
+        """The answer to the last question, once more or grown; or another one `to` a question."""
+        if to != -1 or not self.answered:
+            self.question = to if to != -1 else self.last or 0
+            self.last = self.answered = next(self.ids)
+        return Answered(said, self.answered, self.question)
 
 
 def stats(*rounds: Step, finish: FinishReason = "stop") -> Stats:

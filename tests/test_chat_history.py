@@ -18,7 +18,9 @@ from localspec.requests import LoadRequest, Message
 from localspec.tui import app as app_module
 from localspec.tui import chat as chat_module
 from localspec.tui.app import ChatApp
+from localspec.tui.conversation import Conversation
 from localspec.tui.message import Answer, Note, Question
+from localspec.tui.transcript import More
 from tests.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.history_made_here import chat, child, contents, partial, sound
 from tests.scripted_engine import ScriptedEngine, answer, step
@@ -212,8 +214,8 @@ async def test_of_a_long_chat_the_end_is_shown_and_all_of_it_is_told_the_model()
     async with kept_chat(engine, past=recall()) as stage:
         await stage.sees("said 49")
         kinds = [type(widget) for widget in stage.chat.transcript.children]
-        assert kinds == [Note, *[Question, Answer] * 10]
-        assert "30 earlier messages are not shown" in str(stage.chat.query(Note).first().content)
+        assert kinds == [Note, More, *[Question, Answer] * 10]
+        assert "30 earlier messages" in str(stage.chat.query(More).first().content)
         await stage.ready()
         await ask(stage, "more")
     assert len(engine.requests[0].messages or ()) == 51
@@ -507,8 +509,7 @@ def test_what_could_not_be_written_is_said_when_the_screen_is_gone(
 ):
     def run(app: ChatApp) -> None:
         app.chat.scribe.start(lambda _: None)
-        app.chat.scribe.ask("hi")
-        app.chat.scribe.end(Stats(), "stop")
+        app.chat.scribe.ask(Conversation().ask("hi"), Stats())
 
     paths.history_file().mkdir()
     monkeypatch.setattr(app_module, "no_screen", lambda: "")

@@ -71,7 +71,7 @@ async def test_no_text_from_anywhere_reaches_the_terminal_as_a_command():
         await stage.sees("50 %")
         engine.permit()
         await stage.sees("no draft")
-        await app.chat.transcript.mount(Question(ATTACKS, queued=True))
+        await app.chat.transcript.mount(Question(ATTACKS))
         await stage.send(ATTACKS)
         await stage.until(lambda: len(app.chat.query(Note)) == 2 and not app.chat.answer and app.chat.phase == "idle")
         await stage.sees("[/nope]", "␛")

@@ -31,7 +31,7 @@ async def test_a_burst_of_typing_is_taken_in_the_order_it_was_typed():
         for key, character in [*((c, c) for c in "first"), ("enter", "\r"), *((c, c) for c in "next")]:
             stage.app.post_message(events.Key(key, character))
         await stage.sees("Bye.", "idle")
-        assert stage.chat.conversation.history[0].content == "first"
+        assert stage.chat.conversation.branch[0].text == "first"
         assert stage.chat.prompt.text == "next"
 
 

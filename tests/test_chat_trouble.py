@@ -29,8 +29,7 @@ async def test_when_the_engine_dies_nothing_is_lost_and_a_reload_goes_on():
             "Hello there",
             "next",
         ]
-        await stage.pilot.press("ctrl+r")  # nothing to reload
-        assert len(stage.engines) == 2
+        assert "Reload" not in stage.seen
     assert stage.app.return_code in {0, None}
 
 

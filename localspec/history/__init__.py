@@ -20,11 +20,23 @@ from localspec.history.records import (
 )
 from localspec.history.store import History
 from localspec.history.tree import Tree
-from localspec.history.turns import Answered, Asked, Instructed, Left, Located, Opened, Said
+from localspec.history.turns import (
+    OWN,
+    Answered,
+    Asked,
+    Instructed,
+    Left,
+    Located,
+    Moved,
+    Opened,
+    Removed,
+    Said,
+)
 from localspec.history.writer import Writer
 
 __all__ = [
     "FORMATS",
+    "OWN",
     "Answer",
     "Answered",
     "Asked",
@@ -38,10 +50,12 @@ __all__ = [
     "Left",
     "Located",
     "ModelTotals",
+    "Moved",
     "NewChat",
     "NewMessage",
     "OpenChat",
     "Opened",
+    "Removed",
     "Said",
     "Setting",
     "Status",

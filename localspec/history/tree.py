@@ -24,7 +24,7 @@ N = TypeVar("N", bound=Node)
 
 
 class Tree(Generic[N]):
-    """Read only: a change to the chat is made in the history, and the tree is read again."""
+    """A picture of a chat: what is added or removed here is not in the history for it."""
 
     def __init__(self, nodes: Iterable[N]) -> None:
         self.nodes = {node.id: node for node in sorted(nodes, key=lambda node: node.id)}
@@ -38,6 +38,20 @@ class Tree(Generic[N]):
     def _parent(self, node: N) -> int | None:
         parent = node.parent_id
         return parent if parent in self.nodes and parent is not None and parent < node.id else None
+
+    def add(self, node: N) -> None:
+        """Said after all that is here."""
+        self.nodes[node.id] = node
+        self._children[self._parent(node)].append(node.id)
+
+    def remove(self, message_id: int) -> None:
+        """The message and all that was said after it."""
+        self._children[self._parent(self.nodes[message_id])].remove(message_id)
+        waiting = [message_id]
+        while waiting:
+            here = waiting.pop()
+            del self.nodes[here]
+            waiting.extend(self._children.pop(here, ()))
 
     def path(self, head_id: int | None) -> list[N]:
         """From the top to this message; empty for a message that is not here."""

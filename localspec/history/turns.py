@@ -1,4 +1,8 @@
-"""A chat as it is being said: asked, answered so far, left. Knows where each goes in the history, and no threads."""
+"""A chat as it is being said: asked, answered so far, turned back in, left. Knows where each goes in the history.
+
+Whoever says something names it, because its row comes later: an id from OWN on is the speaker's own, and one below is
+the history's, of a message that was kept before. Knows no threads.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +12,44 @@ from contextlib import suppress
 from localspec.errors import NoSuchChat
 from localspec.events import Record
 from localspec.history.records import Answer, Chat, NewChat, NewMessage, StoredMessage
+from localspec.history.rows import gone
 from localspec.history.store import History
+
+OWN = 1 << 48  # no history gets that far
 
 
 class Asked(Record, frozen=True):
-    """A question was sent. The first of a chat begins it, as `chat` says; others may say its model or preset anew."""
+    """A question was sent, below `parent`. The first of a chat begins it, as `chat` says; others may say its model
+    or preset anew."""
 
     chat: NewChat
     question: str
+    id: int
+    parent: int | None
 
 
 class Answered(Record, frozen=True):
-    """The answer to the question before it: so far, in place of what was said of it earlier, or as it ended."""
+    """An answer to `parent`: so far, in place of what was said of it earlier, or as it ended."""
 
     answer: Answer
+    id: int
+    parent: int
+
+
+class Moved(Record, frozen=True):
+    """The branch down to `head` is the one that is shown; None is before the chat's first message."""
+
+    head: int | None
+
+
+class Removed(Record, frozen=True):
+    """The message is deleted, and all that was said after it; a chat without messages with the last of them."""
+
+    id: int
 
 
 class Instructed(Record, frozen=True):
-    """The chat has another system prompt from now on. One that has not begun is told so when it does."""
+    """The chat's system prompt is another from now on; one that has not begun says it when it does."""
 
     system: str | None
 
@@ -35,7 +59,7 @@ class Left(Record, frozen=True):
 
 
 class Opened(Record, frozen=True):
-    """The next question goes on in this chat, below its head."""
+    """What is said next goes on in this chat."""
 
     chat: Chat
 
@@ -46,27 +70,30 @@ class Located(Record, frozen=True):
     tell: Callable[[str | None], object]
 
 
-Said = Asked | Answered | Instructed | Left | Opened | Located
+Said = Asked | Answered | Moved | Removed | Instructed | Left | Opened | Located
 
 
 class Turns:
-    """The place in the history where a chat goes on; other programs may have gone on elsewhere in the same one."""
+    """A chat's place in the history, and where each of its messages is; other programs may write into the same one."""
 
     def __init__(self, chat: Chat | None = None) -> None:
         self._chat_id: str | None = None
-        self._last: int | None = None
-        self._answer: int | None = None  # the one being written, once any of it is
         self._kind: tuple[str, str | None] | None = None
+        self._rows: dict[int, int] = {}  # of the ids that are our own
         self._go_on(chat)
 
     def write(self, history: History, said: Said) -> None:
         """When it raises it may be tried again, and writes nothing twice."""
         match said:
             case Asked():
-                message = self._asked(history, said)
-                self._chat_id, self._last, self._answer = message.chat_id, message.id, None
+                self._ask(history, said)
             case Answered() if self._chat_id is not None:
-                self._save(history, self._chat_id, said.answer)
+                self._save(history, self._chat_id, said)
+            case Moved() if self._chat_id is not None:
+                with suppress(NoSuchChat):  # deleted by another program: what is said next finds that out
+                    history.set_head(self._chat_id, self._row(said.head))
+            case Removed() if self._chat_id is not None:
+                self._remove(history, self._chat_id, said.id)
             case Instructed() if self._chat_id is not None:
                 history.change(self._chat_id, system=said.system)
             case Left():
@@ -76,31 +103,49 @@ class Turns:
             case Located():
                 said.tell(self._chat_id)
 
+    def _ask(self, history: History, asked: Asked) -> None:
+        message = self._asked(history, asked)
+        if message.chat_id != self._chat_id:
+            self._rows.clear()
+        self._chat_id, self._rows[asked.id] = message.chat_id, message.id
+        self._kind = (asked.chat.model_key, asked.chat.preset)
+
     def _asked(self, history: History, asked: Asked) -> StoredMessage:
         """A chat that another program deleted begins again."""
-        kind = (asked.chat.model_key, asked.chat.preset)
         if self._chat_id is not None:
             with suppress(NoSuchChat):
-                if kind != self._kind:
+                if (asked.chat.model_key, asked.chat.preset) != self._kind:
                     history.change(self._chat_id, model_key=asked.chat.model_key, preset=asked.chat.preset)
-                    self._kind = kind
-                return history.append(NewMessage(self._chat_id, "user", asked.question, self._last))
-        begun = history.begin(asked.chat, asked.question)
-        self._kind = kind
-        return begun
+                return history.append(NewMessage(self._chat_id, "user", asked.question, self._row(asked.parent)))
+        return history.begin(asked.chat, asked.question)
 
-    def _save(self, history: History, chat_id: str, answer: Answer) -> None:
+    def _save(self, history: History, chat_id: str, said: Answered) -> None:
         try:
-            if self._answer is None:
-                place = NewMessage(chat_id, "assistant", "", self._last, status="partial")
-                self._answer = self._last = history.append(place).id
-            history.save(self._answer, answer)
+            if said.id >= OWN and said.id not in self._rows:
+                place = NewMessage(chat_id, "assistant", "", self._row(said.parent), status="partial")
+                self._rows[said.id] = history.append(place).id
+            history.save(self._rows.get(said.id, said.id), said.answer)
         except NoSuchChat as fault:
             self._go_on(None)
             raise NoSuchChat(fault.message, hint="Your next message begins a new chat.") from fault
 
+    def _remove(self, history: History, chat_id: str, message_id: int) -> None:
+        """Two steps: a second try finds the first one done."""
+        with suppress(NoSuchChat):
+            history.delete_message(self._rows.get(message_id, message_id))
+        with suppress(NoSuchChat):
+            if not history.find_chat(chat_id).num_messages:
+                history.delete(chat_id)
+                self._go_on(None)
+
+    def _row(self, message_id: int | None) -> int | None:
+        if message_id is None or message_id < OWN:
+            return message_id
+        if message_id not in self._rows:
+            raise gone("message")
+        return self._rows[message_id]
+
     def _go_on(self, chat: Chat | None) -> None:
         self._chat_id = chat.id if chat else None
-        self._last = chat.head_id if chat else None
         self._kind = (chat.model_key, chat.preset) if chat else None
-        self._answer = None
+        self._rows.clear()

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from threading import Condition, Thread
 
 from localspec.errors import LocalspecError, NoSuchChat
-from localspec.events import Notice
+from localspec.events import Notice, Step
 from localspec.history.records import Chat
 from localspec.history.store import History
 from localspec.history.turns import Answered, Said, Turns
@@ -46,13 +47,21 @@ class Writer:
     def post(self, said: Said) -> None:
         with self._changed:
             self._waiting.append(said)
-            self._changed.notify()
+            self._changed.notify_all()
+
+    def steps(self, message_id: int) -> tuple[Step, ...]:
+        """Every round of an answer that was kept before, once the history is open; may wait, and never complains."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._history or self._trouble or self._closing, CLOSE_SECONDS)
+        with suppress(LocalspecError):
+            return self._history.steps(message_id) if self._history else ()
+        return ()
 
     def close(self) -> Notice | None:
         """Write what still waits; what is in the way of that, if anything is."""
         with self._changed:
             self._closing = True
-            self._changed.notify()
+            self._changed.notify_all()
         if self._thread.ident is not None:
             self._thread.join(CLOSE_SECONDS)
         return (self._trouble or LATE) if self._waiting else None
@@ -61,6 +70,8 @@ class Writer:
 
     def _work(self) -> None:
         self._succeeds(self._open)  # now, so that trouble is known before anything is said
+        with self._changed:
+            self._changed.notify_all()
         while (said := self._next()) is not None:
             if self._succeeds(lambda said=said: self._turns.write(self._open(), said)):  # type: ignore[misc]
                 self._waiting.popleft()
@@ -78,7 +89,7 @@ class Writer:
             if self._trouble is not None and not self._closing:
                 self._changed.wait(RETRY_SECONDS)
             self._changed.wait_for(lambda: self._waiting or self._closing)
-            while len(self._waiting) > 1 and all(isinstance(self._waiting[i], Answered) for i in (0, 1)):
+            while len(self._waiting) > 1 and outdated(self._waiting[0], self._waiting[1]):
                 self._waiting.popleft()
             return self._waiting[0] if self._waiting else None
 
@@ -109,6 +120,11 @@ class Writer:
             self._tell(notice)
         self._trouble = notice
         return False
+
+
+def outdated(said: Said, later: Said) -> bool:
+    """The same answer, grown since."""
+    return isinstance(said, Answered) and isinstance(later, Answered) and said.id == later.id
 
 
 def warning(fault: LocalspecError) -> Notice:

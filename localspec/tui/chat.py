@@ -21,15 +21,16 @@ from localspec.events import Notice
 from localspec.history import Format, OpenChat
 from localspec.sanitize import one_line
 from localspec.shelf import on_disk
+from localspec.tui.branches import BranchScreen
 from localspec.tui.commands import Command, nearest
+from localspec.tui.conversation import Utterance
 from localspec.tui.editor import chosen_editor, edited
 from localspec.tui.find import FindBar
 from localspec.tui.help_screen import HelpScreen, keys_of
 from localspec.tui.keys_line import KeysLine
 from localspec.tui.legend import Legend
 from localspec.tui.licence import licences
-from localspec.tui.message import Answer, Note
-from localspec.tui.past import spoken
+from localspec.tui.message import Note
 from localspec.tui.picker import Pick, Picker
 from localspec.tui.report import answer_report, load_report
 from localspec.tui.sampling_form import SamplingForm
@@ -39,7 +40,6 @@ from localspec.tui.sidebar import Sidebar
 from localspec.tui.speed_panel import LEAST_WIDTH
 from localspec.tui.token_view import View
 from localspec.tui.tuning import Choice
-from localspec.tui.turn import TurnScreen
 from localspec.worker import log_file
 
 QUIT_SECONDS = 1.0
@@ -56,13 +56,17 @@ class Chosen(Message):
         self.choice = choice
 
 
-class ChatScreen(TurnScreen):
+class ChatScreen(BranchScreen):
     """Header, transcript between the chats that were kept and the speed panel, state line, prompt."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "stop", "Stop", key_display="Esc", priority=True, id="stop"),
         Binding("ctrl+n", "new", "New", key_display="^N", priority=True, id="new"),
         Binding("ctrl+r", "reload", "Reload", key_display="^R", priority=True, id="reload"),
+        Binding("ctrl+r", "retry", "Retry", show=False, priority=True, id="retry"),
+        Binding("alt+e", "edit", "Edit", show=False, priority=True, id="edit"),
+        Binding("alt+up", "point(-1)", "Earlier message", show=False, priority=True, id="msg.prev"),
+        Binding("alt+down", "point(1)", "Later message", show=False, priority=True, id="msg.next"),
         Binding("f2", "speed", "Speed", key_display="F2", priority=True, id="speed"),
         Binding("f3", "tokens", "Tokens", key_display="F3", priority=True, id="tokens"),
         Binding("shift+f3,f15", "rejects", "Rejected", show=False, priority=True, id="rejects"),  # F15 is xterm's
@@ -89,8 +93,8 @@ class ChatScreen(TurnScreen):
         yield KeysLine()
         yield self.too_small
 
-    def on_mount(self) -> None:
-        self.transcript.anchor()
+    async def on_mount(self) -> None:
+        await self.show_chat()
         self.prompt.focus()
         self.view = self.tuning.config.ui.token_view
         self.scribe.start(self.tell)
@@ -125,13 +129,17 @@ class ChatScreen(TurnScreen):
 
     def action_stop(self) -> None:
         """Esc: close the list of commands, else leave where the cursor is beside the chat, else stop the answer, else
-        close what lies over the chat, else take back the message that waits."""
+        leave an edit, a message, what lies over the chat, else take back the message that waits."""
         if self.prompt.completion.close():
             return
         if beside := next((panel for panel in (self.find, self.sidebar) if panel.has_focus_within), None):
             beside.leave()
         elif self.answering:
             self.stop_answer()
+        elif self.edited is not None:
+            self.end_edit()
+        elif self.cursor is not None:
+            self.leave_message()
         elif self.query(HelpPanel):
             self.app.action_hide_help_panel()
         elif self.speed.covers:
@@ -156,8 +164,7 @@ class ChatScreen(TurnScreen):
 
     def watch_view(self, view: View) -> None:
         self.legend.display = view != "markdown"
-        for answer in self.query(Answer):
-            answer.view = view
+        self.transcript.view = view
 
     def action_new(self) -> None:
         self.call_later(self.begin_chat)
@@ -189,8 +196,33 @@ class ChatScreen(TurnScreen):
             await self.app.action_quit()
 
     def action_page(self, direction: int) -> None:
-        scroll = self.transcript.scroll_page_up if direction < 0 else self.transcript.scroll_page_down
-        scroll(animate=False)
+        self.transcript.page(direction)
+
+    # --- the message tree
+
+    def action_retry(self) -> None:
+        self.call_later(self.retry, self.at)
+
+    def action_edit(self) -> None:
+        self.call_later(self.edit, self.at)
+
+    def action_point(self, direction: int) -> None:
+        self.prompt.call_later(self.move, direction)  # behind the letters that were typed before it
+
+    async def command_retry(self, _: str) -> None:
+        await self.retry()
+
+    def command_edit(self, _: str) -> None:
+        self.edit()
+
+    async def command_undo(self, _: str) -> None:
+        await self.undo()
+
+    async def command_branch(self, _: str) -> None:
+        await self.branch()
+
+    def command_copy(self, argument: str) -> None:
+        self.copy(argument)
 
     def action_end(self) -> None:
         """The end of a line while one is being written, else the end of the chat, which is then followed again."""
@@ -330,9 +362,8 @@ class ChatScreen(TurnScreen):
 
     async def open_at(self, past: OpenChat, message_id: int | None) -> None:
         await self.open_chat(past)
-        ids = [said.id for said in spoken(past)]
-        if message_id in ids:
-            await self.reveal(ids.index(message_id))
+        if said := self.conversation.tree.nodes.get(message_id or 0):
+            await self.reveal(said)
 
     async def on_sidebar_doomed(self, message: Sidebar.Doomed) -> None:
         """The running chat is left before it is deleted."""
@@ -353,16 +384,18 @@ class ChatScreen(TurnScreen):
         self.find.open()
 
     async def on_find_bar_found(self, message: FindBar.Found) -> None:
-        await self.reveal(message.place)
+        await self.reveal(self.spoken[message.place])
 
     def on_find_bar_left(self) -> None:
         self.query(".-found").remove_class("-found")
         self.prompt.focus()
 
-    async def reveal(self, place: int) -> None:
+    async def reveal(self, said: Utterance) -> None:
         """Bring the message into sight, and mark it."""
-        message = await self.message_at(place)
+        message = await self.transcript.reach(said)
         self.query(".-found").remove_class("-found")
+        if message is None:
+            return
         message.add_class("-found")
         self.transcript.release_anchor()
         self.call_after_refresh(self.transcript.scroll_to_widget, message, top=True, animate=False)

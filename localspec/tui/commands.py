@@ -60,6 +60,11 @@ class Offer:
 COMMANDS = (
     Command("new", "begin a new chat", aliases=("clear",)),
     Command("system", "show or set the system prompt of this chat", "[TEXT|none]"),
+    Command("retry", "have the last answer written once more, beside it"),
+    Command("edit", "write another version of your last message"),
+    Command("undo", "go back to before your last message; nothing is deleted"),
+    Command("branch", "go on from the last answer on another branch"),
+    Command("copy", "copy the last answer, its code or the whole chat", "[code|all]"),
     Command("tokens", "show who wrote each token, or the text again"),
     Command("set", "choose how tokens are sampled", "[temperature=0.7 …]"),
     Command("preset", "sample as this preset does", "[name]"),
@@ -133,3 +138,8 @@ def awaited(text: str) -> Command | None:
     typed = re.fullmatch(r"/(?!/)(\S+) .*", text)
     command = find(typed[1].lower()) if typed else None
     return command if command and command.argument else None
+
+
+def typed(text: str) -> str:
+    """How a message is typed: the other way round."""
+    return f"/{text}" if text.startswith("/") else text

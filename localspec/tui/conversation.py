@@ -1,23 +1,65 @@
-"""What has been said, as the engine is told it. Knows nothing about how it is shown."""
+"""What has been said, as the history keeps it: a tree, one branch of which is shown and told the engine.
+
+Knows records; nothing about widgets, engines or files.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import count, pairwise
 
-from localspec.requests import GenerateRequest, Message
+from localspec.events import Step
+from localspec.history import OWN, Generation, Tree
+from localspec.requests import GenerateRequest, Message, Role
 from localspec.tui.tuning import Tuning
 
+IDS = count(OWN)
 
-@dataclass
+
+@dataclass(eq=False)
+class Utterance:
+    """One message. An answer has a speaker; `line` is what stands beneath it once it has ended, in the manner `how`.
+
+    `rounds` are those that this program saw; of an answer from before they are in the history.
+    """
+
+    id: int
+    parent_id: int | None
+    role: Role
+    text: str = ""
+    speaker: str = "You"
+    at: str = ""
+    made: Generation | None = None
+    rounds: list[Step] = field(default_factory=list)
+    line: str = ""
+    how: str = ""
+
+    @property
+    def is_kept(self) -> bool:
+        """From before this program, with its rounds in the history."""
+        return self.id < OWN and self.made is not None
+
+
 class Conversation:
-    """Whole turns only: a question without an answer would make the next one follow it, which templates refuse."""
+    """`head` is the last message of the branch that is shown; what is asked next is said after it.
 
-    system: str | None = None  # of every chat that begins in this program
-    own_system: str | None = None  # of this chat and no other; "" for none
-    history: list[Message] = field(default_factory=list)
-    tuning: Tuning = field(default_factory=Tuning)
+    `system` holds for every chat that begins in this program; `own_system` for this chat and no other, "" for none.
+    """
+
+    def __init__(self, system: str | None = None, tuning: Tuning | None = None) -> None:
+        self.system, self.tuning = system, tuning or Tuning()
+        self.own_system: str | None = None
+        self.tree: Tree[Utterance] = Tree(())
+        self.head: int | None = None
+
+    def recall(self, system: str | None, said: Iterable[Utterance], head: int | None) -> None:
+        """What was said before this program began."""
+        self.own_system = None if self.system else system
+        self.tree, self.head = Tree(said), head
+
+    def forget(self) -> None:
+        self.recall(None, (), None)
 
     @property
     def instructions(self) -> str:
@@ -26,24 +68,66 @@ class Conversation:
             return self.own_system
         return self.system or self.tuning.preset_table.system or ""
 
-    def request(self, question: str) -> GenerateRequest:
+    @property
+    def branch(self) -> list[Utterance]:
+        return self.tree.path(self.head)
+
+    def request(self, question: Utterance) -> GenerateRequest:
+        """All that led to this question, and it."""
         first = [Message("system", self.instructions)] if self.instructions else []
-        messages = (*first, *self.history, Message("user", question))
-        return GenerateRequest(messages, sampling=self.tuning.sampling)
+        before = turns(self.tree.path(question.parent_id))
+        return GenerateRequest((*first, *before, Message("user", question.text)), sampling=self.tuning.sampling)
 
-    def recall(self, system: str | None, messages: Iterable[Message]) -> None:
-        """What was said before this program began, oldest first."""
-        if not self.system:
-            self.own_system = system
-        for before, after in pairwise(messages):
-            if (before.role, after.role) == ("user", "assistant"):
-                self.keep(before.content, after.content)
+    def ask(self, text: str) -> Utterance:
+        """A question after the head, which it becomes."""
+        return self._add(Utterance(next(IDS), self.head, "user", text))
 
-    def keep(self, question: str, answer: str) -> None:
-        """A turn that ended, however it ended: partial answers count."""
-        if answer:
-            self.history += [Message("user", question), Message("assistant", answer)]
+    def answer(self, question: Utterance, speaker: str) -> Utterance:
+        """The place of an answer to this, beside others there may be."""
+        return self._add(Utterance(next(IDS), question.id, "assistant", speaker=speaker))
 
-    def forget(self) -> None:
-        self.own_system = None
-        self.history.clear()
+    def question(self, said: Utterance) -> Utterance | None:
+        """What this answers; itself, if it is a question."""
+        asked = said if said.role == "user" else self.tree.nodes.get(said.parent_id or 0)
+        return asked if asked is not None and asked.role == "user" else None
+
+    def last(self, role: Role | None = None) -> Utterance | None:
+        """Of the branch, or of one side of it."""
+        return next((said for said in reversed(self.branch) if role in (None, said.role)), None)
+
+    def show(self, said: Utterance) -> None:
+        """The branch through this, as far as it was continued last."""
+        self.head = self.tree.tip(said.id)
+
+    def beside(self, said: Utterance, places: int) -> Utterance:
+        return self.tree.nodes[self.tree.beside(said.id, places)]
+
+    def version(self, said: Utterance) -> tuple[int, int]:
+        """Which one of how many were said in its place, counted from one."""
+        siblings = self.tree.siblings(said.id)
+        return siblings.index(said.id) + 1, len(siblings)
+
+    def remove(self, said: Utterance) -> None:
+        """And all after it. As in the history, a head among them goes where the chat was continued last before."""
+        self.tree.remove(said.id)
+        if self.head not in self.tree.nodes:
+            before = self.tree.nodes.get(said.parent_id or 0)
+            self.head = self.tree.tip(before.id) if before else max(self.tree.nodes, default=None)
+
+    def take_back(self, question: Utterance) -> None:
+        """As if it had not been asked."""
+        self.tree.remove(question.id)
+        self.head = question.parent_id
+
+    def _add(self, said: Utterance) -> Utterance:
+        self.tree.add(said)
+        self.head = said.id
+        return said
+
+
+def turns(branch: Iterable[Utterance]) -> Iterator[Message]:
+    """Whole turns only: a question without an answer would make the next one follow it, which templates refuse."""
+    for asked, answered in pairwise(branch):
+        if (asked.role, answered.role) == ("user", "assistant") and answered.text:
+            yield Message("user", asked.text)
+            yield Message("assistant", answered.text)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from time import monotonic, process_time
 from typing import Any  # Any: JSON
 
-from localspec.events import Notice
+from localspec.events import Notice, Step
 from localspec.history import Answered, Said
 from localspec.requests import LoadRequest
 from localspec.tui.app import ChatApp
@@ -50,6 +50,9 @@ class MeasuredChat(ChatApp):
     # --- the paper on which its scribe writes
 
     def start(self, tell: Callable[[Notice], object]) -> None: ...
+
+    def steps(self, message_id: int) -> tuple[Step, ...]:  # noqa: ARG002 - it goes on with no chat
+        return ()
 
     def post(self, said: Said) -> None:
         if isinstance(said, Answered) and said.answer.status != "partial":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -14,25 +15,31 @@ from localspec.events import Stats, Step
 from localspec.sanitize import clean, one_line
 from localspec.tui.reply import parser
 from localspec.tui.ribbon import Ribbon
+from localspec.tui.speaker import Speaker
 from localspec.tui.stats_line import summary
 from localspec.tui.token_view import TokenView, View
 
 
 class Question(Vertical):
-    """What the user said, exactly. Queued while the model cannot be asked yet."""
+    """What the user said, exactly."""
 
-    def __init__(self, text: str, *, queued: bool) -> None:
-        super().__init__(classes="-queued" if queued else "")
+    def __init__(self, text: str, *, version: tuple[int, int] = (1, 1)) -> None:
+        super().__init__()
         self.text = text
-        self._label = Static("You · queued" if queued else "You", markup=False, classes="speaker")
+        self.speaker = Speaker("You", version)
 
     def compose(self) -> ComposeResult:
-        yield self._label
+        yield self.speaker
         yield Static(clean(self.text), markup=False, classes="body")
+
+    def wait(self) -> None:
+        """It cannot be asked yet."""
+        self.speaker.rename("You · queued")
+        self.add_class("-queued")
 
     def asked(self) -> None:
         """It is no longer waiting."""
-        self._label.update("You")
+        self.speaker.rename("You")
         self.remove_class("-queued")
 
 
@@ -44,24 +51,36 @@ class Answer(Vertical):
 
     view: reactive[View] = reactive("markdown", init=False)
 
-    def __init__(self, speaker: str, text: str = "") -> None:
+    def __init__(
+        self, speaker: str, text: str = "", *, rounds: list[Step] | None = None, version: tuple[int, int] = (1, 1)
+    ) -> None:
         super().__init__()
         self.text = text
-        self.rounds: list[Step] = []
+        self.rounds = [] if rounds is None else rounds
+        self.ending = ("", "")
         self._shown = len(text)
         self._stream: MarkdownStream | None = None
-        self._speaker = Static(one_line(speaker), markup=False, classes="speaker")
+        self.speaker = Speaker(one_line(speaker), version)
         self._body = Markdown(clean(text), parser_factory=parser, open_links=False)
         self._tokens, self._ribbon = TokenView(self.rounds), Ribbon(self.rounds)
         self._tokens.display = False
         self._figures = Static(markup=False, classes="figures")
 
     def compose(self) -> ComposeResult:
-        yield self._speaker
+        yield self.speaker
         yield self._body
         yield self._tokens
         yield self._ribbon
         yield self._figures
+
+    def on_mount(self) -> None:
+        self.show_view()
+
+    def recall(self, rounds: Iterable[Step]) -> None:
+        """The rounds that wrote it, found later than its text."""
+        self.rounds.extend(rounds)
+        self.show_view()
+        self._ribbon.follow()
 
     def add(self, step: Step) -> None:
         self.rounds.append(step)
@@ -97,6 +116,7 @@ class Answer(Vertical):
 
     def close(self, line: str, how: str) -> None:
         """What stands beneath. The class is its own: one on the whole answer would style every block of it again."""
+        self.ending = (line, how)
         self._figures.update(line)
         self._figures.add_class("-ended", how)
 

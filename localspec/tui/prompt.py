@@ -5,8 +5,10 @@ Knows nothing about chats.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
+from textual import events
 from textual.actions import SkipAction
 from textual.binding import Binding, BindingType
 from textual.message import Message
@@ -42,8 +44,16 @@ class Prompt(TextArea, inherit_bindings=False):
         self.last = ""
         self.completion = Completion()  # the screen decides where it stands
 
+        self.claims: Callable[[str], bool] = lambda _: False  # a character on an empty prompt; True: it is not typed
+
     def on_text_area_changed(self) -> None:
         self.completion.follow(self.text)
+
+    def on_key(self, event: events.Key) -> None:
+        """Runs before the text area's own."""
+        if not self.text and event.character and self.claims(event.character):
+            event.stop()
+            event.prevent_default()
 
     def take(self) -> str:
         """The text, which is remembered and cleared."""

@@ -24,6 +24,11 @@ def parser() -> MarkdownIt:
     return markdown
 
 
+def code_blocks(text: str) -> list[str]:
+    """The code in it, clean."""
+    return [token.content for token in parser().parse(text) if token.type in {"fence", "code_block"}]
+
+
 def make_inert(state: StateCore) -> None:
     for token in state.tokens:
         if token.type in {"fence", "code_block"}:

@@ -5,7 +5,7 @@ Knows the engine's events and what the history's writer takes; no widgets and no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Protocol
 
@@ -24,12 +24,15 @@ from localspec.history import (
     Instructed,
     Left,
     Located,
+    Moved,
     NewChat,
     Opened,
+    Removed,
     Said,
     Setting,
     first_line,
 )
+from localspec.tui.conversation import Utterance
 
 SAVE_SECONDS = 2.0  # so much of an answer is lost when the program is killed
 SETTLED_SECONDS = 6.0  # longer than SQLite waits for another program
@@ -42,6 +45,7 @@ class Paper(Protocol):
 
     def start(self, tell: Callable[[Notice], object]) -> None: ...
     def post(self, said: Said) -> None: ...
+    def steps(self, message_id: int) -> Sequence[Step]: ...
 
 
 class Told(Message):
@@ -68,12 +72,18 @@ class Scribe:
         self._titled = titled
         self._usual = self._chat = chat
         self._author = self._made = Generation("")  # of answers from now on; of the one being written
+        self._answer: Utterance | None = None  # while it is being written
         self._steps: list[Step] = []
-        self._answering = self._has_grown = False
+        self._has_grown = self._has_place = False
 
     @property
     def keeps(self) -> bool:
         return self._paper is not None
+
+    @property
+    def model_key(self) -> str:
+        """Of the model that answers, as the history names it."""
+        return self._chat.model_key
 
     def start(self, tell: Callable[[Notice], object]) -> None:
         """`tell` is called from another thread."""
@@ -95,14 +105,26 @@ class Scribe:
         self._author = msgspec.structs.replace(self._author, draft=None)
 
     def change(self, *, model_key: str | None = None, preset: str | None = None) -> None:
-        """From the next question on the chat is with this model, or the one it was with, and this preset or none."""
-        self._chat = msgspec.structs.replace(self._chat, model_key=model_key or self._chat.model_key, preset=preset)
+        """From the next question on chats are with this model, or the one it was, and this preset or none."""
+        changes = {"model_key": model_key or self._chat.model_key, "preset": preset}
+        self._chat, self._usual = (msgspec.structs.replace(one, **changes) for one in (self._chat, self._usual))
 
-    def ask(self, question: str, params: Mapping[str, Setting] = NOTHING_SAID) -> None:
-        self._made = msgspec.structs.replace(self._author, params=dict(params))
-        self._steps, self._answering, self._has_grown = [], True, False
-        title = first_line(question) if self._titled else ""
-        self._post(Asked(msgspec.structs.replace(self._chat, title=title), question))
+    def instruct(self, system: str) -> None:
+        """This chat has another system prompt, or none."""
+        self._chat = msgspec.structs.replace(self._chat, system=system or None)
+        self._post(Instructed(system or None))
+
+    def ask(self, question: Utterance, stats: Stats) -> None:
+        """At once, though it may wait for the answer that is being written: that one then needs its place."""
+        if self._answer is not None and not self._has_place:
+            self._save(self._answer, stats)
+        chat = msgspec.structs.replace(self._chat, title=first_line(question.text) if self._titled else "")
+        self._post(Asked(chat, question.text, question.id, question.parent_id))
+
+    def answer(self, said: Utterance, params: Mapping[str, Setting] = NOTHING_SAID) -> None:
+        """It is being written from now on, with tokens chosen so."""
+        self._answer, self._made = said, msgspec.structs.replace(self._author, params=dict(params))
+        self._steps, self._has_grown, self._has_place = [], False, False
 
     def add(self, step: Step) -> None:
         self._steps.append(step)
@@ -110,25 +132,24 @@ class Scribe:
 
     def save(self, stats: Stats) -> None:
         """The answer so far, unless that is saved already."""
-        if self._answering and self._has_grown:
-            self._has_grown = False
-            self._answer(stats)
+        if self._answer is not None and self._has_grown:
+            self._save(self._answer, stats)
 
-    def end(self, stats: Stats, reason: FinishReason) -> None:
-        """The answer as it is and why it is no longer; once."""
-        if self._answering:
-            self._answering = False
-            self._answer(msgspec.structs.replace(stats, finish_reason=reason))
+    def end(self, stats: Stats, reason: FinishReason) -> Generation | None:
+        """The answer as it is and why it is no longer, once; and who wrote it."""
+        if self._answer is None:
+            return None
+        answer, self._answer = self._answer, None
+        return self._save(answer, msgspec.structs.replace(stats, finish_reason=reason))
 
-    @property
-    def model_key(self) -> str:
-        """Of the model that answers, as the history names it."""
-        return self._chat.model_key
+    def show(self, head: int | None) -> None:
+        """The branch that is shown."""
+        self._post(Moved(head))
 
-    def instruct(self, system: str) -> None:
-        """This chat has another system prompt, or none."""
-        self._chat = msgspec.structs.replace(self._chat, system=system or None)
-        self._post(Instructed(system or None))
+    def remove(self, said: Utterance, head: int | None) -> None:
+        """The message and all after it; what is shown then."""
+        self._post(Removed(said.id))
+        self._post(Moved(head))
 
     def leave(self) -> None:
         """What is asked next begins another chat."""
@@ -137,6 +158,7 @@ class Scribe:
 
     def open(self, chat: Chat) -> None:
         """What is asked next goes on in this chat."""
+        self._chat = msgspec.structs.replace(self._usual, system=chat.system)
         self._post(Opened(chat))
 
     def locate(self, tell: Callable[[str | None], object]) -> None:
@@ -155,9 +177,16 @@ class Scribe:
         except TimeoutError:
             raise HistoryError("The history cannot be written at present.", hint="Try again later.") from None
 
-    def _answer(self, stats: Stats) -> None:
+    def rounds(self, message_id: int) -> Sequence[Step]:
+        """Of an answer that was kept before. Waits for the disk."""
+        return self._paper.steps(message_id) if self._paper is not None else ()
+
+    def _save(self, answer: Utterance, stats: Stats) -> Generation:
+        self._has_grown, self._has_place = False, True
+        made = msgspec.structs.replace(self._made, stats=stats)
         text = "".join(step.text for step in self._steps)
-        self._post(Answered(Answer(text, msgspec.structs.replace(self._made, stats=stats), tuple(self._steps))))
+        self._post(Answered(Answer(text, made, tuple(self._steps)), answer.id, answer.parent_id or 0))
+        return made
 
     def _post(self, said: Said) -> None:
         if self._paper is not None:

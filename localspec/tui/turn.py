@@ -12,7 +12,6 @@ from functools import partial
 from typing import Literal
 
 from msgspec.structs import replace
-from textual.containers import VerticalScroll
 from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widget import Widget
@@ -34,18 +33,19 @@ from localspec.events import (
 from localspec.history import OpenChat
 from localspec.stats import Tally
 from localspec.tui.commands import find, literal, parse, unknown
+from localspec.tui.conversation import Utterance
 from localspec.tui.feed import Arrived, Engine, Feed
 from localspec.tui.header import Header
-from localspec.tui.message import Answer, Note, Question
+from localspec.tui.message import Answer, Note
 from localspec.tui.pace import Pace
-from localspec.tui.past import MESSAGES_SHOWN, conversation, opening, remembered, shown, spoken
+from localspec.tui.past import conversation, remembered, title
 from localspec.tui.prompt import Prompt
 from localspec.tui.scribe import Kept, Scribe, Told
 from localspec.tui.speed_panel import Reading, SpeedPanel
 from localspec.tui.stats_line import StatsLine, loading_words
 from localspec.tui.token_view import View
+from localspec.tui.transcript import Transcript
 from localspec.tui.tuning import Choice, Tuning
-from localspec.tui.welcome import Welcome
 
 Phase = Literal["loading", "idle", "reading", "generating", "stopping", "gone", "unloaded"]
 
@@ -72,10 +72,12 @@ class TurnScreen(Screen[None]):
         super().__init__()
         self.make_engine, self.scribe, self.tuning = make_engine, scribe, tuning
         self.past, self.conversation = past, conversation(past, system, tuning)
-        self.hidden = spoken(past)[:-MESSAGES_SHOWN]
         self.header, self.status, self.prompt = Header(), StatsLine(), Prompt()
-        self.transcript = VerticalScroll(
-            *remembered(past, tuning.config.chat.send_key), id="transcript", can_focus=False
+        self.transcript = Transcript(
+            busy=lambda: self.busy,
+            version=self.conversation.version,
+            rounds=scribe.rounds,
+            send_key=tuning.config.chat.send_key,
         )
         self.speed = SpeedPanel(self.reading)
         self.speed.wish = {"auto": None, "on": True, "off": False}[tuning.config.ui.speed_panel]
@@ -86,10 +88,15 @@ class TurnScreen(Screen[None]):
         self.drafter_failed = False
         self.tally, self.pace = Tally(), Pace()
         self.feed: Feed | None = None
-        self.queued: Question | None = None
-        self.question = ""  # the one being answered
+        self.queued: Utterance | None = None
+        self.said: Utterance | None = None  # the answer being written, and its widget
         self.answer: Answer | None = None
         self.rounds: Sequence[Step] = ()  # of the last answer
+
+    async def show_chat(self) -> None:
+        """The chat that is gone on with, or how to begin one."""
+        await self.transcript.begin(title(self.past) if self.past else "", self.conversation.branch)
+        self.transcript.anchor()
 
     # --- the engine
 
@@ -232,33 +239,44 @@ class TurnScreen(Screen[None]):
                 WAITING if self.queued is not None else f"{self.status.state} Your message stays here."
             )
             return
-        self.queued = Question(text, queued=self.phase != "idle")
-        await self.show(self.queued)
-        self.transcript.anchor()
+        self.queued = self.conversation.ask(text)
+        self.scribe.ask(self.queued, self.tally.stats)
+        if self.phase != "idle":
+            self.transcript.question(self.queued).wait()
+        await self.show_branch()
         if self.phase == "idle":
             await self.ask_next()
 
+    async def show_branch(self) -> None:
+        """Its end, and what is said there from now on."""
+        await self.transcript.show(self.conversation.branch)
+        self.transcript.anchor()
+
     async def ask_next(self) -> None:
         """Ask what waits, if anything does."""
-        if self.queued is None or self.feed is None:
-            return
-        question, self.queued = self.queued, None
-        question.asked()
-        self.question, self.answer = question.text, Answer(self.model.name if self.model else "")
-        self.answer.view, self.rounds = self.view, self.answer.rounds
+        if self.queued is not None and self.feed is not None:
+            question, self.queued = self.queued, None
+            self.transcript.question(question).asked()
+            await self.generate(question, self.feed)
+
+    async def generate(self, question: Utterance, feed: Feed) -> None:
+        """An answer to this, below it."""
+        said = self.conversation.answer(question, self.model.name if self.model else "")
+        self.said, self.answer, self.rounds = said, self.transcript.answer(said), said.rounds
         self.enter("reading", "reading prompt")  # before the answer is mounted: idle must mean that nothing is asked
         self.tally.begin()
-        self.scribe.ask(question.text, self.tuning.params)
+        self.scribe.answer(said, self.tuning.params)
         self.locate()
-        await self.show(self.answer)
-        self.feed.ask(self.conversation.request(question.text))
+        await self.transcript.show(self.conversation.branch)
+        feed.ask(self.conversation.request(question))
 
     def write(self, step: Step) -> None:
         if self.phase == "reading":
             self.enter("generating", "generating")
-        if self.answer is not None:
+        if self.said is not None and self.answer is not None:
             self.answer.add(step)
             self.scribe.add(step)
+            self.said.text = self.answer.text
 
     async def finish(self, done: Done) -> None:
         words = "stopped" if self.answer is not None and done.finish_reason == "cancelled" else "idle"
@@ -286,18 +304,22 @@ class TurnScreen(Screen[None]):
 
     def end_turn(self, reason: FinishReason) -> None:
         """Remember what was said; the next turn may begin."""
-        self.scribe.end(self.tally.stats, reason)
-        if self.answer is not None:
-            self.conversation.keep(self.question, self.answer.text)
-        self.answer = None
+        made = self.scribe.end(self.tally.stats, reason)
+        if self.said is not None and self.answer is not None:
+            self.said.made, (self.said.line, self.said.how) = made, self.answer.ending
+        self.said = self.answer = None
 
     async def show(self, widget: Widget) -> None:
         """Add to the transcript: a message that waits stays last, and a note comes before an answer not begun."""
-        if isinstance(widget, Question):
-            await self.transcript.query(Welcome).remove()
         unbegun = self.answer if isinstance(widget, Note) and self.answer is not None and not self.answer.text else None
-        later = next((w for w in (unbegun, self.queued) if w is not None and w.is_attached), None)
+        waiting = self.transcript.widget(self.queued) if self.queued is not None else None
+        later = next((w for w in (unbegun, waiting) if w is not None and w.is_attached), None)
         await self.transcript.mount(widget, before=later)
+
+    @property
+    def busy(self) -> bool:
+        """An answer is being written or waited for: the conversation must not change under it."""
+        return self.answer is not None or self.queued is not None
 
     @property
     def answering(self) -> bool:
@@ -317,7 +339,9 @@ class TurnScreen(Screen[None]):
         if self.queued is not None:
             question, self.queued = self.queued, None
             self.prompt.give(question.text)
-            await question.remove()
+            self.conversation.take_back(question)
+            self.scribe.remove(question, self.conversation.head)
+            await self.show_branch()
 
     async def break_off(self) -> None:
         """The answer ends here, stopped and saved."""
@@ -327,50 +351,37 @@ class TurnScreen(Screen[None]):
             self.end_turn("cancelled")
 
     async def begin_chat(self) -> None:
+        await self.take_back()
         await self.break_off()
-        self.queued = None
         self.scribe.leave()
         self.conversation.forget()
         await self.begin_with(None)
 
     async def open_chat(self, past: OpenChat) -> None:
         """Go on in a chat that was kept; what waits to be asked in this one goes back to the prompt."""
-        await self.break_off()
         await self.take_back()
+        await self.break_off()
         self.scribe.open(past.chat)
-        self.conversation = conversation(past, self.conversation.system, self.tuning)
+        self.conversation.recall(past.chat.system, remembered(past), past.chat.head_id)
         await self.begin_with(past)
 
     async def begin_with(self, past: OpenChat | None) -> None:
         """The screen as it is at the start, whatever was said in another chat."""
-        self.past, self.hidden = past, spoken(past)[:-MESSAGES_SHOWN]
-        self.status.stats, self.rounds = Stats(), ()
+        self.past, self.status.stats, self.rounds = past, Stats(), ()
         self.speed.refresh()
         self.locate()
-        await self.transcript.remove_children()
-        await self.transcript.mount(*remembered(past, self.tuning.config.chat.send_key))
-        self.transcript.anchor()
+        await self.show_chat()
 
     def locate(self) -> None:
         """Be told where in the history the chat is, once that is known."""
         self.scribe.locate(lambda chat_id: self.post_message(Kept(chat_id)))
 
-    # --- the messages of the branch by their places, in the transcript or not
+    # --- what was said on the branch, in sight or not
 
     @property
-    def messages(self) -> list[Question | Answer]:
-        """Those in the transcript."""
-        return [widget for widget in self.transcript.children if isinstance(widget, Question | Answer)]
+    def spoken(self) -> list[Utterance]:
+        """By user and model."""
+        return [said for said in self.conversation.branch if said.role != "system"]
 
     def texts(self) -> list[str]:
-        return [said.content for said in self.hidden] + [message.text for message in self.messages]
-
-    async def message_at(self, place: int) -> Question | Answer:
-        """The message, put into the transcript with those behind it if it is not there."""
-        if self.past is not None and place < len(self.hidden):
-            earlier = [shown(said, self.past.chat.model_key) for said in self.hidden[place:]]
-            self.hidden = self.hidden[:place]
-            title = self.transcript.query(Note).first()
-            title.update(opening(self.past, place))
-            await self.transcript.mount(*earlier, after=title)
-        return self.messages[place - len(self.hidden)]
+        return [said.text for said in self.spoken]

@@ -1,0 +1,248 @@
+"""What the user does to what has been said: point at it, say it again, otherwise, elsewhere, not at all; copy it.
+
+A step in the tree changes the conversation, the history and the transcript, in this order. None is taken while an
+answer is being written or waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from textual import on
+from textual.reactive import reactive
+from textual.widgets import TextArea
+
+from localspec.history import OpenChat
+from localspec.sanitize import clean
+from localspec.tui.commands import typed
+from localspec.tui.conversation import Utterance
+from localspec.tui.details import details
+from localspec.tui.feed import Engine
+from localspec.tui.reply import code_blocks
+from localspec.tui.scribe import Scribe
+from localspec.tui.tuning import Tuning
+from localspec.tui.turn import TurnScreen
+
+LETTERS = "y copy c code e edit r retry b branch [ ] version t tokens i stats d delete"  # fits in 80 columns
+LEAVING = "erb"  # letters after which nothing is pointed at
+DELETE_SECONDS = 2.0
+DELETE_AGAIN = "Press d again to delete this message and all that was said after it."
+NOT_NOW = "Not while an answer is awaited; Esc stops it."
+EDITING = "Enter sends it as another version · Esc gives it up"
+
+
+class BranchScreen(TurnScreen):
+    """A message may be pointed at (`cursor`), and one edited in the prompt, whose draft is kept for afterwards."""
+
+    cursor: reactive[int | None] = reactive(None, init=False)
+
+    def __init__(
+        self,
+        make_engine: Callable[[], Engine],
+        system: str | None,
+        *,
+        scribe: Scribe,
+        past: OpenChat | None,
+        tuning: Tuning,
+    ) -> None:
+        super().__init__(make_engine, system, scribe=scribe, past=past, tuning=tuning)
+        self.edited: Utterance | None = None
+        self.draft = ""  # what was in the prompt before it
+        self.prompt.claims = self.claims
+        self.letters: Mapping[str, Callable[[Utterance], object]] = {
+            "y": lambda said: self.take(said.text),
+            "c": self.copy_code,
+            "e": self.edit,
+            "r": self.retry,
+            "b": self.branch,
+            "[": lambda said: self.turn(said, -1),
+            "]": lambda said: self.turn(said, 1),
+            "t": self.show_tokens,
+            "i": lambda said: self.status.give_hint(details(said)),
+            "d": self.delete,
+        }
+
+    # --- the message that is pointed at
+
+    @property
+    def at(self) -> Utterance | None:
+        return self.conversation.tree.nodes.get(self.cursor or 0)
+
+    def move(self, direction: int) -> None:
+        """To the message before or after; from nowhere to the last one."""
+        branch = [said for said in self.conversation.branch if said.role != "system"]
+        place = branch.index(self.at) + direction if self.at in branch else len(branch) - 1
+        if branch:
+            self.cursor = branch[max(0, min(place, len(branch) - 1))].id
+            self.status.give_hint(LETTERS)
+
+    def claims(self, character: str) -> bool:
+        """A letter with the prompt empty. Any other leaves the message and is typed."""
+        said = self.at
+        if said is None:
+            return False
+        letter = self.letters.get(character)
+        if letter is None or character in LEAVING:
+            self.cursor = None
+        if letter is not None:
+            self.call_later(letter, said)
+        return letter is not None
+
+    def watch_cursor(self) -> None:
+        self.call_later(self.point)
+
+    async def point(self) -> None:
+        await self.transcript.point(self.at)
+
+    def leave_message(self) -> None:
+        self.cursor = None
+        self.status.end_hint()
+
+    @on(TextArea.Changed, "#prompt")
+    def type_instead(self) -> None:
+        if self.prompt.text:
+            self.cursor = None
+
+    # --- steps in the tree
+
+    def is_free(self) -> bool:
+        """Whether the conversation may change now; if not, the user is told."""
+        if self.busy:
+            self.status.give_hint(NOT_NOW)
+        return not self.busy
+
+    def can_ask(self) -> bool:
+        """Whether the engine can, too."""
+        if self.is_free() and self.phase != "idle":
+            self.status.give_hint(f"Not now: {self.status.state}")
+        return not self.busy and self.phase == "idle"
+
+    async def retry(self, said: Utterance | None = None) -> None:
+        """This answer once more, beside it; or the last one."""
+        last = said or self.conversation.last()
+        question = self.conversation.question(last) if last else None
+        if question is None:
+            self.status.give_hint("There is nothing to answer once more.")
+        elif self.can_ask() and self.feed is not None:
+            self.cursor = None
+            self.conversation.head = question.id
+            await self.generate(question, self.feed)
+            self.transcript.anchor()
+
+    def edit(self, said: Utterance | None = None) -> None:
+        """Bring a question back into the prompt: what is sent then stands beside it."""
+        question = self.conversation.question(said) if said else self.conversation.last("user")
+        if question is None:
+            self.status.give_hint("There is no message of yours to edit.")
+        elif self.is_free():
+            self.begin_edit(question)
+
+    def begin_edit(self, question: Utterance) -> None:
+        if self.edited is None:
+            self.draft = self.prompt.text
+        self.edited, self.cursor = question, None
+        self.prompt.text = typed(question.text)
+        self.prompt.move_cursor(self.prompt.document.end)
+        self.prompt.border_title = EDITING
+
+    def end_edit(self) -> None:
+        """What was in the prompt before is there again."""
+        self.edited, self.prompt.border_title = None, None
+        self.prompt.text = self.draft
+        self.prompt.move_cursor(self.prompt.document.end)
+
+    async def say(self, text: str) -> None:
+        if self.edited is not None:
+            if not self.can_ask():
+                self.prompt.give(typed(text))
+                return
+            self.conversation.head = self.edited.parent_id
+            self.end_edit()
+        await super().say(text)
+
+    async def undo(self) -> None:
+        """The last turn leaves the branch; it stays where it is in the tree."""
+        question = self.conversation.last("user")
+        if question is None:
+            self.status.give_hint("There is no turn to take back.")
+        elif self.is_free():
+            await self.go(question.parent_id)
+
+    async def branch(self, said: Utterance | None = None) -> None:
+        """Go on from this answer, or from the last one."""
+        answer = said or self.conversation.last("assistant")
+        if answer is None or answer.role != "assistant":
+            self.status.give_hint("A branch begins at an answer. Another version of a message: e, another answer: r.")
+        elif self.is_free():
+            await self.go(answer.id)
+            self.status.give_hint("What you send next goes on from here.")
+
+    async def turn(self, said: Utterance, places: int) -> None:
+        """To another version of this, and what was said after it."""
+        other = self.conversation.beside(said, places)
+        if other is said:
+            self.status.give_hint("There is no version before this one." if places < 0 else "This is the last version.")
+        elif self.is_free():
+            self.conversation.show(other)
+            self.scribe.show(self.conversation.head)
+            await self.transcript.show(self.conversation.branch, near=other)
+            self.cursor = other.id
+
+    async def delete(self, said: Utterance) -> None:
+        """At the second time."""
+        if not self.is_free():
+            return
+        if self.status.hint != DELETE_AGAIN:
+            self.status.give_hint(DELETE_AGAIN, DELETE_SECONDS)
+            return
+        self.status.end_hint()
+        self.cursor = None
+        self.conversation.remove(said)
+        if self.edited is not None and self.edited.id not in self.conversation.tree.nodes:
+            self.end_edit()
+        self.scribe.remove(said, self.conversation.head)
+        await self.show_branch()
+
+    async def go(self, head: int | None) -> None:
+        """The branch ends here."""
+        self.conversation.head, self.cursor = head, None
+        self.scribe.show(head)
+        await self.show_branch()
+
+    async def begin_with(self, past: OpenChat | None) -> None:
+        if self.edited is not None:
+            self.end_edit()
+        self.cursor = None
+        await super().begin_with(past)
+
+    # --- what it says
+
+    def show_tokens(self, said: Utterance) -> None:
+        if said.role == "assistant":
+            answer = self.transcript.answer(said)
+            answer.view = "tokens" if answer.view == "markdown" else "markdown"
+
+    def copy(self, what: str) -> None:
+        """`what` is nothing for the last answer, `code` for its last block of code, `all` for the whole branch."""
+        answer = self.conversation.last("assistant")
+        if what not in {"", "code", "all"}:
+            self.status.give_hint("What can be copied: /copy, /copy code, /copy all")
+        elif answer is None:
+            self.status.give_hint("There is nothing to copy.")
+        elif what == "all":
+            self.take("\n\n".join(f"{said.speaker}:\n{said.text}" for said in self.conversation.branch))
+        elif what == "code":
+            self.copy_code(answer)
+        else:
+            self.take(answer.text)
+
+    def copy_code(self, said: Utterance) -> None:
+        if blocks := code_blocks(said.text):
+            self.take(blocks[-1])
+        else:
+            self.status.give_hint("There is no code block in it.")
+
+    def take(self, text: str) -> None:
+        """To the clipboard, clean: where it is pasted, a control byte would act."""
+        self.app.copy_to_clipboard(clean(text))
+        self.status.give_hint("Copied.")

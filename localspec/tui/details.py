@@ -1,0 +1,24 @@
+"""Who wrote a message, how and when, in a line. Knows no widgets."""
+
+from __future__ import annotations
+
+from localspec.sanitize import one_line
+from localspec.tui.conversation import Utterance
+
+
+def details(said: Utterance) -> str:
+    """Most wanted first: a narrow screen cuts the end off."""
+    made = said.made
+    when = [f"{said.at[:10]} {said.at[11:16]} UTC"] if said.at else []
+    if made is None:
+        return one_line(" · ".join([said.speaker, f"{len(said.text):,} characters", *when]))
+    stats = made.stats
+    parts = [
+        " ".join(part for part in (made.target, made.quant, made.device) if part),
+        f"drafted by {made.draft}" if made.draft else "no draft",
+        f"prompt {stats.prompt_n:,} tok, {stats.cached_n:,} cached",
+        f"{stats.predicted_n:,} tok in {stats.rounds:,} rounds",
+        *([str(stats.finish_reason)] if stats.finish_reason else []),
+        *when,
+    ]
+    return one_line(" · ".join(parts))
