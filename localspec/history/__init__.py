@@ -19,7 +19,7 @@ from localspec.history.records import (
 )
 from localspec.history.store import History
 from localspec.history.tree import Tree
-from localspec.history.turns import Answered, Asked, Left, Said
+from localspec.history.turns import Answered, Asked, Continued, Left, Said
 from localspec.history.writer import Writer
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "Asked",
     "Attachment",
     "Chat",
+    "Continued",
     "Format",
     "Generation",
     "History",

@@ -17,7 +17,7 @@ from localspec.catalog import Catalog
 from localspec.errors import UsageError
 from localspec.history import NewChat, OpenChat, Writer
 from localspec.requests import LoadRequest
-from localspec.sanitize import clean
+from localspec.sanitize import clean, one_line
 from localspec.tui.chat import ChatScreen
 from localspec.tui.feed import Engine
 from localspec.tui.scribe import Scribe
@@ -57,6 +57,10 @@ class ChatApp(App[None]):
         from localspec.tui.terminal import TerminalDriver  # imports termios
 
         return TerminalDriver
+
+    def watch_title(self, title: str) -> None:
+        if show := getattr(self._driver, "show_title", None):  # our own driver's; others leave the terminal its title
+            show(one_line(title))
 
     async def on_event(self, event: events.Event) -> None:
         """The door of what is pasted, wherever it goes; terminals paste line ends as CR."""

@@ -10,12 +10,16 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.widgets import Footer, HelpPanel, Static
 
+from localspec.requests import SpecWish
+from localspec.tui import speculation
+from localspec.tui.compare import CompareScreen
+from localspec.tui.header import drafting
 from localspec.tui.legend import Legend
 from localspec.tui.message import Answer
 from localspec.tui.scribe import SAVE_SECONDS, Told
 from localspec.tui.speed_panel import LEAST_WIDTH
 from localspec.tui.token_view import View
-from localspec.tui.turn import TurnScreen
+from localspec.tui.turn import BUSY, TurnScreen
 
 QUIT_SECONDS = 1.0
 MIN_WIDTH, MIN_HEIGHT = 60, 16
@@ -32,6 +36,8 @@ class ChatScreen(TurnScreen):
         Binding("f2", "speed", "Speed", key_display="F2", priority=True, id="speed"),
         Binding("f3", "tokens", "Tokens", key_display="F3", priority=True, id="tokens"),
         Binding("shift+f3,f15", "rejects", "Rejected", show=False, priority=True, id="rejects"),  # F15 is xterm's
+        Binding("f5", "spec", "Speculation", key_display="F5", show=False, priority=True, id="spec"),
+        Binding("f6", "compare", "Compare", key_display="F6", show=False, priority=True, id="compare"),
         Binding("ctrl+c", "interrupt", "Interrupt", show=False, priority=True, id="interrupt"),
         Binding("ctrl+d", "leave", "Quit", show=False, priority=True, id="leave"),
         Binding("pageup", "page(-1)", "Page up", show=False, priority=True, id="page.up"),
@@ -128,6 +134,47 @@ class ChatScreen(TurnScreen):
     def action_page(self, direction: int) -> None:
         scroll = self.transcript.scroll_page_up if direction < 0 else self.transcript.scroll_page_down
         scroll(animate=False)
+
+    # --- speculation: switched, and compared with none
+
+    def action_spec(self) -> None:
+        self.steer(speculation.turned(self.wish), speculation.MODES)
+
+    def command_spec(self, argument: str) -> None:
+        self.steer(speculation.spelled(self.wish, argument), speculation.MODES)
+
+    def command_k(self, argument: str) -> None:
+        self.steer(speculation.of_length(argument), speculation.LENGTHS)
+
+    def steer(self, wish: SpecWish | None, usage: str) -> None:
+        """Tell the engine; it says when it does so, and the lines follow what it says."""
+        if (lack := speculation.lack(self.spec)) or wish is None or self.feed is None:
+            self.status.give_hint(lack or usage)
+        else:
+            self.wish = wish
+            self.feed.steer(wish)
+
+    def action_compare(self) -> None:
+        self.call_later(self.command_compare, "")
+
+    def command_compare(self, _: str) -> None:
+        request, lack = self.conversation.again(), speculation.lack(self.spec)
+        if lack or request is None or self.feed is None or self.spec is None:
+            self.status.give_hint(lack or "There is no answered question to compare yet.")
+        elif self.phase != "idle":
+            self.status.give_hint(BUSY if self.phase != "gone" else self.status.state)
+        else:
+            self.enter("comparing", "comparing")
+            self.comparison = CompareScreen(request, drafting(self.spec), self.feed.ask)
+            self.app.push_screen(self.comparison, self.leave_comparison)
+
+    def leave_comparison(self, _: None) -> None:
+        if self.comparison is not None and self.feed is not None:
+            self.enter("stopping", "stopping")
+            self.feed.cancel()
+
+    def command_continue(self, _: str) -> None:
+        self.go_on()
 
     # --- slash commands
 

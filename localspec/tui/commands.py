@@ -25,6 +25,10 @@ class Command:
 
 COMMANDS = (
     Command("new", "begin a new chat"),
+    Command("continue", "go on with an answer that was stopped or cut"),
+    Command("spec", "speculate always, as it pays, or not at all", "on|auto|off"),
+    Command("k", "how many tokens to draft", "N|auto"),
+    Command("compare", "the last question again, plain and drafted, side by side"),
     Command("tokens", "show who wrote each token, or the text again"),
     Command("bye", "leave", aliases=("exit", "quit")),
 )

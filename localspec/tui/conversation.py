@@ -17,10 +17,28 @@ class Conversation:
     past_system: str | None = None  # of the chat that is gone on with, and of no other
     history: list[Message] = field(default_factory=list)
 
-    def request(self, question: str) -> GenerateRequest:
+    def request(self, question: str, so_far: str = "") -> GenerateRequest:
+        """An answer to this, or more of it."""
+        begun = [Message("assistant", so_far)] if so_far else []
+        messages = (*self.opening, *self.history, Message("user", question), *begun)
+        return GenerateRequest(messages=messages, continues=bool(begun))
+
+    def again(self) -> GenerateRequest | None:
+        """The last question once more, as if it had not been answered."""
+        return GenerateRequest(messages=(*self.opening, *self.history[:-1])) if self.history else None
+
+    @property
+    def opening(self) -> list[Message]:
         system = self.system or self.past_system
-        first = [Message("system", system)] if system else []
-        return GenerateRequest(messages=(*first, *self.history, Message("user", question)))
+        return [Message("system", system)] if system else []
+
+    def reopen(self) -> str:
+        """The last question, whose turn counts as not ended again; empty where nothing was said."""
+        if not self.history:
+            return ""
+        question, _ = self.history[-2:]
+        del self.history[-2:]
+        return question.content
 
     def recall(self, system: str | None, messages: Iterable[Message]) -> None:
         """What was said before this program began, oldest first."""

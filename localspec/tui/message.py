@@ -12,6 +12,7 @@ from textual.widgets.markdown import MarkdownStream
 
 from localspec.events import Stats, Step
 from localspec.sanitize import clean, one_line
+from localspec.stats import joined
 from localspec.tui.reply import parser
 from localspec.tui.ribbon import Ribbon
 from localspec.tui.stats_line import summary
@@ -39,7 +40,8 @@ class Question(Vertical):
 class Answer(Vertical):
     """What the model says. `text` is as written, all of it or to begin with; what is shown of it is clean.
 
-    `rounds` wrote it. An answer whose rounds are not known stays Markdown whatever the view.
+    `rounds` wrote it. An answer whose rounds are not known stays Markdown whatever the view. `stats` are those of what
+    has ended; an answer that was cut may go on.
     """
 
     view: reactive[View] = reactive("markdown", init=False)
@@ -48,6 +50,7 @@ class Answer(Vertical):
         super().__init__()
         self.text = text
         self.rounds: list[Step] = []
+        self.stats: Stats | None = None
         self._shown = len(text)
         self._stream: MarkdownStream | None = None
         self._speaker = Static(one_line(speaker), markup=False, classes="speaker")
@@ -88,12 +91,23 @@ class Answer(Vertical):
 
     async def finish(self, stats: Stats) -> None:
         await self.end()
-        self.close(summary(stats), "-stopped" if stats.finish_reason == "cancelled" else "-done")
+        self.stats = joined(self.stats, stats) if self.stats else stats
+        self.close(summary(self.stats), "-stopped" if stats.finish_reason == "cancelled" else "-done")
 
-    async def fail(self, sentence: str) -> None:
+    async def fail(self, sentence: str, stats: Stats) -> None:
         """What was written stays; why it ended stands beneath."""
         await self.end()
+        self.stats = joined(self.stats, stats) if self.stats else stats
         self.close(clean(sentence), "-failed")
+
+    @property
+    def may_go_on(self) -> bool:
+        """It has words, and the model did not end it."""
+        return bool(self.text) and (self.stats is None or self.stats.finish_reason != "stop")
+
+    def resume(self) -> None:
+        """More of it comes."""
+        self._figures.remove_class("-ended", "-stopped", "-failed", "-done")
 
     def close(self, line: str, how: str) -> None:
         """What stands beneath. The class is its own: one on the whole answer would style every block of it again."""
@@ -105,6 +119,7 @@ class Answer(Vertical):
         if self._stream is not None:
             await asyncio.sleep(0)  # a stream whose task never ran ends in a CancelledError, which would end the screen
             await self._stream.stop()
+            self._stream = None
 
 
 class Note(Static):

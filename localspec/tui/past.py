@@ -49,5 +49,6 @@ def answer(message: StoredMessage, model_key: str) -> Answer:
     if message.status == "partial":
         shown.close("interrupted: the program ended before the answer did", "-stopped")
     elif made is not None:
+        shown.stats = made.stats
         shown.close(summary(made.stats), ENDED.get(message.status, "-done"))
     return shown

@@ -13,7 +13,7 @@ from textual.message import Message
 
 from localspec import __version__
 from localspec.events import FinishReason, Notice, Ready, SpecCard, Stats, Step
-from localspec.history import Answer, Answered, Asked, Generation, Left, NewChat, Said, first_line
+from localspec.history import Answer, Answered, Asked, Continued, Generation, Left, NewChat, Said, first_line
 
 SAVE_SECONDS = 2.0  # so much of an answer is lost when the program is killed
 NO_NAME = NewChat("")
@@ -67,6 +67,12 @@ class Scribe:
         self._made = self._author
         self._steps, self._answering, self._has_grown = [], True, False
         self._post(Asked(msgspec.structs.replace(self._chat, title=first_line(question)), question))
+
+    def resume(self) -> None:
+        """The last answer goes on; what is added from now on stands behind it."""
+        self._made = self._author
+        self._steps, self._answering, self._has_grown = [], True, False
+        self._post(Continued())
 
     def add(self, step: Step) -> None:
         self._steps.append(step)

@@ -1,6 +1,6 @@
 """One turn at a time between a user and an engine: what is said goes to the engine, what it says to the transcript.
 
-Knows no engine but the five calls of `Engine`, no history but its scribe, and no keys. Everything that changes a turn
+Knows no engine but the six calls of `Engine`, no history but its scribe, and no keys. Everything that changes a turn
 runs in the screen's own message queue, one at a time, so a stop, a new chat and a burst of tokens cannot interleave.
 """
 
@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal
 
+import msgspec
 from textual.containers import VerticalScroll
 from textual.reactive import reactive
 from textual.screen import Screen
@@ -27,28 +28,34 @@ from localspec.events import (
     Ready,
     SpecCard,
     Stats,
+    Steered,
     Step,
 )
-from localspec.history import OpenChat
+from localspec.history import OpenChat, first_line
+from localspec.requests import SpecWish
 from localspec.stats import Tally
 from localspec.tui.commands import find, literal, parse
+from localspec.tui.compare import CompareScreen, OfAnswer
 from localspec.tui.feed import Arrived, Engine, Feed
-from localspec.tui.header import Header
+from localspec.tui.header import Header, switch
 from localspec.tui.message import Answer, Note, Question
 from localspec.tui.pace import Pace
 from localspec.tui.past import conversation, remembered
 from localspec.tui.prompt import Prompt
 from localspec.tui.scribe import Scribe, Told
+from localspec.tui.speculation import wish_at_start
 from localspec.tui.speed_panel import Reading, SpeedPanel
 from localspec.tui.stats_line import StatsLine, loading_words
 from localspec.tui.token_view import View
 from localspec.tui.welcome import Welcome
 
-Phase = Literal["loading", "idle", "reading", "generating", "stopping", "gone"]
+Phase = Literal["loading", "idle", "reading", "generating", "stopping", "comparing", "gone"]
 
 DIED = "The engine stopped. Press Ctrl+R to load it again."
 NOT_LOADED = "The model is not loaded. Press Ctrl+R to try again."
 WAITING = "One message is waiting already; this one stays here."
+BUSY = "That must wait until the answer has ended."
+ENDED = "The last answer ended by itself: there is nothing to continue."
 
 
 class TurnScreen(Screen[None]):
@@ -68,7 +75,11 @@ class TurnScreen(Screen[None]):
         self.exit_code = 0
         self.phase: Phase = "loading"
         self.model: ModelCard | None = None
+        self.spec: SpecCard | None = None
+        self.wish = SpecWish()  # what the engine was told last
         self.drafter_failed = False
+        self.comparison: CompareScreen | None = None
+        self.title = past.chat.title if past else ""
         self.tally, self.pace = Tally(), Pace()
         self.feed: Feed | None = None
         self.queued: Question | None = None
@@ -82,7 +93,7 @@ class TurnScreen(Screen[None]):
         """Close the engine there was, if any, and begin loading another."""
         if self.feed is not None:
             self.feed.engine.close()
-        self.tally, self.exit_code = Tally(), 0
+        self.tally, self.exit_code, self.spec = Tally(), 0, None
         self.feed = Feed(self.make_engine(), self.wake)
         self.enter("loading", "loading")
         self.feed.start()
@@ -111,6 +122,8 @@ class TurnScreen(Screen[None]):
             await self.receive(event)
         if self.answer is not None:
             await self.answer.flush()
+        if self.comparison is not None:
+            self.comparison.follow()
         self.status.stats = self.tally.stats if self.answer or self.conversation.history else Stats()
         if arrived:
             self.speed.refresh()
@@ -122,6 +135,9 @@ class TurnScreen(Screen[None]):
         return Reading(self.status.stats, meter.band, len(meter.plain_ms), self.rounds)
 
     async def receive(self, event: AnyEvent | None) -> None:
+        if self.comparison is not None and isinstance(event, OfAnswer):
+            self.hand_over(self.comparison, event)
+            return
         if event is not None:
             self.tally.add(event)
         match event:
@@ -129,6 +145,8 @@ class TurnScreen(Screen[None]):
                 self.enter("loading", loading_words(event))
             case Ready():
                 await self.welcome_engine(event)
+            case Steered():
+                self.show_spec(event.spec)
             case Prefill() if self.phase == "reading":
                 self.enter("reading", f"reading prompt {event.cached + event.done:,}/{event.total:,}")
             case Step():
@@ -146,7 +164,8 @@ class TurnScreen(Screen[None]):
     async def welcome_engine(self, ready: Ready) -> None:
         self.exit_code = 0
         self.model, self.drafter_failed = ready.model, False
-        self.header.show(ready.model, ready.spec)
+        self.wish = wish_at_start(ready.spec)
+        self.show_spec(ready.spec)
         self.scribe.meet(ready)
         self.enter("idle", "idle")
         await self.ask_next()
@@ -155,8 +174,14 @@ class TurnScreen(Screen[None]):
         if notice.code == "drafter_failed" and self.model is not None:
             self.drafter_failed = True
             self.scribe.lose_drafter()
-            self.header.show(self.model, SpecCard("off", reason="it failed"))
+            self.show_spec(SpecCard("off", reason="it failed"))
             self.refresh_bindings()
+
+    def show_spec(self, spec: SpecCard) -> None:
+        """A drafter that failed stays out, whatever the engine says of the wish."""
+        if self.model is not None and not (self.drafter_failed and spec.kind != "off"):
+            self.spec, self.status.spec = spec, switch(spec)
+            self.header.show(self.model, spec)
 
     async def lose_engine(self) -> None:
         if self.answer is not None:
@@ -168,6 +193,7 @@ class TurnScreen(Screen[None]):
             self.status.end_hint()
         could_reload = self.can_reload
         self.phase, self.status.state = phase, words
+        self.app.title = f"{words if phase == 'idle' else phase} · {self.title or 'localspec'}"
         if self.can_reload != could_reload:
             self.refresh_bindings()
 
@@ -210,11 +236,36 @@ class TurnScreen(Screen[None]):
         question.asked()
         self.question, self.answer = question.text, Answer(self.model.name if self.model else "")
         self.answer.view, self.rounds = self.view, self.answer.rounds
+        self.title = self.title or first_line(question.text)
         self.enter("reading", "reading prompt")  # before the answer is mounted: idle must mean that nothing is asked
         self.tally.begin()
         self.scribe.ask(question.text)
         await self.show(self.answer)
         self.feed.ask(self.conversation.request(question.text))
+
+    def go_on(self) -> None:
+        """More of the last answer, in the same message."""
+        said = [widget for widget in self.transcript.children if isinstance(widget, Question | Answer)]
+        last = said[-1] if said and isinstance(said[-1], Answer) else None
+        if self.phase != "idle" or self.feed is None:
+            self.status.give_hint(BUSY if self.feed and self.phase != "gone" else self.status.state)
+        elif last is None or not last.may_go_on:
+            self.status.give_hint(ENDED if last and last.text else "There is no answer to continue.")
+        else:
+            self.question, self.answer, self.rounds = self.conversation.reopen(), last, last.rounds
+            last.resume()
+            self.enter("reading", "reading prompt")
+            self.tally.begin()
+            self.scribe.resume()
+            self.transcript.anchor()
+            self.feed.ask(self.conversation.request(self.question, last.text))
+
+    def hand_over(self, comparison: CompareScreen, event: OfAnswer) -> None:
+        """What the engine says belongs to the comparison until that is over, though it may be closed by then."""
+        comparison.receive(event)
+        if comparison.over:
+            self.comparison = None
+            self.enter("idle", "idle")
 
     def write(self, step: Step) -> None:
         if self.phase == "reading":
@@ -241,7 +292,7 @@ class TurnScreen(Screen[None]):
         if self.answer is None:
             await self.show(Note(sentence, level="error"))
         else:
-            await self.answer.fail(sentence)
+            await self.answer.fail(sentence, msgspec.structs.replace(self.tally.stats, finish_reason="error"))
             self.end_turn("error")
             self.enter("idle", "idle")
         if self.phase == "idle" and failure.code != "engine_died":
@@ -289,6 +340,7 @@ class TurnScreen(Screen[None]):
         self.scribe.end(self.tally.stats, "cancelled")
         self.scribe.leave()
         self.answer = self.queued = None
+        self.title = ""
         self.conversation.forget()
         self.status.stats, self.rounds = Stats(), ()
         self.speed.refresh()

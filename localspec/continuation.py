@@ -1,0 +1,36 @@
+"""An answer that was cut, made to go on: the prompt in ids, and a Writer that stands where the answer ended.
+
+Where the session still holds the answer, its very tokens are the prompt: nothing is read again, and the text becomes
+what it would have been without the cut. Elsewhere its text is encoded. Knows no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from localspec.answer import Writer
+from localspec.errors import UsageError
+from localspec.prompt import Prompter
+from localspec.requests import GenerateRequest
+from localspec.reuse import keep_spelling
+
+
+def go_on(
+    request: GenerateRequest, prompter: Prompter, known: Sequence[int], stop_ids: Collection[int]
+) -> tuple[list[int], Writer]:
+    """`known`: what the session holds. An answer that the model has ended there is encoded without its end."""
+    *before, last = request.messages or (None,)
+    if last is None or last.role != "assistant" or not last.content:
+        raise UsageError(
+            "There is no answer to continue.", hint="The last message must be the assistant's, with words."
+        )
+    asked = [message for message in before if message is not None]
+    opened = keep_spelling(known, prompter.chat(asked), prompter.control_ids, prompter.tokenizer.decode)
+    written = list(known[len(opened) :])
+    writer = Writer(prompter.tokenizer, request.stop)
+    held = list(known[: len(opened)]) == opened and written and written[-1] not in stop_ids
+    if held and writer.resume(written, last.content):
+        return [*opened, *written], writer
+    words, writer = prompter.words(asked, last.content), Writer(prompter.tokenizer, request.stop)
+    writer.resume(words, last.content)
+    return [*opened, *words], writer
