@@ -19,12 +19,10 @@ def go_on(
     request: GenerateRequest, prompter: Prompter, known: Sequence[int], stop_ids: Collection[int]
 ) -> tuple[list[int], Writer]:
     """`known`: what the session holds. An answer that the model has ended there is encoded without its end."""
-    *before, last = request.messages or (None,)
-    if last is None or last.role != "assistant" or not last.content:
-        raise UsageError(
-            "There is no answer to continue.", hint="The last message must be the assistant's, with words."
-        )
-    asked = [message for message in before if message is not None]
+    messages = request.messages or ()
+    if not messages or messages[-1].role != "assistant" or not messages[-1].content:
+        raise UsageError("There is no answer to continue.", hint="The last message must be the assistant's.")
+    *asked, last = messages
     opened = keep_spelling(known, prompter.chat(asked), prompter.control_ids, prompter.tokenizer.decode)
     written = list(known[len(opened) :])
     writer = Writer(prompter.tokenizer, request.stop)

@@ -106,6 +106,7 @@ class Model:
         """Draft so from the next round on, also in the middle of an answer; from any thread. Without a drafter nothing
         changes."""
         check_k(wish.k)
+        wish = SpecWish.of(wish.k) if wish.mode == "on" and wish.k != "auto" else wish  # on with 0 is off
         if self.spec.kind != "off":
             self._parts.policy.steer(wish.mode, wish.k)
             self.spec = msgspec.structs.replace(self.spec, mode=wish.mode, k=wish.k)

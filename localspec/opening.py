@@ -170,7 +170,7 @@ def attach(
         yield choice.notice
     plain_ms = calibration.recall(timed_key(opened)).plain_ms
     wish = SpecWish.of(k) if choice.kind != "off" else SpecWish("off")
-    spec = SpecCard(choice.kind, choice.name, wish.k, choice.reason, plain_ms, choice.exit_layer or None, wish.mode)
+    spec = SpecCard(choice.kind, choice.name, k, choice.reason, plain_ms, choice.exit_layer or None, wish.mode)
     card = ModelCard(entry.name, plan.quant, str(target.device), plan.context, opened.prompter.can_chat)
     drafters = (drafter.decoder,) if isinstance(drafter, DraftModel) else ()
     ready = Ready(card, spec, measure_memory(opened.threads, target, *drafters))
