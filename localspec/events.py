@@ -61,8 +61,8 @@ class ModelCard(Record, frozen=True):
 class SpecCard(Record, frozen=True):
     """How it is drafted for: kind "model", "early-exit" or "off", which is that nobody could; `reason` says why.
 
-    `mode` is whether it is done: "on" by `k` tokens, "auto" as a policy decides, "off" by the user's wish. `plain_ms` is a
-    plain round's mean time from an earlier start on this machine, if there was one; `exit_layer` is an early exit's.
+    `mode` is whether it is done: "on" by `k` tokens, "auto" as a policy decides, "off" by the user's wish. `plain_ms`
+    is a plain round's mean time from an earlier start on this machine, if there was one; `exit_layer` an early exit's.
     """
 
     kind: str

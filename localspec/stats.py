@@ -201,8 +201,20 @@ def add_step(stats: Stats, step: Step) -> Stats:
     )
 
 
-SUMS = ("prompt_ms", "predicted_n", "predicted_ms", "draft_rounds", "plain_rounds", "draft_n", "draft_n_accepted")
-SUMS += ("draft_n_rejected", "draft_n_ignored", "draft_ms", "verify_ms", "read_bytes")
+SUMS = (
+    "prompt_ms",
+    "predicted_n",
+    "predicted_ms",
+    "draft_rounds",
+    "plain_rounds",
+    "draft_n",
+    "draft_n_accepted",
+    "draft_n_rejected",
+    "draft_n_ignored",
+    "draft_ms",
+    "verify_ms",
+    "read_bytes",
+)
 
 
 def joined(first: Stats, then: Stats) -> Stats:

@@ -128,7 +128,7 @@ class Inbox:
                     self._waiting.append(request)
 
     def _receive(self) -> GenerateRequest | SpecWish:
-        message = MESSAGES.decode(self._pipe.recv_bytes())
+        message: GenerateRequest | SpecWish = MESSAGES.decode(self._pipe.recv_bytes())
         self._taken += isinstance(message, SpecWish)
         return message
 

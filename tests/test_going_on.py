@@ -1,4 +1,4 @@
-"""An answer that was cut goes on as if it had not been; and speculation is switched in the middle. Engine and worker."""
+"""An answer that was cut goes on as if it had not been; speculation is switched in the middle. Model and worker."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def until(events: Iterator[AnyEvent], *kinds: type[AnyEvent]) -> list[AnyEvent]:
 
 
 def test_a_child_is_steered_between_two_rounds_and_says_when(engine: EngineProcess):
-    """After Steered every round is as it says, whatever was sent before or after; the text is that of plain decoding."""
+    """After Steered every round is as it says, and none before it; the text is that of plain decoding."""
     events = engine.events()
     until(events, Ready)
     engine.steer(SpecWish("off"))

@@ -14,7 +14,7 @@ import pytest
 
 from localspec import admission, paths, worker
 from localspec.errors import UsageError
-from localspec.events import AnyEvent, Done, Failure, Loading, Notice, Prefill, Ready, Steered, Step
+from localspec.events import AnyEvent, Done, Failure, Loading, Notice, Prefill, Ready, Step
 from localspec.requests import EarlyExit, GenerateRequest, LoadRequest, Message, SamplingOptions, SpecWish
 from localspec.worker import EngineProcess
 from tests.models_made_here import save_snapshot

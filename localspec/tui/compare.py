@@ -46,12 +46,12 @@ class Side(VerticalScroll):
         self.speculate = speculate
         self.text = ""
         self.tally = Tally()
-        self._name = Static(one_line(name), markup=False, classes="speaker")
+        self._label = Static(one_line(name), markup=False, classes="speaker")
         self._figures = Static("waiting", markup=False, classes="figures")
         self._body = Static(markup=False)
 
     def compose(self) -> ComposeResult:
-        yield from (self._name, self._figures, self._body)
+        yield from (self._label, self._figures, self._body)
 
     def on_mount(self) -> None:
         self.anchor()

@@ -86,7 +86,7 @@ class TerminalDriver(LinuxDriver):
     _title = ""
 
     def start_application_mode(self) -> None:
-        super().start_application_mode()
+        super().start_application_mode()  # type: ignore[no-untyped-call]
         self.write(KEEP_TITLE)
         self.show_title(self._title)
 

@@ -56,6 +56,7 @@ NOT_LOADED = "The model is not loaded. Press Ctrl+R to try again."
 WAITING = "One message is waiting already; this one stays here."
 BUSY = "That must wait until the answer has ended."
 ENDED = "The last answer ended by itself: there is nothing to continue."
+FULL = "The context is full: this answer cannot go on."
 
 
 class TurnScreen(Screen[None]):
@@ -193,9 +194,14 @@ class TurnScreen(Screen[None]):
             self.status.end_hint()
         could_reload = self.can_reload
         self.phase, self.status.state = phase, words
-        self.app.title = f"{words if phase == 'idle' else phase} · {self.title or 'localspec'}"
+        self.name_terminal()
         if self.can_reload != could_reload:
             self.refresh_bindings()
+
+    def name_terminal(self) -> None:
+        """State and chat, for whoever looks at another window."""
+        state = self.status.state if self.phase == "idle" else self.phase
+        self.app.title = f"{state} · {self.title or 'localspec'}"
 
     # --- a turn
 
@@ -251,6 +257,8 @@ class TurnScreen(Screen[None]):
             self.status.give_hint(BUSY if self.feed and self.phase != "gone" else self.status.state)
         elif last is None or not last.may_go_on:
             self.status.give_hint(ENDED if last and last.text else "There is no answer to continue.")
+        elif self.model and last.stats and last.stats.context_used >= self.model.context_max:
+            self.status.give_hint(FULL)
         else:
             self.question, self.answer, self.rounds = self.conversation.reopen(), last, last.rounds
             last.resume()
@@ -341,6 +349,7 @@ class TurnScreen(Screen[None]):
         self.scribe.leave()
         self.answer = self.queued = None
         self.title = ""
+        self.name_terminal()
         self.conversation.forget()
         self.status.stats, self.rounds = Stats(), ()
         self.speed.refresh()
