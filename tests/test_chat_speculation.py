@@ -9,7 +9,7 @@ from localspec.events import AnyEvent, Done, Failure, FinishReason, Notice, Pref
 from localspec.history import History, recall
 from localspec.requests import GenerateRequest, Message, SamplingOptions, SpecWish
 from localspec.stats import joined
-from localspec.tui import compare, turn
+from localspec.tui import chat, compare
 from localspec.tui.compare import CompareScreen, fair, parting
 from localspec.tui.message import Answer, Question
 from localspec.tui.stats_line import StatsLine
@@ -200,7 +200,7 @@ async def test_an_answer_that_ended_by_itself_does_not_go_on():
         await stage.send("hi")
         await stage.sees("Bye.", "idle")
         await stage.send("/continue")
-        await stage.sees(turn.ENDED)
+        await stage.sees(chat.ENDED)
         assert len(stage.engine.requests) == 1
         assert len(stage.chat.conversation.history) == 2
 
@@ -211,7 +211,7 @@ async def test_in_a_full_context_nothing_goes_on():
         await stage.send("hi")
         await stage.sees("the context is full", "idle")
         await stage.send("/continue")
-        await stage.sees(turn.FULL)
+        await stage.sees(chat.FULL)
         assert len(stage.engine.requests) == 1
 
 
@@ -222,7 +222,7 @@ async def test_nothing_goes_on_while_something_is_being_answered():
         await stage.send("hi")
         await stage.sees("Hello there")
         await stage.send("/continue")
-        await stage.sees(turn.BUSY)
+        await stage.sees(chat.BUSY)
         assert len(engine.requests) == 1
 
 

@@ -15,15 +15,18 @@ from localspec.tui import speculation
 from localspec.tui.compare import CompareScreen
 from localspec.tui.header import drafting
 from localspec.tui.legend import Legend
-from localspec.tui.message import Answer
+from localspec.tui.message import Answer, Question
 from localspec.tui.scribe import SAVE_SECONDS, Told
 from localspec.tui.speed_panel import LEAST_WIDTH
 from localspec.tui.token_view import View
-from localspec.tui.turn import BUSY, TurnScreen
+from localspec.tui.turn import TurnScreen
 
 QUIT_SECONDS = 1.0
 MIN_WIDTH, MIN_HEIGHT = 60, 16
 QUIT_AGAIN = "Press Ctrl+C again to quit."
+BUSY = "That must wait until the answer has ended."
+ENDED = "The last answer ended by itself: there is nothing to continue."
+FULL = "The context is full: this answer cannot go on."
 
 
 class ChatScreen(TurnScreen):
@@ -174,7 +177,23 @@ class ChatScreen(TurnScreen):
             self.feed.cancel()
 
     def command_continue(self, _: str) -> None:
-        self.go_on()
+        """More of the last answer, in the same message."""
+        said = [widget for widget in self.transcript.children if isinstance(widget, Question | Answer)]
+        last = said[-1] if said and isinstance(said[-1], Answer) else None
+        if self.phase != "idle" or self.feed is None:
+            self.status.give_hint(BUSY if self.feed and self.phase != "gone" else self.status.state)
+        elif last is None or not last.may_go_on or not self.conversation.history:
+            self.status.give_hint(ENDED if last and last.text else "There is no answer to continue.")
+        elif self.model and last.stats and last.stats.context_used >= self.model.context_max:
+            self.status.give_hint(FULL)
+        else:
+            self.question, self.answer, self.rounds = self.conversation.reopen(), last, last.rounds
+            last.resume()
+            self.enter("reading", "reading prompt")
+            self.tally.begin()
+            self.scribe.resume()
+            self.transcript.anchor()
+            self.feed.ask(self.conversation.request(self.question, last.text))
 
     # --- slash commands
 

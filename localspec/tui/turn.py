@@ -54,9 +54,6 @@ Phase = Literal["loading", "idle", "reading", "generating", "stopping", "compari
 DIED = "The engine stopped. Press Ctrl+R to load it again."
 NOT_LOADED = "The model is not loaded. Press Ctrl+R to try again."
 WAITING = "One message is waiting already; this one stays here."
-BUSY = "That must wait until the answer has ended."
-ENDED = "The last answer ended by itself: there is nothing to continue."
-FULL = "The context is full: this answer cannot go on."
 
 
 class TurnScreen(Screen[None]):
@@ -248,25 +245,6 @@ class TurnScreen(Screen[None]):
         self.scribe.ask(question.text)
         await self.show(self.answer)
         self.feed.ask(self.conversation.request(question.text))
-
-    def go_on(self) -> None:
-        """More of the last answer, in the same message."""
-        said = [widget for widget in self.transcript.children if isinstance(widget, Question | Answer)]
-        last = said[-1] if said and isinstance(said[-1], Answer) else None
-        if self.phase != "idle" or self.feed is None:
-            self.status.give_hint(BUSY if self.feed and self.phase != "gone" else self.status.state)
-        elif last is None or not last.may_go_on:
-            self.status.give_hint(ENDED if last and last.text else "There is no answer to continue.")
-        elif self.model and last.stats and last.stats.context_used >= self.model.context_max:
-            self.status.give_hint(FULL)
-        else:
-            self.question, self.answer, self.rounds = self.conversation.reopen(), last, last.rounds
-            last.resume()
-            self.enter("reading", "reading prompt")
-            self.tally.begin()
-            self.scribe.resume()
-            self.transcript.anchor()
-            self.feed.ask(self.conversation.request(self.question, last.text))
 
     def hand_over(self, comparison: CompareScreen, event: OfAnswer) -> None:
         """What the engine says belongs to the comparison until that is over, though it may be closed by then."""
