@@ -33,11 +33,11 @@ if TYPE_CHECKING:
         PullError,
         UsageError,
     )
-    from localspec.requests import DraftModel, EarlyExit, Message
+    from localspec.requests import DraftModel, EarlyExit, Message, SpecWish
 
 _WHERE = {
     **dict.fromkeys(("LLM", "Chat", "Result", "Stream", "load", "load_events"), "localspec.api"),
-    **dict.fromkeys(("DraftModel", "EarlyExit", "Message"), "localspec.requests"),
+    **dict.fromkeys(("DraftModel", "EarlyExit", "Message", "SpecWish"), "localspec.requests"),
     **dict.fromkeys(
         (
             "AccessDenied", "Cancelled", "CatalogError", "CheckpointError", "ContextOverflow", "DoesNotFit",
@@ -50,8 +50,8 @@ _WHERE = {
 __all__ = [
     "LLM", "AccessDenied", "Cancelled", "CatalogError", "Chat", "CheckpointError", "ContextOverflow", "DoesNotFit",
     "DraftModel", "EarlyExit", "EngineDied", "EngineError", "HistoryError", "IncompatiblePair", "LocalspecError",
-    "Message", "NoChatTemplate", "NoSuchChat", "NotDownloaded", "PullError", "Result", "Stream", "UsageError", "load",
-    "load_events",
+    "Message", "NoChatTemplate", "NoSuchChat", "NotDownloaded", "PullError", "Result", "SpecWish", "Stream",
+    "UsageError", "load", "load_events",
 ]  # fmt: skip
 
 

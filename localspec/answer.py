@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from tokenizers import Tokenizer
 
-from localspec.detokenize import Detokenizer
+from localspec.detokenize import REPLACEMENT, Detokenizer
 from localspec.engine.contract import Round
 from localspec.events import Proposal, Source, Step, Token
 
@@ -69,9 +69,15 @@ class Writer:
         return shown
 
     def rest(self) -> str:
-        """All that was held back: the answer ended another way."""
-        shown, self.held = self.release(self.detokenizer.flush()) + self.held, ""
+        """All that was held back, but not half a character: the answer ended another way, and may yet go on."""
+        last = self.detokenizer.flush()
+        shown, self.held = self.release("" if REPLACEMENT in last else last) + self.held, ""
         return shown
+
+    def resume(self, tokens: Sequence[int], shown: str) -> bool:
+        """Go on behind an answer so far, half a character and all. False: the tokens do not say what was shown."""
+        text = "".join(self.release(self.detokenizer.push(id)) for id in tokens)
+        return text == shown or text + self.rest() == shown
 
 
 def overlap(text: str, stop: str) -> int:

@@ -12,12 +12,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self  # Any: messages may come as plain dicts
 
+import msgspec
+
 from localspec.drain import drain
 from localspec.errors import UsageError
-from localspec.events import AnyEvent, Done, FinishReason, Loading, Notice, Ready, Stats, Step, Token
+from localspec.events import AnyEvent, Done, FinishReason, Loading, Notice, Ready, SpecCard, Stats, Step, Token
 from localspec.model import Model
 from localspec.opening import open_model
-from localspec.requests import DraftModel, EarlyExit, GenerateRequest, LoadRequest, Message, SamplingOptions
+from localspec.requests import (
+    DraftModel,
+    EarlyExit,
+    GenerateRequest,
+    LoadRequest,
+    Message,
+    SamplingOptions,
+    SpecWish,
+)
 
 Messages = Sequence[Message | dict[str, Any]]
 
@@ -89,18 +99,31 @@ class LLM:
         return self._model.ready
 
     def stream(
-        self, prompt: str | Messages, *, max_tokens: int | None = None, stop: str | Sequence[str] = (), **sampling: Any
+        self,
+        prompt: str | Messages,
+        *,
+        max_tokens: int | None = None,
+        stop: str | Sequence[str] = (),
+        continues: bool = False,
+        speculate: bool | None = None,
+        **sampling: Any,
     ) -> Stream:
         """Events of one answer. A string is completed as it is; messages go through the chat template.
 
+        `continues`: the last message is the assistant's, and goes on. `speculate`: with drafts, or without.
         sampling: temperature, top_k, top_p, min_p, repetition_penalty, seed.
         """
-        return self.answer(make_request(prompt, max_tokens, stop, sampling))
+        asked = make_request(prompt, max_tokens, stop, sampling)
+        return self.answer(msgspec.structs.replace(asked, continues=continues, speculate=speculate))
 
     def answer(self, request: GenerateRequest) -> Stream:
         """The same from a request as it crosses pipes."""
         self._model.check_open()
         return Stream(self._model, request)
+
+    def steer(self, wish: SpecWish) -> SpecCard:
+        """Speculate so from the next round on, whatever is being answered; says how it is done now. From any thread."""
+        return self._model.steer(wish)
 
     def generate(self, prompt: str | Messages, **options: Any) -> Result:
         """One whole answer; options as for `stream`."""
@@ -143,6 +166,14 @@ class Chat:
             raise UsageError("There is nothing to answer again.", hint="Send a message first.")
         return self._stream(turns).result()
 
+    def resume(self) -> Result:
+        """Go on with the last answer, which was cut. The result is what is new; `messages` has the answer whole."""
+        if not self.messages or self.messages[-1].role != "assistant":
+            raise UsageError("There is no answer to continue.", hint="Send a message first.")
+        *turns, last = self.messages
+        stream = self._llm.stream(self.messages, continues=True, **self._options)
+        return ChatStream(stream, turns, self.messages, last.content).result()
+
     def _stream(self, turns: list[Message]) -> ChatStream:
         return ChatStream(self._llm.stream(turns, **self._options), turns, self.messages)
 
@@ -159,13 +190,14 @@ class Chat:
 
 
 class ChatStream:
-    """An answer that joins the conversation with its question when it ends, however it ends, if it has any text."""
+    """An answer that joins the conversation with its question when it ends, however it ends, if it has any text.
+    `text` is what there was of it."""
 
-    def __init__(self, stream: Stream, turns: list[Message], messages: list[Message]) -> None:
+    def __init__(self, stream: Stream, turns: list[Message], messages: list[Message], text: str = "") -> None:
         self._stream = stream
         self._turns = turns
         self._messages = messages
-        self._text = ""
+        self._text = text
 
     def __iter__(self) -> Iterator[AnyEvent]:
         before = self._text

@@ -16,12 +16,11 @@ import msgspec
 
 from localspec import paths
 from localspec.errors import CatalogError, NotDownloaded
-from localspec.requests import SamplingOptions
+from localspec.requests import LONGEST_DRAFT, SamplingOptions
 
 SCHEMA_VERSION = 1
 ELSE = "Give guide, which is built in, or the folder of a model: ./FOLDER."
 HELD = "Give the folder that holds it: ./FOLDER."
-LONGEST_DRAFT = 16  # the engine's MAX_DRAFT, known here without its torch
 DraftKind = Literal["model", "early-exit", "off"]
 
 Temperature = Annotated[float, msgspec.Meta(ge=0, le=100)]

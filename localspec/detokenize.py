@@ -71,15 +71,16 @@ class RunStream:
         self._is_broken = False
 
     def push(self, id: int) -> str:
-        token = self._tokenizer.id_to_token(id)
-        if token is None:
+        if self._tokenizer.id_to_token(id) is None:
             return ""
-        byte = _byte_of(token)
+        byte = self._byte(id)
         if byte is None:
             return self._push_words(id)
         if self._is_broken:
             self._shown = [id]
             return REPLACEMENT
+        if not self._held and self._shown and self._byte(self._shown[-1]):
+            self._shown = []  # flushed in the middle of a run: what comes is whole by itself
         self._held.append(id)
         try:
             self._run.decode(byte)
@@ -105,6 +106,9 @@ class RunStream:
         length = next((n for n in range(1, len(seen)) if self._decode(seen[-n:])), len(seen))
         self._shown, self._held = seen[-length:], []
         return self._decode(seen)[len(before) :]
+
+    def _byte(self, id: int) -> bytes | None:
+        return _byte_of(self._tokenizer.id_to_token(id) or "")
 
     def _decode(self, ids: list[int]) -> str:
         return self._tokenizer.decode(ids, skip_special_tokens=False)

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Literal
 
 from localspec.calibration import Calibration
-from localspec.catalog import LONGEST_DRAFT, Catalog, DraftEntry, Entry
+from localspec.catalog import Catalog, DraftEntry, Entry
 from localspec.checkpoint import Snapshot, open_snapshot
 from localspec.errors import IncompatiblePair, NotDownloaded, UsageError
 from localspec.events import Notice
 from localspec.pairing import compare
-from localspec.requests import DraftModel, EarlyExit, LoadRequest
+from localspec.requests import LONGEST_DRAFT, DraftModel, EarlyExit, LoadRequest, is_draft_length
 
 NOTHING_KNOWN = Calibration()
 
@@ -42,10 +42,6 @@ def check(request: LoadRequest) -> None:
     draft = parse(request.draft) if isinstance(request.draft, str) else request.draft
     if isinstance(draft, DraftModel):
         find_draft(draft.model, entry, catalog)
-
-
-def is_draft_length(k: str) -> bool:
-    return k in ("auto", "heuristic") or (k.isdecimal() and len(k) < 9 and int(k) <= LONGEST_DRAFT)
 
 
 def check_k(k: str) -> None:

@@ -1,6 +1,7 @@
 """The one vocabulary of screen, Python, pipe and JSON lines: frozen records, told apart by `type`.
 
-A generation is Prefill*, (Step | Notice)*, Done or Failure. Knows nothing about engines or readers.
+A generation is Prefill*, (Step | Notice)*, Done or Failure; Steered may stand anywhere, between two of
+them or in none. Knows nothing about engines or readers.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import msgspec
 
 Source = Literal["draft", "bonus", "fix", "plain"]
 FinishReason = Literal["stop", "length", "context", "cancelled", "error"]
+Mode = Literal["on", "auto", "off"]
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=False):
@@ -58,10 +60,10 @@ class ModelCard(Record, frozen=True):
 
 
 class SpecCard(Record, frozen=True):
-    """How it is drafted for: kind "model", "early-exit" or "off"; `reason` says why when it is off.
+    """How it is drafted for: kind "model", "early-exit" or "off", which is that nobody could; `reason` says why.
 
-    `plain_ms` is a plain round's mean time from an earlier start on this machine, if there was one; `exit_layer` is an
-    early exit's.
+    `mode` is whether it is done: "on" by `k` tokens, "auto" as a policy decides, "off" by the user's wish. `plain_ms`
+    is a plain round's mean time from an earlier start on this machine, if there was one; `exit_layer` an early exit's.
     """
 
     kind: str
@@ -70,6 +72,12 @@ class SpecCard(Record, frozen=True):
     reason: str = ""
     plain_ms: float | None = None
     exit_layer: int | None = None
+    mode: Mode = "auto"
+
+    @property
+    def switch(self) -> Mode:
+        """What is drafted from now on, said in one word."""
+        return "off" if self.kind == "off" else self.mode
 
 
 class Memory(Record, frozen=True):
@@ -170,6 +178,12 @@ class Ready(Event, frozen=True):
     memory: Memory
 
 
+class Steered(Event, frozen=True):
+    """Rounds from here on are drafted as `spec` says; those before were not."""
+
+    spec: SpecCard
+
+
 class Prefill(Event, frozen=True):
     """Progress of reading the prompt, in tokens; `cached` were in the session already."""
 
@@ -220,4 +234,4 @@ class Failure(Event, frozen=True):
     exit_code: int = 1
 
 
-AnyEvent = Loading | Ready | Prefill | Step | Notice | Done | Failure
+AnyEvent = Loading | Ready | Steered | Prefill | Step | Notice | Done | Failure

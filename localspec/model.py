@@ -15,16 +15,18 @@ import msgspec
 
 from localspec import calibration
 from localspec.answer import Writer
+from localspec.continuation import go_on
+from localspec.drafting import check_k
 from localspec.engine.contract import Layered, Round
 from localspec.engine.decode import decode
 from localspec.engine.drafters.guarded import Guarded
-from localspec.engine.policy import Policy
+from localspec.engine.policy import Steered
 from localspec.engine.samplers import make_sampler
 from localspec.engine.session import Session
 from localspec.errors import Cancelled, ContextOverflow, EngineError, LocalspecError, UsageError
-from localspec.events import AnyEvent, Done, FinishReason, Notice, Prefill, Ready, Stats, Step
+from localspec.events import AnyEvent, Done, FinishReason, Notice, Prefill, Ready, SpecCard, Stats, Step
 from localspec.prompt import Prompter
-from localspec.requests import GenerateRequest, SamplingOptions
+from localspec.requests import GenerateRequest, SamplingOptions, SpecWish
 from localspec.reuse import keep_spelling
 from localspec.settings import check_limits, resolve_sampling
 from localspec.stats import Tally
@@ -40,7 +42,7 @@ class Parts:
     ready: Ready
     prompter: Prompter
     session: Session
-    policy: Policy
+    policy: Steered
     defaults: SamplingOptions
     stop_ids: frozenset[int]
     decoders: tuple[Layered, ...]
@@ -54,6 +56,7 @@ class Model:
 
     def __init__(self, parts: Parts) -> None:
         self.ready = parts.ready
+        self.spec = parts.ready.spec
         self.tally = Tally()
         self.tally.add(parts.ready)
         self._held: Parts | None = parts
@@ -76,8 +79,7 @@ class Model:
 
     def _answer(self, request: GenerateRequest, cancelled: Callable[[], bool] | None) -> Iterator[AnyEvent]:
         """Times count the engine's work only, however slowly the events are taken."""
-        ids = self._prepare(request, cancelled)
-        writer = Writer(self._parts.prompter.tokenizer, request.stop)
+        ids, writer = self._prepare(request, cancelled)
         reason: FinishReason = "cancelled"
         step_seconds: list[float] = []
         prompt_seconds, read_before = 0.0, self._bytes_read()
@@ -86,7 +88,7 @@ class Model:
                 prompt_seconds += seconds
                 yield self._told(Prefill(reading.done - reading.cached, reading.total, reading.cached))
             read_before = self._bytes_read()
-            for seconds, (done, step) in timed(self._steps(writer, request.max_tokens)):
+            for seconds, (done, step) in timed(self._steps(writer, request)):
                 step_seconds.append(seconds)
                 reason = "stop" if writer.stopped else done.ended or reason
                 yield self._told(step)
@@ -99,6 +101,16 @@ class Model:
             raise EngineError(f"The model failed while answering ({first_line(fault)}).", hint="Ask again.") from fault
         measured = self._measured(prompt_seconds, step_seconds, self._bytes_read() - read_before)
         yield self._told(Done(reason, msgspec.structs.replace(measured, finish_reason=reason)))
+
+    def steer(self, wish: SpecWish) -> SpecCard:
+        """Draft so from the next round on, also in the middle of an answer; from any thread. Without a drafter nothing
+        changes."""
+        check_k(wish.k)
+        wish = SpecWish.of(wish.k) if wish.mode == "on" and wish.k != "auto" else wish  # on with 0 is off
+        if self.spec.kind != "off":
+            self._parts.policy.steer(wish.mode, wish.k)
+            self.spec = msgspec.structs.replace(self.spec, mode=wish.mode, k=wish.k)
+        return self.spec
 
     def forget(self) -> None:
         """Drop the conversation from the cache: the next prompt is read from its start."""
@@ -124,20 +136,23 @@ class Model:
     def _session(self) -> Session:
         return self._parts.session
 
-    def _prepare(self, request: GenerateRequest, cancelled: Callable[[], bool] | None) -> list[int]:
-        """The prompt as ids, spelled as the session spells it; the session set to choose as asked."""
+    def _prepare(self, request: GenerateRequest, cancelled: Callable[[], bool] | None) -> tuple[list[int], Writer]:
+        """The prompt as ids, and who writes what follows; the session set to choose as asked."""
         check_limits(request)
         usable = self._parts.prompter.num_ids
         sampling = resolve_sampling(request.sampling, self._parts.defaults, usable=usable)
         sampler = make_sampler(sampling, certain_drafts=self._parts.greedy_drafts)
         self._session.begin(sampler, stop_ids=self._parts.stop_ids, cancelled=cancelled)
-        if request.messages is not None:
-            ids = self._parts.prompter.chat(request.messages)
-        else:
-            ids = self._parts.prompter.text(request.prompt or "")
+        if request.continues:
+            return go_on(request, self._parts.prompter, self._session.tokens, self._parts.stop_ids)
+        return self._prompt(request), Writer(self._parts.prompter.tokenizer, request.stop)
+
+    def _prompt(self, request: GenerateRequest) -> list[int]:
+        """In ids, spelled as the session spells it."""
+        prompter = self._parts.prompter
+        ids = prompter.text(request.prompt or "") if request.messages is None else prompter.chat(request.messages)
         if not ids:
             raise UsageError("The prompt is empty.", hint="Give some text to continue.")
-        prompter = self._parts.prompter
         return keep_spelling(self._session.tokens, ids, prompter.control_ids, prompter.tokenizer.decode)
 
     def _ways_out(self, request: GenerateRequest) -> str:
@@ -148,9 +163,11 @@ class Model:
         ways = ["Shorten it", *["start a new chat"] * is_chat, *[f"raise --ctx, up to {longest}"] * can_grow]
         return f"{', or '.join(ways)}."
 
-    def _steps(self, writer: Writer, max_tokens: int | None) -> Iterator[tuple[Round, Step]]:
-        limit = self._session.room + 1 if max_tokens is None else max_tokens
-        for done in decode(self._session, self._parts.policy, max_tokens=limit):
+    def _steps(self, writer: Writer, request: GenerateRequest) -> Iterator[tuple[Round, Step]]:
+        limit = self._session.room + 1 if request.max_tokens is None else request.max_tokens
+        steered = self._parts.policy
+        policy = steered if request.speculate is None else steered.once(request.speculate)
+        for done in decode(self._session, policy, max_tokens=limit):
             step = writer.step(done)
             self._session.rewind(len(self._session.tokens) - len(done.tokens) + len(step.tokens))
             yield done, step

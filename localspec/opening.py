@@ -26,7 +26,7 @@ from localspec.engine.drafters.early_exit import EarlyExit
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.drafters.model import DraftModel
-from localspec.engine.policy import Constant, make_policy
+from localspec.engine.policy import Steered
 from localspec.engine.session import Session
 from localspec.errors import EngineError
 from localspec.events import Loading, Memory, ModelCard, Notice, Ready, SpecCard
@@ -37,7 +37,7 @@ from localspec.packed_admission import admit_packed
 from localspec.prompt import Prompter
 from localspec.requests import DraftModel as DraftModelDraft
 from localspec.requests import EarlyExit as EarlyExitDraft
-from localspec.requests import LoadRequest
+from localspec.requests import LoadRequest, SpecWish
 from localspec.settings import defaults
 
 if TYPE_CHECKING:
@@ -169,7 +169,8 @@ def attach(
     if choice.notice:
         yield choice.notice
     plain_ms = calibration.recall(timed_key(opened)).plain_ms
-    spec = SpecCard(choice.kind, choice.name, k, choice.reason, plain_ms, choice.exit_layer or None)
+    wish = SpecWish.of(k) if choice.kind != "off" else SpecWish("off")
+    spec = SpecCard(choice.kind, choice.name, k, choice.reason, plain_ms, choice.exit_layer or None, wish.mode)
     can_chat, layers = opened.prompter.can_chat, target.arch.num_layers
     card = ModelCard(entry.name, plan.quant, str(target.device), plan.context, can_chat, layers)
     drafters = (drafter.decoder,) if isinstance(drafter, DraftModel) else ()
@@ -180,7 +181,7 @@ def attach(
             ready,
             opened.prompter,
             Session(target, Guarded(drafter), device=str(target.device)),
-            policy=make_policy(k) if choice.kind != "off" else Constant(0),
+            policy=Steered(wish.mode, wish.k),
             defaults=defaults(entry, snapshot),
             stop_ids=frozenset(snapshot.eos_ids),
             decoders=(target, *drafters),

@@ -84,9 +84,23 @@ class Prompter:
             return list(encoded.ids)
         return list(self._pieces(text, controls))
 
+    def words(self, before: Sequence[Message], answer: str) -> list[int]:
+        """An answer so far as ids, to stand behind `chat(before)`, where it was written: no word of it is a control."""
+        return list(_encode(self._wordy, self._blank(before, answer) + answer).ids)
+
     def text(self, text: str) -> list[int]:
         """A raw prompt: the user's own program, control tokens included, after the tokenizer's opening tokens."""
         return [*self._opening, *self._encode(text).ids]
+
+    def _blank(self, before: Sequence[Message], answer: str) -> str:
+        """What a template puts before an assistant's words that does not open the answer: Llama 2's space."""
+        if self._template is None or answer[:1].isspace():
+            return ""
+        *_, mask = _masks([*before, Message("assistant", "x")], self._template.source)
+        told = self._template.render([*before, Message("assistant", mask)], opens=False).partition(mask)[0]
+        opened = self._template.render(before)
+        blank = told.removeprefix(opened)
+        return blank if told.startswith(opened) and blank.isspace() else ""
 
     def _encode(self, text: str) -> Any:
         return _encode(self.tokenizer, text)

@@ -5,11 +5,12 @@ Knows nothing about who asks or how it is answered.
 
 from __future__ import annotations
 
-from typing import Any, Literal  # Any: each option has a type of its own
+from typing import Any, Literal, Self  # Any: each option has a type of its own
 
-from localspec.events import Record
+from localspec.events import Mode, Record
 
 Role = Literal["system", "user", "assistant"]
+LONGEST_DRAFT = 16  # the engine's MAX_DRAFT, known here without its torch
 
 RANGES: dict[str, tuple[float, float]] = {
     "temperature": (0, 100),
@@ -77,11 +78,36 @@ class SamplingOptions(Record, frozen=True):
         return SamplingOptions(**{**other.said, **self.said})
 
 
-class GenerateRequest(Record, frozen=True):
-    """Answer a conversation, or continue a text: exactly one of `messages` and `prompt`."""
+class SpecWish(Record, frozen=True, tag="steer"):
+    """How to draft from the next round on. Auto: the policy decides, and may decide not to. On: always, by `k` tokens;
+    "auto" leaves how many to the policy. Off: never."""
+
+    mode: Mode = "auto"
+    k: str = "auto"
+
+    @classmethod
+    def of(cls, k: str) -> Self:
+        """What --k says."""
+        if k == "auto":
+            return cls()
+        return cls("off") if k.isdecimal() and not int(k) else cls("on", k)
+
+
+def is_draft_length(k: str) -> bool:
+    return k in ("auto", "heuristic") or (k.isdecimal() and len(k) < 9 and int(k) <= LONGEST_DRAFT)
+
+
+class GenerateRequest(Record, frozen=True, tag="ask"):
+    """Answer a conversation, or continue a text: exactly one of `messages` and `prompt`.
+
+    `continues`: the last message is the assistant's, and goes on where it was cut. `speculate` sets aside, for this
+    answer, what the engine was last told of drafting.
+    """
 
     messages: tuple[Message, ...] | None = None
     prompt: str | None = None
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     sampling: SamplingOptions = SamplingOptions()
+    continues: bool = False
+    speculate: bool | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterable
+from itertools import zip_longest
 from math import hypot
 from statistics import fmean, median, variance
 from typing import Any, Literal
@@ -197,6 +198,38 @@ def add_step(stats: Stats, step: Step) -> Stats:
         draft_ms=stats.draft_ms + step.draft_ms,
         verify_ms=stats.verify_ms + step.verify_ms,
         context_used=stats.context_used + len(step.tokens),
+    )
+
+
+SUMS = (
+    "prompt_ms",
+    "predicted_n",
+    "predicted_ms",
+    "draft_rounds",
+    "plain_rounds",
+    "draft_n",
+    "draft_n_accepted",
+    "draft_n_rejected",
+    "draft_n_ignored",
+    "draft_ms",
+    "verify_ms",
+    "read_bytes",
+)
+
+
+def joined(first: Stats, then: Stats) -> Stats:
+    """Of an answer that went on: the sums of both parts, the prompt of the first, all else as it was at the end."""
+    counts = zip_longest(first.accepted_counts, then.accepted_counts, fillvalue=0)
+    measured = [part for part in (first, then) if part.speedup and part.predicted_ms]
+    spent = sum(part.predicted_ms for part in measured)
+    return msgspec.structs.replace(
+        then,
+        **{name: getattr(first, name) + getattr(then, name) for name in SUMS},
+        prompt_n=first.prompt_n,
+        cached_n=first.cached_n,
+        ttft_ms=first.ttft_ms or then.ttft_ms,
+        accepted_counts=tuple(map(sum, counts)),
+        speedup=sum((part.speedup or 0) * part.predicted_ms for part in measured) / spent if spent else None,
     )
 
 

@@ -39,12 +39,12 @@ class ChatTemplate:
         except (jinja2.TemplateError, RecursionError, ValueError, OverflowError, SyntaxError) as error:
             raise self._broken(error) from error
 
-    def render(self, messages: Sequence[Message]) -> str:
-        """The conversation as text, ready for the assistant's answer."""
+    def render(self, messages: Sequence[Message], *, opens: bool = True) -> str:
+        """The conversation as text; when it `opens` an answer, ready for the assistant's."""
         turns = [{"role": message.role, "content": message.content} for message in messages]
         room = MAX_GROWTH + 2 * sum(len(message.content) for message in messages)
         try:
-            return self._collect(turns, room)
+            return self._collect(turns, room, opens)
         except TemplateRefusal as error:
             raise UsageError(
                 f"The chat template of '{self._name}' refuses this conversation: {str(error)[:300]}"
@@ -54,10 +54,10 @@ class ChatTemplate:
         except Exception as error:  # a stranger's program can raise anything
             raise self._broken(error) from error
 
-    def _collect(self, turns: list[dict[str, str]], room: int) -> str:
+    def _collect(self, turns: list[dict[str, str]], room: int, opens: bool) -> str:
         pieces: list[str] = []
         for piece in self._template.generate(
-            messages=turns, add_generation_prompt=True, tools=None, documents=None, **self._special_tokens
+            messages=turns, add_generation_prompt=opens, tools=None, documents=None, **self._special_tokens
         ):
             pieces.append(piece)
             room -= len(piece)

@@ -11,6 +11,7 @@ import os
 import pkgutil
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -22,15 +23,15 @@ import msgspec
 from localspec import paths
 from localspec.drain import drain
 from localspec.errors import LocalspecError, UsageError
-from localspec.events import AnyEvent, Failure, Ready
-from localspec.requests import GenerateRequest, LoadRequest
+from localspec.events import AnyEvent, Failure, Ready, Steered
+from localspec.requests import GenerateRequest, LoadRequest, SpecWish
 
 if TYPE_CHECKING:
     from localspec.model import Model
 
 SPAWN = multiprocessing.get_context("spawn")
 EVENTS = msgspec.msgpack.Decoder(AnyEvent)
-REQUESTS = msgspec.msgpack.Decoder(GenerateRequest)
+MESSAGES = msgspec.msgpack.Decoder(GenerateRequest | SpecWish)
 ENCODE = msgspec.msgpack.Encoder().encode
 OPEN_MODEL = "localspec.opening:open_model"
 DIED = Failure("engine_died", "The engine stopped.", "Load it again; what was written is kept.", 1)
@@ -47,11 +48,15 @@ class EngineProcess:
         self._theirs: Connection | None = theirs
         # The number of the last answer to be stopped: a flag would be lost between two answers.
         self._stopped: Synchronized[int] = SPAWN.Value("q", -1)
+        self._wished: Synchronized[int] = SPAWN.Value(
+            "q", 0
+        )  # how many wishes are in the pipe or were: cheap to look at
         self._asked = -1
         self._lock = threading.Lock()
         self._closed = False
         log = log_file()
-        self._process = SPAWN.Process(target=child, args=(theirs, self._stopped, request, opener, log), daemon=True)
+        shared = (self._stopped, self._wished)
+        self._process = SPAWN.Process(target=child, args=(theirs, shared, request, opener, log), daemon=True)
 
     @property
     def pid(self) -> int | None:
@@ -85,6 +90,12 @@ class EngineProcess:
             with suppress(OSError):
                 self._pipe.send_bytes(ENCODE(request))
 
+    def steer(self, wish: SpecWish) -> None:
+        """Draft so from the next round on; Steered says when that is."""
+        with self._lock, suppress(OSError):
+            self._pipe.send_bytes(ENCODE(wish))
+            self._wished.value += 1
+
     def cancel(self) -> None:
         """The answer asked for last ends before its next forward."""
         self._stopped.value = self._asked
@@ -101,13 +112,52 @@ class EngineProcess:
         self._pipe.close()
 
 
-def child(pipe: Connection, stopped: Synchronized[int], request: LoadRequest, opener: str, log: str) -> None:
+class Inbox:
+    """What the parent says, in order; a wish may be taken out of turn, between two rounds, and requests then wait."""
+
+    def __init__(self, pipe: Connection, wished: Synchronized[int]) -> None:
+        self._pipe, self._wished = pipe, wished
+        self._waiting: deque[GenerateRequest] = deque()
+        self._taken = 0
+
+    def next(self) -> GenerateRequest | SpecWish:
+        return self._waiting.popleft() if self._waiting else self._receive()
+
+    def wishes(self) -> Iterator[SpecWish]:
+        """Those that have come by now."""
+        while self._taken < self._wished.value:
+            match self._receive():
+                case SpecWish() as wish:
+                    yield wish
+                case GenerateRequest() as request:
+                    self._waiting.append(request)
+
+    def _receive(self) -> GenerateRequest | SpecWish:
+        message: GenerateRequest | SpecWish = MESSAGES.decode(self._pipe.recv_bytes())
+        self._taken += isinstance(message, SpecWish)
+        return message
+
+
+def child(
+    pipe: Connection,
+    shared: tuple[Synchronized[int], Synchronized[int]],
+    request: LoadRequest,
+    opener: str,
+    log: str,
+) -> None:
     """The child's life: load, then answer until the pipe closes."""
     quieten(log)
+    stopped, wished = shared
+    inbox, asked = Inbox(pipe, wished), 0
     try:
         model = load(pipe, request, opener)
-        for number, message in enumerate(messages(pipe)):
-            answer(pipe, model, message, lambda number=number: stopped.value >= number)  # type: ignore[misc]
+        while True:
+            match inbox.next():
+                case SpecWish() as wish:
+                    tell(pipe, Steered(model.steer(wish)))
+                case GenerateRequest() as message:
+                    answer(inbox, pipe, model, message, lambda number=asked: stopped.value >= number)  # type: ignore[misc]
+                    asked += 1
     except (EOFError, OSError):
         pass  # the parent is gone
     except Exception as fault:
@@ -130,15 +180,14 @@ def load(pipe: Connection, request: LoadRequest, opener: str) -> Model:
     return model
 
 
-def messages(pipe: Connection) -> Iterator[GenerateRequest]:
-    while True:
-        yield REQUESTS.decode(pipe.recv_bytes())
-
-
-def answer(pipe: Connection, model: Model, request: GenerateRequest, cancelled: Callable[[], bool]) -> None:
-    """One answer's events."""
+def answer(
+    inbox: Inbox, pipe: Connection, model: Model, request: GenerateRequest, cancelled: Callable[[], bool]
+) -> None:
+    """One answer's events, and between two rounds whatever is wished of those to come."""
     for event in to_the_end(model.answer(request, cancelled)):
         tell(pipe, event)
+        for wish in inbox.wishes():
+            tell(pipe, Steered(model.steer(wish)))
 
 
 def to_the_end(events: Iterator[AnyEvent]) -> Iterator[AnyEvent]:

@@ -6,9 +6,12 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from queue import SimpleQueue
 from threading import Condition
+
+import msgspec
 
 from localspec.events import (
     AnyEvent,
@@ -24,10 +27,11 @@ from localspec.events import (
     Ready,
     SpecCard,
     Stats,
+    Steered,
     Step,
     Token,
 )
-from localspec.requests import GenerateRequest
+from localspec.requests import GenerateRequest, SpecWish
 from localspec.stats import Tally
 
 READY = Ready(
@@ -74,7 +78,7 @@ def totals(script: Sequence[AnyEvent], finish: FinishReason) -> Stats:
 
 
 class ScriptedEngine:
-    """Plays freely, or one event per permit after pause()."""
+    """Plays freely, or one event per permit after pause(). A wish is confirmed before the next event; scripts stay."""
 
     def __init__(
         self,
@@ -84,9 +88,11 @@ class ScriptedEngine:
         before: Callable[[AnyEvent], None] = lambda _: None,
     ) -> None:
         self.requests: list[GenerateRequest] = []
+        self.wishes: list[SpecWish] = []
         self.started = self.closed = False
         self._opening, self._scripts, self._before = opening, list(scripts), before
-        self._asked: SimpleQueue[GenerateRequest | None] = SimpleQueue()
+        self._asked: SimpleQueue[GenerateRequest | SpecWish | None] = SimpleQueue()
+        self._unconfirmed: deque[SpecWish] = deque()
         self._changed = Condition()
         self._permits: float = 0 if paused else float("inf")
         self._dead = self._cancelled = False
@@ -99,8 +105,8 @@ class ScriptedEngine:
     def events(self) -> Iterator[AnyEvent]:
         yield from self._play(self._opening)
         ready = any(isinstance(event, Ready) for event in self._opening)
-        while ready and not self._over and self._asked.get() is not None:
-            yield from self._play(self._scripts.pop(0))
+        while ready and not self._over and (asked := self._asked.get()) is not None:
+            yield from self._play(self._scripts.pop(0)) if isinstance(asked, GenerateRequest) else self._confirm()
         if self._dead and not self.closed:
             yield DIED
 
@@ -108,6 +114,13 @@ class ScriptedEngine:
         self.requests.append(request)
         self._cancelled = False
         self._asked.put(request)
+
+    def steer(self, wish: SpecWish) -> None:
+        self.wishes.append(wish)
+        with self._changed:
+            self._unconfirmed.append(wish)
+            self._changed.notify_all()
+        self._asked.put(wish)
 
     def cancel(self) -> None:
         self._change(_cancelled=True)
@@ -141,9 +154,8 @@ class ScriptedEngine:
         played: list[AnyEvent] = []
         for event in script:
             self._before(event)
-            with self._changed:
-                self._changed.wait_for(lambda: self._permits > 0 or self._cancelled or self._over)
-                self._permits -= 1
+            while not self._admitted():
+                yield from self._confirm()
             if self._over:
                 return
             if self._cancelled and not isinstance(event, Done):
@@ -151,6 +163,20 @@ class ScriptedEngine:
                 return
             played.append(event)
             yield event
+
+    def _admitted(self) -> bool:
+        """Whether the next event may go out; else a wish comes first."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._unconfirmed or self._permits > 0 or self._cancelled or self._over)
+            if self._unconfirmed:
+                return False
+            self._permits -= 1
+            return True
+
+    def _confirm(self) -> Iterator[AnyEvent]:
+        while self._unconfirmed:
+            wish = self._unconfirmed.popleft()
+            yield Steered(msgspec.structs.replace(READY.spec, mode=wish.mode, k=wish.k))
 
 
 # --- the demonstration

@@ -129,12 +129,35 @@ def test_held_text_is_released_once_it_cannot_be_a_stop_string(tokenizer: Tokeni
     assert texts([writer.step(plain(id)) for id in tokenizer.encode("RM").ids]) == "STORM"
 
 
-def test_a_character_cut_by_the_end_is_flushed(tokenizer: Tokenizer):
-    ids = tokenizer.encode("a😀").ids[:-1]
-    writer = Writer(tokenizer, ["zz"])
-    steps = [writer.step(plain(id, ended="length" if id is ids[-1] else None)) for id in ids[:-1]]
-    steps.append(writer.step(plain(ids[-1], ended="length")))
-    assert texts(steps) == tokenizer.decode(ids)
+def test_half_a_character_is_not_shown_when_the_answer_ends_in_it(tokenizer: Tokenizer):
+    """It may go on, and then completes it."""
+    ids = tokenizer.encode("az😀").ids[:-1]
+    for ended in ("length", "context", "stop"):
+        writer = Writer(tokenizer, ["zz"])
+        steps = [writer.step(plain(id)) for id in ids[:-1]]
+        steps.append(writer.step(plain(ids[-1], ended=ended)))
+        assert texts(steps) == "az"
+
+
+@pytest.mark.parametrize("stop", [(), ("zz", "jumps over x", "naïve!")])
+@pytest.mark.parametrize("ended", [None, "length"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_writer_goes_on_behind_any_cut_as_if_there_had_been_none(kind: str, ended: str | None, stop: tuple[str, ...]):
+    """Cut after every token, those inside a character too; stopped, or ended by the limit."""
+    tokenizer: Tokenizer = KINDS[kind][0]()
+    ids = tokenizer.encode(TEXT, add_special_tokens=False).ids
+    for cut in range(1, len(ids)):
+        first, second = Writer(tokenizer, stop), Writer(tokenizer, stop)
+        shown = texts([first.step(plain(id)) for id in ids[: cut - 1]] + [first.step(plain(ids[cut - 1], ended=ended))])
+        assert second.resume(ids[:cut], shown)
+        rest = texts([second.step(plain(id)) for id in ids[cut:-1]] + [second.step(plain(ids[-1], ended="length"))])
+        assert shown + rest == tokenizer.decode(ids)
+
+
+def test_tokens_that_say_something_else_are_not_gone_on_from(tokenizer: Tokenizer):
+    ids = tokenizer.encode("The quick brown").ids
+    for said in ("The quick", "The quick brown fox", "", "the quick brown"):
+        assert not Writer(tokenizer).resume(ids, said)
 
 
 def test_an_empty_stop_string_stops_nothing(tokenizer: Tokenizer):

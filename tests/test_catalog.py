@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from localspec import paths
-from localspec.catalog import LONGEST_DRAFT, Catalog
+from localspec.catalog import Catalog
 from localspec.engine.policy import MAX_DRAFT
 from localspec.errors import CatalogError, NotDownloaded
+from localspec.requests import LONGEST_DRAFT
 
 EXAMPLE = """
 schema_version = 1

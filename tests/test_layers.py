@@ -21,7 +21,7 @@ LAYERS = [
     "pairing prompt detokenize reuse",
     "engine",
     "blueprint fit sources packed_copy packing loader admission packed_reference packed_admission",
-    "drafting answer settings usage shelf",
+    "drafting answer continuation settings usage shelf",
     "model opening api worker",
     "recipe tui bench oneshot progress output chatlog",
     "cli cli_config cli_history __init__ __main__",
@@ -279,7 +279,7 @@ def test_the_history_is_read_without_a_model_or_a_screen(arguments: list[str]):
     assert modules_after(HELP.format(arguments=arguments)) & HEAVY == set()
 
 
-@pytest.mark.parametrize("name", ["load", "EarlyExit", "DraftModel", "Message"])
+@pytest.mark.parametrize("name", ["load", "EarlyExit", "DraftModel", "Message", "SpecWish"])
 def test_what_the_package_promises_is_there(name: str):
     import localspec
 

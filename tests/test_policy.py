@@ -11,7 +11,18 @@ from statistics import fmean
 import pytest
 
 from localspec.engine.contract import Round
-from localspec.engine.policy import MAX_DRAFT, Auto, Constant, Heuristic, Policy, Probed, line, make_policy
+from localspec.engine.policy import (
+    MAX_DRAFT,
+    Auto,
+    Constant,
+    Heuristic,
+    Mode,
+    Policy,
+    Probed,
+    Steered,
+    line,
+    make_policy,
+)
 from tests.virtual_time import world
 
 pytestmark = pytest.mark.heavy
@@ -288,6 +299,63 @@ def test_policies_by_name():
     assert isinstance(make_policy("auto").policy, Auto)  # type: ignore[attr-defined]
     assert isinstance(make_policy("heuristic").policy, Heuristic)  # type: ignore[attr-defined]
     assert make_policy("3").policy.next() == 3  # type: ignore[attr-defined]
+
+
+def rounds_of(policy: Policy, count: int, cost: str = "cheap draft") -> list[Round]:
+    """So many more rounds."""
+    done = []
+    for _ in range(count):
+        k = policy.next()
+        done.append(Round((0,) * (k + 1), (0,) * k, k, 0.0, COSTS[cost](k)))
+        policy.observe(done[-1])
+    return done
+
+
+@pytest.mark.parametrize(
+    ("mode", "k", "lengths"),
+    [("off", "5", {0}), ("on", "5", {5}), ("on", "heuristic", {*range(1, 17)}), ("on", "auto", {*range(1, 9)})],
+)
+def test_a_steered_policy_does_as_it_is_told_from_the_next_round_on(mode: Mode, k: str, lengths: set[int]):
+    """Probes aside, which are where they were: they do not begin again with every change."""
+    for before in range(1, 30):
+        policy = Steered("auto", "auto")
+        rounds_of(policy, before)
+        policy.steer(mode, k)
+        found = rounds_of(policy, 40)
+        places = range(before + 1, before + 41)
+        assert {done.drafted for place, done in zip(places, found, strict=True) if place not in PROBES} <= lengths
+        assert all(done.drafted == 0 for place, done in zip(places, found, strict=True) if place in PROBES)
+
+
+def test_on_drafts_even_where_it_does_not_pay_and_auto_stops():
+    policy = Steered("on", "auto")
+    rounds = world(policy, COSTS["useless"], ACCEPTS[".2"], tokens=600)
+    assert share_of_best(rounds[300:], {1}) > 0.9
+    assert [place for place, done in enumerate(rounds[:377], start=1) if done.drafted == 0] == PROBES
+    policy.steer("auto", "auto")
+    rounds = world(policy, COSTS["useless"], ACCEPTS[".2"], tokens=1500)
+    assert share_of_best(rounds[300:], {0}) > 0.9
+
+
+def test_what_auto_has_learnt_survives_being_off():
+    policy = Steered("auto", "auto")
+    rounds_of(policy, 100)
+    learnt = dict(policy.auto.costs.medians)
+    policy.steer("off", "auto")
+    rounds_of(policy, 100)
+    policy.steer("auto", "auto")
+    assert policy.auto.costs.medians == learnt
+    assert rounds_of(policy, 1)[0].drafted == 8
+
+
+@pytest.mark.parametrize("mode", ["on", "auto", "off"])
+def test_one_generation_may_be_plain_or_drafted_whatever_the_mode(mode: Mode):
+    policy = Steered(mode, "3")
+    assert {done.drafted for done in rounds_of(policy.once(False), 30)} == {0}
+    drafted = {done.drafted for done in rounds_of(policy.once(True), 30)}
+    assert drafted == {3} if mode == "on" else max(drafted) > 0
+    assert policy.probed.rounds == 0
+    assert policy.mode == mode
 
 
 def test_an_unmeasured_cost_lies_on_the_line_of_its_neighbours():

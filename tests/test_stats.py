@@ -24,6 +24,7 @@ from localspec.events import (
     Ready,
     SpecCard,
     Stats,
+    Steered,
     Step,
     Token,
 )
@@ -235,6 +236,7 @@ EVENTS: list[AnyEvent] = [
     Loading("weights", 1, 2, "bytes", 0.5),
     Loading("weights", 1, 2),
     READY,
+    Steered(SpecCard("model", "small", "5", mode="on")),
     Prefill(1, 2, 3),
     Step("draft", (TOKEN, Token(1, "", "draft", 0)), 3, 1, 1, 0.1, 0.2, (Proposal(8, "x"),)),
     Step("plain", ()),

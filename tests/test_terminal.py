@@ -6,8 +6,11 @@ import os
 import sys
 from threading import Event
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
+from textual.drivers.headless_driver import HeadlessDriver
+from textual.drivers.linux_driver import LinuxDriver
 from textual.events import Key, Paste
 from textual.message import Message
 
@@ -16,7 +19,9 @@ from localspec.tui import terminal
 from localspec.tui.app import ChatApp, run
 from localspec.tui.terminal import TerminalDriver, TerminalParser
 from localspec.tui.tuning import Tuning
+from tests.chat_stage import HELLO, Stage
 from tests.scripted_engine import ScriptedEngine
+from tests.test_sanitize import FORBIDDEN
 
 START, END = "\x1b[200~", "\x1b[201~"
 COLOURED = "\x1b[31mred\x1b[0m line\rsecond\r\x1b\x1b[200~\x1b[20\x1bOP\x03\x1b[13;2u漢 end\x1b"
@@ -99,6 +104,60 @@ def test_the_chat_reads_through_that_parser_and_bytes_that_are_not_utf8_do_no_ha
     assert driver.heard == ["paste caf\ufffd \x1b[1m!\r", "replacement_character", "full_stop"]
     os.close(out)
     os.close(into)
+
+
+class WritingDriver(TerminalDriver):
+    """What a terminal would be sent."""
+
+    def __init__(self) -> None:
+        self.written = ""
+
+    def write(self, data: str) -> None:
+        self.written += data
+
+    def flush(self) -> None:
+        pass
+
+
+def test_the_terminal_gets_a_title_and_its_old_one_back(monkeypatch: pytest.MonkeyPatch):
+    """Kept when the chat begins, or goes on after it was suspended; given back before the screen is."""
+    for mode in ("start", "stop"):
+        monkeypatch.setattr(LinuxDriver, f"{mode}_application_mode", lambda self, mode=mode: self.write(f"<{mode}>"))
+    driver = WritingDriver()
+    driver.start_application_mode()
+    driver.show_title("idle · What is a draft?")
+    driver.stop_application_mode()
+    driver.start_application_mode()
+    titled = "\x1b]2;idle · What is a draft?\x07"
+    assert driver.written == f"<start>\x1b[22;2t{titled}\x1b]2;\x07\x1b[23;2t<stop><start>\x1b[22;2t{titled}"
+
+
+class TitledDriver(HeadlessDriver):
+    titles: ClassVar[list[str]] = []
+
+    @property
+    def is_headless(self) -> bool:
+        return False
+
+    def write(self, data: str) -> None:
+        pass
+
+    def show_title(self, title: str) -> None:
+        self.titles.append(title)
+
+
+async def test_no_question_can_end_the_title_it_becomes():
+    app = ChatApp(lambda: ScriptedEngine(HELLO))
+    app.driver_class = TitledDriver
+    async with app.run_test(headless=False) as pilot:
+        stage = Stage(pilot, app, [])
+        await stage.ready()
+        app.chat.prompt.text = "a\x07\x1b]52;c;aGk=\x07\x9c\u202e[/nope]"
+        await pilot.press("enter")
+        await stage.sees("Bye.", "idle")
+    assert "idle · localspec" in TitledDriver.titles
+    assert "[/nope]" in TitledDriver.titles[-1]
+    assert FORBIDDEN.isdisjoint("".join(TitledDriver.titles))
 
 
 @pytest.mark.parametrize(

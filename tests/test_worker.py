@@ -15,7 +15,7 @@ import pytest
 from localspec import admission, paths, worker
 from localspec.errors import UsageError
 from localspec.events import AnyEvent, Done, Failure, Loading, Notice, Prefill, Ready, Step
-from localspec.requests import EarlyExit, GenerateRequest, LoadRequest, Message, SamplingOptions
+from localspec.requests import EarlyExit, GenerateRequest, LoadRequest, Message, SamplingOptions, SpecWish
 from localspec.worker import EngineProcess
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like
@@ -225,6 +225,13 @@ class Sent:
         self.events.append(worker.EVENTS.decode(message))
 
 
+class Silent:
+    """A parent that wishes nothing."""
+
+    def wishes(self) -> Iterator[SpecWish]:
+        return iter(())
+
+
 class Faulty:
     def answer(self, *_: object) -> Iterator[AnyEvent]:
         yield Prefill(1, 2, 0)
@@ -233,7 +240,7 @@ class Faulty:
 
 def test_a_foreign_error_in_an_answer_is_told_and_its_details_go_to_the_log(capsys: pytest.CaptureFixture[str]):
     pipe = Sent()
-    worker.answer(pipe, Faulty(), SHORT, lambda: False)  # type: ignore[arg-type]
+    worker.answer(Silent(), pipe, Faulty(), SHORT, lambda: False)  # type: ignore[arg-type]
     assert pipe.events == [
         Prefill(1, 2, 0),
         Failure("engine", "The engine failed (IndexError).", f"Details are in {paths.engine_log()}.", 1),

@@ -19,7 +19,7 @@ from localspec.bench.shapes import SHAPES, WeightFormat, make_decoder, random_te
 from localspec.engine.decode import decode
 from localspec.engine.drafters.early_exit import EarlyExit
 from localspec.engine.drafters.empty import NoDrafter
-from localspec.engine.policy import Constant
+from localspec.engine.policy import Constant, Steered
 from localspec.engine.samplers import Greedy
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
@@ -73,7 +73,7 @@ def open_forced(request: LoadRequest) -> Generator[Loading | Ready, None, Model]
             ready,
             prompter,
             session,
-            policy=Constant(LENGTH),
+            policy=Steered("on", str(LENGTH)),
             defaults=SamplingOptions(temperature=0.0),
             stop_ids=frozenset(),
             decoders=(decoder,),

@@ -19,12 +19,11 @@ from localspec.bench.measure import Bar, Draft, interleave, ours, report
 from localspec.bench.plots import Curve, Point
 from localspec.bench.prompts import PROMPTS
 from localspec.bench.report import PLAIN, Report, Row
-from localspec.catalog import LONGEST_DRAFT
 from localspec.drafting import choose, parse
 from localspec.drain import drain
 from localspec.errors import UsageError
 from localspec.opening import Opened, open_target, swept_key
-from localspec.requests import EarlyExit, LoadRequest
+from localspec.requests import LONGEST_DRAFT, EarlyExit, LoadRequest
 from localspec.sanitize import one_line
 
 Setting = Literal["exit-layer", "k"]

@@ -1,7 +1,8 @@
 """How many tokens to draft in the next round. Sees rounds, knows nothing about models; no clock of its own.
 
 `Auto` maximises expected committed tokens over measured cost, and looks elsewhere only as far as a fixed share of the
-time allows. `Probed` puts rounds without a draft in between, from which the speed-up is measured.
+time allows. `Probed` puts rounds without a draft in between, from which the speed-up is measured. `Steered` is told
+between any two rounds which of them to follow.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from itertools import accumulate, chain, repeat
 from math import sqrt
 from operator import mul
 from statistics import median
-from typing import Protocol
+from typing import Literal, Protocol
 
 from localspec.engine.contract import Round
 
@@ -28,6 +29,8 @@ COSTS_KEPT = 31
 SCATTER_OVER = 50  # rounds
 SURE = 3  # times that make a median
 OUTLIER = 3.0  # times the usual: a hiccup
+
+Mode = Literal["on", "auto", "off"]
 
 
 class Policy(Protocol):
@@ -106,11 +109,11 @@ class Auto:
 
     Acceptance is kept by place in the draft, given that the place was reached. Candidates are the k measured so far and
     one beyond. Another k is tried now and then, soonest where it may lose least and was unused longest; what such tries
-    may lose is a fixed share of the time spent.
+    may lose is a fixed share of the time spent. With `least` 1 not drafting is no choice.
     """
 
     def __init__(self, max_k: int = 8) -> None:
-        self.max_k = max_k
+        self.least, self.max_k = 0, max_k
         self.costs = Costs()
         self.reached = [0.0] * max_k
         self.kept = [0.0] * max_k
@@ -121,13 +124,13 @@ class Auto:
     def next(self) -> int:
         tried = self.costs.medians
         for k in FIRST_TRIES:
-            if k not in tried and k <= self.max_k:
+            if k not in tried and self.least <= k <= self.max_k:
                 return k
         frontier = min(max(tried) + 1, self.max_k)
         expected, cost = self.expected(), self.costs.table(frontier)
-        best = max({*tried, frontier}, key=lambda k: expected[k] / cost[k])
+        best = max({*tried, frontier} - {*range(self.least)}, key=lambda k: expected[k] / cost[k])
         pace = cost[best] / expected[best]  # seconds a token
-        losses = {k: max(cost[k] - expected[k] * pace, TINY) for k in range(frontier + 1) if k != best}
+        losses = {k: max(cost[k] - expected[k] * pace, TINY) for k in range(self.least, frontier + 1) if k != best}
         other = max(losses, key=lambda k: (self.rounds - self.used[k]) / losses[k], default=best)
         if other == best or losses[other] > self.allowance:
             return best
@@ -195,6 +198,36 @@ def probe_rounds() -> Iterator[int]:
 
 def make_policy(k: str) -> Policy:
     """ "auto", "heuristic", or a number."""
-    if k == "auto":
-        return Probed(Auto())
-    return Probed(Heuristic() if k == "heuristic" else Constant(int(k)))
+    return Probed(Auto() if k == "auto" else fixed(k))
+
+
+def fixed(k: str) -> Policy:
+    return Heuristic() if k == "heuristic" else Constant(int(k))
+
+
+class Steered:
+    """Off: no drafts. Auto: `Auto` decides. On: every round drafts, probes aside, as `k` says. May be told otherwise at
+    any time, from any thread; what was learnt stays, and so do the places of the probes."""
+
+    def __init__(self, mode: Mode, k: str) -> None:
+        self.auto = Auto()
+        self.probed = Probed(self.auto)
+        self.steer(mode, k)
+
+    def steer(self, mode: Mode, k: str) -> None:
+        """From the next round on."""
+        self.mode, self.auto.least = mode, int(mode == "on")
+        learning = mode == "auto" or k == "auto"
+        self.probed.policy = Constant(0) if mode == "off" else self.auto if learning else fixed(k)
+
+    def once(self, speculate: bool) -> Policy:
+        """For one generation that drafts as it would if that were not off, or does not draft at all; without probes."""
+        if not speculate:
+            return Constant(0)
+        return self.auto if self.mode == "off" else self.probed.policy
+
+    def next(self) -> int:
+        return self.probed.next()
+
+    def observe(self, done: Round) -> None:
+        self.probed.observe(done)

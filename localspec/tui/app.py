@@ -21,7 +21,7 @@ from localspec.config.writing import store
 from localspec.errors import UsageError
 from localspec.events import Notice
 from localspec.history import NewChat, OpenChat, Writer
-from localspec.sanitize import clean
+from localspec.sanitize import clean, one_line
 from localspec.tui.chat import ChatScreen
 from localspec.tui.chat_provider import ChatProvider
 from localspec.tui.feed import Engine
@@ -105,6 +105,10 @@ class ChatApp(App[None]):
         from localspec.tui.terminal import TerminalDriver  # imports termios
 
         return TerminalDriver
+
+    def watch_title(self, title: str) -> None:
+        if show := getattr(self._driver, "show_title", None):  # our own driver's; others leave the terminal its title
+            show(one_line(title))
 
     async def on_event(self, event: events.Event) -> None:
         """The door of what is pasted, wherever it goes; terminals paste line ends as CR."""

@@ -19,13 +19,17 @@ from textual.widgets import HelpPanel, Input, OptionList, Static
 from localspec.errors import LocalspecError, UsageError
 from localspec.events import Notice
 from localspec.history import Format, OpenChat
+from localspec.requests import SpecWish
 from localspec.sanitize import one_line
 from localspec.shelf import on_disk
+from localspec.tui import speculation
 from localspec.tui.branches import BranchScreen
 from localspec.tui.commands import Command, nearest
+from localspec.tui.compare import CompareScreen
 from localspec.tui.conversation import Utterance
 from localspec.tui.editor import chosen_editor, edited
 from localspec.tui.find import FindBar
+from localspec.tui.header import drafting
 from localspec.tui.help_screen import HelpScreen, keys_of
 from localspec.tui.keys_line import KeysLine
 from localspec.tui.legend import Legend
@@ -46,6 +50,9 @@ QUIT_SECONDS = 1.0
 MIN_WIDTH, MIN_HEIGHT = 60, 16
 QUIT_AGAIN = "Press Ctrl+C again to quit."
 EXPORTS: tuple[Format, ...] = ("md", "json", "jsonl")
+BUSY = "That must wait until the answer has ended."
+ENDED = "The last answer ended by itself: there is nothing to continue."
+FULL = "The context is full: this answer cannot go on."
 
 
 class Chosen(Message):
@@ -70,6 +77,8 @@ class ChatScreen(BranchScreen):
         Binding("f2", "speed", "Speed", key_display="F2", priority=True, id="speed"),
         Binding("f3", "tokens", "Tokens", key_display="F3", priority=True, id="tokens"),
         Binding("shift+f3,f15", "rejects", "Rejected", show=False, priority=True, id="rejects"),  # F15 is xterm's
+        Binding("f5", "spec", "Speculation", key_display="F5", show=False, priority=True, id="spec"),
+        Binding("f6", "compare", "Compare", key_display="F6", show=False, priority=True, id="compare"),
         Binding("ctrl+c", "interrupt", "Interrupt", show=False, priority=True, id="interrupt"),
         Binding("ctrl+d", "leave", "Quit", show=False, priority=True, id="leave"),
         Binding("f1", "help", "Help", key_display="F1", priority=True, id="help"),
@@ -230,6 +239,56 @@ class ChatScreen(BranchScreen):
             raise SkipAction
         self.transcript.anchor()
 
+    # --- speculation: switched, and compared with none
+
+    def action_spec(self) -> None:
+        self.steer(speculation.turned(self.wish), speculation.MODES)
+
+    def command_spec(self, argument: str) -> None:
+        self.steer(speculation.spelled(self.wish, argument), speculation.MODES)
+
+    def command_k(self, argument: str) -> None:
+        self.steer(speculation.of_length(argument), speculation.LENGTHS)
+
+    def steer(self, wish: SpecWish | None, usage: str) -> None:
+        """Tell the engine; it says when it does so, and the lines follow what it says."""
+        if (lack := speculation.lack(self.spec)) or wish is None or self.feed is None:
+            self.status.give_hint(lack or usage)
+        else:
+            self.wish = wish
+            self.feed.steer(wish)
+
+    def action_compare(self) -> None:
+        self.call_later(self.command_compare, "")
+
+    def command_compare(self, _: str) -> None:
+        request, lack = self.last_question(), speculation.lack(self.spec)
+        if lack or request is None or self.feed is None or self.spec is None:
+            self.status.give_hint(lack or "There is no answered question to compare yet.")
+        elif self.phase != "idle":
+            self.status.give_hint(BUSY if self.phase != "gone" else self.status.state)
+        else:
+            self.enter("comparing", "comparing")
+            self.comparison = CompareScreen(request, drafting(self.spec), self.feed.ask)
+            self.app.push_screen(self.comparison, self.leave_comparison)
+
+    def leave_comparison(self, _: None) -> None:
+        if self.comparison is not None and self.feed is not None:
+            self.enter("stopping", "stopping")
+            self.feed.cancel()
+
+    async def command_continue(self, _: str) -> None:
+        """More of the last answer, in the same message."""
+        said = self.conversation.last()
+        if said is None or said.role != "assistant" or not said.text:
+            self.status.give_hint("There is no answer to continue.")
+        elif not said.may_go_on:
+            self.status.give_hint(ENDED)
+        elif self.model and said.made and said.made.stats.context_used >= self.model.context_max:
+            self.status.give_hint(FULL)
+        elif self.can_ask() and self.feed is not None:
+            await self.resume(said, self.feed)
+
     # --- commands
 
     def pick(self, command: Command) -> None:
@@ -258,7 +317,7 @@ class ChatScreen(BranchScreen):
         await self.note(answer_report(stats) if stats.predicted_n else "No answer has been measured yet.")
 
     async def command_show(self, _: str) -> None:
-        if self.model is None or self.phase in {"loading", "gone", "unloaded"}:
+        if self.model is None or self.spec is None or self.phase in {"loading", "gone", "unloaded"}:
             self.status.give_hint("Nothing is loaded.")
         else:
             await self.note(load_report(self.model, self.spec, self.tally.stats))

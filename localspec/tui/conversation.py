@@ -36,6 +36,11 @@ class Utterance:
     how: str = ""
 
     @property
+    def may_go_on(self) -> bool:
+        """It has words, and the model did not end it."""
+        return bool(self.text) and (self.made is None or self.made.stats.finish_reason != "stop")
+
+    @property
     def is_kept(self) -> bool:
         """From before this program, with its rounds in the history."""
         return self.id < OWN and self.made is not None
@@ -72,11 +77,13 @@ class Conversation:
     def branch(self) -> list[Utterance]:
         return self.tree.path(self.head)
 
-    def request(self, question: Utterance) -> GenerateRequest:
-        """All that led to this question, and it."""
+    def request(self, question: Utterance, so_far: str = "") -> GenerateRequest:
+        """All that led to this question, and it: for an answer, or for more of one."""
         first = [Message("system", self.instructions)] if self.instructions else []
         before = turns(self.tree.path(question.parent_id))
-        return GenerateRequest((*first, *before, Message("user", question.text)), sampling=self.tuning.sampling)
+        begun = [Message("assistant", so_far)] if so_far else []
+        messages = (*first, *before, Message("user", question.text), *begun)
+        return GenerateRequest(messages, sampling=self.tuning.sampling, continues=bool(begun))
 
     def ask(self, text: str) -> Utterance:
         """A question after the head, which it becomes."""

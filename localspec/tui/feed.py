@@ -10,7 +10,7 @@ from typing import Protocol
 from textual.message import Message
 
 from localspec.events import AnyEvent, Failure
-from localspec.requests import GenerateRequest
+from localspec.requests import GenerateRequest, SpecWish
 
 
 class Engine(Protocol):
@@ -19,6 +19,7 @@ class Engine(Protocol):
     def start(self) -> None: ...
     def events(self) -> Iterator[AnyEvent]: ...
     def ask(self, request: GenerateRequest) -> None: ...
+    def steer(self, wish: SpecWish) -> None: ...
     def cancel(self) -> None: ...
     def close(self) -> None: ...
 
@@ -60,6 +61,10 @@ class Feed:
     def ask(self, request: GenerateRequest) -> None:
         with suppress(OSError):  # a pipe to a child that is gone; its end arrives as an event
             self.engine.ask(request)
+
+    def steer(self, wish: SpecWish) -> None:
+        with suppress(OSError):
+            self.engine.steer(wish)
 
     def cancel(self) -> None:
         with suppress(OSError):

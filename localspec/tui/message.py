@@ -114,6 +114,10 @@ class Answer(Vertical):
         await self.end()
         self.close(clean(sentence), "-failed")
 
+    def resume(self) -> None:
+        """More of it comes."""
+        self._figures.remove_class("-ended", "-stopped", "-failed", "-done")
+
     def close(self, line: str, how: str) -> None:
         """What stands beneath. The class is its own: one on the whole answer would style every block of it again."""
         self.ending = (line, how)
@@ -125,6 +129,7 @@ class Answer(Vertical):
         if self._stream is not None:
             await asyncio.sleep(0)  # a stream whose task never ran ends in a CancelledError, which would end the screen
             await self._stream.stop()
+            self._stream = None
 
 
 class Note(Static):

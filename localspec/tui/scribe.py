@@ -32,6 +32,7 @@ from localspec.history import (
     Setting,
     first_line,
 )
+from localspec.stats import joined
 from localspec.tui.conversation import Utterance
 
 SAVE_SECONDS = 2.0  # so much of an answer is lost when the program is killed
@@ -73,6 +74,8 @@ class Scribe:
         self._usual = self._chat = chat
         self._author = self._made = Generation("")  # of answers from now on; of the one being written
         self._answer: Utterance | None = None  # while it is being written
+        self._begun, self._spent = "", Stats()  # of an answer that goes on: what there was of it before
+        self._added = ""  # since then
         self._steps: list[Step] = []
         self._has_grown = self._has_place = False
 
@@ -124,10 +127,22 @@ class Scribe:
     def answer(self, said: Utterance, params: Mapping[str, Setting] = NOTHING_SAID) -> None:
         """It is being written from now on, with tokens chosen so."""
         self._answer, self._made = said, msgspec.structs.replace(self._author, params=dict(params))
+        self._begun, self._spent, self._added = "", Stats(), ""
         self._steps, self._has_grown, self._has_place = [], False, False
+
+    def resume(self, said: Utterance, before: Sequence[Step], params: Mapping[str, Setting] = NOTHING_SAID) -> None:
+        """It goes on behind what there is of it, in the same place."""
+        self.answer(said, params)
+        self._begun, self._spent = said.text, said.made.stats if said.made else Stats()
+        self._steps, self._has_place = list(before), True
+
+    def whole(self, stats: Stats) -> Stats:
+        """Of the answer that is being written, with what there was of it before."""
+        return joined(self._spent, stats) if self._begun else stats
 
     def add(self, step: Step) -> None:
         self._steps.append(step)
+        self._added += step.text
         self._has_grown = True
 
     def save(self, stats: Stats) -> None:
@@ -183,8 +198,8 @@ class Scribe:
 
     def _save(self, answer: Utterance, stats: Stats) -> Generation:
         self._has_grown, self._has_place = False, True
-        made = msgspec.structs.replace(self._made, stats=stats)
-        text = "".join(step.text for step in self._steps)
+        made = msgspec.structs.replace(self._made, stats=self.whole(stats))
+        text = self._begun + self._added
         self._post(Answered(Answer(text, made, tuple(self._steps)), answer.id, answer.parent_id or 0))
         return made
 

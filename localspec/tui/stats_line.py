@@ -81,10 +81,11 @@ def fitting(parts: list[str], width: int) -> str:
 
 
 class StatsLine(Widget):
-    """State, figures, context. A hint takes the whole line while there is one."""
+    """State, figures, whether answers are drafted for, context. A hint takes the whole line while there is one."""
 
     state: reactive[str] = reactive("")
     stats: reactive[Stats] = reactive(Stats())
+    spec: reactive[str] = reactive("")
     hint: reactive[str] = reactive("")
     _hint_timer: Timer | None = None
 
@@ -102,9 +103,7 @@ class StatsLine(Widget):
         if self.hint:
             return Content.styled(self.hint, "$text-warning")
         width = self.content_size.width
-        used = context(self.stats)
-        if len(self.state) + len(GAP) + len(used) > width:
-            used = ""
+        used = fitting([part for part in (self.spec, context(self.stats)) if part], width - len(self.state) - len(GAP))
         found = fitting(live(self.stats), width - len(self.state) - len(used) - 2 * len(GAP))
         gap = " " * max(0, width - len(self.state) - len(GAP) - len(found) - len(used))
         tone = "$foreground-muted" if self.state in AT_REST else "bold $text-accent"

@@ -20,6 +20,7 @@ POLL_SECONDS = 0.1  # as Textual: how late an Esc alone, or the end of the progr
 READ_BYTES = 1 << 16
 PASTE_SILENCE_SECONDS = 3.0  # a paste whose end never comes must not keep the keyboard for ever
 OVERLAP = len(BRACKETED_PASTE_START) - 1  # so much of a mark may stand in what came before
+TITLE, KEEP_TITLE, OLD_TITLE = "\x1b]2;{}\x07", "\x1b[22;2t", "\x1b[23;2t"
 ALT_ENTER = "\x1b\r"  # from a terminal without the kitty protocol; Textual would read a plain Enter, which sends
 
 
@@ -77,7 +78,28 @@ class TerminalParser(XTermParser):
 
 
 class TerminalDriver(LinuxDriver):
-    """Textual's driver for Linux and macOS, reading through the parser above; bytes that are not UTF-8 do no harm."""
+    """Textual's driver for Linux and macOS, reading through the parser above; bytes that are not UTF-8 do no harm.
+
+    It gives the terminal a title, and gives back the one there was.
+    """
+
+    _title = ""
+
+    def start_application_mode(self) -> None:
+        super().start_application_mode()  # type: ignore[no-untyped-call]
+        self.write(KEEP_TITLE)
+        self.show_title(self._title)
+
+    def stop_application_mode(self) -> None:
+        self.write(TITLE.format("") + OLD_TITLE)  # empty first: a terminal that keeps none then shows its own
+        super().stop_application_mode()
+
+    def show_title(self, title: str) -> None:
+        """`title` is clean."""
+        self._title = title
+        if title:
+            self.write(TITLE.format(title))
+            self.flush()
 
     def run_input_thread(self) -> None:
         parser, decode = TerminalParser(self._debug), getincrementaldecoder("utf-8")("replace").decode

@@ -1,6 +1,6 @@
 """One turn at a time between a user and an engine: what is said goes to the engine, what it says to the transcript.
 
-Knows no engine but the five calls of `Engine`, no history but its scribe, and no keys. Everything that changes a turn
+Knows no engine but the six calls of `Engine`, no history but its scribe, and no keys. Everything that changes a turn
 runs in the screen's own message queue, one at a time, so a stop, a new chat and a burst of tokens cannot interleave.
 """
 
@@ -28,26 +28,30 @@ from localspec.events import (
     Ready,
     SpecCard,
     Stats,
+    Steered,
     Step,
 )
-from localspec.history import OpenChat
+from localspec.history import OpenChat, first_line
+from localspec.requests import GenerateRequest, SpecWish
 from localspec.stats import Tally
 from localspec.tui.commands import find, literal, parse, unknown
+from localspec.tui.compare import CompareScreen, OfAnswer
 from localspec.tui.conversation import Utterance
 from localspec.tui.feed import Arrived, Engine, Feed
-from localspec.tui.header import Header
+from localspec.tui.header import Header, switch
 from localspec.tui.message import Answer, Note
 from localspec.tui.pace import Pace
 from localspec.tui.past import conversation, remembered, title
 from localspec.tui.prompt import Prompt
 from localspec.tui.scribe import Kept, Scribe, Told
+from localspec.tui.speculation import wish_at_start
 from localspec.tui.speed_panel import Reading, SpeedPanel
 from localspec.tui.stats_line import StatsLine, loading_words
 from localspec.tui.token_view import View
 from localspec.tui.transcript import Transcript
 from localspec.tui.tuning import Choice, Tuning
 
-Phase = Literal["loading", "idle", "reading", "generating", "stopping", "gone", "unloaded"]
+Phase = Literal["loading", "idle", "reading", "generating", "stopping", "comparing", "gone", "unloaded"]
 
 DIED = "The engine stopped. Press Ctrl+R to load it again."
 NOT_LOADED = "Not loaded: Ctrl+R tries again, Ctrl+O another model."
@@ -84,8 +88,11 @@ class TurnScreen(Screen[None]):
         self.exit_code = 0
         self.phase: Phase = "loading"
         self.model: ModelCard | None = None
-        self.spec = SpecCard("off")
+        self.spec: SpecCard | None = None
+        self.wish = SpecWish()  # what the engine was told last
         self.drafter_failed = False
+        self.comparison: CompareScreen | None = None
+        self.title = past.chat.title if past else ""
         self.tally, self.pace = Tally(), Pace()
         self.feed: Feed | None = None
         self.queued: Utterance | None = None
@@ -104,7 +111,7 @@ class TurnScreen(Screen[None]):
         """Close the engine there was, if any, and begin loading another."""
         if self.feed is not None:
             self.feed.engine.close()
-        self.tally, self.exit_code = Tally(), 0
+        self.tally, self.exit_code, self.spec = Tally(), 0, None
         self.feed = Feed(self.make_engine(), self.wake)
         self.enter("loading", "loading")
         self.feed.start()
@@ -151,6 +158,8 @@ class TurnScreen(Screen[None]):
             await self.receive(event)
         if self.answer is not None:
             await self.answer.flush()
+        if self.comparison is not None:
+            self.comparison.follow()
         self.status.stats = self.tally.stats if self.answer or self.rounds else Stats()
         if arrived:
             self.speed.refresh()
@@ -162,6 +171,9 @@ class TurnScreen(Screen[None]):
         return Reading(self.status.stats, meter.band, len(meter.plain_ms), self.rounds)
 
     async def receive(self, event: AnyEvent | None) -> None:
+        if self.comparison is not None and isinstance(event, OfAnswer):
+            self.hand_over(self.comparison, event)
+            return
         if event is not None:
             self.tally.add(event)
         match event:
@@ -169,6 +181,8 @@ class TurnScreen(Screen[None]):
                 self.enter("loading", loading_words(event))
             case Ready():
                 await self.welcome_engine(event)
+            case Steered():
+                self.show_spec(event.spec)
             case Prefill() if self.phase == "reading":
                 self.enter("reading", f"reading prompt {event.cached + event.done:,}/{event.total:,}")
             case Step():
@@ -185,8 +199,9 @@ class TurnScreen(Screen[None]):
 
     async def welcome_engine(self, ready: Ready) -> None:
         self.exit_code = 0
-        self.model, self.spec, self.drafter_failed = ready.model, ready.spec, False
-        self.header.show(ready.model, ready.spec)
+        self.model, self.drafter_failed = ready.model, False
+        self.wish = wish_at_start(ready.spec)
+        self.show_spec(ready.spec)
         self.scribe.meet(ready)
         self.enter("idle", "idle")
         await self.ask_next()
@@ -195,9 +210,14 @@ class TurnScreen(Screen[None]):
         if notice.code == "drafter_failed" and self.model is not None:
             self.drafter_failed = True
             self.scribe.lose_drafter()
-            self.spec = SpecCard("off", reason="it failed")
-            self.header.show(self.model, self.spec)
+            self.show_spec(SpecCard("off", reason="it failed"))
             self.refresh_bindings()
+
+    def show_spec(self, spec: SpecCard) -> None:
+        """A drafter that failed stays out, whatever the engine says of the wish."""
+        if self.model is not None and not (self.drafter_failed and spec.kind != "off"):
+            self.spec, self.status.spec = spec, switch(spec)
+            self.header.show(self.model, spec)
 
     async def lose_engine(self) -> None:
         if self.answer is not None:
@@ -209,8 +229,14 @@ class TurnScreen(Screen[None]):
             self.status.end_hint()
         could_reload = self.can_reload
         self.phase, self.status.state = phase, words
+        self.name_terminal()
         if self.can_reload != could_reload:
             self.refresh_bindings()
+
+    def name_terminal(self) -> None:
+        """State and chat, for whoever looks at another window."""
+        state = self.status.state if self.phase == "idle" else self.phase
+        self.app.title = f"{state} · {self.title or 'localspec'}"
 
     # --- a turn
 
@@ -263,12 +289,41 @@ class TurnScreen(Screen[None]):
         """An answer to this, below it."""
         said = self.conversation.answer(question, self.model.name if self.model else "")
         self.said, self.answer, self.rounds = said, self.transcript.answer(said), said.rounds
+        self.title = self.title or first_line(question.text)
         self.enter("reading", "reading prompt")  # before the answer is mounted: idle must mean that nothing is asked
         self.tally.begin()
         self.scribe.answer(said, self.tuning.params)
         self.locate()
         await self.transcript.show(self.conversation.branch)
         feed.ask(self.conversation.request(question))
+
+    async def resume(self, said: Utterance, feed: Feed) -> None:
+        """More of an answer that was cut, in the same place."""
+        question = self.conversation.question(said)
+        if question is None:
+            return
+        self.said, self.answer = said, self.transcript.answer(said)
+        self.enter("reading", "reading prompt")
+        before = await asyncio.to_thread(self.scribe.rounds, said.id) if said.is_kept else tuple(said.rounds)
+        self.rounds = self.answer.rounds
+        self.answer.resume()
+        self.tally.begin()
+        self.scribe.resume(said, before, self.tuning.params)
+        self.transcript.anchor()
+        feed.ask(self.conversation.request(question, said.text))
+
+    def last_question(self) -> GenerateRequest | None:
+        """Once more, as if it had not been answered."""
+        answer = self.conversation.last("assistant")
+        question = self.conversation.question(answer) if answer else None
+        return self.conversation.request(question) if question else None
+
+    def hand_over(self, comparison: CompareScreen, event: OfAnswer) -> None:
+        """What the engine says belongs to the comparison until that is over, though it may be closed by then."""
+        comparison.receive(event)
+        if comparison.over:
+            self.comparison = None
+            self.enter("idle", "idle")
 
     def write(self, step: Step) -> None:
         if self.phase == "reading":
@@ -281,7 +336,7 @@ class TurnScreen(Screen[None]):
     async def finish(self, done: Done) -> None:
         words = "stopped" if self.answer is not None and done.finish_reason == "cancelled" else "idle"
         if self.answer is not None:
-            await self.answer.finish(done.stats)
+            await self.answer.finish(self.scribe.whole(done.stats))
             self.end_turn(done.finish_reason)
         self.enter("idle", words)
         await self.ask_next()
@@ -347,7 +402,7 @@ class TurnScreen(Screen[None]):
         """The answer ends here, stopped and saved."""
         self.stop_answer()
         if self.answer is not None:
-            await self.answer.finish(replace(self.tally.stats, finish_reason="cancelled"))
+            await self.answer.finish(self.scribe.whole(replace(self.tally.stats, finish_reason="cancelled")))
             self.end_turn("cancelled")
 
     async def begin_chat(self) -> None:
@@ -368,6 +423,8 @@ class TurnScreen(Screen[None]):
     async def begin_with(self, past: OpenChat | None) -> None:
         """The screen as it is at the start, whatever was said in another chat."""
         self.past, self.status.stats, self.rounds = past, Stats(), ()
+        self.title = past.chat.title if past else ""
+        self.name_terminal()
         self.speed.refresh()
         self.locate()
         await self.show_chat()
