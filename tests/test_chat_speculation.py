@@ -164,7 +164,10 @@ async def test_a_stopped_answer_goes_on_in_its_own_message():
             Message("assistant", "Hello there"),
         )
         assert [type(widget) for widget in stage.chat.transcript.children] == [Question, Answer]
-        assert stage.chat.conversation.history == [Message("user", "hi"), Message("assistant", "Hello thereld. Bye.")]
+        assert [(said.role, said.text) for said in stage.chat.conversation.branch] == [
+            ("user", "hi"),
+            ("assistant", "Hello thereld. Bye."),
+        ]
         shown = stage.chat.query_one(Answer)
         assert shown._body.source == shown.text
         assert [token.text for each in shown.rounds for token in each.tokens] == [
@@ -186,7 +189,7 @@ async def test_what_was_cut_may_go_on_however_it_was(reason: FinishReason):
     first = failed if reason == "error" else cut_by(reason)
     async with open_chat(ScriptedEngine(first, MORE)) as stage:
         await stage.send("hi")
-        await stage.until(lambda: stage.chat.conversation.history and stage.chat.phase == "idle")
+        await stage.until(lambda: stage.chat.conversation.head and stage.chat.phase == "idle")
         await stage.send("/continue")
         await stage.sees("Hello thereld. Bye.", "idle")
         await stage.until(lambda: not stage.chat.query(".-failed"))
@@ -202,7 +205,7 @@ async def test_an_answer_that_ended_by_itself_does_not_go_on():
         await stage.send("/continue")
         await stage.sees(chat.ENDED)
         assert len(stage.engine.requests) == 1
-        assert len(stage.chat.conversation.history) == 2
+        assert len(stage.chat.conversation.branch) == 2
 
 
 async def test_in_a_full_context_nothing_goes_on():
@@ -328,9 +331,9 @@ async def test_one_question_twice_side_by_side(way: str, size: tuple[int, int]):
         assert first.sampling.seed is not None
         await stage.pilot.press("escape")
         await stage.until(lambda: stage.app.screen is stage.chat)
-        assert stage.chat.conversation.history == [
-            Message("user", "hi"),
-            Message("assistant", "Hello there, world. Bye."),
+        assert [(said.role, said.text) for said in stage.chat.conversation.branch] == [
+            ("user", "hi"),
+            ("assistant", "Hello there, world. Bye."),
         ]
         assert [type(widget) for widget in stage.chat.transcript.children] == [Question, Answer]
         assert stage.chat.status.stats == before
@@ -380,7 +383,7 @@ async def test_a_failure_is_told_and_the_chat_is_as_it_was(dies: bool):
         await sees(stage, "Nothing was compared.", "is gone" if dies else "The model failed. Ask again.")
         await stage.pilot.press("escape")
         await stage.until(lambda: stage.app.screen is stage.chat and stage.chat.phase == ("gone" if dies else "idle"))
-        assert len(stage.chat.conversation.history) == 2
+        assert len(stage.chat.conversation.branch) == 2
 
 
 async def test_there_must_be_something_to_compare():

@@ -15,7 +15,6 @@ from localspec import paths
 from localspec.errors import HistoryError, NoSuchChat
 from localspec.events import Notice
 from localspec.history import (
-    Answered,
     History,
     Left,
     Located,
