@@ -128,6 +128,15 @@ async def test_an_edit_that_is_given_up_gives_the_draft_back():
         await shows(stage, "/one", "first")
 
 
+async def test_a_hostile_question_from_a_history_is_harmless_in_the_prompt():
+    with History() as history:
+        chat(history, "/[/nope]\x1b[2J\x9b2J", "first")
+    async with open_chat(ScriptedEngine(), past=recall()) as stage:
+        await stage.ready()
+        await stage.pilot.press("alt+e")
+        await stage.until(lambda: stage.chat.prompt.text == "//[/nope]␛[2J2J")
+
+
 async def test_nothing_changes_under_an_answer_that_is_being_written():
     engine = ScriptedEngine(*says("first"), HELLO, paused=True)
     async with open_chat(engine) as stage:

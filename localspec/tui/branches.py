@@ -141,7 +141,7 @@ class BranchScreen(TurnScreen):
         if self.edited is None:
             self.draft = self.prompt.text
         self.edited, self.cursor = question, None
-        self.prompt.text = typed(question.text)
+        self.prompt.text = typed(clean(question.text))  # it may be from a history that somebody else wrote
         self.prompt.move_cursor(self.prompt.document.end)
         self.prompt.border_title = EDITING
 
