@@ -14,6 +14,7 @@ from localspec.tui.legend import Legend
 from localspec.tui.message import Answer
 from localspec.tui.scribe import SAVE_SECONDS, Told
 from localspec.tui.speed_panel import LEAST_WIDTH
+from localspec.tui.thought import Thought
 from localspec.tui.token_view import View
 from localspec.tui.turn import TurnScreen
 
@@ -32,6 +33,7 @@ class ChatScreen(TurnScreen):
         Binding("f2", "speed", "Speed", key_display="F2", priority=True, id="speed"),
         Binding("f3", "tokens", "Tokens", key_display="F3", priority=True, id="tokens"),
         Binding("shift+f3,f15", "rejects", "Rejected", show=False, priority=True, id="rejects"),  # F15 is xterm's
+        Binding("ctrl+t", "thoughts", "Thoughts", show=False, priority=True, id="thoughts"),
         Binding("ctrl+c", "interrupt", "Interrupt", show=False, priority=True, id="interrupt"),
         Binding("ctrl+d", "leave", "Quit", show=False, priority=True, id="leave"),
         Binding("pageup", "page(-1)", "Page up", show=False, priority=True, id="page.up"),
@@ -128,6 +130,14 @@ class ChatScreen(TurnScreen):
     def action_page(self, direction: int) -> None:
         scroll = self.transcript.scroll_page_up if direction < 0 else self.transcript.scroll_page_down
         scroll(animate=False)
+
+    # --- long and hostile content
+
+    def action_thoughts(self) -> None:
+        """Open all thoughts, or shut them if the last one is open."""
+        thoughts = list(self.query(Thought))
+        for thought, is_open in [(thought, not thoughts[-1].is_open) for thought in thoughts]:
+            thought.is_open = is_open
 
     # --- slash commands
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.reactive import reactive
-from textual.widgets import Markdown, Static
-from textual.widgets.markdown import MarkdownStream
+from textual.widgets import Static
 
 from localspec.events import Stats, Step
 from localspec.sanitize import clean, one_line
-from localspec.tui.reply import parser
+from localspec.tui.body import Body
+from localspec.tui.passages import Passages
 from localspec.tui.ribbon import Ribbon
 from localspec.tui.stats_line import summary
 from localspec.tui.token_view import TokenView, View
@@ -48,10 +46,9 @@ class Answer(Vertical):
         super().__init__()
         self.text = text
         self.rounds: list[Step] = []
-        self._shown = len(text)
-        self._stream: MarkdownStream | None = None
+        self.passages = Passages(text)
         self._speaker = Static(one_line(speaker), markup=False, classes="speaker")
-        self._body = Markdown(clean(text), parser_factory=parser, open_links=False)
+        self._body = Body(self.passages)
         self._tokens, self._ribbon = TokenView(self.rounds), Ribbon(self.rounds)
         self._tokens.display = False
         self._figures = Static(markup=False, classes="figures")
@@ -66,6 +63,8 @@ class Answer(Vertical):
     def add(self, step: Step) -> None:
         self.rounds.append(step)
         self.text += step.text
+        for token in step.tokens:
+            self.passages.add(token.text, num_tokens=1)
 
     def watch_view(self) -> None:
         self.show_view()
@@ -78,13 +77,10 @@ class Answer(Vertical):
         self._tokens.follow()
 
     async def flush(self) -> None:
-        """Show what was added. The stream joins fragments when drawing cannot keep up."""
+        """Show what was added."""
         self.show_view()
         self._ribbon.follow()
-        fragment, self._shown = self.text[self._shown :], len(self.text)
-        if fragment:
-            self._stream = self._stream or Markdown.get_stream(self._body)
-            await self._stream.write(clean(fragment))
+        await self._body.follow()
 
     async def finish(self, stats: Stats) -> None:
         await self.end()
@@ -101,10 +97,8 @@ class Answer(Vertical):
         self._figures.add_class("-ended", how)
 
     async def end(self) -> None:
+        self.passages.end()
         await self.flush()
-        if self._stream is not None:
-            await asyncio.sleep(0)  # a stream whose task never ran ends in a CancelledError, which would end the screen
-            await self._stream.stop()
 
 
 class Note(Static):

@@ -109,10 +109,11 @@ class TurnScreen(Screen[None]):
         arrived = feed.take()
         for event in arrived:
             await self.receive(event)
-        if self.answer is not None:
+        behind = self.answer is not None and not self.pace.draws(in_code=self.answer.passages.in_code)
+        if self.answer is not None and not behind:
             await self.answer.flush()
         self.status.stats = self.tally.stats if self.answer or self.conversation.history else Stats()
-        if arrived:
+        if arrived or behind:
             self.speed.refresh()
             self.set_timer(self.pace.next_frame(), partial(self.drain, feed))
 
