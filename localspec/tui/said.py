@@ -5,11 +5,12 @@ of code the last leaf is drawn again, of a list the last item.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.containers import Horizontal
 from textual.widget import Widget
 from textual.widgets import Markdown
+from textual.widgets._markdown import MarkdownBulletList, MarkdownOrderedList
 from textual.widgets.markdown import MarkdownBlock
 
 from localspec.sanitize import clean
@@ -17,8 +18,7 @@ from localspec.tui.fence import Fence
 from localspec.tui.passages import Passage
 from localspec.tui.reply import parser
 
-BLOCKS = Markdown.BLOCKS
-BulletList, OrderedList = BLOCKS["bullet_list_open"], BLOCKS["ordered_list_open"]
+Block = MarkdownBlock if TYPE_CHECKING else object  # a mixin: Textual styles a widget as its first base that is one
 
 
 def spelled(blocks: list[MarkdownBlock]) -> Iterator[str]:
@@ -28,23 +28,23 @@ def spelled(blocks: list[MarkdownBlock]) -> Iterator[str]:
         yield from spelled(block._blocks)
 
 
-class Growing(MarkdownBlock):
+class Growing(Block):
     """A list that knows what each of its items says."""
 
-    def __init__(self, markdown: Markdown, token: object) -> None:
-        super().__init__(markdown, token)  # type: ignore[arg-type]
-        self.items: list[list[str]] = []
+    items: tuple[tuple[str, ...], ...] = ()
 
-    def spell(self) -> list[list[str]]:
-        return [[str(len(str(len(self._blocks)))), *spelled(item._blocks)] for item in self._blocks]
+    def spell(self) -> tuple[tuple[str, ...], ...]:
+        """With the width of the numbers, which is the same for all."""
+        width = str(len(str(len(self._blocks))))
+        return tuple((width, *spelled(item._blocks)) for item in self._blocks)
 
-    def compose(self) -> Iterator[Widget]:  # type: ignore[override]
+    def compose(self) -> Iterator[Widget]:
         self.items = self.spell()
         yield from super().compose()
 
     async def _update_from_block(self, block: MarkdownBlock) -> None:
         """Only the last item may differ; what else did is rare, and drawn anew as Textual does."""
-        items = block.spell() if isinstance(block, Growing) and block.name == self.name else []
+        items = block.spell() if isinstance(block, Growing) and block.name == self.name else ()
         rows = list(self.query_children(Horizontal))
         stands = len(rows) - 1
         if not rows or len(items) <= stands or items[:stands] != self.items[:stands]:
@@ -56,11 +56,11 @@ class Growing(MarkdownBlock):
         await self.mount_all(new[stands:])
 
 
-class GrowingBullets(Growing, BulletList):  # type: ignore[misc,valid-type]
+class GrowingBullets(Growing, MarkdownBulletList):
     """- one"""
 
 
-class GrowingNumbers(Growing, OrderedList):  # type: ignore[misc,valid-type]
+class GrowingNumbers(Growing, MarkdownOrderedList):
     """1. one"""
 
 
@@ -68,7 +68,7 @@ class Said(Markdown):
     """Follows a passage."""
 
     BLOCKS: ClassVar[dict[str, type[MarkdownBlock]]] = {
-        **BLOCKS,
+        **Markdown.BLOCKS,
         "fence": Fence,
         "code_block": Fence,
         "bullet_list_open": GrowingBullets,
