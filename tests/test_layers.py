@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1] / "localspec"
 
 LAYERS = [
     "errors paths events sanitize requests strictjson drain whole_file",
-    "catalog checkpoint weights template stats calibration exam history",
+    "catalog checkpoint weights template stats calibration exam history shortening",
     "pairing prompt detokenize reuse",
     "engine",
     "blueprint fit sources packed_copy packing loader admission packed_reference packed_admission",

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from localspec.errors import NoSuchChat
 from localspec.events import Record
-from localspec.history.records import Answer, Chat, NewChat, NewMessage, StoredMessage
+from localspec.history.records import Answer, Attachment, Chat, NewChat, NewMessage, StoredMessage
 from localspec.history.store import History
 
 
@@ -15,6 +15,7 @@ class Asked(Record, frozen=True):
 
     chat: NewChat
     question: str
+    attachments: tuple[Attachment, ...] = ()
 
 
 class Answered(Record, frozen=True):
@@ -53,8 +54,9 @@ class Turns:
         """A chat that another program deleted begins again."""
         if self._chat_id is not None:
             with suppress(NoSuchChat):
-                return history.append(NewMessage(self._chat_id, "user", asked.question, self._last))
-        return history.begin(asked.chat, asked.question)
+                place = NewMessage(self._chat_id, "user", asked.question, self._last, attachments=asked.attachments)
+                return history.append(place)
+        return history.begin(asked.chat, asked.question, attachments=asked.attachments)
 
     def _save(self, history: History, chat_id: str, answer: Answer) -> None:
         try:

@@ -20,6 +20,7 @@ from localspec.requests import LoadRequest
 from localspec.sanitize import clean
 from localspec.tui.chat import ChatScreen
 from localspec.tui.feed import Engine
+from localspec.tui.overflow import Policy
 from localspec.tui.scribe import Scribe
 
 NO_SCREENS = ("", "dumb", "unknown")
@@ -41,11 +42,12 @@ class ChatApp(App[None]):
         *,
         scribe: Scribe | None = None,
         past: OpenChat | None = None,
+        overflow: Policy = "ask",
     ) -> None:
         resource_tracker.ensure_running()  # it inherits stderr, no file any more once Textual has the terminal
         super().__init__()
         self.theme = "tokyo-night"
-        self.chat = ChatScreen(make_engine, system, scribe=scribe or Scribe(), past=past)
+        self.chat = ChatScreen(make_engine, system, scribe=scribe or Scribe(), past=past, overflow=overflow)
 
     def get_default_screen(self) -> ChatScreen:
         return self.chat

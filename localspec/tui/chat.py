@@ -44,7 +44,7 @@ class ChatScreen(TurnScreen):
         self.legend = Legend()
         self.too_small = Static(markup=False, id="too-small")
         yield from (self.header, Horizontal(self.transcript, self.speed, id="middle"), self.legend)
-        yield from (self.status, self.prompt)
+        yield from (self.status, self.prompt.pills, self.prompt)
         yield Footer(show_command_palette=False)
         yield self.too_small
 
@@ -113,8 +113,9 @@ class ChatScreen(TurnScreen):
             self.status.give_hint("Copied.", QUIT_SECONDS)
         elif self.answering:
             self.stop_answer()
-        elif self.prompt.text:
+        elif self.prompt.text or self.prompt.pills.attachments:
             self.prompt.take()
+            self.prompt.pills.take()
         elif self.status.hint == QUIT_AGAIN:
             self.call_later(self.app.action_quit)
         else:
@@ -138,6 +139,12 @@ class ChatScreen(TurnScreen):
         thoughts = list(self.query(Thought))
         for thought, is_open in [(thought, not thoughts[-1].is_open) for thought in thoughts]:
             thought.is_open = is_open
+
+    def command_attach(self, argument: str) -> None:
+        if argument:
+            self.prompt.attach(argument.strip('"'))
+        else:
+            self.status.give_hint("Name a text file: /attach PATH")
 
     # --- slash commands
 

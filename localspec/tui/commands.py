@@ -26,6 +26,7 @@ class Command:
 COMMANDS = (
     Command("new", "begin a new chat"),
     Command("tokens", "show who wrote each token, or the text again"),
+    Command("attach", "put a text file into your next message", "PATH"),
     Command("bye", "leave", aliases=("exit", "quit")),
 )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from localspec.requests import GenerateRequest, Message
+from localspec.shortening import without_oldest
 
 
 @dataclass
@@ -16,11 +17,17 @@ class Conversation:
     system: str | None = None
     past_system: str | None = None  # of the chat that is gone on with, and of no other
     history: list[Message] = field(default_factory=list)
+    untold: int = 0  # of the oldest turns, so many are not told any more
 
     def request(self, question: str) -> GenerateRequest:
         system = self.system or self.past_system
         first = [Message("system", system)] if system else []
-        return GenerateRequest(messages=(*first, *self.history, Message("user", question)))
+        whole = (*first, *self.history, Message("user", question))
+        return GenerateRequest(messages=without_oldest(whole, self.untold))
+
+    @property
+    def turns_told(self) -> int:
+        return max(0, len(self.history) // 2 - self.untold)
 
     def recall(self, system: str | None, messages: Iterable[Message]) -> None:
         """What was said before this program began, oldest first."""
@@ -35,5 +42,5 @@ class Conversation:
             self.history += [Message("user", question), Message("assistant", answer)]
 
     def forget(self) -> None:
-        self.past_system = None
+        self.past_system, self.untold = None, 0
         self.history.clear()

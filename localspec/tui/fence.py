@@ -1,4 +1,4 @@
-"""Code in an answer. Textual's block colours and lays out all of it whenever a line is added; this one the last leaf."""
+"""Code in an answer: Textual colours and lays out all of it whenever a line is added, this one only the last leaf."""
 
 from __future__ import annotations
 

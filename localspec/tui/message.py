@@ -8,9 +8,11 @@ from textual.reactive import reactive
 from textual.widgets import Static
 
 from localspec.events import Stats, Step
+from localspec.history import Attachment
 from localspec.sanitize import clean, one_line
 from localspec.tui.body import Body
 from localspec.tui.passages import Passages
+from localspec.tui.pills import pills
 from localspec.tui.ribbon import Ribbon
 from localspec.tui.stats_line import summary
 from localspec.tui.token_view import TokenView, View
@@ -19,14 +21,17 @@ from localspec.tui.token_view import TokenView, View
 class Question(Vertical):
     """What the user said, exactly. Queued while the model cannot be asked yet."""
 
-    def __init__(self, text: str, *, queued: bool) -> None:
+    def __init__(self, text: str, *, queued: bool, attachments: tuple[Attachment, ...] = ()) -> None:
         super().__init__(classes="-queued" if queued else "")
-        self.text = text
+        self.text, self.attachments = text, attachments
         self._label = Static("You · queued" if queued else "You", markup=False, classes="speaker")
 
     def compose(self) -> ComposeResult:
         yield self._label
-        yield Static(clean(self.text), markup=False, classes="body")
+        if self.attachments:
+            yield Static(pills(self.attachments), markup=False, classes="pills")
+        if self.text:
+            yield Static(clean(self.text), markup=False, classes="body")
 
     def asked(self) -> None:
         """It is no longer waiting."""

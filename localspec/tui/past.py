@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from textual.widget import Widget
 
-from localspec.history import OpenChat, Status, StoredMessage
+from localspec.history import OpenChat, Status, StoredMessage, told
 from localspec.requests import Message
 from localspec.sanitize import one_line
 from localspec.tui.conversation import Conversation
@@ -23,7 +23,9 @@ def conversation(past: OpenChat | None, system: str | None) -> Conversation:
     """Of a chat that goes on, or of a new one."""
     goes_on = Conversation(system)
     if past is not None:
-        goes_on.recall(past.chat.system, (Message(said.role, said.content) for said in past.branch))
+        goes_on.recall(
+            past.chat.system, (Message(said.role, told(said.content, said.attachments)) for said in past.branch)
+        )
     return goes_on
 
 
@@ -38,7 +40,7 @@ def remembered(past: OpenChat | None) -> Iterator[Widget]:
     yield Note(f"{title} · {hidden} earlier messages are not shown" if hidden else title)
     for message in branch[hidden:]:
         if message.role == "user":
-            yield Question(message.content, queued=False)
+            yield Question(message.content, queued=False, attachments=message.attachments)
         elif message.role == "assistant":
             yield answer(message, past.chat.model_key)
 

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from asyncio import to_thread
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
+from textual import events, on
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import TextArea
+
+from localspec.errors import UsageError
+from localspec.history import Attachment
+from localspec.tui.attaching import PASTE_CHARACTERS, file_named, from_file, from_paste, just_mentioned, mentioned
+from localspec.tui.commands import parse
+from localspec.tui.pills import Pills
 
 COLLIDING = {"pageup", "pagedown", "f6", "f7", "ctrl+c,super+c"}
 
@@ -24,13 +33,21 @@ class Prompt(TextArea, inherit_bindings=False):
     class Sent(Message):
         """Enter was pressed. The text has left the prompt; a screen that cannot take it gives it back."""
 
-        def __init__(self, text: str) -> None:
+        def __init__(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
             super().__init__()
-            self.text = text
+            self.text, self.attachments = text, attachments
+
+    class Refused(Message):
+        """Something could not be attached; why, in one sentence."""
+
+        def __init__(self, sentence: str) -> None:
+            super().__init__()
+            self.sentence = sentence
 
     def __init__(self) -> None:
         super().__init__(compact=True, highlight_cursor_line=False, placeholder="Ask anything…", id="prompt")
         self.last = ""
+        self.pills = Pills()  # what is attached to the next message; it stands above
 
     def take(self) -> str:
         """The text, which is remembered and cleared."""
@@ -38,8 +55,9 @@ class Prompt(TextArea, inherit_bindings=False):
         self.text = ""
         return self.last
 
-    def give(self, text: str) -> None:
+    def give(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
         """Put a text back, before what has been written since."""
+        self.pills.add(*attachments)
         self.text = f"{text}\n{self.text}" if self.text else text
         self.move_cursor(self.document.end)
 
@@ -56,8 +74,14 @@ class Prompt(TextArea, inherit_bindings=False):
         if self.text.endswith("\\") and self.cursor_location == self.document.end:
             self.action_delete_left()
             self.break_line()
-        elif self.text.strip():
-            self.post_message(self.Sent(self.take()))
+        elif names := [*mentioned(self.text)] if parse(self.text) is None else []:
+            self.attach(*names, is_mention=True, then=self.post_sent)
+        else:
+            self.post_sent()
+
+    def post_sent(self) -> None:
+        if self.text.strip() or self.pills.attachments:
+            self.post_message(self.Sent(self.take(), self.pills.take()))
 
     def break_line(self) -> None:
         self.insert("\n")
@@ -68,3 +92,38 @@ class Prompt(TextArea, inherit_bindings=False):
             super().action_cursor_up(select)
         else:
             self.give(self.last)
+
+    # --- attachments
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        """A long paste is attached, so that it takes no time to show and does not bury what is typed."""
+        if len(event.text) > PASTE_CHARACTERS:
+            event.prevent_default()
+            self.pills.add(from_paste(event.text))
+
+    def action_delete_left(self) -> None:
+        if self.selection.is_empty and self.cursor_location == (0, 0):
+            self.pills.remove_last()
+        super().action_delete_left()
+
+    @on(TextArea.Changed)
+    def look_for_mention(self) -> None:
+        """A blank after @name: if that is a file, it is attached now, and not only when the message is sent."""
+        row, column = self.cursor_location
+        if name := just_mentioned(self.document.get_line(row)[:column]):
+            self.attach(name, is_mention=True)
+
+    def attach(self, *names: str, is_mention: bool = False, then: Callable[[], None] = lambda: None) -> None:
+        """Read the files, then go on if none was refused; a mention that is no file is only a word."""
+        self.run_worker(self._read(names, is_mention, then), group="files", exclusive=True)
+
+    async def _read(self, names: Sequence[str], is_mention: bool, then: Callable[[], None]) -> None:
+        try:
+            for name in names:
+                file = await to_thread(file_named, name) if is_mention else name
+                if file is not None:
+                    self.pills.add(await to_thread(from_file, file))
+        except UsageError as fault:
+            self.post_message(self.Refused(str(fault)))
+        else:
+            then()

@@ -13,7 +13,8 @@ from textual.message import Message
 
 from localspec import __version__
 from localspec.events import FinishReason, Notice, Ready, SpecCard, Stats, Step
-from localspec.history import Answer, Answered, Asked, Generation, Left, NewChat, Said, first_line
+from localspec.history import Answer, Answered, Asked, Attachment, Generation, Left, NewChat, Said, first_line
+from localspec.tui.pills import name
 
 SAVE_SECONDS = 2.0  # so much of an answer is lost when the program is killed
 NO_NAME = NewChat("")
@@ -63,10 +64,11 @@ class Scribe:
     def lose_drafter(self) -> None:
         self._author = msgspec.structs.replace(self._author, draft=None)
 
-    def ask(self, question: str) -> None:
+    def ask(self, question: str, attachments: tuple[Attachment, ...] = ()) -> None:
         self._made = self._author
         self._steps, self._answering, self._has_grown = [], True, False
-        self._post(Asked(msgspec.structs.replace(self._chat, title=first_line(question)), question))
+        title = first_line(question) or next((name(one) for one in attachments), "")
+        self._post(Asked(msgspec.structs.replace(self._chat, title=title), question, attachments))
 
     def add(self, step: Step) -> None:
         self._steps.append(step)

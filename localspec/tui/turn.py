@@ -29,12 +29,14 @@ from localspec.events import (
     Stats,
     Step,
 )
-from localspec.history import OpenChat
+from localspec.history import Attachment, OpenChat, told
+from localspec.sanitize import one_line
 from localspec.stats import Tally
 from localspec.tui.commands import find, literal, parse
 from localspec.tui.feed import Arrived, Engine, Feed
 from localspec.tui.header import Header
 from localspec.tui.message import Answer, Note, Question
+from localspec.tui.overflow import Choice, Overflow, Policy, grey
 from localspec.tui.pace import Pace
 from localspec.tui.past import conversation, remembered
 from localspec.tui.prompt import Prompt
@@ -57,9 +59,16 @@ class TurnScreen(Screen[None]):
     view: reactive[View] = reactive("markdown", init=False)
 
     def __init__(
-        self, make_engine: Callable[[], Engine], system: str | None, *, scribe: Scribe, past: OpenChat | None
+        self,
+        make_engine: Callable[[], Engine],
+        system: str | None,
+        *,
+        scribe: Scribe,
+        past: OpenChat | None,
+        overflow: Policy = "ask",
     ) -> None:
         super().__init__()
+        self.first_overflow = self.overflow = overflow  # of every chat at its beginning; of this one
         self.make_engine, self.scribe = make_engine, scribe
         self.conversation = conversation(past, system)
         self.header, self.status, self.prompt = Header(), StatsLine(), Prompt()
@@ -72,7 +81,8 @@ class TurnScreen(Screen[None]):
         self.tally, self.pace = Tally(), Pace()
         self.feed: Feed | None = None
         self.queued: Question | None = None
-        self.question = ""  # the one being answered
+        self.asked: Question | None = None  # the one being answered
+        self.question = ""  # as the model is told it
         self.answer: Answer | None = None
         self.rounds: Sequence[Step] = ()  # of the last answer
 
@@ -139,6 +149,8 @@ class TurnScreen(Screen[None]):
                 self.lose_drafter(event)
             case Done():
                 await self.finish(event)
+            case Failure() if event.turns_over and self.answer is not None and self.overflow != "stop":
+                await self.outgrow(event)
             case Failure():
                 await self.fail(event)
             case None:
@@ -176,9 +188,13 @@ class TurnScreen(Screen[None]):
 
     async def on_prompt_sent(self, message: Prompt.Sent) -> None:
         if (typed := parse(message.text)) is not None:
+            self.prompt.pills.add(*message.attachments)
             self.obey(message.text, *typed)
         else:
-            await self.say(literal(message.text))
+            await self.say(literal(message.text), message.attachments)
+
+    def on_prompt_refused(self, message: Prompt.Refused) -> None:
+        self.status.give_hint(one_line(message.sentence))
 
     def obey(self, text: str, name: str, argument: str) -> None:
         """A slash command: it is never sent to the model, not even one that does not exist."""
@@ -189,15 +205,15 @@ class TurnScreen(Screen[None]):
         else:
             self.call_later(getattr(self, command.method), argument)
 
-    async def say(self, text: str) -> None:
+    async def say(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
         """Ask this, or let it wait until it can be asked."""
         if self.queued is not None or self.phase == "gone":
-            self.prompt.give(text)
+            self.prompt.give(text, attachments)
             self.status.give_hint(
                 WAITING if self.queued is not None else f"{self.status.state} Your message stays here."
             )
             return
-        self.queued = Question(text, queued=self.phase != "idle")
+        self.queued = Question(text, queued=self.phase != "idle", attachments=attachments)
         await self.show(self.queued)
         self.transcript.anchor()
         if self.phase == "idle":
@@ -209,13 +225,14 @@ class TurnScreen(Screen[None]):
             return
         question, self.queued = self.queued, None
         question.asked()
-        self.question, self.answer = question.text, Answer(self.model.name if self.model else "")
+        self.asked, self.question = question, told(question.text, question.attachments)
+        self.answer = Answer(self.model.name if self.model else "")
         self.answer.view, self.rounds = self.view, self.answer.rounds
         self.enter("reading", "reading prompt")  # before the answer is mounted: idle must mean that nothing is asked
         self.tally.begin()
-        self.scribe.ask(question.text)
+        self.scribe.ask(question.text, question.attachments)
         await self.show(self.answer)
-        self.feed.ask(self.conversation.request(question.text))
+        self.feed.ask(self.conversation.request(self.question))
 
     def write(self, step: Step) -> None:
         if self.phase == "reading":
@@ -247,6 +264,38 @@ class TurnScreen(Screen[None]):
             self.enter("idle", "idle")
         if self.phase == "idle" and failure.code != "engine_died":
             await self.ask_next()
+
+    async def outgrow(self, failure: Failure) -> None:
+        """The question does not fit with all that was said before it."""
+        self.enter("reading", "the context is full")
+        if self.overflow == "drop-oldest":
+            await self.make_room(failure)
+        else:
+            self.app.push_screen(Overflow(failure.message, failure.turns_over), partial(self.choose, failure))
+
+    async def choose(self, failure: Failure, choice: Choice | None) -> None:
+        """For this chat, where something was chosen."""
+        if self.phase != "reading":
+            return  # the engine ended meanwhile, and the turn with it
+        if choice == "new" and (asked := self.asked):
+            self.enter("idle", "idle")
+            await self.begin_chat()
+            await self.say(asked.text, asked.attachments)
+        elif choice == "drop-oldest":
+            self.overflow = choice
+            await self.make_room(failure)
+        else:
+            self.overflow = choice or self.overflow
+            await self.fail(failure)
+
+    async def make_room(self, failure: Failure) -> None:
+        """Ask again, without the oldest turns."""
+        if self.answer is None or self.feed is None:
+            return
+        self.conversation.untold += failure.turns_over
+        await grey(self.transcript, self.conversation.turns_told, self.answer)
+        self.enter("reading", "reading prompt")
+        self.feed.ask(self.conversation.request(self.question))
 
     def end_turn(self, reason: FinishReason) -> None:
         """Remember what was said; the next turn may begin."""
@@ -280,7 +329,7 @@ class TurnScreen(Screen[None]):
         """The message that waits returns to the prompt."""
         if self.queued is not None:
             question, self.queued = self.queued, None
-            self.prompt.give(question.text)
+            self.prompt.give(question.text, question.attachments)
             await question.remove()
 
     async def begin_chat(self) -> None:
@@ -290,6 +339,7 @@ class TurnScreen(Screen[None]):
         self.scribe.end(self.tally.stats, "cancelled")
         self.scribe.leave()
         self.answer = self.queued = None
+        self.overflow = self.first_overflow
         self.conversation.forget()
         self.status.stats, self.rounds = Stats(), ()
         self.speed.refresh()
