@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -79,6 +80,7 @@ def run(request: LoadRequest, system: str | None = None, past: OpenChat | None =
     paper = Writer(chat=past.chat if past else None) if history else None
     scribe = Scribe(paper, NewChat(Catalog.load().lasting_name(request.model), system=system))
     app = ChatApp(lambda: EngineProcess(request), system, scribe=scribe, past=past)
+    gc.freeze()  # what is loaded by now stays: each full collection would walk it, in the middle of a frame
     try:
         app.run()
     finally:

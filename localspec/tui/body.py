@@ -7,10 +7,11 @@ from textual.containers import Vertical
 
 from localspec.tui.passages import Passage, Passages
 from localspec.tui.said import Said
+from localspec.tui.tall import Tall
 from localspec.tui.thought import Thought
 
 
-class Body(Vertical):
+class Body(Tall, Vertical):
     """Follows passages that grow. Only the last is laid out again; those before it stand."""
 
     def __init__(self, passages: Passages) -> None:

@@ -15,6 +15,7 @@ from localspec.tui.passages import Passages
 from localspec.tui.pills import pills
 from localspec.tui.ribbon import Ribbon
 from localspec.tui.stats_line import summary
+from localspec.tui.tall import Tall
 from localspec.tui.token_view import TokenView, View
 
 
@@ -39,7 +40,7 @@ class Question(Vertical):
         self.remove_class("-queued")
 
 
-class Answer(Vertical):
+class Answer(Tall, Vertical):
     """What the model says. `text` is as written, all of it or to begin with; what is shown of it is clean.
 
     `rounds` wrote it. An answer whose rounds are not known stays Markdown whatever the view.

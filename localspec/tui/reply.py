@@ -15,7 +15,6 @@ from markdown_it.token import Token
 
 from localspec.sanitize import clean, one_line
 
-
 MAX_CELLS = 300  # a cell is a widget: a thousand of them would hold the screen for seconds
 
 
