@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: chat test quick slow lint fix bench
+.PHONY: chat test quick slow lint fix bench shots snapshots
 
 chat: $(READY)
 	$(BIN)/localspec chat
@@ -28,6 +28,12 @@ fix: $(READY)
 
 bench: $(READY)
 	$(BIN)/localspec bench guide --against transformers
+
+shots: $(READY)
+	$(BIN)/python docs/shots.py
+
+snapshots: $(READY)
+	SNAPSHOTS=write $(BIN)/python -m pytest tests/test_snapshots.py
 
 $(READY): pyproject.toml constraints.txt
 	@echo "Setting up .venv (once; about a minute)"

@@ -226,12 +226,13 @@ class Done(Event, frozen=True):
 
 
 class Failure(Event, frozen=True):
-    """The generation or the start ended in an error."""
+    """The generation or the start ended in an error. `turns_over` is a ContextOverflow's."""
 
     code: str
     message: str
     hint: str = ""
     exit_code: int = 1
+    turns_over: int = 0
 
 
 AnyEvent = Loading | Ready | Steered | Prefill | Step | Notice | Done | Failure

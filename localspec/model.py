@@ -29,6 +29,7 @@ from localspec.prompt import Prompter
 from localspec.requests import GenerateRequest, SamplingOptions, SpecWish
 from localspec.reuse import keep_spelling
 from localspec.settings import check_limits, resolve_sampling
+from localspec.shortening import turns_over
 from localspec.stats import Tally
 from localspec.usage import peak_bytes
 
@@ -96,7 +97,8 @@ class Model:
         except Cancelled:
             reason = "cancelled"
         except ContextOverflow as fault:
-            raise ContextOverflow(fault.message, hint=self._ways_out(request)) from fault
+            turns = self._turns_over(request)
+            raise ContextOverflow(fault.message, hint=self._ways_out(request), turns_over=turns) from fault
         except (RuntimeError, MemoryError) as fault:
             raise EngineError(f"The model failed while answering ({first_line(fault)}).", hint="Ask again.") from fault
         measured = self._measured(prompt_seconds, step_seconds, self._bytes_read() - read_before)
@@ -162,6 +164,10 @@ class Model:
         can_grow = card.context_max < longest
         ways = ["Shorten it", *["start a new chat"] * is_chat, *[f"raise --ctx, up to {longest}"] * can_grow]
         return f"{', or '.join(ways)}."
+
+    def _turns_over(self, request: GenerateRequest) -> int:
+        chat = self._parts.prompter.chat
+        return turns_over(request.messages or (), self.ready.model.context_max, lambda messages: len(chat(messages)))
 
     def _steps(self, writer: Writer, request: GenerateRequest) -> Iterator[tuple[Round, Step]]:
         limit = self._session.room + 1 if request.max_tokens is None else request.max_tokens

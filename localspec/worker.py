@@ -22,7 +22,7 @@ import msgspec
 
 from localspec import paths
 from localspec.drain import drain
-from localspec.errors import LocalspecError, UsageError
+from localspec.errors import ContextOverflow, LocalspecError, UsageError
 from localspec.events import AnyEvent, Failure, Ready, Steered
 from localspec.requests import GenerateRequest, LoadRequest, SpecWish
 
@@ -201,7 +201,8 @@ def to_the_end(events: Iterator[AnyEvent]) -> Iterator[AnyEvent]:
 def failure(fault: Exception) -> Failure:
     """An error as a reader sees it; the traceback of a foreign one goes to the log."""
     if isinstance(fault, LocalspecError):
-        return Failure(fault.code, fault.message, fault.hint, fault.exit_code)
+        turns_over = fault.turns_over if isinstance(fault, ContextOverflow) else 0
+        return Failure(fault.code, fault.message, fault.hint, fault.exit_code, turns_over)
     import traceback
 
     traceback.print_exception(fault)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -613,6 +614,18 @@ def test_a_prompt_that_is_too_long_is_told_what_helps_and_nothing_else(llm: LLM,
     assert hint(llm, "user", "assistant", "user") == "Shorten it, or start a new chat."
     with open_target(models, ctx=32) as small:
         assert hint(small, "user") == "Shorten it, or raise --ctx, up to 512."
+
+
+def test_a_conversation_that_is_too_long_says_how_many_turns_must_go(llm: LLM):
+    def turns_over(*contents: str) -> int:
+        roles = itertools.cycle(("user", "assistant"))
+        with pytest.raises(ContextOverflow) as met:
+            llm.generate([{"role": next(roles), "content": content} for content in contents])
+        return met.value.turns_over
+
+    assert turns_over("word " * 5000, "yes", "and?") == 1
+    assert turns_over("a", "b", "word " * 5000, "yes", "and?") == 2
+    assert turns_over("a", "b", "word " * 5000) == 0
 
 
 def test_after_an_error_the_result_says_so(llm: LLM):

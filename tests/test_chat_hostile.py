@@ -8,7 +8,7 @@ import re
 from textual.drivers.headless_driver import HeadlessDriver
 
 from localspec.events import Failure, Loading, ModelCard, Notice, Ready, SpecCard
-from localspec.history import Chat, Generation, OpenChat, StoredMessage, Tree
+from localspec.history import Attachment, Chat, Generation, OpenChat, StoredMessage, Tree
 from localspec.tui.app import ChatApp
 from localspec.tui.message import Note, Question
 from localspec.tui.reply import parser
@@ -56,7 +56,10 @@ async def test_no_text_from_anywhere_reaches_the_terminal_as_a_command():
     """In messages, replies, a model's name, notices, errors, an old chat: all is shown, nothing obeyed (F1, F2, F4)."""
     model, draft = ModelCard(ATTACK, ATTACK, ATTACK, 100, True), SpecCard("off", ATTACK, ATTACK, ATTACK)
     opening = [Loading(ATTACK, 1, 2), Ready(model, draft, READY.memory)]
-    markdown = f"# {ATTACKS}\n\n- {ATTACKS}\n\n```{ATTACKS}\n{ATTACKS}\n```\n\n| {ATTACKS} |\n|---|\n| {ATTACKS} |\n"
+    thought = f"<think>{ATTACKS}</think>\n\n"
+    markdown = (
+        thought + f"# {ATTACKS}\n\n- {ATTACKS}\n\n```{ATTACKS}\n{ATTACKS}\n```\n\n| {ATTACKS} |\n|---|\n| {ATTACKS} |\n"
+    )
     script = [
         *answer(step(*markdown))[:-1],
         Notice("info", ATTACKS, ATTACKS, ATTACKS),
@@ -71,11 +74,14 @@ async def test_no_text_from_anywhere_reaches_the_terminal_as_a_command():
         await stage.sees("50 %")
         engine.permit()
         await stage.sees("no draft")
-        await app.chat.transcript.mount(Question(ATTACKS))
+        attached = (Attachment(ATTACKS, text=ATTACKS),)
+        await app.chat.transcript.mount(Question(ATTACKS, attachments=attached))
+        app.chat.prompt.pills.add(*attached)
         await stage.send(ATTACKS)
         await stage.until(lambda: len(app.chat.query(Note)) == 2 and not app.chat.answer and app.chat.phase == "idle")
         await stage.sees("[/nope]", "␛")
         written = "".join(app._driver.__dict__["written"])
+        assert not app.clipboard, "only a key copies"
     left = OWN_SEQUENCES.sub("", written)
     assert "guide" not in left
     assert "[/nope]" in left

@@ -16,8 +16,8 @@ from localspec.config.tables import ChatTable, Config, PresetTable, UiTable
 from localspec.errors import UsageError
 from localspec.events import Failure, Notice
 from localspec.history import History, NewChat
+from localspec.local_models import on_disk
 from localspec.requests import LoadRequest, SamplingOptions
-from localspec.shelf import on_disk
 from localspec.tui.message import Note
 from localspec.tui.picker import Picker
 from localspec.tui.sampling_form import SamplingForm

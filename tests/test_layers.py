@@ -17,11 +17,11 @@ ROOT = Path(__file__).parents[1] / "localspec"
 
 LAYERS = [
     "errors paths events sanitize requests strictjson drain whole_file",
-    "catalog checkpoint weights template stats calibration exam history config",
+    "catalog checkpoint weights template stats calibration exam history config shortening",
     "pairing prompt detokenize reuse",
     "engine",
     "blueprint fit sources packed_copy packing loader admission packed_reference packed_admission",
-    "drafting answer continuation settings usage shelf",
+    "drafting answer continuation settings usage local_models",
     "model opening api worker",
     "recipe tui bench oneshot progress output chatlog",
     "cli cli_config cli_history __init__ __main__",

@@ -44,7 +44,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def sources() -> set[str]:
     """Every file of the package and of the model in this clone."""
-    files = [file for folder in ("localspec", "assets") for file in (ROOT / folder).rglob("*") if file.is_file()]
+    files = [file for folder in ("localspec", "assets/guide") for file in (ROOT / folder).rglob("*") if file.is_file()]
     return {file.relative_to(ROOT).as_posix() for file in files if "__pycache__" not in file.parts}
 
 

@@ -12,6 +12,7 @@ from localspec.errors import UsageError
 
 SCHEMA_VERSION = 1
 SendKey = Literal["enter", "ctrl+j"]
+Overflow = Literal["ask", "drop-oldest", "stop"]
 
 
 class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -22,6 +23,7 @@ class ChatTable(Table, frozen=True):
     """[chat]: which key sends, whether chats are kept, and what they are called."""
 
     send_key: SendKey = "enter"
+    context_overflow: Overflow = "ask"
     history: bool = True
     title: Literal["first-line", "none"] = "first-line"
 

@@ -1,5 +1,6 @@
 """Chats that outlive the program: one SQLite file, read and written by as many programs as like to."""
 
+from localspec.history.attached import told
 from localspec.history.export import FORMATS, Format, export
 from localspec.history.recall import recall
 from localspec.history.records import (
@@ -66,4 +67,5 @@ __all__ = [
     "export",
     "first_line",
     "recall",
+    "told",
 ]

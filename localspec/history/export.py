@@ -12,6 +12,7 @@ from typing import Literal, get_args
 import msgspec
 
 from localspec.events import Record, Step
+from localspec.history.attached import told
 from localspec.history.records import Chat, OpenChat, StoredMessage
 
 Format = Literal["md", "json", "jsonl", "openai"]
@@ -79,7 +80,10 @@ def heading(message: StoredMessage) -> str:
 
 def turns(opened: OpenChat) -> list[dict[str, str]]:
     system = [{"role": "system", "content": opened.chat.system}] if opened.chat.system else []
-    return [*system, *({"role": message.role, "content": message.content} for message in opened.branch)]
+    return [
+        *system,
+        *({"role": message.role, "content": told(message.content, message.attachments)} for message in opened.branch),
+    ]
 
 
 def one_line(text: str) -> str:

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from localspec.errors import NoSuchChat
 from localspec.events import Record
-from localspec.history.records import Answer, Chat, NewChat, NewMessage, StoredMessage
+from localspec.history.records import Answer, Attachment, Chat, NewChat, NewMessage, StoredMessage
 from localspec.history.rows import gone
 from localspec.history.store import History
 
@@ -26,6 +26,7 @@ class Asked(Record, frozen=True):
     question: str
     id: int
     parent: int | None
+    attachments: tuple[Attachment, ...] = ()
 
 
 class Answered(Record, frozen=True):
@@ -116,8 +117,9 @@ class Turns:
             with suppress(NoSuchChat):
                 if (asked.chat.model_key, asked.chat.preset) != self._kind:
                     history.change(self._chat_id, model_key=asked.chat.model_key, preset=asked.chat.preset)
-                return history.append(NewMessage(self._chat_id, "user", asked.question, self._row(asked.parent)))
-        return history.begin(asked.chat, asked.question)
+                place, attached = self._row(asked.parent), asked.attachments
+                return history.append(NewMessage(self._chat_id, "user", asked.question, place, attachments=attached))
+        return history.begin(asked.chat, asked.question, attachments=asked.attachments)
 
     def _save(self, history: History, chat_id: str, said: Answered) -> None:
         try:

@@ -12,7 +12,7 @@ from textual import on
 from textual.reactive import reactive
 from textual.widgets import TextArea
 
-from localspec.history import OpenChat
+from localspec.history import Attachment, OpenChat
 from localspec.sanitize import clean
 from localspec.tui.commands import typed
 from localspec.tui.conversation import Utterance
@@ -142,6 +142,7 @@ class BranchScreen(TurnScreen):
             self.draft = self.prompt.text
         self.edited, self.cursor = question, None
         self.prompt.text = typed(clean(question.text))  # it may be from a history that somebody else wrote
+        self.prompt.pills.add(*question.attachments)
         self.prompt.move_cursor(self.prompt.document.end)
         self.prompt.border_title = EDITING
 
@@ -151,14 +152,14 @@ class BranchScreen(TurnScreen):
         self.prompt.text = self.draft
         self.prompt.move_cursor(self.prompt.document.end)
 
-    async def say(self, text: str) -> None:
+    async def say(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
         if self.edited is not None:
             if not self.can_ask():
-                self.prompt.give(typed(text))
+                self.prompt.give(typed(text), attachments)
                 return
             self.conversation.head = self.edited.parent_id
             self.end_edit()
-        await super().say(text)
+        await super().say(text, attachments)
 
     async def undo(self) -> None:
         """The last turn leaves the branch; it stays where it is in the tree."""
@@ -246,3 +247,29 @@ class BranchScreen(TurnScreen):
         """To the clipboard, clean: where it is pasted, a control byte would act."""
         self.app.copy_to_clipboard(clean(text))
         self.status.give_hint("Copied.")
+
+    # --- keys and commands
+
+    def action_retry(self) -> None:
+        self.call_later(self.retry, self.at)
+
+    def action_edit(self) -> None:
+        self.call_later(self.edit, self.at)
+
+    def action_point(self, direction: int) -> None:
+        self.prompt.call_later(self.move, direction)  # behind the letters that were typed before it
+
+    async def command_retry(self, _: str) -> None:
+        await self.retry()
+
+    def command_edit(self, _: str) -> None:
+        self.edit()
+
+    async def command_undo(self, _: str) -> None:
+        await self.undo()
+
+    async def command_branch(self, _: str) -> None:
+        await self.branch()
+
+    def command_copy(self, argument: str) -> None:
+        self.copy(argument)

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from itertools import count, pairwise
 
 from localspec.events import Step
-from localspec.history import OWN, Generation, Tree
+from localspec.history import OWN, Attachment, Generation, Tree, told
 from localspec.requests import GenerateRequest, Message, Role
+from localspec.shortening import without_oldest
 from localspec.tui.tuning import Tuning
 
 IDS = count(OWN)
@@ -34,6 +35,12 @@ class Utterance:
     rounds: list[Step] = field(default_factory=list)
     line: str = ""
     how: str = ""
+    attachments: tuple[Attachment, ...] = ()
+
+    @property
+    def told(self) -> str:
+        """As the model reads it."""
+        return told(self.text, self.attachments)
 
     @property
     def may_go_on(self) -> bool:
@@ -57,11 +64,12 @@ class Conversation:
         self.own_system: str | None = None
         self.tree: Tree[Utterance] = Tree(())
         self.head: int | None = None
+        self.untold = 0  # of the oldest turns, so many are not told any more
 
     def recall(self, system: str | None, said: Iterable[Utterance], head: int | None) -> None:
         """What was said before this program began."""
         self.own_system = None if self.system else system
-        self.tree, self.head = Tree(said), head
+        self.tree, self.head, self.untold = Tree(said), head, 0
 
     def forget(self) -> None:
         self.recall(None, (), None)
@@ -82,12 +90,20 @@ class Conversation:
         first = [Message("system", self.instructions)] if self.instructions else []
         before = turns(self.tree.path(question.parent_id))
         begun = [Message("assistant", so_far)] if so_far else []
-        messages = (*first, *before, Message("user", question.text), *begun)
+        messages = without_oldest((*first, *before, Message("user", question.told), *begun), self.untold)
         return GenerateRequest(messages, sampling=self.tuning.sampling, continues=bool(begun))
 
-    def ask(self, text: str) -> Utterance:
+    @property
+    def not_told(self) -> list[Utterance]:
+        """The beginning of the branch that the model is not told any more."""
+        turns = [place for place, (asked, answered) in enumerate(pairwise(self.branch)) if is_turn(asked, answered)]
+        if not self.untold or not turns:
+            return []
+        return self.branch[: turns[min(self.untold, len(turns)) - 1] + 2]
+
+    def ask(self, text: str, attachments: tuple[Attachment, ...] = ()) -> Utterance:
         """A question after the head, which it becomes."""
-        return self._add(Utterance(next(IDS), self.head, "user", text))
+        return self._add(Utterance(next(IDS), self.head, "user", text, attachments=attachments))
 
     def answer(self, question: Utterance, speaker: str) -> Utterance:
         """The place of an answer to this, beside others there may be."""
@@ -135,6 +151,10 @@ class Conversation:
 def turns(branch: Iterable[Utterance]) -> Iterator[Message]:
     """Whole turns only: a question without an answer would make the next one follow it, which templates refuse."""
     for asked, answered in pairwise(branch):
-        if (asked.role, answered.role) == ("user", "assistant") and answered.text:
-            yield Message("user", asked.text)
+        if is_turn(asked, answered):
+            yield Message("user", asked.told)
             yield Message("assistant", answered.text)
+
+
+def is_turn(asked: Utterance, answered: Utterance) -> bool:
+    return (asked.role, answered.role) == ("user", "assistant") and bool(answered.text)

@@ -2,35 +2,42 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.reactive import reactive
-from textual.widgets import Markdown, Static
-from textual.widgets.markdown import MarkdownStream
+from textual.widgets import Static
 
 from localspec.events import Stats, Step
+from localspec.history import Attachment
 from localspec.sanitize import clean, one_line
-from localspec.tui.reply import parser
+from localspec.tui.body import Body
+from localspec.tui.passages import Passages
+from localspec.tui.pills import pills
 from localspec.tui.ribbon import Ribbon
 from localspec.tui.speaker import Speaker
 from localspec.tui.stats_line import summary
+from localspec.tui.tall import Tall
 from localspec.tui.token_view import TokenView, View
 
 
 class Question(Vertical):
     """What the user said, exactly."""
 
-    def __init__(self, text: str, *, version: tuple[int, int] = (1, 1)) -> None:
+    def __init__(
+        self, text: str, *, attachments: tuple[Attachment, ...] = (), version: tuple[int, int] = (1, 1)
+    ) -> None:
         super().__init__()
-        self.text = text
+        self.text, self.attachments = text, attachments
         self.speaker = Speaker("You", version)
 
     def compose(self) -> ComposeResult:
         yield self.speaker
-        yield Static(clean(self.text), markup=False, classes="body")
+        if self.attachments:
+            yield Static(pills(self.attachments), markup=False, classes="pills")
+        if self.text:
+            yield Static(clean(self.text), markup=False, classes="body")
 
     def wait(self) -> None:
         """It cannot be asked yet."""
@@ -43,7 +50,7 @@ class Question(Vertical):
         self.remove_class("-queued")
 
 
-class Answer(Vertical):
+class Answer(Tall, Vertical):
     """What the model says. `text` is as written, all of it or to begin with; what is shown of it is clean.
 
     `rounds` wrote it. An answer whose rounds are not known stays Markdown whatever the view.
@@ -58,10 +65,9 @@ class Answer(Vertical):
         self.text = text
         self.rounds = [] if rounds is None else rounds
         self.ending = ("", "")
-        self._shown = len(text)
-        self._stream: MarkdownStream | None = None
+        self.passages = Passages(text)
         self.speaker = Speaker(one_line(speaker), version)
-        self._body = Markdown(clean(text), parser_factory=parser, open_links=False)
+        self._body = Body(self.passages)
         self._tokens, self._ribbon = TokenView(self.rounds), Ribbon(self.rounds)
         self._tokens.display = False
         self._figures = Static(markup=False, classes="figures")
@@ -85,6 +91,8 @@ class Answer(Vertical):
     def add(self, step: Step) -> None:
         self.rounds.append(step)
         self.text += step.text
+        for token in step.tokens:
+            self.passages.add(token.text, num_tokens=1)
 
     def watch_view(self) -> None:
         self.show_view()
@@ -97,13 +105,10 @@ class Answer(Vertical):
         self._tokens.follow()
 
     async def flush(self) -> None:
-        """Show what was added. The stream joins fragments when drawing cannot keep up."""
+        """Show what was added."""
         self.show_view()
         self._ribbon.follow()
-        fragment, self._shown = self.text[self._shown :], len(self.text)
-        if fragment:
-            self._stream = self._stream or Markdown.get_stream(self._body)
-            await self._stream.write(clean(fragment))
+        await self._body.follow()
 
     async def finish(self, stats: Stats) -> None:
         await self.end()
@@ -114,8 +119,15 @@ class Answer(Vertical):
         await self.end()
         self.close(clean(sentence), "-failed")
 
-    def resume(self) -> None:
-        """More of it comes."""
+    async def resume(self) -> None:
+        """More of it comes; the paragraph it was cut in goes on."""
+        self.passages, before = Passages(), self._body
+        self.passages.add(self.text)
+        self._body = Body(self.passages)
+        await self.mount(self._body, after=before)
+        await before.remove()
+        await self._body.follow()
+        self.show_view()
         self._figures.remove_class("-ended", "-stopped", "-failed", "-done")
 
     def close(self, line: str, how: str) -> None:
@@ -125,11 +137,8 @@ class Answer(Vertical):
         self._figures.add_class("-ended", how)
 
     async def end(self) -> None:
+        self.passages.end()
         await self.flush()
-        if self._stream is not None:
-            await asyncio.sleep(0)  # a stream whose task never ran ends in a CancelledError, which would end the screen
-            await self._stream.stop()
-            self._stream = None
 
 
 class Note(Static):
@@ -137,3 +146,10 @@ class Note(Static):
 
     def __init__(self, text: str, *, level: str = "info") -> None:
         super().__init__(clean(text), markup=False, classes=f"-{level}")
+
+
+class Untold(Note):
+    """Stands between what the model is not told any more and what it is."""
+
+    def __init__(self) -> None:
+        super().__init__("Above: not told to the model any more.")

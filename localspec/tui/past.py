@@ -40,6 +40,7 @@ def remembered(past: OpenChat) -> Iterator[Utterance]:
             made=made,
             line=line,
             how=how,
+            attachments=message.attachments,
         )
 
 

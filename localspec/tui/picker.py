@@ -18,8 +18,8 @@ from textual.widgets.option_list import Option
 
 from localspec.chatlog.columns import columns
 from localspec.chatlog.lists import model_name
+from localspec.local_models import Shelved
 from localspec.sanitize import one_line
-from localspec.shelf import Shelved
 from localspec.tui.speed_panel import gigabytes
 
 NOW = "●"

@@ -5,19 +5,24 @@ Knows nothing about chats.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from asyncio import to_thread
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from textual import events
+from textual import events, on
 from textual.actions import SkipAction
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import TextArea
 
-from localspec.tui.commands import Offer
+from localspec.errors import UsageError
+from localspec.history import Attachment
+from localspec.tui.attaching import PASTE_CHARACTERS, file_named, from_file, from_paste, just_mentioned, mentioned
+from localspec.tui.commands import Offer, parse
 from localspec.tui.completion import Completion
+from localspec.tui.pills import Pills
 
-PLACEHOLDER = "Ask anything… (/ for commands)"
+PLACEHOLDER = "Ask anything… (/ for commands, @ for files)"
 COLLIDING = {"pageup", "pagedown", "f6", "f7", "ctrl+c,super+c"}
 
 
@@ -35,15 +40,22 @@ class Prompt(TextArea, inherit_bindings=False):
     class Sent(Message):
         """Enter was pressed. The text has left the prompt; a screen that cannot take it gives it back."""
 
-        def __init__(self, text: str) -> None:
+        def __init__(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
             super().__init__()
-            self.text = text
+            self.text, self.attachments = text, attachments
+
+    class Refused(Message):
+        """Something could not be attached; why, in one sentence."""
+
+        def __init__(self, sentence: str) -> None:
+            super().__init__()
+            self.sentence = sentence
 
     def __init__(self) -> None:
         super().__init__(compact=True, highlight_cursor_line=False, placeholder=PLACEHOLDER, id="prompt")
         self.last = ""
         self.completion = Completion()  # the screen decides where it stands
-
+        self.pills = Pills()  # what is attached to the next message; it stands above
         self.claims: Callable[[str], bool] = lambda _: False  # a character on an empty prompt; True: it is not typed
 
     def on_text_area_changed(self) -> None:
@@ -61,8 +73,9 @@ class Prompt(TextArea, inherit_bindings=False):
         self.text = ""
         return self.last
 
-    def give(self, text: str) -> None:
+    def give(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
         """Put a text back, before what has been written since."""
+        self.pills.add(*attachments)
         self.text = f"{text}\n{self.text}" if self.text else text
         self.move_cursor(self.document.end)
 
@@ -85,8 +98,14 @@ class Prompt(TextArea, inherit_bindings=False):
         if self.text.endswith("\\") and self.cursor_location == self.document.end:
             self.action_delete_left()
             self.break_line()
-        elif self.text.strip():
-            self.post_message(self.Sent(self.take()))
+        elif names := [*mentioned(self.text)] if parse(self.text) is None else []:
+            self.attach(*names, is_mention=True, then=self.post_sent)
+        else:
+            self.post_sent()
+
+    def post_sent(self) -> None:
+        if self.text.strip() or self.pills.attachments:
+            self.post_message(self.Sent(self.take(), self.pills.take()))
 
     def break_line(self) -> None:
         self.insert("\n")
@@ -113,3 +132,38 @@ class Prompt(TextArea, inherit_bindings=False):
     def action_cursor_down(self, select: bool = False) -> None:
         if select or not self.completion.move(1):
             super().action_cursor_down(select)
+
+    # --- attachments
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        """A long paste is attached, so that it takes no time to show and does not bury what is typed."""
+        if len(event.text) > PASTE_CHARACTERS:
+            event.prevent_default()
+            self.pills.add(from_paste(event.text))
+
+    def action_delete_left(self) -> None:
+        if self.selection.is_empty and self.cursor_location == (0, 0):
+            self.pills.remove_last()
+        super().action_delete_left()
+
+    @on(TextArea.Changed)
+    def look_for_mention(self) -> None:
+        """A blank after @name: if that is a file, it is attached now, and not only when the message is sent."""
+        row, column = self.cursor_location
+        if name := just_mentioned(self.document.get_line(row)[:column]):
+            self.attach(name, is_mention=True)
+
+    def attach(self, *names: str, is_mention: bool = False, then: Callable[[], None] = lambda: None) -> None:
+        """Read the files, then go on if none was refused; a mention that is no file is only a word."""
+        self.run_worker(self._read(names, is_mention, then), group="files", exclusive=True)
+
+    async def _read(self, names: Sequence[str], is_mention: bool, then: Callable[[], None]) -> None:
+        try:
+            for name in names:
+                file = await to_thread(file_named, name) if is_mention else name
+                if file is not None:
+                    self.pills.add(await to_thread(from_file, file))
+        except UsageError as fault:
+            self.post_message(self.Refused(str(fault)))
+        else:
+            then()

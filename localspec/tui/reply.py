@@ -15,12 +15,15 @@ from markdown_it.token import Token
 
 from localspec.sanitize import clean, one_line
 
+MAX_CELLS = 300  # a cell is a widget: a thousand of them would hold the screen for seconds
+
 
 @cache
 def parser() -> MarkdownIt:
     """Built once: Textual asks for one with every fragment, and the link rules take time to compile."""
     markdown = MarkdownIt("gfm-like", {"html": False})
     markdown.core.ruler.push("inert", make_inert)
+    markdown.core.ruler.push("bounded", bound_tables)
     return markdown
 
 
@@ -36,6 +39,26 @@ def make_inert(state: StateCore) -> None:
             token.info = one_line(token.info).partition(" ")[0] or "text"  # unnamed, every lexer would be tried
         elif token.children is not None:
             token.children = list(inert(token.children))
+
+
+def bound_tables(state: StateCore) -> None:
+    """A table of too many cells is shown as it was written."""
+    if sum(token.type in {"th_open", "td_open"} for token in state.tokens) > MAX_CELLS:
+        state.tokens = list(bounded(state.tokens, state.src.split("\n")))
+
+
+def bounded(tokens: list[Token], lines: list[str]) -> Iterator[Token]:
+    kinds = [token.type for token in tokens]
+    place = 0
+    while place < len(tokens):
+        end = kinds.index("table_close", place) + 1 if kinds[place] == "table_open" else place + 1
+        table, opening = tokens[place:end], tokens[place]
+        place = end
+        if sum(token.type in {"th_open", "td_open"} for token in table) > MAX_CELLS and opening.map:
+            written = clean("\n".join(lines[slice(*opening.map)]))
+            yield Token("fence", "code", 0, map=opening.map, level=opening.level, content=written, info="text")
+        else:
+            yield from table
 
 
 def inert(children: list[Token]) -> Iterator[Token]:

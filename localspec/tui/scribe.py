@@ -34,6 +34,7 @@ from localspec.history import (
 )
 from localspec.stats import joined
 from localspec.tui.conversation import Utterance
+from localspec.tui.pills import name
 
 SAVE_SECONDS = 2.0  # so much of an answer is lost when the program is killed
 SETTLED_SECONDS = 6.0  # longer than SQLite waits for another program
@@ -121,8 +122,9 @@ class Scribe:
         """At once, though it may wait for the answer that is being written: that one then needs its place."""
         if self._answer is not None and not self._has_place:
             self._save(self._answer, stats)
-        chat = msgspec.structs.replace(self._chat, title=first_line(question.text) if self._titled else "")
-        self._post(Asked(chat, question.text, question.id, question.parent_id))
+        title = first_line(question.text) or next((name(one) for one in question.attachments), "")
+        chat = msgspec.structs.replace(self._chat, title=title if self._titled else "")
+        self._post(Asked(chat, question.text, question.id, question.parent_id, question.attachments))
 
     def answer(self, said: Utterance, params: Mapping[str, Setting] = NOTHING_SAID) -> None:
         """It is being written from now on, with tokens chosen so."""

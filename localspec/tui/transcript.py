@@ -19,7 +19,7 @@ from textual.widgets import Static
 from localspec.config.tables import SendKey
 from localspec.events import Step
 from localspec.tui.conversation import Utterance
-from localspec.tui.message import Answer, Note, Question
+from localspec.tui.message import Answer, Note, Question, Untold
 from localspec.tui.still import StillScroll
 from localspec.tui.token_view import View
 from localspec.tui.welcome import Welcome
@@ -73,6 +73,7 @@ class Transcript(StillScroll):
         self._start = self._end = 0  # of the window in the branch
         self._shown: dict[int, Question | Answer] = {}  # by utterance
         self._pointed: int | None = None
+        self._untold: frozenset[int] = frozenset()  # what the model is not told any more
 
     # --- what is shown
 
@@ -81,6 +82,7 @@ class Transcript(StillScroll):
         async with self._changing:
             await self.remove_children()
             self._branch, self._start, self._end, self._pointed = [], 0, 0, None
+            self._untold = frozenset()
             self._shown.clear()
             if title:
                 await self.mount(Note(title, level="title"))
@@ -130,6 +132,15 @@ class Transcript(StillScroll):
         if said is not None and (widget := await self.reach(said)) is not None:
             widget.speaker.point(True)
             self.call_after_refresh(self.scroll_to_widget, widget, animate=False)
+
+    async def grey(self, untold: Sequence[Utterance]) -> None:
+        """What the model is not told any more, and a line below the last of it."""
+        self._untold = frozenset(said.id for said in untold)
+        for id, widget in self._shown.items():
+            widget.set_class(id in self._untold, "-untold")
+        await self.query_children(Untold).remove()
+        if untold and untold[-1].id in self._shown:
+            await self.mount(Untold(), after=self._shown[untold[-1].id])
 
     def widget(self, said: Utterance) -> Question | Answer:
         """As it is shown, or is about to be."""
@@ -231,13 +242,14 @@ class Transcript(StillScroll):
     def _made(self, said: Utterance) -> Question | Answer:
         version = self._version(said)
         if said.role == "user":
-            made: Question | Answer = Question(said.text, version=version)
+            made: Question | Answer = Question(said.text, attachments=said.attachments, version=version)
         else:
             made = Answer(said.speaker, said.text, rounds=None if said.is_kept else said.rounds, version=version)
             made.view = self.view
             if said.line:
                 made.close(said.line, said.how)
         made.speaker.point(said.id == self._pointed)
+        made.set_class(said.id in self._untold, "-untold")
         return made
 
     # --- rounds of answers from before

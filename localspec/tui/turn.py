@@ -31,8 +31,9 @@ from localspec.events import (
     Steered,
     Step,
 )
-from localspec.history import OpenChat, first_line
+from localspec.history import Attachment, OpenChat, first_line
 from localspec.requests import GenerateRequest, SpecWish
+from localspec.sanitize import one_line
 from localspec.stats import Tally
 from localspec.tui.commands import find, literal, parse, unknown
 from localspec.tui.compare import CompareScreen, OfAnswer
@@ -40,6 +41,8 @@ from localspec.tui.conversation import Utterance
 from localspec.tui.feed import Arrived, Engine, Feed
 from localspec.tui.header import Header, switch
 from localspec.tui.message import Answer, Note
+from localspec.tui.overflow import Choice as WayOut
+from localspec.tui.overflow import Overflow
 from localspec.tui.pace import Pace
 from localspec.tui.past import conversation, remembered, title
 from localspec.tui.prompt import Prompt
@@ -85,6 +88,7 @@ class TurnScreen(Screen[None]):
         )
         self.speed = SpeedPanel(self.reading)
         self.speed.wish = {"auto": None, "on": True, "off": False}[tuning.config.ui.speed_panel]
+        self.overflow = tuning.config.chat.context_overflow  # of this chat
         self.exit_code = 0
         self.phase: Phase = "loading"
         self.model: ModelCard | None = None
@@ -143,6 +147,10 @@ class TurnScreen(Screen[None]):
         self.pace.start()
         await self.drain(message.feed)
 
+    def tell(self, notice: Notice) -> None:
+        """Called from any thread."""
+        self.post_message(Told(notice))
+
     async def on_told(self, message: Told) -> None:
         await self.inform(message.notice)
 
@@ -156,12 +164,13 @@ class TurnScreen(Screen[None]):
         arrived = feed.take()
         for event in arrived:
             await self.receive(event)
-        if self.answer is not None:
+        behind = self.answer is not None and not self.pace.draws(in_code=self.answer.passages.in_code)
+        if self.answer is not None and not behind:
             await self.answer.flush()
         if self.comparison is not None:
             self.comparison.follow()
         self.status.stats = self.tally.stats if self.answer or self.rounds else Stats()
-        if arrived:
+        if arrived or behind:
             self.speed.refresh()
             self.set_timer(self.pace.next_frame(), partial(self.drain, feed))
 
@@ -192,6 +201,8 @@ class TurnScreen(Screen[None]):
                 self.lose_drafter(event)
             case Done():
                 await self.finish(event)
+            case Failure() if event.turns_over and self.answer is not None and self.overflow != "stop":
+                await self.outgrow(event)
             case Failure():
                 await self.fail(event)
             case None:
@@ -242,9 +253,13 @@ class TurnScreen(Screen[None]):
 
     async def on_prompt_sent(self, message: Prompt.Sent) -> None:
         if (typed := parse(message.text)) is not None:
+            self.prompt.pills.add(*message.attachments)
             self.obey(message.text, *typed)
         else:
-            await self.say(literal(message.text))
+            await self.say(literal(message.text), message.attachments)
+
+    def on_prompt_refused(self, message: Prompt.Refused) -> None:
+        self.status.give_hint(one_line(message.sentence))
 
     def obey(self, text: str, name: str, argument: str) -> None:
         """A slash command: it is never sent to the model, not even one that does not exist."""
@@ -255,17 +270,17 @@ class TurnScreen(Screen[None]):
         else:
             self.call_later(getattr(self, command.method), argument)
 
-    async def say(self, text: str) -> None:
+    async def say(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
         """Ask this, or let it wait until it can be asked."""
         if self.phase == "unloaded":
             self.load()
         if self.queued is not None or self.phase == "gone":
-            self.prompt.give(text)
+            self.prompt.give(text, attachments)
             self.status.give_hint(
                 WAITING if self.queued is not None else f"{self.status.state} Your message stays here."
             )
             return
-        self.queued = self.conversation.ask(text)
+        self.queued = self.conversation.ask(text, attachments)
         self.scribe.ask(self.queued, self.tally.stats)
         if self.phase != "idle":
             self.transcript.question(self.queued).wait()
@@ -306,7 +321,7 @@ class TurnScreen(Screen[None]):
         self.enter("reading", "reading prompt")
         before = await asyncio.to_thread(self.scribe.rounds, said.id) if said.is_kept else tuple(said.rounds)
         self.rounds = self.answer.rounds
-        self.answer.resume()
+        await self.answer.resume()
         self.tally.begin()
         self.scribe.resume(said, before, self.tuning.params)
         self.transcript.anchor()
@@ -357,6 +372,39 @@ class TurnScreen(Screen[None]):
         if self.phase == "idle" and failure.code != "engine_died":
             await self.ask_next()
 
+    async def outgrow(self, failure: Failure) -> None:
+        """The question does not fit with all that was said before it."""
+        self.enter("reading", "the context is full")
+        if self.overflow == "drop-oldest":
+            await self.make_room(failure)
+        else:
+            self.app.push_screen(Overflow(failure.message, failure.turns_over), partial(self.choose_way, failure))
+
+    async def choose_way(self, failure: Failure, choice: WayOut | None) -> None:
+        """For this chat, where something was chosen."""
+        asked = self.conversation.question(self.said) if self.said is not None else None
+        if self.phase != "reading" or asked is None:
+            return  # the engine ended meanwhile, and the turn with it
+        if choice == "new":
+            self.enter("idle", "idle")
+            await self.begin_chat()
+            await self.say(asked.text, asked.attachments)
+        elif choice == "drop-oldest":
+            self.overflow = choice
+            await self.make_room(failure)
+        else:
+            self.overflow = choice or self.overflow
+            await self.fail(failure)
+
+    async def make_room(self, failure: Failure) -> None:
+        """Ask again, without the oldest turns."""
+        asked = self.conversation.question(self.said) if self.said is not None else None
+        if asked is not None and self.feed is not None:
+            self.conversation.untold += failure.turns_over
+            await self.transcript.grey(self.conversation.not_told)
+            self.enter("reading", "reading prompt")
+            self.feed.ask(self.conversation.request(asked))
+
     def end_turn(self, reason: FinishReason) -> None:
         """Remember what was said; the next turn may begin."""
         made = self.scribe.end(self.tally.stats, reason)
@@ -393,7 +441,7 @@ class TurnScreen(Screen[None]):
         """The message that waits returns to the prompt."""
         if self.queued is not None:
             question, self.queued = self.queued, None
-            self.prompt.give(question.text)
+            self.prompt.give(question.text, question.attachments)
             self.conversation.take_back(question)
             self.scribe.remove(question, self.conversation.head)
             await self.show_branch()
@@ -424,6 +472,7 @@ class TurnScreen(Screen[None]):
         """The screen as it is at the start, whatever was said in another chat."""
         self.past, self.status.stats, self.rounds = past, Stats(), ()
         self.title = past.chat.title if past else ""
+        self.overflow = self.tuning.config.chat.context_overflow
         self.name_terminal()
         self.speed.refresh()
         self.locate()

@@ -1,0 +1,71 @@
+"""Files and long pastes as attachments: found in what is typed, read, refused. Knows files, and no widgets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+from localspec.errors import UsageError
+from localspec.history import Attachment
+
+MAX_BYTES = 1_000_000  # more than a context holds
+PASTE_CHARACTERS = 2500  # a longer paste would bury what is typed around it
+MENTION = re.compile(r'(?:^|(?<=\s))@(?:"([^"\n]+)"|(\S+))')
+BEFORE_CURSOR = re.compile(f"{MENTION.pattern}\\s$")
+PUNCTUATION = ".,;:!?)"
+
+
+def from_paste(text: str) -> Attachment:
+    return attachment(text, None)
+
+
+def from_file(typed: str) -> Attachment:
+    """The file as text; a UsageError in one sentence for what is none. Waits for the disk."""
+    path = Path(typed).expanduser()
+    try:
+        if not path.exists():
+            raise UsageError(f"There is no file {typed}.", hint="Name another: /attach PATH")
+        if not path.is_file():
+            raise UsageError(f"{typed} is not a file.", hint="Name a text file: /attach PATH")
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except OSError as fault:
+        raise UsageError(f"{typed} cannot be read ({fault.strerror or type(fault).__name__}).") from fault
+    if len(raw) > MAX_BYTES:
+        raise UsageError(f"{typed} is larger than {MAX_BYTES // 1_000_000} MB.", hint="Attach a part of it.")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as fault:
+        raise UsageError(f"{typed} is not text in UTF-8.", hint="Attach a text file.") from fault
+    if "\0" in text:
+        raise UsageError(f"{typed} is not a text file.", hint="Attach a text file.")
+    return attachment(text.replace("\r\n", "\n"), str(path))
+
+
+def attachment(text: str, path: str | None) -> Attachment:
+    return Attachment(path, "text/plain", sha256(text.encode(errors="replace")).hexdigest(), text)
+
+
+def mentioned(text: str) -> Iterator[str]:
+    """The names that @ marks; most of them are no files."""
+    for quoted, bare in MENTION.findall(text):
+        yield quoted or bare
+
+
+def just_mentioned(line: str) -> str | None:
+    """The name that the blank at the line's end has just completed."""
+    found = BEFORE_CURSOR.search(line)
+    return (found[1] or found[2]) if found else None
+
+
+def file_named(name: str) -> str | None:
+    """The file that a mention means, if there is one: a full stop may end the sentence. Waits for the disk."""
+    for candidate in (name, name.rstrip(PUNCTUATION)):
+        try:
+            if candidate and Path(candidate).expanduser().is_file():
+                return candidate
+        except (OSError, RuntimeError, ValueError):
+            continue
+    return None

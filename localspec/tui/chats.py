@@ -1,0 +1,136 @@
+"""The chats that were kept: opened, searched, deleted from the sidebar; words found in this one; this one exported."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cached_property
+
+from textual import work
+
+from localspec.errors import LocalspecError
+from localspec.events import Notice
+from localspec.history import Format, OpenChat
+from localspec.tui.conversation import Utterance
+from localspec.tui.find import FindBar
+from localspec.tui.scribe import Kept
+from localspec.tui.shelf import Shelf
+from localspec.tui.sidebar import Sidebar
+from localspec.tui.steering import SteerScreen
+
+EXPORTS: tuple[Format, ...] = ("md", "json", "jsonl")
+
+
+class ChatsScreen(SteerScreen):
+    """`chat_id` is the running chat's place in the history, once it has one."""
+
+    chat_id: str | None = None
+
+    @cached_property
+    def shelf(self) -> Shelf:
+        return Shelf(kept=self.scribe.keeps, tell=self.tell)
+
+    @cached_property
+    def sidebar(self) -> Sidebar:
+        return Sidebar(self.shelf)
+
+    @cached_property
+    def find(self) -> FindBar:
+        return FindBar(self.texts)
+
+    def action_chats(self) -> None:
+        self.sidebar.toggle()
+
+    def command_chats(self, _: str) -> None:
+        self.action_chats()
+
+    def command_search(self, argument: str) -> None:
+        self.sidebar.seek(argument)
+
+    def on_kept(self, message: Kept) -> None:
+        self.chat_id = message.chat_id
+        self.sidebar.mark(message.chat_id)
+
+    def on_sidebar_left(self) -> None:
+        self.prompt.focus()
+
+    async def on_sidebar_chosen(self, message: Sidebar.Chosen) -> None:
+        if self.sidebar.covers:
+            self.sidebar.hide()
+        self.prompt.focus()
+        if message.message_id is not None or message.chat_id != self.chat_id:
+            await self.take_back()
+            await self.break_off()
+            self.fetch(message.chat_id, message.message_id)
+
+    @work(group="opening", exclusive=True)
+    async def fetch(self, chat_id: str, message_id: int | None) -> None:
+        """Read the chat in a thread; the screen goes on in its own time."""
+        try:
+            if chat_id == self.chat_id:
+                await asyncio.to_thread(self.scribe.settled)
+            past = await asyncio.to_thread(self.shelf.open, chat_id, message_id)
+        except LocalspecError as fault:
+            self.tell(Notice("warning", fault.code, fault.message, fault.hint))
+        else:
+            self.call_later(self.open_at, past, message_id)
+
+    async def open_at(self, past: OpenChat, message_id: int | None) -> None:
+        await self.open_chat(past)
+        if said := self.conversation.tree.nodes.get(message_id or 0):
+            await self.reveal(said)
+
+    async def on_sidebar_doomed(self, message: Sidebar.Doomed) -> None:
+        """The running chat is left before it is deleted."""
+        running = message.chat_id == self.chat_id
+        if running:
+            await self.begin_chat()
+
+        def delete() -> None:
+            if running:
+                self.scribe.settled()
+            self.shelf.delete(message.chat_id)
+
+        self.sidebar.change(delete)
+
+    # --- finding in this chat
+
+    def action_find(self) -> None:
+        self.find.open()
+
+    async def on_find_bar_found(self, message: FindBar.Found) -> None:
+        await self.reveal(self.spoken[message.place])
+
+    def on_find_bar_left(self) -> None:
+        self.query(".-found").remove_class("-found")
+        self.prompt.focus()
+
+    async def reveal(self, said: Utterance) -> None:
+        """Bring the message into sight, and mark it."""
+        message = await self.transcript.reach(said)
+        self.query(".-found").remove_class("-found")
+        if message is None:
+            return
+        message.add_class("-found")
+        self.transcript.release_anchor()
+        self.call_after_refresh(self.transcript.scroll_to_widget, message, top=True, animate=False)
+
+    # --- exporting it
+
+    def command_export(self, argument: str) -> None:
+        typed, _, path = argument.partition(" ")
+        kind = next((kind for kind in EXPORTS if kind == (typed.lower() or EXPORTS[0])), None)
+        if kind is None:
+            self.status.give_hint(f"Try: {', '.join(f'/export {each}' for each in EXPORTS)}")
+        else:
+            self.scribe.save(self.tally.stats)
+            self.export(kind, path.strip())
+
+    @work(group="export")
+    async def export(self, kind: Format, path: str) -> None:
+        def write() -> str:
+            return f"This chat is now in {self.shelf.export(self.scribe.settled(), kind, path).absolute()}"
+
+        try:
+            self.tell(Notice("info", "exported", await asyncio.to_thread(write)))
+        except LocalspecError as fault:
+            self.tell(Notice("warning", fault.code, fault.message, fault.hint))

@@ -1,0 +1,47 @@
+"""Code in an answer: Textual colours and lays out all of it whenever a line is added, this one only the last leaf."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+from textual.content import Content
+from textual.widgets.markdown import Markdown, MarkdownBlock, MarkdownFence
+
+from localspec.tui.leaves import Leaf, grow, whole
+
+
+class Fence(MarkdownFence):
+    """While it grows each leaf is coloured alone; `settle` colours it as a whole, for strings of many lines."""
+
+    def __init__(self, markdown: Markdown, token: object, code: str) -> None:
+        MarkdownBlock.__init__(self, markdown, token)  # type: ignore[arg-type]
+        self.code, self.lexer = code, token.info  # type: ignore[attr-defined]
+        self.auto_links = False
+
+    def compose(self) -> ComposeResult:
+        yield from whole(self.coloured(self.code))
+
+    def coloured(self, code: str) -> Content:
+        return self.highlight(code, self.lexer, ansi=self.app.native_ansi_color, dark=self.app.current_theme.dark)
+
+    async def settle(self) -> None:
+        """Nothing more is added."""
+        leaves = list(self.query_children(Leaf))
+        if len(leaves) > 1:
+            for leaf, coloured in zip(leaves, whole(self.coloured(self.code)), strict=False):
+                leaf.update(coloured.content)
+
+    async def _update_from_block(self, block: MarkdownBlock) -> None:
+        if isinstance(block, Fence):
+            self._copy_context(block)
+            await grow(self, self.code, self.coloured)
+        else:
+            await super()._update_from_block(block)
+
+    def _copy_context(self, block: MarkdownBlock) -> None:
+        if isinstance(block, Fence):
+            self.code, self.lexer = block.code, block.lexer
+        MarkdownBlock._copy_context(self, block)
+
+    def notify_style_update(self) -> None:
+        """The colours are the theme's own variables: nothing is coloured again."""
+        MarkdownBlock.notify_style_update(self)

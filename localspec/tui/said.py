@@ -1,0 +1,46 @@
+"""A passage of an answer as Markdown that grows. Textual's own, but what has been written of a long block stands:
+of code the last leaf is drawn again, of a list the last item.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.widgets import Markdown
+from textual.widgets.markdown import MarkdownBlock
+
+from localspec.sanitize import clean
+from localspec.tui.fence import Fence
+from localspec.tui.lists import Bullets, Numbers
+from localspec.tui.passages import Passage
+from localspec.tui.reply import parser
+from localspec.tui.tall import Tall
+
+
+class Said(Tall, Markdown):
+    """Follows a passage."""
+
+    BLOCKS: ClassVar[dict[str, type[MarkdownBlock]]] = {
+        **Markdown.BLOCKS,
+        "fence": Fence,
+        "code_block": Fence,
+        "bullet_list_open": Bullets,
+        "ordered_list_open": Numbers,
+    }
+
+    def __init__(self, passage: Passage) -> None:
+        self.passage = passage
+        self._settled = passage.has_ended
+        whole = passage.text if passage.has_ended else ""  # Textual takes what it begins with for closed blocks
+        self._shown = len(whole)
+        super().__init__(clean(whole), parser_factory=parser, open_links=False)
+
+    async def follow(self) -> None:
+        """The passage may have grown, or ended."""
+        fragment, self._shown = self.passage.text[self._shown :], len(self.passage.text)
+        if fragment:
+            await self.append(clean(fragment))
+        if self.passage.has_ended and not self._settled:
+            self._settled = True
+            for fence in self.query(Fence):
+                await fence.settle()

@@ -1,0 +1,132 @@
+"""A question that does not fit with what was said before it: the user decides, and what he decides is seen."""
+
+from __future__ import annotations
+
+import pytest
+
+from localspec.events import Failure
+from localspec.requests import Message
+from localspec.tui.message import Answer, Question
+from localspec.tui.overflow import Overflow, Policy, Untold
+from tests.chat_stage import HELLO, Stage, open_chat
+from tests.scripted_engine import ScriptedEngine
+
+FULL = Failure("context_overflow", "The prompt is 3,609 tokens [/nope].", "Shorten it.", 5, turns_over=2)
+SAID = "Hello there, world. Bye."
+TOLD = "not told to the model any more"
+
+
+async def overflowing(stage: Stage, turns: int = 3) -> None:
+    """So many turns, then a question that does not fit."""
+    for count in range(turns):
+        await stage.send(f"question {count}")
+        await stage.until(lambda count=count: len(stage.chat.conversation.history) == 2 * count + 2)
+    await stage.send("too much")
+
+
+async def asked(stage: Stage) -> None:
+    await stage.until(lambda: isinstance(stage.app.screen, Overflow))
+    await stage.until(lambda: "Stop here" in seen(stage))
+
+
+def seen(stage: Stage) -> str:
+    return "\n".join(strip.text for strip in stage.app.screen._compositor.render_strips())
+
+
+def told(engine: ScriptedEngine) -> list[str]:
+    return [message.content for message in engine.requests[-1].messages or ()]
+
+
+@pytest.mark.parametrize("keys", [["d"], ["down", "enter"]])
+async def test_the_oldest_turns_are_dropped_and_grey_and_the_system_stays(keys: list[str]):
+    engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL], HELLO, [FULL], HELLO)
+    async with open_chat(engine, system="Be brief.", size=(80, 40)) as stage:
+        await overflowing(stage)
+        await asked(stage)
+        assert "3,609 tokens [/nope]" in seen(stage)
+        assert "Drop the oldest 2 turns" in seen(stage)
+        await stage.pilot.press(*keys)
+        await stage.until(lambda: stage.chat.phase == "idle" and len(stage.chat.conversation.history) == 8)
+        assert engine.requests[-1].messages == (
+            Message("system", "Be brief."),
+            Message("user", "question 2"),
+            Message("assistant", SAID),
+            Message("user", "too much"),
+        )
+        grey = [widget.has_class("-untold") for widget in stage.chat.transcript.query("Question, Answer")]
+        assert grey == [True] * 4 + [False] * 4
+        await stage.sees(TOLD)
+        lines = [line for line in stage.seen.splitlines() if "question" in line or TOLD in line]
+        assert ["question 2" in line for line in lines] == [False] * (len(lines) - 1) + [True]
+        assert TOLD in lines[-2]
+        # what was chosen holds for the chat
+        await stage.send("more")
+        await stage.until(lambda: len(stage.chat.conversation.history) == 10)
+        assert told(engine) == ["Be brief.", "more"], "two more turns were dropped, unasked"
+        assert len(stage.chat.query(Untold)) == 1
+        assert stage.app.screen is stage.chat
+
+
+async def test_a_new_chat_takes_the_question_along():
+    engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL], HELLO)
+    async with open_chat(engine) as stage:
+        await overflowing(stage)
+        await asked(stage)
+        await stage.pilot.press("n")
+        await stage.until(lambda: len(engine.requests) == 5 and stage.chat.phase == "idle")
+        assert told(engine) == ["too much"]
+        assert [widget.text for widget in stage.chat.query(Question)] == ["too much"]
+        await stage.sees("Bye.", "idle")
+
+
+@pytest.mark.parametrize(("key", "asks_again"), [("s", False), ("escape", True)])
+async def test_stopping_here_leaves_the_question_unanswered(key: str, asks_again: bool):
+    engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL], [FULL], HELLO)
+    async with open_chat(engine) as stage:
+        await overflowing(stage)
+        await asked(stage)
+        await stage.pilot.press(key)
+        await stage.sees("3,609 tokens [/nope]. Shorten it.", "idle")
+        assert stage.app.screen is stage.chat
+        await stage.send("again")
+        if asks_again:
+            await asked(stage)
+            await stage.pilot.press("d")
+        await stage.until(lambda: stage.chat.phase == "idle" and len(engine.requests) == 5 + asks_again)
+        assert len(stage.chat.conversation.history) == 6 + 2 * asks_again
+
+
+@pytest.mark.parametrize("policy", ["drop-oldest", "stop"])
+async def test_what_is_set_for_all_chats_is_not_asked(policy: Policy):
+    engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL], HELLO)
+    async with open_chat(engine, size=(80, 40)) as stage:
+        stage.chat.overflow = policy
+        await overflowing(stage)
+        await stage.until(
+            lambda: stage.chat.phase == "idle" and len(engine.requests) == (5 if policy == "drop-oldest" else 4)
+        )
+        assert (TOLD in stage.seen) == (policy == "drop-oldest")
+        assert ("3,609 tokens" in stage.seen) == (policy == "stop")
+
+
+async def test_an_engine_that_dies_while_it_is_asked_ends_the_turn():
+    engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL])
+    async with open_chat(engine) as stage:
+        await overflowing(stage)
+        await asked(stage)
+        engine.die()
+        await stage.until(lambda: stage.chat.phase == "gone")
+        await stage.pilot.press("d")
+        await stage.until(lambda: stage.app.screen is stage.chat)
+        await stage.sees("The engine stopped. Press Ctrl+R")
+        assert len(engine.requests) == 4
+        assert all(answer.text for answer in list(stage.chat.query(Answer))[:3])
+
+
+async def test_it_fits_in_the_smallest_terminal():
+    async with open_chat(ScriptedEngine(HELLO, [FULL], HELLO), size=(60, 16)) as stage:
+        await overflowing(stage, turns=1)
+        await asked(stage)
+        for words in ("Stop here", "Drop the oldest", "New chat", "Esc leaves"):
+            assert words in seen(stage)
+        await stage.pilot.press("escape")

@@ -1,0 +1,122 @@
+"""Every door of the chat, alone: what strangers write comes through it clean, and never as markup (F1, F2)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from textual.content import Content
+from textual.widgets import Static
+
+from localspec.events import Loading, ModelCard, Proposal, SpecCard, Token
+from localspec.history import Attachment
+from localspec.tui.attaching import from_paste
+from localspec.tui.header import Header
+from localspec.tui.message import Answer, Note, Question
+from localspec.tui.pills import Pills
+from localspec.tui.reply import parser
+from localspec.tui.stats_line import loading_words
+from localspec.tui.token_view import mark, rejected
+from tests.test_sanitize import FORBIDDEN, fuzzed
+
+pytestmark = pytest.mark.heavy
+
+SCREEN = Path(__file__).parents[1] / "localspec" / "tui"
+COUNTS = [10_000, pytest.param(100_000, marks=pytest.mark.slow)]
+
+
+def plain(*widgets: Static) -> str:
+    """What widgets show; a string that they would take for markup is an error."""
+    for widget in widgets:
+        assert isinstance(widget.content, Content) or not widget._render_markup, widget
+    return "\n".join(str(widget.content) for widget in widgets)
+
+
+def header(text: str) -> str:
+    shown = Header()
+    shown.show(ModelCard(text, text, text, 9, True), SpecCard("off", reason=text))
+    first = plain(shown)
+    shown.show(ModelCard(text, text, text, 9, True), SpecCard("model", text, text))
+    return first + plain(shown)
+
+
+def question(text: str) -> str:
+    attached = (Attachment(text, text=text), from_paste(text))
+    return plain(
+        *(part for part in Question(text, queued=False, attachments=attached).compose() if isinstance(part, Static))
+    )
+
+
+def answer(text: str) -> str:
+    shown = Answer(text)
+    return plain(shown._speaker)
+
+
+def pills(text: str) -> str:
+    shown = Pills()
+    shown.add(Attachment(text, text=text))
+    return plain(shown)
+
+
+def token(text: str) -> str:
+    return mark(Token(1, text, "draft", pos=0)).text + rejected(Proposal(1, text)).text
+
+
+def markdown(text: str) -> str:
+    tokens = parser().parse(text)
+    return "".join(part.content for found in tokens for part in (found.children or [found]))
+
+
+DOORS: dict[str, Callable[[str], str]] = {
+    "a note, an error, a notice": lambda text: plain(Note(text, level="error")),
+    "a question and its attachments": question,
+    "the speaker of an answer": answer,
+    "the header": header,
+    "the state while a model loads": lambda text: loading_words(Loading(text, 1, 2, unit="steps")),
+    "the pills": pills,
+    "a token": token,
+    "Markdown": markdown,
+}
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("door", DOORS.values(), ids=DOORS.keys())
+def test_nothing_forbidden_comes_through(door: Callable[[str], str], count: int):
+    """0 of 100,000 fuzzed strings; a tenth of them in make test."""
+    for text in fuzzed(11, count // 10 if door is markdown else count):
+        shown = door(text)
+        assert FORBIDDEN.isdisjoint(shown), ascii(text)
+        assert "[/nope]" in shown or "[/nope]" not in text or door in (markdown, pills), ascii(text)
+
+
+CLEANERS = {"Static", "Label", "OptionList"}
+
+
+def calls(tree: ast.AST) -> Iterator[tuple[ast.Call, str]]:
+    """Constructors of widgets that take markup, those of subclasses too, and toasts."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and {ast.unparse(base) for base in node.bases} & CLEANERS:
+            inner = (call for call in ast.walk(node) if isinstance(call, ast.Call))
+            yield from ((call, node.name) for call in inner if ast.unparse(call.func) == "super().__init__")
+        if isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            if name in CLEANERS or name.endswith(".notify"):
+                yield node, name
+
+
+@pytest.mark.parametrize("file", sorted(SCREEN.glob("*.py")), ids=lambda file: file.stem)
+def test_no_widget_takes_markup(file: Path):
+    """Text in brackets would be read as markup, and a chat titled [/nope] would end the program."""
+    for call, name in calls(ast.parse(file.read_text(encoding="utf-8"))):
+        given = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+        assert given.get("markup") == "False", f"{file.name}:{call.lineno}: {name}"
+
+
+@pytest.mark.parametrize("file", sorted(SCREEN.glob("*.py")), ids=lambda file: file.stem)
+def test_titles_of_borders_are_ours(file: Path):
+    """They are always markup."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).endswith(("border_title", "border_subtitle")):
+            assert isinstance(node.value, ast.Constant), f"{file.name}:{node.lineno}"
