@@ -50,7 +50,7 @@ async def main() -> None:
         for number, question in enumerate([QUESTION, QUESTION], start=1):  # the first also times plain rounds
             app.chat.prompt.give(question)
             await pilot.press("enter")
-            await until(lambda number=number: len(app.chat.conversation.history) == 2 * number)
+            await until(lambda number=number: len(app.chat.conversation.branch) == 2 * number)
             await until(lambda: app.chat.phase == "idle")
         await shoot(pilot, "answer")
         await pilot.press("shift+f3")

@@ -11,8 +11,10 @@ from textual.pilot import Pilot
 
 from localspec.config.tables import ChatTable, Config, SendKey
 from localspec.history import NewChat, OpenChat, Writer
+from localspec.requests import Message
 from localspec.tui.app import NO_LOOK, ChatApp
 from localspec.tui.chat import ChatScreen
+from localspec.tui.conversation import turns
 from localspec.tui.scribe import Paper, Scribe
 from localspec.tui.themes import Look
 from localspec.tui.tuning import Tuning
@@ -36,6 +38,11 @@ class Stage:
     @property
     def engine(self) -> ScriptedEngine:
         return self.engines[-1]
+
+    @property
+    def turns(self) -> list[Message]:
+        """What the model is told was said."""
+        return list(turns(self.chat.conversation.branch))
 
     @property
     def seen(self) -> str:

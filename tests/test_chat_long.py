@@ -28,7 +28,7 @@ def long_answer(text: str, size: int = 400) -> list[AnyEvent]:
 
 async def told(stage: Stage) -> Answer:
     await stage.send("go")
-    await stage.until(lambda: stage.chat.conversation.history and stage.chat.phase == "idle")
+    await stage.until(lambda: stage.chat.conversation.head and stage.chat.phase == "idle")
     return stage.chat.query_one(Answer)
 
 
@@ -50,7 +50,7 @@ async def test_a_thought_is_one_line_that_opens_and_the_text_is_kept_whole():
         await stage.until(lambda: "first line" not in stage.seen)
         await stage.pilot.click(Thought)
         await stage.sees("▾ thought: 3 tokens", "first line")
-        assert stage.chat.conversation.history[1].content == "".join(said)
+        assert stage.turns[1].content == "".join(said)
         await stage.pilot.press("f3")
         await stage.sees("<think>")
 

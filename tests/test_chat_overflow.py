@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from localspec.config.tables import Overflow as Policy
 from localspec.events import Failure
 from localspec.requests import Message
-from localspec.tui.message import Answer, Question
-from localspec.tui.overflow import Overflow, Policy, Untold
+from localspec.tui.message import Answer, Question, Untold
+from localspec.tui.overflow import Overflow
 from tests.chat_stage import HELLO, Stage, open_chat
 from tests.scripted_engine import ScriptedEngine
 
@@ -20,7 +21,7 @@ async def overflowing(stage: Stage, turns: int = 3) -> None:
     """So many turns, then a question that does not fit."""
     for count in range(turns):
         await stage.send(f"question {count}")
-        await stage.until(lambda count=count: len(stage.chat.conversation.history) == 2 * count + 2)
+        await stage.until(lambda count=count: len(stage.turns) == 2 * count + 2)
     await stage.send("too much")
 
 
@@ -46,7 +47,7 @@ async def test_the_oldest_turns_are_dropped_and_grey_and_the_system_stays(keys: 
         assert "3,609 tokens [/nope]" in seen(stage)
         assert "Drop the oldest 2 turns" in seen(stage)
         await stage.pilot.press(*keys)
-        await stage.until(lambda: stage.chat.phase == "idle" and len(stage.chat.conversation.history) == 8)
+        await stage.until(lambda: stage.chat.phase == "idle" and len(stage.turns) == 8)
         assert engine.requests[-1].messages == (
             Message("system", "Be brief."),
             Message("user", "question 2"),
@@ -61,7 +62,7 @@ async def test_the_oldest_turns_are_dropped_and_grey_and_the_system_stays(keys: 
         assert TOLD in lines[-2]
         # what was chosen holds for the chat
         await stage.send("more")
-        await stage.until(lambda: len(stage.chat.conversation.history) == 10)
+        await stage.until(lambda: len(stage.turns) == 10)
         assert told(engine) == ["Be brief.", "more"], "two more turns were dropped, unasked"
         assert len(stage.chat.query(Untold)) == 1
         assert stage.app.screen is stage.chat
@@ -93,7 +94,7 @@ async def test_stopping_here_leaves_the_question_unanswered(key: str, asks_again
             await asked(stage)
             await stage.pilot.press("d")
         await stage.until(lambda: stage.chat.phase == "idle" and len(engine.requests) == 5 + asks_again)
-        assert len(stage.chat.conversation.history) == 6 + 2 * asks_again
+        assert len(stage.turns) == 6 + 2 * asks_again
 
 
 @pytest.mark.parametrize("policy", ["drop-oldest", "stop"])
@@ -127,6 +128,6 @@ async def test_it_fits_in_the_smallest_terminal():
     async with open_chat(ScriptedEngine(HELLO, [FULL], HELLO), size=(60, 16)) as stage:
         await overflowing(stage, turns=1)
         await asked(stage)
-        for words in ("Stop here", "Drop the oldest", "New chat", "Esc leaves"):
+        for words in ("Stop here", "Drop the oldest", "New chat", "Esc: unanswered"):
             assert words in seen(stage)
         await stage.pilot.press("escape")

@@ -44,9 +44,7 @@ def header(text: str) -> str:
 
 def question(text: str) -> str:
     attached = (Attachment(text, text=text), from_paste(text))
-    return plain(
-        *(part for part in Question(text, queued=False, attachments=attached).compose() if isinstance(part, Static))
-    )
+    return plain(*(part for part in Question(text, attachments=attached).compose() if isinstance(part, Static)))
 
 
 def answer(text: str) -> str:

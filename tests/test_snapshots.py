@@ -31,7 +31,7 @@ async def shows(stage: Stage, name: str) -> None:
 async def told(stage: Stage, question: str = QUESTION) -> None:
     await stage.ready()
     await stage.send(question)
-    await stage.until(lambda: stage.chat.conversation.history and stage.chat.phase == "idle")
+    await stage.until(lambda: stage.chat.conversation.head and stage.chat.phase == "idle")
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,6 @@ async def told(stage: Stage, question: str = QUESTION) -> None:
         ("60x16", (60, 16), []),
         ("tokens with rejected", (100, 30), ["shift+f3"]),
         ("speed panel over the chat", (90, 30), ["f2"]),
-        ("keys", (130, 36), ["f1"]),
     ],
 )
 async def test_an_answer(name: str, size: tuple[int, int], keys: list[str]):
@@ -116,7 +115,7 @@ async def test_a_full_context():
         for count in (2, 4, 6):
             await stage.ready()
             await stage.send("And?")
-            await stage.until(lambda count=count: len(stage.chat.conversation.history) == count)
+            await stage.until(lambda count=count: len(stage.turns) == count)
         await stage.send("And all of it?")
         await stage.until(lambda: isinstance(stage.app.screen, Overflow))
         await shows(stage, "full context")
