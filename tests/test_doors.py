@@ -37,9 +37,9 @@ def plain(*widgets: Static) -> str:
 def header(text: str) -> str:
     shown = Header()
     shown.show(ModelCard(text, text, text, 9, True), SpecCard("off", reason=text))
-    first = plain(shown)
+    first = str(shown._names + shown._switch)
     shown.show(ModelCard(text, text, text, 9, True), SpecCard("model", text, text))
-    return first + plain(shown)
+    return first + str(shown._names + shown._switch)
 
 
 def question(text: str) -> str:
@@ -49,7 +49,7 @@ def question(text: str) -> str:
 
 def answer(text: str) -> str:
     shown = Answer(text)
-    return plain(shown._speaker)
+    return str(shown.speaker.render())
 
 
 def pills(text: str) -> str:
