@@ -49,7 +49,7 @@ def question(text: str) -> str:
 
 def answer(text: str) -> str:
     shown = Answer(text)
-    return str(shown.speaker.render())
+    return plain(shown.speaker)
 
 
 def pills(text: str) -> str:

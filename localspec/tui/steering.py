@@ -2,19 +2,41 @@
 
 from __future__ import annotations
 
-from localspec.requests import SpecWish
+import asyncio
+
+from localspec.events import AnyEvent
+from localspec.requests import GenerateRequest, SpecWish
 from localspec.tui import speculation
-from localspec.tui.branches import BranchScreen
-from localspec.tui.compare import CompareScreen
+from localspec.tui.compare import CompareScreen, OfAnswer
+from localspec.tui.conversation import Utterance
+from localspec.tui.feed import Feed
 from localspec.tui.header import drafting
+from localspec.tui.outgrowing import OutgrowScreen
 
 BUSY = "That must wait until the answer has ended."
 ENDED = "The last answer ended by itself: there is nothing to continue."
 FULL = "The context is full: this answer cannot go on."
 
 
-class SteerScreen(BranchScreen):
+class SteerScreen(OutgrowScreen):
     """Tells the engine what is wished; the lines follow what the engine says."""
+
+    comparison: CompareScreen | None = None
+
+    async def receive(self, event: AnyEvent | None) -> None:
+        """What the engine says belongs to the comparison until that is over, though it may be closed by then."""
+        if self.comparison is None or not isinstance(event, OfAnswer):
+            await super().receive(event)
+            return
+        self.comparison.receive(event)
+        if self.comparison.over:
+            self.comparison = None
+            self.enter("idle", "idle")
+
+    async def draw(self) -> bool:
+        if self.comparison is not None:
+            self.comparison.follow()
+        return await super().draw()
 
     def action_spec(self) -> None:
         self.steer(speculation.turned(self.wish), speculation.MODES)
@@ -63,3 +85,24 @@ class SteerScreen(BranchScreen):
             self.status.give_hint(FULL)
         elif self.can_ask() and self.feed is not None:
             await self.resume(said, self.feed)
+
+    async def resume(self, said: Utterance, feed: Feed) -> None:
+        """More of an answer that was cut, in the same place."""
+        question = self.conversation.question(said)
+        if question is None:
+            return
+        self.said, self.answer = said, self.transcript.answer(said)
+        self.enter("reading", "reading prompt")
+        before = await asyncio.to_thread(self.scribe.rounds, said.id) if said.is_kept else tuple(said.rounds)
+        self.rounds = self.answer.rounds
+        await self.answer.resume()
+        self.tally.begin()
+        self.scribe.resume(said, before, self.tuning.params)
+        self.transcript.anchor()
+        feed.ask(self.conversation.request(question, said.text))
+
+    def last_question(self) -> GenerateRequest | None:
+        """Once more, as if it had not been answered."""
+        answer = self.conversation.last("assistant")
+        question = self.conversation.question(answer) if answer else None
+        return self.conversation.request(question) if question else None

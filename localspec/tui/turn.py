@@ -32,17 +32,14 @@ from localspec.events import (
     Step,
 )
 from localspec.history import Attachment, OpenChat, first_line
-from localspec.requests import GenerateRequest, SpecWish
+from localspec.requests import SpecWish
 from localspec.sanitize import one_line
 from localspec.stats import Tally
 from localspec.tui.commands import find, literal, parse, unknown
-from localspec.tui.compare import CompareScreen, OfAnswer
 from localspec.tui.conversation import Utterance
 from localspec.tui.feed import Arrived, Engine, Feed
 from localspec.tui.header import Header, switch
 from localspec.tui.message import Answer, Note
-from localspec.tui.overflow import Choice as WayOut
-from localspec.tui.overflow import Overflow
 from localspec.tui.pace import Pace
 from localspec.tui.past import conversation, remembered, title
 from localspec.tui.prompt import Prompt
@@ -88,14 +85,12 @@ class TurnScreen(Screen[None]):
         )
         self.speed = SpeedPanel(self.reading)
         self.speed.wish = {"auto": None, "on": True, "off": False}[tuning.config.ui.speed_panel]
-        self.overflow = tuning.config.chat.context_overflow  # of this chat
         self.exit_code = 0
         self.phase: Phase = "loading"
         self.model: ModelCard | None = None
         self.spec: SpecCard | None = None
         self.wish = SpecWish()  # what the engine was told last
         self.drafter_failed = False
-        self.comparison: CompareScreen | None = None
         self.title = past.chat.title if past else ""
         self.tally, self.pace = Tally(), Pace()
         self.feed: Feed | None = None
@@ -164,15 +159,20 @@ class TurnScreen(Screen[None]):
         arrived = feed.take()
         for event in arrived:
             await self.receive(event)
-        behind = self.answer is not None and not self.pace.draws(in_code=self.answer.passages.in_code)
-        if self.answer is not None and not behind:
-            await self.answer.flush()
-        if self.comparison is not None:
-            self.comparison.follow()
+        behind = await self.draw()
         self.status.stats = self.tally.stats if self.answer or self.rounds else Stats()
         if arrived or behind:
             self.speed.refresh()
             self.set_timer(self.pace.next_frame(), partial(self.drain, feed))
+
+    async def draw(self) -> bool:
+        """Show what was written; whether some of it has to wait for a later frame."""
+        if self.answer is None:
+            return False
+        if not self.pace.draws(in_code=self.answer.passages.in_code):
+            return True
+        await self.answer.flush()
+        return False
 
     def reading(self) -> Reading:
         """What the speed panel shows, asked for when it is drawn."""
@@ -180,9 +180,6 @@ class TurnScreen(Screen[None]):
         return Reading(self.status.stats, meter.band, len(meter.plain_ms), self.rounds)
 
     async def receive(self, event: AnyEvent | None) -> None:
-        if self.comparison is not None and isinstance(event, OfAnswer):
-            self.hand_over(self.comparison, event)
-            return
         if event is not None:
             self.tally.add(event)
         match event:
@@ -201,8 +198,6 @@ class TurnScreen(Screen[None]):
                 self.lose_drafter(event)
             case Done():
                 await self.finish(event)
-            case Failure() if event.turns_over and self.answer is not None and self.overflow != "stop":
-                await self.outgrow(event)
             case Failure():
                 await self.fail(event)
             case None:
@@ -312,34 +307,6 @@ class TurnScreen(Screen[None]):
         await self.transcript.show(self.conversation.branch)
         feed.ask(self.conversation.request(question))
 
-    async def resume(self, said: Utterance, feed: Feed) -> None:
-        """More of an answer that was cut, in the same place."""
-        question = self.conversation.question(said)
-        if question is None:
-            return
-        self.said, self.answer = said, self.transcript.answer(said)
-        self.enter("reading", "reading prompt")
-        before = await asyncio.to_thread(self.scribe.rounds, said.id) if said.is_kept else tuple(said.rounds)
-        self.rounds = self.answer.rounds
-        await self.answer.resume()
-        self.tally.begin()
-        self.scribe.resume(said, before, self.tuning.params)
-        self.transcript.anchor()
-        feed.ask(self.conversation.request(question, said.text))
-
-    def last_question(self) -> GenerateRequest | None:
-        """Once more, as if it had not been answered."""
-        answer = self.conversation.last("assistant")
-        question = self.conversation.question(answer) if answer else None
-        return self.conversation.request(question) if question else None
-
-    def hand_over(self, comparison: CompareScreen, event: OfAnswer) -> None:
-        """What the engine says belongs to the comparison until that is over, though it may be closed by then."""
-        comparison.receive(event)
-        if comparison.over:
-            self.comparison = None
-            self.enter("idle", "idle")
-
     def write(self, step: Step) -> None:
         if self.phase == "reading":
             self.enter("generating", "generating")
@@ -371,39 +338,6 @@ class TurnScreen(Screen[None]):
             self.enter("idle", "idle")
         if self.phase == "idle" and failure.code != "engine_died":
             await self.ask_next()
-
-    async def outgrow(self, failure: Failure) -> None:
-        """The question does not fit with all that was said before it."""
-        self.enter("reading", "the context is full")
-        if self.overflow == "drop-oldest":
-            await self.make_room(failure)
-        else:
-            self.app.push_screen(Overflow(failure.message, failure.turns_over), partial(self.choose_way, failure))
-
-    async def choose_way(self, failure: Failure, choice: WayOut | None) -> None:
-        """For this chat, where something was chosen."""
-        asked = self.conversation.question(self.said) if self.said is not None else None
-        if self.phase != "reading" or asked is None:
-            return  # the engine ended meanwhile, and the turn with it
-        if choice == "new":
-            self.enter("idle", "idle")
-            await self.begin_chat()
-            await self.say(asked.text, asked.attachments)
-        elif choice == "drop-oldest":
-            self.overflow = choice
-            await self.make_room(failure)
-        else:
-            self.overflow = "stop" if choice == "stop" else self.overflow
-            await self.fail(failure)
-
-    async def make_room(self, failure: Failure) -> None:
-        """Ask again, without the oldest turns."""
-        asked = self.conversation.question(self.said) if self.said is not None else None
-        if asked is not None and self.feed is not None:
-            self.conversation.untold += failure.turns_over
-            await self.transcript.grey(self.conversation.not_told)
-            self.enter("reading", "reading prompt")
-            self.feed.ask(self.conversation.request(asked))
 
     def end_turn(self, reason: FinishReason) -> None:
         """Remember what was said; the next turn may begin."""
@@ -472,7 +406,6 @@ class TurnScreen(Screen[None]):
         """The screen as it is at the start, whatever was said in another chat."""
         self.past, self.status.stats, self.rounds = past, Stats(), ()
         self.title = past.chat.title if past else ""
-        self.overflow = self.tuning.config.chat.context_overflow
         self.name_terminal()
         self.speed.refresh()
         self.locate()

@@ -1,0 +1,59 @@
+"""What becomes of a question that no longer fits into the context with all that was said before it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from localspec.config.tables import Overflow as Policy
+from localspec.events import Failure
+from localspec.tui.branches import BranchScreen
+from localspec.tui.overflow import Choice, Overflow
+
+
+class OutgrowScreen(BranchScreen):
+    """`overflow` is what is done in this chat: as the settings say, until something is chosen."""
+
+    overflow: Policy = "ask"
+
+    async def show_chat(self) -> None:
+        self.overflow = self.tuning.config.chat.context_overflow
+        await super().show_chat()
+
+    async def fail(self, failure: Failure) -> None:
+        if failure.turns_over and self.answer is not None and self.overflow != "stop":
+            await self.outgrow(failure)
+        else:
+            await super().fail(failure)
+
+    async def outgrow(self, failure: Failure) -> None:
+        """The question does not fit with all that was said before it."""
+        self.enter("reading", "the context is full")
+        if self.overflow == "drop-oldest":
+            await self.make_room(failure)
+        else:
+            self.app.push_screen(Overflow(failure.message, failure.turns_over), partial(self.choose_way, failure))
+
+    async def choose_way(self, failure: Failure, choice: Choice | None) -> None:
+        """For this chat, where something was chosen."""
+        asked = self.conversation.question(self.said) if self.said is not None else None
+        if self.phase != "reading" or asked is None:
+            return  # the engine ended meanwhile, and the turn with it
+        if choice == "new":
+            self.enter("idle", "idle")
+            await self.begin_chat()
+            await self.say(asked.text, asked.attachments)
+        elif choice == "drop-oldest":
+            self.overflow = choice
+            await self.make_room(failure)
+        else:
+            self.overflow = "stop" if choice == "stop" else self.overflow
+            await super().fail(failure)
+
+    async def make_room(self, failure: Failure) -> None:
+        """Ask again, without the oldest turns."""
+        asked = self.conversation.question(self.said) if self.said is not None else None
+        if asked is not None and self.feed is not None:
+            self.conversation.untold += failure.turns_over
+            await self.transcript.grey(self.conversation.not_told)
+            self.enter("reading", "reading prompt")
+            self.feed.ask(self.conversation.request(asked))
