@@ -1,4 +1,4 @@
-"""A screen as text: what every cell says, and in which style. Kept beside the tests; `make snapshots` writes them anew."""
+"""A screen as text: what every cell says and in which style, kept beside the tests. Anew: `make snapshots`."""
 
 from __future__ import annotations
 

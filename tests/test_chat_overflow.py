@@ -127,6 +127,6 @@ async def test_it_fits_in_the_smallest_terminal():
     async with open_chat(ScriptedEngine(HELLO, [FULL], HELLO), size=(60, 16)) as stage:
         await overflowing(stage, turns=1)
         await asked(stage)
-        for words in ("Stop here", "Drop the oldest", "New chat", "Esc leaves"):
+        for words in ("Stop here", "Drop the oldest", "New chat", "Esc: unanswered"):
             assert words in seen(stage)
         await stage.pilot.press("escape")

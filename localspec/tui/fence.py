@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from markdown_it.token import Token
 from textual.app import ComposeResult
 from textual.content import Content
 from textual.widgets.markdown import Markdown, MarkdownBlock, MarkdownFence
@@ -12,9 +13,9 @@ from localspec.tui.leaves import Leaf, grow, whole
 class Fence(MarkdownFence):
     """While it grows each leaf is coloured alone; `settle` colours it as a whole, for strings of many lines."""
 
-    def __init__(self, markdown: Markdown, token: object, code: str) -> None:
-        MarkdownBlock.__init__(self, markdown, token)  # type: ignore[arg-type]
-        self.code, self.lexer = code, token.info  # type: ignore[attr-defined]
+    def __init__(self, markdown: Markdown, token: Token, code: str) -> None:
+        MarkdownBlock.__init__(self, markdown, token)  # not its own, which colours
+        self.code, self.lexer = code, token.info
         self.auto_links = False
 
     def compose(self) -> ComposeResult:

@@ -12,7 +12,10 @@ from textual.widgets.markdown import MarkdownBlock
 
 from localspec.tui.tall import Tall
 
-Block = MarkdownBlock if TYPE_CHECKING else object  # a mixin: Textual styles a widget as its first base that is one
+if TYPE_CHECKING:
+    Block = MarkdownBlock
+else:
+    Block = object  # a mixin, as Tall is
 
 
 def spelled(blocks: list[MarkdownBlock]) -> Iterator[str]:

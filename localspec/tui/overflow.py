@@ -44,11 +44,11 @@ class Overflow(ModalScreen[Choice | None]):
             yield Static(clean(self._sentence), markup=False)
             yield OptionList(
                 option("s", "Stop here: the question stays unanswered", "stop"),
-                option("d", f"Drop {oldest}: the model is not told them any more", "drop-oldest"),
+                option("d", f"Drop {oldest}: not told to the model any more", "drop-oldest"),
                 option("n", "New chat: ask it there", "new"),
                 markup=False,
             )
-            yield Static("↑ ↓ Enter, or the letter. Esc leaves it unanswered this once.", markup=False, classes="keys")
+            yield Static("↑ ↓ Enter, or a letter. Esc: unanswered, and ask again.", markup=False, classes="keys")
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         event.stop()

@@ -4,8 +4,6 @@ of code the last leaf is drawn again, of a list the last item.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from textual.widgets import Markdown
 from textual.widgets.markdown import MarkdownBlock
 
@@ -16,17 +14,16 @@ from localspec.tui.passages import Passage
 from localspec.tui.reply import parser
 from localspec.tui.tall import Tall
 
+GROWING: dict[str, type[MarkdownBlock]] = {
+    "fence": Fence,
+    "code_block": Fence,
+    "bullet_list_open": Bullets,
+    "ordered_list_open": Numbers,
+}
+
 
 class Said(Tall, Markdown):
     """Follows a passage."""
-
-    BLOCKS: ClassVar[dict[str, type[MarkdownBlock]]] = {
-        **Markdown.BLOCKS,
-        "fence": Fence,
-        "code_block": Fence,
-        "bullet_list_open": Bullets,
-        "ordered_list_open": Numbers,
-    }
 
     def __init__(self, passage: Passage) -> None:
         self.passage = passage
@@ -34,6 +31,9 @@ class Said(Tall, Markdown):
         whole = passage.text if passage.has_ended else ""  # Textual takes what it begins with for closed blocks
         self._shown = len(whole)
         super().__init__(clean(whole), parser_factory=parser, open_links=False)
+
+    def get_block_class(self, block_name: str) -> type[MarkdownBlock]:
+        return GROWING.get(block_name) or super().get_block_class(block_name)
 
     async def follow(self) -> None:
         """The passage may have grown, or ended."""

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING
 from textual.geometry import Size
 from textual.widget import Widget
 
-Base = Widget if TYPE_CHECKING else object
+if TYPE_CHECKING:
+    Base = Widget
+else:
+    Base = object  # a mixin: Textual styles a widget as its first base that is one
 
 
 class Tall(Base):

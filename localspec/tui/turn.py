@@ -285,7 +285,7 @@ class TurnScreen(Screen[None]):
             self.overflow = choice
             await self.make_room(failure)
         else:
-            self.overflow = choice or self.overflow
+            self.overflow = "stop" if choice == "stop" else self.overflow
             await self.fail(failure)
 
     async def make_room(self, failure: Failure) -> None:
