@@ -15,6 +15,7 @@ from localspec.requests import Message
 from localspec.tui.app import NO_LOOK, ChatApp
 from localspec.tui.chat import ChatScreen
 from localspec.tui.conversation import turns
+from localspec.tui.message import Answer, Question
 from localspec.tui.scribe import Paper, Scribe
 from localspec.tui.themes import Look
 from localspec.tui.tuning import Tuning
@@ -38,6 +39,11 @@ class Stage:
     @property
     def engine(self) -> ScriptedEngine:
         return self.engines[-1]
+
+    @property
+    def messages(self) -> list[Question | Answer]:
+        """Those in the transcript."""
+        return [shown for shown in self.chat.transcript.children if isinstance(shown, Question | Answer)]
 
     @property
     def turns(self) -> list[Message]:

@@ -37,7 +37,7 @@ def count(stage: Stage) -> str:
 
 
 def found(stage: Stage) -> list[str]:
-    return [message.text for message in stage.chat.messages if message.has_class("-found")]
+    return [message.text for message in stage.messages if message.has_class("-found")]
 
 
 # --- finding
@@ -59,14 +59,14 @@ async def test_every_match_is_brought_into_sight_one_after_the_other(size: tuple
         texts[25] += " a needle"
         chat(history, *texts, title="Hay")
     async with kept_chat(ScriptedEngine(HELLO), size=size, past=recall()) as stage:
-        await stage.until(lambda: len(stage.chat.messages) == 20)
+        await stage.until(lambda: len(stage.messages) == 20)
         await stage.pilot.press("ctrl+f")
         await stage.pilot.press(*"needle")
         await stage.until(lambda: count(stage) == "2 found")
         await stage.pilot.press("enter")
         await stage.until(lambda: count(stage) == "1 of 2" and found(stage) == [texts[3]])
         await stage.sees("said 3", "1 of 2")
-        assert len(stage.chat.messages) == 27
+        assert len(stage.messages) == 27
         assert "3 earlier messages are not shown" in str(stage.chat.query(Note).first().content)
         await stage.pilot.press("enter")
         await stage.until(lambda: count(stage) == "2 of 2" and found(stage) == [texts[25]])
@@ -101,9 +101,9 @@ async def test_esc_leaves_the_search_and_not_the_answer_that_grows():
 
 async def ask(stage: Stage, text: str) -> None:
     await stage.ready()
-    asked = len(stage.chat.messages)
+    asked = len(stage.messages)
     await stage.send(text)
-    await stage.until(lambda: len(stage.chat.messages) == asked + 2 and stage.chat.phase == "idle")
+    await stage.until(lambda: len(stage.messages) == asked + 2 and stage.chat.phase == "idle")
 
 
 async def export(stage: Stage, arguments: str) -> str:

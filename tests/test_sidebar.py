@@ -54,7 +54,7 @@ def line(stage: Stage) -> str:
 
 
 def said(stage: Stage) -> list[str]:
-    return [message.text for message in stage.chat.messages]
+    return [message.text for message in stage.messages]
 
 
 async def ask(stage: Stage, text: str) -> None:
@@ -207,7 +207,7 @@ async def test_a_hostile_title_is_shown_everywhere_and_harmless():
         await stage.pilot.press("escape", "slash", *"needle")
         await stage.until(lambda: "Answer: " in stage.seen)
         await stage.pilot.press("enter")
-        await stage.until(lambda: len(stage.chat.messages) == 2)
+        await stage.until(lambda: len(stage.messages) == 2)
         assert FORBIDDEN.isdisjoint(stage.seen.replace("\n", ""))
         await stage.ready()
         await stage.pilot.press("ctrl+p", *"nope")
@@ -247,9 +247,9 @@ async def test_a_search_marks_what_it_found_and_opens_the_branch_with_the_messag
         marked = {row.prompt.plain[span.start : span.end] for span in row.prompt.spans if span.style == chat_list.MATCH}
         assert marked == {"apricot"}
         await stage.pilot.press("enter")
-        await stage.until(lambda: len(stage.chat.messages) == 3)
+        await stage.until(lambda: len(stage.messages) == 3)
         assert said(stage)[2] == "And then?"
-        answer = stage.chat.messages[1]
+        answer = stage.messages[1]
         assert answer.has_class("-found")
         await stage.until(lambda: "apricot, surely." in stage.seen)
         assert stage.chat.transcript.scroll_y > 0
