@@ -66,8 +66,7 @@ async def test_every_match_is_brought_into_sight_one_after_the_other(size: tuple
         await stage.pilot.press("enter")
         await stage.until(lambda: count(stage) == "1 of 2" and found(stage) == [texts[3]])
         await stage.sees("said 3", "1 of 2")
-        assert len(stage.messages) == 27
-        assert "3 earlier messages are not shown" in str(stage.chat.query(Note).first().content)
+        assert len(stage.messages) == 30
         await stage.pilot.press("enter")
         await stage.until(lambda: count(stage) == "2 of 2" and found(stage) == [texts[25]])
         await stage.sees("said 25")

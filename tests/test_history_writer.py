@@ -360,7 +360,7 @@ def test_a_writer_that_fails_in_an_unknown_way_says_so_and_lives(
     monkeypatch: pytest.MonkeyPatch,
     talk: Talk,
 ):
-    def breaks(*_: object) -> None:
+    def breaks(*_: object, **__: object) -> None:
         raise RecursionError("odd")
 
     monkeypatch.setattr(History, "begin", breaks)

@@ -174,7 +174,7 @@ class ChatScreen(TunableScreen):
 
     def action_end(self) -> None:
         """The end of a line while one is being written, else the end of the chat, which is then followed again."""
-        if self.prompt.text:
+        if self.prompt.text or not self.prompt.has_focus:
             raise SkipAction
         self.transcript.anchor()
 

@@ -14,7 +14,7 @@ INTERRUPTED = "interrupted: the program ended before the answer did"
 ENDED: dict[Status, str] = {"stopped": "-stopped", "error": "-failed"}
 
 
-def conversation(past: OpenChat | None, system: str | None, tuning: Tuning) -> Conversation:
+def conversation(past: OpenChat | None, system: str | None, tuning: Tuning | None = None) -> Conversation:
     """Of a chat that goes on, or of a new one."""
     goes_on = Conversation(system, tuning)
     if past is not None:
