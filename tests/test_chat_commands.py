@@ -42,7 +42,7 @@ def test_a_command_ends_at_the_first_blank_and_a_path_is_none():
 
 def test_what_is_offered_begins_as_was_typed():
     assert [offer.text for offer in offers("/th")] == ["/theme "]
-    assert [offer.text for offer in offers("/ex")] == ["/bye"]
+    assert [offer.text for offer in offers("/exi")] == ["/bye"]
     assert [offer.text for offer in offers("/theme dra")] == ["/theme dracula"]
     assert len(offers("/")) == len(COMMANDS)
     assert offers("//") == offers("/nope") == offers("/theme nope") == offers("a /") == offers("/\n") == ()

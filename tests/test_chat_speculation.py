@@ -9,7 +9,8 @@ from localspec.events import AnyEvent, Done, Failure, FinishReason, Notice, Pref
 from localspec.history import History, recall
 from localspec.requests import GenerateRequest, Message, SamplingOptions, SpecWish
 from localspec.stats import joined
-from localspec.tui import chat, compare
+from localspec.tui import compare, steering
+from localspec.tui.branches import NOT_NOW
 from localspec.tui.compare import CompareScreen, fair, parting
 from localspec.tui.message import Answer, Question
 from localspec.tui.stats_line import StatsLine
@@ -85,9 +86,7 @@ async def test_words_say_what_the_key_does_and_how_far():
         assert stage.engine.wishes[2] == SpecWish("on", "5")
         told = len(stage.engine.wishes)
         for typed, seen in [
-            ("/spec", "Write /spec"),
             ("/spec maybe", "Write /spec"),
-            ("/k", "/k N"),
             ("/k 17", "to 16"),
         ]:
             await stage.send(typed)
@@ -203,7 +202,7 @@ async def test_an_answer_that_ended_by_itself_does_not_go_on():
         await stage.send("hi")
         await stage.sees("Bye.", "idle")
         await stage.send("/continue")
-        await stage.sees(chat.ENDED)
+        await stage.sees(steering.ENDED)
         assert len(stage.engine.requests) == 1
         assert len(stage.chat.conversation.branch) == 2
 
@@ -214,7 +213,7 @@ async def test_in_a_full_context_nothing_goes_on():
         await stage.send("hi")
         await stage.sees("the context is full", "idle")
         await stage.send("/continue")
-        await stage.sees(chat.FULL)
+        await stage.sees(steering.FULL)
         assert len(stage.engine.requests) == 1
 
 
@@ -225,7 +224,7 @@ async def test_nothing_goes_on_while_something_is_being_answered():
         await stage.send("hi")
         await stage.sees("Hello there")
         await stage.send("/continue")
-        await stage.sees(chat.BUSY)
+        await stage.sees(NOT_NOW)
         assert len(engine.requests) == 1
 
 
@@ -396,7 +395,7 @@ async def test_there_must_be_something_to_compare():
         await stage.send("hi")
         await stage.sees("Hello there")
         await stage.pilot.press("f6")
-        await stage.sees("no answered question")
+        await stage.sees(steering.BUSY)
         engine.permit()
         await stage.sees("Bye.", "idle")
         assert not isinstance(stage.app.screen, CompareScreen)

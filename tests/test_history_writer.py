@@ -417,7 +417,7 @@ def test_what_waits_when_the_disk_hangs_is_said_to_be_lost(
     told: list[Notice], monkeypatch: pytest.MonkeyPatch, talk: Talk
 ):
     monkeypatch.setattr(writer, "CLOSE_SECONDS", 0.05)
-    monkeypatch.setattr(History, "begin", lambda *_: time.sleep(1))
+    monkeypatch.setattr(History, "begin", lambda *_, **__: time.sleep(1))
     hung = Writer()
     hung.start(told.append)
     hung.post(talk.asks("hi"))
