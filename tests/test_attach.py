@@ -11,6 +11,7 @@ from localspec.errors import UsageError
 from localspec.history import Attachment, History, told
 from localspec.history.export import export
 from localspec.tui.attaching import MAX_BYTES, PASTE_CHARACTERS, from_file, just_mentioned, mentioned
+from localspec.tui.conversation import turns
 from localspec.tui.past import conversation
 from tests.chat_stage import HELLO, kept_chat, open_chat
 from tests.scripted_engine import ScriptedEngine
@@ -88,7 +89,7 @@ async def test_a_file_is_attached_told_to_the_model_and_kept(notes: Path):
         NOTES.replace("\r\n", "\n"),
         "What is it?",
     )
-    assert conversation(opened, None).history[0].content == expected
+    assert next(turns(conversation(opened, None).branch)).content == expected
     assert "````" in export(opened, lambda _: (), "openai")
     async with open_chat(ScriptedEngine(), past=opened) as stage:
         await stage.sees("[my] notes.md, 24 characters]", "What is it?")
@@ -141,8 +142,6 @@ async def test_what_cannot_be_attached_is_said_and_nothing_is_lost(tmp_path: Pat
         await stage.ready()
         await stage.send(f"/attach {tmp_path}/none")
         await stage.sees("There is no file")
-        await stage.send("/attach")
-        await stage.sees("Name a text file")
         await stage.send(f"look at @{tmp_path}/zeros")
         await stage.sees("is not a text file", f"look at @{tmp_path}/zeros")
         assert not engine.requests

@@ -317,7 +317,7 @@ def test_on_the_shelf_are_the_catalogues_models_and_folders_of_chats_that_are_st
     assert found[GUIDE].num_bytes > 1 << 20
     assert found[str(tmp_path / "tiny")].quant == "fp32"
     assert [name for name, _ in found[GUIDE].drafts] == ["auto", "small", "off"]
-    assert found[GUIDE].drafts[0][1] == "early exit after layer 1"
+    assert found[GUIDE].drafts[0][1] == "early exit after layer 2"
     assert [name for name, _ in found[str(tmp_path / "tiny")].drafts] == ["off"]
     assert found[str(tmp_path / "broken")].fit == "cannot be loaded"
 
@@ -348,7 +348,7 @@ async def test_another_model_is_picked_and_the_conversation_goes_on(size: tuple[
         await stage.pilot.press("ctrl+o")
         opened = await picker(stage)
         await stage.sees(
-            "● ", "guide", "fits", "fp32", "[/nope]", "early exit after layer 1", "off, decode plain", "Esc"
+            "● ", "guide", "fits", "fp32", "[/nope]", "early exit after layer 2", "off, decode plain", "Esc"
         )
         await stage.pilot.press("down", "enter")
         await stage.until(lambda: opened.drafts == ["off"])

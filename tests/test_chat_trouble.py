@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from localspec.events import Failure, Notice, Stats
+from localspec.events import Failure, Notice
 from localspec.tui import turn
 from localspec.tui.message import Answer, Note
 from tests.chat_stage import HELLO, open_chat
@@ -74,7 +74,7 @@ async def test_an_answer_that_ends_in_the_tick_it_began_leaves_the_chat_alive():
         await stage.ready()
         await stage.chat.show(answer_widget)
         answer_widget.add(step("all at once", accepted=0))
-        await answer_widget.fail("and over", Stats())
+        await answer_widget.fail("and over")
         await stage.sees("all at once", "and over")
         assert stage.chat.is_running
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -140,6 +141,7 @@ def run(
     begun = NewChat(tuning.name, preset=tuning.preset, system=system)
     scribe = Scribe(paper, begun, titled=tuning.config.chat.title == "first-line")
     app = ChatApp(lambda: EngineProcess(tuning.load), system, scribe=scribe, past=past, tuning=tuning, looks=looks)
+    gc.freeze()  # what is loaded by now stays: each full collection would walk it, in the middle of a frame
     try:
         app.run()
     finally:

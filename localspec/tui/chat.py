@@ -155,8 +155,9 @@ class ChatScreen(TunableScreen):
             self.status.give_hint("Copied.", QUIT_SECONDS)
         elif self.answering:
             self.stop_answer()
-        elif self.prompt.text:
+        elif self.prompt.text or self.prompt.pills.attachments:
             self.prompt.take()
+            self.prompt.pills.take()
         elif self.status.hint == QUIT_AGAIN:
             self.call_later(self.app.action_quit)
         else:

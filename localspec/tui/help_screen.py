@@ -35,7 +35,7 @@ class HelpScreen(ModalScreen[None]):
             yield Static(CLOSE, markup=False, classes="quiet")
             for title, rows in (("Commands", commands), ("Keys", self._keys)):
                 yield Static(title, markup=False, classes="title")
-                yield Static(table(rows))
+                yield Static(table(rows), markup=False)
 
 
 def table(rows: Iterable[tuple[str, str]]) -> Table:

@@ -53,7 +53,7 @@ class Picker(ModalScreen[Pick | None]):
         self.look, self.now, self.drafts_first = look, now, drafts_first
         self.models: Sequence[Shelved] = ()
         self.drafts: list[str] = []
-        self.model_list, self.draft_list = OptionList(id="models"), OptionList(id="drafts")
+        self.model_list, self.draft_list = (OptionList(id=name, markup=False) for name in ("models", "drafts"))
         self.state = Static("Looking for models…", markup=False)
 
     def compose(self) -> ComposeResult:
