@@ -68,6 +68,7 @@ async def test_a_terminal_resized_to_nothing_and_a_storm_of_sizes():
         await stage.sees("Title", "x = 1", "idle")
 
 
+@pytest.mark.slow
 async def test_a_reply_of_a_megabyte():
     text = "".join(
         f"Paragraph {i} goes on for a while, in words that nobody reads to the end.\n\n" for i in range(13_500)
