@@ -57,8 +57,6 @@ async def main() -> None:
         await shoot(pilot, "tokens")
         await pilot.resize_terminal(*WIDE)
         await shoot(pilot, "wide")
-        await pilot.press("shift+f3")
-        await shoot(pilot, "speed")
         await pilot.press("f1")
         await shoot(pilot, "help")
 

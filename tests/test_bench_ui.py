@@ -72,7 +72,7 @@ def test_the_model_that_means_nothing_agrees_as_often_as_forced_and_always_says_
     assert 0.7 < accepted / drafted < 0.9
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_both_are_played_in_turn_with_the_same_tokens():
     done = CliRunner().invoke(cli, ["bench", "--ui", "--shape", "tiny", "-n", "64", "-r", "2", "-o", "json"])
     assert done.exit_code == 0, done.output
