@@ -159,6 +159,13 @@ async def test_what_waits_keeps_its_pills():
         await stage.write("w" * 4000)
         await stage.send("three")
         await stage.until(lambda: stage.chat.prompt.text == "three" and len(stage.chat.prompt.pills.attachments) == 1)
-        await stage.pilot.press("ctrl+c", "ctrl+c")
-        await stage.until(lambda: not stage.chat.prompt.pills.attachments)
         engine.permit()
+
+
+async def test_ctrl_c_clears_the_prompt_and_what_is_attached():
+    async with open_chat(ScriptedEngine()) as stage:
+        await stage.ready()
+        await stage.write("w" * 4000)
+        await stage.until(lambda: stage.chat.prompt.pills.attachments)
+        await stage.pilot.press("ctrl+c")
+        await stage.until(lambda: not stage.chat.prompt.pills.attachments)
