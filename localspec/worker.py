@@ -48,9 +48,8 @@ class EngineProcess:
         self._theirs: Connection | None = theirs
         # The number of the last answer to be stopped: a flag would be lost between two answers.
         self._stopped: Synchronized[int] = SPAWN.Value("q", -1)
-        self._wished: Synchronized[int] = SPAWN.Value(
-            "q", 0
-        )  # how many wishes are in the pipe or were: cheap to look at
+        # How many wishes are in the pipe or were: cheaper to look at than the pipe.
+        self._wished: Synchronized[int] = SPAWN.Value("q", 0)
         self._asked = -1
         self._lock = threading.Lock()
         self._closed = False

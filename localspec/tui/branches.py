@@ -7,6 +7,7 @@ answer is being written or waited for.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 
 from textual import on
 from textual.reactive import reactive
@@ -17,10 +18,7 @@ from localspec.sanitize import clean
 from localspec.tui.commands import typed
 from localspec.tui.conversation import Utterance
 from localspec.tui.details import details
-from localspec.tui.feed import Engine
 from localspec.tui.reply import code_blocks
-from localspec.tui.scribe import Scribe
-from localspec.tui.tuning import Tuning
 from localspec.tui.turn import TurnScreen
 
 LETTERS = "y copy c code e edit r retry b branch [ ] version t tokens i stats d delete"  # fits in 80 columns
@@ -36,20 +34,13 @@ class BranchScreen(TurnScreen):
 
     cursor: reactive[int | None] = reactive(None, init=False)
 
-    def __init__(
-        self,
-        make_engine: Callable[[], Engine],
-        system: str | None,
-        *,
-        scribe: Scribe,
-        past: OpenChat | None,
-        tuning: Tuning,
-    ) -> None:
-        super().__init__(make_engine, system, scribe=scribe, past=past, tuning=tuning)
-        self.edited: Utterance | None = None
-        self.draft = ""  # what was in the prompt before it
-        self.prompt.claims = self.claims
-        self.letters: Mapping[str, Callable[[Utterance], object]] = {
+    edited: Utterance | None = None
+    draft = ""  # what was in the prompt before it
+
+    @cached_property
+    def letters(self) -> Mapping[str, Callable[[Utterance], object]]:
+        """What each does to the message that is pointed at."""
+        return {
             "y": lambda said: self.take(said.text),
             "c": self.copy_code,
             "e": self.edit,

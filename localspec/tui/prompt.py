@@ -51,12 +51,13 @@ class Prompt(TextArea, inherit_bindings=False):
             super().__init__()
             self.sentence = sentence
 
-    def __init__(self) -> None:
+    def __init__(self, claims: Callable[[str], bool]) -> None:
+        """claims: asked for each character on an empty prompt; True: it is not typed."""
         super().__init__(compact=True, highlight_cursor_line=False, placeholder=PLACEHOLDER, id="prompt")
+        self.claims = claims
         self.last = ""
         self.completion = Completion()  # the screen decides where it stands
         self.pills = Pills()  # what is attached to the next message; it stands above
-        self.claims: Callable[[str], bool] = lambda _: False  # a character on an empty prompt; True: it is not typed
 
     def on_text_area_changed(self) -> None:
         self.completion.follow(self.text)

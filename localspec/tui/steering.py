@@ -99,7 +99,7 @@ class SteerScreen(OutgrowScreen):
         self.tally.begin()
         self.scribe.resume(said, before, self.tuning.params)
         self.transcript.anchor()
-        feed.ask(self.conversation.request(question, said.text))
+        self.ask(self.conversation.request(question, said.text), feed)
 
     def last_question(self) -> GenerateRequest | None:
         """Once more, as if it had not been answered."""

@@ -32,7 +32,7 @@ from localspec.events import (
     Step,
 )
 from localspec.history import Attachment, OpenChat, first_line
-from localspec.requests import SpecWish
+from localspec.requests import GenerateRequest, SpecWish
 from localspec.sanitize import one_line
 from localspec.stats import Tally
 from localspec.tui.commands import find, literal, parse, unknown
@@ -76,7 +76,7 @@ class TurnScreen(Screen[None]):
         super().__init__()
         self.make_engine, self.scribe, self.tuning = make_engine, scribe, tuning
         self.past, self.conversation = past, conversation(past, system, tuning)
-        self.header, self.status, self.prompt = Header(), StatsLine(), Prompt()
+        self.header, self.status, self.prompt = Header(), StatsLine(), Prompt(self.claims)
         self.transcript = Transcript(
             busy=lambda: self.busy,
             version=self.conversation.version,
@@ -253,6 +253,10 @@ class TurnScreen(Screen[None]):
         else:
             await self.say(literal(message.text), message.attachments)
 
+    def claims(self, _character: str) -> bool:
+        """Whether a letter typed on the empty prompt is a command here instead."""
+        return False
+
     def on_prompt_refused(self, message: Prompt.Refused) -> None:
         self.status.give_hint(one_line(message.sentence))
 
@@ -305,7 +309,13 @@ class TurnScreen(Screen[None]):
         self.scribe.answer(said, self.tuning.params)
         self.locate()
         await self.transcript.show(self.conversation.branch)
-        feed.ask(self.conversation.request(question))
+        self.ask(self.conversation.request(question), feed)
+
+    def ask(self, request: GenerateRequest, feed: Feed) -> None:
+        """A stop that came while this was being prepared is meant for it."""
+        feed.ask(request)
+        if self.phase == "stopping":
+            feed.cancel()
 
     def write(self, step: Step) -> None:
         if self.phase == "reading":
