@@ -17,7 +17,10 @@ import pytest
 
 from localspec import paths
 from localspec.cli import cli, outcome
+from localspec.config.reading import read
 from localspec.recipe import corpus
+from localspec.tui.commands import find, parse
+from localspec.tui.themes import read_theme
 
 pytestmark = pytest.mark.heavy
 
@@ -25,6 +28,7 @@ CORPUS, ROOT = corpus.load(), Path(__file__).parents[1]
 ANSWERS = [text for entry in CORPUS.known for text in (entry.answer, *entry.follow_ups.values())] + [CORPUS.fallback]
 SHELL_WORDS = re.compile(r"[|<>;&$]|^(if|[A-Z_]+=)")
 PLACEHOLDERS = {"folder": "target", "large": "target", "small": "draft"}
+GROUPS = {name for name, command in cli.commands.items() if isinstance(command, click.Group)}
 
 
 def blocks(language: str) -> list[str]:
@@ -36,7 +40,18 @@ def blocks(language: str) -> list[str]:
 def inline() -> list[str]:
     """Commands within sentences, without those that show a placeholder in capitals."""
     found = [words for text in ANSWERS for words in re.findall(r"`(localspec [^`]+)`", text)]
-    return [words for words in dict.fromkeys(found) if not re.search(r"\b[A-Z]{4,}\b", words)]
+    return [words for words in dict.fromkeys(found) if is_whole(words)]
+
+
+def is_whole(words: str) -> bool:
+    """A group's command takes any word where it shows one in capitals."""
+    return words.split()[1] in GROUPS or not re.search(r"\b[A-Z]{4,}\b", words)
+
+
+def slash_commands() -> list[str]:
+    """What is typed in the chat, within sentences."""
+    found = [typed for text in ANSWERS for typed in re.findall(r"`(/[a-z]+(?: [^`]*)?)`", text)]
+    return list(dict.fromkeys(found))
 
 
 @pytest.fixture(autouse=True)
@@ -75,10 +90,35 @@ def test_a_command_in_a_sentence_exists(words: str) -> None:
     """And takes the options and values that stand there."""
     _, name, *rest = shlex.split(words.partition(" > ")[0])  # where the shell puts the output is its own affair
     command, given = (cli, [name]) if name.startswith("-") else (cli.commands[name], rest)
+    if isinstance(command, click.Group) and command is not cli and given:
+        name, *given = given
+        command = command.commands[name]
     with suppress(
         click.exceptions.Exit, click.MissingParameter
     ):  # --help leaves; `localspec run` is the command's name
         command.make_context(name, given)
+
+
+@pytest.mark.parametrize("words", [words for words in inline() if words.startswith("localspec config set ")])
+def test_a_setting_in_a_sentence_can_be_set(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", shlex.split(words))
+    assert outcome() == 0
+
+
+@pytest.mark.parametrize("block", blocks("toml"))
+def test_an_example_of_settings_or_of_a_theme_can_be_read(block: str, tmp_path: Path) -> None:
+    file = tmp_path / "example.toml"
+    file.write_text(block)
+    read_theme(file) if block.startswith("name") else read(file)
+
+
+@pytest.mark.parametrize("typed", slash_commands())
+def test_a_slash_command_in_a_sentence_exists(typed: str) -> None:
+    name, argument = parse(typed) or ("", "")
+    command = find(name)
+    assert command is not None
+    assert command.argument or not argument
+    assert not command.choices or argument in ("", "NAME", *command.choices)
 
 
 def test_a_make_target_and_an_extra_that_an_answer_names_exist() -> None:
