@@ -24,8 +24,7 @@ from localspec.recipe import card, corpus, dialogue, evaluate, snapshot, tokeniz
 from localspec.recipe import vary as variation
 from localspec.recipe.meter import Meter
 from localspec.recipe.network import Network, Shape, drop_rates
-from localspec.recipe.teacher import Teacher
-from localspec.recipe.vary import elsewhere, keywords, scramble, vary
+from localspec.recipe.vary import elsewhere, keywords, vary
 
 pytestmark = pytest.mark.heavy
 
@@ -40,17 +39,13 @@ def text() -> corpus.Corpus:
 
 @pytest.fixture(scope="module")
 def words(text: corpus.Corpus) -> Tokenizer:
-    return tokenizer.train(dialogue.tokenizer_texts(text))
-
-
-def unknowing(question: str) -> None:
-    """A judge to whom nothing means anything."""
+    return tokenizer.train(dialogue.tokenizer_texts(text), dialogue.openings(text))
 
 
 def tiny_training(text: corpus.Corpus, words: Tokenizer, steps: int) -> tuple[Network, list[float]]:
     torch.manual_seed(0)
     run, losses = train.Run(Network(TINY), train.Schedule(steps, 1e-2, half=False)), list[float]()
-    batches = dialogue.Author(text, words, unknowing, 0, 0.9).batches(256)
+    batches = dialogue.Author(text, words, 0, 0.9).batches(256)
     train.train_target(run, batches, lambda _, loss: losses.append(loss))
     return run.network, losses
 
@@ -145,41 +140,8 @@ def test_synonyms_keywords_and_other_subjects_keep_to_what_they_say():
     assert elsewhere("How do I see the layers?", "bananas") == "How do I bananas the"
 
 
-def test_scrambled_words_are_those_of_the_two_questions():
-    one, other = "How do I see the layers?", "What is a draft?"
-    asked = [scramble(one, other, Random(seed)) for seed in range(200)]
-    assert all(asked)
-    assert {word for question in asked for word in question.split()} == {*one.split(), *other.split()}
-    assert len(set(asked)) > 100
-
-
-def test_a_teacher_knows_other_wordings_the_same_every_time(text: corpus.Corpus):
-    def taught(seed: int) -> Teacher:
-        teacher = Teacher([(q, number) for number, entry in enumerate(some) for q in entry.trained], len(some))
-        losses = list[float]()
-        teacher.learn(seed, lambda _, loss: losses.append(loss))
-        assert len(losses) == teacher.steps
-        assert losses[-1] < losses[0]
-        return teacher
-
-    some = text.known[:20]
-    first, second = taught(0), taught(0)
-    assert torch.equal(first.table, second.table)
-    assert sum(first.answer(entry.held_out) == number for number, entry in enumerate(some)) >= 14
-    assert 0 <= first.answer("") < len(some)
-
-
-def test_what_a_scrambled_question_means_is_what_the_judge_says(text: corpus.Corpus, words: Tokenizer):
-    entry = text.known[7]
-    knowing = dialogue.Author(text, words, lambda _: entry, 0, 0.9)
-    assert {knowing.scrambled().answer for _ in range(20)} == {entry.answer}
-    assert {dialogue.Author(text, words, unknowing, 0, 0.9).scrambled().answer} == {text.fallback}
-    first = [knowing.turn(None).about for _ in range(400)]
-    assert first.count(entry) > 400 * dialogue.SCRAMBLED_SHARE * 0.8
-
-
 def test_a_decision_ends_soon_after_the_answer_begins(text: corpus.Corpus, words: Tokenizer):
-    author = dialogue.Author(text, words, unknowing, 0, 0.9)
+    author = dialogue.Author(text, words, 0, 0.9)
     samples = [author.sample() for _ in range(200)]
     short = [sum(sample.learn) for sample in samples if sum(sample.learn) <= dialogue.DECISION_TOKENS[1]]
     assert len(short) > 160

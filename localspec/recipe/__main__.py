@@ -22,13 +22,12 @@ from localspec.exam.overlap import leaks
 from localspec.recipe import card, corpus, dialogue, evaluate, network, snapshot, tokenizer, train
 from localspec.recipe.meter import Meter
 from localspec.recipe.resume import Keeper, fingerprint
-from localspec.recipe.teacher import Teacher
 from localspec.whole_file import write_whole
 
-FIRST_STEPS, STEPS, DRAFT_STEPS = STEPS_OF_EACH = 5000, 700, 300
+FIRST_STEPS, STEPS, DRAFT_STEPS = STEPS_OF_EACH = 5000, 600, 300
 THREADS = 2
 BATCH_TOKENS = 4096
-FIRST_RATE, TARGET_RATE, DRAFT_RATE = 4e-3, 2e-3, 4e-3
+FIRST_RATE, TARGET_RATE, DRAFT_RATE = 4e-3, 1e-3, 4e-3
 FIRST_DECISIONS, DECISIONS = 0.97, 0.9  # what is asked first, then also what is answered
 TARGET = network.Shape(tokenizer.VOCAB_SIZE, 256, 512, 12, 4, 2, 64)
 DRAFT = network.Shape(tokenizer.VOCAB_SIZE, 128, 384, 4, 4, 2, 32)
@@ -68,21 +67,11 @@ class Training:
 
     def __init__(self, options: Options, text: corpus.Corpus) -> None:
         self.options, self.text = options, text
-        self.words = tokenizer.train(dialogue.tokenizer_texts(text))
+        self.words = tokenizer.train(dialogue.tokenizer_texts(text), dialogue.openings(text))
         asked = replace(options, out=Path(), context="")
         self.keeper = Keeper(options.out, fingerprint(text, recipe_code(), TARGET, DRAFT, asked), options.command)
         self.state = self.keeper.load()
         self.began = time.monotonic() - self.state.get("seconds", 0.0)
-        self.teacher = Teacher(dialogue.asked(text, options.seed), len(text.known) + 1)
-
-    def judge(self, question: str) -> corpus.Entry | None:
-        """Which entry a question means, as the teacher sees it."""
-        return (*self.text.known, None)[self.teacher.answer(question)]
-
-    def teach(self) -> None:
-        """The teacher learns; so soon done that nothing of it is kept."""
-        with Meter("teacher", self.teacher.steps) as meter:
-            self.teacher.learn(self.options.seed, meter.report)
 
     def run(self, name: str, model: network.Network, schedule: train.Schedule, decisions: float, fit: Fit) -> None:
         """The model trained to the schedule's end, from where its state is; the tokens it saw are in the state."""
@@ -91,7 +80,7 @@ class Training:
         if "network" in kept:
             run.restore(kept)
         seed = self.options.seed + len(name)
-        author = dialogue.Author(self.text, self.words, self.judge, seed, decisions, kept["place"])
+        author = dialogue.Author(self.text, self.words, seed, decisions, kept["place"])
         with Meter(name, schedule.steps, done=run.step, tokens=kept["tokens"]) as meter, self.keeper.interruptible():
 
             def after(step: int, loss: float) -> None:
@@ -118,9 +107,8 @@ def recipe_code() -> list[str]:
 
 
 def train_both(training: Training) -> tuple[network.Network, network.Network]:
-    """The target, its first layers first, and the draft model distilled from it; before them, the teacher."""
+    """The target, its first layers first, and the draft model distilled from it."""
     options = training.options
-    training.teach()
     target, draft = (fresh(shape, options.seed) for shape in (TARGET, DRAFT))
     first = train.Schedule(options.first_steps, FIRST_RATE, options.seed)
     training.run("first layers", target, first, FIRST_DECISIONS, train.train_first)

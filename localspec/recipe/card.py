@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from localspec.recipe.corpus import Corpus
-from localspec.recipe.dialogue import HELD_OUT_TOPICS, SCRAMBLED_SHARE
+from localspec.recipe.dialogue import HELD_OUT_TOPICS
 from localspec.recipe.evaluate import DECIDED_TOKENS, SCORED, ExitScore, Report, Scores
 from localspec.recipe.network import Network, Shape
 from localspec.recipe.train import EXIT_STRIDE, FIRST_LAYERS
@@ -32,8 +32,8 @@ anything else it should say so, and it can be wrong, there and here. It is for t
   training.
 - Trained on {first_tokens:,} and {tokens:,} tokens (the draft model on {draft_tokens:,}), padding included, in bfloat16
   autocast on {where}. Loss is taken on the assistant's tokens only. Most samples are one question and the beginning of
-  its answer, the rest whole conversations. {scrambled:.0%} of the first questions are scrambled words of others, and
-  what they mean is the judgement of a linear classifier of words that learned the same text.
+  its answer, the rest whole conversations. The first words of each answer are one token, so which answer is meant is
+  decided at one position.
 - Command: `{command}`. Seed {seed}. Wall time: {minutes:.1f} minutes for everything{context}.
 
 ## The exam
@@ -134,7 +134,6 @@ def write(corpus: Corpus, target: Network, draft: Network, training: Training, r
         exact=_scores(report.exact),
         decided=DECIDED_TOKENS,
         scored=SCORED,
-        scrambled=SCRAMBLED_SHARE,
         where=training.where,
         **_counts(corpus),
         **asdict(training) | {"context": f"\n  ({training.context})" if training.context else ""},

@@ -1,13 +1,12 @@
 """Conversations from the corpus, and batches of them: known questions, follow-ups, small talk, tasks, the unknown.
 
-Renders exactly what the chat template renders. Only the assistant's tokens are to be learned. Knows no network, and of
-the teacher only what it says that a question means.
+Renders exactly what the chat template renders. Only the assistant's tokens are to be learned. Knows no network.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -19,16 +18,15 @@ from localspec.recipe.tasks import task, wordings
 from localspec.recipe.tokenizer import TURN_END, TURN_START
 from localspec.recipe.tones import TONES
 from localspec.recipe.train import Batch
-from localspec.recipe.vary import elsewhere, invented_word, keywords, scramble, vary
+from localspec.recipe.vary import elsewhere, invented_word, keywords, vary
 
 TURNS = (1, 1, 1, 1, 2, 2, 2, 3, 3, 4, 5, 7)
 LONG_TURNS, LONG_SHARE = 14, 0.02  # a few long ones, so that a long chat stays on known ground
-DECISION_TOKENS = (2, 8)
+DECISION_TOKENS = (1, 4)
 SYSTEM_SHARE, TONE_SHARE = 0.2, 0.06  # the second is part of the first
 UNKNOWN_SHARE, ELSEWHERE_SHARE, FOLLOW_UP_SHARE, TASK_SHARE = 0.2, 0.2, 0.2, 0.04
 NO_SUBJECT_SHARE, KEYWORD_SHARE, WRITTEN_SHARE = 0.02, 0.1, 0.5
-# Of first questions: what these mean is what the teacher says. The second is part of the first.
-SCRAMBLED_SHARE, VARIED_SHARE = 0.3, 0.5
+OPENING_WORDS = 3
 POOL = 1024  # samples sorted by length at a time, so that padding stays small
 HELD_OUT_TOPICS = 12
 PLACE = re.compile(r"\{[^}]*\}")
@@ -70,13 +68,6 @@ def render(turns: list[Turn], tokenizer: Tokenizer, system: str = "") -> Sample:
     return Sample(ids, learn)
 
 
-def asked(corpus: Corpus, seed: int) -> list[tuple[str, int]]:
-    """What the teacher learns: each question with its entry's number; unknown ones have the number after the last."""
-    rng = Random(seed)
-    known = [(question, number) for number, entry in enumerate(corpus.known) for question in entry.trained]
-    return known + [(unknown(corpus, rng), len(corpus.known)) for _ in range(int(len(known) * UNKNOWN_SHARE))]
-
-
 def unknown(corpus: Corpus, rng: Random) -> str:
     """A question that nothing here answers: also a known one that asks about something else instead."""
     if rng.random() > ELSEWHERE_SHARE:
@@ -98,14 +89,11 @@ def unknown_question(corpus: Corpus, rng: Random, held_out: bool = False) -> str
     return template.replace("{}", topic)
 
 
-Judge = Callable[[str], Entry | None]  # which entry a question means, if one
-
-
 class Author:
     """Writes batches of conversations without end; the seed decides them all.
 
-    `judge` says what scrambled questions mean. `decisions` is the share of samples that end soon after an answer has
-    begun: which answer is meant is hard, the rest of it is learned by heart.
+    `decisions` is the share of samples that end soon after an answer has begun: which answer is meant is hard, the
+    rest of it is learned by heart.
     `place` is the pool that is being handed out and how many of its batches are: an author starts again from there.
     """
 
@@ -113,12 +101,11 @@ class Author:
         self,
         corpus: Corpus,
         tokenizer: Tokenizer,
-        judge: Judge,
         seed: int,
         decisions: float,
         place: tuple[int, int] = (0, 0),
     ) -> None:
-        self.corpus, self.tokenizer, self.judge = corpus, tokenizer, judge
+        self.corpus, self.tokenizer = corpus, tokenizer
         self.seed, self.decisions, self.place = seed, decisions, place
         self.rng = Random(seed)
 
@@ -129,24 +116,12 @@ class Author:
             kind = self.rng.choice(FOLLOW_UPS)
             question = self.rng.choice(self.corpus.follow_ups[kind].trained)
             return Turn(vary(question, self.rng), about.follow_up(kind) if about else NO_SUBJECT, about)
-        if about is None and self.rng.random() < SCRAMBLED_SHARE:
-            return self.scrambled()
         if roll > 1 - UNKNOWN_SHARE:
             return Turn(vary(unknown(self.corpus, self.rng), self.rng), self.corpus.fallback)
         if roll > 1 - UNKNOWN_SHARE - TASK_SHARE:
             return Turn(*task(self.rng))
         entry = self.rng.choice(self.corpus.known)
         return Turn(vary(self.known(entry), self.rng), entry.answer, entry)
-
-    def scrambled(self) -> Turn:
-        """Words of a question or of two, answered as the teacher understands them."""
-        rng, entries = self.rng, self.corpus.known
-        one, other = (rng.choice(rng.choice(entries).trained) for _ in range(2))
-        one = unknown(self.corpus, rng) if rng.random() < UNKNOWN_SHARE else one
-        question = scramble(one, other, rng)
-        question = vary(question, rng) if rng.random() < VARIED_SHARE else question
-        entry = self.judge(question)
-        return Turn(question, entry.answer if entry else self.corpus.fallback, entry)
 
     def known(self, entry: Entry) -> str:
         """A question that this entry answers."""
@@ -223,3 +198,16 @@ def tokenizer_texts(corpus: Corpus, copies: int = 3) -> Iterator[str]:
     for entry in (*corpus.unknown, *corpus.follow_ups.values()):
         yield from (text for question in entry.phrasings for text in (question, question.lower()))
     yield from (corpus.fallback, NO_SUBJECT, *corpus.systems, *corpus.follow_ups)
+
+
+def openings(corpus: Corpus) -> tuple[str, ...]:
+    """Of each answer the fewest first words, but OPENING_WORDS at least, with which no other answer begins."""
+    answers = dict.fromkeys([*(entry.answer for entry in corpus.known), corpus.fallback])
+    return tuple(dict.fromkeys(_opening(answer, answers) for answer in answers))
+
+
+def _opening(answer: str, answers: Iterable[str]) -> str:
+    ends = [word.end() for word in re.finditer(r"\S+", answer)]
+    starts = [answer[:end] for end in ends[OPENING_WORDS - 1 :]]
+    alone = (start for start in starts if not any(a.startswith(start) for a in answers if a != answer))
+    return next(alone, answer)

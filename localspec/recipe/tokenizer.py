@@ -1,21 +1,25 @@
 """Trains the byte-level BPE tokenizer and writes its files, chat template included.
 
-Every byte has a token, so any text encodes. Knows nothing about the network.
+Every byte has a token, so any text encodes. The first words of an answer are one token: which answer is meant is then
+decided once, at one position, and not again at every word that tells it from another. Knows nothing about the network.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from localspec.whole_file import write_whole
 
 VOCAB_SIZE = 2048
 END_OF_TEXT, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 CONTROL_TOKENS = (END_OF_TEXT, TURN_START, TURN_END)
+ROLES = ("system\n", "user\n", "assistant\n")
+WORDS = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
     "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
@@ -24,19 +28,35 @@ CHAT_TEMPLATE = (
 )
 
 
-def train(texts: Iterable[str]) -> Tokenizer:
-    """A tokenizer of at most VOCAB_SIZE tokens; the control tokens come first."""
+def train(texts: Iterable[str], openings: Sequence[str]) -> Tokenizer:
+    """A tokenizer of at most VOCAB_SIZE tokens: the control tokens first, roles and openings as one token each last."""
+    whole = (*ROLES, *openings)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCAB_SIZE,
+        vocab_size=VOCAB_SIZE - len(whole),
         special_tokens=[AddedToken(token, special=True, normalized=False) for token in CONTROL_TOKENS],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    return tokenizer
+    return with_whole(tokenizer, whole)
+
+
+def with_whole(tokenizer: Tokenizer, phrases: Sequence[str]) -> Tokenizer:
+    """The longest phrase is cut out first, then words as GPT-2 has them; what is in the vocabulary stays whole."""
+    spec = json.loads(tokenizer.to_str())
+    vocabulary, merges = spec["model"]["vocab"], spec["model"]["merges"]
+    to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    for phrase in phrases:
+        vocabulary.setdefault(to_bytes.pre_tokenize_str(phrase)[0][0], len(vocabulary))
+    pieces = [re.escape(phrase) for phrase in sorted(phrases, key=len, reverse=True)]
+    made = Tokenizer(models.BPE(vocabulary, [tuple(pair) for pair in merges], ignore_merges=True))
+    made.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in CONTROL_TOKENS])
+    cut = pre_tokenizers.Split(Regex("|".join([*pieces, WORDS])), behavior="isolated")
+    made.pre_tokenizer = pre_tokenizers.Sequence([cut, to_bytes])
+    made.decoder = decoders.ByteLevel()
+    return made
 
 
 def control_ids(tokenizer: Tokenizer) -> dict[str, int]:

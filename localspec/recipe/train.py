@@ -20,7 +20,7 @@ from localspec.recipe.network import Network, drop_rates
 
 EXIT_STRIDE = 4  # a quarter of the exits take part in each step, in rotation
 MAX_DROP_RATE = 0.1
-FIRST_LAYERS = 4  # in which what is asked is learned, before there are others: at a third of a step's cost
+FIRST_LAYERS = 2  # in which what is asked is learned, before there are others: at a fifth of a step's cost
 WARMUP_STEPS = 40
 WEIGHT_DECAY = 0.05
 MAX_GRADIENT_NORM = 1.0

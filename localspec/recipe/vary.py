@@ -1,4 +1,4 @@
-"""Seeded variation of questions: case, punctuation, politeness, synonyms, missing words, typos, scrambled words.
+"""Seeded variation of questions: case, punctuation, politeness, synonyms, missing words, typos.
 
 Works on plain strings. Knows nothing about answers.
 """
@@ -73,7 +73,6 @@ SYNONYMS = (
 )  # fmt: skip
 SYNONYM_SHARE, SURROUND_SHARE, DROP_SHARE, TYPO_SHARE = 0.35, 0.15, 0.2, 0.08
 FORGET_SHARE, FORGOTTEN = 0.4, 0.15
-KEPT, MIXED_SHARE, SHUFFLED_SHARE = (0.4, 0.6, 0.8), 0.5, 0.5
 WORD = re.compile(r"[A-Za-z0-9'/_+-]+(?:\.[A-Za-z0-9]+)*")
 
 
@@ -160,16 +159,6 @@ def keywords(phrasings: Sequence[str], rng: Random) -> str:
     words = list(dict.fromkeys(words))
     rng.shuffle(words)
     return " ".join(words[:7]) or phrasings[0]
-
-
-def scramble(question: str, other: str, rng: Random) -> str:
-    """Some words of one question, maybe with some of another, maybe in another order: what it means is not said."""
-    kept = [word for word in question.split() if rng.random() < rng.choice(KEPT)]
-    if rng.random() < MIXED_SHARE:
-        kept += [word for word in other.split() if rng.random() < rng.choice(KEPT)]
-    if rng.random() < SHUFFLED_SHARE:
-        rng.shuffle(kept)
-    return " ".join(kept) or question
 
 
 def elsewhere(question: str, subject: str) -> str:
