@@ -45,7 +45,7 @@ def words(text: corpus.Corpus) -> Tokenizer:
 def tiny_training(text: corpus.Corpus, words: Tokenizer, steps: int) -> tuple[Network, list[float]]:
     torch.manual_seed(0)
     run, losses = train.Run(Network(TINY), train.Schedule(steps, 1e-2, half=False)), list[float]()
-    batches = dialogue.Author(text, words, 0, 0.9).batches(256)
+    batches = dialogue.Author(text, words, 0, 0.0).batches(256)
     train.train_target(run, batches, lambda _, loss: losses.append(loss))
     return run.network, losses
 
@@ -165,6 +165,20 @@ def test_any_text_survives_the_tokenizer(words: Tokenizer):
     assert words.get_vocab_size() <= tokenizer.VOCAB_SIZE
 
 
+def test_which_answer_is_meant_is_decided_by_its_first_token(text: corpus.Corpus, words: Tokenizer):
+    answers = {entry.answer for entry in text.known} | {text.fallback}
+    spelled = [words.encode(dialogue.opening("Hi") + answer, add_special_tokens=False) for answer in answers]
+    begun = words.encode(dialogue.opening("Hi"), add_special_tokens=False).ids
+    assert all(one.ids[: len(begun)] == begun for one in spelled)
+    first = [one.ids[len(begun)] for one in spelled]
+    assert len(set(first)) == len(answers)
+    assert all(
+        len(words.decode([token]).split()) >= dialogue.OPENING_WORDS or words.decode([token]) in answers
+        for token in first
+    )
+    assert [words.decode(one.ids[len(begun) :], False) for one in spelled] == list(answers)
+
+
 def test_layer_dropout_grows_with_depth_to_its_maximum():
     rates = drop_rates(12, 0.1)
     assert rates == sorted(set(rates))
@@ -271,9 +285,8 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> recipe.Options:
     monkeypatch.setattr(recipe, "BATCH_TOKENS", 128)
     monkeypatch.setattr(dialogue, "POOL", 24)
     monkeypatch.setattr(evaluate, "MAX_ANSWER_TOKENS", 3)
-    whole, asked = evaluate.held_out, dialogue.asked
+    whole = evaluate.held_out
     monkeypatch.setattr(evaluate, "held_out", lambda *args: whole(*args)[::97])
-    monkeypatch.setattr(dialogue, "asked", lambda *args: asked(*args)[::97])
     monkeypatch.setattr(recipe.exam, "load", lambda: recipe.exam.Exam((), ()))
     return recipe.Options(tmp_path / "out", first_steps=4, steps=6, draft_steps=4)
 
