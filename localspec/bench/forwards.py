@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
 
+from localspec.engine.bandwidth import MOST_BYTES
 from localspec.engine.decoder import Decoder
 from localspec.engine.session import PREFILL_CHUNK
 
@@ -122,6 +123,32 @@ class Ours:
         return sum(self.decoder.layer_bytes[:layers]) + self.decoder.weights.head.num_bytes
 
 
+class Memory:
+    """Reads as many bytes as the weights are, once, and does nothing with them: the floor under a forward's time. It
+    takes turns like the others, for on a shared machine it changes from one minute to the next."""
+
+    name: str = "memory"
+    rivals: tuple[str, ...] = ()
+
+    def __init__(self, num_bytes: int, threads: int) -> None:
+        self.bytes_ = torch.ones(max(min(num_bytes, MOST_BYTES) // 4, 1))
+        self.threads = threads
+
+    def fill(self, depth: int) -> None: ...
+
+    def can(self, work: Work) -> bool:  # noqa: ARG002 - any
+        return True
+
+    def prepare(self, work: Work) -> None:  # noqa: ARG002 - any
+        torch.set_num_threads(self.threads)
+
+    def run(self, work: Work) -> None:  # noqa: ARG002 - any
+        self.bytes_.sum()
+
+    def num_bytes(self, work: Work) -> int:  # noqa: ARG002 - any
+        return self.bytes_.nbytes
+
+
 Times = dict[str, dict[Work, list[float]]]
 
 
@@ -130,22 +157,16 @@ def time_forwards(
     plan: Plan,
     repeats: int,
     tell: Callable[[float], None],
-    *,
-    every_turn: Callable[[], object] = lambda: None,
 ) -> Times:
-    """Seconds by method and work, one for every repeat, in the same order for all. `every_turn` is called before the
-    forwards of each turn at each depth: what it measures, it measures in the moment that the forwards had."""
+    """Seconds by method and work, one for every repeat, in the same order for all."""
     times: Times = {method.name: defaultdict(list) for method in methods}
     steps = [(work, turn) for works in stages(plan) for turn in range(repeats) for work in works if counts(work, turn)]
-    depth, begun = -1, (-1, -1)
+    depth = -1
     for step, (work, turn) in enumerate(steps):
         if work.depth != depth:
             depth = work.depth
             for method in methods:
                 method.fill(depth)
-        if begun != (depth, turn):
-            begun = depth, turn
-            every_turn()
         for method in rotated(methods, step + turn):
             if method.can(work):
                 method.prepare(work)

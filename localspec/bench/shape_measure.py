@@ -12,14 +12,13 @@ import torch
 
 from localspec.bench import llama_cpp
 from localspec.bench.agreement import PROMPT_TOKENS, Stand, Theirs, Writer, time_writers, writers
-from localspec.bench.forwards import Method, Ours, Plan, time_forwards
+from localspec.bench.forwards import Memory, Method, Ours, Plan, time_forwards
 from localspec.bench.llama_cpp import RIVALS, LlamaCpp
 from localspec.bench.machine import describe_machine
 from localspec.bench.measure import Bar
 from localspec.bench.peers import TransformersForwards
 from localspec.bench.shape_report import ShapeReport, Timed, Written
 from localspec.bench.shapes import BITS, FORMATS, SHAPES, WeightFormat, make_decoder, random_tensors
-from localspec.engine.bandwidth import read_bandwidth
 from localspec.engine.decoder import Decoder
 from localspec.errors import UsageError
 
@@ -67,15 +66,14 @@ def measure_shape(request: ShapeRequest, *, progress: bool = False) -> ShapeRepo
     torch.set_num_threads(request.cores)
     kinds, notes = choose_formats(request)
     bench = Bench(request, kinds, say)
-    times = time_forwards(bench.methods, request.plan, request.repeats, tell, every_turn=bench.measure_bandwidth)
-    bench.measure_bandwidth()
+    times = time_forwards([*bench.methods, bench.memory], request.plan, request.repeats, tell)
     texts = bench.texts(tell) if request.agree else ()
     return ShapeReport(
         request.shape,
         SEED,
         request.repeats,
         {**describe_machine(request.cores), "kernels": isa.choose().name, **versions},
-        max(bench.bandwidths),
+        timed(bench.memory, request.plan),
         tuple(request.plan.works),
         tuple(timed(method, request.plan) for method in bench.methods),
         times,
@@ -92,7 +90,6 @@ class Bench:
         arch, context, threads = SHAPES[request.shape].arch(request.context), request.context, request.cores
         say("random weights")
         source = random_tensors(SHAPES[request.shape], SEED)
-        self.bandwidths: list[float] = []
         self.engines: dict[str, LlamaCpp] = {}
         self.decoders: dict[WeightFormat, Decoder | PackedDecoder] = {}
         for kind in kinds:
@@ -106,6 +103,8 @@ class Bench:
         if "transformers" in request.against:
             say("transformers")
             others.append(TransformersForwards(SHAPES[request.shape], source, context, threads=threads))
+        largest = max(decoder.weights.num_bytes for decoder in self.decoders.values())
+        self.memory = Memory(largest, request.cores)
         self.methods: list[Method] = [*(self.ours(kind, others) for kind in kinds), *others]
 
     def ours(self, kind: WeightFormat, others: list[Method]) -> Ours:
@@ -117,13 +116,6 @@ class Bench:
     def torch_threads(self, kind: WeightFormat) -> int:
         """One beside the CPU engine's own, as `opening.set_threads` has it."""
         return self.request.cores if isinstance(self.decoders[kind], Decoder) else 1
-
-    def measure_bandwidth(self) -> None:
-        """GB/s that all threads together read now: other tenants of a shared machine take more in one minute than in
-        the next, and a forward is held against the best of them."""
-        torch.set_num_threads(self.request.cores)
-        largest = max(decoder.weights.num_bytes for decoder in self.decoders.values())
-        self.bandwidths.append(read_bandwidth(largest, "cpu"))
 
     def texts(self, tell: Callable[[float], None]) -> tuple[Written, ...]:
         """Each format's plain and speculative writing, then llama.cpp's plain."""

@@ -44,7 +44,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class ForwardRow:
-    """One method at one work. `share`: of the bandwidth measured in this run. `faster`: by rival, how many times."""
+    """One method at one work. `share`: of the bandwidth of the same turn. `faster`: by rival, how many times."""
 
     method: str
     kind: str
@@ -84,7 +84,7 @@ class ShapeReport:
     seed: int
     repeats: int
     machine: dict[str, str]
-    peak_gbs: float
+    memory: Timed
     works: tuple[Work, ...]
     methods: tuple[Timed, ...]
     times: Times
@@ -96,8 +96,9 @@ class ShapeReport:
 
     def forward(self, method: Timed, work: Work) -> ForwardRow:
         own = self.times[method.name][work]
+        bandwidths = [self.memory.num_bytes[work] / spent / 1e9 for spent in self.times[self.memory.name][work]]
+        speeds = [method.num_bytes[work] / spent / 1e9 for spent in own]
         theirs = {name: self.times[name][work] for name in method.rivals if work in self.times.get(name, {})}
-        read_gbs = method.num_bytes[work] / median(own) / 1e9
         return ForwardRow(
             method.name,
             work.kind,
@@ -105,10 +106,16 @@ class ShapeReport:
             work.depth,
             1000 * median(own),
             1000 * spread(own),
-            read_gbs,
-            read_gbs / self.peak_gbs,
+            method.num_bytes[work] / median(own) / 1e9,
+            median([speed / most for speed, most in zip(speeds, bandwidths, strict=True)]),
             {name: ratio([b / a for a, b in zip(own, times, strict=True)]) for name, times in theirs.items()},
         )
+
+    @property
+    def bandwidth(self) -> Ratio:
+        """GB/s that memory gave, while taking turns with the forwards."""
+        found = self.times[self.memory.name]
+        return ratio([self.memory.num_bytes[work] / spent / 1e9 for work in found for spent in found[work]])
 
     def texts(self) -> list[TextRow]:
         return [self.text(writer) for writer in self.writers]
@@ -134,7 +141,7 @@ class ShapeReport:
     def to_markdown(self) -> str:
         machine = " · ".join(f"{name} {value}" for name, value in self.machine.items())
         head = f"{self.shape} · random weights, seed {self.seed} · {self.repeats} turns · medians ± median deviation"
-        parts = [f"{head}\n{machine}\nbandwidth {self.peak_gbs:.1f} GB/s, measured in this run"]
+        parts = [f"{head}\n{machine}\nbandwidth {told(self.bandwidth)} GB/s, in turn with the forwards"]
         parts += [markdown(forward_table(self.forwards()))] if self.methods else []
         if self.writers:
             said = "Speculation with forced agreement: every forward runs, a coin decides whether a proposal is right."
@@ -148,7 +155,7 @@ class ShapeReport:
                 "seed": self.seed,
                 "repeats": self.repeats,
                 "machine": self.machine,
-                "bandwidth_gbs": self.peak_gbs,
+                "bandwidth_gbs": self.bandwidth[0],
                 "forwards": [asdict(row) for row in self.forwards()],
                 "forced_agreement": [asdict(row) for row in self.texts()],
                 "notes": self.notes,
