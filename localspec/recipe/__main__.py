@@ -20,14 +20,15 @@ from localspec.errors import LocalspecError
 from localspec.exam import questions as exam
 from localspec.exam.overlap import leaks
 from localspec.recipe import card, corpus, dialogue, evaluate, network, snapshot, tokenizer, train
+from localspec.recipe.averages import Averages
 from localspec.recipe.meter import Meter
 from localspec.recipe.resume import Keeper, fingerprint
 from localspec.whole_file import write_whole
 
-FIRST_STEPS, STEPS, DRAFT_STEPS = STEPS_OF_EACH = 5000, 600, 300
+FIRST_STEPS, STEPS, DRAFT_STEPS = STEPS_OF_EACH = 2000, 500, 300
 THREADS = 2
 BATCH_TOKENS = 4096
-FIRST_RATE, TARGET_RATE, DRAFT_RATE = 4e-3, 1e-3, 4e-3
+FIRST_RATE, TARGET_RATE, DRAFT_RATE = 1e-3, 1e-3, 2e-3
 FIRST_DECISIONS, DECISIONS = 0.97, 0.9  # what is asked first, then also what is answered
 TARGET = network.Shape(tokenizer.VOCAB_SIZE, 256, 512, 12, 4, 2, 64)
 DRAFT = network.Shape(tokenizer.VOCAB_SIZE, 128, 384, 4, 4, 2, 32)
@@ -73,6 +74,19 @@ class Training:
         self.state = self.keeper.load()
         self.began = time.monotonic() - self.state.get("seconds", 0.0)
 
+    def begin(self, name: str, shape: network.Shape) -> network.Network:
+        """A network that chooses by word averages, unless what it became later is kept."""
+        torch.manual_seed(self.options.seed)
+        model = network.Network(shape)
+        if name not in self.state:
+            size = shape.num_kv_heads * shape.head_dim
+            asked = dialogue.asked(self.text, self.options.seed)
+            averages = Averages(asked, self.words, size, self.options.seed)
+            with Meter("word averages", averages.steps) as meter:
+                averages.learn(meter.report)
+            averages.lay_into(model)
+        return model
+
     def run(self, name: str, model: network.Network, schedule: train.Schedule, decisions: float, fit: Fit) -> None:
         """The model trained to the schedule's end, from where its state is; the tokens it saw are in the state."""
         run = train.Run(model.to(self.options.device), schedule)
@@ -107,9 +121,9 @@ def recipe_code() -> list[str]:
 
 
 def train_both(training: Training) -> tuple[network.Network, network.Network]:
-    """The target, its first layers first, and the draft model distilled from it."""
+    """The target, its first layers first, and the draft model distilled from it; each begins as an average of words."""
     options = training.options
-    target, draft = (fresh(shape, options.seed) for shape in (TARGET, DRAFT))
+    target, draft = training.begin("first layers", TARGET), training.begin("draft", DRAFT)
     first = train.Schedule(options.first_steps, FIRST_RATE, options.seed)
     training.run("first layers", target, first, FIRST_DECISIONS, train.train_first)
     training.run(
@@ -123,12 +137,6 @@ def train_both(training: Training) -> tuple[network.Network, network.Network]:
     training.run("draft", draft, train.Schedule(options.draft_steps, DRAFT_RATE, options.seed), DECISIONS, distil)
     snapshot.round_weights(draft)
     return target.cpu(), draft.cpu()
-
-
-def fresh(shape: network.Shape, seed: int) -> network.Network:
-    """A network that knows nothing yet."""
-    torch.manual_seed(seed)
-    return network.Network(shape)
 
 
 def run(options: Options) -> None:

@@ -68,6 +68,13 @@ def render(turns: list[Turn], tokenizer: Tokenizer, system: str = "") -> Sample:
     return Sample(ids, learn)
 
 
+def asked(corpus: Corpus, seed: int) -> list[tuple[str, str]]:
+    """Every question with its answer, and among them as many unknown ones as in a conversation."""
+    rng = Random(seed)
+    known = [(question, entry.answer) for entry in corpus.known for question in entry.trained]
+    return known + [(unknown(corpus, rng), corpus.fallback) for _ in range(int(len(known) * UNKNOWN_SHARE))]
+
+
 def unknown(corpus: Corpus, rng: Random) -> str:
     """A question that nothing here answers: also a known one that asks about something else instead."""
     if rng.random() > ELSEWHERE_SHARE:

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 ROPE_THETA = 10000.0
 NORM_EPS = 1e-5
 MAX_POSITIONS = 2048
+INITIAL_STD = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,7 @@ class Network(nn.Module):
         shrink = 1 / math.sqrt(2 * self.shape.num_layers)  # keeps the residual's size flat in depth
         for name, parameter in self.named_parameters():
             if parameter.dim() == 2:
-                nn.init.normal_(parameter, std=0.02)
+                nn.init.normal_(parameter, std=INITIAL_STD)
             if name.endswith(("o_proj.weight", "down_proj.weight")):
                 parameter.data.mul_(shrink)
 
