@@ -20,7 +20,7 @@ from tokenizers import Tokenizer
 
 from localspec.errors import LocalspecError
 from localspec.recipe import __main__ as recipe
-from localspec.recipe import card, corpus, dialogue, evaluate, snapshot, tokenizer, train
+from localspec.recipe import averages, card, corpus, dialogue, evaluate, snapshot, tokenizer, train
 from localspec.recipe import vary as variation
 from localspec.recipe.meter import Meter
 from localspec.recipe.network import Network, Shape, drop_rates
@@ -179,6 +179,35 @@ def test_which_answer_is_meant_is_decided_by_its_first_token(text: corpus.Corpus
     assert [words.decode(one.ids[len(begun) :], False) for one in spelled] == list(answers)
 
 
+def test_a_network_begins_as_an_average_of_words(
+    text: corpus.Corpus, words: Tokenizer, monkeypatch: pytest.MonkeyPatch
+):
+    """Whatever its depth, it chooses as the classifier did that was laid into it."""
+    monkeypatch.setattr(averages, "ROWS", 64)
+    monkeypatch.setattr(averages, "EPOCHS", 12)
+    asked = [(question, entry.answer) for entry in text.known[:20] for question in entry.trained[:16]]
+
+    def learned() -> averages.Averages:
+        made, losses = averages.Averages(asked, words, TINY.num_kv_heads * TINY.head_dim, 0), list[float]()
+        made.learn(lambda _, loss: losses.append(loss))
+        assert len(losses) == made.steps
+        assert losses[-1] < losses[0]
+        return made
+
+    first, second = learned(), learned()
+    assert torch.equal(first.words, second.words)
+    torch.manual_seed(0)
+    network, questions = Network(TINY), [question for question, _ in asked]
+    first.lay_into(network)
+    chosen = [first.firsts[place] for place in (first.means(questions) @ first.answers.T).argmax(1).tolist()]
+    prompts = [words.encode(dialogue.opening(question), add_special_tokens=False).ids for question in questions]
+    for depth in (1, TINY.num_layers):
+        said = [int(network(torch.tensor([ids]), [depth])[depth][-1].argmax()) for ids in prompts]
+        assert sum(a == b for a, b in zip(said, chosen, strict=True)) > 0.8 * len(asked)
+    right = [words.encode(answer, add_special_tokens=False).ids[0] for _, answer in asked]
+    assert sum(a == b for a, b in zip(chosen, right, strict=True)) > 0.5 * len(asked)
+
+
 def test_layer_dropout_grows_with_depth_to_its_maximum():
     rates = drop_rates(12, 0.1)
     assert rates == sorted(set(rates))
@@ -285,7 +314,9 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> recipe.Options:
     monkeypatch.setattr(recipe, "BATCH_TOKENS", 128)
     monkeypatch.setattr(dialogue, "POOL", 24)
     monkeypatch.setattr(evaluate, "MAX_ANSWER_TOKENS", 3)
-    whole = evaluate.held_out
+    whole, asked = evaluate.held_out, dialogue.asked
+    monkeypatch.setattr(dialogue, "asked", lambda *args: asked(*args)[::97])
+    monkeypatch.setattr(averages, "ROWS", 64)
     monkeypatch.setattr(evaluate, "held_out", lambda *args: whole(*args)[::97])
     monkeypatch.setattr(recipe.exam, "load", lambda: recipe.exam.Exam((), ()))
     return recipe.Options(tmp_path / "out", first_steps=4, steps=6, draft_steps=4)

@@ -23,6 +23,7 @@ from localspec.recipe.train import Report
 from localspec.recipe.vary import vary
 
 EPOCHS, ROWS, RATE, SMOOTHING = 5, 512, 0.02, 0.1
+WORD_STD = 0.1  # only its ratio to the rate matters, for the vectors are normed
 MEASURED = 1000  # questions whose means say how large means are
 # How loud the mean is beside the token it is added to, the answers beside a mean, and everything random beside both.
 MEAN, ANSWERS, RANDOM = 0.2, 1.2, 0.1
@@ -39,7 +40,7 @@ class Averages:
         place = {token: number for number, token in enumerate(self.firsts)}
         self.asked = [(question, place[first[answer]]) for question, answer in asked]
         torch.manual_seed(seed)
-        self.words = nn.Parameter(torch.randn(tokenizer.get_vocab_size(), size))
+        self.words = nn.Parameter(torch.randn(tokenizer.get_vocab_size(), size) * WORD_STD)
         self.answers = nn.Parameter(torch.randn(len(self.firsts), size) / size**0.5)
 
     @property
