@@ -187,7 +187,7 @@ class TurnScreen(Screen[None]):
         self.has_news = False
         if self.answer is not None:
             self.answer.follow_rounds()
-        self.speed.refresh()
+        self.speed.follow()
 
     def reading(self) -> Reading:
         """What the speed panel shows, asked for when it is drawn."""
@@ -434,7 +434,7 @@ class TurnScreen(Screen[None]):
         self.past, self.status.stats, self.rounds = past, Stats(), ()
         self.title = past.chat.title if past else ""
         self.name_terminal()
-        self.speed.refresh()
+        self.speed.follow()
         self.locate()
         await self.show_chat()
 
