@@ -59,8 +59,9 @@ class Completion(Static):
 
     def _draw(self) -> None:
         lines = self._rows() if self._offers else self._usage()
-        self.display = bool(lines)
-        self.update(Content("\n").join(lines))
+        if lines or self.display:  # else every key would lay out the screen
+            self.display = bool(lines)
+            self.update(Content("\n").join(lines))
 
     def _rows(self) -> list[Content]:
         first = max(0, (self._place or 0) - MOST_ROWS + 1)

@@ -29,7 +29,7 @@ class Fence(MarkdownFence):
         leaves = list(self.query_children(Leaf))
         if len(leaves) > 1:
             for leaf, coloured in zip(leaves, whole(self.coloured(self.code)), strict=False):
-                leaf.update(coloured.content)
+                leaf.show(coloured.shown)
 
     async def _update_from_block(self, block: MarkdownBlock) -> None:
         if isinstance(block, Fence):

@@ -8,15 +8,22 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
+from localspec.tui.room import Roomy
+
 LEAF_LINES = 40
 BLANK = Content(" ")  # a leaf that ended in an empty line would lose it
 
 
-class Leaf(Static):
+class Leaf(Roomy, Static):
     """So many lines of a text."""
 
     def __init__(self, content: Content) -> None:
         super().__init__(content, markup=False)
+        self.shown = content
+
+    def show(self, content: Content) -> None:
+        before, self.shown = self.shown, content
+        self.grow(before, content)
 
 
 def whole(content: Content) -> Iterator[Leaf]:
@@ -34,5 +41,7 @@ async def grow(parent: Widget, text: str, style: Callable[[str], Content]) -> No
     starts = range(first * LEAF_LINES, len(lines), LEAF_LINES)
     fresh = [style("\n".join(lines[start : start + LEAF_LINES])) for start in starts]
     for leaf, content in zip(leaves[first:], fresh, strict=False):
-        leaf.update(content)
+        leaf.show(content)
+        if len(fresh) > 1:
+            leaf.settle()
     await parent.mount_all(Leaf(content) for content in fresh[len(leaves) - first :])

@@ -1,15 +1,18 @@
-"""Lists in an answer: Textual makes a list that grows anew with every word; this one keeps all items but the last."""
+"""Lists in an answer: Textual makes a list that grows anew with every word; of this one the last block alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
+from textual.widget import Widget
 from textual.widgets._markdown import MarkdownBullet, MarkdownBulletList, MarkdownListItem, MarkdownOrderedList
 from textual.widgets.markdown import MarkdownBlock
 
+from localspec.tui.fence import Fence
+from localspec.tui.paragraph import Paragraph
 from localspec.tui.tall import Tall
 
 if TYPE_CHECKING:
@@ -18,23 +21,46 @@ else:
     Block = object  # a mixin, as Tall is
 
 
-def spelled(blocks: list[MarkdownBlock]) -> Iterator[str]:
-    """What the blocks say, with all that is in them; before they are composed, which empties them."""
-    for block in blocks:
-        yield f"{block.name} {block._content.plain}"
-        yield from spelled(block._blocks)
+def spelled(block: MarkdownBlock) -> str:
+    """What it says, with all that is in it; before it is composed, which empties it."""
+    return "".join([f"{block.name} {block._content.plain}\n", *map(spelled, block._blocks)])
 
 
 class Row(Tall, Horizontal):
     """A sign and an item."""
 
+    def __init__(self, sign: str, blocks: Sequence[MarkdownBlock]) -> None:
+        self.item = Item(*blocks)
+        bullet = MarkdownBullet()
+        bullet.symbol = sign
+        super().__init__(bullet, self.item)
+
 
 class Item(Tall, Vertical):
     """The blocks of an item."""
 
+    def goes_on(self, blocks: Sequence[MarkdownBlock]) -> bool:
+        """Whether these are its own and more of the last one, if those before that are."""
+        end = len(self.children) - 1
+        return 0 <= end < len(blocks) and goes_on(self.children[end], blocks[end])
+
+    async def go_on(self, blocks: Sequence[MarkdownBlock]) -> None:
+        end = self.children[-1]
+        assert isinstance(end, MarkdownBlock)
+        place = len(self.children)
+        await end._update_from_block(blocks[place - 1])
+        await self.mount_all(blocks[place:])
+
+
+def goes_on(shown: Widget, block: MarkdownBlock) -> bool:
+    """Whether this is what is shown and more of it, and can be shown in its place."""
+    if isinstance(shown, Growing):
+        return shown.goes_on_in(block)
+    return isinstance(shown, Paragraph | Fence) and type(shown) is type(block)
+
 
 class Growing(Tall, Block):
-    """Knows what each of its items says."""
+    """Knows what each block of each of its items says."""
 
     said: tuple[tuple[str, ...], ...] = ()
 
@@ -47,30 +73,40 @@ class Growing(Tall, Block):
         return [block for block in self._blocks if isinstance(block, MarkdownListItem)]
 
     def spell(self) -> tuple[tuple[str, ...], ...]:
-        return tuple((sign, *spelled(item._blocks)) for sign, item in zip(self.signs(), self.items, strict=True))
+        return tuple((sign, *map(spelled, item._blocks)) for sign, item in zip(self.signs(), self.items, strict=True))
 
-    def rows(self) -> Iterator[Row]:
-        for sign, item in zip(self.signs(), self.items, strict=True):
-            bullet = MarkdownBullet()
-            bullet.symbol = sign
-            yield Row(bullet, Item(*item._blocks))
+    def rows(self, start: int = 0) -> Iterator[Row]:
+        for sign, item in zip(self.signs()[start:], self.items[start:], strict=True):
+            yield Row(sign, item._blocks)
 
     def compose(self) -> ComposeResult:
         self.said = self.spell()
         yield from self.rows()
         self._blocks.clear()
 
+    def goes_on_in(self, block: MarkdownBlock) -> bool:
+        """Only the last item differs, if any does."""
+        stands = len(self.said) - 1
+        if not isinstance(block, Growing) or block.name != self.name:
+            return False
+        says = block.spell()
+        return len(says) > stands and says[:stands] == self.said[:stands]
+
     async def _update_from_block(self, block: MarkdownBlock) -> None:
-        """Only the last item may differ; what else did is rare, and drawn anew as Textual does."""
-        says = block.spell() if isinstance(block, Growing) and block.name == self.name else ()
+        """Of the last item only the last block may differ; what else did is rare, and drawn anew as Textual does."""
         rows = list(self.query_children(Row))
-        stands = len(rows) - 1
-        if not isinstance(block, Growing) or len(says) <= stands or says[:stands] != self.said[:stands]:
+        if not (isinstance(block, Growing) and rows and self.goes_on_in(block)):
             await super()._update_from_block(block)
             return
-        self.said = says
-        await rows[-1].remove()
-        await self.mount_all(list(block.rows())[stands:])
+        stands = len(rows) - 1
+        (*before, _), self.said = self.said[stands], block.spell()
+        blocks, shown = block.items[stands]._blocks, rows[stands].item
+        if list(self.said[stands][: len(before)]) == before and shown.goes_on(blocks):
+            await shown.go_on(blocks)
+            stands += 1
+        else:
+            await rows[stands].remove()
+        await self.mount_all(block.rows(stands))
 
 
 class Bullets(Growing, MarkdownBulletList):

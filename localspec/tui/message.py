@@ -105,10 +105,12 @@ class Answer(Tall, Vertical):
         self._tokens.follow()
 
     async def flush(self) -> None:
-        """Show what was added."""
+        """Show what was added; the rounds' own line is not a text and follows when it is told."""
         self.show_view()
-        self._ribbon.follow()
         await self._body.follow()
+
+    def follow_rounds(self) -> None:
+        self._ribbon.follow()
 
     async def finish(self, stats: Stats) -> None:
         await self.end()
@@ -139,6 +141,7 @@ class Answer(Tall, Vertical):
     async def end(self) -> None:
         self.passages.end()
         await self.flush()
+        self.follow_rounds()
 
 
 class Note(Static):

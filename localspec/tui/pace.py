@@ -1,36 +1,54 @@
-"""When to draw next: as often as the eye sees, and less often when drawing is late. Knows no screen."""
+"""When to draw next: as often as the eye sees, and less often where drawing takes more than its share of a processor,
+which the model needs too. Knows no screen.
+"""
 
 from __future__ import annotations
 
-from time import monotonic
+from time import monotonic, thread_time
 
 FRAME_SECONDS = 0.05  # the eye sees no more, and drawing per token would make the screen the bottleneck
-CODE_SECONDS = 0.25  # inside a code block, which is coloured again with every line
 SLOWEST_FRAME = 0.4
-PATIENCE = 3  # a frame that came late makes the next one wait so many times longer: the model needs the processor too
+SHARE = 0.05  # of one core, for all that the screen's thread does while it draws an answer
+CODE_SECONDS = 0.25  # inside a code block, which is coloured again with every line
+FIGURES_SECONDS = 0.5  # nobody reads figures that change faster
 
 
 class Pace:
-    """The frames of one burst of events."""
+    """The frames of an answer. What they take of the processor's time is a debt, which is waited off."""
 
     def __init__(self) -> None:
-        self._due = 0.0  # when the next frame was meant to be
-        self._drawn = 0.0  # when text was drawn last
+        self.start()
 
     def start(self) -> None:
-        self._due = monotonic()
+        """Another answer: its first words are drawn at once."""
+        self._debt = 0.0  # in seconds of the processor
+        self._counted = monotonic(), thread_time()  # until when
+        self._drawn = self._figured = 0.0  # when text and figures were drawn last
 
-    def next_frame(self) -> float:
-        """Seconds to the next look."""
-        late = max(0.0, monotonic() - self._due)
-        wait = min(FRAME_SECONDS + PATIENCE * late, SLOWEST_FRAME)
-        self._due = monotonic() + wait
-        return wait
+    def wait(self) -> float:
+        """Seconds to the next frame."""
+        return max(FRAME_SECONDS, self._owed())
 
     def draws(self, *, in_code: bool) -> bool:
         """Whether this frame draws text."""
         now = monotonic()
-        if in_code and now - self._drawn < CODE_SECONDS:
+        if self._owed() > FRAME_SECONDS or (in_code and now - self._drawn < CODE_SECONDS):
             return False
         self._drawn = now
         return True
+
+    def draws_figures(self) -> bool:
+        """Whether this frame draws how fast it goes."""
+        now = monotonic()
+        if now - self._figured < FIGURES_SECONDS:
+            return False
+        self._figured = now
+        return True
+
+    def _owed(self) -> float:
+        """Seconds until the debt is gone."""
+        (before, spent_before), (now, spent) = self._counted, (monotonic(), thread_time())
+        debt = self._debt + spent - spent_before - SHARE * (now - before)
+        self._debt = min(max(0.0, debt), SHARE * SLOWEST_FRAME)
+        self._counted = now, spent
+        return self._debt / SHARE

@@ -4,14 +4,17 @@ of code the last leaf is drawn again, of a list the last item.
 
 from __future__ import annotations
 
+from textual.widget import Widget
 from textual.widgets import Markdown
 from textual.widgets.markdown import MarkdownBlock
 
 from localspec.sanitize import clean
 from localspec.tui.fence import Fence
 from localspec.tui.lists import Bullets, Numbers
+from localspec.tui.paragraph import Paragraph
 from localspec.tui.passages import Passage
 from localspec.tui.reply import parser
+from localspec.tui.room import Roomy
 from localspec.tui.tall import Tall
 
 GROWING: dict[str, type[MarkdownBlock]] = {
@@ -19,11 +22,14 @@ GROWING: dict[str, type[MarkdownBlock]] = {
     "code_block": Fence,
     "bullet_list_open": Bullets,
     "ordered_list_open": Numbers,
+    "paragraph_open": Paragraph,
 }
 
 
 class Said(Tall, Markdown):
     """Follows a passage."""
+
+    _end: Widget | None = None  # where it grows
 
     def __init__(self, passage: Passage) -> None:
         self.passage = passage
@@ -40,7 +46,21 @@ class Said(Tall, Markdown):
         fragment, self._shown = self.passage.text[self._shown :], len(self.passage.text)
         if fragment:
             await self.append(clean(fragment))
+            self._grow_at(last_of(self))
         if self.passage.has_ended and not self._settled:
             self._settled = True
+            self._grow_at(None)
             for fence in self.query(Fence):
                 await fence.settle()
+
+    def _grow_at(self, end: Widget | None) -> None:
+        """What is added comes here; where it came before, nothing more does."""
+        if end is not self._end:
+            if isinstance(self._end, Roomy):
+                self._end.settle()
+            self._end = end
+
+
+def last_of(widget: Widget) -> Widget:
+    """The last widget in it that has none in it."""
+    return last_of(widget.children[-1]) if widget.children else widget

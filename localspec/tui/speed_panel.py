@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from textual.content import Content
+from textual.geometry import Region
 from textual.widget import Widget
 
 from localspec.events import Stats, Step
@@ -146,7 +148,7 @@ def shown(width: int, wish: bool | None) -> bool:
 
 
 class SpeedPanel(Widget):
-    """Beside the transcript where that is wide, else over it. `read` is asked when it is drawn, never out of sight."""
+    """Beside the transcript where that is wide, else over it. `read` is asked when it may be drawn, not out of sight."""
 
     ALLOW_SELECT = False
 
@@ -156,6 +158,7 @@ class SpeedPanel(Widget):
         self.border_title = "Speed"
         self.wish: bool | None = None
         self.display = False
+        self._drawn: list[Content] = []
 
     @property
     def covers(self) -> bool:
@@ -170,5 +173,17 @@ class SpeedPanel(Widget):
         self.wish = not self.display
         self.settle(width)
 
+    def follow(self) -> None:
+        """There may be something new to read: the lines that say something else are drawn."""
+        if self.display:
+            lines = panel(self.read(), *self.content_size).split("\n")
+            pairs = enumerate(zip_longest(self._drawn, lines, fillvalue=Content()))
+            changed = [Region(0, y, self.content_size.width, 1) for y, (old, new) in pairs if not old.is_same(new)]
+            self._drawn = lines
+            if changed:
+                self.refresh(*changed)
+
     def render(self) -> Content:
-        return panel(self.read(), *self.content_size)
+        found = panel(self.read(), *self.content_size)
+        self._drawn = found.split("\n")
+        return found

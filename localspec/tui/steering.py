@@ -34,9 +34,12 @@ class SteerScreen(OutgrowScreen):
             self.enter("idle", "idle")
 
     async def draw(self) -> bool:
-        if self.comparison is not None:
-            self.comparison.follow()
-        return await super().draw()
+        if self.comparison is None:
+            return await super().draw()
+        if not self.pace.draws(in_code=False):
+            return True
+        self.comparison.follow()
+        return False
 
     def action_spec(self) -> None:
         self.steer(speculation.turned(self.wish), speculation.MODES)

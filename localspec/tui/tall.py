@@ -22,3 +22,7 @@ class Tall(Base):
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         return super().get_content_height(Size(container.width, 0), viewport, width)
+
+    def _size_updated(self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True) -> bool:  # noqa: ARG002
+        """Textual lays out the screen again for every widget that has just been given another size."""
+        return super()._size_updated(size, virtual_size, container_size, layout=False)

@@ -10,7 +10,7 @@ from textual.reactive import reactive
 from textual.widgets import Static
 
 from localspec.sanitize import clean
-from localspec.tui.leaves import grow
+from localspec.tui.leaves import Leaf, grow
 from localspec.tui.passages import Passage
 
 SHUT, OPENED = "▸", "▾"
@@ -42,6 +42,9 @@ class Thought(Vertical):
         self._all.display = self.is_open
         if self.is_open:
             await grow(self._all, text, Content)
+            if self.passage.has_ended:
+                for leaf in self._all.query_children(Leaf):
+                    leaf.settle()
 
     def title(self) -> str:
         counted = f" {self.passage.num_tokens:,} tokens" if self.passage.num_tokens else ""

@@ -14,6 +14,7 @@ from typing import Literal
 from msgspec.structs import replace
 from textual.reactive import reactive
 from textual.screen import Screen
+from textual.timer import Timer
 from textual.widget import Widget
 
 from localspec.events import (
@@ -38,6 +39,7 @@ from localspec.stats import Tally
 from localspec.tui.commands import find, literal, parse, unknown
 from localspec.tui.conversation import Utterance
 from localspec.tui.feed import Arrived, Engine, Feed
+from localspec.tui.frugal import Frugal
 from localspec.tui.header import Header, switch
 from localspec.tui.message import Answer, Note
 from localspec.tui.pace import Pace
@@ -74,6 +76,7 @@ class TurnScreen(Screen[None]):
         tuning: Tuning,
     ) -> None:
         super().__init__()
+        self._compositor = Frugal()
         self.make_engine, self.scribe, self.tuning = make_engine, scribe, tuning
         self.past, self.conversation = past, conversation(past, system, tuning)
         self.header, self.status, self.prompt = Header(), StatsLine(), Prompt(self.claims)
@@ -98,6 +101,8 @@ class TurnScreen(Screen[None]):
         self.said: Utterance | None = None  # the answer being written, and its widget
         self.answer: Answer | None = None
         self.rounds: Sequence[Step] = ()  # of the last answer
+        self.has_news = False  # for the figures
+        self.look: Timer | None = None  # the next one at what has arrived
 
     async def show_chat(self) -> None:
         """The chat that is gone on with, or how to begin one."""
@@ -139,7 +144,6 @@ class TurnScreen(Screen[None]):
         self.post_message(Arrived(feed))
 
     async def on_arrived(self, message: Arrived) -> None:
-        self.pace.start()
         await self.drain(message.feed)
 
     def tell(self, notice: Notice) -> None:
@@ -160,19 +164,30 @@ class TurnScreen(Screen[None]):
         for event in arrived:
             await self.receive(event)
         behind = await self.draw()
-        self.status.stats = self.tally.stats if self.answer or self.rounds else Stats()
+        if self.answer is None:
+            self.show_figures()
+        if self.look is not None:
+            self.look.stop()
         if arrived or behind:
-            self.speed.refresh()
-            self.set_timer(self.pace.next_frame(), partial(self.drain, feed))
+            self.look = self.set_timer(self.pace.wait(), partial(self.drain, feed))
 
     async def draw(self) -> bool:
-        """Show what was written; whether some of it has to wait for a later frame."""
+        """Show what was written and how fast; whether some of it has to wait for a later frame."""
         if self.answer is None:
             return False
         if not self.pace.draws(in_code=self.answer.passages.in_code):
             return True
         await self.answer.flush()
-        return False
+        if self.has_news and self.pace.draws_figures():
+            self.show_figures()
+        return self.has_news
+
+    def show_figures(self) -> None:
+        self.status.stats = self.tally.stats if self.answer or self.rounds else Stats()
+        self.has_news = False
+        if self.answer is not None:
+            self.answer.follow_rounds()
+        self.speed.follow()
 
     def reading(self) -> Reading:
         """What the speed panel shows, asked for when it is drawn."""
@@ -182,6 +197,7 @@ class TurnScreen(Screen[None]):
     async def receive(self, event: AnyEvent | None) -> None:
         if event is not None:
             self.tally.add(event)
+            self.has_news = True
         match event:
             case Loading():
                 self.enter("loading", loading_words(event))
@@ -319,6 +335,7 @@ class TurnScreen(Screen[None]):
 
     def write(self, step: Step) -> None:
         if self.phase == "reading":
+            self.pace.start()
             self.enter("generating", "generating")
         if self.said is not None and self.answer is not None:
             self.answer.add(step)
@@ -417,7 +434,7 @@ class TurnScreen(Screen[None]):
         self.past, self.status.stats, self.rounds = past, Stats(), ()
         self.title = past.chat.title if past else ""
         self.name_terminal()
-        self.speed.refresh()
+        self.speed.follow()
         self.locate()
         await self.show_chat()
 

@@ -1,0 +1,67 @@
+"""A text that grows at its end. Lines are laid out ahead of it, so that most of its words only have to be drawn: to lay
+out a line costs as much as to draw the screen, since all widgets find their places again.
+"""
+
+from __future__ import annotations
+
+from os.path import commonprefix
+from typing import TYPE_CHECKING
+
+from textual.content import Content
+from textual.geometry import Region, Size
+from textual.widgets import Static
+
+from localspec.tui.tall import Tall
+
+if TYPE_CHECKING:
+
+    class Base(Tall, Static):
+        """A text."""
+else:
+    Base = Tall  # a mixin too
+
+LINES_AHEAD = 3
+
+
+def standing(old: Content, new: Content) -> Content:
+    """The words with which both begin, as far as they look the same."""
+    differing = min((span.start for span in {*old.spans} ^ {*new.spans}), default=len(new))
+    shared = commonprefix((old.plain, new.plain))[:differing]
+    return Content(shared[: max(shared.rfind(" "), shared.rfind("\n")) + 1])
+
+
+class Roomy(Base):
+    """To be named before the widget's own class."""
+
+    _room = 0  # lines that are laid out for it, whether it needs them yet or not
+    _changed: tuple[Region, ...] = ()
+
+    def grow(self, old: Content, new: Content) -> None:
+        """Show this in place of what is shown; only what differs is drawn."""
+        if old.is_same(new):
+            return
+        width, height = self.content_size
+        lines = new.get_height(self.styles, width) if width else height + 1
+        if lines <= height and self._is_wide_enough(new, width):
+            first = max(0, standing(old, new).get_height(self.styles, width) - 1)  # a word may fall to the next line
+            self._changed = (Region(0, first, width, height - first),)
+            self.update(new, layout=False)
+            self._changed = ()
+        else:
+            self._room = lines + LINES_AHEAD
+            self.update(new)
+
+    def settle(self) -> None:
+        """Nothing more is added: it takes no more lines than it has."""
+        if self._room:
+            self._room = 0
+            self.refresh(layout=True)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return max(super().get_content_height(container, viewport, width), self._room)
+
+    def _is_wide_enough(self, content: Content, width: int) -> bool:
+        return not self.styles.is_auto_width or content.get_optimal_width(self.styles, width) <= width
+
+    def _set_dirty(self, *regions: Region) -> None:
+        super()._set_dirty(*(regions or self._changed))

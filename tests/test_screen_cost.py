@@ -1,0 +1,219 @@
+"""What the screen does for what changes on it: little, and nothing that shows is left out."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+from textual._compositor import ChopsUpdate, Compositor, LayoutUpdate
+from textual.screen import Screen
+
+from localspec.tui import pace as pace_module
+from localspec.tui.app import ChatApp
+from localspec.tui.message import Answer
+from localspec.tui.pace import FIGURES_SECONDS, FRAME_SECONDS, SHARE, SLOWEST_FRAME, Pace
+from localspec.tui.paragraph import Paragraph
+from localspec.tui.room import LINES_AHEAD
+from tests.chat_stage import HELLO, Stage, open_chat
+from tests.scripted_engine import TEXT, ScriptedEngine, answer, step
+
+pytestmark = pytest.mark.heavy
+
+LONG = TEXT + "\n> said by *another*\n> twice\n\n1. one\n2. two\n   - inner and `code`\n\n     ```py\n     x = 1\n     ```\n3. three\n"
+WORDS = "word " * 60
+
+
+def grown(text: str, seed: int) -> list[str]:
+    """It in pieces as a model writes them."""
+    rng, pieces = random.Random(seed), []
+    while text:
+        size = rng.randint(1, 40)
+        pieces.append(text[:size])
+        text = text[size:]
+    return pieces
+
+
+class Glass:
+    """What a terminal shows that gets every update, however small."""
+
+    def __init__(self) -> None:
+        self.rows: list[str] = []
+
+    def show(self, update: object) -> None:
+        if isinstance(update, LayoutUpdate):
+            self.rows = ["".join(strip.text for strip in line) for line in update.strips]
+        elif isinstance(update, ChopsUpdate):
+            for y, start, end in update.spans:
+                for stop, (x, strip) in zip(update.chop_ends[y], update.chops[y].items(), strict=True):
+                    if strip is not None and x < end and stop > start:
+                        text = strip.text[: min(stop, end) - x]
+                        self.rows[y] = self.rows[y][:x] + text + self.rows[y][x + len(text) :]
+
+
+@pytest.fixture
+def glass(monkeypatch: pytest.MonkeyPatch) -> Glass:
+    shown, real = Glass(), ChatApp._display
+
+    def display(app: ChatApp, screen: Screen[None], update: object) -> None:
+        shown.show(update)
+        real(app, screen, update)
+
+    monkeypatch.setattr(ChatApp, "_display", display)
+    return shown
+
+
+@pytest.fixture
+def layouts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """One entry for each time the screen was laid out."""
+    counted: list[str] = []
+    real = Compositor.reflow
+    monkeypatch.setattr(Compositor, "reflow", lambda *args: counted.append("layout") or real(*args))
+    return counted
+
+
+async def settled(stage: Stage) -> None:
+    """All that was asked for is drawn."""
+    for _ in range(3):
+        await stage.pilot.pause()
+
+
+@pytest.mark.parametrize(("size", "seed"), [((130, 36), 1), ((80, 24), 2), ((60, 16), 3)])
+async def test_what_is_drawn_piece_by_piece_is_what_is_there(glass: Glass, size: tuple[int, int], seed: int):
+    """Every update is applied to a screen of its own, which is at the end the screen drawn as a whole."""
+    async with open_chat(ScriptedEngine(HELLO), size=size) as stage:
+        await stage.send("go")
+        await stage.sees("Bye.", "idle")
+        shown = Answer("guide")
+        await stage.chat.show(shown)
+        for number, piece in enumerate(grown(LONG, seed)):
+            shown.add(step(piece, accepted=0))
+            await shown.flush()
+            if number % 5 == 0:
+                await settled(stage)
+                assert [row.rstrip() for row in glass.rows] == [row.rstrip() for row in stage.seen.splitlines()], number
+        await shown.end()
+        await settled(stage)
+        assert [row.rstrip() for row in glass.rows] == [row.rstrip() for row in stage.seen.splitlines()]
+
+
+async def test_an_answer_that_has_grown_looks_as_one_that_was_always_there():
+    async with open_chat(ScriptedEngine(), size=(100, 200)) as stage:
+        growing, whole = Answer("guide"), Answer("guide", LONG)
+        await stage.chat.show(growing)
+        for piece in grown(LONG, 4):
+            growing.add(step(piece, accepted=0))
+            await growing.flush()
+        await growing.end()
+        await stage.chat.show(whole)
+        await settled(stage)
+        rows = stage.seen.splitlines()
+        first, second = (rows[shown.region.y : shown.region.bottom] for shown in (growing._body, whole._body))
+        assert [row.rstrip() for row in first] == [row.rstrip() for row in second]
+
+
+async def test_words_are_drawn_without_the_screen_being_laid_out(layouts: list[str]):
+    async with open_chat(ScriptedEngine(), size=(100, 40)) as stage:
+        shown = Answer("guide")
+        await stage.chat.show(shown)
+        lines = 0
+        for word in WORDS.split():
+            shown.add(step(word + " ", accepted=0))
+            await shown.flush()
+            await settled(stage)
+            if not lines:
+                layouts.clear()
+            lines = shown.query_one(Paragraph).content_size.height
+        assert lines >= 3
+        assert len(layouts) <= lines / LINES_AHEAD
+
+
+async def test_the_last_item_of_a_list_grows_in_its_place():
+    async with open_chat(ScriptedEngine(), size=(100, 40)) as stage:
+        shown = Answer("guide")
+        await stage.chat.show(shown)
+        shown.add(step("- one\n- two\n  - in", accepted=0))
+        await shown.flush()
+        before = list(shown.query(Paragraph))
+        for piece in ("ner", " and more", " of **it", "**"):
+            shown.add(step(piece, accepted=0))
+            await shown.flush()
+        assert list(shown.query(Paragraph)) == before
+        await stage.sees("inner and more of it")
+        shown.add(step("\n- three", accepted=0))
+        await shown.flush()
+        assert list(shown.query(Paragraph))[:3] == before
+        await stage.sees("three")
+
+
+async def test_a_key_lays_out_nothing(layouts: list[str]):
+    async with open_chat(ScriptedEngine(HELLO), size=(130, 36)) as stage:
+        await stage.send("go")
+        await stage.sees("Bye.", "idle")
+        await stage.pilot.press("a")
+        await settled(stage)
+        layouts.clear()
+        await stage.pilot.press("b", "c", "space", "d", "backspace")
+        await stage.sees("abc")
+        await settled(stage)
+        assert not layouts
+
+
+# --- the pace, on a clock of its own
+
+
+class Clock:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = self.spent = 100.0
+        monkeypatch.setattr(pace_module, "monotonic", lambda: self.now)
+        monkeypatch.setattr(pace_module, "thread_time", lambda: self.spent)
+
+    def frames(self, pace: Pace, seconds: float, cost: Callable[[], float]) -> int:
+        """How many are drawn meanwhile, at this cost each."""
+        drawn, until = 0, self.now + seconds
+        while self.now < until:
+            if pace.draws(in_code=False):
+                drawn += 1
+                self.spent += cost()
+                self.now += cost()
+            self.now += pace.wait()
+        return drawn
+
+
+@pytest.mark.parametrize(("milliseconds", "least", "most"), [(0.1, 190, 200), (2.0, 170, 200), (10.0, 45, 60)])
+def test_frames_take_no_more_than_their_share(
+    monkeypatch: pytest.MonkeyPatch, milliseconds: float, least: int, most: int
+):
+    clock = Clock(monkeypatch)
+    assert least <= clock.frames(Pace(), 10, lambda: milliseconds / 1000) <= most
+    assert clock.spent - 100 <= 10 * SHARE + 2 * milliseconds / 1000
+
+
+def test_however_slow_the_screen_is_something_is_drawn(monkeypatch: pytest.MonkeyPatch):
+    assert Clock(monkeypatch).frames(Pace(), 10, lambda: 0.3) >= 10 / (0.3 + SLOWEST_FRAME + FRAME_SECONDS)
+
+
+def test_the_first_words_of_an_answer_do_not_wait_for_what_was_drawn_before(monkeypatch: pytest.MonkeyPatch):
+    clock, pace = Clock(monkeypatch), Pace()
+    clock.spent += 1
+    assert not pace.draws(in_code=False)
+    pace.start()
+    assert pace.draws(in_code=False)
+
+
+def test_figures_are_drawn_twice_a_second(monkeypatch: pytest.MonkeyPatch):
+    clock, pace, drawn = Clock(monkeypatch), Pace(), 0
+    for _ in range(100):
+        drawn += pace.draws_figures()
+        clock.now += FRAME_SECONDS
+    assert 9 <= drawn <= 100 * FRAME_SECONDS / FIGURES_SECONDS
+
+
+async def test_figures_are_right_when_nothing_more_comes():
+    engine = ScriptedEngine(answer(*(step("a ", "b ", accepted=None) for _ in range(40))), paused=True)
+    async with open_chat(engine, size=(130, 36)) as stage:
+        engine.permit(2)
+        await stage.send("go")
+        await stage.sees("a b")
+        engine.permit(30)
+        await stage.sees("31 rounds")
