@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TypeVar
@@ -16,11 +17,13 @@ import msgspec
 from localspec import calibration
 from localspec.answer import Writer
 from localspec.continuation import go_on
-from localspec.drafting import check_k
+from localspec.drafting import check_exit, check_k
 from localspec.engine.contract import Layered, Round
 from localspec.engine.decode import decode
+from localspec.engine.drafters.early_exit import EarlyExit
 from localspec.engine.drafters.guarded import Guarded
-from localspec.engine.policy import Steered
+from localspec.engine.drafters.relief import Relief
+from localspec.engine.policy import Policy, Steered
 from localspec.engine.samplers import make_sampler
 from localspec.engine.session import Session
 from localspec.errors import Cancelled, ContextOverflow, EngineError, LocalspecError, UsageError
@@ -74,7 +77,8 @@ class Model:
         if not self._answering.acquire(blocking=False):
             raise UsageError("The model is in the middle of another answer.", hint="Read that to its end, or close it.")
         try:
-            yield from self._answer(request, cancelled)
+            with self._relief(request.exit_layer):
+                yield from self._answer(request, cancelled)
         finally:
             self._answering.release()
 
@@ -138,6 +142,19 @@ class Model:
     def _session(self) -> Session:
         return self._parts.session
 
+    @contextmanager
+    def _relief(self, exit_layer: int | None) -> Iterator[None]:
+        """For one answer the target's first layers draft, if that was asked for."""
+        session, usual = self._session, self._session.drafter
+        if exit_layer is not None:
+            target = self._parts.decoders[0]
+            check_exit(exit_layer, target.arch.num_layers, self.ready.model.name)
+            session.drafter = Relief(EarlyExit(target, exit_layer), usual)
+        try:
+            yield
+        finally:
+            session.drafter = usual
+
     def _prepare(self, request: GenerateRequest, cancelled: Callable[[], bool] | None) -> tuple[list[int], Writer]:
         """The prompt as ids, and who writes what follows; the session set to choose as asked."""
         check_limits(request)
@@ -171,14 +188,19 @@ class Model:
 
     def _steps(self, writer: Writer, request: GenerateRequest) -> Iterator[tuple[Round, Step]]:
         limit = self._session.room + 1 if request.max_tokens is None else request.max_tokens
-        steered = self._parts.policy
-        policy = steered if request.speculate is None else steered.once(request.speculate)
-        for done in decode(self._session, policy, max_tokens=limit):
+        for done in decode(self._session, self._policy(request), max_tokens=limit):
             step = writer.step(done)
             self._session.rewind(len(self._session.tokens) - len(done.tokens) + len(step.tokens))
             yield done, step
             if writer.stopped:
                 return
+
+    def _policy(self, request: GenerateRequest) -> Policy:
+        """What was learnt of the usual drafter is not true of another."""
+        if request.exit_layer is not None:
+            return Steered(self.spec.mode, self.spec.k).once(request.speculate is not False)
+        steered = self._parts.policy
+        return steered if request.speculate is None else steered.once(request.speculate)
 
     def _told(self, event: AnyEvent) -> AnyEvent:
         self.tally.add(event)
