@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TypeVar
 
@@ -18,7 +18,7 @@ from localspec import calibration
 from localspec.answer import Writer
 from localspec.continuation import go_on
 from localspec.drafting import check_exit, check_k
-from localspec.engine.contract import Layered, Round
+from localspec.engine.contract import Layered, Round, Sampler
 from localspec.engine.decode import decode
 from localspec.engine.drafters.early_exit import EarlyExit
 from localspec.engine.drafters.guarded import Guarded
@@ -26,6 +26,7 @@ from localspec.engine.drafters.relief import Relief
 from localspec.engine.policy import Policy, Steered
 from localspec.engine.samplers import make_sampler
 from localspec.engine.session import Session
+from localspec.engine.witness import Witness
 from localspec.errors import Cancelled, ContextOverflow, EngineError, LocalspecError, UsageError
 from localspec.events import AnyEvent, Done, FinishReason, Notice, Prefill, Ready, SpecCard, Stats, Step
 from localspec.prompt import Prompter
@@ -160,7 +161,8 @@ class Model:
         check_limits(request)
         usable = self._parts.prompter.num_ids
         sampling = resolve_sampling(request.sampling, self._parts.defaults, usable=usable)
-        sampler = make_sampler(sampling, certain_drafts=self._parts.greedy_drafts)
+        sampler: Sampler = make_sampler(sampling, certain_drafts=self._parts.greedy_drafts)
+        sampler = Witness(sampler) if request.odds else sampler
         self._session.begin(sampler, stop_ids=self._parts.stop_ids, cancelled=cancelled)
         if request.continues:
             return go_on(request, self._parts.prompter, self._session.tokens, self._parts.stop_ids)
@@ -188,7 +190,9 @@ class Model:
 
     def _steps(self, writer: Writer, request: GenerateRequest) -> Iterator[tuple[Round, Step]]:
         limit = self._session.room + 1 if request.max_tokens is None else request.max_tokens
+        sampler = self._session.sampler
         for done in decode(self._session, self._policy(request), max_tokens=limit):
+            done = replace(done, odds=sampler.odds) if isinstance(sampler, Witness) else done
             step = writer.step(done)
             self._session.rewind(len(self._session.tokens) - len(done.tokens) + len(step.tokens))
             yield done, step

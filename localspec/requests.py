@@ -102,7 +102,7 @@ class GenerateRequest(Record, frozen=True, tag="ask"):
 
     `continues`: the last message is the assistant's, and goes on where it was cut. `speculate` sets aside, for this
     answer, what the engine was last told of drafting; with `exit_layer` the target's first layers draft it, whoever
-    does otherwise.
+    does otherwise. `odds`: proposals that are rejected come with both probabilities, which costs a little time.
     """
 
     messages: tuple[Message, ...] | None = None
@@ -113,3 +113,4 @@ class GenerateRequest(Record, frozen=True, tag="ask"):
     continues: bool = False
     speculate: bool | None = None
     exit_layer: int | None = None
+    odds: bool = False

@@ -59,7 +59,7 @@ def pills(text: str) -> str:
 
 
 def token(text: str) -> str:
-    return mark(Token(1, text, "draft", pos=0)).text + rejected(Proposal(1, text)).text
+    return mark(Token(1, text, "draft", pos=0)).text + "".join(mark.text for mark in rejected(Proposal(1, text, 0.5, 0.5)))
 
 
 def markdown(text: str) -> str:

@@ -238,6 +238,20 @@ def test_one_answer_may_be_drafted_by_other_layers_and_the_drafter_goes_on_after
                     llm.answer(msgspec.structs.replace(asked, exit_layer=layer)).result()
 
 
+def test_both_probabilities_of_what_was_rejected_come_when_they_are_asked_for(folder: Path):
+    with opened(folder) as llm:
+        for way in (SamplingOptions(temperature=0), SamplingOptions(temperature=1.0, seed=7)):
+            asked = GenerateRequest(tuple(HI), max_tokens=30, sampling=way)
+            without = list(llm.answer(asked))
+            known = list(llm.answer(msgspec.structs.replace(asked, odds=True)))
+            assert ids(known) == ids(without)
+            for events, are_told in ((without, False), (known, True)):
+                found = [one for step in events if isinstance(step, Step) for one in step.rejected]
+                assert found
+                assert {one.p_drafter is not None and one.p_target is not None for one in found} == {are_told}
+            assert all(0 <= one.p_target < 1 for one in found)  # type: ignore[operator]
+
+
 # --- in the child
 
 

@@ -135,9 +135,12 @@ class ChatScreen(TunableScreen):
 
     def action_rejects(self) -> None:
         self.view = "tokens" if self.view == "rejects" else "rejects"
+        rejected = [proposal for step in self.rounds for proposal in step.rejected]
+        if self.view == "rejects" and rejected and rejected[-1].p_target is None:
+            self.status.give_hint("Answers from now on say how probable each was.")
 
     def watch_view(self, view: View) -> None:
-        self.legend.display = view != "markdown"
+        self.legend.follow(view)
         self.transcript.view = view
 
     def action_new(self) -> None:

@@ -54,6 +54,6 @@ class OutgrowScreen(BranchScreen):
         asked = self.conversation.question(self.said) if self.said is not None else None
         if asked is not None and self.feed is not None:
             self.conversation.untold += failure.turns_over
-            await self.transcript.grey(self.conversation.not_told)
             self.enter("reading", "reading prompt")
-            self.feed.ask(self.conversation.request(asked))
+            await self.transcript.grey(self.conversation.not_told)
+            self.ask(self.conversation.request(asked), self.feed)

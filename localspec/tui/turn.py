@@ -313,7 +313,7 @@ class TurnScreen(Screen[None]):
 
     def ask(self, request: GenerateRequest, feed: Feed) -> None:
         """A stop that came while this was being prepared is meant for it."""
-        feed.ask(request)
+        feed.ask(replace(request, odds=self.view == "rejects"))
         if self.phase == "stopping":
             feed.cancel()
 
