@@ -409,7 +409,7 @@ class TurnScreen(Screen[None]):
         await self.take_back()
         await self.break_off()
         self.scribe.open(past.chat)
-        self.conversation.recall(past.chat.system, remembered(past), past.chat.head_id)
+        self.conversation.recall(past.chat, remembered(past))
         await self.begin_with(past)
 
     async def begin_with(self, past: OpenChat | None) -> None:
