@@ -152,10 +152,9 @@ class ChatScreen(TunableScreen):
     def action_interrupt(self) -> None:
         """Ctrl+C: copy, else stop, else clear, else quit at the second time."""
         if selected := self.prompt.selected_text or self.get_selected_text():
-            self.app.copy_to_clipboard(selected)
+            self.take(selected)
             self.clear_selection()
             self.prompt.move_cursor(self.prompt.cursor_location)
-            self.status.give_hint("Copied.", QUIT_SECONDS)
         elif self.answering:
             self.stop_answer()
         elif self.prompt.text or self.prompt.pills.attachments:
