@@ -324,7 +324,7 @@ async def test_one_question_twice_side_by_side(way: str, size: tuple[int, int]):
         assert (plain.region.y == drafted.region.y) == (size[0] >= 80)
         assert shown(stage).count("Hello there") == 2
         for side in (plain, drafted):
-            assert side._label.region.y == side.content_region.y, "text begins at the top of its column"
+            assert side._body.region.y == side.words.content_region.y, "text begins at the top of its column"
         first, second = engine.requests[1:]
         assert (first.speculate, second.speculate) == (False, True)
         assert first.messages == second.messages == engine.requests[0].messages

@@ -30,8 +30,8 @@ IN_TURN = "one after the other, so that neither slows the other down."
 OfAnswer = Prefill | Step | Done | Failure
 
 
-class Side(VerticalScroll):
-    """One of the two answers, as it comes: its figures, its text."""
+class Side(Vertical):
+    """One of the two answers, as it comes: who drafts and the figures, which stay in sight, and its text below."""
 
     def __init__(self, way: Way) -> None:
         super().__init__()
@@ -41,12 +41,13 @@ class Side(VerticalScroll):
         self._label = Static(one_line(way.name), markup=False, classes="speaker")
         self._figures = Static("waiting", markup=False, classes="figures")
         self._body = Static(markup=False)
+        self.words = VerticalScroll(Vertical(self._body))
 
     def compose(self) -> ComposeResult:
-        yield Vertical(self._label, self._figures, self._body)
+        yield from (self._label, self._figures, self.words)
 
     def on_mount(self) -> None:
-        self.anchor()  # what is in it is at least as high as this: Textual would push less down to the end
+        self.words.anchor()
 
     def begin(self) -> None:
         self.tally.begin()
@@ -61,6 +62,13 @@ class Side(VerticalScroll):
         if self.tally.stats.predicted_n:
             self._figures.update(figures(self.tally.stats))
             self._body.update(Content(clean(self.text)))
+
+    def rest(self) -> None:
+        """Nothing more comes: it is read from its beginning, unless it is being read already."""
+        followed = self.words.scroll_y >= self.words.max_scroll_y
+        self.words.anchor(False)
+        if followed:
+            self.words.scroll_home(animate=False)
 
     def part_at(self, place: int) -> None:
         """Mark the text from here on as its own."""
@@ -98,7 +106,7 @@ class CompareScreen(Screen[None]):
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        self.first.focus()
+        self.first.words.focus()
         self.begin()
 
     def on_resize(self, event: events.Resize) -> None:
@@ -142,6 +150,8 @@ class CompareScreen(Screen[None]):
             place = parting(one, other)
             self.first.part_at(place)
             self.second.part_at(place)
+        self.first.rest()
+        self.second.rest()
         self._verdict.update(verdict(self.first, self.second))
 
     def action_close(self) -> None:
