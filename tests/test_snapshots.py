@@ -164,11 +164,12 @@ async def test_the_chats_beside_the_one_that_runs(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_the_models_to_choose_from(monkeypatch: pytest.MonkeyPatch):
-    drafts = (("auto", "early exit after layer 1"), ("small", "small, a model: guide-draft"), ("off", "off, decode plain"))
+    off = ("off", "off, decode plain")
+    drafts = (("auto", "early exit after layer 1"), ("small", "small, a model: guide-draft"), off)
     models = [
         Shelved("guide", "int8", 29_000_000, "fits well", drafts),
-        Shelved("qwen7b", "bf16", 15_200_000_000, "too large", drafts[2:]),
-        Shelved("/models/[/nope]", "–", 0, UNREADABLE, drafts[2:]),
+        Shelved("qwen7b", "bf16", 15_200_000_000, "too large", (off,)),
+        Shelved("/models/[/nope]", "–", 0, UNREADABLE, (off,)),
     ]
     monkeypatch.setattr("localspec.tui.tunable.on_disk", lambda *_, **__: models)
     async with open_chat(ScriptedEngine()) as stage:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
@@ -25,6 +25,20 @@ def spelled(blocks: list[MarkdownBlock]) -> Iterator[str]:
         yield from spelled(block._blocks)
 
 
+Items = list[MarkdownListItem]
+
+
+def own_signs(items: Items) -> list[str]:
+    return [item.bullet for item in items]
+
+
+def numbers(items: Items) -> list[str]:
+    """As wide as the last."""
+    first = int(items[0].bullet) if items else 1
+    found = [f"{first + place}. " for place in range(len(items))]
+    return [number.rjust(len(found[-1]) + 1) for number in found]
+
+
 class Row(Tall, Horizontal):
     """A sign and an item."""
 
@@ -37,20 +51,21 @@ class Growing(Tall, Block):
     """Knows what each of its items says."""
 
     said: tuple[tuple[str, ...], ...] = ()
-
-    def signs(self) -> list[str]:
-        """What stands before each item."""
-        raise NotImplementedError
+    signs: ClassVar[Callable[[Items], list[str]]]  # what stands before each item
 
     @property
     def items(self) -> list[MarkdownListItem]:
         return [block for block in self._blocks if isinstance(block, MarkdownListItem)]
 
+    @property
+    def signed(self) -> list[tuple[str, MarkdownListItem]]:
+        return list(zip(type(self).signs(self.items), self.items, strict=True))
+
     def spell(self) -> tuple[tuple[str, ...], ...]:
-        return tuple((sign, *spelled(item._blocks)) for sign, item in zip(self.signs(), self.items, strict=True))
+        return tuple((sign, *spelled(item._blocks)) for sign, item in self.signed)
 
     def rows(self) -> Iterator[Row]:
-        for sign, item in zip(self.signs(), self.items, strict=True):
+        for sign, item in self.signed:
             bullet = MarkdownBullet()
             bullet.symbol = sign
             yield Row(bullet, Item(*item._blocks))
@@ -76,14 +91,10 @@ class Growing(Tall, Block):
 class Bullets(Growing, MarkdownBulletList):
     """Each item's sign is known to it: how deep the list stands."""
 
-    def signs(self) -> list[str]:
-        return [item.bullet for item in self.items]
+    signs = staticmethod(own_signs)
 
 
 class Numbers(Growing, MarkdownOrderedList):
-    """Numbers as wide as the last."""
+    """Counted from the first item's number on."""
 
-    def signs(self) -> list[str]:
-        first = int(self.items[0].bullet) if self.items else 1
-        numbers = [f"{first + place}. " for place in range(len(self.items))]
-        return [number.rjust(len(numbers[-1]) + 1) for number in numbers]
+    signs = staticmethod(numbers)

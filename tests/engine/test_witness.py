@@ -1,4 +1,4 @@
-"""Both probabilities of what was proposed: those of a softmax done by hand, and no token is another for having asked."""
+"""Both probabilities of what was proposed are those of a softmax by hand, and no token is another for being asked."""
 
 from __future__ import annotations
 
