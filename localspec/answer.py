@@ -43,7 +43,7 @@ class Writer:
             ignored=ignored,
             draft_ms=1000 * done.draft_seconds,
             verify_ms=1000 * done.verify_seconds,
-            rejected=tuple(self.proposal(id) for id in done.draft[accepted : done.drafted - ignored]),
+            rejected=tuple(self.proposal(done, place) for place in range(accepted, done.drafted - ignored)),
         )
 
     def token(self, done: Round, place: int, text: str) -> Token:
@@ -51,10 +51,12 @@ class Writer:
             return Token(done.tokens[place], text, "draft", pos=place)
         missed = done.accepted < done.drafted
         source: Source = "fix" if missed else "bonus" if done.drafted else "plain"
-        return Token(done.tokens[place], text, source, alt=self.proposal(done.draft[place]) if missed else None)
+        return Token(done.tokens[place], text, source, alt=self.proposal(done, place) if missed else None)
 
-    def proposal(self, id: int) -> Proposal:
-        return Proposal(id, self.tokenizer.decode([id], skip_special_tokens=False))
+    def proposal(self, done: Round, place: int) -> Proposal:
+        text = self.tokenizer.decode([done.draft[place]], skip_special_tokens=False)
+        odds = (done.odds.drafter[place], done.odds.target[place]) if done.odds else ()
+        return Proposal(done.draft[place], text, *odds)
 
     def release(self, piece: str) -> str:
         """The text that may be shown now; what could begin a stop string waits."""

@@ -110,16 +110,20 @@ def early_exit(layer: int | None, entry: Entry, target: Snapshot, *, greedy: boo
     trained = entry.draft is not None and entry.draft.exit_layer is not None
     known = entry.draft.exit_layer if entry.draft else None
     exit_layer = layer if layer is not None else known or max(layers // 4, 1)
-    if not 1 <= exit_layer < layers:
-        raise UsageError(
-            f"Exit layer {exit_layer} is outside {target.name}, which has {layers} layers.",
-            hint=f"Use --draft early-exit:E with E from 1 to {layers - 1}.",
-        )
+    check_exit(exit_layer, layers, target.name)
     message = (
         f"'{entry.name}' may not be trained for early exit; drafts from layer {exit_layer} may be accepted rarely."
     )
     notice = None if trained else Notice("warning", "untrained_exit", message, "Watch the acceptance, or --draft off.")
     return Choice("early-exit", f"layers 1–{exit_layer}", exit_layer, greedy=greedy, notice=notice)
+
+
+def check_exit(layer: int, layers: int, name: str) -> None:
+    if not 1 <= layer < layers:
+        raise UsageError(
+            f"Exit layer {layer} is outside {name}, which has {layers} layers.",
+            hint=f"Use early-exit:E with E from 1 to {layers - 1}.",
+        )
 
 
 def draft_model(drafter: Snapshot, target: Snapshot, *, greedy: bool) -> Choice:

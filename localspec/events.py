@@ -28,10 +28,13 @@ class Event(msgspec.Struct, frozen=True, tag_field="type", tag=str.lower):
 
 
 class Proposal(Record, frozen=True):
-    """What the drafter wanted at a place where the target chose otherwise."""
+    """What the drafter wanted at a place where the target chose otherwise, and how probable it was to each of them,
+    given what the draft had before it: told to who asks for `odds`."""
 
     id: int
     text: str
+    p_drafter: float | None = None
+    p_target: float | None = None
 
 
 class Token(Record, frozen=True):

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TypeVar
 
@@ -16,13 +17,16 @@ import msgspec
 from localspec import calibration
 from localspec.answer import Writer
 from localspec.continuation import go_on
-from localspec.drafting import check_k
-from localspec.engine.contract import Layered, Round
+from localspec.drafting import check_exit, check_k
+from localspec.engine.contract import Layered, Round, Sampler
 from localspec.engine.decode import decode
+from localspec.engine.drafters.early_exit import EarlyExit
 from localspec.engine.drafters.guarded import Guarded
-from localspec.engine.policy import Steered
+from localspec.engine.drafters.relief import Relief
+from localspec.engine.policy import Policy, Steered
 from localspec.engine.samplers import make_sampler
 from localspec.engine.session import Session
+from localspec.engine.witness import Witness
 from localspec.errors import Cancelled, ContextOverflow, EngineError, LocalspecError, UsageError
 from localspec.events import AnyEvent, Done, FinishReason, Notice, Prefill, Ready, SpecCard, Stats, Step
 from localspec.prompt import Prompter
@@ -74,7 +78,8 @@ class Model:
         if not self._answering.acquire(blocking=False):
             raise UsageError("The model is in the middle of another answer.", hint="Read that to its end, or close it.")
         try:
-            yield from self._answer(request, cancelled)
+            with self._relief(request.exit_layer):
+                yield from self._answer(request, cancelled)
         finally:
             self._answering.release()
 
@@ -138,12 +143,26 @@ class Model:
     def _session(self) -> Session:
         return self._parts.session
 
+    @contextmanager
+    def _relief(self, exit_layer: int | None) -> Iterator[None]:
+        """For one answer the target's first layers draft, if that was asked for."""
+        session, usual = self._session, self._session.drafter
+        if exit_layer is not None:
+            target = self._parts.decoders[0]
+            check_exit(exit_layer, target.arch.num_layers, self.ready.model.name)
+            session.drafter = Relief(EarlyExit(target, exit_layer), usual)
+        try:
+            yield
+        finally:
+            session.drafter = usual
+
     def _prepare(self, request: GenerateRequest, cancelled: Callable[[], bool] | None) -> tuple[list[int], Writer]:
         """The prompt as ids, and who writes what follows; the session set to choose as asked."""
         check_limits(request)
         usable = self._parts.prompter.num_ids
         sampling = resolve_sampling(request.sampling, self._parts.defaults, usable=usable)
-        sampler = make_sampler(sampling, certain_drafts=self._parts.greedy_drafts)
+        sampler: Sampler = make_sampler(sampling, certain_drafts=self._parts.greedy_drafts)
+        sampler = Witness(sampler) if request.odds else sampler
         self._session.begin(sampler, stop_ids=self._parts.stop_ids, cancelled=cancelled)
         if request.continues:
             return go_on(request, self._parts.prompter, self._session.tokens, self._parts.stop_ids)
@@ -171,14 +190,20 @@ class Model:
 
     def _steps(self, writer: Writer, request: GenerateRequest) -> Iterator[tuple[Round, Step]]:
         limit = self._session.room + 1 if request.max_tokens is None else request.max_tokens
-        steered = self._parts.policy
-        policy = steered if request.speculate is None else steered.once(request.speculate)
-        for done in decode(self._session, policy, max_tokens=limit):
-            step = writer.step(done)
+        sampler = self._session.sampler
+        for done in decode(self._session, self._policy(request), max_tokens=limit):
+            step = writer.step(replace(done, odds=sampler.odds) if isinstance(sampler, Witness) else done)
             self._session.rewind(len(self._session.tokens) - len(done.tokens) + len(step.tokens))
             yield done, step
             if writer.stopped:
                 return
+
+    def _policy(self, request: GenerateRequest) -> Policy:
+        """What was learnt of the usual drafter is not true of another."""
+        if request.exit_layer is not None:
+            return Steered(self.spec.mode, self.spec.k).once(request.speculate is not False)
+        steered = self._parts.policy
+        return steered if request.speculate is None else steered.once(request.speculate)
 
     def _told(self, event: AnyEvent) -> AnyEvent:
         self.tally.add(event)

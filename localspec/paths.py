@@ -19,7 +19,7 @@ def packaged(name: str) -> Path:
 
 
 def state_dir() -> Path:
-    """Logs, calibration and verdicts; safe to delete. LOCALSPEC_STATE_DIR overrides it."""
+    """Logs, calibration, verdicts and what was copied; safe to delete. LOCALSPEC_STATE_DIR overrides it."""
     chosen = os.environ.get("LOCALSPEC_STATE_DIR")
     folder = Path(chosen) if chosen else Path(platformdirs.user_state_dir("localspec", appauthor=False))
     return made(folder)
@@ -58,6 +58,11 @@ def compiled_dir() -> Path:
 def engine_log() -> Path:
     """Where the engine's child process writes what it would have printed."""
     return made(state_dir() / "log") / "engine.log"
+
+
+def copied_file() -> Path:
+    """What was copied last, where no clipboard is known to have taken it."""
+    return state_dir() / "copied.txt"
 
 
 def calibration_file() -> Path:

@@ -101,7 +101,8 @@ class GenerateRequest(Record, frozen=True, tag="ask"):
     """Answer a conversation, or continue a text: exactly one of `messages` and `prompt`.
 
     `continues`: the last message is the assistant's, and goes on where it was cut. `speculate` sets aside, for this
-    answer, what the engine was last told of drafting.
+    answer, what the engine was last told of drafting; with `exit_layer` the target's first layers draft it, whoever
+    does otherwise. `odds`: proposals that are rejected come with both probabilities, which costs a little time.
     """
 
     messages: tuple[Message, ...] | None = None
@@ -111,3 +112,5 @@ class GenerateRequest(Record, frozen=True, tag="ask"):
     sampling: SamplingOptions = SamplingOptions()
     continues: bool = False
     speculate: bool | None = None
+    exit_layer: int | None = None
+    odds: bool = False

@@ -107,6 +107,19 @@ async def open_chat(
 
 
 @asynccontextmanager
+async def scrolled_up() -> AsyncIterator[Stage]:
+    """An answer of forty lines, of which thirty are written, and the end of them is out of sight."""
+    engine = ScriptedEngine(answer(*(step(f"line {i}\n\n", accepted=0) for i in range(40))), paused=True)
+    async with open_chat(engine) as stage:
+        engine.permit(32)
+        await stage.send("go")
+        await stage.sees("line 29")
+        await stage.pilot.press("pageup", "pageup")
+        await stage.until(lambda: "line 29" not in stage.seen)
+        yield stage
+
+
+@asynccontextmanager
 async def kept_chat(
     *engines: ScriptedEngine,
     size: tuple[int, int] = (80, 24),

@@ -37,6 +37,14 @@ def own_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.fixture(autouse=True)
+def no_desktop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever runs the tests keeps what is on their clipboard."""
+    monkeypatch.setenv("SSH_CONNECTION", "a test")
+    for name in ("TMUX", "DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+
+
 @pytest.fixture
 def history() -> Iterator[History]:
     """The history in the test's own folder, empty at first."""

@@ -10,7 +10,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from localspec.answer import Writer, overlap
-from localspec.engine.contract import Round
+from localspec.engine.contract import Odds, Round
 from localspec.events import Proposal, Step
 from localspec.reuse import keep_spelling, stretches
 from tests.tokenizers_made_here import KINDS, gpt2_like
@@ -190,6 +190,14 @@ def test_rejected_proposals_are_told_in_order(tokenizer: Tokenizer):
     assert step.tokens[1].alt == step.rejected[0]
     assert (step.kind, step.drafted, step.accepted, step.ignored) == ("draft", 3, 1, 0)
     assert (step.draft_ms, step.verify_ms) == (1.0, 2.0)
+
+
+def test_rejected_proposals_carry_the_probabilities_of_their_own_places(tokenizer: Tokenizer):
+    a, b, c, d = (tokenizer.encode(text).ids[0] for text in "abcd")
+    odds = Odds(drafter=(0.9, 0.6, None), target=(0.8, 0.2, 0.1))
+    step = Writer(tokenizer).step(drafted([a, d], [a, b, c], 1, odds=odds))
+    assert step.rejected == (Proposal(b, "b", 0.6, 0.2), Proposal(c, "c", None, 0.1))
+    assert step.tokens[1].alt == step.rejected[0]
 
 
 @pytest.mark.parametrize("stops", [(), (".",), ("fox", "  "), ("\n",)])

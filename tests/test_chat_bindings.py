@@ -19,8 +19,8 @@ from localspec.tui.help_screen import HelpScreen
 from localspec.tui.keymap import NO_KEY, default_keys, remap
 from localspec.tui.message import Question
 from localspec.tui.prompt import Prompt
-from tests.chat_stage import HELLO, Stage, open_chat, own_keys
-from tests.scripted_engine import ScriptedEngine, answer, step
+from tests.chat_stage import HELLO, Stage, open_chat, own_keys, scrolled_up
+from tests.scripted_engine import ScriptedEngine
 
 OWNERS = (ChatApp, ChatScreen, Prompt)
 KNOWN = default_keys(binding for owner in OWNERS for binding in owner.BINDINGS)
@@ -128,21 +128,14 @@ async def test_enter_can_break_the_line_and_ctrl_j_send():
 
 
 async def test_end_follows_the_answer_again_while_nothing_is_being_written():
-    lines = answer(*(step(f"line {i}\n\n", accepted=0) for i in range(40)))
-    engine = ScriptedEngine(lines, paused=True)
-    async with open_chat(engine) as stage:
-        engine.permit(32)
-        await stage.send("go")
-        await stage.sees("line 29")
-        await stage.pilot.press("pageup", "pageup")
-        await stage.until(lambda: "line 29" not in stage.seen)
+    async with scrolled_up() as stage:
         await stage.write("ab")
         await stage.pilot.press("home", "end", "!")
         assert stage.chat.prompt.text == "ab!"
         assert "line 29" not in stage.seen
         await stage.pilot.press("ctrl+u", "end")
         await stage.sees("line 29")
-        engine.permit()
+        stage.engine.permit()
         await stage.sees("line 39", "idle")
 
 

@@ -116,6 +116,33 @@ async def test_enter_on_a_command_that_needs_an_argument_waits_for_it(picky: lis
         await stage.until(lambda: picky == ["x"])
 
 
+async def test_enter_on_spec_shows_what_it_may_be_and_wishes_nothing():
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        await stage.pilot.press("slash", *"spec", "enter")
+        assert stage.chat.prompt.text == "/spec "
+        await stage.until(lambda: [row.strip() for row in popup(stage)] == ["on", "auto", "off"])
+        await stage.pilot.press("enter")
+        await stage.sees("Write /spec on, auto or off.")
+        assert not stage.engine.wishes
+        await stage.pilot.press("slash", *"spec", "enter", "down", "down", "enter")
+        await stage.until(lambda: [wish.mode for wish in stage.engine.wishes] == ["auto"])
+
+
+async def test_enter_on_attach_waits_for_the_path(tmp_path: Path):
+    (tmp_path / "notes.md").write_text("what they say")
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        await stage.pilot.press("slash", *"att", "enter")
+        assert stage.chat.prompt.text == "/attach "
+        await stage.sees("/attach PATH  put a text file into your next message")
+        assert not stage.chat.prompt.pills.attachments
+        await stage.write(str(tmp_path / "notes.md"))
+        await stage.pilot.press("enter")
+        await stage.until(lambda: [file.text for file in stage.chat.prompt.pills.attachments] == ["what they say"])
+        assert not stage.engine.requests
+
+
 async def test_an_argument_that_may_be_anything_is_only_hinted_at():
     async with open_chat(ScriptedEngine(HELLO)) as stage:
         await stage.ready()

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from textual import events
+from textual.widget import Widget
 from textual.widgets import HelpPanel, Input
 
+from localspec.events import Done
 from localspec.requests import Message
 from localspec.tui import chat as chat_module
 from localspec.tui.app import ChatApp
 from localspec.tui.chat import ChatScreen
 from localspec.tui.commands import COMMANDS
-from localspec.tui.message import Question
+from localspec.tui.message import Answer, Question
 from localspec.tui.prompt import Prompt
-from tests.chat_stage import HELLO, open_chat
-from tests.scripted_engine import ScriptedEngine, answer, step
+from localspec.tui.transcript import Transcript
+from tests.chat_stage import HELLO, open_chat, scrolled_up
+from tests.scripted_engine import ScriptedEngine, totals
 
 
 @pytest.mark.parametrize("keys", [["ctrl+j"], ["alt+enter"], ["shift+enter"], ["backslash", "enter"]])
@@ -111,15 +116,8 @@ async def test_keys_that_quit(key: str):
 
 
 async def test_the_transcript_follows_until_the_user_scrolls_up():
-    lines = answer(*(step(f"line {i}\n\n", accepted=0) for i in range(40)))
-    engine = ScriptedEngine(lines, paused=True)
-    async with open_chat(engine) as stage:
-        engine.permit(32)
-        await stage.send("go")
-        await stage.sees("line 29")
-        await stage.pilot.press("pageup", "pageup")
-        await stage.until(lambda: "line 29" not in stage.seen)
-        engine.permit()
+    async with scrolled_up() as stage:
+        stage.engine.permit()
         await stage.sees("idle")
         assert "line 39" not in stage.seen
         await stage.pilot.press(*["pagedown"] * 5)
@@ -179,3 +177,42 @@ def test_every_command_is_one_of_the_screen():
     assert [c.name for c in COMMANDS if not callable(getattr(ChatScreen, c.method, None))] == []
     names = [name for c in COMMANDS for name in (c.name, *c.aliases)]
     assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("typed", ["hi", "/continue"])
+async def test_a_stop_while_an_answer_is_being_prepared_stops_it(typed: str, monkeypatch: pytest.MonkeyPatch):
+    """Between the question and the engine's being asked there are awaits, in which keys are heard."""
+    cut = [*HELLO[:2], Done("length", totals(HELLO[:2], "length"))]
+    engine = ScriptedEngine(*([cut] if typed == "/continue" else []), HELLO, HELLO, paused=True)
+    async with open_chat(engine) as stage:
+        engine.permit(1)
+        await stage.ready()
+        if typed == "/continue":
+            engine.permit(len(cut))
+            await stage.send("hi")
+            await stage.sees("idle", "cut at")
+        before = len(engine.requests)
+        with monkeypatch.context() as held:
+            stop_while(held, *((Answer, "resume") if typed == "/continue" else (Transcript, "show")))
+            await stage.send(typed)
+            await stage.sees("stopped")
+        assert len(engine.requests) == before + 1
+        engine.permit()
+        await stage.send("next")
+        await stage.sees("Hello there, world. Bye.", "idle")
+
+
+def stop_while(monkeypatch: pytest.MonkeyPatch, owner: type[Widget], name: str) -> None:
+    """Esc is pressed, and heard, in the method's last moment, when it prepares an answer."""
+    method = getattr(owner, name)
+
+    async def stopped(self: Widget, *arguments: object, **named: object) -> None:
+        await method(self, *arguments, **named)
+        chat = self.screen
+        if isinstance(chat, ChatScreen) and chat.phase == "reading":
+            self.app.post_message(events.Key("escape", None))
+            async with asyncio.timeout(30):
+                while chat.phase == "reading":
+                    await asyncio.sleep(0)
+
+    monkeypatch.setattr(owner, name, stopped)

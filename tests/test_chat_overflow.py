@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
+from localspec.config.tables import ChatTable, Config
 from localspec.config.tables import Overflow as Policy
 from localspec.events import Failure
+from localspec.history import recall
 from localspec.requests import Message
+from localspec.tui.conversation import Utterance
 from localspec.tui.message import Answer, Question, Untold
 from localspec.tui.overflow import Overflow
-from tests.chat_stage import HELLO, Stage, open_chat
+from localspec.tui.tuning import Tuning
+from tests.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.scripted_engine import ScriptedEngine
 
 FULL = Failure("context_overflow", "The prompt is 3,609 tokens [/nope].", "Shorten it.", 5, turns_over=2)
@@ -100,14 +106,74 @@ async def test_stopping_here_leaves_the_question_unanswered(key: str, asks_again
 @pytest.mark.parametrize("policy", ["drop-oldest", "stop"])
 async def test_what_is_set_for_all_chats_is_not_asked(policy: Policy):
     engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL], HELLO)
-    async with open_chat(engine, size=(80, 40)) as stage:
-        stage.chat.overflow = policy
+    tuning = Tuning(Config(chat=ChatTable(context_overflow=policy)))
+    async with open_chat(engine, size=(80, 40), tuning=tuning) as stage:
         await overflowing(stage)
         await stage.until(
             lambda: stage.chat.phase == "idle" and len(engine.requests) == (5 if policy == "drop-oldest" else 4)
         )
         assert (TOLD in stage.seen) == (policy == "drop-oldest")
         assert ("3,609 tokens" in stage.seen) == (policy == "stop")
+
+
+async def test_a_chat_that_is_opened_again_tells_the_model_the_same_and_does_as_was_chosen():
+    engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL], HELLO)
+    async with kept_chat(engine) as stage:
+        await overflowing(stage)
+        await asked(stage)
+        await stage.pilot.press("d")
+        await stage.until(lambda: stage.chat.phase == "idle" and len(stage.turns) == 8)
+    past = recall()
+    assert (past.chat.when_full, past.chat.untold) == ("drop-oldest", 2)
+    engine = ScriptedEngine(HELLO, [FULL], HELLO, HELLO)
+    async with kept_chat(engine, past=past, size=(80, 60)) as stage:
+        await stage.ready()
+        await stage.sees(TOLD)
+        grey = [widget.has_class("-untold") for widget in stage.chat.transcript.query("Question, Answer")]
+        assert grey == [True] * 4 + [False] * 4
+        await stage.send("more")
+        await stage.until(lambda: len(stage.turns) == 10)
+        assert told(engine) == ["question 2", SAID, "too much", SAID, "more"]
+        await stage.send("and more")
+        await stage.until(lambda: len(stage.turns) == 12)
+        assert told(engine) == ["more", SAID, "and more"], "nobody was asked"
+        await stage.send("/new")
+        await stage.sees("Ask anything.")
+        await stage.send("else")
+        await stage.until(lambda: len(stage.turns) == 2)
+        assert told(engine) == ["else"]
+    assert (recall(past.chat.id).chat.untold, recall().chat.untold) == (4, 0)
+
+
+async def test_that_it_stops_is_kept_with_the_chat_too():
+    async with kept_chat(ScriptedEngine(HELLO, HELLO, HELLO, [FULL])) as stage:
+        await overflowing(stage)
+        await asked(stage)
+        await stage.pilot.press("s")
+        await stage.sees("3,609 tokens [/nope]. Shorten it.", "idle")
+    async with kept_chat(ScriptedEngine([FULL]), past=recall()) as stage:
+        await stage.ready()
+        await stage.send("again")
+        await stage.sees("3,609 tokens [/nope]. Shorten it.", "idle")
+        assert stage.app.screen is stage.chat
+
+
+async def test_a_stop_while_the_oldest_turns_are_dropped_stops_the_answer():
+    engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL], HELLO, paused=True)
+    async with open_chat(engine) as stage:
+        engine.permit(1 + 3 * len(HELLO) + 1)
+        await overflowing(stage)
+        await asked(stage)
+        grey = stage.chat.transcript.grey
+
+        async def and_stop(untold: Sequence[Utterance]) -> None:
+            await grey(untold)
+            stage.chat.stop_answer()
+
+        stage.chat.transcript.grey = and_stop  # type: ignore[method-assign]
+        await stage.pilot.press("d")
+        await stage.sees("stopped")
+        assert len(stage.turns) == 6
 
 
 async def test_an_engine_that_dies_while_it_is_asked_ends_the_turn():

@@ -9,9 +9,9 @@ from localspec.events import AnyEvent, Done, Failure, FinishReason, Notice, Pref
 from localspec.history import History, recall
 from localspec.requests import GenerateRequest, Message, SamplingOptions, SpecWish
 from localspec.stats import joined
-from localspec.tui import compare, steering
+from localspec.tui import steering, ways
 from localspec.tui.branches import NOT_NOW
-from localspec.tui.compare import CompareScreen, fair, parting
+from localspec.tui.compare import CompareScreen, Side, parting
 from localspec.tui.message import Answer, Question
 from localspec.tui.stats_line import StatsLine
 from tests.chat_stage import HELLO, Stage, kept_chat, open_chat
@@ -320,9 +320,11 @@ async def test_one_question_twice_side_by_side(way: str, size: tuple[int, int]):
         before = stage.chat.status.stats
         await (stage.pilot.press("f6") if way == "f6" else stage.send("/compare"))
         await sees(stage, "×1.60 · the same text", "plain", "guide-draft", "50.0 tok/s", "80.0 tok/s")
-        plain, drafted = stage.app.screen.query(compare.Side)
+        plain, drafted = stage.app.screen.query(Side)
         assert (plain.region.y == drafted.region.y) == (size[0] >= 80)
         assert shown(stage).count("Hello there") == 2
+        for side in (plain, drafted):
+            assert side._body.region.y == side.words.content_region.y, "text begins at the top of its column"
         first, second = engine.requests[1:]
         assert (first.speculate, second.speculate) == (False, True)
         assert first.messages == second.messages == engine.requests[0].messages
@@ -338,6 +340,47 @@ async def test_one_question_twice_side_by_side(way: str, size: tuple[int, int]):
         assert stage.chat.status.stats == before
         assert stage.chat.prompt.has_focus
         assert stage.chat.phase == "idle"
+
+
+@pytest.mark.parametrize(
+    ("spec", "typed", "names", "exits"),
+    [
+        (READY.spec, "early-exit:4", ("guide-draft k=auto", "early-exit:4"), [None, 4]),
+        (READY.spec, "off", ("plain", "guide-draft k=auto"), [None, None]),
+        (SpecCard("off", reason="none is known"), "early-exit:4", ("plain", "early-exit:4"), [None, 4]),
+        (SpecCard("early-exit", "layers 1-4", exit_layer=4), "EARLY-EXIT:4", ("plain", "layers 1-4"), [None, None]),
+    ],
+)
+async def test_two_drafters_are_compared_where_neither_must_be_loaded(
+    spec: SpecCard, typed: str, names: tuple[str, str], exits: list[int | None]
+):
+    engine = ScriptedEngine(HELLO, PLAIN, HELLO, opening=[Ready(READY.model, spec, READY.memory)])
+    async with open_chat(engine, size=(120, 24)) as stage:
+        await answered(stage)
+        await stage.send(f"/compare {typed}")
+        await sees(stage, f"{names[1]}", " ×1.60 · the texts differ")
+        assert [side.way.name.split(" k=")[0] for side in stage.app.screen.query(Side)] == [
+            name.split(" k=")[0] for name in names
+        ]
+        assert [request.exit_layer for request in engine.requests[1:]] == exits
+        assert [request.speculate for request in engine.requests[1:]] == [names[0] != "plain", True]
+
+
+@pytest.mark.parametrize(
+    ("typed", "sentence"),
+    [
+        ("qwen", "Another model must be loaded first: /draft qwen, then /compare."),
+        ("early-exit", "Write /compare early-exit:E"),
+        ("early-exit:x", "'x' is not an exit layer."),
+        ("early-exit:12", "outside guide, which has 12 layers. Use early-exit:E with E from 1 to 11."),
+    ],
+)
+async def test_what_cannot_be_compared_is_said_in_a_sentence(typed: str, sentence: str):
+    async with open_chat(ScriptedEngine(HELLO), size=(130, 24)) as stage:
+        await answered(stage)
+        await stage.send(f"/compare {typed}")
+        await stage.sees(sentence)
+        assert len(stage.engine.requests) == 1
 
 
 async def test_texts_that_part_are_shown_where():
@@ -404,8 +447,8 @@ async def test_there_must_be_something_to_compare():
 def test_a_seed_of_the_users_own_is_kept():
     for seed in (None, 7):
         request = GenerateRequest((Message("user", "hi"),), sampling=SamplingOptions(temperature=1.0, seed=seed))
-        sides = [fair(request, speculate=speculate) for speculate in (False, True)]
-        assert [side.sampling.seed for side in sides] == [seed or compare.SEED] * 2
+        sides = [way.asks(request) for way in (ways.PLAIN, ways.early_exit(4))]
+        assert [side.sampling.seed for side in sides] == [seed or ways.SEED] * 2
         assert [side.sampling.temperature for side in sides] == [1.0, 1.0]
 
 

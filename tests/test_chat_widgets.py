@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 import pytest
 from textual.content import Content
 from textual.screen import Screen
@@ -72,6 +73,25 @@ async def test_rejected_proposals_show_on_request(key: str):
         await stage.sees(AS_TOKENS)
         await stage.pilot.press(key, "f3")
         await stage.until(lambda: "₁" not in stage.seen)
+
+
+async def test_probabilities_are_asked_for_while_rejected_proposals_are_in_sight():
+    told_odds = [
+        msgspec.structs.replace(one, rejected=tuple(Proposal(7, "x", 0.61, 0.22) for _ in one.rejected))
+        if isinstance(one, Step)
+        else one
+        for one in MIXED
+    ]
+    async with open_chat(ScriptedEngine(MIXED, told_odds, MIXED)) as stage:
+        await told(stage)
+        await stage.pilot.press("shift+f3")
+        await stage.sees("‹x›", "p drafter/target›", "Answers from now on say how probable each was.")
+        await stage.send("two")
+        await stage.sees("a‹x .61/.22›**so₁", "idle")
+        await stage.pilot.press("shift+f3")
+        await stage.send("three")
+        await stage.until(lambda: len(stage.engine.requests) == 3 and stage.chat.phase == "idle")
+        assert [request.odds for request in stage.engine.requests] == [False, True, False]
 
 
 @pytest.mark.parametrize("no_color", [False, True])

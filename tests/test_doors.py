@@ -59,7 +59,8 @@ def pills(text: str) -> str:
 
 
 def token(text: str) -> str:
-    return mark(Token(1, text, "draft", pos=0)).text + rejected(Proposal(1, text)).text
+    marks = (mark(Token(1, text, "draft", pos=0)), *rejected(Proposal(1, text, 0.5, 0.5)))
+    return "".join(one.text for one in marks)
 
 
 def markdown(text: str) -> str:

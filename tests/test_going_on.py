@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from localspec import admission, paths
@@ -216,6 +217,39 @@ def test_after_both_ways_the_chat_reads_only_what_is_new(folder: Path):
             llm.generate(chat.messages[:-1], max_tokens=8, speculate=speculate, temperature=0, seed=1)
         known = len(llm._model._session.tokens)
         assert chat.send("and then").stats.cached_n >= known - 1
+
+
+def test_one_answer_may_be_drafted_by_other_layers_and_the_drafter_goes_on_afterwards(folder: Path):
+    """Whoever drafts: the text is the same, and the model that rested is as often right as before."""
+    asked = GenerateRequest(tuple(HI), max_tokens=30, sampling=SamplingOptions(temperature=0))
+    for draft in (str(folder), "off", "early-exit:2"):
+        with opened(folder, draft=draft) as llm:
+            before = llm.answer(asked).result()
+            other = llm.answer(msgspec.structs.replace(asked, exit_layer=3)).result()
+            after = llm.answer(msgspec.structs.replace(asked, messages=(Message("user", "hello there"),))).result()
+            assert other.text == before.text
+            assert other.stats.draft_n > 0
+            if draft == str(folder):
+                assert after.stats.draft_n > 0
+                assert after.stats.draft_n_rejected == before.stats.draft_n_rejected == 0
+                assert other.stats.draft_n_rejected > 0
+            for layer in (0, 4, -1):
+                with pytest.raises(UsageError, match=f"Exit layer {layer} is outside"):
+                    llm.answer(msgspec.structs.replace(asked, exit_layer=layer)).result()
+
+
+def test_both_probabilities_of_what_was_rejected_come_when_they_are_asked_for(folder: Path):
+    with opened(folder) as llm:
+        for way in (SamplingOptions(temperature=0), SamplingOptions(temperature=1.0, seed=7)):
+            asked = GenerateRequest(tuple(HI), max_tokens=30, sampling=way)
+            without = list(llm.answer(asked))
+            known = list(llm.answer(msgspec.structs.replace(asked, odds=True)))
+            assert ids(known) == ids(without)
+            for events, are_told in ((without, False), (known, True)):
+                found = [one for step in events if isinstance(step, Step) for one in step.rejected]
+                assert found
+                assert {one.p_drafter is not None and one.p_target is not None for one in found} == {are_told}
+            assert all(0 <= one.p_target < 1 for one in found)  # type: ignore[operator]
 
 
 # --- in the child

@@ -20,7 +20,10 @@ from tests.scripted_engine import TEXT, ScriptedEngine, answer, step
 
 pytestmark = pytest.mark.heavy
 
-LONG = TEXT + "\n> said by *another*\n> twice\n\n1. one\n2. two\n   - inner and `code`\n\n     ```py\n     x = 1\n     ```\n3. three\n"
+LONG = (
+    TEXT
+    + "\n> said by *another*\n> twice\n\n1. one\n2. two\n   - inner and `code`\n\n     ```py\n     x = 1\n     ```\n3. three\n"
+)
 WORDS = "word " * 60
 
 

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-import pytest
+from datetime import date, datetime, timedelta
 
-from localspec.events import Failure, Loading, ModelCard, Ready
-from localspec.history import Attachment, Chat, OpenChat, StoredMessage, Tree
+import pytest
+from textual.widgets import Input
+
+from localspec.events import Failure, Loading, ModelCard, Ready, Step
+from localspec.history import Attachment, Chat, History, OpenChat, StoredMessage, Tree
+from localspec.local_models import UNREADABLE, Shelved
+from localspec.tui.compare import CompareScreen
 from localspec.tui.overflow import Overflow
-from tests.chat_stage import Stage, open_chat
+from localspec.tui.picker import Picker
+from localspec.tui.sampling_form import SamplingForm
+from tests.chat_stage import Stage, kept_chat, open_chat
+from tests.history_made_here import chat
 from tests.scripted_engine import READY, TEXT, ScriptedEngine, answer, rounds, step
 from tests.snapshots import check
 from tests.test_chat_hostile import ATTACKS
+from tests.test_sidebar import dated
 
 pytestmark = pytest.mark.heavy
 
@@ -21,8 +30,9 @@ FULL = Failure("context_overflow", "The prompt is 8,609 tokens and the context h
 
 async def shows(stage: Stage, name: str) -> None:
     """Nothing on the screen may depend on when it is looked at."""
-    stage.chat.prompt.cursor_blink = False
-    stage.chat.prompt._cursor_visible = True
+    for field in (stage.chat.prompt, *stage.app.screen.query(Input)):
+        field.cursor_blink = False
+        field._cursor_visible = True
     await stage.pilot.pause()
     await stage.pilot.pause()
     check(stage.app, name)
@@ -122,6 +132,64 @@ async def test_a_full_context():
         await stage.pilot.press("escape")
 
 
+async def test_two_ways_compared():
+    script = answer(*rounds(TEXT))
+    words = [token for event in script if isinstance(event, Step) for token in event.tokens]
+    other = [step(token.text, accepted=0) for token in words[:40]]
+    async with open_chat(ScriptedEngine(script, answer(*other), script), size=(100, 30)) as stage:
+        await told(stage)
+        await stage.pilot.press("f6")
+        await stage.until(lambda: isinstance(stage.app.screen, CompareScreen) and stage.app.screen.over)
+        await shows(stage, "compare")
+
+
+async def test_the_chats_beside_the_one_that_runs(monkeypatch: pytest.MonkeyPatch):
+    class Today(date):
+        @classmethod
+        def today(cls) -> date:
+            return date(2026, 3, 10)
+
+    monkeypatch.setattr("localspec.tui.sidebar.date", Today)
+    noon = datetime(2026, 3, 10, 12).astimezone()
+    with History() as history:
+        for title, days in [("Regex help", 9), ("Trip notes", 1), ("Quicksort in Python", 0), ("[/nope]", 0)]:
+            dated(chat(history, title)[0].chat_id, noon - timedelta(days=days))
+        history.change(history.chats()[-1].id, pinned=True)
+    async with kept_chat(ScriptedEngine(answer(*rounds(TEXT))), size=(130, 36)) as stage:
+        await told(stage)
+        await stage.sees("▸ What is speculative")
+        await stage.pilot.press("ctrl+b")
+        await stage.until(lambda: stage.chat.sidebar.list.has_focus)
+        await shows(stage, "chats")
+
+
+async def test_the_models_to_choose_from(monkeypatch: pytest.MonkeyPatch):
+    off = ("off", "off, decode plain")
+    drafts = (("auto", "early exit after layer 1"), ("small", "small, a model: guide-draft"), off)
+    models = [
+        Shelved("guide", "int8", 29_000_000, "fits well", drafts),
+        Shelved("qwen7b", "bf16", 15_200_000_000, "too large", (off,)),
+        Shelved("/models/[/nope]", "–", 0, UNREADABLE, (off,)),
+    ]
+    monkeypatch.setattr("localspec.tui.tunable.on_disk", lambda *_, **__: models)
+    async with open_chat(ScriptedEngine()) as stage:
+        await stage.ready()
+        await stage.pilot.press("ctrl+o")
+        await stage.until(lambda: isinstance(stage.app.screen, Picker) and stage.app.screen.models)
+        await shows(stage, "models")
+        await stage.pilot.press("escape")
+
+
+async def test_the_form_for_sampling():
+    async with open_chat(ScriptedEngine()) as stage:
+        await stage.ready()
+        await stage.send("/set")
+        await stage.until(lambda: isinstance(stage.app.screen, SamplingForm))
+        await stage.pilot.press("9", "9", "9")
+        await shows(stage, "sampling")
+        await stage.pilot.press("escape")
+
+
 async def test_too_small():
     async with open_chat(ScriptedEngine(), size=(50, 12)) as stage:
         await stage.ready()
@@ -130,8 +198,8 @@ async def test_too_small():
 
 async def test_a_hostile_title_and_model():
     said = (StoredMessage(1, "c", None, "user", ATTACKS, "done", "2026-01-01"),)
-    chat = Chat("c", ATTACKS, "2026-01-01", "2026-01-01", ATTACKS, None, None, 1, False, False, 1)
+    hostile = Chat("c", ATTACKS, "2026-01-01", "2026-01-01", ATTACKS, None, None, 1, False, False, 1)
     opening = [Ready(ModelCard(ATTACKS, "int8", "cpu", 8192, True), READY.spec, READY.memory)]
-    async with open_chat(ScriptedEngine(opening=opening), past=OpenChat(chat, Tree(said))) as stage:
+    async with open_chat(ScriptedEngine(opening=opening), past=OpenChat(hostile, Tree(said))) as stage:
         await stage.ready()
         await shows(stage, "hostile title")

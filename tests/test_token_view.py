@@ -7,7 +7,7 @@ from rich.cells import cell_len
 
 from localspec.events import Proposal, Source, Step, Token
 from localspec.sanitize import clean
-from localspec.tui.legend import LEGEND
+from localspec.tui.legend import LEGENDS
 from localspec.tui.token_view import FAINTEST, REJECTED, STYLES, Mark, Page, TokenView, mark, marks, visible
 from tests.scripted_engine import step
 from tests.test_sanitize import FORBIDDEN, fuzzed
@@ -74,6 +74,14 @@ def test_rejected_proposals_follow_their_round_when_asked_for():
     assert without_colour(REJECTED) == ("strike",)
 
 
+def test_a_rejected_proposal_says_what_drafter_and_target_gave_it():
+    odds = [(0.614, 0.2249), (1.0, 0.001), (None, 0.5), (None, None)]
+    wanted = tuple(Proposal(1, "the\n", *pair) for pair in odds)
+    shown = [*marks(Step(kind="draft", tokens=(), drafted=4, rejected=wanted), "rejects")]
+    assert "".join(mark.text for mark in shown) == "‹the↵ .61/.22›‹the↵ 1.00/.00›‹the↵ –/.50›‹the↵›"
+    assert [without_colour(mark.style) for mark in shown] == [("strike",), ()] * 3 + [("strike",)]
+
+
 def test_a_rejected_newline_breaks_no_line():
     wanted = Step(kind="draft", tokens=(), drafted=1, rejected=(Proposal(id=1, text="a\nb\n"),))
     assert [mark.text for mark in marks(wanted, "rejects")] == ["‹a↵b↵›"]
@@ -134,6 +142,7 @@ def test_lines_laid_out_while_it_grows_are_those_of_the_whole():
 
 
 def test_the_legend_shows_every_mark_and_fits_the_smallest_terminal():
-    looks = {str(span.style) for span in LEGEND.spans}
-    assert {*STYLES.values(), REJECTED} <= looks
-    assert cell_len(LEGEND.plain) <= 58
+    for legend in LEGENDS.values():
+        looks = {str(span.style) for span in legend.spans}
+        assert {*STYLES.values(), REJECTED} <= looks
+        assert cell_len(legend.plain) <= 58

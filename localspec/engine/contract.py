@@ -44,11 +44,20 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
+class Odds:
+    """How probable each token of a draft was, given those before it; None where a drafter cannot say."""
+
+    drafter: tuple[float | None, ...] = ()
+    target: tuple[float | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Round:
     """Draft, verify, accept, roll back: `tokens` were committed, the first `accepted` of them drafted.
 
     `draft`: what was proposed; the last `ignored` of it stand behind the end of the answer: never tested.
-    `ended`: why the generation stops here, if it does. `seconds` cover the whole round.
+    `ended`: why the generation stops here, if it does. `seconds` cover the whole round. `odds` are the draft's, for who
+    asked for them.
     """
 
     tokens: tuple[int, ...]
@@ -58,6 +67,7 @@ class Round:
     verify_seconds: float
     ignored: int = 0
     ended: Literal["stop", "length", "context"] | None = None
+    odds: Odds | None = None
 
     @property
     def seconds(self) -> float:

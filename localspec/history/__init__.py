@@ -17,6 +17,7 @@ from localspec.history.records import (
     Status,
     StoredMessage,
     Totals,
+    WhenFull,
     first_line,
 )
 from localspec.history.store import History
@@ -32,6 +33,7 @@ from localspec.history.turns import (
     Opened,
     Removed,
     Said,
+    Shortened,
 )
 from localspec.history.writer import Writer
 
@@ -59,10 +61,12 @@ __all__ = [
     "Removed",
     "Said",
     "Setting",
+    "Shortened",
     "Status",
     "StoredMessage",
     "Totals",
     "Tree",
+    "WhenFull",
     "Writer",
     "export",
     "first_line",

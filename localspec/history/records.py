@@ -16,6 +16,7 @@ from localspec.history.tree import Tree
 from localspec.requests import Role
 
 Status = Literal["done", "partial", "stopped", "length", "error"]
+WhenFull = Literal["stop", "drop-oldest"]
 Setting = str | int | float | bool | None | tuple[str, ...]
 STATUS_OF: Mapping[FinishReason | None, Status] = {
     None: "partial",
@@ -44,7 +45,11 @@ class NewChat(Record, frozen=True):
 
 
 class Chat(Record, frozen=True):
-    """A chat without its messages. `head_id`: the last message of the branch that was read last."""
+    """A chat without its messages. `head_id`: the last message of the branch that was read last.
+
+    `when_full`: what is done where a question does not fit into the context, if that was chosen for this chat. Of the
+    oldest turns `untold` are not told the model any more.
+    """
 
     id: str
     title: str
@@ -57,6 +62,8 @@ class Chat(Record, frozen=True):
     archived: bool
     pinned: bool
     num_messages: int
+    when_full: WhenFull | None = None
+    untold: int = 0
 
 
 class Changes(TypedDict, total=False):
@@ -68,6 +75,8 @@ class Changes(TypedDict, total=False):
     system: str | None
     archived: bool
     pinned: bool
+    when_full: WhenFull | None
+    untold: int
 
 
 class Attachment(Record, frozen=True):

@@ -56,6 +56,13 @@ def m002_titles(db: sqlite3.Connection) -> None:
         db.execute(statement)
 
 
+@migration
+def m003_full_contexts(db: sqlite3.Connection) -> None:
+    """What is done in a chat that outgrew the context, and how many of its oldest turns the model is not told."""
+    for column in OUTGROWN:
+        db.execute(f"ALTER TABLE conversation ADD COLUMN {column}")
+
+
 CONVERSATION = """
 CREATE TABLE conversation(
   id TEXT PRIMARY KEY, title TEXT NOT NULL, created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
@@ -122,5 +129,9 @@ TITLES = (
          UPDATE title_fts SET title = new.title WHERE conversation_id = new.id;
        END""",
     "INSERT INTO title_fts(title, conversation_id) SELECT title, id FROM conversation",
+)
+OUTGROWN = (
+    "when_full TEXT CHECK(when_full IN ('stop', 'drop-oldest'))",
+    "untold INTEGER NOT NULL DEFAULT 0 CHECK(untold >= 0)",
 )
 TABLES = {"conversation", "message", "generation", "attachment", "message_fts", "title_fts"}

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from localspec.errors import NoSuchChat
 from localspec.events import Record
-from localspec.history.records import Answer, Attachment, Chat, NewChat, NewMessage, StoredMessage
+from localspec.history.records import Answer, Attachment, Chat, NewChat, NewMessage, StoredMessage, WhenFull
 from localspec.history.rows import gone
 from localspec.history.store import History
 
@@ -55,6 +55,13 @@ class Instructed(Record, frozen=True):
     system: str | None
 
 
+class Shortened(Record, frozen=True):
+    """What is done in this chat where the context is full, and how many of its oldest turns the model is not told."""
+
+    when_full: WhenFull | None
+    untold: int
+
+
 class Left(Record, frozen=True):
     """The next question begins another chat."""
 
@@ -71,7 +78,7 @@ class Located(Record, frozen=True):
     tell: Callable[[str | None], object]
 
 
-Said = Asked | Answered | Moved | Removed | Instructed | Left | Opened | Located
+Said = Asked | Answered | Moved | Removed | Instructed | Shortened | Left | Opened | Located
 
 
 class Turns:
@@ -97,6 +104,8 @@ class Turns:
                 self._remove(history, self._chat_id, said.id)
             case Instructed() if self._chat_id is not None:
                 history.change(self._chat_id, system=said.system)
+            case Shortened() if self._chat_id is not None:
+                history.change(self._chat_id, when_full=said.when_full, untold=said.untold)
             case Left():
                 self._go_on(None)
             case Opened():

@@ -7,14 +7,17 @@ answer is being written or waited for.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from contextlib import suppress
+from functools import cached_property, partial
 
 from textual import on
 from textual.reactive import reactive
 from textual.widgets import TextArea
 
+from localspec.errors import UsageError
 from localspec.history import Attachment, OpenChat
-from localspec.sanitize import clean
+from localspec.sanitize import clean, one_line
+from localspec.tui import clipboard
 from localspec.tui.commands import typed
 from localspec.tui.conversation import Utterance
 from localspec.tui.details import details
@@ -236,8 +239,16 @@ class BranchScreen(TurnScreen):
 
     def take(self, text: str) -> None:
         """To the clipboard, clean: where it is pasted, a control byte would act."""
-        self.app.copy_to_clipboard(clean(text))
+        text = clean(text)
+        self.app.copy_to_clipboard(text)
         self.status.give_hint("Copied.")
+        self.run_worker(partial(self.put, text), thread=True, exit_on_error=False, group="clipboard")
+
+    def put(self, text: str) -> None:
+        """In a thread: the terminal does not say whether it took it. Nothing is kept where no chat is."""
+        if not clipboard.put(text) and self.scribe.keeps:
+            with suppress(OSError, UsageError):
+                self.call_later(self.status.give_hint, one_line(clipboard.keep(text)))
 
     # --- keys and commands
 

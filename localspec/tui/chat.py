@@ -135,9 +135,12 @@ class ChatScreen(TunableScreen):
 
     def action_rejects(self) -> None:
         self.view = "tokens" if self.view == "rejects" else "rejects"
+        rejected = [proposal for step in self.rounds for proposal in step.rejected]
+        if self.view == "rejects" and rejected and rejected[-1].p_target is None:
+            self.status.give_hint("Answers from now on say how probable each was.")
 
     def watch_view(self, view: View) -> None:
-        self.legend.display = view != "markdown"
+        self.legend.follow(view)
         self.transcript.view = view
 
     def action_new(self) -> None:
@@ -149,10 +152,9 @@ class ChatScreen(TunableScreen):
     def action_interrupt(self) -> None:
         """Ctrl+C: copy, else stop, else clear, else quit at the second time."""
         if selected := self.prompt.selected_text or self.get_selected_text():
-            self.app.copy_to_clipboard(selected)
+            self.take(selected)
             self.clear_selection()
             self.prompt.move_cursor(self.prompt.cursor_location)
-            self.status.give_hint("Copied.", QUIT_SECONDS)
         elif self.answering:
             self.stop_answer()
         elif self.prompt.text or self.prompt.pills.attachments:

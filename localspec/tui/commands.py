@@ -68,7 +68,7 @@ COMMANDS = (
     Command("continue", "go on with an answer that was stopped or cut"),
     Command("spec", "speculate always, as it pays, or not at all", "on|auto|off", choices=("on", "auto", "off")),
     Command("k", "how many tokens to draft", "N|auto"),
-    Command("compare", "the last question again, plain and drafted, side by side"),
+    Command("compare", "the last question again in two ways, side by side", "[early-exit:E]"),
     Command("attach", "put a text file into your next message", "PATH"),
     Command("tokens", "show who wrote each token, or the text again"),
     Command("set", "choose how tokens are sampled", "[temperature=0.7 …]"),

@@ -1,4 +1,4 @@
-"""One question answered twice by one engine, plain and drafted, side by side. Nothing of it enters the conversation.
+"""One question answered in two ways by one engine, side by side. Nothing of it enters the conversation.
 
 One after the other: at once, each would take the processor from the other. Knows no engine; who opened the screen
 hands it the engine's events.
@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-import msgspec
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container, VerticalScroll
+from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Footer, Static
@@ -22,39 +21,33 @@ from localspec.events import Done, Failure, Prefill, Stats, Step
 from localspec.requests import GenerateRequest
 from localspec.sanitize import clean, one_line
 from localspec.stats import Tally
+from localspec.tui.ways import Way
 
 TWO_COLUMNS = 80
-SEED = 1  # where the user has none: both then draw the same tokens, if the engine computes the same
 AROUND = 24  # characters shown where the texts part
-IN_TURN = "First plain, then drafted: one after the other, so that neither slows the other down."
+IN_TURN = "one after the other, so that neither slows the other down."
 
 OfAnswer = Prefill | Step | Done | Failure
 
 
-def fair(request: GenerateRequest, *, speculate: bool) -> GenerateRequest:
-    """The same chances for both."""
-    seed = SEED if request.sampling.seed is None else request.sampling.seed
-    sampling = msgspec.structs.replace(request.sampling, seed=seed)
-    return msgspec.structs.replace(request, sampling=sampling, speculate=speculate)
+class Side(Vertical):
+    """One of the two answers, as it comes: who drafts and the figures, which stay in sight, and its text below."""
 
-
-class Side(VerticalScroll):
-    """One of the two answers, as it comes: its figures, its text."""
-
-    def __init__(self, name: str, *, speculate: bool) -> None:
+    def __init__(self, way: Way) -> None:
         super().__init__()
-        self.speculate = speculate
+        self.way = way
         self.text = ""
         self.tally = Tally()
-        self._label = Static(one_line(name), markup=False, classes="speaker")
+        self._label = Static(one_line(way.name), markup=False, classes="speaker")
         self._figures = Static("waiting", markup=False, classes="figures")
         self._body = Static(markup=False)
+        self.words = VerticalScroll(Vertical(self._body))
 
     def compose(self) -> ComposeResult:
-        yield from (self._label, self._figures, self._body)
+        yield from (self._label, self._figures, self.words)
 
     def on_mount(self) -> None:
-        self.anchor()
+        self.words.anchor()
 
     def begin(self) -> None:
         self.tally.begin()
@@ -69,6 +62,13 @@ class Side(VerticalScroll):
         if self.tally.stats.predicted_n:
             self._figures.update(figures(self.tally.stats))
             self._body.update(Content(clean(self.text)))
+
+    def rest(self) -> None:
+        """Nothing more comes: it is read from its beginning, unless it is being read already."""
+        followed = self.words.scroll_y >= self.words.max_scroll_y
+        self.words.anchor(False)
+        if followed:
+            self.words.scroll_home(animate=False)
 
     def part_at(self, place: int) -> None:
         """Mark the text from here on as its own."""
@@ -86,24 +86,25 @@ class CompareScreen(Screen[None]):
         Binding("escape", "close", "Close", key_display="Esc", priority=True, id="compare.close")
     ]
 
-    def __init__(self, request: GenerateRequest, drafted: str, ask: Callable[[GenerateRequest], None]) -> None:
+    def __init__(self, request: GenerateRequest, ways: tuple[Way, Way], ask: Callable[[GenerateRequest], None]) -> None:
         super().__init__()
         self.request = request
         self.ask = ask
-        self.plain, self.drafted = Side("plain", speculate=False), Side(drafted, speculate=True)
-        self.now = self.plain
+        self.first, self.second = map(Side, ways)
+        self.now = self.first
         self.over = self.closed = False
-        self._verdict = Static(IN_TURN, markup=False, id="verdict")
+        in_turn = f"First {ways[0].name}, then {ways[1].name}: {IN_TURN}"
+        self._verdict = Static(one_line(in_turn), markup=False, id="verdict")
 
     def compose(self) -> ComposeResult:
         asked = self.request.messages[-1].content if self.request.messages else ""
         yield Static(one_line(asked), markup=False, id="asked")
-        yield Container(self.plain, self.drafted, id="sides")
+        yield Container(self.first, self.second, id="sides")
         yield self._verdict
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        self.plain.focus()
+        self.first.words.focus()
         self.begin()
 
     def on_resize(self, event: events.Resize) -> None:
@@ -111,7 +112,7 @@ class CompareScreen(Screen[None]):
 
     def begin(self) -> None:
         self.now.begin()
-        self.ask(fair(self.request, speculate=self.now.speculate))
+        self.ask(self.now.way.asks(self.request))
 
     def receive(self, event: OfAnswer) -> None:
         """The next of the engine's events; a screen that was closed only waits for the last."""
@@ -133,21 +134,23 @@ class CompareScreen(Screen[None]):
 
     def end_side(self) -> None:
         self.now.follow()
-        if self.now is self.drafted:
+        if self.now is self.second:
             self.over = True
             self.conclude()
         else:
-            self.now = self.drafted
+            self.now = self.second
             self.begin()
 
     def conclude(self) -> None:
         """What came of it; the texts' own parts marked."""
-        one, other = self.plain.text, self.drafted.text
+        one, other = self.first.text, self.second.text
         if one != other:
             place = parting(one, other)
-            self.plain.part_at(place)
-            self.drafted.part_at(place)
-        self._verdict.update(verdict(self.plain, self.drafted))
+            self.first.part_at(place)
+            self.second.part_at(place)
+        self.first.rest()
+        self.second.rest()
+        self._verdict.update(verdict(self.first, self.second))
 
     def action_close(self) -> None:
         self.closed = True
@@ -160,14 +163,14 @@ def figures(stats: Stats) -> str:
     return f"{seconds:.2f} s · {stats.predicted_per_second:.1f} tok/s · {stats.predicted_n:,} tok"
 
 
-def verdict(plain: Side, drafted: Side) -> str:
+def verdict(first: Side, second: Side) -> str:
     """How much faster the second was, by the token, and whether it wrote the same."""
-    slow, fast = plain.tally.stats.predicted_per_second, drafted.tally.stats.predicted_per_second
-    ratio = f"×{fast / slow:.2f}" if slow and fast else "×–"
-    if plain.text == drafted.text:
+    slow, fast = first.tally.stats.predicted_per_second, second.tally.stats.predicted_per_second
+    ratio = one_line(second.way.name) + (f" ×{fast / slow:.2f}" if slow and fast else " ×–")
+    if first.text == second.text:
         return f"{ratio} · the same text"
-    place = parting(plain.text, drafted.text)
-    here, there = (one_line(side.text[place : place + AROUND]) or "the end" for side in (plain, drafted))
+    place = parting(first.text, second.text)
+    here, there = (one_line(side.text[place : place + AROUND]) or "the end" for side in (first, second))
     return f"{ratio} · the texts differ from character {place + 1:,} on: “{here}” against “{there}”"
 
 

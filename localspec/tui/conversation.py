@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import count, pairwise
 
 from localspec.events import Step
-from localspec.history import OWN, Attachment, Generation, Tree, told
+from localspec.history import OWN, Attachment, Chat, Generation, Tree, told
 from localspec.requests import GenerateRequest, Message, Role
 from localspec.shortening import without_oldest
 from localspec.tui.tuning import Tuning
@@ -66,13 +66,13 @@ class Conversation:
         self.head: int | None = None
         self.untold = 0  # of the oldest turns, so many are not told any more
 
-    def recall(self, system: str | None, said: Iterable[Utterance], head: int | None) -> None:
+    def recall(self, chat: Chat, said: Iterable[Utterance]) -> None:
         """What was said before this program began."""
-        self.own_system = None if self.system else system
-        self.tree, self.head, self.untold = Tree(said), head, 0
+        self.own_system = None if self.system else chat.system
+        self.tree, self.head, self.untold = Tree(said), chat.head_id, chat.untold
 
     def forget(self) -> None:
-        self.recall(None, (), None)
+        self.own_system, self.tree, self.head, self.untold = None, Tree(()), None, 0
 
     @property
     def instructions(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
@@ -24,6 +24,20 @@ else:
 def spelled(block: MarkdownBlock) -> str:
     """What it says, with all that is in it; before it is composed, which empties it."""
     return "".join([f"{block.name} {block._content.plain}\n", *map(spelled, block._blocks)])
+
+
+Items = list[MarkdownListItem]
+
+
+def own_signs(items: Items) -> list[str]:
+    return [item.bullet for item in items]
+
+
+def numbers(items: Items) -> list[str]:
+    """As wide as the last."""
+    first = int(items[0].bullet) if items else 1
+    found = [f"{first + place}. " for place in range(len(items))]
+    return [number.rjust(len(found[-1]) + 1) for number in found]
 
 
 class Row(Tall, Horizontal):
@@ -63,20 +77,21 @@ class Growing(Tall, Block):
     """Knows what each block of each of its items says."""
 
     said: tuple[tuple[str, ...], ...] = ()
-
-    def signs(self) -> list[str]:
-        """What stands before each item."""
-        raise NotImplementedError
+    signs: ClassVar[staticmethod[[Items], list[str]]]  # what stands before each item
 
     @property
     def items(self) -> list[MarkdownListItem]:
         return [block for block in self._blocks if isinstance(block, MarkdownListItem)]
 
+    @property
+    def signed(self) -> list[tuple[str, MarkdownListItem]]:
+        return list(zip(type(self).signs(self.items), self.items, strict=True))
+
     def spell(self) -> tuple[tuple[str, ...], ...]:
-        return tuple((sign, *map(spelled, item._blocks)) for sign, item in zip(self.signs(), self.items, strict=True))
+        return tuple((sign, *map(spelled, item._blocks)) for sign, item in self.signed)
 
     def rows(self, start: int = 0) -> Iterator[Row]:
-        for sign, item in zip(self.signs()[start:], self.items[start:], strict=True):
+        for sign, item in self.signed[start:]:
             yield Row(sign, item._blocks)
 
     def compose(self) -> ComposeResult:
@@ -112,14 +127,10 @@ class Growing(Tall, Block):
 class Bullets(Growing, MarkdownBulletList):
     """Each item's sign is known to it: how deep the list stands."""
 
-    def signs(self) -> list[str]:
-        return [item.bullet for item in self.items]
+    signs = staticmethod(own_signs)
 
 
 class Numbers(Growing, MarkdownOrderedList):
-    """Numbers as wide as the last."""
+    """Counted from the first item's number on."""
 
-    def signs(self) -> list[str]:
-        first = int(self.items[0].bullet) if self.items else 1
-        numbers = [f"{first + place}. " for place in range(len(self.items))]
-        return [number.rjust(len(numbers[-1]) + 1) for number in numbers]
+    signs = staticmethod(numbers)

@@ -6,18 +6,24 @@ from functools import partial
 
 from localspec.config.tables import Overflow as Policy
 from localspec.events import Failure
+from localspec.history import WhenFull
 from localspec.tui.branches import BranchScreen
 from localspec.tui.overflow import Choice, Overflow
 
 
 class OutgrowScreen(BranchScreen):
-    """`overflow` is what is done in this chat: as the settings say, until something is chosen."""
+    """`when_full` is what was chosen for this chat, and kept with it; until then it goes as the settings say."""
 
-    overflow: Policy = "ask"
+    when_full: WhenFull | None = None
+
+    @property
+    def overflow(self) -> Policy:
+        return self.when_full or self.tuning.config.chat.context_overflow
 
     async def show_chat(self) -> None:
-        self.overflow = self.tuning.config.chat.context_overflow
+        self.when_full = self.past.chat.when_full if self.past else None
         await super().show_chat()
+        await self.transcript.grey(self.conversation.not_told)
 
     async def fail(self, failure: Failure) -> None:
         if failure.turns_over and self.answer is not None and self.overflow != "stop":
@@ -43,10 +49,12 @@ class OutgrowScreen(BranchScreen):
             await self.begin_chat()
             await self.say(asked.text, asked.attachments)
         elif choice == "drop-oldest":
-            self.overflow = choice
+            self.when_full = choice
             await self.make_room(failure)
         else:
-            self.overflow = "stop" if choice == "stop" else self.overflow
+            if choice == "stop":
+                self.when_full = choice
+                self.scribe.shorten(choice, self.conversation.untold)
             await super().fail(failure)
 
     async def make_room(self, failure: Failure) -> None:
@@ -54,6 +62,7 @@ class OutgrowScreen(BranchScreen):
         asked = self.conversation.question(self.said) if self.said is not None else None
         if asked is not None and self.feed is not None:
             self.conversation.untold += failure.turns_over
-            await self.transcript.grey(self.conversation.not_told)
+            self.scribe.shorten(self.when_full, self.conversation.untold)
             self.enter("reading", "reading prompt")
-            self.feed.ask(self.conversation.request(asked))
+            await self.transcript.grey(self.conversation.not_told)
+            self.ask(self.conversation.request(asked), self.feed)

@@ -18,7 +18,7 @@ def conversation(past: OpenChat | None, system: str | None, tuning: Tuning | Non
     """Of a chat that goes on, or of a new one."""
     goes_on = Conversation(system, tuning)
     if past is not None:
-        goes_on.recall(past.chat.system, remembered(past), past.chat.head_id)
+        goes_on.recall(past.chat, remembered(past))
     return goes_on
 
 

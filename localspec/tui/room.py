@@ -5,7 +5,7 @@ out a line costs as much as to draw the screen, since all widgets find their pla
 from __future__ import annotations
 
 from os.path import commonprefix
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from textual.content import Content
 from textual.geometry import Region, Size
@@ -14,6 +14,7 @@ from textual.widgets import Static
 from localspec.tui.tall import Tall
 
 if TYPE_CHECKING:
+    from textual.css.styles import RulesMap
 
     class Base(Tall, Static):
         """A text."""
@@ -26,7 +27,7 @@ LINES_AHEAD = 3
 def standing(old: Content, new: Content) -> Content:
     """The words with which both begin, as far as they look the same."""
     differing = min((span.start for span in {*old.spans} ^ {*new.spans}), default=len(new))
-    shared = commonprefix((old.plain, new.plain))[:differing]
+    shared = commonprefix((old.plain, new.plain))[:differing]  # noqa: RUF071 - by characters is what is meant
     return Content(shared[: max(shared.rfind(" "), shared.rfind("\n")) + 1])
 
 
@@ -41,9 +42,11 @@ class Roomy(Base):
         if old.is_same(new):
             return
         width, height = self.content_size
-        lines = new.get_height(self.styles, width) if width else height + 1
+        lines = new.get_height(cast("RulesMap", self.styles), width) if width else height + 1
         if lines <= height and self._is_wide_enough(new, width):
-            first = max(0, standing(old, new).get_height(self.styles, width) - 1)  # a word may fall to the next line
+            first = max(
+                0, standing(old, new).get_height(cast("RulesMap", self.styles), width) - 1
+            )  # a word may fall to the next line
             self._changed = (Region(0, first, width, height - first),)
             self.update(new, layout=False)
             self._changed = ()
@@ -61,7 +64,7 @@ class Roomy(Base):
         return max(super().get_content_height(container, viewport, width), self._room)
 
     def _is_wide_enough(self, content: Content, width: int) -> bool:
-        return not self.styles.is_auto_width or content.get_optimal_width(self.styles, width) <= width
+        return not self.styles.is_auto_width or content.get_optimal_width(cast("RulesMap", self.styles), width) <= width
 
     def _set_dirty(self, *regions: Region) -> None:
         super()._set_dirty(*(regions or self._changed))

@@ -30,6 +30,8 @@ from localspec.history import (
     Removed,
     Said,
     Setting,
+    Shortened,
+    WhenFull,
     first_line,
 )
 from localspec.stats import joined
@@ -117,6 +119,10 @@ class Scribe:
         """This chat has another system prompt, or none."""
         self._chat = msgspec.structs.replace(self._chat, system=system or None)
         self._post(Instructed(system or None))
+
+    def shorten(self, when_full: WhenFull | None, untold: int) -> None:
+        """This chat has outgrown the context: what is done about it, and how many turns are not told any more."""
+        self._post(Shortened(when_full, untold))
 
     def ask(self, question: Utterance, stats: Stats) -> None:
         """At once, though it may wait for the answer that is being written: that one then needs its place."""

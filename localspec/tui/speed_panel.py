@@ -148,7 +148,7 @@ def shown(width: int, wish: bool | None) -> bool:
 
 
 class SpeedPanel(Widget):
-    """Beside the transcript where that is wide, else over it. `read` is asked when it may be drawn, not out of sight."""
+    """Beside the transcript where that is wide, else over it. `read` is asked to draw it, not out of sight."""
 
     ALLOW_SELECT = False
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
+from localspec.errors import UsageError
 from localspec.events import AnyEvent
 from localspec.requests import GenerateRequest, SpecWish
+from localspec.sanitize import one_line
 from localspec.tui import speculation
 from localspec.tui.compare import CompareScreen, OfAnswer
 from localspec.tui.conversation import Utterance
 from localspec.tui.feed import Feed
-from localspec.tui.header import drafting
 from localspec.tui.outgrowing import OutgrowScreen
+from localspec.tui.ways import Way, compared
 
 BUSY = "That must wait until the answer has ended."
 ENDED = "The last answer ended by itself: there is nothing to continue."
@@ -61,15 +63,24 @@ class SteerScreen(OutgrowScreen):
     def action_compare(self) -> None:
         self.call_later(self.command_compare, "")
 
-    def command_compare(self, _: str) -> None:
-        request, lack = self.last_question(), speculation.lack(self.spec)
-        if lack or request is None or self.feed is None or self.spec is None:
-            self.status.give_hint(lack or "There is no answered question to compare yet.")
-        elif self.phase != "idle":
-            self.status.give_hint(BUSY if self.phase != "gone" else self.status.state)
+    def command_compare(self, argument: str) -> None:
+        """Plain and as it is drafted; or as it is drafted and would be."""
+        try:
+            ways = compared(argument, self.spec, self.model)
+        except UsageError as fault:
+            self.status.give_hint(one_line(str(fault)))
+        else:
+            self.compare(ways)
+
+    def compare(self, ways: tuple[Way, Way]) -> None:
+        request = self.last_question()
+        if self.phase != "idle" or self.feed is None:
+            self.status.give_hint(self.status.state if self.phase in {"gone", "unloaded"} else BUSY)
+        elif request is None:
+            self.status.give_hint("There is no answered question to compare yet.")
         else:
             self.enter("comparing", "comparing")
-            self.comparison = CompareScreen(request, drafting(self.spec), self.feed.ask)
+            self.comparison = CompareScreen(request, ways, self.feed.ask)
             self.app.push_screen(self.comparison, self.leave_comparison)
 
     def leave_comparison(self, _: None) -> None:

@@ -1,7 +1,7 @@
 """An answer as its tokens, each marked by who wrote it. Knows rounds and cells; the door where tokens are cleaned.
 
 No mark is a colour alone: a drafted token carries its place in the draft as a small digit, a bonus is bold, a fix
-underlined, a plain one bare, a rejected proposal struck through and in angle quotes.
+underlined, a plain one bare, a rejected proposal struck through and in angle quotes, with both its probabilities.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STYLES: dict[Source, str] = {
     "fix": "underline $text-warning",
     "plain": "$foreground",
 }
-REJECTED = "strike $text-error"
+REJECTED, ODDS = "strike $text-error", "$text-error"
 FADE, FAINTEST = 8, 45  # per cent of opacity lost by each place in the draft, and where that ends
 PLACES = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 NO_TEXT = "·"  # a token that ends inside a character, or one that only ends the answer
@@ -67,15 +67,26 @@ def mark(token: Token) -> Mark:
     return Mark(line + place(token.pos) + newline, f"{style} {max(FAINTEST, 100 - FADE * token.pos)}%")
 
 
-def rejected(proposal: Proposal) -> Mark:
-    return Mark(f"‹{visible(proposal.text)}›".replace("\n", ""), REJECTED)
+def rejected(proposal: Proposal) -> Iterator[Mark]:
+    """Where they are known, with what the drafter and what the target gave it: ‹word .61/.22›."""
+    text, odds = visible(proposal.text).replace("\n", ""), (proposal.p_drafter, proposal.p_target)
+    if odds == (None, None):
+        yield Mark(f"‹{text}›", REJECTED)
+    else:
+        yield Mark(f"‹{text}", REJECTED)
+        yield Mark(f" {'/'.join(map(hundredths, odds))}›", ODDS)
+
+
+def hundredths(probability: float | None) -> str:
+    return "–" if probability is None else f"{probability:.2f}".removeprefix("0")
 
 
 def marks(step: Step, view: View) -> Iterator[Mark]:
     """A round's tokens, and behind them what was proposed in vain if that is asked for."""
     yield from map(mark, step.tokens)
     if view == "rejects":
-        yield from map(rejected, step.rejected)
+        for proposal in step.rejected:
+            yield from rejected(proposal)
 
 
 @dataclass

@@ -329,7 +329,7 @@ class TurnScreen(Screen[None]):
 
     def ask(self, request: GenerateRequest, feed: Feed) -> None:
         """A stop that came while this was being prepared is meant for it."""
-        feed.ask(request)
+        feed.ask(replace(request, odds=self.view == "rejects"))
         if self.phase == "stopping":
             feed.cancel()
 
@@ -426,7 +426,7 @@ class TurnScreen(Screen[None]):
         await self.take_back()
         await self.break_off()
         self.scribe.open(past.chat)
-        self.conversation.recall(past.chat.system, remembered(past), past.chat.head_id)
+        self.conversation.recall(past.chat, remembered(past))
         await self.begin_with(past)
 
     async def begin_with(self, past: OpenChat | None) -> None:
