@@ -20,10 +20,8 @@ from tests.scripted_engine import TEXT, ScriptedEngine, answer, step
 
 pytestmark = pytest.mark.heavy
 
-LONG = (
-    TEXT
-    + "\n> said by *another*\n> twice\n\n1. one\n2. two\n   - inner and `code`\n\n     ```py\n     x = 1\n     ```\n3. three\n"
-)
+NESTED = "1. one\n2. two\n   - inner and `code`\n\n     ```py\n     x = 1\n     ```\n3. three\n"
+LONG = f"{TEXT}\n> said by *another*\n> twice\n\n{NESTED}"
 WORDS = "word " * 60
 
 

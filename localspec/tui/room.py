@@ -44,9 +44,7 @@ class Roomy(Base):
         width, height = self.content_size
         lines = new.get_height(cast("RulesMap", self.styles), width) if width else height + 1
         if lines <= height and self._is_wide_enough(new, width):
-            first = max(
-                0, standing(old, new).get_height(cast("RulesMap", self.styles), width) - 1
-            )  # a word may fall to the next line
+            first = max(0, self._lines(standing(old, new), width) - 1)  # a word may fall to the next line
             self._changed = (Region(0, first, width, height - first),)
             self.update(new, layout=False)
             self._changed = ()
@@ -62,6 +60,9 @@ class Roomy(Base):
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         return max(super().get_content_height(container, viewport, width), self._room)
+
+    def _lines(self, content: Content, width: int) -> int:
+        return content.get_height(cast("RulesMap", self.styles), width)
 
     def _is_wide_enough(self, content: Content, width: int) -> bool:
         return not self.styles.is_auto_width or content.get_optimal_width(cast("RulesMap", self.styles), width) <= width
