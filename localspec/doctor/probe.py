@@ -1,0 +1,27 @@
+"""Imports bitsandbytes and prints, as one line of JSON, which compiled code it has found: `backend` runs it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+
+import msgspec
+
+from localspec.doctor.records import Bitsandbytes
+from localspec.doctor.words import short
+
+
+def look() -> Bitsandbytes:
+    from bitsandbytes import cextension
+
+    library = cextension.lib
+    if isinstance(library, cextension.ErrorHandlerMockBNBNativeLibrary):
+        return Bitsandbytes(cextension.BNB_BACKEND, fault=short(library.error_msg))
+    return Bitsandbytes(cextension.BNB_BACKEND, library=Path(library._lib._name).name)
+
+
+if __name__ == "__main__":
+    sys.modules["kernels"] = None  # type: ignore[assignment] # bitsandbytes would fetch compiled code with it
+    logging.disable()
+    print(msgspec.json.encode(look()).decode(), flush=True)
