@@ -14,7 +14,7 @@ import msgspec
 
 from localspec.doctor.packages import installed
 from localspec.doctor.records import Bitsandbytes
-from localspec.doctor.words import short
+from localspec.doctor.words import sentence_of, short
 
 PATIENCE_SECONDS = 30.0  # torch from a cold disk
 
@@ -25,13 +25,23 @@ def asked() -> Iterator[Callable[[], Bitsandbytes | None]]:
     if installed("bitsandbytes") is None:
         yield lambda: None
         return
-    command = [sys.executable, "-m", "localspec.doctor.probe"]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, env=environment(), stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe) as child:
+    try:
+        child = begun()
+    except OSError as fault:
+        silent = Bitsandbytes(fault=sentence_of(fault))
+        yield lambda: silent
+        return
+    with child:
         try:
             yield lambda: answer(child)
         finally:
             child.kill()  # it has ended, unless nobody waits for it any more
+
+
+def begun() -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "localspec.doctor.probe"]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=environment(), stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe)
 
 
 def answer(child: subprocess.Popen[bytes]) -> Bitsandbytes:

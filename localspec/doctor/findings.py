@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from localspec.doctor.packages import is_in_range
-from localspec.doctor.records import Device, Driver, Finding, Folder, Package, Report, Torch
+from localspec.doctor.records import Bitsandbytes, Device, Driver, Finding, Folder, Level, Package, Report, Torch
 
 VITAL = {"torch", "transformers", "safetensors", "tokenizers", "jinja2", "msgspec", "click", "platformdirs", "psutil"}
 SPARE_BYTES = 256 << 20  # of a disk: with less, nothing is kept
@@ -20,10 +20,8 @@ def findings(report: Report) -> Iterator[Finding]:
     yield from of_driver(report.driver, report.torch)
     for device in report.torch.devices:
         yield from of_device(device)
-    if (found := report.bitsandbytes) and found.fault and not report.torch.fault:
-        backend = f" for {found.backend}" if found.backend else ""
-        message = f"bitsandbytes cannot use its compiled code{backend} ({found.fault})."
-        yield Finding("warning", message, "Install it again: pip install --force-reinstall --no-deps bitsandbytes")
+    if report.bitsandbytes and not report.torch.fault:
+        yield from of_bitsandbytes(report.bitsandbytes)
     yield from of_processor(report)
     if report.settings.fault:
         yield Finding("error", report.settings.fault)
@@ -35,7 +33,7 @@ def findings(report: Report) -> Iterator[Finding]:
 
 
 def of_package(package: Package) -> Iterator[Finding]:
-    level = "error" if package.name in VITAL else "warning"
+    level: Level = "error" if package.name in VITAL else "warning"
     install = f"pip install '{package.name}{package.wanted}'"
     if package.is_needed and package.version is None:
         yield Finding(level, f"{package.name} is not installed.", f"Install it: {install}")
@@ -78,6 +76,13 @@ def of_device(device: Device) -> Iterator[Finding]:
         sizes = f"{device.free_bytes / 1e9:.1f} of {device.total_bytes / 1e9:.1f} GB"
         hint = "See who has it: nvidia-smi" if device.name.startswith("cuda") else "Close other programs."
         yield Finding("warning", f"{device.name} has {sizes} free: other programs have the rest.", hint)
+
+
+def of_bitsandbytes(found: Bitsandbytes) -> Iterator[Finding]:
+    if found.fault:
+        backend = f" for {found.backend}" if found.backend else ""
+        message = f"bitsandbytes cannot use its compiled code{backend} ({found.fault})."
+        yield Finding("warning", message, "Install it again: pip install --force-reinstall --no-deps bitsandbytes")
 
 
 def of_processor(report: Report) -> Iterator[Finding]:

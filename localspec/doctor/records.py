@@ -7,6 +7,8 @@ from typing import Literal
 
 from localspec.events import Record
 
+Level = Literal["warning", "error"]
+
 
 class Package(Record, frozen=True):
     """`version` is None where it is not installed; `wanted` are the versions that localspec asks for, "" for any."""
@@ -119,7 +121,7 @@ class Settings(Record, frozen=True):
 class Finding(Record, frozen=True):
     """Something is wrong. level: "error" where localspec cannot work with it, "warning" where it can."""
 
-    level: Literal["warning", "error"]
+    level: Level
     message: str
     hint: str = ""
 
