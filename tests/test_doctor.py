@@ -349,14 +349,12 @@ def test_the_compiled_code_of_bitsandbytes_is_named(planted: Callable[[str], Bit
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        ("lib, BNB_BACKEND = ErrorHandlerMockBNBNativeLibrary('libcudart.so.12: not there'), 'CUDA'", "for CUDA (libcu"),
+        ("lib, BNB_BACKEND = ErrorHandlerMockBNBNativeLibrary('libcudart: gone'), 'CUDA'", "for CUDA (libcudart"),
         ("raise RuntimeError('no backend\\x1b[2J')", "compiled code (RuntimeError: no backend"),
         ("import os; os.abort()", "its process ended with -"),
     ],
 )
-def test_a_bitsandbytes_without_a_backend_is_one_sentence(
-    code: str, said: str, planted: Callable[[str], Bitsandbytes]
-):
+def test_a_bitsandbytes_without_a_backend_is_one_sentence(code: str, said: str, planted: Callable[[str], Bitsandbytes]):
     (found,) = of_bitsandbytes(planted(code))
     assert said in found.message
     assert "\n" not in found.message

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from localspec.doctor.records import Device, Finding, Folder, Kept, Package, Processor, Report
+from localspec.doctor.records import Device, Finding, Folder, Kept, Processor, Report
 from localspec.sanitize import one_line
 
 WIDTH = 80
@@ -45,8 +45,7 @@ def rows(report: Report) -> Iterator[tuple[str, Iterable[str]]]:
 
 
 def processor(found: Processor) -> tuple[str, ...]:
-    cores = "1 core" if found.physical_cores == 1 else f"{found.physical_cores} cores"
-    return found.name, cores, f"{found.usable_threads} threads may run at once"
+    return found.name, count(found.physical_cores, "core"), f"{count(found.usable_threads, 'thread')} at once"
 
 
 def instructions(found: Processor) -> Iterator[str]:
@@ -98,6 +97,10 @@ def place(folder: Folder) -> Iterator[str]:
     yield "not writable" if folder.fault else "writable" if folder.exists else "not there yet"
     if folder.free_bytes is not None:
         yield f"{folder.free_bytes / 1e9:.1f} GB free"
+
+
+def count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'s' * (number != 1)}"
 
 
 def kept(found: Kept) -> str:
