@@ -327,7 +327,7 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
     monkeypatch.setattr(backend, "installed", lambda _: "0.50")
 
     def ask(code: str) -> Bitsandbytes:
-        for name, text in (("bitsandbytes", ""), ("kernels", f"open({str(tmp_path / 'canary')!r}, 'w')")):
+        for name, text in (("bitsandbytes", "import kernels"), ("kernels", f"open({str(tmp_path / 'canary')!r}, 'w')")):
             (folder / name).mkdir(parents=True)
             (folder / name / "__init__.py").write_text(text)
         (folder / "bitsandbytes" / "cextension.py").write_text(PLANTED + code)

@@ -1,5 +1,5 @@
-"""Which compiled code bitsandbytes has found, asked in a process of its own: importing it takes seconds, logs
-tracebacks, and may end the process that does it."""
+"""Which compiled code bitsandbytes has found, asked in a process of its own: loading it may log
+tracebacks, and end the process that does it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Imports bitsandbytes and prints, as one line of JSON, which compiled code it has found: `backend` runs it."""
+"""Lets bitsandbytes find its compiled code, and prints as one line of JSON which it is: `backend` runs this."""
 
 from __future__ import annotations
 
 import logging
 import sys
+from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,9 @@ from localspec.doctor.words import short
 
 
 def look() -> Bitsandbytes:
+    spec = find_spec("bitsandbytes")
+    assert spec is not None  # `backend` has found its metadata
+    sys.modules["bitsandbytes"] = module_from_spec(spec)  # not run: all of it takes seconds, and one module will do
     from bitsandbytes import cextension
 
     library = cextension.lib
