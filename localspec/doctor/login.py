@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from localspec.doctor.records import Login
+from localspec.doctor.records import Login, Source
 
 VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 YES = {"1", "ON", "YES", "TRUE"}
@@ -14,7 +14,7 @@ YES = {"1", "ON", "YES", "TRUE"}
 def look() -> Login:
     said = next((token for name in VARIABLES if (token := os.environ.get(name, "").strip())), "")
     saved = in_file()
-    source = "HF_TOKEN" if said else "file" if saved else None
+    source: Source | None = "HF_TOKEN" if said else "file" if saved else None
     offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in YES
     return Login(source, hides_another=bool(said and saved and said != saved), is_offline=offline)
 

@@ -8,6 +8,7 @@ from typing import Literal
 from localspec.events import Record
 
 Level = Literal["warning", "error"]
+Source = Literal["HF_TOKEN", "file"]
 
 
 class Package(Record, frozen=True):
@@ -80,7 +81,7 @@ class Bitsandbytes(Record, frozen=True):
 class Login(Record, frozen=True):
     """Which token the Hugging Face hub would be shown; never the token."""
 
-    source: Literal["HF_TOKEN", "file"] | None
+    source: Source | None
     hides_another: bool
     is_offline: bool
 
