@@ -190,6 +190,26 @@ def bench(output: str, **given: Any) -> None:
     options.conclude(report, given)
 
 
+@cli.command()
+@click.option("--json", "as_json", is_flag=True, help="One line of JSON, for a report of a fault.")
+def doctor(as_json: bool) -> int:
+    """Look at this computer: versions, GPU, processor, memory, folders, and what is wrong.
+
+    Nothing is fetched or changed, and no token or chat is shown. The exit code is 1 where there is an error, and 0
+    where there are warnings at most.
+    """
+    leave_on_interrupt()
+    import msgspec
+
+    from localspec import output
+    from localspec.doctor import examine
+    from localspec.doctor.text import as_text
+
+    report = examine()
+    output.say(output.as_json(msgspec.to_builtins(report)) if as_json else as_text(report))
+    return int(report.is_broken)
+
+
 cli.add_command(history)
 cli.add_command(config)
 

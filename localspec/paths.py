@@ -18,41 +18,50 @@ def packaged(name: str) -> Path:
     return inside if inside.exists() else HERE.parent / name
 
 
+FOLDERS = {  # the variable that moves it, and where it is usually
+    "config": ("LOCALSPEC_CONFIG_DIR", platformdirs.user_config_dir),
+    "cache": ("LOCALSPEC_CACHE_DIR", platformdirs.user_cache_dir),
+    "state": ("LOCALSPEC_STATE_DIR", platformdirs.user_state_dir),
+    "data": ("LOCALSPEC_DATA_DIR", platformdirs.user_data_dir),
+}
+PACKED, COMPILED, HISTORY = "packed", "engine", "history.db"
+
+
+def folder(purpose: str) -> Path:
+    """Where it is, or would be: nothing is made."""
+    variable, usual = FOLDERS[purpose]
+    chosen = os.environ.get(variable)
+    return Path(chosen) if chosen else Path(usual("localspec", appauthor=False))
+
+
 def state_dir() -> Path:
     """Logs, calibration, verdicts and what was copied; safe to delete. LOCALSPEC_STATE_DIR overrides it."""
-    chosen = os.environ.get("LOCALSPEC_STATE_DIR")
-    folder = Path(chosen) if chosen else Path(platformdirs.user_state_dir("localspec", appauthor=False))
-    return made(folder)
+    return made(folder("state"))
 
 
 def cache_dir() -> Path:
     """What can be made again: compiled code, packed weights. LOCALSPEC_CACHE_DIR overrides it."""
-    chosen = os.environ.get("LOCALSPEC_CACHE_DIR")
-    folder = Path(chosen) if chosen else Path(platformdirs.user_cache_dir("localspec", appauthor=False))
-    return made(folder, variable="LOCALSPEC_CACHE_DIR")
+    return made(folder("cache"), variable="LOCALSPEC_CACHE_DIR")
 
 
 def data_dir() -> Path:
     """What cannot be made again: the user's chats. LOCALSPEC_DATA_DIR overrides it."""
-    chosen = os.environ.get("LOCALSPEC_DATA_DIR")
-    folder = Path(chosen) if chosen else Path(platformdirs.user_data_dir("localspec", appauthor=False))
-    return made(folder, variable="LOCALSPEC_DATA_DIR")
+    return made(folder("data"), variable="LOCALSPEC_DATA_DIR")
 
 
 def config_dir() -> Path:
     """What the user wrote: settings and themes. LOCALSPEC_CONFIG_DIR overrides it. Reading does not make it."""
-    chosen = os.environ.get("LOCALSPEC_CONFIG_DIR")
-    return Path(chosen) if chosen else Path(platformdirs.user_config_dir("localspec", appauthor=False))
+    return folder("config")
 
 
 def packed_dir() -> Path:
     """Models packed for the CPU engine."""
-    return made(cache_dir() / "packed", variable="LOCALSPEC_CACHE_DIR")
+    return made(cache_dir() / PACKED, variable="LOCALSPEC_CACHE_DIR")
 
 
 def compiled_dir() -> Path:
     """The CPU engine's machine code."""
-    return made(cache_dir() / "engine", variable="LOCALSPEC_CACHE_DIR")
+    return made(cache_dir() / COMPILED, variable="LOCALSPEC_CACHE_DIR")
 
 
 def engine_log() -> Path:
@@ -70,7 +79,7 @@ def calibration_file() -> Path:
 
 
 def history_file() -> Path:
-    return data_dir() / "history.db"
+    return data_dir() / HISTORY
 
 
 def config_file() -> Path:
@@ -85,12 +94,12 @@ def admissions_file() -> Path:
     return state_dir() / "admissions.json"
 
 
-def made(folder: Path, *, variable: str = "LOCALSPEC_STATE_DIR") -> Path:
+def made(place: Path, *, variable: str = "LOCALSPEC_STATE_DIR") -> Path:
     """The folder, made if need be; nobody but the user may look into it."""
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        place.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as fault:
         raise UsageError(
-            f"The folder {folder} cannot be made ({fault.strerror}).", hint=f"Set {variable} to another."
+            f"The folder {place} cannot be made ({fault.strerror}).", hint=f"Set {variable} to another."
         ) from fault
-    return folder
+    return place

@@ -16,14 +16,14 @@ import pytest
 ROOT = Path(__file__).parents[1] / "localspec"
 
 LAYERS = [
-    "errors paths events sanitize requests strictjson drain whole_file",
+    "errors paths events sanitize requests strictjson drain whole_file processor",
     "catalog checkpoint weights template stats calibration exam history config shortening",
     "pairing prompt detokenize reuse",
     "engine",
     "blueprint fit sources packed_copy packing loader admission packed_reference packed_admission",
     "drafting answer continuation settings usage local_models",
     "model opening api worker",
-    "recipe tui bench oneshot progress output chatlog",
+    "recipe tui bench oneshot progress output chatlog doctor",
     "cli cli_config cli_history __init__ __main__",
 ]
 LAYER = {name: layer for layer, names in enumerate(LAYERS) for name in names.split()}
@@ -31,7 +31,8 @@ LAYER = {name: layer for layer, names in enumerate(LAYERS) for name in names.spl
 HEAVY = {"torch", "transformers", "textual", "numpy", "numba", "safetensors", "tokenizers", "jinja2", "huggingface_hub"}
 NETWORK = {"socket", "ssl", "http", "urllib", "ftplib", "smtplib", "socketserver", "xmlrpc", "huggingface_hub"}
 NETWORK |= {"requests", "httpx", "aiohttp", "websockets", "urllib3"}
-ROOMS_OF_TENSORS = ("engine", "sources", "packing", "packed_", "loader", "admission", "opening", "bench", "recipe")
+ROOMS_OF_TENSORS = ("engine", "sources", "packing", "packed_", "loader", "admission", "opening")
+ROOMS_OF_TENSORS += ("bench", "recipe", "doctor")
 ENGINE_BOX = {"torch", "transformers", "safetensors", "msgspec"}  # what a GPU box has
 
 
@@ -147,7 +148,7 @@ def test_torch_is_in_the_engine_and_around_it_only():
 
 
 def test_transformers_and_its_like_are_only_where_they_must_be():
-    allowed = ("loader", "admission", "engine.rope", "engine.linear", "bench.peers")
+    allowed = ("loader", "admission", "engine.rope", "engine.linear", "bench.peers", "doctor.probe")
     assert within(uses("transformers", "bitsandbytes", "optimum", "accelerate"), *allowed) == set()
 
 
@@ -266,7 +267,8 @@ def test_importing_localspec_imports_nothing_heavy():
     assert loaded & (HEAVY | {"click", "asyncio"}) == set()
 
 
-HELPS = ["--help", "--version", "chat --help", "run -h", "bench -h", "history -h", "history ls -h", "config -h"]
+HELPS = ["--help", "--version", "chat --help", "run -h", "bench -h", "doctor -h"]
+HELPS += ["history -h", "history ls -h", "config -h"]
 
 
 @pytest.mark.parametrize("arguments", [words.split() for words in HELPS], ids=HELPS)

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import torch
 
-from localspec import __version__
+from localspec import __version__, processor
 
 
 def describe_machine(threads: int) -> dict[str, str]:
     """Processor, cores, threads used, versions, and the commit where this is a clone."""
     return {
-        "processor": torch.cuda.get_device_name() if torch.cuda.is_available() else processor(),
+        "processor": torch.cuda.get_device_name() if torch.cuda.is_available() else processor.name(),
         "cores": str(os.cpu_count()),
         "threads": str(threads),
         "python": platform.python_version(),
@@ -24,15 +24,6 @@ def describe_machine(threads: int) -> dict[str, str]:
         "transformers": version("transformers"),
         "localspec": f"{__version__} {commit()}".strip(),
     }
-
-
-def processor() -> str:
-    """The marketing name where the system tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 def commit() -> str:

@@ -43,12 +43,17 @@ def on_x86() -> bool:
     return platform.machine().lower() not in ("arm64", "aarch64")
 
 
+def features() -> frozenset[str]:
+    """What this processor has, in LLVM's names."""
+    try:
+        return frozenset(name for name, has in llvm.get_host_cpu_features().items() if has)
+    except RuntimeError:  # LLVM does not know this processor
+        return frozenset()
+
+
 def available() -> tuple[Isa, ...]:
     """The kinds that this processor can run, best first."""
-    try:
-        found = {name for name, has in llvm.get_host_cpu_features().items() if has}
-    except RuntimeError:  # LLVM does not know this processor
-        found = set()
+    found = features()
     foreign = {"neon"} if on_x86() else {"avx512-vnni", "avx-vnni", "avx2"}
     return tuple(kind for kind in KINDS if kind.name not in foreign and kind.needs <= found)
 

@@ -1,0 +1,53 @@
+"""Looks at the machine for `localspec doctor`: what is installed, what it can run, where files go, and what is wrong.
+
+Nothing is made, changed or fetched. Knows nothing about printing.
+"""
+
+from __future__ import annotations
+
+import platform
+
+import psutil
+from msgspec.structs import replace
+
+from localspec import __version__, paths
+from localspec.doctor import backend, bandwidth, cpu, devices, driver, folders, login, packages, terminal
+from localspec.doctor.findings import findings
+from localspec.doctor.records import Memory, Report, Settings
+
+
+def examine() -> Report:
+    """Everything. What takes time runs beside each other, and memory is timed when all else is done."""
+    with backend.asked() as answer:
+        memory = psutil.virtual_memory()
+        report = Report(
+            localspec=__version__,
+            python=platform.python_version(),
+            system=f"{platform.system()} {platform.release()} {platform.machine()}",
+            packages=packages.look(),
+            processor=cpu.look(),
+            memory=Memory(memory.total, memory.available),
+            torch=devices.look(),
+            driver=driver.look(),
+            bitsandbytes=None,
+            login=login.look(),
+            terminal=terminal.look(),
+            settings=settings(),
+            folders=folders.look(),
+            kept=folders.kept(),
+        )
+        report = replace(report, bitsandbytes=answer())
+    report = bandwidth.measured(report)
+    return replace(report, findings=tuple(findings(report)))
+
+
+def settings() -> Settings:
+    from localspec.config.reading import read
+    from localspec.errors import LocalspecError
+
+    file = paths.config_file()
+    try:
+        read(file)
+    except LocalspecError as fault:
+        return Settings(str(file), str(fault))
+    return Settings(str(file), "")
