@@ -133,7 +133,7 @@ def test_the_size_of_the_steps_changes_no_byte(slab: int, engine: program.Progra
         return packer.made
 
     whole = packed()
-    monkeypatch.setattr("localspec.packing.SLAB_ELEMENTS", slab)
+    monkeypatch.setattr("localspec.sources.SLAB_ELEMENTS", slab)
     assert all(torch.equal(whole[name], tensor) for name, tensor in packed().items())
     assert {name: tuple(tensor.shape) for name, tensor in whole.items()} == {
         name: piece.shape for name, piece in blueprint.pieces.items()

@@ -64,6 +64,7 @@ NEUTRAL = {
     "is_encoder_decoder",
     "is_llama_config",
     "transformers.js_config",
+    "quantization_config",  # how the weights are stored: formats.py reads it
 }
 AT_DEFAULT: dict[str, Any] = {"hidden_act": "silu", "pretraining_tp": 1, "partial_rotary_factor": 1.0}
 GIB = 1 << 30
@@ -95,6 +96,12 @@ class Arch:
     @property
     def query_group(self) -> int:
         return self.num_heads // self.num_kv_heads
+
+    @property
+    def layer_elements(self) -> int:
+        """Weights of one layer's linears."""
+        heads = 2 * (self.num_heads + self.num_kv_heads) * self.head_dim
+        return self.hidden_size * (heads + 3 * self.intermediate_size)
 
     def kv_elements(self, context: int) -> int:
         return 2 * self.num_layers * self.num_kv_heads * context * self.head_dim
