@@ -81,6 +81,7 @@ def shrunk(config: dict[str, Any]) -> Arch:
 def difference(arch: Arch, form: FourBits | EightBits) -> float:
     """Of the row that is furthest off."""
     weights = Invented(arch)
-    got, expected = (assemble_in(one, arch, weights, context=ROWS) for one in (form, StoodFor(form)))
+    pair: tuple[Form, Form] = form, StoodFor(form)
+    got, expected = (assemble_in(one, arch, weights, context=ROWS) for one in pair)
     ids = torch.arange(ROWS) * 37 % arch.vocab_size
     return relative(read_in(got, ids, WIDTHS).float(), read_in(expected, ids, ROWS))

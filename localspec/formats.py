@@ -18,7 +18,7 @@ OUTLIER = 6.0  # LLM.int8 multiplies inputs beyond it in 16 bits (arXiv 2208.073
 def stored_kind(config: Mapping[str, Any]) -> FourBitKind | None:
     """None for floats; CheckpointError for what somebody quantised in another way."""
     said = config.get("quantization_config")
-    if said is None:
+    if not said:
         return None
     fields = said if isinstance(said, dict) else {}
     method = fields.get("quant_method", "bitsandbytes")

