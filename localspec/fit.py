@@ -15,7 +15,7 @@ from localspec.checkpoint import Snapshot
 from localspec.engine.arch import Arch, read_arch
 from localspec.engine.cpu.formats import Format
 from localspec.errors import DoesNotFit, UsageError
-from localspec.formats import FOUR_BIT, OUTLIER, stored_kind
+from localspec.formats import FOUR_BIT, INT8_THRESHOLD, stored_kind
 
 PACKED: dict[str, Format] = {"int8": "int8", "int4": "int4"}  # formats of the CPU engine, best first
 DENSE = ("fp32", "bf16")  # torch's, best first
@@ -35,7 +35,7 @@ class Plan:
     context: int
     device: str
     keep_head: bool = False
-    int8_threshold: float = OUTLIER
+    int8_threshold: float = INT8_THRESHOLD
 
     @property
     def packed(self) -> Format | None:
@@ -51,7 +51,7 @@ def make_plan(
     device: str,
     may_pack: bool = True,
     keep_head: bool = False,
-    int8_threshold: float = OUTLIER,
+    int8_threshold: float = INT8_THRESHOLD,
 ) -> Plan:
     """The best format that fits; DoesNotFit says how much is missing. A GPU's memory shows itself at loading.
 
@@ -86,7 +86,9 @@ def check_format(quant: str, int8_threshold: float) -> None:
             hint="Use --quant auto, int8, int4, nf4, fp4, fp32 or bf16.",
         )
     if not 0 <= int8_threshold < float("inf"):
-        raise UsageError(f"--int8-threshold {int8_threshold} is not a number from 0 on.", hint=f"Use {OUTLIER}, say.")
+        raise UsageError(
+            f"--int8-threshold {int8_threshold} is not a number from 0 on.", hint=f"Use {INT8_THRESHOLD}, say."
+        )
 
 
 def choices(snapshot: Snapshot, quant: str, *, may_pack: bool) -> tuple[str, ...]:

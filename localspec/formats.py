@@ -12,7 +12,7 @@ from localspec.errors import CheckpointError
 
 FourBitKind = Literal["nf4", "fp4"]
 FOUR_BIT: tuple[FourBitKind, ...] = ("nf4", "fp4")
-OUTLIER = 6.0  # LLM.int8 multiplies inputs beyond it in 16 bits (arXiv 2208.07339)
+INT8_THRESHOLD = 6.0  # LLM.int8 multiplies inputs beyond it in 16 bits (arXiv 2208.07339)
 
 
 def stored_kind(config: Mapping[str, Any]) -> FourBitKind | None:

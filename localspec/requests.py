@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Literal, Self  # Any: each option has a type of its own
 
 from localspec.events import Mode, Record
-from localspec.formats import OUTLIER
+from localspec.formats import INT8_THRESHOLD
 
 Role = Literal["system", "user", "assistant"]
 LONGEST_DRAFT = 16  # the engine's MAX_DRAFT, known here without its torch
@@ -61,7 +61,7 @@ class LoadRequest(Record, frozen=True):
     k: str = "auto"
     threads: int | None = None
     keep_head: bool = False
-    int8_threshold: float = OUTLIER
+    int8_threshold: float = INT8_THRESHOLD
 
 
 class SamplingOptions(Record, frozen=True):

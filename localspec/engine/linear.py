@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from localspec.errors import EngineError
-from localspec.formats import FOUR_BIT, OUTLIER, FourBitKind
+from localspec.formats import FOUR_BIT, INT8_THRESHOLD, FourBitKind
 
 DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16}
 BLOCK = 64  # weights that share a scale, and what slabs of rows must be whole multiples of
@@ -82,11 +82,15 @@ class FourBit:
 
     @property
     def num_bytes(self) -> int:
-        outer = held(self.state.state2.absmax) if self.state.nested else 0
-        return self.codes.nbytes + self.state.absmax.nbytes + outer + held(self.bias)
+        outer = self.state.state2.absmax if self.state.nested else None
+        return held(self.codes) + held(self.state.absmax) + held(outer) + held(self.bias)
 
     def __call__(self, rows: Tensor) -> Tensor:
-        found: Tensor = library().matmul_4bit(rows.to(self.compute), self.codes, self.state, bias=self.bias)
+        narrow = rows.to(self.compute)
+        if self.state.shape[1] % self.state.blocksize:  # bitsandbytes takes the scales of other blocks on a CPU
+            found = functional.linear(narrow, dequantised(self.codes, self.state).to(self.compute), self.bias)
+        else:
+            found = library().matmul_4bit(narrow, self.codes, self.state, bias=self.bias)
         return found.to(rows.dtype)
 
 
@@ -188,7 +192,7 @@ class EightBits:
         return EightBit(codes, scales, None if bias is None else bias.to(self.device, self.stream), self.threshold)
 
 
-def make_form(quant: str, device: str, *, threshold: float = OUTLIER) -> Form:
+def make_form(quant: str, device: str, *, threshold: float = INT8_THRESHOLD) -> Form:
     """The format of this name in torch. On a CPU float32 between linears is as fast as 16 bits."""
     if quant in DTYPES:
         return Floats(DTYPES[quant], device)
@@ -262,9 +266,13 @@ def joined(parts: list[tuple[Tensor, Any]]) -> tuple[Tensor, Any]:
 
 
 def dequantised(codes: Tensor, state: Any) -> Tensor:
-    """The weights that codes as in files stand for, in float32."""
-    found: Tensor = library().functional.dequantize_4bit(codes, state)
-    return found
+    """The weights that codes as in files stand for, in float32.
+
+    As a single row: on a CPU bitsandbytes takes the scales of other blocks where rows are not whole blocks.
+    """
+    flat = with_scales(state, flat_scales(state), (1, state.shape.numel()))
+    found: Tensor = library().functional.dequantize_4bit(codes, flat)
+    return found.view(state.shape)
 
 
 def suits_the_cpu(state: Any) -> bool:
