@@ -58,8 +58,12 @@ load_options = options(
     setting("--draft", default="auto", metavar="DRAFT", help=DRAFT_HELP),
     setting("--k", default="auto", metavar="N|auto", help="Draft length: auto, heuristic, or 0 to 16."),
     setting("--quant", default="auto", metavar="FORMAT", help=QUANT_HELP),
-    click.option("--keep-head", is_flag=True, help="Leave the output head in 16 bits: with nf4, fp4, and int8 on a GPU."),
-    click.option("--int8-threshold", type=click.FloatRange(0), default=INT8_THRESHOLD, metavar="T", help=THRESHOLD_HELP),
+    click.option(
+        "--keep-head", is_flag=True, help="Leave the output head in 16 bits: with nf4, fp4, and int8 on a GPU."
+    ),
+    click.option(
+        "--int8-threshold", type=click.FloatRange(0), default=INT8_THRESHOLD, metavar="T", help=THRESHOLD_HELP
+    ),
     setting("--device", default="auto", metavar="DEVICE", help="auto, cpu or cuda."),
     setting("--ctx", type=int, metavar="N", help="Context in tokens.  [default: the model's, up to 8192]"),
     setting("--threads", type=click.IntRange(1, 1024), metavar="N", help="CPU threads.  [default: measured]"),

@@ -38,6 +38,13 @@ class Plan:
     int8_threshold: float = INT8_THRESHOLD
 
     @property
+    def variant(self) -> str:
+        """The format, with what is unusual about it: two of one name are equally fast."""
+        head = "+head" if self.keep_head else ""
+        threshold = f"+{self.int8_threshold:g}" if self.int8_threshold != INT8_THRESHOLD else ""
+        return f"{self.quant}{head}{threshold}"
+
+    @property
     def packed(self) -> Format | None:
         """The CPU engine's format, where that engine is what runs."""
         return None if self.device == "cuda" else PACKED.get(self.quant)

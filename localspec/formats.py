@@ -29,6 +29,6 @@ def stored_kind(config: Mapping[str, Any]) -> FourBitKind | None:
                 return kind
         method = f"bitsandbytes {str(named)[:40]}"
     raise CheckpointError(
-        f"This model is quantised already, by {str(method)[:40]}, in a way that localspec cannot run.",
+        f"This model is quantised already, by {str(method)[:40]} (quantization_config), which localspec cannot run.",
         hint="Choose its 16-bit copy and --quant nf4, or a copy that bitsandbytes made in four bits.",
     )

@@ -209,7 +209,7 @@ def attach(
 def swept_key(opened: Opened) -> str:
     """What a sweep's result belongs to: these weights in this format, whatever count of threads was fastest today."""
     weights = sha256(opened.snapshot.state.encode()).hexdigest()[:12]
-    return f"{opened.snapshot.folder.resolve()} {weights} {opened.plan.quant} {opened.target.device}"
+    return f"{opened.snapshot.folder.resolve()} {weights} {opened.plan.variant} {opened.target.device}"
 
 
 def timed_key(opened: Opened) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from localspec.errors import CheckpointError
+from localspec.formats import stored_kind
 
 Config = Mapping[str, Any]  # Any: config.json is somebody else's
 
@@ -64,7 +65,7 @@ NEUTRAL = {
     "is_encoder_decoder",
     "is_llama_config",
     "transformers.js_config",
-    "quantization_config",  # how the weights are stored: formats.py reads it
+    "quantization_config",  # of the weights; `stored_kind` refuses what nobody can load
 }
 AT_DEFAULT: dict[str, Any] = {"hidden_act": "silu", "pretraining_tp": 1, "partial_rotary_factor": 1.0}
 GIB = 1 << 30
@@ -120,6 +121,7 @@ def read_arch(config: Config) -> Arch:
             hint="localspec runs Llama, Mistral, Qwen2, Qwen3 and SmolLM.",
         )
     refuse_unknown(config)
+    stored_kind(config)
     heads, hidden = size(config, "num_attention_heads"), size(config, "hidden_size")
     bias = bool(config.get("attention_bias", False)) and family in ("llama", "qwen3")
     return Arch(

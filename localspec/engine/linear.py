@@ -150,8 +150,10 @@ class Floats:
 
 @dataclass(frozen=True, slots=True)
 class FourBits:
-    """nf4 or fp4 with double quantisation: 4.13 bits a weight. 16 bits are computed in where the device has a kernel
-    that fuses the product; else the weights are turned into floats for every forward."""
+    """nf4 or fp4 with double quantisation: 4.13 bits a weight, and 4.25 as the CPU's fused product reads them.
+
+    Computed in bfloat16 where a product is fused; on other CPUs the weights become float32 for every forward.
+    """
 
     kind: FourBitKind
     stream: torch.dtype
