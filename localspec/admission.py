@@ -83,7 +83,7 @@ def shrink(config: dict[str, Any]) -> dict[str, Any]:
     heads = kv_heads * min(arch.query_group, 4)
     explicit = config.get("head_dim") or arch.family == "qwen3"
     sizes = {**SMALL, "num_attention_heads": heads, "num_key_value_heads": kv_heads}
-    small = {**config, **sizes, "hidden_size": 128 if explicit else heads * arch.head_dim}
+    small = {**plain(config), **sizes, "hidden_size": 128 if explicit else heads * arch.head_dim}
     if any(arch.windows):
         small |= {"sliding_window": SMALL_WINDOW, "max_window_layers": 1}
         kinds = config.get("layer_types")
@@ -93,6 +93,11 @@ def shrink(config: dict[str, Any]) -> dict[str, Any]:
     elif "layer_types" in small:
         small["layer_types"] = ["full_attention"] * 2
     return small
+
+
+def plain(config: dict[str, Any]) -> dict[str, Any]:
+    """As if the weights had never been quantised."""
+    return {name: value for name, value in config.items() if name != "quantization_config"}
 
 
 def transformers_model(config: dict[str, Any]) -> Any:  # Any: transformers is untyped

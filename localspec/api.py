@@ -17,6 +17,7 @@ import msgspec
 from localspec.drain import drain
 from localspec.errors import UsageError
 from localspec.events import AnyEvent, Done, FinishReason, Loading, Notice, Ready, SpecCard, Stats, Step, Token
+from localspec.formats import INT8_THRESHOLD
 from localspec.model import Model
 from localspec.opening import open_model
 from localspec.requests import (
@@ -245,7 +246,7 @@ def make_message(message: Message | dict[str, Any]) -> Message:
     return Message(message["role"], str(message["content"]))
 
 
-def load(
+def load(  # noqa: PLR0913 - the words of the command line
     model: str = "guide",
     *,
     draft: str | EarlyExit | DraftModel = "auto",
@@ -254,9 +255,11 @@ def load(
     ctx: int | None = None,
     k: str | int = "auto",
     threads: int | None = None,
+    keep_head: bool = False,
+    int8_threshold: float = INT8_THRESHOLD,
 ) -> LLM:
     """A model by catalogue key or folder, ready to answer. For progress, iterate over `load_events`."""
-    return drain(load_events(LoadRequest(model, draft, quant, device, ctx, str(k), threads)))
+    return drain(load_events(LoadRequest(model, draft, quant, device, ctx, str(k), threads, keep_head, int8_threshold)))
 
 
 def load_events(request: LoadRequest) -> Generator[Loading | Notice | Ready, None, LLM]:

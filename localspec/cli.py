@@ -22,6 +22,7 @@ from localspec import __version__
 from localspec.cli_config import config
 from localspec.cli_history import history
 from localspec.errors import LocalspecError, UsageError
+from localspec.formats import INT8_THRESHOLD
 from localspec.requests import GenerateRequest, LoadRequest, Message, SamplingOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -31,6 +32,8 @@ EXIT_STOPPED, EXIT_NOBODY_READS = 130, 141  # 128 + SIGINT and 128 + SIGPIPE, as
 AGAINST_HELP = "Also measure a peer; llama-cpp needs --shape.  [may be given twice]"
 PROMPTS_HELP = "Eight fixed questions, or all that the exam's model must know.  [default: bench]"
 SWEEP_HELP = "Find the best exit-layer, or k; exit-layer=2:8:2 tries 2, 4, 6 and 8.  [may be given twice]"
+QUANT_HELP = "Weight format: auto, int8, int4, nf4, fp4, fp32 or bf16."
+THRESHOLD_HELP = "On a GPU, int8 multiplies inputs beyond T in 16 bits; 0 for none.  [default: 6]"
 DRAFT_HELP = "Who drafts: auto, off, early-exit[:E], or a smaller model by key or folder."
 
 
@@ -54,7 +57,13 @@ def setting(flag: str, **attributes: Any) -> Callable[[F], F]:
 load_options = options(
     setting("--draft", default="auto", metavar="DRAFT", help=DRAFT_HELP),
     setting("--k", default="auto", metavar="N|auto", help="Draft length: auto, heuristic, or 0 to 16."),
-    setting("--quant", default="auto", metavar="FORMAT", help="Weight format: auto, int8, int4, fp32 or bf16."),
+    setting("--quant", default="auto", metavar="FORMAT", help=QUANT_HELP),
+    click.option(
+        "--keep-head", is_flag=True, help="Leave the output head in 16 bits: with nf4, fp4, and int8 on a GPU."
+    ),
+    click.option(
+        "--int8-threshold", type=click.FloatRange(0), default=INT8_THRESHOLD, metavar="T", help=THRESHOLD_HELP
+    ),
     setting("--device", default="auto", metavar="DEVICE", help="auto, cpu or cuda."),
     setting("--ctx", type=int, metavar="N", help="Context in tokens.  [default: the model's, up to 8192]"),
     setting("--threads", type=click.IntRange(1, 1024), metavar="N", help="CPU threads.  [default: measured]"),

@@ -15,60 +15,115 @@ from localspec.checkpoint import Snapshot
 from localspec.engine.arch import Arch, read_arch
 from localspec.engine.cpu.formats import Format
 from localspec.errors import DoesNotFit, UsageError
+from localspec.formats import FOUR_BIT, INT8_THRESHOLD, stored_kind
 
 PACKED: dict[str, Format] = {"int8": "int8", "int4": "int4"}  # formats of the CPU engine, best first
 DENSE = ("fp32", "bf16")  # torch's, best first
 ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "bf16": 2}
 STORED_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 SMALLER = {"fp64": "--quant bf16", "fp32": "--quant bf16", "bf16": "--quant int8", "int8": "--quant int4"}
+FOUR_BIT_BYTES = 9 / 16  # a weight of four bits with its share of a float32 scale, which the scale has at most
 DEFAULT_CONTEXT = 8192  # tokens; a longer one is asked for, because its KV store is paid for at load
 WORKSPACE_BYTES = 256 << 20  # activations of a prefill chunk, and rows on their way into blocks
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a model is loaded. `context` in tokens."""
+    """How a model is loaded. `context` in tokens. `keep_head`: the head stays in 16 bits, whatever the format."""
 
     quant: str
     context: int
     device: str
+    keep_head: bool = False
+    int8_threshold: float = INT8_THRESHOLD
+
+    @property
+    def variant(self) -> str:
+        """The format, with what is unusual about it: two of one name are equally fast."""
+        head = "+head" if self.keep_head else ""
+        threshold = f"+{self.int8_threshold:g}" if self.int8_threshold != INT8_THRESHOLD else ""
+        return f"{self.quant}{head}{threshold}"
+
+    @property
+    def packed(self) -> Format | None:
+        """The CPU engine's format, where that engine is what runs."""
+        return None if self.device == "cuda" else PACKED.get(self.quant)
 
 
-def make_plan(snapshot: Snapshot, *, quant: str, context: int | None, device: str, may_pack: bool = True) -> Plan:
+def make_plan(
+    snapshot: Snapshot,
+    *,
+    quant: str,
+    context: int | None,
+    device: str,
+    may_pack: bool = True,
+    keep_head: bool = False,
+    int8_threshold: float = INT8_THRESHOLD,
+) -> Plan:
     """The best format that fits; DoesNotFit says how much is missing. A GPU's memory shows itself at loading.
 
     `may_pack`: the CPU engine runs here, so "auto" may choose its formats; they are faster than torch's.
     """
-    if quant not in ("auto", *PACKED, *ELEMENT_BYTES):
-        raise UsageError(
-            f"There is no weight format '{quant}' in this version.", hint="Use --quant auto, int8, int4, fp32 or bf16."
-        )
+    check_format(quant, int8_threshold)
     if device not in ("auto", "cpu", "cuda"):
         raise UsageError(f"There is no device '{device}'.", hint="Use --device auto, cpu or cuda.")
     arch = read_arch(snapshot.config)
     chosen = choose_context(snapshot.name, arch.max_context, context)
     free = psutil.virtual_memory().available
-    by_memory = tuple(PACKED) if may_pack and device != "cuda" else DENSE
-    formats = by_memory if quant == "auto" else (quant,)
-    for name in formats:
-        if device == "cuda" or needed_bytes(snapshot, arch, name, chosen) <= free:
-            return Plan(name, chosen, device)
-    needed = needed_bytes(snapshot, arch, formats[-1], chosen)
-    sizes = f"needs {needed / 1e9:.1f} GB, {free / 1e9:.1f} GB free"
-    smaller = SMALLER.get(formats[-1], "a smaller model")
+    for name in choices(snapshot, quant, may_pack=may_pack and device != "cuda"):
+        plan = Plan(name, chosen, device, keep_head, int8_threshold)
+        needed = needed_bytes(snapshot, arch, name, chosen, keep_head=keep_head)
+        if keep_head and plan.packed:
+            raise UsageError(
+                f"The CPU engine's {name} has its head in eight bits or four.",
+                hint="Use --quant nf4, or leave out --keep-head.",
+            )
+        if device == "cuda" or needed <= free:
+            return plan
     raise DoesNotFit(
-        f"Not enough memory for {snapshot.name} in {formats[-1]} ({sizes}).", hint=f"Try {smaller} or a smaller --ctx."
+        f"Not enough memory for {snapshot.name} in {name} (needs {needed / 1e9:.1f} GB, {free / 1e9:.1f} GB free).",
+        hint=f"Try {smaller(name, device)} or a smaller --ctx.",
     )
+
+
+def check_format(quant: str, int8_threshold: float) -> None:
+    if quant not in ("auto", *PACKED, *FOUR_BIT, *ELEMENT_BYTES):
+        raise UsageError(
+            f"There is no weight format '{quant}' in this version.",
+            hint="Use --quant auto, int8, int4, nf4, fp4, fp32 or bf16.",
+        )
+    if not 0 <= int8_threshold < float("inf"):
+        raise UsageError(
+            f"--int8-threshold {int8_threshold} is not a number from 0 on.", hint=f"Use {INT8_THRESHOLD}, say."
+        )
+
+
+def choices(snapshot: Snapshot, quant: str, *, may_pack: bool) -> tuple[str, ...]:
+    """The formats to try, best first. What is in four bits already has only its own."""
+    if stored := stored_kind(snapshot.config):
+        if quant not in ("auto", stored):
+            raise UsageError(f"{snapshot.name} is stored in {stored} and cannot be {quant}.", hint="Use --quant auto.")
+        return (stored,)
+    if quant != "auto":
+        return (quant,)
+    return tuple(PACKED) if may_pack else DENSE
+
+
+def smaller(quant: str, device: str) -> str:
+    """What to try instead."""
+    if device == "cuda" and quant == "int8":
+        return "--quant nf4"
+    return SMALLER.get(quant, "a smaller model")
 
 
 def fit_word(snapshot: Snapshot, free: int) -> str:
     """Whether it fits into so many bytes, and how well, as "auto" would load it on the CPU."""
     arch = read_arch(snapshot.config)
     context = choose_context(snapshot.name, arch.max_context, None)
-    best, *smaller = PACKED
+    best, *others = choices(snapshot, "auto", may_pack=True)
     if needed_bytes(snapshot, arch, best, context) <= free:
         return "fits"
-    words = [f"fits in {name}" for name in smaller if needed_bytes(snapshot, arch, name, context) <= free]
+    words = [f"fits in {name}" for name in others if needed_bytes(snapshot, arch, name, context) <= free]
     return words[0] if words else "too large"
 
 
@@ -80,11 +135,20 @@ def choose_context(name: str, longest: int, asked: int | None) -> int:
     return asked
 
 
-def needed_bytes(snapshot: Snapshot, arch: Arch, quant: str, context: int) -> int:
-    """Weights in this format, the KV store and workspace."""
+def needed_bytes(snapshot: Snapshot, arch: Arch, quant: str, context: int, *, keep_head: bool = False) -> int:
+    """Weights in this format, the KV store and workspace. int8 as on a CPU."""
     if quant in PACKED:
         blueprint = Blueprint(arch, PACKED[quant])
         return blueprint.num_bytes + blueprint.kv_bytes(context) + WORKSPACE_BYTES
-    elements = sum(info.num_bytes // STORED_BYTES.get(info.dtype, 4) for info in snapshot.tensors.values())
     kv_bytes = arch.kv_elements(context) * arch.kv_element_bytes(context)
+    if quant in FOUR_BIT:
+        return four_bit_bytes(arch, keep_head=keep_head) + kv_bytes + WORKSPACE_BYTES
+    elements = sum(info.num_bytes // STORED_BYTES.get(info.dtype, 4) for info in snapshot.tensors.values())
     return elements * ELEMENT_BYTES[quant] + kv_bytes + WORKSPACE_BYTES
+
+
+def four_bit_bytes(arch: Arch, *, keep_head: bool) -> int:
+    """The embedding in 16 bits, and the head too if it is kept so; a tied one is then the embedding itself."""
+    table = arch.vocab_size * arch.hidden_size
+    head = (0 if arch.tied_head else 2 * table) if keep_head else FOUR_BIT_BYTES * table
+    return int(2 * table + head + FOUR_BIT_BYTES * arch.num_layers * arch.layer_elements)

@@ -1,11 +1,12 @@
-"""Checkpoint and plan to a decoder, tensor by tensor from safetensors; peak memory is the weights plus one tensor.
+"""Checkpoint and plan to a decoder, some rows at a time from safetensors; peak memory is the weights and those rows.
 
 Knows the tensor names of the Llama family. Decides nothing: the plan did. Never runs code from a model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from functools import cached_property
 from time import perf_counter
 
 import torch
@@ -17,38 +18,88 @@ from localspec.engine.arch import Arch, read_arch
 from localspec.engine.cache import Cache, kv_dtype
 from localspec.engine.contract import Layered
 from localspec.engine.decoder import Decoder, Layer, Weights
-from localspec.engine.linear import DTYPES, Dense
+from localspec.engine.linear import (
+    BLOCK,
+    Dense,
+    Floats,
+    Form,
+    FourBits,
+    Linear,
+    can_join,
+    dequantised,
+    joined,
+    make_form,
+)
 from localspec.errors import DoesNotFit, UsageError
 from localspec.events import Loading, Notice
-from localspec.fit import PACKED, SMALLER, Plan
-from localspec.sources import Files, Memory, Reader, Source
+from localspec.fit import Plan, smaller
+from localspec.loader_bnb import read_stored
+from localspec.sources import Files, Memory, Reader, Source, refuse_not_numbers, slabs
 
-__all__ = ["Files", "Memory", "Source", "assemble", "load_decoder", "pick_device"]
+__all__ = ["Assembly", "Files", "Memory", "Source", "assemble", "assemble_in", "load_decoder", "pick_device"]
 
 
 class Assembly:
-    """Turns a source's tensors into weights of one dtype on one device."""
+    """Turns a source's tensors into weights of one format on one device; those that are in it already stay as they are.
 
-    def __init__(self, arch: Arch, source: Source, *, dtype: torch.dtype, device: str) -> None:
-        self.arch, self.reader, self.dtype, self.device = arch, Reader(source), dtype, device
+    `keep_head`: the head is left in 16 bits, whatever the format.
+    """
 
-    def tensor(self, name: str, *shape: int) -> Tensor:
-        return self.reader.read(name, *shape).to(device=self.device, dtype=self.dtype, copy=True)
+    def __init__(self, arch: Arch, reader: Reader, form: Form, *, keep_head: bool = False) -> None:
+        self.arch, self.reader, self.form = arch, reader, form
+        self.floats = form if isinstance(form, Floats) else Floats(form.table, form.device)
+        self.head_form = self.floats if keep_head else form
 
-    def fused(self, names: list[str], rows: list[int], inputs: int, *, bias: bool = False) -> Dense:
+    def rows(self, name: str, first: int, last: int, *shape: int) -> Tensor:
+        """Some rows of a tensor. Floats that are no numbers show when they are computed with; quantised, they would
+        have become numbers."""
+        found = self.reader.rows(name, first, last, shape)
+        if self.form is not self.floats:
+            refuse_not_numbers(name, found)
+        return found
+
+    def tensor(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        return self.rows(name, 0, shape[0], *shape).to(self.form.device, dtype or self.form.stream, copy=True)
+
+    def fused(self, names: list[str], rows: list[int], inputs: int, *, bias: bool = False) -> Linear:
         """Several linears over the same rows as one."""
-        weight = self.empty(sum(rows), inputs)
-        for name, part in zip(names, torch.split(weight, rows), strict=True):
-            part.copy_(self.tensor(f"{name}.weight", *part.shape))
         offsets = [self.tensor(f"{name}.bias", n) for name, n in zip(names, rows, strict=True)] if bias else []
-        return Dense(weight, torch.cat(offsets) if offsets else None)
+        offset = torch.cat(offsets) if offsets else None
+        weights = [f"{name}.weight" for name in names]
+        if isinstance(self.form, FourBits) and self.has_stored:
+            return self.stored(self.form, weights, rows, inputs, offset)
+        return self.form.linear(self.slabs(weights, rows, inputs), (sum(rows), inputs), offset)
 
-    def empty(self, outputs: int, inputs: int) -> Tensor:
-        """Room for a weight [outputs, inputs]. On a CPU a single row goes a third faster through float32 laid out by
-        inputs, and half as fast through bfloat16 (docs/measurements.md)."""
-        if self.dtype == torch.bfloat16:
-            return torch.empty(outputs, inputs, dtype=self.dtype, device=self.device)
-        return torch.empty(inputs, outputs, dtype=self.dtype, device=self.device).t()
+    @cached_property
+    def has_stored(self) -> bool:
+        """Whether the weights were quantised by somebody else."""
+        return any(".quant_state.bitsandbytes__" in name for name in self.reader.source.names())
+
+    def stored(self, form: FourBits, names: list[str], rows: list[int], inputs: int, bias: Tensor | None) -> Linear:
+        """What somebody else left in floats stays in floats, and so does what must be one linear with it."""
+        shapes = [(n, inputs) for n in rows]
+        found = [read_stored(self.reader, name, shape, form.device) for name, shape in zip(names, shapes, strict=True)]
+        quantised = [part for part in found if part is not None]
+        if len(quantised) == len(names) and can_join(quantised):
+            return form.laid_out(*joined(quantised), bias)
+        parts = [
+            self.tensor(name, *shape, dtype=self.floats.stream) if part is None else dequantised(*part)
+            for name, shape, part in zip(names, shapes, found, strict=True)
+        ]
+        return self.floats.linear(parts, (sum(rows), inputs), bias)
+
+    def slabs(self, names: list[str], rows: list[int], inputs: int) -> Iterator[Tensor]:
+        """The rows of several tensors as if they were one's, few at a time."""
+        for first, last in slabs(sum(rows), inputs, BLOCK):
+            yield torch.cat(list(self.stacked(names, rows, inputs, first, last)))
+
+    def stacked(self, names: list[str], rows: list[int], inputs: int, first: int, last: int) -> Iterator[Tensor]:
+        start = 0
+        for name, size in zip(names, rows, strict=True):
+            low, high = max(first, start) - start, min(last, start + size) - start
+            if low < high:
+                yield self.rows(name, low, high, size, inputs)
+            start += size
 
     def layer(self, index: int) -> Layer:
         arch, at = self.arch, f"model.layers.{index}"
@@ -71,22 +122,50 @@ class Assembly:
     def weights(self, stage: str, total: int) -> Generator[Loading, None, Weights]:
         """Bytes read so far of `total`, after each layer, with the time that is left; returns the Weights."""
         arch, layers, started = self.arch, [], perf_counter()
-        embedding = self.tensor("model.embed_tokens.weight", arch.vocab_size, arch.hidden_size)
+        embedding = self.embedding()
         for index in range(arch.num_layers):
             layers.append(self.layer(index))
             done = self.reader.bytes_read
             yield Loading(stage, done, total, "bytes", (perf_counter() - started) / done * (total - done))
         norm = self.tensor("model.norm.weight", arch.hidden_size)
-        head = Dense(embedding) if arch.tied_head else self.fused(["lm_head"], [arch.vocab_size], arch.hidden_size)
+        head = self.head(embedding)
         self.reader.refuse_unused(tied_head=arch.tied_head)
         yield Loading(stage, self.reader.bytes_read, total, "bytes", 0.0)
         return Weights(embedding, tuple(layers), norm, head)
 
+    def embedding(self) -> Tensor:
+        name, shape = "model.embed_tokens.weight", (self.arch.vocab_size, self.arch.hidden_size)
+        table = torch.empty(shape, dtype=self.form.table, device=self.form.device)
+        for first, last in slabs(*shape, BLOCK):
+            table[first:last] = self.rows(name, first, last, *shape).to(table.device, table.dtype)
+        return table
+
+    def head(self, embedding: Tensor) -> Linear:
+        """The embedding itself where the two are tied and it may stay in floats."""
+        shape = self.arch.vocab_size, self.arch.hidden_size
+        if not self.arch.tied_head:
+            name, form = "lm_head.weight", self.form
+            if isinstance(form, FourBits) and (already := read_stored(self.reader, name, shape, form.device)):
+                return form.laid_out(*already, None)
+            return self.head_form.linear(self.slabs([name], [shape[0]], shape[1]), shape, None)
+        if self.head_form is self.floats:
+            return Dense(embedding)
+        return self.head_form.linear((embedding[first:last] for first, last in slabs(*shape, BLOCK)), shape, None)
+
 
 def assemble(arch: Arch, source: Source, *, dtype: torch.dtype, context: int, device: str = "cpu") -> Decoder:
-    """A decoder at once, without progress."""
-    weights = drain(Assembly(arch, source, dtype=dtype, device=device).weights("", 0))
-    return Decoder(arch, weights, Cache(arch, context, dtype=kv_dtype(arch, context, dtype), device=device))
+    """A decoder of floats at once, without progress."""
+    return assemble_in(Floats(dtype, device), arch, Reader(source), context=context)
+
+
+def assemble_in(form: Form, arch: Arch, reader: Reader, *, context: int, keep_head: bool = False) -> Decoder:
+    """The same in any format of torch."""
+    return with_cache(arch, drain(Assembly(arch, reader, form, keep_head=keep_head).weights("", 0)), form, context)
+
+
+def with_cache(arch: Arch, weights: Weights, form: Form, context: int) -> Decoder:
+    dtype = kv_dtype(arch, context, form.stream)
+    return Decoder(arch, weights, Cache(arch, context, dtype=dtype, device=form.device))
 
 
 def load_decoder(
@@ -95,23 +174,20 @@ def load_decoder(
     """Loading events in bytes; returns the decoder that the plan's format asks for."""
     arch = read_arch(snapshot.config)
     try:
-        if plan.quant in PACKED:
+        if plan.packed:
             from localspec.packing import load_packed  # not every machine with a GPU has what a CPU's engine needs
 
             return (yield from load_packed(snapshot, arch, plan, stage=stage))
-        dtype, device = DTYPES[plan.quant], pick_device(plan.device)
-        weights = yield from Assembly(arch, Files(snapshot), dtype=dtype, device=device).weights(
-            stage, snapshot.total_bytes
-        )
-        return Decoder(
-            arch, weights, Cache(arch, plan.context, dtype=kv_dtype(arch, plan.context, dtype), device=device)
-        )
+        form = make_form(plan.quant, pick_device(plan.device), threshold=plan.int8_threshold)
+        assembly = Assembly(arch, Reader(Files(snapshot)), form, keep_head=plan.keep_head)
+        weights = yield from assembly.weights(stage, snapshot.total_bytes)
+        return with_cache(arch, weights, form, plan.context)
     except (RuntimeError, MemoryError) as fault:
         if not is_out_of_memory(fault):
             raise
         raise DoesNotFit(
             f"Memory ran out while loading {snapshot.name} in {plan.quant}.",
-            hint=f"Try {SMALLER.get(plan.quant, 'a smaller model')} or a smaller --ctx.",
+            hint=f"Try {smaller(plan.quant, plan.device)} or a smaller --ctx.",
         ) from fault
 
 
@@ -121,10 +197,10 @@ def is_out_of_memory(fault: Exception) -> bool:
 
 
 def pick_device(asked: str, quant: str = "auto") -> str:
-    """The device to use; formats of the CPU engine are for a CPU."""
-    if quant in PACKED:
+    """The device to use; int4 is the CPU engine's alone."""
+    if quant == "int4":
         if asked == "cuda":
-            raise UsageError(f"{quant} weights run on a CPU only.", hint="Use --device cpu, or --quant bf16.")
+            raise UsageError(f"{quant} weights run on a CPU only.", hint="Use --device cpu, or --quant nf4.")
         return "cpu"
     if asked == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"

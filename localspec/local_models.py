@@ -17,6 +17,7 @@ from localspec.catalog import Catalog, DraftEntry, Entry
 from localspec.checkpoint import Snapshot, open_snapshot
 from localspec.errors import LocalspecError, NotDownloaded
 from localspec.fit import fit_word
+from localspec.formats import stored_kind
 from localspec.history import History
 
 STORED = {"F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16"}
@@ -56,6 +57,8 @@ def shelved(name: str, entry: Entry, free: int) -> Shelved:
 
 def stored(snapshot: Snapshot) -> str:
     """The format of most of its weights."""
+    if kind := stored_kind(snapshot.config):
+        return kind
     sizes: Counter[str] = Counter()
     for info in snapshot.tensors.values():
         sizes[info.dtype] += info.num_bytes

@@ -6,6 +6,7 @@ Yields progress and returns the Model. Decides by asking the rooms below; comput
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Generator
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -17,6 +18,7 @@ import torch
 
 from localspec import calibration, drafting
 from localspec.admission import admit
+from localspec.admission_formats import admit_format
 from localspec.catalog import Catalog, Entry
 from localspec.checkpoint import Snapshot, check_ids, open_snapshot
 from localspec.engine.arch import read_arch
@@ -26,11 +28,13 @@ from localspec.engine.drafters.early_exit import EarlyExit
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.drafters.model import DraftModel
+from localspec.engine.linear import make_form
 from localspec.engine.policy import Steered
 from localspec.engine.session import Session
 from localspec.errors import EngineError
 from localspec.events import Loading, Memory, ModelCard, Notice, Ready, SpecCard
 from localspec.fit import DENSE, PACKED, Plan, make_plan
+from localspec.formats import stored_kind
 from localspec.loader import load_decoder, pick_device
 from localspec.model import Model, Parts
 from localspec.packed_admission import admit_packed
@@ -87,12 +91,20 @@ def told_once(steps: Generator[Told, None, Model]) -> Generator[Told, None, Mode
 def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opened]:
     """The target alone. What can be refused cheaply is refused before any weight is read."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported: nothing here asks the network
+    sys.modules.setdefault("kernels", None)  # type: ignore[arg-type] # transformers would run code that it fetches
     drafting.check_k(request.k)
     catalog = Catalog.load()
     entry = catalog.resolve(request.model)
     snapshot = open_snapshot(entry.path, entry.key)
     device = pick_device(request.device, request.quant)
-    plan = make_plan(snapshot, quant=request.quant, context=request.ctx, device=device)
+    plan = make_plan(
+        snapshot,
+        quant=request.quant,
+        context=request.ctx,
+        device=device,
+        keep_head=request.keep_head,
+        int8_threshold=request.int8_threshold,
+    )
     drafting.choose(request.draft, entry, snapshot, catalog)
     prompter = Prompter.open(snapshot)
     check_ids(snapshot.folder / "tokenizer.json", prompter.num_ids, snapshot.vocab_size)
@@ -107,12 +119,12 @@ def runnable(plan: Plan, snapshot: Snapshot, request: LoadRequest) -> Generator[
     try:
         yield from admitted(snapshot, plan)
     except EngineError as fault:
-        if request.quant != "auto" or plan.quant not in PACKED:
+        if request.quant != "auto" or not plan.packed:
             raise
         plan = make_plan(snapshot, quant="auto", context=request.ctx, device=plan.device, may_pack=False)
         yield Notice("warning", "format", f"{fault.message} Weights are in {plan.quant}, which is slower.")
     else:
-        if request.quant == "auto" and plan.quant != DENSE[0]:
+        if request.quant == "auto" and plan.quant != DENSE[0] and not stored_kind(snapshot.config):
             yield chosen(plan.quant)
     return plan
 
@@ -130,9 +142,11 @@ def admitted(snapshot: Snapshot, plan: Plan) -> Generator[Loading | Notice, None
     """Nothing more, or an error: that the decoder of this plan computes this configuration wrongly, or cannot run."""
     yield Loading("checking the configuration", 0, 1, "steps")  # seconds where transformers must be imported for it
     admit(snapshot.config)
-    if plan.quant in PACKED:
+    if plan.packed:
         program = yield from compiled_engine()
-        admit_packed(snapshot.config, PACKED[plan.quant], program)
+        admit_packed(snapshot.config, plan.packed, program)
+    else:
+        admit_format(snapshot.config, make_form(plan.quant, plan.device, threshold=plan.int8_threshold))
 
 
 def compiled_engine() -> Generator[Loading | Notice, None, Program]:
@@ -195,7 +209,7 @@ def attach(
 def swept_key(opened: Opened) -> str:
     """What a sweep's result belongs to: these weights in this format, whatever count of threads was fastest today."""
     weights = sha256(opened.snapshot.state.encode()).hexdigest()[:12]
-    return f"{opened.snapshot.folder.resolve()} {weights} {opened.plan.quant} {opened.target.device}"
+    return f"{opened.snapshot.folder.resolve()} {weights} {opened.plan.variant} {opened.target.device}"
 
 
 def timed_key(opened: Opened) -> str:
@@ -209,7 +223,8 @@ def make_drafter(choice: drafting.Choice, opened: Opened) -> Generator[Loading |
     if choice.snapshot is None:
         return NoDrafter()
     context = min(opened.plan.context, read_arch(choice.snapshot.config).max_context)
-    plan = replace(opened.plan, context=context)
+    stored = stored_kind(choice.snapshot.config)
+    plan = replace(opened.plan, context=context, quant=stored or opened.plan.quant)
     yield from admitted(choice.snapshot, plan)
     drafter = yield from load_decoder(choice.snapshot, plan, stage="draft weights")
     set_threads(drafter, opened.threads)

@@ -127,7 +127,9 @@ class Invented(Reader):
     def rows(self, name: str, first: int, last: int, shape: tuple[int, ...]) -> Tensor:
         if name not in self.tensors:
             self.tensors[name] = self.invent(name, shape)
-        return self.tensors[name][first:last]
+        found = self.tensors[name][first:last]
+        self.bytes_read += found.nbytes
+        return found
 
     def refuse_unused(self, *, tied_head: bool) -> None:
         """Nothing is unused."""

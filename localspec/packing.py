@@ -5,7 +5,6 @@ Knows the tensor names of the Llama family and how the engine wants heads, gates
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,17 +21,15 @@ from localspec.checkpoint import Snapshot
 from localspec.engine.arch import Arch
 from localspec.engine.cpu.formats import GROUP, OUTPUTS, padded
 from localspec.engine.cpu.pack import Packed, interleave, pack, pad_rows, pad_to
-from localspec.errors import CheckpointError
 from localspec.events import Loading, Notice
-from localspec.fit import PACKED, Plan
+from localspec.fit import Plan
 from localspec.packed_copy import PackedCopy
-from localspec.sources import Files, Reader
+from localspec.sources import Files, Reader, refuse_not_numbers, slabs
 
 if TYPE_CHECKING:
     from localspec.engine.cpu.decoder import PackedDecoder, PackedWeights
     from localspec.engine.cpu.program import Program
 
-SLAB_ELEMENTS = 1 << 19  # of a tensor, in float32 at once: 2 MB, and a few copies of it on each core
 Tensors = dict[str, Tensor]
 
 
@@ -167,11 +164,7 @@ class Packer:
     def rows(self, name: str, first: int, last: int, *shape: int) -> Tensor:
         """Float32, every one a number."""
         rows = self.reader.rows(name, first, last, shape).float()
-        if not math.isfinite(rows.sum()) and not torch.isfinite(rows).all():  # a sum says it in one reading
-            raise CheckpointError(
-                f"The checkpoint's '{name}' has a weight that is infinite or not a number.",
-                hint="Fetch the model again.",
-            )
+        refuse_not_numbers(name, rows)
         return rows
 
 
@@ -184,13 +177,6 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def slabs(rows: int, elements: int, multiple: int) -> Iterator[tuple[int, int]]:
-    """Ranges of rows of so many elements each, in multiples of `multiple`, small enough to be float32 for a while."""
-    step = max(SLAB_ELEMENTS // elements // multiple, 1) * multiple
-    for first in range(0, rows, step):
-        yield first, min(first + step, rows)
 
 
 def assemble_packed(blueprint: Blueprint, tensors: Mapping[str, Tensor]) -> PackedWeights:
@@ -233,7 +219,8 @@ def load_packed(
     from localspec.engine.cpu.program import load
 
     program = load(choose())
-    blueprint = Blueprint(arch, PACKED[plan.quant])
+    assert plan.packed is not None
+    blueprint = Blueprint(arch, plan.packed)
     copy = PackedCopy(snapshot, blueprint)
     found: Tensors = {}
     yield from progress(stage, blueprint.num_bytes, copy.read(found))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Literal, Self  # Any: each option has a type of its own
 
 from localspec.events import Mode, Record
+from localspec.formats import INT8_THRESHOLD
 
 Role = Literal["system", "user", "assistant"]
 LONGEST_DRAFT = 16  # the engine's MAX_DRAFT, known here without its torch
@@ -46,6 +47,9 @@ class DraftModel(Record, frozen=True, tag="model"):
 class LoadRequest(Record, frozen=True):
     """A target by catalogue key or folder, and how to run it. `ctx` in tokens.
 
+    `keep_head`: in 16 bits, whatever `quant`. `int8_threshold`: inputs beyond it are multiplied in 16 bits by a GPU's
+    int8; 0 for none.
+
     `draft`: "auto", "off", "early-exit", "early-exit:E", a key, a folder, or one of the records above.
     """
 
@@ -56,6 +60,8 @@ class LoadRequest(Record, frozen=True):
     ctx: int | None = None
     k: str = "auto"
     threads: int | None = None
+    keep_head: bool = False
+    int8_threshold: float = INT8_THRESHOLD
 
 
 class SamplingOptions(Record, frozen=True):

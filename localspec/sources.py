@@ -5,15 +5,18 @@ Checks names and shapes against what the config says. Knows nothing about format
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
+import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from localspec.checkpoint import Snapshot
 from localspec.errors import CheckpointError
 
+SLAB_ELEMENTS = 1 << 19  # of a tensor, in float32 at once: 2 MB, and a few copies of it on each core
 LEFT_OVER = "rotary_emb.inv_freq"  # old checkpoints carry their RoPE table; ours is computed
 
 
@@ -84,9 +87,18 @@ class Reader:
         self._used: set[str] = set()
         self._names = source.names()
 
+    def has(self, name: str) -> bool:
+        return name in self._names
+
     def read(self, name: str, *shape: int) -> Tensor:
         """A whole tensor as it is stored."""
         return self.rows(name, 0, shape[0], shape)
+
+    def whole(self, name: str) -> Tensor:
+        """A tensor whose shape the config does not say."""
+        if not self.has(name) or not self.source.shape(name):
+            raise CheckpointError(f"The checkpoint has no tensor '{name}'.", hint="Fetch the model again.")
+        return self.read(name, *self.source.shape(name))
 
     def rows(self, name: str, first: int, last: int, shape: tuple[int, ...]) -> Tensor:
         """Rows of a tensor that has this shape."""
@@ -110,3 +122,18 @@ class Reader:
         if stored != shape:
             raise CheckpointError(f"The checkpoint's '{name}' is {stored}, and its config says {shape}.")
         self._used.add(name)
+
+
+def refuse_not_numbers(name: str, rows: Tensor) -> None:
+    """CheckpointError where any of these floats is infinite or not a number."""
+    if not math.isfinite(rows.sum()) and not torch.isfinite(rows).all():  # a sum says it in one reading
+        raise CheckpointError(
+            f"The checkpoint's '{name}' has a weight that is infinite or not a number.", hint="Fetch the model again."
+        )
+
+
+def slabs(rows: int, elements: int, multiple: int) -> Iterator[tuple[int, int]]:
+    """Ranges of rows of so many elements each, in multiples of `multiple`, small enough to be float32 for a while."""
+    step = max(SLAB_ELEMENTS // elements // multiple, 1) * multiple
+    for first in range(0, rows, step):
+        yield first, min(first + step, rows)

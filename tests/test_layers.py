@@ -16,11 +16,12 @@ import pytest
 ROOT = Path(__file__).parents[1] / "localspec"
 
 LAYERS = [
-    "errors paths events sanitize requests strictjson drain whole_file processor",
+    "errors paths events sanitize requests strictjson drain whole_file processor formats",
     "catalog checkpoint weights template stats calibration exam history config shortening",
     "pairing prompt detokenize reuse",
     "engine",
-    "blueprint fit sources packed_copy packing loader admission packed_reference packed_admission",
+    "blueprint fit sources packed_copy packing loader loader_bnb"
+    " admission packed_reference packed_admission admission_formats",
     "drafting answer continuation settings usage local_models",
     "model opening api worker",
     "recipe tui bench oneshot progress output chatlog doctor",

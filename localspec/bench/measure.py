@@ -23,7 +23,6 @@ from localspec.drafting import parse
 from localspec.drain import drain
 from localspec.errors import DoesNotFit
 from localspec.events import Done, Loading, Notice, Ready, SpecCard, Step
-from localspec.fit import DENSE
 from localspec.model import Model
 from localspec.opening import Opened, attach, open_target, swept_key
 from localspec.requests import DraftModel, EarlyExit, GenerateRequest, LoadRequest, Message, SamplingOptions
@@ -162,7 +161,7 @@ def ours(opened: Opened, name: str, choice: Draft, k: str) -> Ours:
 
 def torch_threads(opened: Opened) -> int:
     """One beside the CPU engine's own, as `opening.set_threads` has it."""
-    return opened.threads if opened.plan.quant in DENSE else 1
+    return 1 if opened.plan.packed else opened.threads
 
 
 def named(name: str, spec: SpecCard) -> str:

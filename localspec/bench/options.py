@@ -36,6 +36,8 @@ OF_MODELS = {
     "draft": "--draft",
     "k": "--k",
     "quant": "--quant",
+    "keep_head": "--keep-head",
+    "int8_threshold": "--int8-threshold",
     "device": "--device",
     "ctx": "--ctx",
     "prompts": "--prompts",

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from localspec.errors import CheckpointError
+from localspec.formats import stored_kind
 
 Config = Mapping[str, Any]  # Any: config.json is somebody else's
 
@@ -64,6 +65,7 @@ NEUTRAL = {
     "is_encoder_decoder",
     "is_llama_config",
     "transformers.js_config",
+    "quantization_config",  # of the weights; `stored_kind` refuses what nobody can load
 }
 AT_DEFAULT: dict[str, Any] = {"hidden_act": "silu", "pretraining_tp": 1, "partial_rotary_factor": 1.0}
 GIB = 1 << 30
@@ -96,6 +98,12 @@ class Arch:
     def query_group(self) -> int:
         return self.num_heads // self.num_kv_heads
 
+    @property
+    def layer_elements(self) -> int:
+        """Weights of one layer's linears."""
+        heads = 2 * (self.num_heads + self.num_kv_heads) * self.head_dim
+        return self.hidden_size * (heads + 3 * self.intermediate_size)
+
     def kv_elements(self, context: int) -> int:
         return 2 * self.num_layers * self.num_kv_heads * context * self.head_dim
 
@@ -113,6 +121,7 @@ def read_arch(config: Config) -> Arch:
             hint="localspec runs Llama, Mistral, Qwen2, Qwen3 and SmolLM.",
         )
     refuse_unknown(config)
+    stored_kind(config)
     heads, hidden = size(config, "num_attention_heads"), size(config, "hidden_size")
     bias = bool(config.get("attention_bias", False)) and family in ("llama", "qwen3")
     return Arch(

@@ -1,22 +1,34 @@
-"""Weight formats behind one call: `linear(rows) -> rows`. Here: dense, in float64, float32 or bfloat16.
+"""Weight formats behind one call, `linear(rows) -> rows`: floats in torch; nf4, fp4 and LLM.int8 in bitsandbytes.
 
-Knows nothing about where a weight came from.
+A Form makes Linears from rows of weights, some at a time. Knows nothing about where a weight came from.
 """
 
 from __future__ import annotations
 
+import logging
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cache
+from typing import Any, Protocol  # Any: bitsandbytes, which is imported when it is needed
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from localspec.errors import EngineError
+from localspec.formats import FOUR_BIT, INT8_THRESHOLD, FourBitKind
+
 DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16}
+BLOCK = 64  # weights that share a scale, and what slabs of rows must be whole multiples of
+OUTER_BLOCK = 256  # scales that share one: bitsandbytes' fused kernels know no other
+BAND = 32  # outputs that the CPU's fused kernel reads together
+INSTALL = "Run: pip install 'bitsandbytes>=0.50'"
 
 
 class Linear(Protocol):
-    """rows [n, inputs] to rows [n, outputs]."""
+    """rows [n, inputs] to rows [n, outputs], in the rows' dtype."""
 
     @property
     def num_bytes(self) -> int: ...
@@ -24,17 +36,302 @@ class Linear(Protocol):
     def __call__(self, rows: Tensor) -> Tensor: ...
 
 
+class Form(Protocol):
+    """A weight format on a device. `stream`: the dtype of the rows between linears; `table`: of the embedding."""
+
+    @property
+    def device(self) -> str: ...
+
+    @property
+    def stream(self) -> torch.dtype: ...
+
+    @property
+    def table(self) -> torch.dtype: ...
+
+    def linear(self, slabs: Iterable[Tensor], shape: tuple[int, int], bias: Tensor | None) -> Linear:
+        """A weight [outputs, inputs] from its rows in order; all slabs but the last are whole multiples of BLOCK."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Dense:
-    """weight: [outputs, inputs]; bias: [outputs] or None; both in the dtype of the rows."""
+    """weight: [outputs, inputs]; bias: [outputs] or None. Computed in the weight's dtype."""
 
     weight: Tensor
     bias: Tensor | None = None
 
     @property
     def num_bytes(self) -> int:
-        bias = 0 if self.bias is None else self.bias.nbytes
-        return self.weight.nbytes + bias
+        return self.weight.nbytes + held(self.bias)
 
     def __call__(self, rows: Tensor) -> Tensor:
-        return functional.linear(rows, self.weight, self.bias)
+        return functional.linear(rows.to(self.weight.dtype), self.weight, self.bias).to(rows.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class FourBit:
+    """Indices into a table of sixteen numbers, two a byte, and a scale per block (arXiv 2305.14314).
+
+    `state` is bitsandbytes' QuantState: scales, themselves in eight bits or not, and how the codes lie.
+    """
+
+    codes: Tensor
+    state: Any
+    bias: Tensor | None
+    compute: torch.dtype
+
+    @property
+    def num_bytes(self) -> int:
+        outer = self.state.state2.absmax if self.state.nested else None
+        return held(self.codes) + held(self.state.absmax) + held(outer) + held(self.bias)
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        narrow = rows.to(self.compute)
+        if self.state.shape[1] % self.state.blocksize:  # bitsandbytes takes the scales of other blocks on a CPU
+            found = functional.linear(narrow, dequantised(self.codes, self.state).to(self.compute), self.bias)
+        else:
+            found = library().matmul_4bit(narrow, self.codes, self.state, bias=self.bias)
+        return found.to(rows.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class EightBit:
+    """Weights in eight bits with a scale per output, rows with a scale per row (LLM.int8, arXiv 2208.07339).
+
+    Where any row of a forward has an input beyond `threshold`, that column is multiplied in 16 bits for all of them,
+    so one row's result depends on the others. With 0 it does not, and outliers cost precision.
+    """
+
+    codes: Tensor  # int8 [outputs, inputs]
+    scales: Tensor  # float32 [outputs]
+    bias: Tensor | None
+    threshold: float
+
+    @property
+    def num_bytes(self) -> int:
+        return self.codes.nbytes + self.scales.nbytes + held(self.bias)
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        kernels = torch.ops.bitsandbytes
+        codes, scales, outliers = kernels.int8_vectorwise_quant(rows.to(torch.float16), self.threshold)
+        found: Tensor
+        if self.threshold:
+            found, _ = kernels.int8_mixed_scaled_mm(rows, codes, self.codes, scales, self.scales, outliers, self.bias)
+        else:
+            found = kernels.int8_scaled_mm(codes, self.codes, scales, self.scales, bias=self.bias, dtype=rows.dtype)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Floats:
+    """Weights as they are, in one dtype."""
+
+    stream: torch.dtype
+    device: str = "cpu"
+
+    @property
+    def table(self) -> torch.dtype:
+        return self.stream
+
+    def linear(self, slabs: Iterable[Tensor], shape: tuple[int, int], bias: Tensor | None) -> Dense:
+        weight, at = self.empty(*shape), 0
+        for slab in slabs:
+            weight[at : at + slab.shape[0]] = slab.to(self.device, self.stream)
+            at += slab.shape[0]
+        return Dense(weight, None if bias is None else bias.to(self.device, self.stream))
+
+    def empty(self, outputs: int, inputs: int) -> Tensor:
+        """Room for a weight [outputs, inputs]. On a CPU a single row goes a third faster through float32 laid out by
+        inputs, and half as fast through bfloat16 (docs/measurements.md)."""
+        if self.stream == torch.bfloat16:
+            return torch.empty(outputs, inputs, dtype=self.stream, device=self.device)
+        return torch.empty(inputs, outputs, dtype=self.stream, device=self.device).t()
+
+
+@dataclass(frozen=True, slots=True)
+class FourBits:
+    """nf4 or fp4 with double quantisation: 4.13 bits a weight, and 4.25 as the CPU's fused product reads them.
+
+    Computed in bfloat16 where a product is fused; on other CPUs the weights become float32 for every forward.
+    """
+
+    kind: FourBitKind
+    stream: torch.dtype
+    device: str = "cpu"
+    table: torch.dtype = torch.bfloat16
+
+    def linear(self, slabs: Iterable[Tensor], shape: tuple[int, int], bias: Tensor | None) -> Linear:
+        return self.laid_out(*quantise(slabs, shape, self.kind, self.device), bias)
+
+    def laid_out(self, codes: Tensor, state: Any, bias: Tensor | None) -> Linear:
+        """From codes and scales as bitsandbytes keeps them in files; `codes` may be written into."""
+        compute = torch.bfloat16
+        if self.device == "cpu":
+            if suits_the_cpu(state):
+                codes, state = for_the_cpu(codes, state)
+            else:
+                compute = torch.float32
+        return FourBit(codes, state, None if bias is None else bias.to(self.device, compute), compute)
+
+
+@dataclass(frozen=True, slots=True)
+class EightBits:
+    """LLM.int8. `threshold` 0: no column in 16 bits."""
+
+    threshold: float
+    stream: torch.dtype
+    device: str = "cuda"
+    table: torch.dtype = torch.bfloat16
+
+    def linear(self, slabs: Iterable[Tensor], shape: tuple[int, int], bias: Tensor | None) -> EightBit:
+        quantise_rows = library().functional.int8_vectorwise_quant
+        codes = torch.empty(shape, dtype=torch.int8, device=self.device)
+        scales, at = torch.empty(shape[0], device=self.device), 0
+        for slab in slabs:
+            last = at + slab.shape[0]
+            codes[at:last], scales[at:last], _ = quantise_rows(slab.to(self.device, torch.float16))
+            at = last
+        return EightBit(codes, scales, None if bias is None else bias.to(self.device, self.stream), self.threshold)
+
+
+def make_form(quant: str, device: str, *, threshold: float = INT8_THRESHOLD) -> Form:
+    """The format of this name in torch. On a CPU float32 between linears is as fast as 16 bits."""
+    if quant in DTYPES:
+        return Floats(DTYPES[quant], device)
+    stream = torch.float32 if device == "cpu" else torch.bfloat16
+    for kind in FOUR_BIT:
+        if quant == kind:
+            return FourBits(kind, stream, device)
+    return EightBits(threshold, stream, device)
+
+
+def quantise(slabs: Iterable[Tensor], shape: tuple[int, int], kind: FourBitKind, device: str) -> tuple[Tensor, Any]:
+    """Codes and scales, to the bit as bitsandbytes makes them from the whole weight."""
+    kernels = library().functional
+    elements, at = shape[0] * shape[1], 0
+    codes = torch.empty((elements + 1) // 2, 1, dtype=torch.uint8, device=device)
+    scales = torch.empty(-(-elements // BLOCK), device=device)
+    for slab in slabs:
+        rows = slab.to(device, torch.float32).contiguous()
+        some, state = kernels.quantize_4bit(rows, blocksize=BLOCK, quant_type=kind)
+        codes[at // 2 : at // 2 + len(some)] = some
+        scales[at // BLOCK : at // BLOCK + len(state.absmax)] = state.absmax
+        at += rows.numel()
+    offset = scales.mean()
+    inner, outer = kernels.quantize_blockwise(scales - offset, blocksize=OUTER_BLOCK)
+    return codes, kernels.QuantState(
+        absmax=inner,
+        shape=torch.Size(shape),
+        code=kernels.get_4bit_type(kind, device=device),
+        blocksize=BLOCK,
+        quant_type=kind,
+        dtype=torch.float32,
+        offset=offset,
+        state2=outer,
+    )
+
+
+def flat_scales(state: Any) -> Tensor:
+    """A scale per block, in float32."""
+    scales: Tensor = state.absmax
+    if state.nested:
+        scales = library().functional.dequantize_blockwise(state.absmax, state.state2) + state.offset
+    return scales.float()
+
+
+def with_scales(state: Any, scales: Tensor, shape: tuple[int, int]) -> Any:
+    """The state of a weight of this shape with flat scales."""
+    return library().functional.QuantState(
+        absmax=scales,
+        shape=torch.Size(shape),
+        code=state.code,
+        blocksize=state.blocksize,
+        quant_type=state.quant_type,
+        dtype=torch.float32,
+    )
+
+
+def can_join(parts: list[tuple[Tensor, Any]]) -> bool:
+    """Whether no block would reach from one weight into the next."""
+    sizes = {state.blocksize for _, state in parts}
+    return len(parts) == 1 or (len(sizes) == 1 and all(state.shape.numel() % min(sizes) == 0 for _, state in parts))
+
+
+def joined(parts: list[tuple[Tensor, Any]]) -> tuple[Tensor, Any]:
+    """Weights over the same inputs as one. Their scales' own scales differ, so they go flat."""
+    if len(parts) == 1:
+        return parts[0]
+    states = [state for _, state in parts]
+    shape = sum(state.shape[0] for state in states), states[0].shape[1]
+    codes = torch.cat([codes for codes, _ in parts])
+    return codes, with_scales(states[0], torch.cat([flat_scales(state) for state in states]), shape)
+
+
+def dequantised(codes: Tensor, state: Any) -> Tensor:
+    """The weights that codes as in files stand for, in float32.
+
+    As a single row: on a CPU bitsandbytes takes the scales of other blocks where rows are not whole blocks.
+    """
+    flat = with_scales(state, flat_scales(state), (1, state.shape.numel()))
+    found: Tensor = library().functional.dequantize_4bit(codes, flat)
+    return found.view(state.shape)
+
+
+def suits_the_cpu(state: Any) -> bool:
+    """Whether this CPU's bitsandbytes has a fused product, and for this shape."""
+    outputs, inputs = state.shape
+    return outputs % BAND == 0 and inputs % state.blocksize == 0 and bool(library().functional.has_avx512bf16())
+
+
+def for_the_cpu(codes: Tensor, state: Any) -> tuple[Tensor, Any]:
+    """The order in which the CPU's fused product reads, written over the codes, some rows at a time."""
+    kernels = library().functional
+    outputs, inputs = state.shape
+    table, scales = codes.view(outputs, inputs // 2), flat_scales(state).view(outputs, -1)
+    turned = torch.empty(scales.shape[1], outputs, dtype=torch.bfloat16)
+    step = max((1 << 20) // inputs // BAND, 1) * BAND
+    for first in range(0, outputs, step):
+        last = min(first + step, outputs)
+        part = with_scales(state, scales[first:last].reshape(-1), (last - first, inputs))
+        table[first:last], part = kernels._convert_weight_packed_for_cpu(table[first:last], part)
+        turned[:, first:last] = part.absmax
+    whole = with_scales(state, turned, (outputs, inputs))
+    whole.packing_format_for_cpu = True
+    return table, whole
+
+
+def held(tensor: Tensor | None) -> int:
+    return 0 if tensor is None else tensor.nbytes
+
+
+@cache
+def library() -> Any:
+    """bitsandbytes, which must be there, and have its library for this machine."""
+    logging.getLogger("bitsandbytes").setLevel(logging.CRITICAL)  # what it complains of, we say in one sentence
+    try:
+        with without_fetched_kernels():
+            import bitsandbytes
+    except (ImportError, OSError, RuntimeError) as fault:
+        absent = isinstance(fault, ImportError) and fault.name == "bitsandbytes"
+        why = "is not installed" if absent else f"cannot be imported ({str(fault).strip().splitlines()[0]})"
+        raise EngineError(f"This weight format needs bitsandbytes, which {why}.", hint=INSTALL) from fault
+    if not hasattr(torch.ops.bitsandbytes, "gemm_4bit"):
+        raise EngineError(f"bitsandbytes {bitsandbytes.__version__} is too old for this weight format.", hint=INSTALL)
+    if "Mock" in type(bitsandbytes.cextension.lib).__name__:
+        raise EngineError("bitsandbytes has no library for this machine.", hint="Run: python -m bitsandbytes")
+    return bitsandbytes
+
+
+@contextmanager
+def without_fetched_kernels() -> Iterator[None]:
+    """In here an import of the package named kernels fails: it would fetch compiled code and run it."""
+    known = "kernels" in sys.modules
+    before = sys.modules.get("kernels")
+    sys.modules["kernels"] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        if known:
+            sys.modules["kernels"] = before  # type: ignore[assignment]
+        else:
+            del sys.modules["kernels"]
