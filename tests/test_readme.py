@@ -20,7 +20,7 @@ def test_the_help_in_the_readme_is_what_the_program_prints():
 
 def test_every_command_in_the_readme_exists():
     named = set(re.findall(r"^\$ localspec ([a-z]+)", TEXT, re.MULTILINE))
-    assert named == {"chat", "run", "bench", "history", "config"}
+    assert named == {"chat", "run", "bench", "history", "config", "doctor"}
     assert named <= set(cli.commands)
 
 
