@@ -169,15 +169,17 @@ class Clock:
         monkeypatch.setattr(pace_module, "monotonic", lambda: self.now)
         monkeypatch.setattr(pace_module, "thread_time", lambda: self.spent)
 
-    def frames(self, pace: Pace, seconds: float, cost: Callable[[], float]) -> int:
-        """How many are drawn meanwhile, at this cost each."""
+    def frames(self, pace: Pace, seconds: float, cost: Callable[[], float], busy: float = 0.0) -> int:
+        """How many are drawn meanwhile, at this cost each; between them the thread is busy for such a share."""
         drawn, until = 0, self.now + seconds
         while self.now < until:
             if pace.draws(in_code=False):
                 drawn += 1
                 self.spent += cost()
                 self.now += cost()
-            self.now += pace.wait()
+            wait = pace.wait()
+            self.now += wait
+            self.spent += wait * busy
         return drawn
 
 
@@ -194,9 +196,31 @@ def test_however_slow_the_screen_is_something_is_drawn(monkeypatch: pytest.Monke
     assert Clock(monkeypatch).frames(Pace(), 10, lambda: 0.3) >= 10 / (0.3 + SLOWEST_FRAME + FRAME_SECONDS)
 
 
+@pytest.mark.parametrize("busy", [0.1, 0.5, 1.0])
+def test_whatever_else_the_thread_does_something_is_drawn(monkeypatch: pytest.MonkeyPatch, busy: float):
+    """Keys, scrolling and whatever a screen does besides must not keep an answer out of sight."""
+    frames = Clock(monkeypatch).frames(Pace(), 10, lambda: 0.001, busy)
+    assert frames >= 10 / (0.001 + SLOWEST_FRAME + FRAME_SECONDS)
+
+
+def test_who_looks_early_puts_nothing_off(monkeypatch: pytest.MonkeyPatch):
+    clock, pace = Clock(monkeypatch), Pace()
+    assert pace.draws(in_code=False)
+    clock.spent += 1
+    whole = pace.wait()
+    clock.now += whole / 2
+    clock.spent += 1
+    assert not pace.draws(in_code=False)
+    assert pace.wait() == pytest.approx(whole / 2)
+    clock.now += whole / 2
+    assert pace.draws(in_code=False)
+
+
 def test_the_first_words_of_an_answer_do_not_wait_for_what_was_drawn_before(monkeypatch: pytest.MonkeyPatch):
     clock, pace = Clock(monkeypatch), Pace()
+    assert pace.draws(in_code=False)
     clock.spent += 1
+    pace.wait()
     assert not pace.draws(in_code=False)
     pace.start()
     assert pace.draws(in_code=False)
@@ -213,7 +237,7 @@ def test_figures_are_drawn_twice_a_second(monkeypatch: pytest.MonkeyPatch):
 async def test_figures_are_right_when_nothing_more_comes():
     engine = ScriptedEngine(answer(*(step("a ", "b ", accepted=None) for _ in range(40))), paused=True)
     async with open_chat(engine, size=(130, 36)) as stage:
-        engine.permit(2)
+        engine.permit(3)  # ready, the prompt read, one round
         await stage.send("go")
         await stage.sees("a b")
         engine.permit(30)
