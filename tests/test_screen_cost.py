@@ -17,10 +17,12 @@ from localspec.tui.paragraph import Paragraph
 from localspec.tui.room import LINES_AHEAD
 from tests.chat_stage import HELLO, Stage, open_chat
 from tests.scripted_engine import TEXT, ScriptedEngine, answer, step
+from tests.snapshots import picture
 
 pytestmark = pytest.mark.heavy
 
 NESTED = "1. one\n2. two\n   - inner and `code`\n\n     ```py\n     x = 1\n     ```\n3. three\n"
+LOOSE = "1. one\n\n2. two\n\n   more\n\n10. three\n\n2024 was a year.\n\n- 4\n\n- 5\n"
 LONG = f"{TEXT}\n> said by *another*\n> twice\n\n{NESTED}"
 WORDS = "word " * 60
 
@@ -98,19 +100,31 @@ async def test_what_is_drawn_piece_by_piece_is_what_is_there(glass: Glass, size:
         assert [row.rstrip() for row in glass.rows] == [row.rstrip() for row in stage.seen.splitlines()]
 
 
-async def test_an_answer_that_has_grown_looks_as_one_that_was_always_there():
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        (LONG, grown(LONG, 1)),
+        (LONG, grown(LONG, 4)),
+        (NESTED, list(NESTED)),
+        (LOOSE, list(LOOSE)),
+        (WORDS, [f"{word} " for word in WORDS.split()]),
+    ],
+)
+async def test_an_answer_that_has_grown_looks_as_one_that_was_always_there(text: str, pieces: list[str]):
+    """Every cell and its style."""
     async with open_chat(ScriptedEngine(), size=(100, 200)) as stage:
-        growing, whole = Answer("guide"), Answer("guide", LONG)
+        growing, whole = Answer("guide"), Answer("guide", text)
         await stage.chat.show(growing)
-        for piece in grown(LONG, 4):
+        for piece in pieces:
             growing.add(step(piece, accepted=0))
             await growing.flush()
         await growing.end()
         await stage.chat.show(whole)
         await settled(stage)
-        rows = stage.seen.splitlines()
+        lines, height = picture(stage.app).splitlines(), stage.app.size.height
+        rows = list(zip(lines[:height], lines[height + 1 :], strict=False))
         first, second = (rows[shown.region.y : shown.region.bottom] for shown in (growing._body, whole._body))
-        assert [row.rstrip() for row in first] == [row.rstrip() for row in second]
+        assert first == second
 
 
 async def test_words_are_drawn_without_the_screen_being_laid_out(layouts: list[str]):
