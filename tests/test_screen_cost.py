@@ -17,10 +17,12 @@ from localspec.tui.paragraph import Paragraph
 from localspec.tui.room import LINES_AHEAD
 from tests.chat_stage import HELLO, Stage, open_chat
 from tests.scripted_engine import TEXT, ScriptedEngine, answer, step
+from tests.snapshots import picture
 
 pytestmark = pytest.mark.heavy
 
 NESTED = "1. one\n2. two\n   - inner and `code`\n\n     ```py\n     x = 1\n     ```\n3. three\n"
+LOOSE = "1. one\n\n2. two\n\n   more\n\n10. three\n\n2024 was a year.\n\n- 4\n\n- 5\n"
 LONG = f"{TEXT}\n> said by *another*\n> twice\n\n{NESTED}"
 WORDS = "word " * 60
 
@@ -98,19 +100,31 @@ async def test_what_is_drawn_piece_by_piece_is_what_is_there(glass: Glass, size:
         assert [row.rstrip() for row in glass.rows] == [row.rstrip() for row in stage.seen.splitlines()]
 
 
-async def test_an_answer_that_has_grown_looks_as_one_that_was_always_there():
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        (LONG, grown(LONG, 1)),
+        (LONG, grown(LONG, 4)),
+        (NESTED, list(NESTED)),
+        (LOOSE, list(LOOSE)),
+        (WORDS, [f"{word} " for word in WORDS.split()]),
+    ],
+)
+async def test_an_answer_that_has_grown_looks_as_one_that_was_always_there(text: str, pieces: list[str]):
+    """Every cell and its style."""
     async with open_chat(ScriptedEngine(), size=(100, 200)) as stage:
-        growing, whole = Answer("guide"), Answer("guide", LONG)
+        growing, whole = Answer("guide"), Answer("guide", text)
         await stage.chat.show(growing)
-        for piece in grown(LONG, 4):
+        for piece in pieces:
             growing.add(step(piece, accepted=0))
             await growing.flush()
         await growing.end()
         await stage.chat.show(whole)
         await settled(stage)
-        rows = stage.seen.splitlines()
+        lines, height = picture(stage.app).splitlines(), stage.app.size.height
+        rows = list(zip(lines[:height], lines[height + 1 :], strict=False))
         first, second = (rows[shown.region.y : shown.region.bottom] for shown in (growing._body, whole._body))
-        assert [row.rstrip() for row in first] == [row.rstrip() for row in second]
+        assert first == second
 
 
 async def test_words_are_drawn_without_the_screen_being_laid_out(layouts: list[str]):
@@ -169,15 +183,17 @@ class Clock:
         monkeypatch.setattr(pace_module, "monotonic", lambda: self.now)
         monkeypatch.setattr(pace_module, "thread_time", lambda: self.spent)
 
-    def frames(self, pace: Pace, seconds: float, cost: Callable[[], float]) -> int:
-        """How many are drawn meanwhile, at this cost each."""
+    def frames(self, pace: Pace, seconds: float, cost: Callable[[], float], busy: float = 0.0) -> int:
+        """How many are drawn meanwhile, at this cost each; between them the thread is busy for such a share."""
         drawn, until = 0, self.now + seconds
         while self.now < until:
             if pace.draws(in_code=False):
                 drawn += 1
                 self.spent += cost()
                 self.now += cost()
-            self.now += pace.wait()
+            wait = pace.wait()
+            self.now += wait
+            self.spent += wait * busy
         return drawn
 
 
@@ -194,9 +210,31 @@ def test_however_slow_the_screen_is_something_is_drawn(monkeypatch: pytest.Monke
     assert Clock(monkeypatch).frames(Pace(), 10, lambda: 0.3) >= 10 / (0.3 + SLOWEST_FRAME + FRAME_SECONDS)
 
 
+@pytest.mark.parametrize("busy", [0.1, 0.5, 1.0])
+def test_whatever_else_the_thread_does_something_is_drawn(monkeypatch: pytest.MonkeyPatch, busy: float):
+    """Keys, scrolling and whatever a screen does besides must not keep an answer out of sight."""
+    frames = Clock(monkeypatch).frames(Pace(), 10, lambda: 0.001, busy)
+    assert frames >= 10 / (0.001 + SLOWEST_FRAME + FRAME_SECONDS)
+
+
+def test_who_looks_early_puts_nothing_off(monkeypatch: pytest.MonkeyPatch):
+    clock, pace = Clock(monkeypatch), Pace()
+    assert pace.draws(in_code=False)
+    clock.spent += 1
+    whole = pace.wait()
+    clock.now += whole / 2
+    clock.spent += 1
+    assert not pace.draws(in_code=False)
+    assert pace.wait() == pytest.approx(whole / 2)
+    clock.now += whole / 2
+    assert pace.draws(in_code=False)
+
+
 def test_the_first_words_of_an_answer_do_not_wait_for_what_was_drawn_before(monkeypatch: pytest.MonkeyPatch):
     clock, pace = Clock(monkeypatch), Pace()
+    assert pace.draws(in_code=False)
     clock.spent += 1
+    pace.wait()
     assert not pace.draws(in_code=False)
     pace.start()
     assert pace.draws(in_code=False)
@@ -213,7 +251,7 @@ def test_figures_are_drawn_twice_a_second(monkeypatch: pytest.MonkeyPatch):
 async def test_figures_are_right_when_nothing_more_comes():
     engine = ScriptedEngine(answer(*(step("a ", "b ", accepted=None) for _ in range(40))), paused=True)
     async with open_chat(engine, size=(130, 36)) as stage:
-        engine.permit(2)
+        engine.permit(3)  # ready, the prompt read, one round
         await stage.send("go")
         await stage.sees("a b")
         engine.permit(30)

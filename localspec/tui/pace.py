@@ -14,7 +14,9 @@ FIGURES_SECONDS = 0.5  # nobody reads figures that change faster
 
 
 class Pace:
-    """The frames of an answer. What they take of the processor's time is a debt, which is waited off."""
+    """The frames of an answer. What they take of the processor's time is a debt, which is waited off, but never longer
+    than the slowest frame, whatever else the thread is doing.
+    """
 
     def __init__(self) -> None:
         self.start()
@@ -24,17 +26,21 @@ class Pace:
         self._debt = 0.0  # in seconds of the processor
         self._counted = monotonic(), thread_time()  # until when
         self._drawn = self._figured = 0.0  # when text and figures were drawn last
+        self._due = 0.0  # when text may be drawn next
 
     def wait(self) -> float:
-        """Seconds to the next frame."""
-        return max(FRAME_SECONDS, self._owed())
+        """Seconds to the next frame. What one took is known after it: then, and not later, the next one is fixed."""
+        now = monotonic()
+        if self._due <= self._drawn:
+            self._due = now + self._owed()
+        return max(FRAME_SECONDS, self._due - now)
 
     def draws(self, *, in_code: bool) -> bool:
         """Whether this frame draws text."""
         now = monotonic()
-        if self._owed() > FRAME_SECONDS or (in_code and now - self._drawn < CODE_SECONDS):
+        if self._due - now > FRAME_SECONDS or (in_code and now - self._drawn < CODE_SECONDS):
             return False
-        self._drawn = now
+        self._drawn = self._due = now
         return True
 
     def draws_figures(self) -> bool:

@@ -43,7 +43,8 @@ class Said(Tall, Markdown):
 
     async def follow(self) -> None:
         """The passage may have grown, or ended."""
-        fragment, self._shown = self.passage.text[self._shown :], len(self.passage.text)
+        text = self._decided()
+        fragment, self._shown = text[self._shown :], max(self._shown, len(text))
         if fragment:
             await self.append(clean(fragment))
             self._grow_at(last_of(self))
@@ -52,6 +53,11 @@ class Said(Tall, Markdown):
             self._grow_at(None)
             for fence in self.query(Fence):
                 await fence.settle()
+
+    def _decided(self) -> str:
+        """The passage, without a number that may yet begin an item: as text it would end the list above it for good."""
+        before, newline, line = self.passage.text.rpartition("\n")
+        return before + newline if line.strip().isdigit() and not self.passage.has_ended else self.passage.text
 
     def _grow_at(self, end: Widget | None) -> None:
         """What is added comes here; where it came before, nothing more does."""

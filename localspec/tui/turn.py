@@ -39,7 +39,6 @@ from localspec.stats import Tally
 from localspec.tui.commands import find, literal, parse, unknown
 from localspec.tui.conversation import Utterance
 from localspec.tui.feed import Arrived, Engine, Feed
-from localspec.tui.frugal import Frugal
 from localspec.tui.header import Header, switch
 from localspec.tui.message import Answer, Note
 from localspec.tui.pace import Pace
@@ -76,7 +75,6 @@ class TurnScreen(Screen[None]):
         tuning: Tuning,
     ) -> None:
         super().__init__()
-        self._compositor = Frugal()
         self.make_engine, self.scribe, self.tuning = make_engine, scribe, tuning
         self.past, self.conversation = past, conversation(past, system, tuning)
         self.header, self.status, self.prompt = Header(), StatsLine(), Prompt(self.claims)
