@@ -64,7 +64,8 @@ def test_a_desktop_at_the_far_end_of_ssh_is_nobody_s(desktop: Path, platform: st
     assert clipboard.put("text") == taken.exists() == (platform == "darwin")
 
 
-async def test_without_a_desktop_it_is_in_a_file_that_is_named(desktop: Path):
+@pytest.mark.usefixtures("desktop")
+async def test_without_a_desktop_it_is_in_a_file_that_is_named():
     async with kept_chat(ScriptedEngine(HELLO), size=(200, 24)) as stage:
         await stage.send("hi")
         await stage.sees("Bye.", "idle")
@@ -75,7 +76,8 @@ async def test_without_a_desktop_it_is_in_a_file_that_is_named(desktop: Path):
         await stage.until(lambda: paths.copied_file().read_text().startswith("You:\nhi"))
 
 
-async def test_where_no_chat_is_kept_no_copy_is(desktop: Path):
+@pytest.mark.usefixtures("desktop")
+async def test_where_no_chat_is_kept_no_copy_is():
     async with open_chat(ScriptedEngine(HELLO)) as stage:
         await stage.send("hi")
         await stage.sees("Bye.", "idle")

@@ -86,9 +86,7 @@ class CompareScreen(Screen[None]):
         Binding("escape", "close", "Close", key_display="Esc", priority=True, id="compare.close")
     ]
 
-    def __init__(
-        self, request: GenerateRequest, ways: tuple[Way, Way], ask: Callable[[GenerateRequest], None]
-    ) -> None:
+    def __init__(self, request: GenerateRequest, ways: tuple[Way, Way], ask: Callable[[GenerateRequest], None]) -> None:
         super().__init__()
         self.request = request
         self.ask = ask

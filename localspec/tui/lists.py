@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
@@ -51,7 +51,7 @@ class Growing(Tall, Block):
     """Knows what each of its items says."""
 
     said: tuple[tuple[str, ...], ...] = ()
-    signs: ClassVar[Callable[[Items], list[str]]]  # what stands before each item
+    signs: ClassVar[staticmethod[[Items], list[str]]]  # what stands before each item
 
     @property
     def items(self) -> list[MarkdownListItem]:

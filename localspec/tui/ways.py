@@ -28,9 +28,7 @@ class Way:
         """The same question, with the same chances."""
         seed = SEED if request.sampling.seed is None else request.sampling.seed
         sampling = msgspec.structs.replace(request.sampling, seed=seed)
-        return msgspec.structs.replace(
-            request, sampling=sampling, speculate=self.speculate, exit_layer=self.exit_layer
-        )
+        return msgspec.structs.replace(request, sampling=sampling, speculate=self.speculate, exit_layer=self.exit_layer)
 
 
 PLAIN = Way("plain", speculate=False)
