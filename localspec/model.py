@@ -191,8 +191,9 @@ class Model:
     def _steps(self, writer: Writer, request: GenerateRequest) -> Iterator[tuple[Round, Step]]:
         limit = self._session.room + 1 if request.max_tokens is None else request.max_tokens
         sampler = self._session.sampler
-        for done in decode(self._session, self._policy(request), max_tokens=limit):
-            step = writer.step(replace(done, odds=sampler.odds) if isinstance(sampler, Witness) else done)
+        for bare in decode(self._session, self._policy(request), max_tokens=limit):
+            done = replace(bare, odds=sampler.odds) if isinstance(sampler, Witness) else bare
+            step = writer.step(done)
             self._session.rewind(len(self._session.tokens) - len(done.tokens) + len(step.tokens))
             yield done, step
             if writer.stopped:

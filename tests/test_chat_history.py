@@ -300,7 +300,7 @@ async def test_a_read_only_history_is_one_notice_and_the_reason_at_the_end(path:
     paper = Writer()
     async with open_chat(ScriptedEngine(SHORT, HELLO, SHORT), paper=paper) as stage:
         await ask(stage, "kept")
-        await stage.until(lambda: contents(path) == ["kept", "Bye."])
+        await stage.until(lambda: stage.chat.chat_id and contents(path) == ["kept", "Bye."])
         paper._history._database.read("PRAGMA query_only = ON")  # type: ignore[union-attr]
         await ask(stage, "lost")
         await stage.until(lambda: notes(stage))
@@ -314,7 +314,7 @@ async def test_a_full_disk_is_one_notice_and_is_used_again_when_there_is_space(p
     long = answer(*(step("word " * 3_000, " ") for _ in range(5)))
     async with kept_chat(ScriptedEngine(SHORT, long, SHORT)) as stage:
         await ask(stage, "kept")
-        await stage.until(lambda: contents(path) == ["kept", "Bye."])
+        await stage.until(lambda: stage.chat.chat_id and contents(path) == ["kept", "Bye."])
         db = stage.chat.scribe._paper._history._database  # type: ignore[union-attr]
         (pages,) = db.read("PRAGMA page_count")[0]
         db.read(f"PRAGMA max_page_count = {pages}")

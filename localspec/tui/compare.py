@@ -166,7 +166,8 @@ def figures(stats: Stats) -> str:
 def verdict(first: Side, second: Side) -> str:
     """How much faster the second was, by the token, and whether it wrote the same."""
     slow, fast = first.tally.stats.predicted_per_second, second.tally.stats.predicted_per_second
-    ratio = one_line(second.way.name) + (f" ×{fast / slow:.2f}" if slow and fast else " ×–")
+    name = f"{one_line(second.way.name)} " if first.way.speculate else ""  # compared with plain, it goes without saying
+    ratio = name + (f"×{fast / slow:.2f}" if slow and fast else "×–")
     if first.text == second.text:
         return f"{ratio} · the same text"
     place = parting(first.text, second.text)
