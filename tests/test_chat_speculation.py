@@ -388,7 +388,13 @@ async def test_texts_that_part_are_shown_where():
     async with open_chat(ScriptedEngine(HELLO, PLAIN, other), size=(120, 24)) as stage:
         await answered(stage)
         await stage.pilot.press("f6")
-        await sees(stage, "Hello there, world.", "Hello there, you.", "the texts differ from character 14 on:", "“world.” against “you.”")
+        await sees(
+            stage,
+            "Hello there, world.",
+            "Hello there, you.",
+            "the texts differ from character 14 on:",
+            "“world.” against “you.”",
+        )
 
 
 async def test_it_streams_and_esc_stops_it_and_the_chat_goes_on():
