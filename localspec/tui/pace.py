@@ -26,7 +26,7 @@ class Pace:
         self._debt = 0.0  # in seconds of the processor
         self._counted = monotonic(), thread_time()  # until when
         self._drawn = self._figured = 0.0  # when text and figures were drawn last
-        self._due = 0.0  # when text may be drawn next
+        self._due = 0.0  # when text is drawn next
 
     def wait(self) -> float:
         """Seconds to the next frame. What one took is known after it: then, and not later, the next one is fixed."""
