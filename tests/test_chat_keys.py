@@ -70,7 +70,7 @@ async def test_the_welcome_fits_the_smallest_terminal():
         await stage.sees("Ask anything.", "scroll", "idle")
 
 
-async def test_the_prompt_grows_to_ten_lines_and_up_recalls_the_last_message():
+async def test_the_prompt_grows_to_ten_lines_and_up_edits_the_last_message():
     async with open_chat(ScriptedEngine(HELLO), size=(80, 30)) as stage:
         prompt = stage.chat.prompt
         await stage.until(lambda: prompt.content_size.height == 1)
@@ -78,8 +78,19 @@ async def test_the_prompt_grows_to_ten_lines_and_up_recalls_the_last_message():
         await stage.until(lambda: prompt.content_size.height == 10)
         await stage.pilot.press("enter")
         await stage.until(lambda: prompt.content_size.height == 1)
+        await stage.sees("Bye.", "idle")
         await stage.pilot.press("up")
-        assert prompt.text == "\n".join(map(str, range(30)))
+        await stage.until(lambda: prompt.text == "\n".join(map(str, range(30))))
+
+
+async def test_what_ctrl_c_cleared_comes_back_with_ctrl_z():
+    async with open_chat(ScriptedEngine()) as stage:
+        await stage.ready()
+        await stage.write("a draft")
+        await stage.pilot.press("ctrl+c")
+        await stage.until(lambda: not stage.chat.prompt.text)
+        await stage.pilot.press("ctrl+z")
+        await stage.until(lambda: stage.chat.prompt.text == "a draft")
 
 
 async def test_ctrl_c_stops_then_clears_then_quits_at_the_second_time(monkeypatch: pytest.MonkeyPatch):

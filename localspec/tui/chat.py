@@ -14,6 +14,7 @@ from textual.containers import Horizontal
 from textual.widgets import HelpPanel, Input, OptionList, Static
 
 from localspec.errors import LocalspecError
+from localspec.tui.branches import LETTERS
 from localspec.tui.commands import Command, nearest
 from localspec.tui.editor import chosen_editor, edited
 from localspec.tui.help_screen import HelpScreen, keys_of
@@ -158,7 +159,7 @@ class ChatScreen(TunableScreen):
         elif self.answering:
             self.stop_answer()
         elif self.prompt.text or self.prompt.pills.attachments:
-            self.prompt.take()
+            self.prompt.clear()  # an edit, which the text area's undo takes back
             self.prompt.pills.take()
         elif self.status.hint == QUIT_AGAIN:
             self.call_later(self.app.action_quit)
@@ -263,7 +264,7 @@ class ChatScreen(TunableScreen):
             self.app.action_show_help_panel()
 
     def action_help(self) -> None:
-        self.app.push_screen(HelpScreen(keys_of(self)))
+        self.app.push_screen(HelpScreen(keys_of(self), LETTERS))
 
     async def action_editor(self) -> None:
         """The terminal is the editor's meanwhile, so nothing of an answer could be shown or saved."""
