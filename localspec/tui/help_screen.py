@@ -19,6 +19,7 @@ from localspec.tui.commands import COMMANDS
 from localspec.tui.find import FindBar, Words
 from localspec.tui.keymap import default_keys, spelled, twins
 from localspec.tui.sidebar import Sidebar
+from localspec.tui.too_small import TooSmall
 
 WIDEST = 24
 CLOSE = "Esc closes this page; ↑ ↓ PgUp PgDn scroll it."
@@ -47,6 +48,7 @@ class HelpScreen(ModalScreen[None]):
             for title, rows in sections.items():
                 yield Static(title, markup=False, classes="title")
                 yield Static(table(rows), markup=False)
+        yield TooSmall()
 
 
 def table(rows: Iterable[tuple[str, str]]) -> Table:
