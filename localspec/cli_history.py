@@ -5,14 +5,14 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem
 
-from localspec.errors import LocalspecError, UsageError
+from localspec.errors import UsageError
 
 if TYPE_CHECKING:
     from localspec.history import Chat, Format, History
@@ -25,13 +25,11 @@ FILE = click.Path(path_type=Path)
 
 
 def completions(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
-    """The ids that begin so, with their titles; none where the history cannot be opened."""
+    """The ids that begin so, with their titles; none where the history cannot be read as it is."""
     from localspec.chatlog.lists import title
-    from localspec.history import History
+    from localspec.history import peek
 
-    with suppress(LocalspecError), History() as kept:
-        return [CompletionItem(chat.id, help=title(chat.title)) for chat in kept.chats() if chat.id.startswith(typed)]
-    return []
+    return [CompletionItem(chat.id, help=title(chat.title)) for chat in peek() if chat.id.startswith(typed)]
 
 
 @click.group(invoke_without_command=True)

@@ -12,13 +12,12 @@ from pathlib import Path
 
 import psutil
 
-from localspec import paths
 from localspec.catalog import Catalog, DraftEntry, Entry
 from localspec.checkpoint import Snapshot, open_snapshot
 from localspec.errors import LocalspecError, NotDownloaded
 from localspec.fit import fit_word
 from localspec.formats import stored_kind
-from localspec.history import History
+from localspec.history import peek
 
 STORED = {"F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16"}
 UNREADABLE = "cannot be loaded"  # loading it says why
@@ -83,9 +82,5 @@ def described(draft: DraftEntry) -> str:
 
 def folders_of_chats(catalog: Catalog) -> list[str]:
     """Model folders of recent chats that are still there; a history that cannot be read has none."""
-    if not paths.history_file().exists():
-        return []
-    with suppress(LocalspecError), History() as kept:
-        names = [chat.model_key for chat in kept.chats(limit=MOST_CHATS)]
-        return [name for name in dict.fromkeys(names) if name not in catalog.models and Path(name).is_absolute()]
-    return []
+    names = dict.fromkeys(chat.model_key for chat in peek(limit=MOST_CHATS))
+    return [name for name in names if name not in catalog.models and Path(name).is_absolute()]

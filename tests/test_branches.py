@@ -98,7 +98,7 @@ async def test_a_question_that_got_no_answer_is_answered_by_a_retry():
         await shows(stage, "hi", "first")
 
 
-@pytest.mark.parametrize("how", ["alt+e", "/edit"])
+@pytest.mark.parametrize("how", ["alt+e", "up", "/edit"])
 async def test_an_edited_question_stands_beside_the_first_with_an_answer_of_its_own(how: str):
     async with open_chat(ScriptedEngine(*says("first", "second", "other"))) as stage:
         await ask(stage, "one")
@@ -114,6 +114,25 @@ async def test_an_edited_question_stands_beside_the_first_with_an_answer_of_its_
         await stage.sees("You  ‹2/2›")
         assert branches.EDITING not in stage.seen
         assert stage.chat.prompt.text == ""
+
+
+async def test_up_where_nothing_is_typed_edits_what_was_said_last_also_in_a_chat_from_before():
+    async with kept_chat(ScriptedEngine(*says("first"))) as stage:
+        await stage.ready()
+        await stage.send("/tokens")
+        await stage.pilot.press("up")
+        await stage.sees("There is no message of yours to edit.")
+        assert stage.chat.prompt.text == "", "a command is not what was said"
+        await ask(stage, "one")
+    async with kept_chat(ScriptedEngine(*says("other")), past=recall()) as stage:
+        await stage.sees("first", "idle")
+        await stage.pilot.press("up")
+        await stage.sees(branches.EDITING)
+        assert stage.chat.prompt.text == "one"
+        await stage.pilot.press("!", "enter")
+        await ended(stage, 1)
+        assert told(stage) == ["one!"]
+    assert [said.content for said in recall().branch] == ["one!", "other"]
 
 
 async def test_an_edit_that_is_given_up_gives_the_draft_back():
@@ -151,7 +170,7 @@ async def test_nothing_changes_under_an_answer_that_is_being_written():
             stage.chat.status.end_hint()
         for letter in "rebd[":
             await stage.pilot.press("alt+up", "alt+up", "alt+up", letter)
-            await stage.until(lambda: stage.chat.status.hint and stage.chat.status.hint != branches.LETTERS)
+            await stage.until(lambda: stage.chat.status.hint and stage.chat.status.hint != branches.LETTERS_HINT)
             stage.chat.status.end_hint()
         assert stage.chat.prompt.text == ""
         engine.permit()

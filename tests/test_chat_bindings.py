@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections import Counter
@@ -15,10 +16,13 @@ from textual.widgets._footer import FooterKey
 
 from localspec.tui.app import ChatApp
 from localspec.tui.chat import ChatScreen
+from localspec.tui.chat_list import ChatList
+from localspec.tui.find import FindBar, Words
 from localspec.tui.help_screen import HelpScreen
-from localspec.tui.keymap import NO_KEY, default_keys, remap
+from localspec.tui.keymap import NO_KEY, default_keys, remap, spelled
 from localspec.tui.message import Question
 from localspec.tui.prompt import Prompt
+from localspec.tui.sidebar import Sidebar
 from tests.chat_stage import HELLO, Stage, open_chat, own_keys, scrolled_up
 from tests.scripted_engine import ScriptedEngine
 
@@ -154,7 +158,7 @@ async def test_the_line_of_keys_shows_the_most_useful_ones_whole(width: int):
 
 @pytest.mark.parametrize("how", ["f1", "/help"])
 async def test_help_lists_commands_and_keys_as_they_are_mapped(how: str):
-    async with open_chat(ScriptedEngine(HELLO), size=(80, 110), tuning=own_keys({"speed": "f4"})) as stage:
+    async with open_chat(ScriptedEngine(HELLO), size=(80, 140), tuning=own_keys({"speed": "f4"})) as stage:
         await stage.ready()
         await (stage.pilot.press(how) if how == "f1" else stage.send(how))
         await stage.until(lambda: isinstance(stage.app.screen, HelpScreen))
@@ -165,6 +169,27 @@ async def test_help_lists_commands_and_keys_as_they_are_mapped(how: str):
         await stage.until(lambda: stage.app.screen is stage.chat)
         await stage.pilot.press("a")
         assert stage.chat.prompt.text == "a"
+
+
+async def test_help_lists_the_letters_for_a_message_and_the_keys_beside_the_chat():
+    async with open_chat(ScriptedEngine(HELLO), size=(80, 140)) as stage:
+        await stage.ready()
+        letters = [*stage.chat.letters]
+        await stage.pilot.press("f1")
+        await stage.sees("At a message", "Among the chats", "While finding")
+        await stage.sees("↑  ", "Up; with nothing typed: edit your last message")
+        _, of_message, beside = re.split("At a message|Among the chats", stage.seen)
+    for letter in letters:
+        assert letter in keys_in(of_message)
+    bindings = [binding for widget in (ChatList, Sidebar, Words, FindBar) for binding in widget.BINDINGS]
+    for binding in Binding.make_bindings(bindings):
+        assert spelled(binding.key) in keys_in(beside)
+        assert binding.description in beside
+
+
+def keys_in(page: str) -> list[str]:
+    """The left column of a part of the page with all commands and keys."""
+    return [key for line in page.splitlines() for key in line.strip(" │").split("  ")[0].split()]
 
 
 APPEND = """import sys

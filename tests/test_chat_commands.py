@@ -331,3 +331,35 @@ async def test_a_licence_is_said_as_far_as_it_is_known(tmp_path: Path):
         await stage.ready()
         await stage.send("/license")
         await stage.sees("localspec, and guide which comes with it, are under Apache-2.0.")
+
+
+@pytest.mark.parametrize("command", ["/new", "/clear"])
+async def test_clear_begins_a_new_chat_and_keeps_the_old_one(command: str):
+    async with kept_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.send("hi")
+        await stage.sees("Bye.", "idle")
+        await stage.send(command)
+        await stage.until(lambda: not stage.messages)
+        assert not stage.turns
+        assert len(stage.engine.requests) == 1
+    assert [said.content for said in recall().branch] == ["hi", "Hello there, world. Bye."]
+
+
+async def test_chats_shows_the_chats_that_were_kept_and_goes_to_them():
+    async with kept_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.send("a chat of mine")
+        await stage.sees("Bye.", "idle")
+        assert not stage.chat.sidebar.display
+        await stage.send("/chats")
+        await stage.sees("Today", "▸ a chat of mine")
+        await stage.until(lambda: stage.chat.focused is stage.chat.sidebar.list)
+        assert len(stage.engine.requests) == 1
+
+
+@pytest.mark.parametrize("command", ["/bye", "/exit", "/quit"])
+async def test_bye_leaves(command: str):
+    async with open_chat(ScriptedEngine()) as stage:
+        await stage.ready()
+        await stage.send(command)
+        await stage.until(lambda: not stage.app.is_running)
+    assert stage.app.return_code == 0

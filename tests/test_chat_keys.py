@@ -3,23 +3,42 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from textual import events
+from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import HelpPanel, Input
 
 from localspec.events import Done
-from localspec.requests import Message
+from localspec.requests import GenerateRequest, Message
 from localspec.tui import chat as chat_module
 from localspec.tui.app import ChatApp
+from localspec.tui.branches import LETTERS
 from localspec.tui.chat import ChatScreen
 from localspec.tui.commands import COMMANDS
+from localspec.tui.compare import CompareScreen
+from localspec.tui.help_screen import HelpScreen
 from localspec.tui.message import Answer, Question
+from localspec.tui.overflow import Overflow
+from localspec.tui.picker import Pick, Picker
 from localspec.tui.prompt import Prompt
+from localspec.tui.sampling_form import SamplingForm
 from localspec.tui.transcript import Transcript
+from localspec.tui.tuning import Tuning
+from localspec.tui.ways import Way
 from tests.chat_stage import HELLO, open_chat, scrolled_up
 from tests.scripted_engine import ScriptedEngine, totals
+
+OVER: dict[str, Callable[[], Screen[Any]]] = {
+    "help": lambda: HelpScreen([("F1", "Help")], LETTERS),
+    "compare": lambda: CompareScreen(GenerateRequest(), (Way("plain", False), Way("drafted", True)), lambda _: None),
+    "overflow": lambda: Overflow("The chat is full.", 2),
+    "picker": lambda: Picker(list, Pick("guide", "auto")),
+    "sampling": lambda: SamplingForm(Tuning()),
+}
 
 
 @pytest.mark.parametrize("keys", [["ctrl+j"], ["alt+enter"], ["shift+enter"], ["backslash", "enter"]])
@@ -70,7 +89,7 @@ async def test_the_welcome_fits_the_smallest_terminal():
         await stage.sees("Ask anything.", "scroll", "idle")
 
 
-async def test_the_prompt_grows_to_ten_lines_and_up_recalls_the_last_message():
+async def test_the_prompt_grows_to_ten_lines_and_up_edits_the_last_message():
     async with open_chat(ScriptedEngine(HELLO), size=(80, 30)) as stage:
         prompt = stage.chat.prompt
         await stage.until(lambda: prompt.content_size.height == 1)
@@ -78,8 +97,19 @@ async def test_the_prompt_grows_to_ten_lines_and_up_recalls_the_last_message():
         await stage.until(lambda: prompt.content_size.height == 10)
         await stage.pilot.press("enter")
         await stage.until(lambda: prompt.content_size.height == 1)
+        await stage.sees("Bye.", "idle")
         await stage.pilot.press("up")
-        assert prompt.text == "\n".join(map(str, range(30)))
+        await stage.until(lambda: prompt.text == "\n".join(map(str, range(30))))
+
+
+async def test_what_ctrl_c_cleared_comes_back_with_ctrl_z():
+    async with open_chat(ScriptedEngine()) as stage:
+        await stage.ready()
+        await stage.write("a draft")
+        await stage.pilot.press("ctrl+c")
+        await stage.until(lambda: not stage.chat.prompt.text)
+        await stage.pilot.press("ctrl+z")
+        await stage.until(lambda: stage.chat.prompt.text == "a draft")
 
 
 async def test_ctrl_c_stops_then_clears_then_quits_at_the_second_time(monkeypatch: pytest.MonkeyPatch):
@@ -146,6 +176,25 @@ async def test_a_terminal_too_small_says_so_and_growing_again_loses_nothing():
         await stage.sees("Bye.", "typed!", "idle")
 
 
+@pytest.mark.parametrize("over", OVER.values(), ids=OVER)
+async def test_whatever_lies_over_the_chat_says_that_the_terminal_is_too_small(over: Callable[[], Screen[Any]]):
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        stage.app.push_screen(over())
+        await stage.until(lambda: stage.app.screen is not stage.chat)
+        for width, height in [(40, 10), (0, 0), (60, 15), (59, 16)]:
+            await stage.pilot.resize_terminal(width, height)
+            await stage.until(lambda size=(width, height): stage.app.size == size)
+            if width:
+                await stage.sees(f"The terminal is {width}×{height}; localspec")
+        await stage.pilot.resize_terminal(80, 24)
+        await stage.until(lambda: "The terminal is" not in stage.seen)
+        await stage.pilot.resize_terminal(40, 10)
+        await stage.pilot.press("escape")
+        await stage.until(lambda: stage.app.screen is stage.chat)
+        await stage.sees("The terminal is 40×10; localspec")
+
+
 async def test_it_runs_without_colour(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("NO_COLOR", "1")
     async with open_chat(ScriptedEngine(HELLO)) as stage:
@@ -154,7 +203,7 @@ async def test_it_runs_without_colour(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_every_key_has_a_name_of_its_own():
-    names = [b.id for b in (*ChatScreen.BINDINGS, *ChatApp.BINDINGS, *Prompt.BINDINGS[-3:])]
+    names = [b.id for b in (*ChatScreen.BINDINGS, *ChatApp.BINDINGS, *Prompt.BINDINGS[-4:])]
     assert all(names)
     assert len(set(names)) == len(names)
 

@@ -322,6 +322,14 @@ def test_on_the_shelf_are_the_catalogues_models_and_folders_of_chats_that_are_st
     assert found[str(tmp_path / "broken")].fit == "cannot be loaded"
 
 
+def test_listing_models_leaves_a_damaged_history_where_it_is():
+    path = paths.history_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"no database " * 99)
+    assert [found.name for found in on_disk(Catalog.load(), GUIDE)] == [GUIDE]
+    assert {file.name: file.read_bytes() for file in path.parent.iterdir()} == {path.name: b"no database " * 99}
+
+
 def test_a_model_without_room_says_so(monkeypatch: pytest.MonkeyPatch):
     def available(free: int) -> str:
         monkeypatch.setattr("psutil.virtual_memory", lambda: type("Memory", (), {"available": free}))

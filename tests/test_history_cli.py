@@ -22,7 +22,7 @@ from localspec import cli_history, paths
 from localspec.cli import main
 from localspec.history import FORMATS, Attachment, History, NewChat, StoredMessage
 from localspec.history.export import WholeChat
-from tests.history_made_here import answer, chat, reply
+from tests.history_made_here import answer, chat, old_file, reply
 from tests.scripted_engine import step
 
 HOSTILE = "a\x1b]52;c;aGk=\x07b\x9b31m\x7f\u202ec\x1b[2J\x00[/nope]\U000e0041"
@@ -541,3 +541,30 @@ def test_the_shell_completes_ids(history: History, localspec: Program, monkeypat
     }.items():
         monkeypatch.setenv(name, value)
     assert localspec().out == f"plain\n{made.chat_id}\nA tale\n"
+
+
+def test_completion_leaves_the_history_as_it_is(history: History):
+    made, path = chat(history, "A tale")[0], paths.history_file()
+
+    def completed() -> list[str]:
+        return [item.value for item in cli_history.completions(None, None, made.chat_id[:3])]  # type: ignore[arg-type]
+
+    assert completed() == [made.chat_id], "while it is open, with a log beside it"
+    history.close()
+    for content, offered in ((path.read_bytes(), [made.chat_id]), (b"no database " * 99, []), (b"cut", [])):
+        for left in path.parent.glob("*"):
+            left.unlink()
+        path.write_bytes(content)
+        assert completed() == offered
+        assert {file.name: file.read_bytes() for file in path.parent.iterdir()} == {path.name: content}
+    path.unlink()
+    assert completed() == []
+    assert not list(path.parent.iterdir()), "looking must not begin a history"
+
+
+def test_completion_does_not_migrate():
+    path = paths.history_file()
+    old_file(path, 1, rows=True)
+    before = {file.name: file.read_bytes() for file in path.parent.iterdir()}
+    assert cli_history.completions(None, None, "") == []  # type: ignore[arg-type]
+    assert {file.name: file.read_bytes() for file in path.parent.iterdir()} == before

@@ -2,6 +2,7 @@
 
 from localspec.history.attached import told
 from localspec.history.export import FORMATS, Format, export
+from localspec.history.peek import peek
 from localspec.history.recall import recall
 from localspec.history.records import (
     Answer,
@@ -70,6 +71,7 @@ __all__ = [
     "Writer",
     "export",
     "first_line",
+    "peek",
     "recall",
     "told",
 ]

@@ -46,7 +46,18 @@ class Connection(sqlite3.Connection):
 
 def connect(path: Path, *, timeout: float = LOCKED_SECONDS) -> Connection:
     """Nothing is read or written yet."""
-    db = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False, factory=Connection)
+    return prepared(
+        sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False, factory=Connection)
+    )
+
+
+def look_at(path: Path) -> Connection:
+    """For reading alone. Where there is no log SQLite would leave one, so it is told that nobody writes."""
+    quiet = "" if path.with_name(f"{path.name}-wal").exists() else "&immutable=1"
+    return prepared(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{quiet}", uri=True, factory=Connection))
+
+
+def prepared(db: Connection) -> Connection:
     db.row_factory = sqlite3.Row
     db.text_factory = lambda raw: raw.decode("utf-8", "replace")
     return db

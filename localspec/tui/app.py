@@ -31,6 +31,7 @@ from localspec.tui.palette import CommandProvider
 from localspec.tui.prompt import Prompt
 from localspec.tui.scribe import Scribe, Told
 from localspec.tui.themes import Look, look
+from localspec.tui.too_small import TooSmall
 from localspec.tui.tuning import Tuning
 
 NO_SCREENS = ("", "dumb", "unknown")
@@ -70,6 +71,12 @@ class ChatApp(App[None]):
         self.theme_changed_signal.subscribe(self, self.remember)
         for notice in (*self.looks.notices, *self.use_keymap()):
             self.chat.post_message(Told(notice))
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Screens below others are not told by themselves."""
+        for screen in self.screen_stack:
+            for cover in screen.query(TooSmall):
+                cover.fit(event.size)
 
     def use_keymap(self) -> list[Notice]:
         """The user's own keys, and what is wrong with them."""

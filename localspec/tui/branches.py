@@ -21,10 +21,22 @@ from localspec.tui import clipboard
 from localspec.tui.commands import typed
 from localspec.tui.conversation import Utterance
 from localspec.tui.details import details
+from localspec.tui.prompt import Prompt
 from localspec.tui.reply import code_blocks
 from localspec.tui.turn import TurnScreen
 
-LETTERS = "y copy c code e edit r retry b branch [ ] version t tokens i stats d delete"  # fits in 80 columns
+LETTERS = {  # with what each does, in so few words that all fit in 80 columns
+    "y": "copy",
+    "c": "code",
+    "e": "edit",
+    "r": "retry",
+    "b": "branch",
+    "[ ]": "version",
+    "t": "tokens",
+    "i": "stats",
+    "d": "delete",
+}
+LETTERS_HINT = " ".join(f"{letter} {what}" for letter, what in LETTERS.items())
 LEAVING = "erb"  # letters after which nothing is pointed at
 DELETE_SECONDS = 2.0
 DELETE_AGAIN = "Press d again to delete this message and all that was said after it."
@@ -68,7 +80,7 @@ class BranchScreen(TurnScreen):
         place = branch.index(self.at) + direction if self.at in branch else len(branch) - 1
         if branch:
             self.cursor = branch[max(0, min(place, len(branch) - 1))].id
-            self.status.give_hint(LETTERS)
+            self.status.give_hint(LETTERS_HINT)
 
     def claims(self, character: str) -> bool:
         """A letter with the prompt empty. Any other leaves the message and is typed."""
@@ -252,11 +264,12 @@ class BranchScreen(TurnScreen):
 
     # --- keys and commands
 
-    def action_retry(self) -> None:
-        self.call_later(self.retry, self.at)
-
+    @on(Prompt.Recalled)
     def action_edit(self) -> None:
         self.call_later(self.edit, self.at)
+
+    def action_retry(self) -> None:
+        self.call_later(self.retry, self.at)
 
     def action_point(self, direction: int) -> None:
         self.prompt.call_later(self.move, direction)  # behind the letters that were typed before it

@@ -11,9 +11,10 @@ from textual.actions import SkipAction
 from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
-from textual.widgets import HelpPanel, Input, OptionList, Static
+from textual.widgets import HelpPanel, Input, OptionList
 
 from localspec.errors import LocalspecError
+from localspec.tui.branches import LETTERS
 from localspec.tui.commands import Command, nearest
 from localspec.tui.editor import chosen_editor, edited
 from localspec.tui.help_screen import HelpScreen, keys_of
@@ -26,11 +27,11 @@ from localspec.tui.scribe import SAVE_SECONDS
 from localspec.tui.speed_panel import LEAST_WIDTH
 from localspec.tui.thought import Thought
 from localspec.tui.token_view import View
+from localspec.tui.too_small import TooSmall
 from localspec.tui.tunable import TunableScreen
 from localspec.worker import log_file
 
 QUIT_SECONDS = 1.0
-MIN_WIDTH, MIN_HEIGHT = 60, 16
 QUIT_AGAIN = "Press Ctrl+C again to quit."
 
 
@@ -65,11 +66,10 @@ class ChatScreen(TunableScreen):
 
     def compose(self) -> ComposeResult:
         self.legend = Legend()
-        self.too_small = Static(markup=False, id="too-small")
         yield from (self.header, Horizontal(self.sidebar, self.transcript, self.speed, id="middle"), self.legend)
         yield from (self.status, self.find, self.prompt.pills, self.prompt.completion, self.prompt)
         yield KeysLine()
-        yield self.too_small
+        yield TooSmall()
 
     async def on_mount(self) -> None:
         await self.show_chat()
@@ -88,13 +88,8 @@ class ChatScreen(TunableScreen):
         self.shelf.close()
 
     def on_resize(self, event: events.Resize) -> None:
-        width, height = event.size
-        self.speed.settle(width)
-        self.sidebar.settle(width)
-        self.too_small.display = width < MIN_WIDTH or height < MIN_HEIGHT
-        self.too_small.update(
-            f"The terminal is {width}×{height}; localspec needs {MIN_WIDTH}×{MIN_HEIGHT}: enlarge it."
-        )
+        self.speed.settle(event.size.width)
+        self.sidebar.settle(event.size.width)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if isinstance(self.focused, {"page": OptionList, "leave": Input}.get(action, ())):
@@ -158,7 +153,7 @@ class ChatScreen(TunableScreen):
         elif self.answering:
             self.stop_answer()
         elif self.prompt.text or self.prompt.pills.attachments:
-            self.prompt.take()
+            self.prompt.clear()  # an edit, which the text area's undo takes back
             self.prompt.pills.take()
         elif self.status.hint == QUIT_AGAIN:
             self.call_later(self.app.action_quit)
@@ -263,7 +258,7 @@ class ChatScreen(TunableScreen):
             self.app.action_show_help_panel()
 
     def action_help(self) -> None:
-        self.app.push_screen(HelpScreen(keys_of(self)))
+        self.app.push_screen(HelpScreen(keys_of(self), LETTERS))
 
     async def action_editor(self) -> None:
         """The terminal is the editor's meanwhile, so nothing of an answer could be shown or saved."""

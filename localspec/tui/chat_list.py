@@ -49,10 +49,11 @@ class ChatList(OptionList):
     """What can be done to the chat under the cursor is asked of whoever has the list."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("delete", "want('delete')", "Delete", show=False, id="chats.delete"),
+        Binding("enter", "select", "Open", show=False, id="chats.open"),
+        Binding("slash", "want('search')", "Search", show=False, id="chats.search"),
         Binding("p", "want('pin')", "Pin", show=False, id="chats.pin"),
         Binding("r", "want('rename')", "Rename", show=False, id="chats.rename"),
-        Binding("slash", "want('search')", "Search", show=False, id="chats.search"),
+        Binding("delete", "want('delete')", "Delete", show=False, id="chats.delete"),
     ]
 
     class Wanted(Message):

@@ -21,6 +21,7 @@ from localspec.events import Done, Failure, Prefill, Stats, Step
 from localspec.requests import GenerateRequest
 from localspec.sanitize import clean, one_line
 from localspec.stats import Tally
+from localspec.tui.too_small import TooSmall
 from localspec.tui.ways import Way
 
 TWO_COLUMNS = 80
@@ -102,6 +103,7 @@ class CompareScreen(Screen[None]):
         yield Container(self.first, self.second, id="sides")
         yield self._verdict
         yield Footer(show_command_palette=False)
+        yield TooSmall()
 
     def on_mount(self) -> None:
         self.first.words.focus()

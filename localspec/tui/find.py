@@ -27,6 +27,10 @@ def before(places: Sequence[int], place: int | None) -> int:
     return next((each for each in reversed(places) if place is None or each < place), places[-1])
 
 
+class Words(Input):
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "submit", "Next", show=False, id="find.submit")]
+
+
 class FindBar(Horizontal):
     """`read` gives every message of the branch, first to last."""
 
@@ -48,7 +52,7 @@ class FindBar(Horizontal):
     def __init__(self, read: Callable[[], Sequence[str]]) -> None:
         super().__init__()
         self.read = read
-        self.words = Input(placeholder="Find in this chat…", compact=True, id="find-words")
+        self.words = Words(placeholder="Find in this chat…", compact=True, id="find-words")
         self.count = Static("", markup=False, id="find-count")
         self.place: int | None = None
         self.display = False

@@ -1,8 +1,8 @@
-"""All commands and keys on one page over the chat. Knows their names and no chat."""
+"""All commands and keys on one page over the chat. Knows where they are declared, and no chat."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from rich.table import Table
@@ -11,10 +11,15 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen, Screen
+from textual.widget import Widget
 from textual.widgets import Static
 
+from localspec.tui.chat_list import ChatList
 from localspec.tui.commands import COMMANDS
+from localspec.tui.find import FindBar, Words
 from localspec.tui.keymap import default_keys, spelled, twins
+from localspec.tui.sidebar import Sidebar
+from localspec.tui.too_small import TooSmall
 
 WIDEST = 24
 CLOSE = "Esc closes this page; ↑ ↓ PgUp PgDn scroll it."
@@ -25,17 +30,25 @@ class HelpScreen(ModalScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,f1", "dismiss", "Close")]
 
-    def __init__(self, keys: Iterable[tuple[str, str]]) -> None:
+    def __init__(self, keys: Iterable[tuple[str, str]], letters: Mapping[str, str]) -> None:
+        """letters: what each does to the message that is pointed at."""
         super().__init__()
-        self._keys = keys
+        self._keys, self._letters = keys, letters
 
     def compose(self) -> ComposeResult:
-        commands = [(command.usage, command.says) for command in COMMANDS]
+        sections = {
+            "Commands": [(command.usage, command.says) for command in COMMANDS],
+            "Keys": self._keys,
+            "At a message, with nothing typed": self._letters.items(),
+            "Among the chats": declared(ChatList, Sidebar),
+            "While finding": declared(Words, FindBar),
+        }
         with VerticalScroll(id="help"):
             yield Static(CLOSE, markup=False, classes="quiet")
-            for title, rows in (("Commands", commands), ("Keys", self._keys)):
+            for title, rows in sections.items():
                 yield Static(title, markup=False, classes="title")
                 yield Static(table(rows), markup=False)
+        yield TooSmall()
 
 
 def table(rows: Iterable[tuple[str, str]]) -> Table:
@@ -46,6 +59,15 @@ def table(rows: Iterable[tuple[str, str]]) -> Table:
     for name, what in rows:
         grid.add_row(Text(name), Text(what))
     return grid
+
+
+def declared(*widgets: type[Widget]) -> list[tuple[str, str]]:
+    """Keys of widgets that need not have the focus now, as they were declared."""
+    bindings = Binding.make_bindings(binding for widget in widgets for binding in widget.BINDINGS)
+    rows: dict[str, list[str]] = {}
+    for one in bindings:
+        rows.setdefault(one.description, []).append(spelled(one.key))
+    return [(" ".join(keys), what) for what, keys in rows.items()]
 
 
 def keys_of(screen: Screen[None]) -> list[tuple[str, str]]:

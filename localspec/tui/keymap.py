@@ -22,7 +22,7 @@ MODIFIERS = {"ctrl", "alt", "shift", "super", "meta", "hyper"}
 NAMED = {key.value.rpartition("+")[2] for key in Keys if not key.value.startswith("<")}
 SAME_IN_TERMINALS = {"ctrl+m": "Enter", "ctrl+i": "Tab"}
 SHIFTED = 12  # a terminal sends Shift+F3 as F15
-SPELLED = {"escape": "Esc", "pageup": "PgUp", "pagedown": "PgDn", "delete": "Del", "backspace": "⌫"}
+SPELLED = {"escape": "Esc", "pageup": "PgUp", "pagedown": "PgDn", "delete": "Del", "backspace": "⌫", "slash": "/"}
 SPELLED |= {"up": "↑", "down": "↓", "left": "←", "right": "→"}
 
 
@@ -83,7 +83,7 @@ def twins(keys: Iterable[str]) -> list[str]:
 
 def spelled(key: str) -> str:
     """As it stands on a keyboard."""
-    return "+".join(SPELLED.get(part, part.capitalize()) for part in key.split("+"))
+    return key if len(key) == 1 else "+".join(SPELLED.get(part, part.capitalize()) for part in key.split("+"))
 
 
 def fault_of(key: str) -> str:

@@ -17,6 +17,7 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from localspec.sanitize import clean
+from localspec.tui.too_small import TooSmall
 
 Choice = Literal["stop", "drop-oldest", "new"]
 
@@ -46,6 +47,7 @@ class Overflow(ModalScreen[Choice | None]):
                 markup=False,
             )
             yield Static("↑ ↓ Enter, or a letter. Esc: unanswered, and ask again.", markup=False, classes="keys")
+        yield TooSmall()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         event.stop()

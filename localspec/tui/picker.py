@@ -21,6 +21,7 @@ from localspec.chatlog.lists import model_name
 from localspec.local_models import Shelved
 from localspec.sanitize import one_line
 from localspec.tui.speed_panel import gigabytes
+from localspec.tui.too_small import TooSmall
 
 NOW = "●"
 
@@ -63,6 +64,7 @@ class Picker(ModalScreen[Pick | None]):
             yield self.model_list
             yield Static("Who drafts for it", markup=False, classes="heading")
             yield self.draft_list
+        yield TooSmall()
 
     def on_mount(self) -> None:
         self.model_list.focus()

@@ -23,11 +23,11 @@ from localspec.tui.completion import Completion
 from localspec.tui.pills import Pills
 
 PLACEHOLDER = "Ask anything… (/ for commands, @ for files)"
-COLLIDING = {"pageup", "pagedown", "f6", "f7", "ctrl+c,super+c"}
+COLLIDING = {"up", "pageup", "pagedown", "f6", "f7", "ctrl+c,super+c"}
 
 
 class Prompt(TextArea, inherit_bindings=False):
-    """A text area that grows from one line to ten and remembers what was sent last."""
+    """A text area that grows from one line to ten."""
 
     ALLOW_MAXIMIZE = False  # the palette would offer it
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -35,6 +35,7 @@ class Prompt(TextArea, inherit_bindings=False):
         Binding("enter", "send", "Send", key_display="Enter", priority=True, id="send"),
         Binding("ctrl+j,alt+enter,shift+enter", "newline", "New line", key_display="^J", priority=True, id="newline"),
         Binding("tab", "complete", "Complete", show=False, id="complete"),
+        Binding("up", "cursor_up", "Up; with nothing typed: edit your last message", show=False, id="up"),
     ]
 
     class Sent(Message):
@@ -43,6 +44,9 @@ class Prompt(TextArea, inherit_bindings=False):
         def __init__(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
             super().__init__()
             self.text, self.attachments = text, attachments
+
+    class Recalled(Message):
+        """Up was pressed where nothing is typed: what was said last is wanted again."""
 
     class Refused(Message):
         """Something could not be attached; why, in one sentence."""
@@ -55,7 +59,6 @@ class Prompt(TextArea, inherit_bindings=False):
         """claims: asked for each character on an empty prompt; True: it is not typed."""
         super().__init__(compact=True, highlight_cursor_line=False, placeholder=PLACEHOLDER, id="prompt")
         self.claims = claims
-        self.last = ""
         self.completion = Completion()  # the screen decides where it stands
         self.pills = Pills()  # what is attached to the next message; it stands above
 
@@ -69,10 +72,9 @@ class Prompt(TextArea, inherit_bindings=False):
             event.prevent_default()
 
     def take(self) -> str:
-        """The text, which is remembered and cleared."""
-        self.last = self.text.strip()
-        self.text = ""
-        return self.last
+        """The text, which leaves the prompt."""
+        text, self.text = self.text.strip(), ""
+        return text
 
     def give(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
         """Put a text back, before what has been written since."""
@@ -125,10 +127,10 @@ class Prompt(TextArea, inherit_bindings=False):
     def action_cursor_up(self, select: bool = False) -> None:
         if not select and self.completion.move(-1):
             return
-        if self.text or not self.last:
+        if self.text or select:
             super().action_cursor_up(select)
         else:
-            self.give(self.last)
+            self.post_message(self.Recalled())
 
     def action_cursor_down(self, select: bool = False) -> None:
         if select or not self.completion.move(1):

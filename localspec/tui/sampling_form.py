@@ -20,6 +20,7 @@ from localspec.config import precedence
 from localspec.errors import UsageError
 from localspec.requests import RANGES
 from localspec.sanitize import one_line
+from localspec.tui.too_small import TooSmall
 from localspec.tui.tuning import Tuning
 
 MODELS_OWN = "the model's"
@@ -67,6 +68,7 @@ class SamplingForm(ModalScreen[bool]):
             yield Grid(*fields)
             yield self.wrong
             yield Horizontal(*buttons)
+        yield TooSmall()
 
     def on_mount(self) -> None:
         self.show_beneath()

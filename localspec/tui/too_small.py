@@ -1,0 +1,25 @@
+"""Covers a screen while the terminal has no room for it. The program says how large the terminal is."""
+
+from __future__ import annotations
+
+from textual.geometry import Size
+from textual.widgets import Static
+
+MIN_WIDTH, MIN_HEIGHT = 60, 16
+
+
+class TooSmall(Static):
+    """On the topmost layer of its screen."""
+
+    def __init__(self) -> None:
+        super().__init__(markup=False)
+        self.display = False
+
+    def on_mount(self) -> None:
+        self.fit(self.app.size)
+
+    def fit(self, size: Size) -> None:
+        self.display = size.width < MIN_WIDTH or size.height < MIN_HEIGHT
+        self.update(
+            f"The terminal is {size.width}×{size.height}; localspec needs {MIN_WIDTH}×{MIN_HEIGHT}: enlarge it."
+        )
