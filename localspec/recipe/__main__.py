@@ -25,11 +25,11 @@ from localspec.recipe.meter import Meter
 from localspec.recipe.resume import Keeper, fingerprint
 from localspec.whole_file import write_whole
 
-FIRST_STEPS, STEPS, DRAFT_STEPS = STEPS_OF_EACH = 2000, 500, 300
+FIRST_STEPS, STEPS, DRAFT_STEPS = STEPS_OF_EACH = 1500, 1000, 300
 THREADS = 2
 BATCH_TOKENS = 4096
-FIRST_RATE, TARGET_RATE, DRAFT_RATE = 1e-3, 1e-3, 2e-3
-FIRST_DECISIONS, DECISIONS = 0.97, 0.9  # what is asked first, then also what is answered
+FIRST_RATE, TARGET_RATE, DRAFT_RATE = 1e-3, 4e-4, 2e-3
+FIRST_DECISIONS, DECISIONS = 0.97, 0.94  # what is asked first, then also what is answered
 TARGET = network.Shape(tokenizer.VOCAB_SIZE, 256, 512, 12, 4, 2, 64)
 DRAFT = network.Shape(tokenizer.VOCAB_SIZE, 128, 384, 4, 4, 2, 32)
 STOPPED = 130  # what a shell says of a command that Ctrl+C ended
