@@ -257,9 +257,13 @@ def load(  # noqa: PLR0913 - the words of the command line
     threads: int | None = None,
     keep_head: bool = False,
     int8_threshold: float = INT8_THRESHOLD,
+    max_memory: str | None = None,
 ) -> LLM:
     """A model by catalogue key or folder, ready to answer. For progress, iterate over `load_events`."""
-    return drain(load_events(LoadRequest(model, draft, quant, device, ctx, str(k), threads, keep_head, int8_threshold)))
+    request = LoadRequest(
+        model, draft, quant, device, ctx, str(k), threads, keep_head, int8_threshold, max_memory=max_memory
+    )
+    return drain(load_events(request))
 
 
 def load_events(request: LoadRequest) -> Generator[Loading | Notice | Ready, None, LLM]:

@@ -80,12 +80,13 @@ class Blueprint:
     def _pieces(self) -> Iterator[Piece]:
         yield from linear("embedding", "int8", self.arch.vocab_size, self.hidden)
         for index in range(self.arch.num_layers):
-            yield from self._layer(index)
+            yield from self.layer(index)
         yield Piece("norm", (self.hidden,))
         if not self.shares_head:
             yield from linear("head", self.kind, self.arch.vocab_size, self.hidden)
 
-    def _layer(self, index: int) -> Iterator[Piece]:
+    def layer(self, index: int) -> Iterator[Piece]:
+        """A layer's tensors, which lie side by side."""
         arch, kind, hidden = self.arch, self.kind, self.hidden
         yield Piece(f"{index}.attention_norm", (hidden,))
         yield from linear(f"{index}.qkv", kind, self.heads * self.head, hidden, bias=arch.qkv_bias)

@@ -33,6 +33,7 @@ AGAINST_HELP = "Also measure a peer; llama-cpp needs --shape.  [may be given twi
 PROMPTS_HELP = "Eight fixed questions, or all that the exam's model must know.  [default: bench]"
 SWEEP_HELP = "Find the best exit-layer, or k; exit-layer=2:8:2 tries 2, 4, 6 and 8.  [may be given twice]"
 QUANT_HELP = "Weight format: auto, int8, int4, nf4, fp4, fp32 or bf16."
+DEVICE_HELP = "auto, cpu, cuda, or offload: most layers on disk, or beside a GPU in main memory."
 THRESHOLD_HELP = "On a GPU, int8 multiplies inputs beyond T in 16 bits; 0 for none.  [default: 6]"
 DRAFT_HELP = "Who drafts: auto, off, early-exit[:E], or a smaller model by key or folder."
 
@@ -64,7 +65,8 @@ load_options = options(
     click.option(
         "--int8-threshold", type=click.FloatRange(0), default=INT8_THRESHOLD, metavar="T", help=THRESHOLD_HELP
     ),
-    setting("--device", default="auto", metavar="DEVICE", help="auto, cpu or cuda."),
+    setting("--device", default="auto", metavar="DEVICE", help=DEVICE_HELP),
+    setting("--max-memory", metavar="SIZE", help="Load into 8GB, say, layers that have no room left on disk."),
     setting("--ctx", type=int, metavar="N", help="Context in tokens.  [default: the model's, up to 8192]"),
     setting("--threads", type=click.IntRange(1, 1024), metavar="N", help="CPU threads.  [default: measured]"),
 )

@@ -16,6 +16,7 @@ from localspec.errors import IncompatiblePair, NotDownloaded, UsageError
 from localspec.events import Notice
 from localspec.pairing import compare
 from localspec.requests import LONGEST_DRAFT, DraftModel, EarlyExit, LoadRequest, is_draft_length
+from localspec.sizes import read_size
 
 NOTHING_KNOWN = Calibration()
 
@@ -37,6 +38,7 @@ class Choice:
 def check(request: LoadRequest) -> None:
     """What can be refused of a request before any file of a model is read."""
     check_k(request.k)
+    check_memory(request.max_memory)
     catalog = Catalog.load()
     entry = catalog.resolve(request.model)
     draft = parse(request.draft) if isinstance(request.draft, str) else request.draft
@@ -47,6 +49,14 @@ def check(request: LoadRequest) -> None:
 def check_k(k: str) -> None:
     if not is_draft_length(k):
         raise UsageError(f"'{k}' is not a draft length.", hint=f"Use --k auto, heuristic, or 0 to {LONGEST_DRAFT}.")
+
+
+def check_memory(written: str | None) -> int | None:
+    """--max-memory in bytes; None where nothing was said."""
+    found = None if written is None else read_size(written)
+    if written is not None and found is None:
+        raise UsageError(f"'{written[:40]}' is not a size of memory.", hint="Write --max-memory 8GB, say.")
+    return found
 
 
 def choose(

@@ -1,112 +1,219 @@
-"""The plan decided before loading: weight format, context and device for a target, by what fits in memory.
+"""The plan decided before loading: weight format, context, device, and which layers are resident, by what fits.
 
-Works from a snapshot's headers and config alone. Knows nothing about torch. Placement over several devices and
-offload come with their own engine rooms.
+Works from a snapshot's headers and config alone. Knows nothing about torch; a GPU's memory shows itself at loading.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import psutil
 
-from localspec.blueprint import Blueprint
 from localspec.checkpoint import Snapshot
-from localspec.engine.arch import Arch, read_arch
+from localspec.engine.arch import read_arch
 from localspec.engine.cpu.formats import Format
 from localspec.errors import DoesNotFit, UsageError
+from localspec.footprint import ELEMENT_BYTES, PACKED, WORKSPACE_BYTES, Footprint, footprint
 from localspec.formats import FOUR_BIT, INT8_THRESHOLD, stored_kind
+from localspec.sizes import size_words
 
-PACKED: dict[str, Format] = {"int8": "int8", "int4": "int4"}  # formats of the CPU engine, best first
 DENSE = ("fp32", "bf16")  # torch's, best first
-ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "bf16": 2}
-STORED_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 SMALLER = {"fp64": "--quant bf16", "fp32": "--quant bf16", "bf16": "--quant int8", "int8": "--quant int4"}
-FOUR_BIT_BYTES = 9 / 16  # a weight of four bits with its share of a float32 scale, which the scale has at most
 DEFAULT_CONTEXT = 8192  # tokens; a longer one is asked for, because its KV store is paid for at load
-WORKSPACE_BYTES = 256 << 20  # activations of a prefill chunk, and rows on their way into blocks
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a model is loaded. `context` in tokens. `keep_head`: the head stays in 16 bits, whatever the format."""
+    """How a model is loaded. `context` in tokens. `keep_head`: the head stays in 16 bits, whatever the format.
+
+    `resident`: how many layers stay in memory while the others come and go; None for all of them.
+    """
 
     quant: str
     context: int
     device: str
     keep_head: bool = False
     int8_threshold: float = INT8_THRESHOLD
+    resident: int | None = None
 
     @property
     def variant(self) -> str:
         """The format, with what is unusual about it: two of one name are equally fast."""
         head = "+head" if self.keep_head else ""
         threshold = f"+{self.int8_threshold:g}" if self.int8_threshold != INT8_THRESHOLD else ""
-        return f"{self.quant}{head}{threshold}"
+        resident = "" if self.resident is None else f"+resident{self.resident}"
+        return f"{self.quant}{head}{threshold}{resident}"
 
     @property
     def packed(self) -> Format | None:
         """The CPU engine's format, where that engine is what runs."""
         return None if self.device == "cuda" else PACKED.get(self.quant)
 
+    @property
+    def place(self) -> str:
+        """Where the layers are that come and go."""
+        return "main memory" if self.device == "cuda" else "disk"
 
-def make_plan(
-    snapshot: Snapshot,
-    *,
-    quant: str,
-    context: int | None,
-    device: str,
-    may_pack: bool = True,
-    keep_head: bool = False,
-    int8_threshold: float = INT8_THRESHOLD,
-) -> Plan:
-    """The best format that fits; DoesNotFit says how much is missing. A GPU's memory shows itself at loading.
+    def __str__(self) -> str:
+        return self.quant if self.resident is None else f"{self.quant} with layers in {self.place}"
 
-    `may_pack`: the CPU engine runs here, so "auto" may choose its formats; they are faster than torch's.
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is asked of a plan, and what it must keep to.
+
+    `may_pack`: the CPU engine runs here, so "auto" may choose its formats; they are faster than torch's. `limit`: bytes
+    of memory. `offload`: layers come and go, even all that may where there is no limit. The first `least` may not: a
+    drafter runs them over and over. `drafter`: a model that takes its memory beside the target.
     """
-    check_format(quant, int8_threshold)
-    if device not in ("auto", "cpu", "cuda"):
-        raise UsageError(f"There is no device '{device}'.", hint="Use --device auto, cpu or cuda.")
-    arch = read_arch(snapshot.config)
-    chosen = choose_context(snapshot.name, arch.max_context, context)
-    free = psutil.virtual_memory().available
-    for name in choices(snapshot, quant, may_pack=may_pack and device != "cuda"):
-        plan = Plan(name, chosen, device, keep_head, int8_threshold)
-        needed = needed_bytes(snapshot, arch, name, chosen, keep_head=keep_head)
-        if keep_head and plan.packed:
-            raise UsageError(
-                f"The CPU engine's {name} has its head in eight bits or four.",
-                hint="Use --quant nf4, or leave out --keep-head.",
-            )
-        if device == "cuda" or needed <= free:
-            return plan
-    raise DoesNotFit(
-        f"Not enough memory for {snapshot.name} in {name} (needs {needed / 1e9:.1f} GB, {free / 1e9:.1f} GB free).",
-        hint=f"Try {smaller(name, device)} or a smaller --ctx.",
-    )
+
+    quant: str = "auto"
+    context: int | None = None
+    device: str = "auto"
+    keep_head: bool = False
+    int8_threshold: float = INT8_THRESHOLD
+    may_pack: bool = True
+    offload: bool = False
+    limit: int | None = None
+    least: int = 1
+    drafter: Snapshot | None = None
+
+    @property
+    def smallest(self) -> bool:
+        """As little memory as there can be."""
+        return self.offload and self.limit is None
 
 
-def check_format(quant: str, int8_threshold: float) -> None:
-    if quant not in ("auto", *PACKED, *FOUR_BIT, *ELEMENT_BYTES):
+def make_plan(snapshot: Snapshot, wish: Wish) -> Plan:
+    """The best one that fits."""
+    return next(ladder(snapshot, wish))
+
+
+def ladder(snapshot: Snapshot, wish: Wish) -> Iterator[Plan]:
+    """Every plan that fits, best first; where there is none, DoesNotFit says how much is missing."""
+    check(wish)
+    context = choose_context(snapshot.name, read_arch(snapshot.config).max_context, wish.context)
+    wish, free = replace(wish, context=context), psutil.virtual_memory().available
+    plans = rungs(snapshot, wish, free)
+    first = next(plans, None)
+    if first is None:
+        raise too_large(snapshot, wish, free)
+    yield first
+    yield from plans
+
+
+def rungs(snapshot: Snapshot, wish: Wish, free: int) -> Iterator[Plan]:
+    """Those that fit into so many bytes. A GPU has memory of its own, which only a limit is known of."""
+    room = wish.limit if wish.device == "cuda" else min(free, wish.limit or free)
+    for quant in () if wish.smallest else choices(snapshot, wish):
+        if room is None or needed(snapshot, wish, quant).whole <= room:
+            yield plan_of(wish, quant)
+    for quant in offloadable(snapshot, wish):
+        needs = needed(snapshot, wish, quant)
+        most = wish.least if room is None else needs.resident(room)
+        if wish.least <= most:
+            yield plan_of(wish, quant, resident=wish.least if wish.smallest else min(most, needs.layers - 1))
+
+
+def plan_of(wish: Wish, quant: str, *, resident: int | None = None) -> Plan:
+    plan = Plan(quant, wish.context or DEFAULT_CONTEXT, wish.device, wish.keep_head, wish.int8_threshold, resident)
+    if plan.packed and wish.keep_head:
         raise UsageError(
-            f"There is no weight format '{quant}' in this version.",
+            f"The CPU engine's {quant} has its head in eight bits or four.",
+            hint="Use --quant nf4, or leave out --keep-head.",
+        )
+    return plan
+
+
+def check(wish: Wish) -> None:
+    if wish.quant not in ("auto", *PACKED, *FOUR_BIT, *ELEMENT_BYTES):
+        raise UsageError(
+            f"There is no weight format '{wish.quant}' in this version.",
             hint="Use --quant auto, int8, int4, nf4, fp4, fp32 or bf16.",
         )
-    if not 0 <= int8_threshold < float("inf"):
+    if not 0 <= wish.int8_threshold < float("inf"):
         raise UsageError(
-            f"--int8-threshold {int8_threshold} is not a number from 0 on.", hint=f"Use {INT8_THRESHOLD}, say."
+            f"--int8-threshold {wish.int8_threshold} is not a number from 0 on.", hint=f"Use {INT8_THRESHOLD}, say."
         )
+    if wish.device not in ("auto", "cpu", "cuda"):
+        raise UsageError(f"There is no device '{wish.device}'.", hint="Use --device auto, cpu, cuda or offload.")
 
 
-def choices(snapshot: Snapshot, quant: str, *, may_pack: bool) -> tuple[str, ...]:
-    """The formats to try, best first. What is in four bits already has only its own."""
+def choices(snapshot: Snapshot, wish: Wish) -> tuple[str, ...]:
+    """The formats to try with all layers resident, best first. What is in four bits already has only its own."""
     if stored := stored_kind(snapshot.config):
-        if quant not in ("auto", stored):
-            raise UsageError(f"{snapshot.name} is stored in {stored} and cannot be {quant}.", hint="Use --quant auto.")
+        if wish.quant not in ("auto", stored):
+            raise UsageError(
+                f"{snapshot.name} is stored in {stored} and cannot be {wish.quant}.", hint="Use --quant auto."
+            )
         return (stored,)
-    if quant != "auto":
-        return (quant,)
-    return tuple(PACKED) if may_pack else DENSE
+    if wish.quant != "auto":
+        return (wish.quant,)
+    if wish.device == "cuda":
+        return (*DENSE, "int8", "nf4")  # those behind the first are for a GPU whose memory runs out
+    return tuple(PACKED) if packs(wish) else DENSE
+
+
+def offloadable(snapshot: Snapshot, wish: Wish) -> tuple[str, ...]:
+    """The formats to try with layers that come and go: when that was asked for, or "auto" finds no other way out."""
+    named = stored_kind(snapshot.config) or wish.quant
+    if not wish.offload and wish.quant != "auto":
+        return ()
+    if named != "auto" and can_offload(named, wish.device):
+        return (named,)
+    if named != "auto" and wish.offload:
+        ways = "Leave out --device offload." if named != wish.quant else "Use --quant bf16, or int8 or int4 on a CPU."
+        raise UsageError(f"Layers in {named} cannot be offloaded.", hint=ways)
+    if named != "auto":
+        return ()
+    if not packs(wish):
+        return ("bf16",)
+    # Unasked, int4: only half of int8 must be brought for every step. bf16 needs no packed copy on the disk.
+    return ("int8", "int4", "bf16") if wish.offload else ("int4", "bf16")
+
+
+def can_offload(quant: str, device: str) -> bool:
+    """Floats, and what the CPU engine keeps on disk in its own order."""
+    return quant in ELEMENT_BYTES or (quant in PACKED and device != "cuda")
+
+
+def packs(wish: Wish) -> bool:
+    """Whether "auto" may choose what the CPU engine computes."""
+    return wish.may_pack and wish.device != "cuda"
+
+
+def needed(snapshot: Snapshot, wish: Wish, quant: str) -> Footprint:
+    """In this format, with its drafter, which shares the workspace."""
+    context = wish.context or DEFAULT_CONTEXT
+    own = footprint(snapshot, quant, context, keep_head=wish.keep_head)
+    if wish.drafter is None:
+        return own
+    shorter = min(context, read_arch(wish.drafter.config).max_context)
+    drafter = footprint(wish.drafter, stored_kind(wish.drafter.config) or quant, shorter)
+    return replace(own, drafter=drafter.whole - WORKSPACE_BYTES)
+
+
+def too_large(snapshot: Snapshot, wish: Wish, free: int) -> DoesNotFit:
+    """Even the smallest plan."""
+    limited = wish.limit is not None and wish.limit <= free
+    has = f"--max-memory is {size_words(wish.limit or 0)}" if limited else f"{size_words(free)} free"
+    if offloaded := offloadable(snapshot, wish):
+        quant = min(offloaded, key=lambda name: needed(snapshot, wish, name).offloaded(wish.least))
+        needs = needed(snapshot, wish, quant)
+        most = size_words(needs.offloaded(wish.least))
+        return DoesNotFit(
+            f"Not enough memory for {snapshot.name} in {quant}, even with {needs.layers - wish.least} of its"
+            f" {needs.layers} layers elsewhere (needs {most}, {has}).",
+            hint=f"Try {'a larger --max-memory' if limited else 'a smaller model'} or a smaller --ctx.",
+        )
+    quant = choices(snapshot, wish)[-1]
+    ways = [smaller(quant, wish.device), *["--device offload"] * can_offload(quant, wish.device)]
+    most = size_words(needed(snapshot, wish, quant).whole)
+    return DoesNotFit(
+        f"Not enough memory for {snapshot.name} in {quant} (needs {most}, {has}).",
+        hint=f"Try {', '.join(ways)} or a smaller --ctx.",
+    )
 
 
 def smaller(quant: str, device: str) -> str:
@@ -118,13 +225,14 @@ def smaller(quant: str, device: str) -> str:
 
 def fit_word(snapshot: Snapshot, free: int) -> str:
     """Whether it fits into so many bytes, and how well, as "auto" would load it on the CPU."""
-    arch = read_arch(snapshot.config)
-    context = choose_context(snapshot.name, arch.max_context, None)
-    best, *others = choices(snapshot, "auto", may_pack=True)
-    if needed_bytes(snapshot, arch, best, context) <= free:
-        return "fits"
-    words = [f"fits in {name}" for name in others if needed_bytes(snapshot, arch, name, context) <= free]
-    return words[0] if words else "too large"
+    context = choose_context(snapshot.name, read_arch(snapshot.config).max_context, None)
+    wish = Wish(device="cpu", context=context)
+    plan = next(rungs(snapshot, wish, free), None)
+    if plan is None:
+        return "too large"
+    if plan.resident is not None:
+        return "from disk"
+    return "fits" if plan.quant == choices(snapshot, wish)[0] else f"fits in {plan.quant}"
 
 
 def choose_context(name: str, longest: int, asked: int | None) -> int:
@@ -133,22 +241,3 @@ def choose_context(name: str, longest: int, asked: int | None) -> int:
     if not 1 < asked <= longest:
         raise UsageError(f"--ctx {asked:,} is outside what {name} was made for.", hint=f"Use --ctx 2 to {longest}.")
     return asked
-
-
-def needed_bytes(snapshot: Snapshot, arch: Arch, quant: str, context: int, *, keep_head: bool = False) -> int:
-    """Weights in this format, the KV store and workspace. int8 as on a CPU."""
-    if quant in PACKED:
-        blueprint = Blueprint(arch, PACKED[quant])
-        return blueprint.num_bytes + blueprint.kv_bytes(context) + WORKSPACE_BYTES
-    kv_bytes = arch.kv_elements(context) * arch.kv_element_bytes(context)
-    if quant in FOUR_BIT:
-        return four_bit_bytes(arch, keep_head=keep_head) + kv_bytes + WORKSPACE_BYTES
-    elements = sum(info.num_bytes // STORED_BYTES.get(info.dtype, 4) for info in snapshot.tensors.values())
-    return elements * ELEMENT_BYTES[quant] + kv_bytes + WORKSPACE_BYTES
-
-
-def four_bit_bytes(arch: Arch, *, keep_head: bool) -> int:
-    """The embedding in 16 bits, and the head too if it is kept so; a tied one is then the embedding itself."""
-    table = arch.vocab_size * arch.hidden_size
-    head = (0 if arch.tied_head else 2 * table) if keep_head else FOUR_BIT_BYTES * table
-    return int(2 * table + head + FOUR_BIT_BYTES * arch.num_layers * arch.layer_elements)

@@ -5,7 +5,7 @@ Knows the tensor names of the Llama family. Decides nothing: the plan did. Never
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from functools import cached_property
 from time import perf_counter
 
@@ -30,10 +30,13 @@ from localspec.engine.linear import (
     joined,
     make_form,
 )
+from localspec.engine.stream import Stream
 from localspec.errors import DoesNotFit, UsageError
 from localspec.events import Loading, Notice
 from localspec.fit import Plan, smaller
+from localspec.footprint import FIRST_LAYER, PLACES
 from localspec.loader_bnb import read_stored
+from localspec.loader_stream import from_files, from_main_memory, pinned
 from localspec.sources import Files, Memory, Reader, Source, refuse_not_numbers, slabs
 
 __all__ = ["Assembly", "Files", "Memory", "Source", "assemble", "assemble_in", "load_decoder", "pick_device"]
@@ -119,19 +122,36 @@ class Assembly:
             down=self.fused([f"{mlp}.down_proj"], [hidden], arch.intermediate_size, bias=arch.mlp_bias),
         )
 
-    def weights(self, stage: str, total: int) -> Generator[Loading, None, Weights]:
-        """Bytes read so far of `total`, after each layer, with the time that is left; returns the Weights."""
-        arch, layers, started = self.arch, [], perf_counter()
+    def weights(self, resident: int | None = None) -> Generator[int, None, Weights]:
+        """Yields how many bytes are read so far. `resident`: so many layers stay where they are computed with, and the
+        others come and go; None for all."""
+        arch = self.arch
         embedding = self.embedding()
-        for index in range(arch.num_layers):
-            layers.append(self.layer(index))
-            done = self.reader.bytes_read
-            yield Loading(stage, done, total, "bytes", (perf_counter() - started) / done * (total - done))
+        layers = yield from self.layers(range(arch.num_layers if resident is None else resident))
+        stream = None if resident is None else (yield from self.stream(resident))
         norm = self.tensor("model.norm.weight", arch.hidden_size)
         head = self.head(embedding)
         self.reader.refuse_unused(tied_head=arch.tied_head)
-        yield Loading(stage, self.reader.bytes_read, total, "bytes", 0.0)
-        return Weights(embedding, tuple(layers), norm, head)
+        yield self.reader.bytes_read
+        return Weights(embedding, tuple(layers), norm, head, stream)
+
+    def layers(self, indices: Iterable[int]) -> Generator[int, None, list[Layer]]:
+        found = []
+        for index in indices:
+            found.append(self.layer(index))
+            yield self.reader.bytes_read
+        return found
+
+    def stream(self, first: int) -> Generator[int, None, Stream[Layer]]:
+        """The layers from `first` on: a CPU reads them from the checkpoint itself, as they are."""
+        if self.form.device == "cpu":
+            places = yield from self.layers([first] * PLACES)
+            return from_files(self.arch, self.reader, places, first)
+        host, far = Assembly(self.arch, self.reader, Floats(self.form.stream)), []
+        for index in range(first, self.arch.num_layers):
+            far.append(pinned(host.layer(index)))
+            yield self.reader.bytes_read
+        return from_main_memory(far, self.form.device, first)
 
     def embedding(self) -> Tensor:
         name, shape = "model.embed_tokens.weight", (self.arch.vocab_size, self.arch.hidden_size)
@@ -160,7 +180,7 @@ def assemble(arch: Arch, source: Source, *, dtype: torch.dtype, context: int, de
 
 def assemble_in(form: Form, arch: Arch, reader: Reader, *, context: int, keep_head: bool = False) -> Decoder:
     """The same in any format of torch."""
-    return with_cache(arch, drain(Assembly(arch, reader, form, keep_head=keep_head).weights("", 0)), form, context)
+    return with_cache(arch, drain(Assembly(arch, reader, form, keep_head=keep_head).weights()), form, context)
 
 
 def with_cache(arch: Arch, weights: Weights, form: Form, context: int) -> Decoder:
@@ -180,7 +200,7 @@ def load_decoder(
             return (yield from load_packed(snapshot, arch, plan, stage=stage))
         form = make_form(plan.quant, pick_device(plan.device), threshold=plan.int8_threshold)
         assembly = Assembly(arch, Reader(Files(snapshot)), form, keep_head=plan.keep_head)
-        weights = yield from assembly.weights(stage, snapshot.total_bytes)
+        weights = yield from progress(stage, bytes_to_read(snapshot, plan), assembly.weights(plan.resident))
         return with_cache(arch, weights, form, plan.context)
     except (RuntimeError, MemoryError) as fault:
         if not is_out_of_memory(fault):
@@ -189,6 +209,27 @@ def load_decoder(
             f"Memory ran out while loading {snapshot.name} in {plan.quant}.",
             hint=f"Try {smaller(plan.quant, plan.device)} or a smaller --ctx.",
         ) from fault
+
+
+def progress(stage: str, total: int, steps: Generator[int, None, Weights]) -> Generator[Loading, None, Weights]:
+    """Bytes read so far of `total`, with the time that is left."""
+    started = perf_counter()
+    while True:
+        try:
+            done = next(steps)
+        except StopIteration as stop:
+            weights: Weights = stop.value
+            return weights
+        yield Loading(stage, done, total, "bytes", (perf_counter() - started) / done * max(total - done, 0))
+
+
+def bytes_to_read(snapshot: Snapshot, plan: Plan) -> int:
+    """Of the snapshot, before the first question."""
+    if plan.resident is None or plan.device == "cuda":
+        return snapshot.total_bytes
+    layer = sum(info.num_bytes for name, info in snapshot.tensors.items() if name.startswith(FIRST_LAYER))
+    later = int(snapshot.config["num_hidden_layers"]) - plan.resident - PLACES
+    return snapshot.total_bytes - later * layer
 
 
 def is_out_of_memory(fault: Exception) -> bool:

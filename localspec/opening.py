@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from time import perf_counter
@@ -31,9 +31,10 @@ from localspec.engine.drafters.model import DraftModel
 from localspec.engine.linear import make_form
 from localspec.engine.policy import Steered
 from localspec.engine.session import Session
-from localspec.errors import EngineError
+from localspec.errors import DoesNotFit, EngineError
 from localspec.events import Loading, Memory, ModelCard, Notice, Ready, SpecCard
-from localspec.fit import DENSE, PACKED, Plan, make_plan
+from localspec.fit import DENSE, Plan, Wish, ladder
+from localspec.footprint import footprint
 from localspec.formats import stored_kind
 from localspec.loader import load_decoder, pick_device
 from localspec.model import Model, Parts
@@ -43,6 +44,7 @@ from localspec.requests import DraftModel as DraftModelDraft
 from localspec.requests import EarlyExit as EarlyExitDraft
 from localspec.requests import LoadRequest, SpecWish
 from localspec.settings import defaults
+from localspec.sizes import size_words
 
 if TYPE_CHECKING:
     from localspec.engine.cpu.program import Program
@@ -75,17 +77,18 @@ def open_whole(request: LoadRequest) -> Generator[Told, None, Model]:
 
 def told_once(steps: Generator[Told, None, Model]) -> Generator[Told, None, Model]:
     """Without the Notices that the draft repeats after the target."""
-    told: set[str] = set()
+    told: set[tuple[str, str]] = set()
     while True:
         try:
             event = next(steps)
         except StopIteration as stop:
             model: Model = stop.value
             return model
-        code = event.code if isinstance(event, Notice) else ""
-        if code not in told:
+        if not isinstance(event, Notice):
             yield event
-        told |= {code} - {""}
+        elif (event.code, event.message) not in told:
+            told.add((event.code, event.message))
+            yield event
 
 
 def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opened]:
@@ -96,46 +99,98 @@ def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opene
     catalog = Catalog.load()
     entry = catalog.resolve(request.model)
     snapshot = open_snapshot(entry.path, entry.key)
-    device = pick_device(request.device, request.quant)
-    plan = make_plan(
-        snapshot,
-        quant=request.quant,
-        context=request.ctx,
-        device=device,
-        keep_head=request.keep_head,
-        int8_threshold=request.int8_threshold,
-    )
-    drafting.choose(request.draft, entry, snapshot, catalog)
+    choice = drafting.choose(request.draft, entry, snapshot, catalog)
     prompter = Prompter.open(snapshot)
     check_ids(snapshot.folder / "tokenizer.json", prompter.num_ids, snapshot.vocab_size)
-    plan = yield from runnable(plan, snapshot, request)
-    target = yield from load_decoder(snapshot, plan)
-    return Opened(catalog, entry, snapshot, plan, prompter, target, choose_threads(target, request.threads))
+    plan, target = yield from loaded(snapshot, wish_of(request, choice))
+    threads = choose_threads(target, request.threads, every=plan.resident is not None)
+    return Opened(catalog, entry, snapshot, plan, prompter, target, threads)
 
 
-def runnable(plan: Plan, snapshot: Snapshot, request: LoadRequest) -> Generator[Loading | Notice, None, Plan]:
-    """The plan, once this machine is known to compute its format rightly; another one where "auto" leaves the choice
-    and the CPU engine does not run. A Notice says what "auto" has chosen."""
+def wish_of(request: LoadRequest, choice: drafting.Choice) -> Wish:
+    """What the request asks of a plan, and what the drafter must find in memory."""
+    offload = request.device == "offload"
+    return Wish(
+        quant=request.quant,
+        context=request.ctx,
+        device=pick_device("auto" if offload else request.device, request.quant),
+        keep_head=request.keep_head,
+        int8_threshold=request.int8_threshold,
+        offload=offload,
+        limit=drafting.check_memory(request.max_memory),
+        least=max(choice.exit_layer, 1),
+        drafter=choice.snapshot,
+    )
+
+
+def loaded(snapshot: Snapshot, wish: Wish) -> Generator[Loading | Notice, None, tuple[Plan, Layered]]:
+    """The best plan that this machine computes rightly and has the memory for, and its decoder. With "auto" one that
+    turns out not to fit leads to the next, with a Notice."""
+    plans = ladder(snapshot, wish)
+    plan = next(plans)
+    while True:
+        plan, plans = yield from runnable(plan, plans, snapshot, wish)
+        found = yield from attempt(snapshot, plan)
+        if not isinstance(found, DoesNotFit):
+            return plan, found
+        smaller = next(plans, None) if wish.quant == "auto" else None
+        if smaller is None:
+            raise found
+        plan = smaller
+        yield Notice("warning", "memory", f"{found.message} The next best is {plan}.", found.hint)
+
+
+def attempt(snapshot: Snapshot, plan: Plan) -> Generator[Loading | Notice, None, Layered | DoesNotFit]:
+    """The decoder, or why not: without the traceback, which holds all that was loaded."""
+    try:
+        return (yield from load_decoder(snapshot, plan))
+    except DoesNotFit as fault:
+        return DoesNotFit(fault.message, hint=fault.hint)
+
+
+def runnable(
+    plan: Plan, plans: Iterator[Plan], snapshot: Snapshot, wish: Wish
+) -> Generator[Loading | Notice, None, tuple[Plan, Iterator[Plan]]]:
+    """The plan and those behind it, once this machine is known to compute its format rightly; others where "auto"
+    leaves the choice and the CPU engine does not run. Notices say what "auto" has chosen, and what is elsewhere."""
     try:
         yield from admitted(snapshot, plan)
     except EngineError as fault:
-        if request.quant != "auto" or not plan.packed:
+        if wish.quant != "auto" or not plan.packed:
             raise
-        plan = make_plan(snapshot, quant="auto", context=request.ctx, device=plan.device, may_pack=False)
+        plans = ladder(snapshot, replace(wish, may_pack=False))
+        plan = next(plans)
         yield Notice("warning", "format", f"{fault.message} Weights are in {plan.quant}, which is slower.")
     else:
-        if request.quant == "auto" and plan.quant != DENSE[0] and not stored_kind(snapshot.config):
-            yield chosen(plan.quant)
-    return plan
+        if wish.quant == "auto" and plan.resident is None:
+            yield from chosen(plan, snapshot)
+    if plan.resident is not None:
+        yield offloaded(snapshot, plan)
+    return plan, plans
 
 
-def chosen(quant: str) -> Notice:
-    """What "auto" has taken, and why."""
-    if quant == "int8":
+def chosen(plan: Plan, snapshot: Snapshot) -> Iterator[Notice]:
+    """What "auto" has taken, and why; nothing where that is the weights as they are."""
+    if plan.quant == DENSE[0] or stored_kind(snapshot.config):
+        return
+    if plan.quant == "int8" and plan.packed:
         hint = f"Use --quant {DENSE[0]} for the weights as they are."
-        return Notice("info", "format", "Weights are in int8, which fits in memory.", hint)
-    best = "int8" if quant in PACKED else DENSE[0]
-    return Notice("info", "format", f"Weights are in {quant}: {best} does not fit in memory.")
+        yield Notice("info", "format", "Weights are in int8, which fits in memory.", hint)
+        return
+    best = "int8" if plan.packed else DENSE[0]
+    yield Notice("info", "format", f"Weights are in {plan.quant}: {best} does not fit in memory.")
+
+
+def offloaded(snapshot: Snapshot, plan: Plan) -> Notice:
+    """The plan in words, where layers come and go."""
+    needs = footprint(snapshot, plan.quant, plan.context)
+    resident = plan.resident or 0
+    size = size_words((needs.layers - resident) * needs.layer)
+    stay = f"{resident} of {needs.layers} layers stay in memory"
+    message = f"Weights are in {plan.quant}: {stay}, the others ({size}) come from {plan.place} for every step."
+    return Notice(
+        "info", "offload", message, "A step costs the same however many tokens it checks: draft long, --k 16."
+    )
 
 
 def admitted(snapshot: Snapshot, plan: Plan) -> Generator[Loading | Notice, None, None]:
@@ -186,7 +241,8 @@ def attach(
     wish = SpecWish.of(k) if choice.kind != "off" else SpecWish("off")
     spec = SpecCard(choice.kind, choice.name, k, choice.reason, plain_ms, choice.exit_layer or None, wish.mode)
     can_chat, layers = opened.prompter.can_chat, target.arch.num_layers
-    card = ModelCard(entry.name, plan.quant, str(target.device), plan.context, can_chat, layers)
+    place = str(target.device) if plan.resident is None else f"{target.device} and {plan.place}"
+    card = ModelCard(entry.name, plan.quant, place, plan.context, can_chat, layers)
     drafters = (drafter.decoder,) if isinstance(drafter, DraftModel) else ()
     ready = Ready(card, spec, measure_memory(opened.threads, target, *drafters))
     yield ready
@@ -224,16 +280,18 @@ def make_drafter(choice: drafting.Choice, opened: Opened) -> Generator[Loading |
         return NoDrafter()
     context = min(opened.plan.context, read_arch(choice.snapshot.config).max_context)
     stored = stored_kind(choice.snapshot.config)
-    plan = replace(opened.plan, context=context, quant=stored or opened.plan.quant)
+    plan = replace(opened.plan, context=context, quant=stored or opened.plan.quant, resident=None)
     yield from admitted(choice.snapshot, plan)
     drafter = yield from load_decoder(choice.snapshot, plan, stage="draft weights")
     set_threads(drafter, opened.threads)
     return DraftModel(drafter, opened.target.arch.vocab_size)
 
 
-def choose_threads(target: Layered, asked: int | None) -> int:
-    """The count of threads with the fastest single row; a small model may want fewer than there are cores."""
+def choose_threads(target: Layered, asked: int | None, *, every: bool = False) -> int:
+    """The count of threads with the fastest single row; a small model may want fewer than there are cores. `every`:
+    all cores, unasked; layers that come and go take their time whoever computes."""
     most = psutil.cpu_count(logical=False) or 1
+    asked = asked or (most if every else None)
     counts = [asked] if asked else sorted({1, *(n for n in (2, 4, 8, 16, 32, 64) if n < most), most})
     best = counts[0] if len(counts) == 1 else min(counts, key=lambda n: row_seconds(target, n))
     set_threads(target, best)

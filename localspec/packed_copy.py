@@ -1,7 +1,8 @@
 """A packed model kept on disk, so that the next start maps it: a safetensors file in the cache folder.
 
 It is used only when its header is, byte for byte, the one that this model, format and version would get, and every
-tensor has the checksum that stands there. Anything else is as if there were no file. Knows nothing about packing.
+tensor has the checksum that stands there. Anything else is as if there were no file. Layers that come and go are read
+from it again and again. Knows nothing about packing.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ import os
 import shutil
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from functools import cached_property
 from hashlib import sha256
+from io import FileIO
+from itertools import accumulate
 from operator import eq
 from pathlib import Path
 
@@ -25,11 +29,14 @@ from torch import Tensor
 from localspec import __version__, paths
 from localspec.blueprint import Blueprint
 from localspec.checkpoint import Snapshot
+from localspec.engine.stream import Fill
 from localspec.errors import UsageError
 from localspec.events import Loading, Notice
+from localspec.sources import advise, lost
 
 SMALLEST_BYTES = 32 << 20  # a smaller model is packed in less than half a second
 SPARE_BYTES = 256 << 20  # of the disk, left for others
+BUFFER_BYTES = 1 << 20
 PAGE = 4096
 STALE_PART_SECONDS = 3600.0
 SOURCES = (  # what decides the bytes
@@ -42,17 +49,22 @@ SOURCES = (  # what decides the bytes
 
 
 class PackedCopy:
-    """One model in one format, in the cache. Reads what is sound, keeps what was packed."""
+    """One model in one format, in the cache. Reads what is sound, keeps what was packed.
 
-    def __init__(self, snapshot: Snapshot, blueprint: Blueprint) -> None:
+    `resident`: of so many layers there will be tensors in memory, the others stay here; None for all.
+    """
+
+    def __init__(self, snapshot: Snapshot, blueprint: Blueprint, *, resident: int | None = None) -> None:
         self.snapshot, self.blueprint = snapshot, blueprint
+        away = () if resident is None else range(resident, blueprint.arch.num_layers)
+        self.away = [piece.name for layer in away for piece in blueprint.layer(layer)]
         place = sha256(str(snapshot.folder.resolve()).encode()).hexdigest()[:16]
         self.family = f"{place}-{blueprint.kind}-"
         self.made_from = fingerprint(snapshot, blueprint)
 
     @property
     def is_worth_it(self) -> bool:
-        return self.blueprint.num_bytes >= SMALLEST_BYTES
+        return self.blueprint.num_bytes >= SMALLEST_BYTES or bool(self.away)
 
     def file(self) -> Path:
         return paths.packed_dir() / f"{self.family}{self.made_from[:16]}.safetensors"
@@ -70,15 +82,59 @@ class PackedCopy:
             return
         if mapped is None:
             return
-        found = self.cut(mapped)
+        found, sizes = self.cut(mapped), [piece.num_bytes for piece in self.blueprint.pieces.values()]
+        for name in self.away:
+            del found[name]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            actual = pool.map(checksum, found.values())
-            for tensor, is_sound in zip(found.values(), map(eq, actual, checksums), strict=True):
+            actual = pool.map(lambda name: self.actual(name, found, file), self.blueprint.pieces)
+            for num_bytes, is_sound in zip(sizes, map(eq, actual, checksums), strict=True):
                 if not is_sound:
                     pool.shutdown(cancel_futures=True)
                     return
-                yield tensor.nbytes
+                yield num_bytes
         into.update(found)
+
+    def actual(self, name: str, found: dict[str, Tensor], file: Path) -> str:
+        """The checksum of a tensor; those that stay away are read and let go."""
+        if name in found:
+            return checksum(found[name])
+        at, num_bytes, crc = self.starts[name], self.blueprint.pieces[name].num_bytes, 0
+        buffer = memoryview(bytearray(min(num_bytes, BUFFER_BYTES)))
+        with suppress(OSError), file.open("rb", buffering=0) as stream:
+            stream.seek(at)
+            for done in range(0, num_bytes, len(buffer)):
+                some = buffer[: num_bytes - done]
+                read_whole(stream, some)
+                crc = zlib.crc32(some, crc)
+            advise(stream.fileno(), at, num_bytes, soon=False)
+            return told(crc)
+        return ""
+
+    def reading(self, places: Sequence[dict[str, Tensor]]) -> Fill:
+        """Layers from the file into the tensors of a place, in the order in which they lie there."""
+        file, layers = self.file(), [list(self.blueprint.layer(i)) for i in range(self.blueprint.arch.num_layers)]
+        rooms = [[in_memory(tensor) for tensor in place.values()] for place in places]
+
+        def fill(layer: int, place: int) -> None:
+            at, num_bytes = self.starts[layers[layer][0].name], sum(piece.num_bytes for piece in layers[layer])
+            try:
+                with file.open("rb", buffering=0) as stream:
+                    advise(stream.fileno(), at, num_bytes, soon=True)
+                    stream.seek(at)
+                    for room in rooms[place]:
+                        read_whole(stream, room)
+                    advise(stream.fileno(), at, num_bytes, soon=False)
+            except OSError as fault:
+                raise lost(layer) from fault
+
+        return fill
+
+    @cached_property
+    def starts(self) -> dict[str, int]:
+        """Where each tensor begins in the file."""
+        at = len(self.header(["0" * 8] * len(self.blueprint.pieces)))
+        sizes = [piece.num_bytes for piece in self.blueprint.pieces.values()]
+        return dict(zip(self.blueprint.pieces, accumulate(sizes, initial=at), strict=False))
 
     def checksums(self, file: Path) -> list[str]:
         """What the header says; empty where it is not the header this copy must have."""
@@ -130,21 +186,30 @@ class PackedCopy:
             yield Notice("info", "packed_copy", message, hint)
 
     def write(self, file: Path, tensors: dict[str, Tensor]) -> Iterator[Loading]:
-        """To a file of its own name first, so that nobody ever sees half of one."""
+        done, total = 0, self.blueprint.num_bytes
+        with self.writing(file) as put:
+            for name in self.blueprint.pieces:
+                put(name, tensors[name])
+                done += tensors[name].nbytes
+                yield Loading("packed weights to disk", done, total)
+
+    @contextmanager
+    def writing(self, file: Path) -> Iterator[Callable[[str, Tensor], None]]:
+        """Takes every tensor once, in any order. A file of its own name first, so that nobody ever sees half of one."""
         self.sweep(file)
         check_room(file.parent, self.blueprint.num_bytes)
-        part, done, total = file.with_suffix(f".{os.getpid()}.part"), 0, self.blueprint.num_bytes
+        part, checksums = file.with_suffix(f".{os.getpid()}.part"), dict[str, str]()
         try:
             with part.open("wb") as stream:
-                stream.write(self.header(["0" * 8] * len(self.blueprint.pieces)))
-                checksums = []
-                for name in self.blueprint.pieces:
-                    checksums.append(checksum(tensors[name]))
-                    stream.write(in_memory(tensors[name]))
-                    done += tensors[name].nbytes
-                    yield Loading("packed weights to disk", done, total)
+
+                def put(name: str, tensor: Tensor) -> None:
+                    checksums[name] = checksum(tensor)
+                    stream.seek(self.starts[name])
+                    stream.write(in_memory(tensor))
+
+                yield put
                 stream.seek(0)
-                stream.write(self.header(checksums))
+                stream.write(self.header([checksums[name] for name in self.blueprint.pieces]))
             part.replace(file)
         finally:
             part.unlink(missing_ok=True)
@@ -174,7 +239,20 @@ def fingerprint(snapshot: Snapshot, blueprint: Blueprint) -> str:
 
 
 def checksum(tensor: Tensor) -> str:
-    return f"{zlib.crc32(in_memory(tensor)):08x}"
+    return told(zlib.crc32(in_memory(tensor)))
+
+
+def told(crc: int) -> str:
+    return f"{crc:08x}"
+
+
+def read_whole(stream: FileIO, room: memoryview) -> None:
+    """As many bytes as there is room for; OSError where the file has fewer."""
+    while room:
+        done = stream.readinto(room)
+        if not done:
+            raise OSError(errno.EIO, "it is cut short")
+        room = room[done:]
 
 
 def in_memory(tensor: Tensor) -> memoryview:

@@ -6,7 +6,7 @@ Knows the tensor names of the Llama family and how the engine wants heads, gates
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import chain
@@ -21,25 +21,33 @@ from localspec.checkpoint import Snapshot
 from localspec.engine.arch import Arch
 from localspec.engine.cpu.formats import GROUP, OUTPUTS, padded
 from localspec.engine.cpu.pack import Packed, interleave, pack, pad_rows, pad_to
+from localspec.engine.stream import OnThread, Stream
+from localspec.errors import DoesNotFit, EngineError, UsageError
 from localspec.events import Loading, Notice
 from localspec.fit import Plan
+from localspec.footprint import PLACES
 from localspec.packed_copy import PackedCopy
+from localspec.sizes import size_words
 from localspec.sources import Files, Reader, refuse_not_numbers, slabs
 
 if TYPE_CHECKING:
-    from localspec.engine.cpu.decoder import PackedDecoder, PackedWeights
+    from localspec.engine.cpu.decoder import PackedDecoder, PackedLayer, PackedWeights
     from localspec.engine.cpu.program import Program
 
 Tensors = dict[str, Tensor]
+Keep = Callable[[str, Tensor], None]
 
 
 class Packer:
     """Makes every piece of a blueprint from the tensors of a checkpoint."""
 
-    def __init__(self, blueprint: Blueprint, reader: Reader, program: Program | None = None) -> None:
-        """Many times faster with the compiled engine than without."""
+    def __init__(
+        self, blueprint: Blueprint, reader: Reader, program: Program | None = None, keep: Keep | None = None
+    ) -> None:
+        """Many times faster with the compiled engine than without. What is made goes to `keep`, else into `made`."""
         self.blueprint, self.arch, self.reader, self.program = blueprint, blueprint.arch, reader, program
         self.made: Tensors = {}
+        self.keep = keep or self.made.__setitem__
         self.workers = torch.get_num_threads()
 
     def pieces(self) -> Iterator[int]:
@@ -52,7 +60,7 @@ class Packer:
         yield from self.linear("embedding", self.plain(embedding, self.arch.vocab_size, hidden))
         for index in range(self.arch.num_layers):
             yield from self.layer(index)
-        self.made["norm"] = self.vector("model.norm.weight", hidden, self.blueprint.hidden)
+        self.keep("norm", self.vector("model.norm.weight", hidden, self.blueprint.hidden))
         if not self.blueprint.shares_head:
             head = embedding if self.arch.tied_head else "lm_head.weight"
             yield from self.linear("head", self.plain(head, self.arch.vocab_size, hidden))
@@ -62,9 +70,9 @@ class Packer:
         arch, blueprint, at = self.arch, self.blueprint, f"model.layers.{index}"
         attention, mlp = f"{at}.self_attn", f"{at}.mlp"
         for name, place in (("attention_norm", "input_layernorm"), ("mlp_norm", "post_attention_layernorm")):
-            self.made[f"{index}.{name}"] = self.vector(f"{at}.{place}.weight", arch.hidden_size, blueprint.hidden)
+            self.keep(f"{index}.{name}", self.vector(f"{at}.{place}.weight", arch.hidden_size, blueprint.hidden))
         for name in ("q_norm", "k_norm") if arch.qk_norm else ():
-            self.made[f"{index}.{name}"] = self.vector(f"{attention}.{name}.weight", arch.head_dim, blueprint.head)
+            self.keep(f"{index}.{name}", self.vector(f"{attention}.{name}.weight", arch.head_dim, blueprint.head))
         yield from self.linear(f"{index}.qkv", self.heads(attention))
         yield from self.linear(f"{index}.output", self.attended(f"{attention}.o_proj.weight"))
         yield from self.linear(f"{index}.gate_up", self.gated(mlp))
@@ -73,19 +81,17 @@ class Packer:
         self.biases(index, attention, mlp)
 
     def biases(self, index: int, attention: str, mlp: str) -> None:
-        arch, made = self.arch, self.made
+        arch, hidden = self.arch, self.blueprint.hidden
         if arch.qkv_bias:
             parts = [self.read(f"{attention}.{part}_proj.bias", size) for part, size in self.head_rows().items()]
             spread = pad_rows(torch.cat(parts)[:, None], self.blueprint.heads, arch.head_dim)[:, 0]
-            made[f"{index}.qkv.bias"] = self.room(f"{index}.qkv.bias", spread)
+            self.keep(f"{index}.qkv.bias", self.room(f"{index}.qkv.bias", spread))
         if arch.output_bias:
-            made[f"{index}.output.bias"] = self.vector(
-                f"{attention}.o_proj.bias", arch.hidden_size, self.blueprint.hidden
-            )
+            self.keep(f"{index}.output.bias", self.vector(f"{attention}.o_proj.bias", arch.hidden_size, hidden))
         if arch.mlp_bias:
             gate, up = (self.read(f"{mlp}.{part}_proj.bias", arch.intermediate_size) for part in ("gate", "up"))
-            made[f"{index}.gate_up.bias"] = self.room(f"{index}.gate_up.bias", interleave(gate, up))
-            made[f"{index}.down.bias"] = self.vector(f"{mlp}.down_proj.bias", arch.hidden_size, self.blueprint.hidden)
+            self.keep(f"{index}.gate_up.bias", self.room(f"{index}.gate_up.bias", interleave(gate, up)))
+            self.keep(f"{index}.down.bias", self.vector(f"{mlp}.down_proj.bias", arch.hidden_size, hidden))
 
     def linear(self, name: str, slabs: Iterator[Tensor]) -> Iterator[int]:
         """One piece from slabs of its rows, in order; all but the last are whole blocks. What is missing is zeros."""
@@ -100,7 +106,7 @@ class Packer:
                 yield under_way.popleft().result()
         for one in under_way:
             yield one.result()
-        self.made[name] = data
+        self.keep(name, data)
 
     def fill(self, data: Tensor, rows: Tensor, piece: Piece) -> int:
         """Packs rows, and zeros below and beside them, into so many blocks."""
@@ -179,27 +185,35 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def assemble_packed(blueprint: Blueprint, tensors: Mapping[str, Tensor]) -> PackedWeights:
-    """The pieces in their places."""
-    from localspec.engine.cpu.decoder import PackedLayer, PackedWeights
+def assemble_packed(
+    blueprint: Blueprint, tensors: Mapping[str, Tensor], stream: Stream[PackedLayer] | None = None
+) -> PackedWeights:
+    """The pieces in their places; the layers of a stream are not among them."""
+    from localspec.engine.cpu.decoder import PackedWeights
 
-    def linear(name: str) -> Packed:
-        kind = blueprint.pieces[name].kind
-        assert kind is not None
-        return Packed(kind, tensors[name], tensors.get(f"{name}.bias"))
+    count = stream.first if stream else blueprint.arch.num_layers
+    layers = tuple(assemble_layer(blueprint, tensors, index) for index in range(count))
+    embedding = assemble_linear(blueprint, tensors, "embedding")
+    head = embedding if blueprint.shares_head else assemble_linear(blueprint, tensors, "head")
+    return PackedWeights(embedding, layers, tensors["norm"], head, stream)
 
-    layers = tuple(
-        PackedLayer(
-            attention_norm=tensors[f"{index}.attention_norm"],
-            q_norm=tensors.get(f"{index}.q_norm"),
-            k_norm=tensors.get(f"{index}.k_norm"),
-            mlp_norm=tensors[f"{index}.mlp_norm"],
-            **{name: linear(f"{index}.{name}") for name in LINEARS},
-        )
-        for index in range(blueprint.arch.num_layers)
+
+def assemble_layer(blueprint: Blueprint, tensors: Mapping[str, Tensor], index: int) -> PackedLayer:
+    from localspec.engine.cpu.decoder import PackedLayer
+
+    return PackedLayer(
+        attention_norm=tensors[f"{index}.attention_norm"],
+        q_norm=tensors.get(f"{index}.q_norm"),
+        k_norm=tensors.get(f"{index}.k_norm"),
+        mlp_norm=tensors[f"{index}.mlp_norm"],
+        **{name: assemble_linear(blueprint, tensors, f"{index}.{name}") for name in LINEARS},
     )
-    embedding = linear("embedding")
-    return PackedWeights(embedding, layers, tensors["norm"], embedding if blueprint.shares_head else linear("head"))
+
+
+def assemble_linear(blueprint: Blueprint, tensors: Mapping[str, Tensor], name: str) -> Packed:
+    kind = blueprint.pieces[name].kind
+    assert kind is not None
+    return Packed(kind, tensors[name], tensors.get(f"{name}.bias"))
 
 
 def pack_source(blueprint: Blueprint, reader: Reader, program: Program | None = None) -> PackedWeights:
@@ -221,15 +235,49 @@ def load_packed(
     program = load(choose())
     assert plan.packed is not None
     blueprint = Blueprint(arch, plan.packed)
-    copy = PackedCopy(snapshot, blueprint)
+    copy = PackedCopy(snapshot, blueprint, resident=plan.resident)
     found: Tensors = {}
     yield from progress(stage, blueprint.num_bytes, copy.read(found))
-    if not found:
+    if not found and plan.resident is None:
         packer = Packer(blueprint, Reader(Files(snapshot)), program)
         yield from progress(stage, blueprint.num_bytes, packer.pieces())
         found = packer.made
         yield from copy.keep(found)
-    return PackedDecoder(arch, assemble_packed(blueprint, found), plan.context, program)
+    elif not found:
+        yield from pack_to_disk(copy, program, stage)
+        yield from progress(stage, blueprint.num_bytes, copy.read(found))
+    if not found:
+        message = "The packed weights cannot be read back from disk."
+        raise EngineError(message, hint="Set LOCALSPEC_CACHE_DIR to a folder on another disk.")
+    stream = None if plan.resident is None else stream_from(copy, plan.resident)
+    return PackedDecoder(arch, assemble_packed(blueprint, found, stream), plan.context, program)
+
+
+def pack_to_disk(copy: PackedCopy, program: Program, stage: str) -> Iterator[Loading]:
+    """Tensor by tensor, where the whole is too large for memory."""
+    try:
+        with copy.writing(copy.file()) as put:
+            packer = Packer(copy.blueprint, Reader(Files(copy.snapshot)), program, put)
+            yield from progress(stage, copy.blueprint.num_bytes, packer.pieces())
+    except (OSError, UsageError) as fault:
+        reason = (fault.strerror if isinstance(fault, OSError) else fault.message) or str(fault)
+        raise DoesNotFit(
+            f"{copy.snapshot.name} does not fit in memory, nor its packed weights on disk ({reason.rstrip('.')}).",
+            hint=f"Make {size_words(copy.blueprint.num_bytes)} of room, set LOCALSPEC_CACHE_DIR to another folder,"
+            " or try --quant bf16, which needs no copy.",
+        ) from fault
+
+
+def stream_from(copy: PackedCopy, first: int) -> Stream[PackedLayer]:
+    """The layers from `first` on, each read from the copy when its turn comes."""
+    blueprint = copy.blueprint
+    rooms = [{piece.name: room_for(piece) for piece in blueprint.layer(first)} for _ in range(PLACES)]
+    places = [assemble_layer(blueprint, room, first) for room in rooms]
+    return Stream(OnThread(copy.reading(rooms)), places, first, blueprint.arch.num_layers)
+
+
+def room_for(piece: Piece) -> Tensor:
+    return torch.empty(piece.shape, dtype=torch.uint8 if piece.kind else torch.float32)
 
 
 def progress(stage: str, total: int, steps: Iterator[int]) -> Iterator[Loading]:

@@ -48,7 +48,8 @@ class LoadRequest(Record, frozen=True):
     """A target by catalogue key or folder, and how to run it. `ctx` in tokens.
 
     `keep_head`: in 16 bits, whatever `quant`. `int8_threshold`: inputs beyond it are multiplied in 16 bits by a GPU's
-    int8; 0 for none.
+    int8; 0 for none. `device`: "offload" keeps in memory only what a draft runs through, or as many layers as
+    `max_memory` ("8GB") allows, and the rest on disk, or beside a GPU in main memory.
 
     `draft`: "auto", "off", "early-exit", "early-exit:E", a key, a folder, or one of the records above.
     """
@@ -62,6 +63,7 @@ class LoadRequest(Record, frozen=True):
     threads: int | None = None
     keep_head: bool = False
     int8_threshold: float = INT8_THRESHOLD
+    max_memory: str | None = None
 
 
 class SamplingOptions(Record, frozen=True):

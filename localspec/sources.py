@@ -6,6 +6,7 @@ Checks names and shapes against what the config says. Knows nothing about format
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
@@ -14,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from localspec.checkpoint import Snapshot
-from localspec.errors import CheckpointError
+from localspec.errors import CheckpointError, EngineError
 
 SLAB_ELEMENTS = 1 << 19  # of a tensor, in float32 at once: 2 MB, and a few copies of it on each core
 LEFT_OVER = "rotary_emb.inv_freq"  # old checkpoints carry their RoPE table; ours is computed
@@ -31,6 +32,10 @@ class Source(Protocol):
 
     def rows(self, name: str, first: int, last: int) -> Tensor:
         """Rows first..last - 1 of a tensor."""
+        ...
+
+    def announce(self, name: str, *, soon: bool) -> None:
+        """A tensor is read next, or not for a while: then nothing of it need be kept in memory."""
         ...
 
 
@@ -51,6 +56,9 @@ class Memory:
 
     def rows(self, name: str, first: int, last: int) -> Tensor:
         return self.tensors[name][first:last]
+
+    def announce(self, name: str, *, soon: bool) -> None:
+        pass  # it is where it is
 
 
 class Files:
@@ -76,6 +84,11 @@ class Files:
         except (SafetensorError, OSError) as fault:
             raise CheckpointError(f"{file} cannot be read ({fault}).", hint="Fetch the model again.") from fault
         return found
+
+    def announce(self, name: str, *, soon: bool) -> None:
+        info = self.snapshot.tensors[name]
+        with info.file.open("rb") as stream:
+            advise(stream.fileno(), info.begin, info.num_bytes, soon=soon)
 
 
 class Reader:
@@ -103,7 +116,7 @@ class Reader:
     def rows(self, name: str, first: int, last: int, shape: tuple[int, ...]) -> Tensor:
         """Rows of a tensor that has this shape."""
         if name not in self._used:
-            self._check(name, shape)
+            self.check(name, shape)
         found = self.source.rows(name, first, last)
         self.bytes_read += found.nbytes
         return found
@@ -115,13 +128,25 @@ class Reader:
         if extra:
             raise CheckpointError(f"The checkpoint has a tensor its config does not explain: '{min(extra)}'.")
 
-    def _check(self, name: str, shape: tuple[int, ...]) -> None:
+    def check(self, name: str, shape: tuple[int, ...]) -> None:
+        """It is there, has this shape, and counts as used."""
         if name not in self._names:
             raise CheckpointError(f"The checkpoint has no tensor '{name}'.", hint="Fetch the model again.")
         stored = self.source.shape(name)
         if stored != shape:
             raise CheckpointError(f"The checkpoint's '{name}' is {stored}, and its config says {shape}.")
         self._used.add(name)
+
+
+def advise(file: int, at: int, num_bytes: int, *, soon: bool) -> None:
+    """Tells the system, where it listens, that bytes of an open file are read next, or need not be kept."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(file, at, num_bytes, os.POSIX_FADV_WILLNEED if soon else os.POSIX_FADV_DONTNEED)
+
+
+def lost(layer: int) -> EngineError:
+    """One that was there when the model was loaded."""
+    return EngineError(f"Layer {layer + 1} cannot be read from disk any more.", hint="Load the model again.")
 
 
 def refuse_not_numbers(name: str, rows: Tensor) -> None:

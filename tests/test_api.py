@@ -32,7 +32,8 @@ from localspec.errors import (
     UsageError,
 )
 from localspec.events import AnyEvent, Done, Loading, Notice, Prefill, Ready, Step
-from localspec.fit import make_plan, needed_bytes
+from localspec.fit import Wish, make_plan
+from localspec.footprint import footprint
 from localspec.requests import DraftModel, EarlyExit, LoadRequest, Message
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like, llama3_like
@@ -779,15 +780,15 @@ def test_a_gpu_does_not_need_the_hosts_memory(models: Path, monkeypatch: pytest.
 
     monkeypatch.setattr("localspec.fit.psutil.virtual_memory", Full)
     snapshot = open_snapshot(models / "target")
-    assert make_plan(snapshot, quant="auto", context=None, device="cuda").quant == "fp32"
+    assert make_plan(snapshot, Wish(device="cuda")).quant == "fp32"
     for device in ("cpu", "auto"):
-        refused(DoesNotFit, make_plan, snapshot, quant="auto", context=None, device=device)
+        refused(DoesNotFit, make_plan, snapshot, Wish(device=device))
 
 
 def test_a_config_without_a_context_is_planned_with_its_familys(models: Path):
     snapshot = open_snapshot(models / "target")
     del snapshot.config["max_position_embeddings"]
-    assert make_plan(snapshot, quant="fp32", context=None, device="cpu").context == MAX_CONTEXT["llama"]
+    assert make_plan(snapshot, Wish("fp32", device="cpu")).context == MAX_CONTEXT["llama"]
 
 
 @pytest.mark.parametrize(("context", "dtype"), [(512, torch.float32), (1 << 24, torch.bfloat16)])
@@ -796,7 +797,7 @@ def test_the_plan_counts_the_kv_store_that_is_made(models: Path, context: int, d
     arch = read_arch(snapshot.config)
     cache = Cache(arch, context, dtype=kv_dtype(arch, context, torch.float32), device="meta")
     assert cache.dtype == dtype
-    assert needed_bytes(snapshot, arch, "fp32", context) - needed_bytes(snapshot, arch, "fp32", 0) == cache.num_bytes
+    assert footprint(snapshot, "fp32", context).kv == cache.num_bytes
 
 
 @pytest.mark.parametrize("said", [None, "0"])

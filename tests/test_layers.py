@@ -16,11 +16,11 @@ import pytest
 ROOT = Path(__file__).parents[1] / "localspec"
 
 LAYERS = [
-    "errors paths events sanitize requests strictjson drain whole_file processor formats",
+    "errors paths events sanitize requests strictjson drain whole_file processor formats sizes",
     "catalog checkpoint weights template stats calibration exam history config shortening",
     "pairing prompt detokenize reuse",
     "engine",
-    "blueprint fit sources packed_copy packing loader loader_bnb"
+    "blueprint footprint fit sources packed_copy packing loader loader_bnb loader_stream"
     " admission packed_reference packed_admission admission_formats",
     "drafting answer continuation settings usage local_models",
     "model opening api worker",

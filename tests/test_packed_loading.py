@@ -30,7 +30,8 @@ from localspec.engine.cpu.decoder import PackedCache, PackedDecoder
 from localspec.engine.cpu.isa import FORCE, choose
 from localspec.errors import CheckpointError, DoesNotFit, EngineError, LocalspecError, UsageError
 from localspec.events import AnyEvent, Loading, Notice, Ready
-from localspec.fit import Plan, make_plan, needed_bytes
+from localspec.fit import Plan, Wish, make_plan
+from localspec.footprint import footprint
 from localspec.loader import load_decoder
 from localspec.packed_admission import TOLERANCE, difference
 from localspec.packed_reference import reference
@@ -110,8 +111,7 @@ def test_the_plan_knows_to_the_byte_what_is_allocated(kind: Any, engine: program
 
 def test_needed_memory_shrinks_with_the_format(folder: Path):
     snapshot = open_snapshot(folder)
-    arch = read_arch(snapshot.config)
-    wide, eight, four = (needed_bytes(snapshot, arch, quant, 64) for quant in ("fp32", *KINDS))
+    wide, eight, four = (footprint(snapshot, quant, 64).whole for quant in ("fp32", *KINDS))
     assert wide > eight > four
 
 
@@ -567,14 +567,14 @@ def format_notice(folder: Path, **asked: Any) -> tuple[str, list[Notice]]:
 
 def test_auto_takes_the_best_format_that_fits_and_says_so_once(folder: Path, monkeypatch: pytest.MonkeyPatch):
     snapshot = open_snapshot(folder)
-    needed = [needed_bytes(snapshot, read_arch(snapshot.config), kind, 512) for kind in KINDS]
+    needed = [footprint(snapshot, kind, 512).whole for kind in KINDS]
     for kind, available in zip(KINDS, needed, strict=True):
         memory_of(monkeypatch, available)
         quant, (notice,) = format_notice(folder)
         assert quant == kind
         assert (notice.level, notice.code) == ("info", "format")
         assert kind in notice.message
-    memory_of(monkeypatch, needed[1] - 1)
+    memory_of(monkeypatch, footprint(snapshot, "int4", 512).offloaded(1) - 1)
     with pytest.raises(DoesNotFit, match="int4"):
         format_notice(folder)
 
@@ -621,7 +621,7 @@ def test_int4_is_not_for_other_devices(folder: Path):
     with pytest.raises(UsageError, match="on a CPU only") as met:
         localspec.load(str(folder), quant="int4", device="cuda")
     assert "--device cpu" in met.value.hint
-    assert make_plan(open_snapshot(folder), quant="auto", context=None, device="cuda").quant == "fp32"
+    assert make_plan(open_snapshot(folder), Wish(quant="auto", context=None, device="cuda")).quant == "fp32"
 
 
 def test_an_instruction_set_that_is_not_here_is_a_usage_error(folder: Path, monkeypatch: pytest.MonkeyPatch):

@@ -22,7 +22,7 @@ from localspec.bench.task import exam_prompts, measure_task
 from localspec.bench.task_report import TaskReport
 from localspec.bench.ui_report import UiReport
 from localspec.errors import EngineError, UsageError
-from localspec.fit import PACKED
+from localspec.footprint import PACKED
 from localspec.requests import LoadRequest
 
 OF_SHAPES = {"agree": "--agree", "exit_layer": "--exit-layer"}

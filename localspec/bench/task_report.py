@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any  # Any: JSON
 
 from localspec.bench.report import PLAIN
-from localspec.fit import PACKED
+from localspec.footprint import PACKED
 from localspec.sanitize import clean
 
 

@@ -39,7 +39,7 @@ class UiTable(Table, frozen=True):
 class EngineTable(Table, frozen=True):
     """[engine]: --device, --quant, --ctx and --threads."""
 
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Literal["auto", "cpu", "cuda", "offload"] = "auto"
     quant: Literal["auto", "int8", "int4", "nf4", "fp4", "fp32", "bf16"] = "auto"
     ctx: Annotated[int, msgspec.Meta(ge=2)] | None = None
     threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None

@@ -7,6 +7,7 @@ RMSNorm: arXiv 1910.07467; grouped queries: 2305.13245; gated feed-forward: 2002
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +19,7 @@ from localspec.engine.cache import Cache
 from localspec.engine.contract import ExitStates
 from localspec.engine.linear import Linear
 from localspec.engine.rope import rotation_table
+from localspec.engine.stream import Stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +42,34 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """A whole model. embedding: [vocab, hidden]; the head may share it."""
+    """A whole model. embedding: [vocab, hidden]; the head may share it. `stream` has the layers behind `layers`."""
 
     embedding: Tensor
     layers: tuple[Layer, ...]
     norm: Tensor
     head: Linear
+    stream: Stream[Layer] | None = None
 
     @property
     def num_bytes(self) -> int:
+        """In memory."""
         shared = getattr(self.head, "weight", None) is self.embedding
         tables = self.head.num_bytes + (0 if shared else self.embedding.nbytes)
-        return tables + sum(layer.num_bytes for layer in self.layers)
+        places = self.stream.places if self.stream else ()
+        return tables + sum(layer.num_bytes for layer in (*self.layers, *places))
+
+    @property
+    def layer_bytes(self) -> list[int]:
+        """Of every layer, wherever it is."""
+        brought = [self.stream.places[0].num_bytes] * (self.stream.last - self.stream.first) if self.stream else []
+        return [layer.num_bytes for layer in self.layers] + brought
+
+    def passing(self, first: int, last: int) -> Iterator[Layer]:
+        """Layers first..last - 1, each until the next is asked for."""
+        yield from self.layers[first:last]
+        if self.stream:
+            for place in self.stream.passing(max(first, self.stream.first), last):
+                yield self.stream.places[place]
 
 
 class Decoder:
@@ -66,7 +84,7 @@ class Decoder:
         wide = torch.promote_types(self.dtype, torch.float32)  # angles and norms are never computed in 16 bits
         cos, sin = rotation_table(arch, cache.context, wide)
         self.cos, self.sin = cos.to(self.device), sin.to(self.device)
-        self.layer_bytes = [layer.num_bytes for layer in weights.layers]
+        self.layer_bytes = weights.layer_bytes
         self.columns = torch.arange(cache.context, device=self.device)
 
     @property
@@ -84,7 +102,9 @@ class Decoder:
         torch.set_num_threads(threads)
 
     def close(self) -> None:
-        pass  # torch's threads are everybody's
+        """torch's threads are everybody's and stay."""
+        if self.weights.stream:
+            self.weights.stream.close()
 
     @torch.inference_mode()
     def forward(self, ids: Tensor, exit_states: ExitStates | None = None, *, last_only: bool = False) -> Tensor:
@@ -120,10 +140,10 @@ class Decoder:
         rows = hidden.shape[0]
         turn = self.turn(position, rows)
         masks = {window: self.mask(position, rows, window) for window in set(self.arch.windows[first:last])}
-        for index in range(first, last):
-            layer = self.weights.layers[index]
-            normed = self.norm(hidden, layer.attention_norm)
-            hidden = hidden + self.attention(index, normed, position, turn, masks[self.arch.windows[index]])
+        for index, layer in enumerate(self.weights.passing(first, last), first):
+            mixed = self.mixed(layer, self.norm(hidden, layer.attention_norm), turn)
+            attended = self.attention(index, mixed, position, masks[self.arch.windows[index]])
+            hidden = hidden + layer.output(attended)
             hidden = hidden + self.mlp(layer, self.norm(hidden, layer.mlp_norm))
         self.bytes_read += sum(self.layer_bytes[first:last])
         return hidden
@@ -138,18 +158,21 @@ class Decoder:
         scale = torch.rsqrt(wide.square().mean(-1, keepdim=True).add_(self.arch.norm_eps))
         return (wide * scale).to(weight.dtype) * weight
 
-    def attention(
-        self, index: int, normed: Tensor, position: int, turn: tuple[Tensor, Tensor], mask: Tensor | None
-    ) -> Tensor:
-        arch, layer = self.arch, self.weights.layers[index]
-        rows, heads = normed.shape[0], arch.num_heads
+    def mixed(self, layer: Layer, normed: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
+        """Queries, keys and values [rows, heads + 2 * kv_heads, head_dim], rotated."""
+        arch, rows = self.arch, normed.shape[0]
         qkv = layer.qkv(normed).view(rows, -1, arch.head_dim)
         if layer.q_norm is not None and layer.k_norm is not None:
-            queries, keys, values = torch.split(qkv, [heads, arch.num_kv_heads, arch.num_kv_heads], dim=1)
+            sizes = [arch.num_heads, arch.num_kv_heads, arch.num_kv_heads]
+            queries, keys, values = torch.split(qkv, sizes, dim=1)
             qkv = torch.cat((self.norm(queries, layer.q_norm), self.norm(keys, layer.k_norm), values), dim=1)
-        qkv = rotate(qkv, *turn)
-        self.cache.write(index, position, qkv.narrow(1, heads, 2 * arch.num_kv_heads))
-        return layer.output(self.attend(index, qkv.narrow(1, 0, heads), position + rows, mask))
+        return rotate(qkv, *turn)
+
+    def attention(self, index: int, qkv: Tensor, position: int, mask: Tensor | None) -> Tensor:
+        """The keys and values are written first."""
+        heads = self.arch.num_heads
+        self.cache.write(index, position, qkv.narrow(1, heads, 2 * self.arch.num_kv_heads))
+        return self.attend(index, qkv.narrow(1, 0, heads), position + qkv.shape[0], mask)
 
     def attend(self, index: int, queries: Tensor, end: int, mask: Tensor | None) -> Tensor:
         """queries [rows, heads, head_dim] over positions 0..end - 1: [rows, heads * head_dim].

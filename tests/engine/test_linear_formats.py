@@ -35,7 +35,8 @@ from localspec.engine.drafters.model import DraftModel
 from localspec.engine.linear import BLOCK, Dense, EightBits, Floats, Form, FourBit, FourBits
 from localspec.engine.session import Session
 from localspec.errors import CheckpointError, EngineError, UsageError
-from localspec.fit import Plan, choices, four_bit_bytes, make_plan, needed_bytes, smaller
+from localspec.fit import Plan, Wish, choices, make_plan, smaller
+from localspec.footprint import footprint
 from localspec.formats import FOUR_BIT, FourBitKind, stored_kind
 from localspec.loader import assemble_in, load_decoder, pick_device
 from localspec.local_models import stored
@@ -438,9 +439,8 @@ def test_the_plan_is_within_a_tenth_of_what_is_held(kind: str, keep_head: bool, 
     """Of the weights: cache and workspace are counted as in every format."""
     folder = save_snapshot(tmp_path / "wide", gpt2_like(), **{**sizes(), "hidden_size": 256, "intermediate_size": 768})
     snapshot = open_snapshot(folder)
-    arch = read_arch(snapshot.config)
-    empty = needed_bytes(snapshot, arch, kind, 64) - four_bit_bytes(arch, keep_head=False)
-    planned = needed_bytes(snapshot, arch, kind, 64, keep_head=keep_head) - empty
+    needs = footprint(snapshot, kind, 64, keep_head=keep_head)
+    planned = needs.tables + needs.layers * needs.layer
     held = load_in(folder, kind, keep_head=keep_head).weights.num_bytes
     assert held <= 1.02 * planned
     assert planned <= 1.1 * held
@@ -508,10 +508,10 @@ def test_its_weights_are_theirs_to_the_bit(theirs: Path, bnb: Any, monkeypatch: 
 
 def test_it_is_loaded_in_its_own_format_and_in_no_other(theirs: Path):
     kind, snapshot = own_kind(theirs), open_snapshot(theirs)
-    assert make_plan(snapshot, quant="auto", context=None, device="cpu").quant == kind
+    assert make_plan(snapshot, Wish(quant="auto", context=None, device="cpu")).quant == kind
     assert stored(snapshot) == kind
     with pytest.raises(UsageError, match=f"stored in {kind}") as met:
-        make_plan(snapshot, quant="int8", context=None, device="cpu")
+        make_plan(snapshot, Wish(quant="int8", context=None, device="cpu"))
     assert met.value.hint
     with load(str(theirs), draft="early-exit:2", threads=1) as llm:
         assert llm.ready.model.quant == kind
@@ -621,14 +621,14 @@ def test_which_format_runs_where(folder: Path, monkeypatch: pytest.MonkeyPatch):
     assert [Plan("nf4", 64, "cpu").variant, Plan("int8", 64, "cuda", True, 0.0).variant] == ["nf4", "int8+head+0"]
     assert linear.make_form("nf4", "cuda").stream == torch.bfloat16
     assert smaller("int8", "cuda") == "--quant nf4"
-    assert choices(open_snapshot(folder), "fp4", may_pack=True) == ("fp4",)
+    assert choices(open_snapshot(folder), Wish("fp4")) == ("fp4",)
 
 
 def test_what_cannot_be_is_a_usage_error(folder: Path):
     snapshot = open_snapshot(folder)
     for said_wrong, word in (({"keep_head": True}, "head"), ({"int8_threshold": float("nan")}, "int8-threshold")):
         with pytest.raises(UsageError, match=word) as met:
-            make_plan(snapshot, quant="int8", context=None, device="cpu", **said_wrong)
+            make_plan(snapshot, Wish(quant="int8", context=None, device="cpu", **said_wrong))
         assert met.value.hint
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import weakref
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from localspec.engine.cpu.pack import Packed
 from localspec.engine.cpu.pool import MOST_THREADS, Pool
 from localspec.engine.cpu.program import Program
 from localspec.engine.rope import rotation_table
+from localspec.engine.stream import Stream
 from localspec.errors import EngineError
 
 
@@ -45,17 +47,58 @@ class PackedLayer:
 
 @dataclass(frozen=True, slots=True)
 class PackedWeights:
-    """A whole model; the head may be the embedding itself."""
+    """A whole model; the head may be the embedding itself. `stream` has the layers behind `layers`."""
 
     embedding: Packed
     layers: tuple[PackedLayer, ...]
     norm: Tensor
     head: Packed
+    stream: Stream[PackedLayer] | None = None
 
     @property
     def num_bytes(self) -> int:
+        """In memory."""
         tables = self.head.num_bytes + (0 if self.head is self.embedding else self.embedding.num_bytes)
-        return tables + sum(layer.num_bytes for layer in self.layers)
+        places = self.stream.places if self.stream else ()
+        return tables + sum(layer.num_bytes for layer in (*self.layers, *places))
+
+    @property
+    def layer_bytes(self) -> list[int]:
+        """Of every layer, wherever it is."""
+        brought = [self.stream.places[0].num_bytes] * (self.stream.last - self.stream.first) if self.stream else []
+        return [layer.num_bytes for layer in self.layers] + brought
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What is to be computed: ids [rows] at `position`, the first of them from `exit_states` on; the logits of all but
+    the first `unread` are wanted, and in `states_out` [rows, padded hidden] what they are read from."""
+
+    ids: Tensor
+    position: int
+    exit_states: ExitStates | None = None
+    unread: int = 0
+    states_out: Tensor | None = None
+
+    def __len__(self) -> int:
+        return self.ids.shape[0]
+
+    def parts(self) -> Iterator[Rows]:
+        """As many rows each as one pass takes."""
+        for start in range(0, len(self), at.MAX_ROWS):
+            ids = self.ids[start : start + at.MAX_ROWS]
+            handed = self.exit_states
+            if handed is not None:
+                states = handed.states[start : start + at.MAX_ROWS]
+                handed = ExitStates(handed.layer, states) if len(states) else None
+            out = None if self.states_out is None else self.states_out[start : start + at.MAX_ROWS]
+            unread = min(max(self.unread - start, 0), ids.shape[0])
+            yield Rows(ids, self.position + start, handed, unread, out)
+
+    def behind(self, done: int, states_out: Tensor) -> Rows:
+        """Those that nothing was handed in for, of which nothing is read but their states."""
+        ids = self.ids[done:]
+        return Rows(ids, self.position + done, None, ids.shape[0], states_out)
 
 
 class PackedCache:
@@ -83,10 +126,11 @@ class PackedDecoder:
         self.cache = PackedCache(arch, context)
         self.device, self.dtype = torch.device("cpu"), torch.float32
         self.bytes_read = 0
-        self.layer_bytes = [layer.num_bytes for layer in weights.layers]
+        self.layer_bytes = weights.layer_bytes
         self.hidden = padded(arch.hidden_size, GROUP)
         self._kept: list[Tensor] = []
-        self._model, self._layers = table(at.MODEL_BYTES), table(at.LAYER_BYTES * arch.num_layers)
+        self._model, self._layers = table(at.MODEL_BYTES), table(at.LAYER_BYTES, arch.num_layers)
+        self._brought: dict[tuple[int, int], np.ndarray] = {}
         self._job = table(at.JOB_BYTES)
         self._pool: Pool | None = None
         self._describe()
@@ -105,7 +149,7 @@ class PackedDecoder:
 
     def set_threads(self, threads: int) -> None:
         """How many run a pass together."""
-        self.close()
+        self._disband()
         threads, own = min(threads, MOST_THREADS), self._own_bytes()
         self._own = torch.zeros(threads * own + 64, dtype=torch.uint8)
         self._set(at.OWN, self._own.data_ptr())
@@ -114,7 +158,12 @@ class PackedDecoder:
         self._end = weakref.finalize(self, self._pool.close)  # also when nobody closes it, and before Python ends
 
     def close(self) -> None:
-        """Its threads end; `set_threads` begins others."""
+        """Its threads end; `set_threads` begins others, but a stream of layers ends with it."""
+        self._disband()
+        if self.weights.stream:
+            self.weights.stream.close()
+
+    def _disband(self) -> None:
         if self._pool is not None:
             self._end()
             self._pool = None
@@ -124,52 +173,66 @@ class PackedDecoder:
 
         `exit_states` are of the first rows: only the others run the layers below the exit.
         """
-        end, found = self.length + ids.shape[0], []
-        for start in range(0, ids.shape[0], at.MAX_ROWS):
-            part = ids[start : start + at.MAX_ROWS]
-            rows = part.shape[0]
-            unread = (rows if self.length + rows < end else rows - 1) if last_only else 0
-            states = part_of(exit_states, start)
-            found.append(self._run(part, states, last=self.arch.num_layers, position=self.length, unread=unread))
-            self.cache.length += rows
-        return torch.cat(found) if len(found) > 1 else found[0]
+        rows = ids.shape[0]
+        job = Rows(ids, self.length, exit_states, unread=rows - 1 if last_only else 0)
+        found = self._through(job, self.arch.num_layers)
+        self.cache.length += rows
+        return found
 
     def early(self, ids: Tensor, exit_layer: int, position: int) -> tuple[Tensor, Tensor]:
         """ids [rows] through layers 0..exit_layer - 1 at `position`: states [rows, padded hidden], and the logits read
         there. Keys and values are written; the counter does not move."""
-        states, found = torch.empty(ids.shape[0], self.hidden), []
-        for start in range(0, ids.shape[0], at.MAX_ROWS):
-            part, out = ids[start : start + at.MAX_ROWS], states[start : start + at.MAX_ROWS]
-            found.append(self._run(part, None, last=exit_layer, position=position + start, states_out=out))
-        return states, torch.cat(found) if len(found) > 1 else found[0]
+        states = torch.empty(ids.shape[0], self.hidden)
+        return states, self._through(Rows(ids, position, states_out=states), exit_layer)
 
-    def _run(
-        self,
-        ids: Tensor,
-        exit_states: ExitStates | None,
-        *,
-        last: int,
-        position: int,
-        unread: int = 0,
-        states_out: Tensor | None = None,
-    ) -> Tensor:
+    def _through(self, rows: Rows, last: int) -> Tensor:
+        """Logits after the layers ..last - 1; the resident ones at once, the others as they come."""
+        stream = self.weights.stream
+        if stream is None or last <= stream.first:
+            return self._sweep(rows, last)
+        states = torch.empty(len(rows), self.hidden) if rows.states_out is None else rows.states_out
+        first = self._as_far_as(stream.first, rows, states)
+        for layer, place in enumerate(stream.passing(first, last), first):
+            self._layers[layer] = self._brought[layer, place]
+            unread = rows.unread if layer + 1 == last else len(rows)
+            at_hand = replace(rows, exit_states=ExitStates(layer, states), unread=unread, states_out=states)
+            found = self._sweep(at_hand, layer + 1)
+        return found
+
+    def _as_far_as(self, resident: int, rows: Rows, states: Tensor) -> int:
+        """The states of all rows after the resident layers, or after an exit behind those: how many those are."""
+        handed = rows.exit_states
+        if handed is None or handed.layer <= resident:
+            self._sweep(replace(rows, unread=len(rows), states_out=states), resident)
+            return resident
+        done = handed.states.shape[0]
+        states[:done] = handed.states
+        if done < len(rows):
+            self._through(rows.behind(done, states[done:]), handed.layer)
+        return handed.layer
+
+    def _sweep(self, rows: Rows, last: int) -> Tensor:
+        """Some rows after the other through the layers ..last - 1."""
+        found = [self._run(part, last) for part in rows.parts()]
+        return torch.cat(found) if len(found) > 1 else found[0]
+
+    def _run(self, rows: Rows, last: int) -> Tensor:
         """One compiled pass through layers ..last - 1; logits of all rows but the first `unread`."""
-        self._check(ids, position)
-        rows, leave = ids.shape[0], 0 if exit_states is None else exit_states.layer
-        ids = ids.contiguous()
-        states = None if exit_states is None else exit_states.states.contiguous()
+        self._check(rows.ids, rows.position)
+        ids, handed = rows.ids.contiguous(), rows.exit_states
+        leave, states = (0, None) if handed is None else (handed.layer, handed.states.contiguous())
         done = 0 if states is None else states.shape[0]
-        logits = torch.empty(rows - unread, self.weights.head.outputs)
+        logits = torch.empty(len(rows) - rows.unread, self.weights.head.outputs)
         job = {
-            at.ROWS: rows,
+            at.ROWS: len(rows),
             at.DONE: done,
             at.EXIT: leave,
             at.LAST: last,
-            at.POSITION: position,
-            at.HEAD_FROM: unread,
+            at.POSITION: rows.position,
+            at.HEAD_FROM: rows.unread,
             at.IDS: ids.data_ptr(),
             at.STATES: 0 if states is None else states.data_ptr(),
-            at.STATES_OUT: 0 if states_out is None else states_out.data_ptr(),
+            at.STATES_OUT: 0 if rows.states_out is None else rows.states_out.data_ptr(),
             at.LOGITS: logits.data_ptr(),
         }
         for field, value in job.items():
@@ -178,8 +241,8 @@ class PackedDecoder:
             self.set_threads(1)
         assert self._pool is not None
         self._pool.run()
-        self.bytes_read += sum(self.layer_bytes[leave if done == rows else 0 : last])
-        self.bytes_read += self.weights.head.num_bytes if unread < rows else 0
+        self.bytes_read += sum(self.layer_bytes[leave if done == len(rows) else 0 : last])
+        self.bytes_read += self.weights.head.num_bytes if len(logits) else 0
         return logits[:, : self.arch.vocab_size]
 
     def _check(self, ids: Tensor, position: int) -> None:
@@ -224,10 +287,15 @@ class PackedDecoder:
         self._set(at.MODEL, self._model.ctypes.data, table=self._job)
         for index, layer in enumerate(self.weights.layers):
             self._describe_layer(index, layer)
+        stream = self.weights.stream
+        for index in range(stream.first, stream.last) if stream else ():
+            for place, layer in enumerate(stream.places if stream else ()):
+                self._describe_layer(index, layer)
+                self._brought[index, place] = self._layers[index].copy()
 
     def _describe_layer(self, index: int, layer: PackedLayer) -> None:
         keys, values = self.cache.store[index].unbind(0)
-        start = index * at.LAYER_BYTES
+        into = self._layers[index]
         for field, value in (
             (at.ATTENTION_NORM, self._keep(layer.attention_norm)),
             (at.Q_NORM, 0 if layer.q_norm is None else self._keep(layer.q_norm)),
@@ -237,14 +305,14 @@ class PackedDecoder:
             (at.VALUES, values.data_ptr()),
             (at.WINDOW, self.arch.windows[index] or 0),
         ):
-            self._set(start + field, value, table=self._layers)
+            self._set(field, value, table=into)
         for field, linear in (
             (at.QKV, layer.qkv),
             (at.OUTPUT, layer.output),
             (at.GATE_UP, layer.gate_up),
             (at.DOWN, layer.down),
         ):
-            self._describe_linear(self._layers, start + field, linear)
+            self._describe_linear(into, field, linear)
 
     def _describe_linear(self, into: np.ndarray, start: int, linear: Packed) -> None:
         for field, value in (
@@ -282,12 +350,5 @@ class PackedDecoder:
         return self._keep(torch.zeros(num_bytes + 64, dtype=torch.uint8))
 
 
-def part_of(exit_states: ExitStates | None, start: int) -> ExitStates | None:
-    """Those of the pass that begins with row `start`."""
-    if exit_states is None or exit_states.states.shape[0] <= start:
-        return None
-    return ExitStates(exit_states.layer, exit_states.states[start : start + at.MAX_ROWS])
-
-
-def table(num_bytes: int) -> np.ndarray:
-    return np.zeros(num_bytes // 8, np.int64)
+def table(num_bytes: int, *count: int) -> np.ndarray:
+    return np.zeros((*count, num_bytes // 8), np.int64)

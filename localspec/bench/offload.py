@@ -1,0 +1,108 @@
+"""Decoders of a shape whose later layers come and go: at a stated rate, as through a bus, or really from disk."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter, sleep
+from typing import TYPE_CHECKING, TypeVar
+
+from safetensors.torch import save_file
+
+from localspec import paths
+from localspec.bench.shapes import Shape, WeightFormat
+from localspec.blueprint import Blueprint
+from localspec.checkpoint import open_snapshot
+from localspec.drain import drain
+from localspec.engine.arch import read_arch
+from localspec.engine.contract import Layered
+from localspec.engine.decoder import Decoder
+from localspec.engine.stream import Fill, OnThread, Stream, Transfer, copying
+from localspec.errors import UsageError
+from localspec.fit import Plan
+from localspec.loader import load_decoder
+from localspec.loader_stream import room_like, tensors
+from localspec.packed_copy import PackedCopy
+from localspec.sizes import read_size, size_words
+from localspec.sources import Memory
+
+if TYPE_CHECKING:
+    from localspec.engine.cpu.decoder import PackedDecoder
+
+L = TypeVar("L")
+REAL = "real"
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How fast layers come: in bytes a second, or None for as fast as the disk gives them."""
+
+    bytes_per_second: int | None = None
+
+    def __str__(self) -> str:
+        return (
+            "as the disk gives them" if self.bytes_per_second is None else f"at {size_words(self.bytes_per_second)}/s"
+        )
+
+
+def read_rate(written: str) -> Rate:
+    if written == REAL:
+        return Rate()
+    found = read_size(written.removesuffix("/s"))
+    if found is None:
+        raise UsageError(f"--offload is '{written[:40]}'; it takes a rate.", hint="Try: --offload 2GB/s, or real")
+    return Rate(found)
+
+
+def offloaded(
+    decoder: Decoder | PackedDecoder, resident: int, carry: Callable[[Fill], Transfer] = OnThread
+) -> Decoder | PackedDecoder:
+    """The same weights and context, the layers from `resident` on in memory that is not computed from."""
+    if isinstance(decoder, Decoder):
+        weights, stay = decoder.weights, decoder.weights.layers[:resident]
+        stream = elsewhere(weights.layers, resident, carry)
+        return Decoder(decoder.arch, replace(weights, layers=stay, stream=stream), decoder.cache)
+    packed, stay_packed = decoder.weights, decoder.weights.layers[:resident]
+    packed = replace(packed, layers=stay_packed, stream=elsewhere(packed.layers, resident, carry))
+    return type(decoder)(decoder.arch, packed, decoder.context, decoder.program)
+
+
+def elsewhere(layers: tuple[L, ...], first: int, carry: Callable[[Fill], Transfer]) -> Stream[L]:
+    places = [room_like(layers[first], "cpu") for _ in range(2)]
+    fill = copying([tensors(layer) for layer in layers[first:]], [tensors(place) for place in places], first)
+    return Stream(carry(fill), places, first, len(layers))
+
+
+def throttled(fill: Fill, num_bytes: int, rate: int) -> Fill:
+    """No layer of so many bytes comes faster than that."""
+
+    def slowly(layer: int, place: int) -> None:
+        started = perf_counter()
+        fill(layer, place)
+        sleep(max(num_bytes / rate - (perf_counter() - started), 0))
+
+    return slowly
+
+
+@contextmanager
+def from_disk(shape: Shape, source: Memory, kind: WeightFormat, *, resident: int, context: int) -> Iterator[Layered]:
+    """A decoder loaded as any model is, from files that end with it: they lie where packed copies do, whose disk is
+    the one that layers would come from."""
+    with TemporaryDirectory(dir=paths.packed_dir(), prefix="bench-") as name:
+        folder = Path(name)
+        config = {**shape.config(context), "dtype": "bfloat16"}
+        (folder / "config.json").write_text(json.dumps(config))
+        save_file(source.tensors, folder / "model.safetensors")
+        snapshot, plan = open_snapshot(folder), Plan(kind, context, "cpu", resident=resident)
+        try:
+            decoder = drain(load_decoder(snapshot, plan))
+            yield decoder
+            decoder.close()
+        finally:
+            if plan.packed:
+                copy = PackedCopy(snapshot, Blueprint(read_arch(snapshot.config), plan.packed), resident=resident)
+                copy.file().unlink(missing_ok=True)

@@ -1,0 +1,77 @@
+"""How many bytes of memory a model takes: tables, layers, KV store and workspace, in every format.
+
+Works from a snapshot's headers and config alone. Knows nothing about torch, and not how much memory there is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from localspec.blueprint import Blueprint
+from localspec.checkpoint import Snapshot
+from localspec.engine.arch import Arch, read_arch
+from localspec.engine.cpu.formats import Format
+from localspec.formats import FOUR_BIT
+
+PACKED: dict[str, Format] = {"int8": "int8", "int4": "int4"}  # formats of the CPU engine, best first
+ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "bf16": 2}
+STORED_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+FOUR_BIT_BYTES = 9 / 16  # a weight of four bits with its share of a float32 scale, which the scale has at most
+WORKSPACE_BYTES = 256 << 20  # activations of a prefill chunk, and rows on their way into blocks
+PLACES = 2  # that layers are brought to: one is computed with while the next is on its way
+FIRST_LAYER = "model.layers.0."
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """In bytes. `tables`: embedding, head and norm; `layer`: one of `layers`; `kv`: the whole store; `drafter`: a model
+    beside this one."""
+
+    tables: int
+    layer: int
+    layers: int
+    kv: int
+    drafter: int = 0
+
+    @property
+    def whole(self) -> int:
+        """Everything resident."""
+        return self.tables + self.layers * self.layer + self.kv + self.drafter + WORKSPACE_BYTES
+
+    def offloaded(self, resident: int) -> int:
+        """So many layers resident, and room for those that come and go."""
+        return self.tables + (resident + PLACES) * self.layer + self.kv + self.drafter + WORKSPACE_BYTES
+
+    def resident(self, num_bytes: int) -> int:
+        """How many layers may be resident where the others come and go; negative where nothing may."""
+        return (num_bytes - self.offloaded(0)) // self.layer
+
+
+def footprint(snapshot: Snapshot, quant: str, context: int, *, keep_head: bool = False) -> Footprint:
+    """int8 as on a CPU."""
+    arch = read_arch(snapshot.config)
+    if quant in PACKED:
+        blueprint = Blueprint(arch, PACKED[quant])
+        layer = sum(piece.num_bytes for name, piece in blueprint.pieces.items() if name.startswith("0."))
+        tables = blueprint.num_bytes - arch.num_layers * layer
+        return Footprint(tables, layer, arch.num_layers, blueprint.kv_bytes(context))
+    kv_bytes = arch.kv_elements(context) * arch.kv_element_bytes(context)
+    if quant in FOUR_BIT:
+        layer = int(FOUR_BIT_BYTES * arch.layer_elements)
+        return Footprint(four_bit_tables(arch, keep_head=keep_head), layer, arch.num_layers, kv_bytes)
+    layer = ELEMENT_BYTES[quant] * num_elements(snapshot, FIRST_LAYER)
+    tables = ELEMENT_BYTES[quant] * num_elements(snapshot) - arch.num_layers * layer
+    return Footprint(tables, layer, arch.num_layers, kv_bytes)
+
+
+def num_elements(snapshot: Snapshot, prefix: str = "") -> int:
+    """Of the tensors whose names begin so."""
+    found = [info for name, info in snapshot.tensors.items() if name.startswith(prefix)]
+    return sum(info.num_bytes // STORED_BYTES.get(info.dtype, 4) for info in found)
+
+
+def four_bit_tables(arch: Arch, *, keep_head: bool) -> int:
+    """The embedding in 16 bits, and the head too if it is kept so; a tied one is then the embedding itself."""
+    table = arch.vocab_size * arch.hidden_size
+    head = (0 if arch.tied_head else 2 * table) if keep_head else FOUR_BIT_BYTES * table
+    return int(2 * table + head)

@@ -1,0 +1,102 @@
+"""Layers of floats that come and go: from a snapshot's own files on a CPU, from pinned main memory on a GPU.
+
+Knows which tensor of the Llama family lies where in a layer. Knows nothing about when a layer is wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from localspec.engine.arch import Arch
+from localspec.engine.decoder import Layer
+from localspec.engine.linear import Dense
+from localspec.engine.stream import Fill, OnDevice, OnThread, Stream, copying
+from localspec.errors import CheckpointError
+from localspec.footprint import PLACES
+from localspec.sources import Reader, Source, lost
+
+Part = TypeVar("Part")
+
+
+def from_files(arch: Arch, reader: Reader, places: Sequence[Layer], first: int) -> Stream[Layer]:
+    """The layers first.. of a checkpoint, which are looked for at once and read when their turn comes."""
+    for index in range(first, arch.num_layers):
+        for name, room in parts(arch, index, places[0]):
+            reader.check(name, tuple(room.shape))
+    fill = reading(arch, reader.source, places)
+    return Stream(OnThread(fill), places, first, arch.num_layers)
+
+
+def reading(arch: Arch, source: Source, places: Sequence[Layer]) -> Fill:
+    def fill(index: int, place: int) -> None:
+        found = list(parts(arch, index, places[place]))
+        try:
+            for name, _ in found:
+                source.announce(name, soon=True)
+            for name, room in found:
+                room.copy_(source.rows(name, 0, room.shape[0]))
+                source.announce(name, soon=False)
+        except (CheckpointError, OSError) as fault:
+            raise lost(index) from fault
+
+    return fill
+
+
+def from_main_memory(far: Sequence[Layer], device: str, first: int) -> Stream[Layer]:
+    """The layers first.. of a model, `far` in pinned memory."""
+    places = [room_like(far[0], device) for _ in range(PLACES)]
+    fill = copying([tensors(layer) for layer in far], [tensors(place) for place in places], first)
+    return Stream(OnDevice(fill), places, first, first + len(far))
+
+
+def pinned(layer: Layer) -> Layer:
+    """In memory that a GPU copies from by itself."""
+    found = room_like(layer, "cpu", pin=True)
+    for source, target in zip(tensors(layer), tensors(found), strict=True):
+        target.copy_(source)
+    return found
+
+
+def room_like(part: Part, device: str, *, pin: bool = False) -> Part:
+    """A tensor, linear or layer as large, and laid out as this one is."""
+    if isinstance(part, Tensor):
+        return torch.empty_like(part, device=device, pin_memory=pin)
+    if not is_dataclass(part):
+        return part
+    return type(part)(*(room_like(getattr(part, field.name), device, pin=pin) for field in fields(part)))
+
+
+def tensors(part: object) -> list[Tensor]:
+    """All that a tensor, linear or layer has, in an order of its own."""
+    if isinstance(part, Tensor):
+        return [part]
+    if not is_dataclass(part):
+        return []
+    return [tensor for field in fields(part) for tensor in tensors(getattr(part, field.name))]
+
+
+def parts(arch: Arch, index: int, layer: Layer) -> Iterator[tuple[str, Tensor]]:
+    """The checkpoint's tensors of a layer by name, each with the place in `layer` where it belongs."""
+    at, q, kv = f"model.layers.{index}", arch.num_heads * arch.head_dim, arch.num_kv_heads * arch.head_dim
+    yield f"{at}.input_layernorm.weight", layer.attention_norm
+    yield f"{at}.post_attention_layernorm.weight", layer.mlp_norm
+    if layer.q_norm is not None and layer.k_norm is not None:
+        yield f"{at}.self_attn.q_norm.weight", layer.q_norm
+        yield f"{at}.self_attn.k_norm.weight", layer.k_norm
+    wide = arch.intermediate_size
+    for linear, sizes in (
+        (layer.qkv, {"self_attn.q_proj": q, "self_attn.k_proj": kv, "self_attn.v_proj": kv}),
+        (layer.output, {"self_attn.o_proj": arch.hidden_size}),
+        (layer.gate_up, {"mlp.gate_proj": wide, "mlp.up_proj": wide}),
+        (layer.down, {"mlp.down_proj": arch.hidden_size}),
+    ):
+        assert isinstance(linear, Dense), "only floats come and go"
+        for part, room in (("weight", linear.weight), ("bias", linear.bias)):
+            if room is not None:
+                rooms = torch.split(room, list(sizes.values()))
+                yield from zip((f"{at}.{name}.{part}" for name in sizes), rooms, strict=True)

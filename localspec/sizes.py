@@ -1,0 +1,22 @@
+"""Sizes as people write them: 8GB, 500 MB, 1.5GiB. Knows nothing about what they are sizes of."""
+
+from __future__ import annotations
+
+import re
+
+WRITTEN = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([KMGT])(I?)B", re.IGNORECASE)
+POWERS = "KMGT"
+
+
+def read_size(written: str) -> int | None:
+    """In bytes; None where it is no size, or none at all. A number needs its unit: nobody means 8 bytes."""
+    found = WRITTEN.fullmatch(written.strip())
+    if not found:
+        return None
+    number, unit, binary = found.groups()
+    base = 1024 if binary else 1000
+    return round(float(number) * base ** (POWERS.index(unit.upper()) + 1)) or None
+
+
+def size_words(num_bytes: float) -> str:
+    return f"{num_bytes / 1e9:.1f} GB" if num_bytes >= 1e9 else f"{num_bytes / 1e6:.0f} MB"
