@@ -31,6 +31,7 @@ EXIT_STOPPED, EXIT_NOBODY_READS = 130, 141  # 128 + SIGINT and 128 + SIGPIPE, as
 
 AGAINST_HELP = "Also measure a peer; llama-cpp needs --shape.  [may be given twice]"
 PROMPTS_HELP = "Eight fixed questions, or all that the exam's model must know.  [default: bench]"
+OFFLOAD_HELP = "Of a shape: layers behind the exit come and go at a rate, 2GB/s say, or as a disk is: real."
 SWEEP_HELP = "Find the best exit-layer, or k; exit-layer=2:8:2 tries 2, 4, 6 and 8.  [may be given twice]"
 QUANT_HELP = "Weight format: auto, int8, int4, nf4, fp4, fp32 or bf16."
 DEVICE_HELP = "auto, cpu, cuda, or offload: most layers on disk, or beside a GPU in main memory."
@@ -183,6 +184,7 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
 @click.option("--format", "formats", metavar="FORMATS", help="Several: int8, int4, fp32, bf16, with commas between.")
 @click.option("--agree", metavar="SHARES", help="Speculate on a shape with forced agreement: 0.8, or 0.8,0.9.")
 @click.option("--exit-layer", type=int, metavar="E", help="Early exit of a shape.  [default: a quarter of its layers]")
+@click.option("--offload", metavar="RATE", help=OFFLOAD_HELP)
 def bench(output: str, **given: Any) -> None:
     """Measure plain decoding, early exit and a draft model, taking turns on fixed prompts.
 

@@ -6,8 +6,8 @@ Knows which tensor of the Llama family lies where in a layer. Knows nothing abou
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, is_dataclass
-from typing import TypeVar
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -64,11 +64,13 @@ def pinned(layer: Layer) -> Layer:
 
 def room_like(part: Part, device: str, *, pin: bool = False) -> Part:
     """A tensor, linear or layer as large, and laid out as this one is."""
+    found: Any = part  # Any: what is made is of the kind that was given
     if isinstance(part, Tensor):
-        return torch.empty_like(part, device=device, pin_memory=pin)
-    if not is_dataclass(part):
-        return part
-    return type(part)(*(room_like(getattr(part, field.name), device, pin=pin) for field in fields(part)))
+        found = torch.empty_like(part, device=device, pin_memory=pin)
+    elif is_dataclass(part):
+        rooms = {field.name: room_like(getattr(part, field.name), device, pin=pin) for field in fields(part)}
+        found = replace(found, **rooms)
+    return cast(Part, found)
 
 
 def tensors(part: object) -> list[Tensor]:

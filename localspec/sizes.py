@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-WRITTEN = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([KMGT])(I?)B", re.IGNORECASE)
+WRITTEN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([KMGT])(I?)B", re.IGNORECASE | re.ASCII)
 POWERS = "KMGT"
 
 

@@ -162,12 +162,14 @@ class Theirs:
         return Writing(tuple(ids[PROMPT_TOKENS:]), perf_counter() - started, self.max_tokens)
 
 
-def writers(kind: str, stand: Stand, rates: Sequence[float], exit_layer: int) -> list[Writer]:
-    """Plain, and for every rate of agreement some draft lengths and the policy that chooses its own."""
+def writers(
+    kind: str, stand: Stand, rates: Sequence[float], exit_layer: int, lengths: Sequence[str] = LENGTHS
+) -> list[Writer]:
+    """Plain, and for every rate of agreement some draft lengths, "auto" for the policy that chooses its own."""
     plain = Ours(kind, stand, NoDrafter(), "0")
     recorded = [*stand.prompt, *plain.write(0).ids]
     drafters = [ForcedAgreement(EarlyExit(stand.decoder, exit_layer), recorded, rate) for rate in rates]
-    return [plain, *(Ours(kind, stand, drafter, k) for drafter in drafters for k in LENGTHS)]
+    return [plain, *(Ours(kind, stand, drafter, k) for drafter in drafters for k in lengths)]
 
 
 def time_writers(writers: Sequence[Writer], repeats: int, tell: Callable[[float], None]) -> list[list[Writing]]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter, sleep
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from safetensors.torch import save_file
 
@@ -19,11 +20,11 @@ from localspec.blueprint import Blueprint
 from localspec.checkpoint import open_snapshot
 from localspec.drain import drain
 from localspec.engine.arch import read_arch
-from localspec.engine.contract import Layered
 from localspec.engine.decoder import Decoder
 from localspec.engine.stream import Fill, OnThread, Stream, Transfer, copying
 from localspec.errors import UsageError
 from localspec.fit import Plan
+from localspec.footprint import PLACES
 from localspec.loader import load_decoder
 from localspec.loader_stream import room_like, tensors
 from localspec.packed_copy import PackedCopy
@@ -42,6 +43,12 @@ class Rate:
     """How fast layers come: in bytes a second, or None for as fast as the disk gives them."""
 
     bytes_per_second: int | None = None
+
+    def carry(self, num_bytes: int) -> Callable[[Fill], Transfer]:
+        """For layers of so many bytes."""
+        assert self.bytes_per_second is not None
+        seconds = num_bytes / self.bytes_per_second
+        return lambda fill: OnThread(throttled(fill, seconds))
 
     def __str__(self) -> str:
         return (
@@ -63,33 +70,37 @@ def offloaded(
 ) -> Decoder | PackedDecoder:
     """The same weights and context, the layers from `resident` on in memory that is not computed from."""
     if isinstance(decoder, Decoder):
-        weights, stay = decoder.weights, decoder.weights.layers[:resident]
+        weights = decoder.weights
         stream = elsewhere(weights.layers, resident, carry)
-        return Decoder(decoder.arch, replace(weights, layers=stay, stream=stream), decoder.cache)
-    packed, stay_packed = decoder.weights, decoder.weights.layers[:resident]
-    packed = replace(packed, layers=stay_packed, stream=elsewhere(packed.layers, resident, carry))
+        weights = replace(weights, layers=weights.layers[:resident], stream=stream)
+        return Decoder(decoder.arch, weights, decoder.cache)
+    packed = decoder.weights
+    brought = elsewhere(packed.layers, resident, carry)
+    packed = replace(packed, layers=packed.layers[:resident], stream=brought)
     return type(decoder)(decoder.arch, packed, decoder.context, decoder.program)
 
 
 def elsewhere(layers: tuple[L, ...], first: int, carry: Callable[[Fill], Transfer]) -> Stream[L]:
-    places = [room_like(layers[first], "cpu") for _ in range(2)]
+    places = [room_like(layers[first], "cpu") for _ in range(PLACES)]
     fill = copying([tensors(layer) for layer in layers[first:]], [tensors(place) for place in places], first)
     return Stream(carry(fill), places, first, len(layers))
 
 
-def throttled(fill: Fill, num_bytes: int, rate: int) -> Fill:
-    """No layer of so many bytes comes faster than that."""
+def throttled(fill: Fill, seconds: float) -> Fill:
+    """A layer takes so long to come."""
 
     def slowly(layer: int, place: int) -> None:
         started = perf_counter()
         fill(layer, place)
-        sleep(max(num_bytes / rate - (perf_counter() - started), 0))
+        sleep(max(seconds - (perf_counter() - started), 0))
 
     return slowly
 
 
 @contextmanager
-def from_disk(shape: Shape, source: Memory, kind: WeightFormat, *, resident: int, context: int) -> Iterator[Layered]:
+def from_disk(
+    shape: Shape, source: Memory, kind: WeightFormat, *, resident: int, context: int
+) -> Iterator[Decoder | PackedDecoder]:
     """A decoder loaded as any model is, from files that end with it: they lie where packed copies do, whose disk is
     the one that layers would come from."""
     with TemporaryDirectory(dir=paths.packed_dir(), prefix="bench-") as name:
@@ -99,7 +110,8 @@ def from_disk(shape: Shape, source: Memory, kind: WeightFormat, *, resident: int
         save_file(source.tensors, folder / "model.safetensors")
         snapshot, plan = open_snapshot(folder), Plan(kind, context, "cpu", resident=resident)
         try:
-            decoder = drain(load_decoder(snapshot, plan))
+            decoder = cast("Decoder | PackedDecoder", drain(load_decoder(snapshot, plan)))
+            os.sync()  # what waits in memory to be written would be read from there
             yield decoder
             decoder.close()
         finally:

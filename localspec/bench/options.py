@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any  # Any: click's parsed options
 
 from localspec.bench import plots
+from localspec.bench.agreement import PROMPT_TOKENS
+from localspec.bench.forwards import Plan
 from localspec.bench.measure import Bar, measure
+from localspec.bench.offload import read_rate
 from localspec.bench.prompts import PROMPTS
 from localspec.bench.report import Report
 from localspec.bench.shape_measure import ShapeRequest, measure_shape
@@ -23,10 +27,10 @@ from localspec.bench.task_report import TaskReport
 from localspec.bench.ui_report import UiReport
 from localspec.errors import EngineError, UsageError
 from localspec.footprint import PACKED
-from localspec.requests import LoadRequest
+from localspec.requests import LONGEST_DRAFT, LoadRequest, is_draft_length
 
-OF_SHAPES = {"agree": "--agree", "exit_layer": "--exit-layer"}
-OF_SCREENS = {"against": "--against", "agree": "--agree", "exit_layer": "--exit-layer"}
+OF_SHAPES = {"agree": "--agree", "exit_layer": "--exit-layer", "offload": "--offload"}
+OF_SCREENS = {"against": "--against", **OF_SHAPES}
 OF_TASKS = {"list_wrong": "--wrong"}
 OF_SWEEPS = {"plot": "--plot"}
 OF_SPEED = {"repeats": "--repeats", "against": "--against", "prompts": "--prompts", "sweep": "--sweep", **OF_SHAPES}
@@ -39,11 +43,14 @@ OF_MODELS = {
     "keep_head": "--keep-head",
     "int8_threshold": "--int8-threshold",
     "device": "--device",
+    "max_memory": "--max-memory",
     "ctx": "--ctx",
     "prompts": "--prompts",
     "task": "--task",
     "sweep": "--sweep",
 }
+OF_PEERS = {"against": "--against"}
+OFFLOAD_K, OFFLOAD_AGREE = "8,16", "0.8,0.9"
 UI_SHAPE, UI_TOKENS, UI_REPEATS = "llama-1b", 512, 5
 Told = Report | ShapeReport | TaskReport | SweepReport | UiReport
 
@@ -129,8 +136,30 @@ def model_formats(asked: set[str], given: Mapping[str, Any]) -> tuple[WeightForm
 
 
 def shaped(asked: set[str], given: Mapping[str, Any], progress: bool) -> ShapeReport:
+    if given["offload"]:
+        return brought(asked, given, progress)
     refuse(asked, OF_MODELS | OF_TASKS, "does not go with --shape.", "Leave it out.")
-    request = ShapeRequest(
+    return measure_shape(shape_request(given), progress=progress)
+
+
+def brought(asked: set[str], given: Mapping[str, Any], progress: bool) -> ShapeReport:
+    """Layers that come and go, plain and with early exit, in one format unless several are named."""
+    refuse(asked - {"k"}, OF_MODELS | OF_TASKS | OF_PEERS, "does not go with --offload.", "Leave it out.")
+    ks = lengths(given["k"] if "k" in asked else OFFLOAD_K)
+    plan = Plan(widths=(1, *sorted(int(k) + 1 for k in ks if k.isdecimal())), depths=(PROMPT_TOKENS,), prefill=0)
+    request = replace(
+        shape_request(given),
+        formats=formats(given["formats"]) or ("int8",),
+        agree=shares(given["agree"] or OFFLOAD_AGREE),
+        lengths=ks,
+        plan=plan,
+        offload=read_rate(given["offload"]),
+    )
+    return measure_shape(request, progress=progress)
+
+
+def shape_request(given: Mapping[str, Any]) -> ShapeRequest:
+    return ShapeRequest(
         given["shape"],
         formats=formats(given["formats"]),
         against=given["against"],
@@ -140,7 +169,14 @@ def shaped(asked: set[str], given: Mapping[str, Any], progress: bool) -> ShapeRe
         repeats=given["repeats"],
         threads=given["threads"],
     )
-    return measure_shape(request, progress=progress)
+
+
+def lengths(words: str) -> tuple[str, ...]:
+    """Draft lengths with commas between."""
+    found = tuple(words.split(","))
+    if not all(k and is_draft_length(k) for k in found):
+        raise UsageError(f"--k is '{words}'; it takes lengths up to {LONGEST_DRAFT}.", hint="Try: --k 8,16")
+    return found
 
 
 def looked_at(asked: set[str], given: Mapping[str, Any], progress: bool) -> UiReport:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -11,16 +12,21 @@ import psutil
 import torch
 
 from localspec.bench import llama_cpp
-from localspec.bench.agreement import PROMPT_TOKENS, Stand, Theirs, Writer, time_writers, writers
-from localspec.bench.forwards import Memory, Method, Ours, Plan, time_forwards
+from localspec.bench.agreement import LENGTHS, PROMPT_TOKENS, Stand, Theirs, Writer, time_writers, writers
+from localspec.bench.forwards import Memory as MemoryRead
+from localspec.bench.forwards import Method, Ours, Plan, time_forwards
 from localspec.bench.llama_cpp import RIVALS, LlamaCpp
 from localspec.bench.machine import describe_machine
 from localspec.bench.measure import Bar
+from localspec.bench.offload import Rate, from_disk, offloaded
 from localspec.bench.peers import TransformersForwards
 from localspec.bench.shape_report import ShapeReport, Timed, Written
 from localspec.bench.shapes import BITS, FORMATS, SHAPES, WeightFormat, make_decoder, random_tensors
+from localspec.engine.arch import Arch
 from localspec.engine.decoder import Decoder
 from localspec.errors import UsageError
+from localspec.sizes import size_words
+from localspec.sources import Memory
 
 if TYPE_CHECKING:
     from localspec.engine.cpu.decoder import PackedDecoder
@@ -32,7 +38,7 @@ USABLE = 0.6  # of free memory, for all formats together
 @dataclass(frozen=True, slots=True)
 class ShapeRequest:
     """What to measure. `formats`: () for all that fit. `agree`: rates of forced agreement, () for no speculation.
-    `exit_layer`: None for a quarter of the layers."""
+    `exit_layer`: None for a quarter of the layers. `offload`: the layers behind it come and go at this rate."""
 
     shape: str
     formats: tuple[WeightFormat, ...] = ()
@@ -43,6 +49,8 @@ class ShapeRequest:
     repeats: int = 3
     threads: int | None = None
     plan: Plan = field(default_factory=Plan)
+    lengths: tuple[str, ...] = LENGTHS
+    offload: Rate | None = None
 
     @property
     def leave(self) -> int:
@@ -65,9 +73,10 @@ def measure_shape(request: ShapeRequest, *, progress: bool = False) -> ShapeRepo
     tell, say = teller(progress)
     torch.set_num_threads(request.cores)
     kinds, notes = choose_formats(request)
-    bench = Bench(request, kinds, say)
-    times = time_forwards([*bench.methods, bench.memory], request.plan, request.repeats, tell)
-    texts = bench.texts(tell) if request.agree else ()
+    with ExitStack() as files:
+        bench = Bench(request, kinds, say, files)
+        times = time_forwards([*bench.methods, bench.memory], request.plan, request.repeats, tell)
+        texts = bench.texts(tell) if request.agree else ()
     return ShapeReport(
         request.shape,
         SEED,
@@ -78,15 +87,18 @@ def measure_shape(request: ShapeRequest, *, progress: bool = False) -> ShapeRepo
         tuple(timed(method, request.plan) for method in bench.methods),
         times,
         texts,
-        (*notes, *llama_cpp.NOTES) if bench.engines else notes,
+        (*notes, *bench.notes),
     )
 
 
 class Bench:
     """Everything that is measured, in memory at once."""
 
-    def __init__(self, request: ShapeRequest, kinds: tuple[WeightFormat, ...], say: Callable[[str], None]) -> None:
-        self.request = request
+    def __init__(
+        self, request: ShapeRequest, kinds: tuple[WeightFormat, ...], say: Callable[[str], None], files: ExitStack
+    ) -> None:
+        """`files` end when nothing is read from them any more."""
+        self.request, self.files = request, files
         arch, context, threads = SHAPES[request.shape].arch(request.context), request.context, request.cores
         say("random weights")
         source = random_tensors(SHAPES[request.shape], SEED)
@@ -94,7 +106,7 @@ class Bench:
         self.decoders: dict[WeightFormat, Decoder | PackedDecoder] = {}
         for kind in kinds:
             say(kind)
-            self.decoders[kind] = make_decoder(arch, source, kind, context=context, threads=threads)
+            self.decoders[kind] = self.decoder(arch, source, kind)
         for kind in kinds if "llama-cpp" in request.against else ():
             if kind in RIVALS:
                 say(llama_cpp.name_of(RIVALS[kind]))
@@ -104,14 +116,47 @@ class Bench:
             say("transformers")
             others.append(TransformersForwards(SHAPES[request.shape], source, context, threads=threads))
         largest = max(decoder.weights.num_bytes for decoder in self.decoders.values())
-        self.memory = Memory(largest, request.cores)
+        self.memory = MemoryRead(largest, request.cores)
         self.methods: list[Method] = [*(self.ours(kind, others) for kind in kinds), *others]
+
+    def decoder(self, arch: Arch, source: Memory, kind: WeightFormat) -> Decoder | PackedDecoder:
+        """All in memory, or with layers that come and go."""
+        context, cores, offload = self.request.context, self.request.cores, self.request.offload
+        if offload is None:
+            return make_decoder(arch, source, kind, context=context, threads=cores)
+        shape, resident = SHAPES[self.request.shape], self.request.leave
+        if offload.bytes_per_second is None:
+            found = self.files.enter_context(from_disk(shape, source, kind, resident=resident, context=context))
+        else:
+            whole = make_decoder(arch, source, kind, context=context, threads=cores)
+            found = offloaded(whole, resident, offload.carry(whole.layer_bytes[-1]))
+            whole.close()
+        found.set_threads(cores)
+        return found
+
+    def named(self, kind: WeightFormat) -> str:
+        return kind if self.request.offload is None else f"{kind} offloaded"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the reader of the table should know."""
+        said = llama_cpp.NOTES if self.engines else ()
+        if self.request.offload is None:
+            return tuple(said)
+        resident, layers = self.request.leave, SHAPES[self.request.shape].num_layers
+        come = ", ".join(
+            f"{size_words(sum(decoder.layer_bytes[resident:]))} in {kind}" for kind, decoder in self.decoders.items()
+        )
+        there = f"Offloaded: {resident} of {layers} layers are in memory"
+        return (*said, f"{there}; the others ({come}) come {self.request.offload} in every forward.")
 
     def ours(self, kind: WeightFormat, others: list[Method]) -> Ours:
         same = self.engines.get(kind)
         rivals = tuple(one.name for one in others if one is same or not isinstance(one, LlamaCpp))
         threads = self.torch_threads(kind)
-        return Ours(kind, self.decoders[kind], exit_layer=self.request.leave, threads=threads, rivals=rivals)
+        return Ours(
+            self.named(kind), self.decoders[kind], exit_layer=self.request.leave, threads=threads, rivals=rivals
+        )
 
     def torch_threads(self, kind: WeightFormat) -> int:
         """One beside the CPU engine's own, as `opening.set_threads` has it."""
@@ -123,7 +168,7 @@ class Bench:
         for kind, decoder in self.decoders.items():
             decoder.crop(0)
             stand = Stand(decoder, request.max_tokens, threads=self.torch_threads(kind))
-            all_of_them += writers(kind, stand, request.agree, request.leave)
+            all_of_them += writers(self.named(kind), stand, request.agree, request.leave, request.lengths)
         all_of_them += [Theirs(engine, max_tokens=request.max_tokens) for engine in self.engines.values()]
         texts = time_writers(all_of_them, request.repeats, tell)
         return tuple(

@@ -1,0 +1,429 @@
+"""--device offload and --max-memory, from safetensors to answers: what stays in memory, what is told and refused."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import localspec
+from localspec import packed_copy
+from localspec.api import load_events
+from localspec.bench.offload import Rate, read_rate
+from localspec.checkpoint import open_snapshot
+from localspec.cli import main
+from localspec.drain import drain
+from localspec.engine.cpu import program
+from localspec.engine.cpu.decoder import PackedDecoder
+from localspec.engine.cpu.isa import choose
+from localspec.engine.decoder import Decoder
+from localspec.errors import DoesNotFit, EngineError, LocalspecError, UsageError
+from localspec.events import AnyEvent, Notice, Ready
+from localspec.fit import Plan, Wish, fit_word, ladder, make_plan
+from localspec.footprint import PLACES, footprint
+from localspec.loader import Assembly, load_decoder
+from localspec.packing import Packer
+from localspec.requests import LoadRequest
+from tests.models_made_here import save_snapshot
+from tests.tokenizers_made_here import CHATML, gpt2_like
+
+pytestmark = pytest.mark.heavy
+
+HI = [{"role": "user", "content": "hello there general"}]
+LAYERS = 6
+FORMATS = ("int8", "int4", "bf16", "fp32")
+
+
+@pytest.fixture(autouse=True)
+def admitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers takes seconds to import; test_admission.py is about it."""
+    monkeypatch.setattr("localspec.opening.admit", lambda _: None)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def engine() -> program.Program:
+    """Compiled before any test turns its cache away."""
+    return program.load(choose())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    where = tmp_path_factory.mktemp("models") / "six"
+    return save_snapshot(where, gpt2_like(), template=CHATML, eos="<|im_end|>", num_hidden_layers=LAYERS)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LOCALSPEC_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "packed"
+
+
+def memory_of(monkeypatch: pytest.MonkeyPatch, available: int) -> None:
+    monkeypatch.setattr("localspec.fit.psutil.virtual_memory", lambda: SimpleNamespace(available=available))
+
+
+def load_plan(folder: Path, quant: str, resident: int | None, tell: Any = lambda _: None) -> Any:
+    return drain(load_decoder(open_snapshot(folder), Plan(quant, 64, "cpu", resident=resident)), tell)
+
+
+# --- weights
+
+
+@pytest.mark.parametrize("resident", [1, 3, 5])
+@pytest.mark.parametrize("quant", FORMATS)
+@pytest.mark.usefixtures("cache")
+def test_layers_from_disk_compute_what_resident_ones_do(quant: str, resident: int, folder: Path):
+    """To the bit where the CPU engine computes and where layers lie as they do resident."""
+    whole, target = load_plan(folder, quant, None), load_plan(folder, quant, resident)
+    ids = torch.arange(60) % whole.arch.vocab_size
+    for part in torch.split(ids, [1, 5, 17, 20]):
+        assert torch.equal(whole.forward(part), target.forward(part))
+    assert len(target.weights.layers) == resident
+    layer = whole.layer_bytes[0]
+    assert whole.weights.num_bytes - target.weights.num_bytes == (LAYERS - resident - PLACES) * layer
+    target.close()
+
+
+@pytest.mark.parametrize("quant", ["bf16", "fp32"])
+@pytest.mark.parametrize("config", [{"attention_bias": True, "mlp_bias": True}, {"model_type": "qwen3", "head_dim": 8}])
+def test_biases_and_norms_come_too(config: dict[str, Any], quant: str, tmp_path: Path):
+    odd = save_snapshot(tmp_path / "odd", gpt2_like(), **config)
+    whole, target = load_plan(odd, quant, None), load_plan(odd, quant, 1)
+    ids = torch.arange(9)
+    assert torch.equal(whole.forward(ids), target.forward(ids))
+    target.close()
+
+
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize("config", [{"attention_bias": True, "mlp_bias": True}, {"model_type": "qwen3", "head_dim": 8}])
+def test_packed_biases_and_norms_come_too(config: dict[str, Any], tmp_path: Path):
+    odd = save_snapshot(tmp_path / "odd", gpt2_like(), **config)
+    whole, target = load_plan(odd, "int4", None), load_plan(odd, "int4", 1)
+    ids = torch.arange(9)
+    assert torch.equal(whole.forward(ids), target.forward(ids))
+    target.close()
+
+
+def test_what_is_packed_to_disk_is_what_a_whole_start_keeps(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch):
+    """Tensor by tensor, and never all of them at once."""
+    load_plan(folder, "int8", 2).close()
+    (piecewise,) = cache.iterdir()
+    written = piecewise.read_bytes()
+    piecewise.unlink()
+    monkeypatch.setattr(packed_copy, "SMALLEST_BYTES", 0)
+    load_plan(folder, "int8", None)
+    (whole,) = cache.iterdir()
+    assert (whole.name, whole.read_bytes()) == (piecewise.name, written)
+
+
+def test_a_damaged_copy_is_packed_anew_also_where_its_damage_stays_on_disk(folder: Path, cache: Path):
+    ids = torch.arange(9)
+    first = load_plan(folder, "int8", 2)
+    expected = first.forward(ids)
+    first.close()
+    (file,) = cache.iterdir()
+    raw = file.read_bytes()
+    file.write_bytes(raw[:-9000] + bytes([raw[-9000] ^ 1]) + raw[-8999:])  # of a layer that is not resident
+    again = load_plan(folder, "int8", 2)
+    assert torch.equal(again.forward(ids), expected)
+    assert file.read_bytes() == raw
+    again.close()
+
+
+@pytest.mark.parametrize("quant", ["int8", "bf16"])
+def test_a_file_that_goes_away_while_it_is_read_is_one_sentence(quant: str, tmp_path: Path, cache: Path):
+    mine = save_snapshot(tmp_path / "mine", gpt2_like(), num_hidden_layers=LAYERS)
+    target = load_plan(mine, quant, 2)
+    file = next(cache.iterdir()) if quant == "int8" else mine / "model.safetensors"
+    os.truncate(file, file.stat().st_size // 2)
+    with pytest.raises(EngineError, match=r"Layer \d cannot be read from disk any more") as met:
+        target.forward(torch.tensor([1]))
+    assert met.value.hint
+    target.close()
+
+
+# --- the plan
+
+
+def test_the_plan_keeps_as_many_layers_as_fit_and_as_the_drafter_needs(folder: Path):
+    snapshot = open_snapshot(folder)
+    needs = footprint(snapshot, "int8", 512)
+    for resident in (1, 2, 3):
+        wish = Wish("int8", offload=True, limit=needs.offloaded(resident))
+        assert make_plan(snapshot, wish).resident == resident
+    assert make_plan(snapshot, Wish("int8", offload=True)).resident == 1
+    assert make_plan(snapshot, Wish("int8", offload=True, least=4)).resident == 4
+    assert make_plan(snapshot, Wish("int8", offload=True, limit=needs.whole)).resident is None
+    with pytest.raises(DoesNotFit):
+        make_plan(snapshot, Wish("int8", offload=True, limit=needs.offloaded(3), least=4))
+
+
+def test_a_drafter_takes_its_memory_from_the_layers(folder: Path, tmp_path: Path):
+    drafter = open_snapshot(save_snapshot(tmp_path / "draft", gpt2_like(), num_hidden_layers=2))
+    snapshot = open_snapshot(folder)
+    limit = footprint(snapshot, "int8", 512).offloaded(3)
+    alone, beside = (make_plan(snapshot, Wish("int8", offload=True, limit=limit, drafter=d)) for d in (None, drafter))
+    assert (alone.resident or 0) > (beside.resident or 0)
+
+
+def test_the_ladder_goes_from_int8_to_int4_to_disk(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    snapshot = open_snapshot(folder)
+    whole = {quant: footprint(snapshot, quant, 512).whole for quant in ("int8", "int4")}
+    least = footprint(snapshot, "int4", 512).offloaded(1)
+
+    def rungs(free: int) -> list[tuple[str, bool]]:
+        memory_of(monkeypatch, free)
+        return [(plan.quant, plan.resident is None) for plan in ladder(snapshot, Wish(device="cpu"))]
+
+    assert rungs(1 << 40) == [("int8", True), ("int4", True), ("int4", False), ("bf16", False)]
+    assert rungs(whole["int8"] - 1)[0] == ("int4", True)
+    assert rungs(whole["int4"] - 1)[0] == ("int4", False)
+    assert rungs(least) == [("int4", False)]
+    with pytest.raises(DoesNotFit, match=r"even with 5 of its 6 layers elsewhere"):
+        rungs(least - 1)
+    memory_of(monkeypatch, 1 << 40)
+    no_engine = [plan.quant for plan in ladder(snapshot, Wish(device="cpu", may_pack=False))]
+    assert no_engine == ["fp32", "bf16", "bf16"]
+    gpu = [(plan.quant, plan.resident) for plan in ladder(snapshot, Wish(device="cuda"))]
+    assert gpu == [("fp32", None), ("bf16", None), ("int8", None), ("nf4", None), ("bf16", 1)]
+
+
+def test_a_picker_says_that_it_would_come_from_disk(folder: Path):
+    snapshot = open_snapshot(folder)
+    int8, int4 = (footprint(snapshot, quant, 512) for quant in ("int8", "int4"))
+    free = [int8.whole, int4.whole, int4.offloaded(1), int4.offloaded(1) - 1]
+    assert [fit_word(snapshot, n) for n in free] == ["fits", "fits in int4", "from disk", "too large"]
+
+
+def test_plans_that_differ_in_what_is_resident_are_not_equally_fast():
+    variants = {Plan("int8", 64, "cpu", resident=resident).variant for resident in (None, 1, 2)}
+    assert len(variants) == 3
+
+
+# --- opening
+
+
+def opened(folder: Path, **asked: Any) -> tuple[Ready, list[Notice], list[int]]:
+    """What is told, and a greedy text."""
+    heard: list[AnyEvent] = []
+    with drain(load_events(LoadRequest(str(folder), threads=1, **asked)), heard.append) as llm:
+        ids = [token.id for token in llm.generate(HI, max_tokens=24, temperature=0).tokens]
+        return llm.ready, [event for event in heard if isinstance(event, Notice)], ids
+
+
+@pytest.mark.parametrize("draft", ["off", "early-exit:2", "early-exit:4"])
+@pytest.mark.usefixtures("cache")
+def test_an_offloaded_model_says_what_the_resident_one_says(draft: str, folder: Path):
+    _, _, expected = opened(folder, draft="off", quant="int8")
+    ready, notices, ids = opened(folder, draft=draft, quant="int8", device="offload", k="8")
+    assert ids == expected
+    assert ready.model.device == "cpu and disk"
+    least = int(draft[-1]) if draft != "off" else 1
+    (told,) = [notice for notice in notices if notice.code == "offload"]
+    assert f"in int8: {least} of {LAYERS} layers stay in memory" in told.message
+    assert told.hint
+
+
+@pytest.mark.usefixtures("cache")
+def test_too_little_memory_leads_auto_to_disk_with_a_notice(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    memory_of(monkeypatch, footprint(open_snapshot(folder), "int4", 512).offloaded(2))
+    ready, notices, _ = opened(folder, draft="off")
+    assert (ready.model.quant, ready.model.device) == ("int4", "cpu and disk")
+    assert [notice.code for notice in notices if notice.level == "info"] == ["offload"]
+
+
+def failing_for(monkeypatch: pytest.MonkeyPatch, *kinds: str) -> list[str]:
+    """Packing runs out of memory in these formats, after some of it."""
+    real, tried = Packer.linear, list[str]()
+
+    def linear(self: Packer, name: str, slabs: Iterator[torch.Tensor]) -> Iterator[int]:
+        kind = f"{self.blueprint.kind}{'' if self.keep == self.made.__setitem__ else ' to disk'}"
+        if name == "3.qkv" and kind in kinds:
+            tried.append(kind)
+            raise torch.OutOfMemoryError("a planted one")
+        return real(self, name, slabs)
+
+    monkeypatch.setattr(Packer, "linear", linear)
+    return tried
+
+
+@pytest.mark.parametrize(
+    ("kinds", "quant", "device"),
+    [
+        (["int8"], "int4", "cpu"),
+        (["int8", "int4"], "int4", "cpu and disk"),
+        (["int8", "int4", "int4 to disk"], "bf16", "cpu and disk"),
+    ],
+)
+@pytest.mark.usefixtures("cache")
+def test_memory_that_runs_out_while_loading_leads_one_rung_down(
+    kinds: list[str], quant: str, device: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """C1: each rung a Notice, and an answer at the end."""
+    tried = failing_for(monkeypatch, *kinds)
+    ready, notices, ids = opened(folder, draft="off")
+    assert tried == kinds
+    assert (ready.model.quant, ready.model.device) == (quant, device)
+    assert [notice.level for notice in notices if notice.code == "memory"] == ["warning"] * len(kinds)
+    assert ids
+
+
+@pytest.mark.usefixtures("cache")
+def test_when_the_last_rung_fails_it_is_one_sentence_and_nothing_is_held(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    failing_for(monkeypatch, "int8", "int4", "int4 to disk")
+
+    def layer(*_: object) -> Any:
+        raise torch.OutOfMemoryError("a planted one")
+
+    monkeypatch.setattr(Assembly, "layer", layer)
+    with pytest.raises(DoesNotFit, match="Memory ran out") as met:
+        opened(folder, draft="off")
+    assert met.value.exit_code == 5
+    assert met.value.__cause__ is None, "its traceback would hold what was loaded"
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_named_format_does_not_go_down_the_ladder(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    failing_for(monkeypatch, "int8")
+    with pytest.raises(DoesNotFit, match="Memory ran out while loading") as met:
+        opened(folder, draft="off", quant="int8")
+    assert "--device offload" in met.value.hint
+
+
+# --- what cannot be
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["--max-memory", "8 cows"], 2, ["'8 cows' is not a size", "--max-memory 8GB"]),
+        (["--max-memory", "8"], 2, ["is not a size"]),
+        (["--max-memory", "1MB"], 5, ["even with", "--max-memory is 1 MB", "a larger --max-memory"]),
+        (["--max-memory", "1MB", "--device", "offload"], 5, ["--max-memory is 1 MB", "a larger --max-memory"]),
+        (["--max-memory", "1MB", "--quant", "fp32"], 5, ["--max-memory is 1 MB", "--device offload"]),
+        (["--device", "offload", "--quant", "nf4"], 2, ["nf4 cannot be offloaded", "--quant bf16"]),
+        (["--device", "floppy"], 2, ["no device 'floppy'", "offload"]),
+    ],
+)
+def test_bad_input_is_one_sentence_with_the_next_command(
+    arguments: list[str],
+    code: int,
+    words: list[str],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    monkeypatch.setattr(sys, "argv", ["localspec", "run", str(folder), "hi", *arguments])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == code
+    said = capsys.readouterr().err
+    assert [word for word in words if word not in said] == []
+    assert said.count("\n") == 1
+
+
+def test_larger_than_memory_and_disk_is_one_sentence(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(packed_copy.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
+    with pytest.raises(DoesNotFit, match="does not fit in memory, nor its packed weights on disk") as met:
+        opened(folder, draft="off", quant="int8", device="offload")
+    assert met.value.exit_code == 5
+    assert "--quant bf16" in met.value.hint
+    assert list(cache.iterdir()) == []
+    ready, notices, _ = opened(folder, draft="off", device="offload")  # auto goes on without a copy
+    assert ready.model.quant == "bf16"
+    assert [notice.code for notice in notices] == ["offload", "memory", "offload", "memory", "offload"]
+
+
+@pytest.mark.parametrize("written", ["fast", "2", "-1GB/s", "0GB/s", ""])
+def test_a_rate_that_is_none_is_one_sentence(written: str):
+    with pytest.raises(UsageError, match="takes a rate") as met:
+        read_rate(written)
+    assert "2GB/s" in met.value.hint
+
+
+def test_a_rate_is_read():
+    assert [read_rate(words) for words in ("2GB/s", "real")] == [Rate(2_000_000_000), Rate()]
+
+
+def test_python_takes_a_limit_too(folder: Path):
+    with pytest.raises(LocalspecError, match="is not a size"):
+        localspec.load(str(folder), max_memory="lots")
+
+
+# --- what it really takes
+
+PEAK = """
+import sys, threading, time
+from pathlib import Path
+import psutil, torch
+from localspec.checkpoint import open_snapshot
+from localspec.engine.cpu import decoder, isa, program
+from localspec.fit import Plan
+from localspec.footprint import footprint
+from localspec import packing
+from localspec.loader import load_decoder
+
+program.load(isa.choose())
+folder, quant, resident = sys.argv[1:]
+snapshot, peak, me = open_snapshot(Path(folder)), [0], psutil.Process()
+resident = None if resident == "all" else int(resident)
+
+def watch():
+    while True:
+        peak[0] = max(peak[0], me.memory_info().rss)
+        time.sleep(0.002)
+
+before = me.memory_info().rss
+threading.Thread(target=watch, daemon=True).start()
+steps = load_decoder(snapshot, Plan(quant, 2048, "cpu", resident=resident))
+while True:
+    try:
+        next(steps)
+    except StopIteration as stop:
+        target = stop.value
+        break
+prompt = torch.arange(2000) % 1000
+for part in torch.split(prompt, 512):
+    target.forward(part, last_only=True)
+for _ in range(4):
+    target.forward(torch.arange(17))
+needs = footprint(snapshot, quant, 2048)
+print(peak[0] - before, needs.whole if resident is None else needs.offloaded(resident))
+target.close()
+"""
+
+
+@pytest.fixture(scope="module")
+def big(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two gigabytes of float32: 520 MB in int8."""
+    sizes = {"hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 10, "num_attention_heads": 16}
+    more = {"num_key_value_heads": 4, "vocab_size": 16000, "max_position_embeddings": 2048}
+    return save_snapshot(tmp_path_factory.mktemp("big") / "big", gpt2_like(), **sizes, **more)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("resident", ["all", "2"])
+@pytest.mark.parametrize("quant", ["int8", "bf16"])
+def test_the_plan_is_within_a_tenth_of_the_measured_peak(quant: str, resident: str, big: Path, cache: Path):
+    """Of a process that packs, loads, reads a long prompt and verifies; and of the next one, which finds the copy."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "2"}
+    for _ in range(2):
+        command = [sys.executable, "-c", PEAK, str(big), quant, resident]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+        peak, planned = map(int, done.stdout.split())
+        print(quant, resident, peak / 1e6, planned / 1e6)
+        assert abs(planned - peak) <= 0.1 * peak
+    assert cache.parent.exists()
+
+
+def test_decoders_of_both_kinds_are_what_is_tested(folder: Path, cache: Path):
+    kinds = {quant: type(load_plan(folder, quant, 2)) for quant in ("int8", "bf16")}
+    assert kinds == {"int8": PackedDecoder, "bf16": Decoder}
+    assert len(list(cache.iterdir())) == 1
