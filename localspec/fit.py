@@ -160,17 +160,17 @@ def offloadable(snapshot: Snapshot, wish: Wish) -> tuple[str, ...]:
     named = stored_kind(snapshot.config) or wish.quant
     if not wish.offload and wish.quant != "auto":
         return ()
-    if named != "auto" and can_offload(named, wish.device):
+    if named == "auto":
+        if not packs(wish):
+            return ("bf16",)
+        # Unasked, int4: only half of int8 must be brought for every step. bf16 needs no packed copy on the disk.
+        return ("int8", "int4", "bf16") if wish.offload else ("int4", "bf16")
+    if can_offload(named, wish.device):
         return (named,)
-    if named != "auto" and wish.offload:
+    if wish.offload:
         ways = "Leave out --device offload." if named != wish.quant else "Use --quant bf16, or int8 or int4 on a CPU."
         raise UsageError(f"Layers in {named} cannot be offloaded.", hint=ways)
-    if named != "auto":
-        return ()
-    if not packs(wish):
-        return ("bf16",)
-    # Unasked, int4: only half of int8 must be brought for every step. bf16 needs no packed copy on the disk.
-    return ("int8", "int4", "bf16") if wish.offload else ("int4", "bf16")
+    return ()
 
 
 def can_offload(quant: str, device: str) -> bool:
