@@ -208,12 +208,17 @@ def too_large(snapshot: Snapshot, wish: Wish, free: int) -> DoesNotFit:
             hint=f"Try {'a larger --max-memory' if limited else 'a smaller model'} or a smaller --ctx.",
         )
     quant = choices(snapshot, wish)[-1]
-    ways = [smaller(quant, wish.device), *["--device offload"] * can_offload(quant, wish.device)]
     most = size_words(needed(snapshot, wish, quant).whole)
-    return DoesNotFit(
-        f"Not enough memory for {snapshot.name} in {quant} (needs {most}, {has}).",
-        hint=f"Try {', '.join(ways)} or a smaller --ctx.",
-    )
+    message = f"Not enough memory for {snapshot.name} in {quant} (needs {most}, {has})."
+    return DoesNotFit(message, hint=ways_out(plan_of(wish, quant)))
+
+
+def ways_out(plan: Plan) -> str:
+    """What to try where a plan does not fit."""
+    ways = [smaller(plan.quant, plan.device)]
+    if plan.resident is None and can_offload(plan.quant, plan.device):
+        ways.append("--device offload")
+    return f"Try {', '.join(ways)} or a smaller --ctx."
 
 
 def smaller(quant: str, device: str) -> str:

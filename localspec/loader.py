@@ -33,7 +33,7 @@ from localspec.engine.linear import (
 from localspec.engine.stream import Stream
 from localspec.errors import DoesNotFit, UsageError
 from localspec.events import Loading, Notice
-from localspec.fit import Plan, smaller
+from localspec.fit import Plan, ways_out
 from localspec.footprint import FIRST_LAYER, PLACES
 from localspec.loader_bnb import read_stored
 from localspec.loader_stream import from_files, from_main_memory, pinned
@@ -205,10 +205,8 @@ def load_decoder(
     except (RuntimeError, MemoryError) as fault:
         if not is_out_of_memory(fault):
             raise
-        raise DoesNotFit(
-            f"Memory ran out while loading {snapshot.name} in {plan.quant}.",
-            hint=f"Try {smaller(plan.quant, plan.device)} or a smaller --ctx.",
-        ) from fault
+        message = f"Memory ran out while loading {snapshot.name} in {plan}."
+        raise DoesNotFit(message, hint=ways_out(plan)) from fault
 
 
 def progress(stage: str, total: int, steps: Generator[int, None, Weights]) -> Generator[Loading, None, Weights]:
