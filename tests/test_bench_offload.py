@@ -55,7 +55,7 @@ def test_both_kinds_of_weights_are_measured_and_say_what_they_are(
     assert all(row.times_plain for row in report.texts() if row.k == "4")
     assert "1 of 4 layers are in memory" in report.to_markdown()
     assert str(rate) in report.to_markdown()
-    left = [file for file in (tmp_path / "cache" / "packed").rglob("*")]
+    left = list((tmp_path / "cache" / "packed").rglob("*"))
     assert left == [], "what the benchmark wrote stays behind"
 
 
