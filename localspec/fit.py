@@ -14,7 +14,7 @@ from localspec.checkpoint import Snapshot
 from localspec.engine.arch import read_arch
 from localspec.engine.cpu.formats import Format
 from localspec.errors import DoesNotFit, UsageError
-from localspec.footprint import ELEMENT_BYTES, PACKED, WORKSPACE_BYTES, Footprint, footprint
+from localspec.footprint import ELEMENT_BYTES, PACKED, Footprint, footprint
 from localspec.formats import FOUR_BIT, INT8_THRESHOLD, stored_kind
 from localspec.sizes import size_words
 
@@ -191,7 +191,7 @@ def needed(snapshot: Snapshot, wish: Wish, quant: str) -> Footprint:
         return own
     shorter = min(context, read_arch(wish.drafter.config).max_context)
     drafter = footprint(wish.drafter, stored_kind(wish.drafter.config) or quant, shorter)
-    return replace(own, drafter=drafter.whole - WORKSPACE_BYTES)
+    return replace(own, drafter=drafter.whole - drafter.workspace)
 
 
 def too_large(snapshot: Snapshot, wish: Wish, free: int) -> DoesNotFit:

@@ -17,7 +17,7 @@ PACKED: dict[str, Format] = {"int8": "int8", "int4": "int4"}  # formats of the C
 ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "bf16": 2}
 STORED_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 FOUR_BIT_BYTES = 9 / 16  # a weight of four bits with its share of a float32 scale, which the scale has at most
-WORKSPACE_BYTES = 256 << 20  # activations of a prefill chunk, and rows on their way into blocks
+PACKED_WORKSPACE, WORKSPACE = 40 << 20, 96 << 20  # activations of a prefill chunk, and rows on their way into blocks
 PLACES = 2  # that layers are brought to: one is computed with while the next is on its way
 FIRST_LAYER = "model.layers.0."
 
@@ -25,22 +25,28 @@ FIRST_LAYER = "model.layers.0."
 @dataclass(frozen=True, slots=True)
 class Footprint:
     """In bytes. `tables`: embedding, head and norm; `layer`: one of `layers`; `kv`: the whole store; `drafter`: a model
-    beside this one."""
+    beside this one; `workspace`: what both compute in."""
 
     tables: int
     layer: int
     layers: int
     kv: int
+    workspace: int = WORKSPACE
     drafter: int = 0
 
     @property
     def whole(self) -> int:
         """Everything resident."""
-        return self.tables + self.layers * self.layer + self.kv + self.drafter + WORKSPACE_BYTES
+        return self.tables + self.layers * self.layer + self.beside
 
     def offloaded(self, resident: int) -> int:
         """So many layers resident, and room for those that come and go."""
-        return self.tables + (resident + PLACES) * self.layer + self.kv + self.drafter + WORKSPACE_BYTES
+        return self.tables + (resident + PLACES) * self.layer + self.beside
+
+    @property
+    def beside(self) -> int:
+        """What is not the model's own weights."""
+        return self.kv + self.drafter + self.workspace
 
     def resident(self, num_bytes: int) -> int:
         """How many layers may be resident where the others come and go; negative where nothing may."""
@@ -54,7 +60,7 @@ def footprint(snapshot: Snapshot, quant: str, context: int, *, keep_head: bool =
         blueprint = Blueprint(arch, PACKED[quant])
         layer = sum(piece.num_bytes for name, piece in blueprint.pieces.items() if name.startswith("0."))
         tables = blueprint.num_bytes - arch.num_layers * layer
-        return Footprint(tables, layer, arch.num_layers, blueprint.kv_bytes(context))
+        return Footprint(tables, layer, arch.num_layers, blueprint.kv_bytes(context), PACKED_WORKSPACE)
     kv_bytes = arch.kv_elements(context) * arch.kv_element_bytes(context)
     if quant in FOUR_BIT:
         layer = int(FOUR_BIT_BYTES * arch.layer_elements)
