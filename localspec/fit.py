@@ -168,7 +168,7 @@ def offloadable(snapshot: Snapshot, wish: Wish) -> tuple[str, ...]:
     if can_offload(named, wish.device):
         return (named,)
     if wish.offload:
-        ways = "Leave out --device offload." if named != wish.quant else "Use --quant bf16, or int8 or int4 on a CPU."
+        ways = "Leave out --device offload." if named != wish.quant else "Use --quant bf16, int8 or int4."
         raise UsageError(f"Layers in {named} cannot be offloaded.", hint=ways)
     return ()
 

@@ -34,7 +34,7 @@ from localspec.engine.session import Session
 from localspec.errors import DoesNotFit, EngineError
 from localspec.events import Loading, Memory, ModelCard, Notice, Ready, SpecCard
 from localspec.fit import DENSE, Plan, Wish, ladder
-from localspec.footprint import footprint
+from localspec.footprint import PACKED, footprint
 from localspec.formats import stored_kind
 from localspec.loader import load_decoder, pick_device
 from localspec.model import Model, Parts
@@ -110,10 +110,11 @@ def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opene
 def wish_of(request: LoadRequest, choice: drafting.Choice) -> Wish:
     """What the request asks of a plan, and what the drafter must find in memory."""
     offload = request.device == "offload"
+    device = ("cpu" if request.quant in PACKED else "auto") if offload else request.device
     return Wish(
         quant=request.quant,
         context=request.ctx,
-        device=pick_device("auto" if offload else request.device, request.quant),
+        device=pick_device(device, request.quant),
         keep_head=request.keep_head,
         int8_threshold=request.int8_threshold,
         offload=offload,
