@@ -17,7 +17,8 @@ PACKED: dict[str, Format] = {"int8": "int8", "int4": "int4"}  # formats of the C
 ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "bf16": 2}
 STORED_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 FOUR_BIT_BYTES = 9 / 16  # a weight of four bits with its share of a float32 scale, which the scale has at most
-PACKED_WORKSPACE, WORKSPACE = 40 << 20, 96 << 20  # activations of a prefill chunk, and rows on their way into blocks
+PACKED_WORKSPACE, WORKSPACE = 40 << 20, 152 << 20  # activations of a prefill chunk, and rows on their way into blocks
+CHUNK = 512  # rows that torch masks at once: a prefill chunk
 PLACES = 2  # that layers are brought to: one is computed with while the next is on its way
 FIRST_LAYER = "model.layers.0."
 
@@ -31,7 +32,7 @@ class Footprint:
     layer: int
     layers: int
     kv: int
-    workspace: int = WORKSPACE
+    workspace: int
     drafter: int = 0
 
     @property
@@ -62,12 +63,18 @@ def footprint(snapshot: Snapshot, quant: str, context: int, *, keep_head: bool =
         tables = blueprint.num_bytes - arch.num_layers * layer
         return Footprint(tables, layer, arch.num_layers, blueprint.kv_bytes(context), PACKED_WORKSPACE)
     kv_bytes = arch.kv_elements(context) * arch.kv_element_bytes(context)
+    workspace = WORKSPACE + mask_bytes(arch, context)
     if quant in FOUR_BIT:
         layer = int(FOUR_BIT_BYTES * arch.layer_elements)
-        return Footprint(four_bit_tables(arch, keep_head=keep_head), layer, arch.num_layers, kv_bytes)
+        return Footprint(four_bit_tables(arch, keep_head=keep_head), layer, arch.num_layers, kv_bytes, workspace)
     layer = ELEMENT_BYTES[quant] * num_elements(snapshot, FIRST_LAYER)
     tables = ELEMENT_BYTES[quant] * num_elements(snapshot) - arch.num_layers * layer
-    return Footprint(tables, layer, arch.num_layers, kv_bytes)
+    return Footprint(tables, layer, arch.num_layers, kv_bytes, workspace)
+
+
+def mask_bytes(arch: Arch, context: int) -> int:
+    """Of a chunk's attention in torch: a row for every query of a group, and what it is made from."""
+    return CHUNK * context * (arch.query_group + 1) * arch.kv_element_bytes(context)
 
 
 def num_elements(snapshot: Snapshot, prefix: str = "") -> int:
