@@ -8,6 +8,7 @@ import json
 import struct
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -204,7 +205,9 @@ def test_transformers_computes_with_the_same_weights():
 @pytest.mark.heavy
 @pytest.mark.usefixtures("mini")
 def test_torch_has_its_threads_where_it_computes_and_one_beside_the_cpu_engine():
-    made = Bench(ShapeRequest("mini", against=("transformers",), threads=2), ("int8", "fp32"), lambda _what: None)
+    made = Bench(
+        ShapeRequest("mini", against=("transformers",), threads=2), ("int8", "fp32"), lambda _what: None, ExitStack()
+    )
     found = []
     for method in made.methods:
         method.prepare(Work("forward", 1))
@@ -227,11 +230,10 @@ class Counted(Decoder):
 
 def drafts(rate: float, k: str, monkeypatch: pytest.MonkeyPatch, max_tokens: int = 60) -> tuple[Any, Any, list[int]]:
     """Plain, and a writer with this agreement; and the list of ids that are drafted from."""
-    monkeypatch.setattr(agreement, "LENGTHS", (k,))
     monkeypatch.setattr("localspec.engine.policy.FIRST_PROBES", (1000,))  # no rounds of no draft in between
     made = decoder()
     made.__class__, made.drafted = Counted, []
-    plain, speculative = writers("fp32", Stand(made, max_tokens), (rate,), 1)
+    plain, speculative = writers("fp32", Stand(made, max_tokens), (rate,), 1, (k,))
     return plain, speculative, made.drafted
 
 
