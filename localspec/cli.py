@@ -67,7 +67,7 @@ load_options = options(
         "--int8-threshold", type=click.FloatRange(0), default=INT8_THRESHOLD, metavar="T", help=THRESHOLD_HELP
     ),
     setting("--device", default="auto", metavar="DEVICE", help=DEVICE_HELP),
-    click.option("--max-memory", metavar="SIZE", help="Load into 8GB, say, layers that have no room left on disk."),
+    click.option("--max-memory", metavar="SIZE", help="Memory for the model, 8GB say; layers beyond it stay on disk."),
     setting("--ctx", type=int, metavar="N", help="Context in tokens.  [default: the model's, up to 8192]"),
     setting("--threads", type=click.IntRange(1, 1024), metavar="N", help="CPU threads.  [default: measured]"),
 )
