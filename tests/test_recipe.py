@@ -319,7 +319,7 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> recipe.Options:
     monkeypatch.setattr(averages, "ROWS", 64)
     monkeypatch.setattr(evaluate, "held_out", lambda *args: whole(*args)[::97])
     monkeypatch.setattr(recipe.exam, "load", lambda: recipe.exam.Exam((), ()))
-    return recipe.Options(tmp_path / "out", first_steps=4, steps=6, draft_steps=4)
+    return recipe.Options(tmp_path / "out", first_steps=4, steps=6, answer_steps=4, draft_steps=4)
 
 
 def interrupt_at(monkeypatch: pytest.MonkeyPatch, name: str, step: int) -> None:
