@@ -22,7 +22,7 @@ from localspec.recipe import corpus
 from localspec.tui.commands import find, parse
 from localspec.tui.themes import read_theme
 
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("one_state_folder")]
 
 CORPUS, ROOT = corpus.load(), Path(__file__).parents[1]
 ANSWERS = [text for entry in CORPUS.known for text in (entry.answer, *entry.follow_ups.values())] + [CORPUS.fallback]
@@ -55,16 +55,14 @@ def slash_commands() -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def folder_of_models(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where an answer says path/to/folder there is a model; what a start has checked, the next need not check again."""
+def folder_of_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where an answer says path/to/folder there is a model."""
     models = tmp_path / "path" / "to"
     models.mkdir(parents=True)
     for name, part in PLACEHOLDERS.items():
         (models / name).symlink_to(paths.packaged(f"assets/guide/{part}"))
     (tmp_path / "question.txt").write_text("What is a draft?\n")
     monkeypatch.chdir(tmp_path)
-    state = tmp_path_factory.getbasetemp() / "state-of-commands"
-    monkeypatch.setenv("LOCALSPEC_STATE_DIR", str(state))
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
 
 
