@@ -73,6 +73,11 @@ class Stage:
         await self.write(text)
         await self.pilot.press("enter")
 
+    async def asks(self, text: str, *answers: str) -> None:
+        """Sends it, and sees these."""
+        await self.send(text)
+        await self.sees(*answers)
+
     async def ready(self) -> None:
         await self.until(lambda: self.chat.phase == "idle")
 

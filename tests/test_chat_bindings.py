@@ -26,6 +26,8 @@ from localspec.tui.sidebar import Sidebar
 from tests.chat_stage import HELLO, Stage, open_chat, own_keys, scrolled_up
 from tests.scripted_engine import ScriptedEngine
 
+pytestmark = pytest.mark.heavy
+
 OWNERS = (ChatApp, ChatScreen, Prompt)
 KNOWN = default_keys(binding for owner in OWNERS for binding in owner.BINDINGS)
 FREE = "f24"

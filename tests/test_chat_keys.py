@@ -32,6 +32,8 @@ from localspec.tui.ways import Way
 from tests.chat_stage import HELLO, open_chat, scrolled_up
 from tests.scripted_engine import ScriptedEngine, totals
 
+pytestmark = pytest.mark.heavy
+
 OVER: dict[str, Callable[[], Screen[Any]]] = {
     "help": lambda: HelpScreen([("F1", "Help")], LETTERS),
     "compare": lambda: CompareScreen(GenerateRequest(), (Way("plain", False), Way("drafted", True)), lambda _: None),

@@ -306,8 +306,7 @@ async def sees(stage: Stage, *texts: str) -> None:
 
 
 async def answered(stage: Stage) -> None:
-    await stage.send("hi")
-    await stage.sees("Bye.", "idle")
+    await stage.asks("hi", "Bye.", "idle")
 
 
 @pytest.mark.parametrize("size", [(60, 16), (80, 24), (120, 30)])
@@ -378,8 +377,7 @@ async def test_two_drafters_are_compared_where_neither_must_be_loaded(
 async def test_what_cannot_be_compared_is_said_in_a_sentence(typed: str, sentence: str):
     async with open_chat(ScriptedEngine(HELLO), size=(130, 24)) as stage:
         await answered(stage)
-        await stage.send(f"/compare {typed}")
-        await stage.sees(sentence)
+        await stage.asks(f"/compare {typed}", sentence)
         assert len(stage.engine.requests) == 1
 
 

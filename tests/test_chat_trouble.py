@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from localspec.events import Failure, Notice
 from localspec.tui import turn
 from localspec.tui.message import Answer, Note
 from tests.chat_stage import HELLO, open_chat
 from tests.scripted_engine import DIED, ScriptedEngine, step
+
+pytestmark = pytest.mark.heavy
 
 
 async def test_when_the_engine_dies_nothing_is_lost_and_a_reload_goes_on():
