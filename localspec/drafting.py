@@ -20,6 +20,7 @@ from localspec.pairing import compare
 from localspec.requests import LONGEST_DRAFT, DraftModel, EarlyExit, LoadRequest, is_draft_length
 
 NOTHING_KNOWN = Calibration()
+THREADS_PER_PROCESSOR = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +54,12 @@ def check_k(k: str) -> None:
 
 
 def check_threads(asked: int | None) -> None:
-    """More than there are processors would wait for each other in every layer."""
-    most = psutil.cpu_count() or 1
-    if asked is not None and asked > most:
+    """A few more than there are processors do no harm; many wait for each other in every layer."""
+    processors = psutil.cpu_count() or 1
+    if asked is not None and asked > THREADS_PER_PROCESSOR * processors:
         raise UsageError(
-            f"--threads {asked} is more than this computer's {most} processors.",
-            hint=f"Use 1 to {most}, or leave it out.",
+            f"--threads {asked} is too many for this computer's {processors} processors.",
+            hint="Leave it out: the fastest count is measured.",
         )
 
 

@@ -19,7 +19,8 @@ OPEN = "{% if add_generation_prompt %}"
 
 COMPLETION = Template(
     "none",
-    EACH + "{% if not loop.first and message.role != 'assistant' %}\n\n{% endif %}{{ message.content }}{% endfor %}",
+    EACH
+    + "{% if not loop.first and message.role != 'assistant' %}{{ '\n\n' }}{% endif %}{{ message.content }}{% endfor %}",
 )
 NAMED = {
     template.name: template

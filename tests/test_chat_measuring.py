@@ -280,7 +280,7 @@ async def test_the_settings_reach_the_screen():
     async with open_chat(ScriptedEngine(HELLO), tuning=guide(Config(ui=table))) as stage:
         await stage.ready()
         assert stage.app.animation_level == "none"
-        assert stage.chat.pace.wait() == 0.25
+        assert stage.chat.pace._frame == 0.25
         assert (stage.chat.transcript._window, stage.chat.transcript._most) == (40, 120)
         await stage.send("hi")
         await stage.sees("Bye.", "idle")

@@ -40,13 +40,21 @@ class Measured(msgspec.Struct, frozen=True):
 def arguments(load: LoadRequest) -> list[str]:
     """Of the command, for this model as it is loaded."""
     said = {"--draft": load.draft, "--k": load.k, "--quant": load.quant, "--device": load.device}
-    said |= {"--ctx": load.ctx, "--threads": load.threads, "-n": TOKENS, "-r": REPEATS, "-o": "json"}
+    said |= {
+        "--ctx": load.ctx,
+        "--threads": load.threads,
+        "--int8-threshold": load.int8_threshold,
+        "-n": TOKENS,
+        "-r": REPEATS,
+        "-o": "json",
+    }
     flags = [word for flag, value in said.items() if value is not None for word in (flag, str(value))]
     return ["bench", *flags, *(["--keep-head"] if load.keep_head else []), "--", load.model]
 
 
 def command(load: LoadRequest) -> list[str]:
-    return [sys.executable, "-m", "localspec", *arguments(load)]
+    """-P: nothing in the folder in which the chat was begun is imported."""
+    return [sys.executable, "-P", "-m", "localspec", *arguments(load)]
 
 
 async def measured(command: Sequence[str]) -> Measured:

@@ -74,7 +74,7 @@ COMMANDS = (
     Command("tokens", "show who wrote each token, or the text again"),
     Command("set", "choose how tokens are sampled", "[temperature=0.7 …]"),
     Command("preset", "sample as this preset does", "[name]"),
-    Command("template", "how the conversation becomes the model's text", "[name|none|FILE]", choices=CHOICES),
+    Command("template", "which template, or a Jinja file, words the chat", "[name|none]", choices=CHOICES),
     Command("model", "load another model", "[key or folder]"),
     Command("draft", "choose who drafts", "[early-exit[:E], key, folder or off]"),
     Command("bench", "measure this model: plain, and as it drafts"),

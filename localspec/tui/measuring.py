@@ -65,10 +65,12 @@ class MeasuringScreen(TunableScreen):
             await self.show(Note(as_text(await measured(command(self.tuning.load)))))
         except LocalspecError as fault:
             self.tell(Notice("warning", fault.code, fault.message, fault.hint))
-        finally:
-            self.bench = None
-            if self.phase == "benchmarking":  # else another model is on its way, or the user has left
-                self.load()
+        self.end_bench()
+
+    def end_bench(self) -> None:
+        self.bench = None
+        if self.phase == "benchmarking":  # else another model is on its way
+            self.load()
 
     @property
     def answering(self) -> bool:
@@ -77,11 +79,9 @@ class MeasuringScreen(TunableScreen):
     def stop_answer(self) -> None:
         if self.bench is not None:
             self.bench.cancel()
+            self.call_later(self.end_bench)
         else:
             super().stop_answer()
-
-    def on_unmount(self) -> None:
-        self.phase = "gone"
 
     # --- rest
 
