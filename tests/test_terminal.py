@@ -106,9 +106,7 @@ class RecordingInline(Recording, InlineDriver):
 @pytest.mark.parametrize("recording", [RecordingDriver, RecordingInline])
 def test_the_chat_reads_through_that_parser_and_bytes_that_are_not_utf8_do_no_harm(recording: type[Recording]):
     """A strict decoder would raise in the input thread, which ends the program."""
-    app = ChatApp(ScriptedEngine)
-    assert app.get_driver_class() is TerminalDriver
-    assert type(app._build_driver(False, inline=True, mouse=True, size=None)) is InlineDriver
+    assert ChatApp(ScriptedEngine).get_driver_class() is TerminalDriver
     out, into = os.pipe()
     os.write(into, START.encode() + b"caf\xe9 \x1b[1m!\r" + END.encode() + b"\xff.")
     driver = recording(out)
@@ -173,6 +171,10 @@ class InlineHeadless(HeadlessDriver):
         pass
 
 
+async def test_inline_is_read_by_a_driver_of_ours():
+    assert type(ChatApp(ScriptedEngine)._build_driver(False, inline=True, mouse=True, size=None)) is InlineDriver
+
+
 async def test_inline_there_are_the_transcript_and_the_prompt_only():
     app = ChatApp(lambda: ScriptedEngine(HELLO))
     app.driver_class = InlineHeadless
@@ -183,7 +185,7 @@ async def test_inline_there_are_the_transcript_and_the_prompt_only():
         await stage.write("hi")
         await stage.pilot.press("enter")
         await stage.sees("▌ hi", "Hello there, world. Bye.")
-        assert app.screen.size.height == 24
+        assert app.screen._compositor.size.height == 24
         shown = [type(widget).__name__ for widget in app.chat.walk_children() if widget.size.height and widget.display]
         assert {"Header", "KeysLine", "Sidebar", "SpeedPanel"}.isdisjoint(shown)
 

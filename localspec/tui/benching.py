@@ -39,8 +39,11 @@ class Measured(msgspec.Struct, frozen=True):
 
 def arguments(load: LoadRequest) -> list[str]:
     """Of the command, for this model as it is loaded."""
-    said = {"--draft": load.draft, "--k": load.k, "--quant": load.quant, "--device": load.device}
-    said |= {
+    said: dict[str, object] = {
+        "--draft": load.draft,
+        "--k": load.k,
+        "--quant": load.quant,
+        "--device": load.device,
         "--ctx": load.ctx,
         "--threads": load.threads,
         "--int8-threshold": load.int8_threshold,
