@@ -13,7 +13,7 @@ from localspec.tui.app import ChatApp
 from localspec.tui.compare import CompareScreen
 from localspec.tui.help_screen import HelpScreen
 from localspec.tui.ids import known_ids
-from localspec.tui.keymap import Bound, remap
+from localspec.tui.keymap import Bound, remap, spelled
 from localspec.tui.link import LinkScreen
 from localspec.tui.overflow import Overflow
 from localspec.tui.picker import Pick, Picker
@@ -136,6 +136,11 @@ def test_a_key_leaves_only_those_that_would_hear_it():
     assert remap({"pin": "escape"}, known).keys == {"pin": "escape", "stop": "unbound"}
     assert remap({"close": "ctrl+q"}, known).troubles == ("[keymap] close: ctrl+q no longer means quit.",)
     assert remap({"send": "x"}, known).troubles == ("[keymap] send: x is for writing.",)
+
+
+@pytest.mark.parametrize(("key", "stands"), [("slash", "/"), ("left_square_bracket", "["), ("minus", "-"), ("a", "a")])
+def test_a_key_is_spelled_as_it_stands_on_a_keyboard(key: str, stands: str):
+    assert spelled(key) == stands
 
 
 def test_every_id_there_is_can_be_given_a_key_and_has_one_name():

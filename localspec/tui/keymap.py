@@ -23,6 +23,7 @@ NAMED = {key.value.rpartition("+")[2] for key in Keys if not key.value.startswit
 SAME_IN_TERMINALS = {"ctrl+m": "Enter", "ctrl+i": "Tab"}
 SHIFTED = 12  # a terminal sends Shift+F3 as F15
 SPELLED = {"escape": "Esc", "pageup": "PgUp", "pagedown": "PgDn", "delete": "Del", "backspace": "⌫"}
+SPELLED |= {"slash": "/", "backslash": "\\", "minus": "-", "plus": "+", "at": "@", "underscore": "_"}
 SPELLED |= {"up": "↑", "down": "↓", "left": "←", "right": "→"}
 
 
