@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+import psutil
+
 from localspec.calibration import Calibration
 from localspec.catalog import Catalog, DraftEntry, Entry
 from localspec.checkpoint import Snapshot, open_snapshot
@@ -18,6 +20,7 @@ from localspec.pairing import compare
 from localspec.requests import LONGEST_DRAFT, DraftModel, EarlyExit, LoadRequest, is_draft_length
 
 NOTHING_KNOWN = Calibration()
+THREADS_PER_PROCESSOR = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,7 @@ class Choice:
 def check(request: LoadRequest) -> None:
     """What can be refused of a request before any file of a model is read."""
     check_k(request.k)
+    check_threads(request.threads)
     catalog = Catalog.load()
     entry = catalog.resolve(request.model)
     draft = parse(request.draft) if isinstance(request.draft, str) else request.draft
@@ -47,6 +51,16 @@ def check(request: LoadRequest) -> None:
 def check_k(k: str) -> None:
     if not is_draft_length(k):
         raise UsageError(f"'{k}' is not a draft length.", hint=f"Use --k auto, heuristic, or 0 to {LONGEST_DRAFT}.")
+
+
+def check_threads(asked: int | None) -> None:
+    """A few more than there are processors do no harm; many wait for each other in every layer."""
+    processors = psutil.cpu_count() or 1
+    if asked is not None and asked > THREADS_PER_PROCESSOR * processors:
+        raise UsageError(
+            f"--threads {asked} is too many for this computer's {processors} processors.",
+            hint="Leave it out: the fastest count is measured.",
+        )
 
 
 def choose(
@@ -82,11 +96,12 @@ def parse(text: str) -> str | EarlyExit | DraftModel:
     """ "auto", "off", "early-exit", "early-exit:E", or the name of a model."""
     if text in ("auto", "off"):
         return text
-    kind, _, layer = text.partition(":")
+    kind, colon, layer = text.partition(":")
     if kind != "early-exit":
         return DraftModel(text)
-    if layer and not layer.isdecimal():
-        raise UsageError(f"'{layer}' is not an exit layer.", hint="Write --draft early-exit:3, say.")
+    if colon and not layer.isdecimal():
+        fault = f"'{layer}' is not an exit layer." if layer else f"'{text}' names no layer."
+        raise UsageError(fault, hint="Write --draft early-exit:3, say.")
     return EarlyExit(int(layer) if layer else None)
 
 

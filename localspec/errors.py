@@ -22,7 +22,10 @@ Knows nothing about who shows it.
 
 from __future__ import annotations
 
+import errno
 from typing import ClassVar
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # of an OSError: no room on the disk
 
 
 class LocalspecError(Exception):

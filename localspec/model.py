@@ -159,18 +159,23 @@ class Model:
     def _prepare(self, request: GenerateRequest, cancelled: Callable[[], bool] | None) -> tuple[list[int], Writer]:
         """The prompt as ids, and who writes what follows; the session set to choose as asked."""
         check_limits(request)
-        usable = self._parts.prompter.num_ids
+        prompter, template = self._parts.prompter.using(request.template), request.template
+        stop_ids = self._parts.stop_ids
+        if template is not None:
+            request = msgspec.structs.replace(request, stop=(*request.stop, *template.stop))
+            stop_ids |= prompter.controls_among(template.stop)
+        usable = prompter.num_ids
         sampling = resolve_sampling(request.sampling, self._parts.defaults, usable=usable)
         sampler: Sampler = make_sampler(sampling, certain_drafts=self._parts.greedy_drafts)
         sampler = Witness(sampler) if request.odds else sampler
-        self._session.begin(sampler, stop_ids=self._parts.stop_ids, cancelled=cancelled)
+        self._session.begin(sampler, stop_ids=stop_ids, cancelled=cancelled)
         if request.continues:
-            return go_on(request, self._parts.prompter, self._session.tokens, self._parts.stop_ids)
-        return self._prompt(request), Writer(self._parts.prompter.tokenizer, request.stop)
+            return go_on(request, prompter, self._session.tokens, stop_ids)
+        return self._prompt(request), Writer(prompter.tokenizer, request.stop)
 
     def _prompt(self, request: GenerateRequest) -> list[int]:
         """In ids, spelled as the session spells it."""
-        prompter = self._parts.prompter
+        prompter = self._parts.prompter.using(request.template)
         ids = prompter.text(request.prompt or "") if request.messages is None else prompter.chat(request.messages)
         if not ids:
             raise UsageError("The prompt is empty.", hint="Give some text to continue.")
@@ -185,7 +190,7 @@ class Model:
         return f"{', or '.join(ways)}."
 
     def _turns_over(self, request: GenerateRequest) -> int:
-        chat = self._parts.prompter.chat
+        chat = self._parts.prompter.using(request.template).chat
         return turns_over(request.messages or (), self.ready.model.context_max, lambda messages: len(chat(messages)))
 
     def _steps(self, writer: Writer, request: GenerateRequest) -> Iterator[tuple[Round, Step]]:

@@ -54,6 +54,7 @@ Told = Loading | Notice | Ready
 class Opened:
     """A target in memory, and what it takes to put a drafter beside it."""
 
+    request: LoadRequest
     catalog: Catalog
     entry: Entry
     snapshot: Snapshot
@@ -93,6 +94,7 @@ def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opene
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported: nothing here asks the network
     sys.modules.setdefault("kernels", None)  # type: ignore[arg-type] # transformers would run code that it fetches
     drafting.check_k(request.k)
+    drafting.check_threads(request.threads)
     catalog = Catalog.load()
     entry = catalog.resolve(request.model)
     snapshot = open_snapshot(entry.path, entry.key)
@@ -110,7 +112,7 @@ def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opene
     check_ids(snapshot.folder / "tokenizer.json", prompter.num_ids, snapshot.vocab_size)
     plan = yield from runnable(plan, snapshot, request)
     target = yield from load_decoder(snapshot, plan)
-    return Opened(catalog, entry, snapshot, plan, prompter, target, choose_threads(target, request.threads))
+    return Opened(request, catalog, entry, snapshot, plan, prompter, target, choose_threads(target, request.threads))
 
 
 def runnable(plan: Plan, snapshot: Snapshot, request: LoadRequest) -> Generator[Loading | Notice, None, Plan]:
@@ -183,7 +185,7 @@ def attach(
     if choice.notice:
         yield choice.notice
     plain_ms = calibration.recall(timed_key(opened)).plain_ms
-    wish = SpecWish.of(k) if choice.kind != "off" else SpecWish("off")
+    wish = SpecWish.of(k, opened.request.mode) if choice.kind != "off" else SpecWish("off")
     spec = SpecCard(choice.kind, choice.name, k, choice.reason, plain_ms, choice.exit_layer or None, wish.mode)
     can_chat, layers = opened.prompter.can_chat, target.arch.num_layers
     card = ModelCard(entry.name, plan.quant, str(target.device), plan.context, can_chat, layers)
@@ -195,7 +197,7 @@ def attach(
             ready,
             opened.prompter,
             Session(target, Guarded(drafter), device=str(target.device)),
-            policy=Steered(wish.mode, wish.k),
+            policy=Steered(wish.mode, wish.k, opened.request.probe_every),
             defaults=defaults(entry, snapshot),
             stop_ids=frozenset(snapshot.eos_ids),
             decoders=(target, *drafters),

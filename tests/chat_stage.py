@@ -130,9 +130,10 @@ async def kept_chat(
     size: tuple[int, int] = (80, 24),
     system: str | None = None,
     past: OpenChat | None = None,
+    tuning: Tuning | None = None,
 ) -> AsyncIterator[Stage]:
     """The same, written into the history; all of it is there afterwards."""
     paper = Writer(chat=past.chat if past else None)
-    async with open_chat(*engines, size=size, system=system, paper=paper, past=past) as stage:
+    async with open_chat(*engines, size=size, system=system, paper=paper, past=past, tuning=tuning) as stage:
         yield stage
     assert paper.close() is None

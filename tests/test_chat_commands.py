@@ -182,7 +182,7 @@ async def test_a_word_that_is_no_command_brings_the_nearest_one_to_mind():
 
 
 async def test_every_command_is_in_the_palette(picky: list[str]):
-    async with open_chat(ScriptedEngine(HELLO), size=(80, 100)) as stage:
+    async with open_chat(ScriptedEngine(HELLO), size=(80, 160)) as stage:
         await stage.ready()
         await stage.pilot.press("ctrl+p")
         await stage.sees("/pick a|b|bc", "Quit the application", *(command.usage for command in COMMANDS))

@@ -16,7 +16,6 @@ from localspec.events import Done
 from localspec.requests import GenerateRequest, Message
 from localspec.tui import chat as chat_module
 from localspec.tui.app import ChatApp
-from localspec.tui.branches import LETTERS
 from localspec.tui.chat import ChatScreen
 from localspec.tui.commands import COMMANDS
 from localspec.tui.compare import CompareScreen
@@ -35,7 +34,7 @@ from tests.scripted_engine import ScriptedEngine, totals
 pytestmark = pytest.mark.heavy
 
 OVER: dict[str, Callable[[], Screen[Any]]] = {
-    "help": lambda: HelpScreen([("F1", "Help")], LETTERS),
+    "help": lambda: HelpScreen([("F1", "Help")]),
     "compare": lambda: CompareScreen(GenerateRequest(), (Way("plain", False), Way("drafted", True)), lambda _: None),
     "overflow": lambda: Overflow("The chat is full.", 2),
     "picker": lambda: Picker(list, Pick("guide", "auto")),

@@ -112,6 +112,7 @@ BAD = {
     "truncated checkpoint": (("run", "@cut", "hi"), 1, "cut short"),
     "exit layer out of range": (("run", "@tiny", "hi", "--draft", "early-exit:4"), 2, "Exit layer 4"),
     "exit layer no number": (("run", "@tiny", "hi", "--draft", "early-exit:x"), 2, "'x'"),
+    "exit without a layer": (("run", "@tiny", "hi", "--draft", "early-exit:"), 2, "'early-exit:' names no layer."),
     "exit layer of the guide": (("run", "guide", "hi", "--draft", "early-exit:12"), 2, "outside guide, which has 12"),
     "drafter with another tokenizer": (("run", "@tiny", "hi", "--draft", "@other"), 6, "cannot draft for"),
     "drafter not for the guide": (("run", "guide", "hi", "--draft", "@tiny"), 6, "for 'guide'"),
@@ -130,6 +131,9 @@ BAD = {
     "unknown command": (("rum",), 2, "No such command 'rum'"),
     "no model": (("run",), 2, "'MODEL'"),
     "threads": (("bench", "guide", "--threads", "0"), 2, "'--threads'"),
+    "more threads than processors": (("run", "@tiny", "hi", "--threads", "1000"), 2, "too many for this computer's"),
+    "threads for a bench": (("bench", "--shape", "tiny", "--threads", "1000"), 2, "too many for this computer's"),
+    "raw and system": (("run", "@tiny", "hi", "--raw", "--system", "Be odd."), 2, "--raw has no place for --system."),
     "top-p": (("run", "@tiny", "hi", "--top-p", "0"), 2, "Use 1e-09 to 1."),
     "seed": (("run", "@tiny", "hi", "--seed", "-1"), 2, "Use 0 to 9223372036854775807."),
     "json and jsonl": (("run", "@tiny", "hi", "--json", "--jsonl"), 2, "exclude each other"),
@@ -209,16 +213,51 @@ def test_a_full_disk_is_one_sentence():
     with Path("/dev/full").open("wb") as full:
         running = start("--help", stdout=full)
     _, stderr = running.communicate(timeout=120)
-    assert running.returncode == 1
-    assert stderr == b"error: The output cannot be read or written (No space left on device).\n"
+    assert running.returncode == 5
+    assert stderr.decode() == (
+        "error: The disk has no room for the output (No space left on device). Free some space.\n"
+    )
 
 
 @pytest.mark.heavy
 def test_streams_that_are_closed_do_no_harm(folder):
     command = [sys.executable, "-m", "localspec", "run", str(folder / "tiny"), "hi", "--max-tokens", "3"]
-    for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
+    for closed, exit_code in (("<&-", 0), ("2>&-", 0), (">&-", 1), ("<&- >&- 2>&-", 1)):
         done = subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", *command], check=False, capture_output=True)
-        assert (done.returncode, b"Traceback" in done.stderr) == (0, False), closed
+        assert (done.returncode, b"Traceback" in done.stderr) == (exit_code, False), closed
+
+
+def test_an_answer_that_nobody_can_read_is_no_success():
+    command = [sys.executable, "-m", "localspec", "config", "path"]
+    done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, "error: The output is closed, so nothing can be written there.\n")
+
+
+@pytest.mark.heavy
+def test_an_answer_that_the_context_cuts_says_so(folder):
+    words = ("run", folder / "tiny", "word " * 90, "--ctx", "120", "--draft", "off")
+    done = localspec(*words)
+    assert done.returncode == 0
+    assert "warning: The answer is cut: the context of 120 tokens is full. Raise --ctx" in done.stderr
+    short = localspec(*words, "--max-tokens", "3")
+    assert "The answer is cut" not in short.stderr
+
+
+INTERRUPTING = """import os, signal
+os.kill(os.getpid(), signal.SIGINT)
+"""
+
+
+def test_ctrl_c_before_the_program_is_there_ends_it_without_a_word(tmp_path: Path):
+    """The signal comes while its command line is imported."""
+    (tmp_path / "click").mkdir()
+    (tmp_path / "click" / "__init__.py").write_text(INTERRUPTING)
+    running = start(
+        "--version",
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])},
+    )
+    stdout, stderr = running.communicate(timeout=120)
+    assert (running.returncode, stdout, stderr) == (130, b"", b"")
 
 
 @pytest.mark.heavy

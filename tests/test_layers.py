@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1] / "localspec"
 
 LAYERS = [
     "errors paths events sanitize requests strictjson drain whole_file processor formats",
-    "catalog checkpoint weights template stats calibration exam history config shortening",
+    "catalog checkpoint weights template templates stats calibration exam history config shortening",
     "pairing prompt detokenize reuse",
     "engine",
     "blueprint fit sources packed_copy packing loader loader_bnb"

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import os
+from functools import partial
 from typing import ClassVar
 
-from textual import events
+from textual import events, on
 from textual.actions import SkipAction
 from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
-from textual.widgets import HelpPanel, Input, OptionList
+from textual.widgets import HelpPanel, Input, Markdown, OptionList
 
 from localspec.errors import LocalspecError
-from localspec.tui.branches import LETTERS
 from localspec.tui.commands import Command, nearest
 from localspec.tui.editor import chosen_editor, edited
-from localspec.tui.help_screen import HelpScreen, keys_of
+from localspec.tui.help_screen import HelpScreen, active_keys
+from localspec.tui.keys import with_keys
 from localspec.tui.keys_line import KeysLine
 from localspec.tui.legend import Legend
 from localspec.tui.licence import licences
+from localspec.tui.link import NO_BROWSER, NOT_WEB, LinkScreen, Wish, browse, host
+from localspec.tui.measuring import MeasuringScreen
 from localspec.tui.message import Note
 from localspec.tui.report import answer_report, load_report
 from localspec.tui.scribe import SAVE_SECONDS
@@ -28,14 +31,13 @@ from localspec.tui.speed_panel import LEAST_WIDTH
 from localspec.tui.thought import Thought
 from localspec.tui.token_view import View
 from localspec.tui.too_small import TooSmall
-from localspec.tui.tunable import TunableScreen
 from localspec.worker import log_file
 
 QUIT_SECONDS = 1.0
-QUIT_AGAIN = "Press Ctrl+C again to quit."
+QUIT_AGAIN = "Press {interrupt} again to quit."
 
 
-class ChatScreen(TunableScreen):
+class ChatScreen(MeasuringScreen):
     """Header, transcript between the chats that were kept and the speed panel, state line, prompt."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -88,8 +90,9 @@ class ChatScreen(TunableScreen):
         self.shelf.close()
 
     def on_resize(self, event: events.Resize) -> None:
-        self.speed.settle(event.size.width)
-        self.sidebar.settle(event.size.width)
+        width = min(event.size.width, LEAST_WIDTH - 1) if self.app.is_inline else event.size.width
+        self.speed.settle(width)
+        self.sidebar.settle(width)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if isinstance(self.focused, {"page": OptionList, "leave": Input}.get(action, ())):
@@ -155,10 +158,10 @@ class ChatScreen(TunableScreen):
         elif self.prompt.text or self.prompt.pills.attachments:
             self.prompt.clear()  # an edit, which the text area's undo takes back
             self.prompt.pills.take()
-        elif self.status.hint == QUIT_AGAIN:
+        elif self.status.hint == (again := with_keys(self, QUIT_AGAIN)):
             self.call_later(self.app.action_quit)
         else:
-            self.status.give_hint(QUIT_AGAIN, QUIT_SECONDS)
+            self.status.give_hint(again, QUIT_SECONDS)
 
     async def action_leave(self) -> None:
         """Ctrl+D: quits on an empty prompt, deletes to the right otherwise."""
@@ -186,6 +189,27 @@ class ChatScreen(TunableScreen):
 
     def command_attach(self, argument: str) -> None:
         self.prompt.attach(argument.strip('"'))
+
+    # --- links in answers
+
+    @on(Markdown.LinkClicked)
+    def ask_to_open(self, event: Markdown.LinkClicked) -> None:
+        event.stop()
+        if host(event.href):
+            self.app.push_screen(LinkScreen(event.href), partial(self.follow, event.href))
+        else:
+            self.status.give_hint(NOT_WEB)
+
+    def follow(self, address: str, wish: Wish | None) -> None:
+        if wish == "copy":
+            self.take(address)
+        elif wish == "open":
+            self.run_worker(partial(self.hand_to_browser, address), thread=True, exit_on_error=False, group="links")
+
+    def hand_to_browser(self, address: str) -> None:
+        """In a thread."""
+        if not browse(address):
+            self.call_later(self.take, address, NO_BROWSER)
 
     # --- commands
 
@@ -258,7 +282,7 @@ class ChatScreen(TunableScreen):
             self.app.action_show_help_panel()
 
     def action_help(self) -> None:
-        self.app.push_screen(HelpScreen(keys_of(self), LETTERS))
+        self.app.push_screen(HelpScreen(active_keys(self)))
 
     async def action_editor(self) -> None:
         """The terminal is the editor's meanwhile, so nothing of an answer could be shown or saved."""

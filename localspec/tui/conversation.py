@@ -91,7 +91,8 @@ class Conversation:
         before = turns(self.tree.path(question.parent_id))
         begun = [Message("assistant", so_far)] if so_far else []
         messages = without_oldest((*first, *before, Message("user", question.told), *begun), self.untold)
-        return GenerateRequest(messages, sampling=self.tuning.sampling, continues=bool(begun))
+        sampling, template = self.tuning.sampling, self.tuning.template
+        return GenerateRequest(messages, sampling=sampling, continues=bool(begun), template=template)
 
     @property
     def not_told(self) -> list[Utterance]:

@@ -20,10 +20,12 @@ from localspec.chatlog.columns import columns
 from localspec.chatlog.lists import model_name
 from localspec.local_models import Shelved
 from localspec.sanitize import one_line
+from localspec.tui.keys import with_keys
 from localspec.tui.speed_panel import gigabytes
 from localspec.tui.too_small import TooSmall
 
 NOW = "●"
+KEYS = "Enter chooses · Tab other list · {picker.close} closes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class Picker(ModalScreen[Pick | None]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as dialog:
-            dialog.border_title, dialog.border_subtitle = "Model", "Enter chooses · Tab other list · Esc closes"
+            dialog.border_title, dialog.border_subtitle = "Model", with_keys(self, KEYS)
             yield self.state
             yield self.model_list
             yield Static("Who drafts for it", markup=False, classes="heading")

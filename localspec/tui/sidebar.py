@@ -23,12 +23,13 @@ from textual.widgets.option_list import Option
 from localspec.errors import LocalspecError
 from localspec.sanitize import one_line
 from localspec.tui.chat_list import ChatList, More, Row, found, listed
+from localspec.tui.keys import shown, with_keys
 from localspec.tui.shelf import Shelf
 from localspec.tui.speed_panel import LEAST_WIDTH, WIDE
 
 PAGE = 200  # chats read at first, and again as many when the cursor comes to the last
 TYPING_SECONDS = 0.15  # a search begins when the fingers rest so long
-KEYS = "Enter open · / search · p pin · r rename · Del delete"
+KEYS = "{chats.open} open · {chats.search} search · {chats.pin} pin · {chats.rename} rename · {chats.delete} delete"
 NO_CHATS = "There are no chats yet."
 NO_HITS = "Nothing that was said has all of these words."
 
@@ -37,8 +38,8 @@ class Sidebar(Vertical):
     """At the left of a wide screen; else over the chat while the user wants it. `running` is the chat to mark."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "move(-1)", "Up", show=False),
-        Binding("down", "move(1)", "Down", show=False),
+        Binding("up", "move(-1)", "Up", show=False, id="chats.up"),
+        Binding("down", "move(1)", "Down", show=False, id="chats.down"),
     ]
 
     class Chosen(Message):
@@ -65,7 +66,7 @@ class Sidebar(Vertical):
         self.search = Input(placeholder="Search…", compact=True, id="chat-search")
         self.list = ChatList()
         self.name_field = Input(compact=True, id="chat-name")
-        self.line = Static(KEYS, markup=False, id="chat-line")
+        self.line = Static(markup=False, id="chat-line")
         self.running: str | None = None
         self.wish: bool | None = None  # of the user, for a wide screen
         self.display = self.name_field.display = False
@@ -139,6 +140,7 @@ class Sidebar(Vertical):
     # --- what it shows
 
     def on_mount(self) -> None:
+        self.say("")
         self.read()
 
     def mark(self, running: str | None) -> None:
@@ -178,7 +180,7 @@ class Sidebar(Vertical):
 
     def say(self, sentence: str) -> None:
         """In place of the keys, which are there while the cursor is."""
-        self.line.update(one_line(sentence) or KEYS)
+        self.line.update(one_line(sentence) or with_keys(self, KEYS))
         self.line.set_class(bool(sentence), "-says")
 
     # --- what the user does
@@ -237,7 +239,7 @@ class Sidebar(Vertical):
             self.post_message(self.Doomed(row.chat_id))
         else:
             self._doomed = row.chat_id
-            self.say(f"Press Delete again to delete “{row.title}” for good.")
+            self.say(f"Press {shown(self, 'chats.delete')} again to delete “{row.title}” for good.")
 
     def _ask_name(self, row: Row) -> None:
         self._renamed = row.chat_id

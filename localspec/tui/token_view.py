@@ -23,12 +23,12 @@ from localspec.sanitize import clean
 View = Literal["markdown", "tokens", "rejects"]
 
 STYLES: dict[Source, str] = {
-    "draft": "$text-success",
-    "bonus": "bold $text-accent",
-    "fix": "underline $text-warning",
+    "draft": "$token-draft",
+    "bonus": "bold $token-bonus",
+    "fix": "underline $token-fix",
     "plain": "$foreground",
 }
-REJECTED, ODDS = "strike $text-error", "$text-error"
+REJECTED, ODDS = "strike $token-rejected", "$token-rejected"
 FADE, FAINTEST = 8, 45  # per cent of opacity lost by each place in the draft, and where that ends
 PLACES = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 NO_TEXT = "·"  # a token that ends inside a character, or one that only ends the answer

@@ -7,15 +7,29 @@ from functools import partial
 
 from textual.message import Message
 
+from localspec import templates
 from localspec.errors import LocalspecError, UsageError
-from localspec.events import Notice
+from localspec.events import Notice, Ready
 from localspec.local_models import on_disk
+from localspec.requests import Template
 from localspec.sanitize import one_line
+from localspec.templates import CHOICES
 from localspec.tui.chats import ChatsScreen
 from localspec.tui.picker import Pick, Picker
 from localspec.tui.sampling_form import SamplingForm
 from localspec.tui.scribe import Told
 from localspec.tui.tuning import Choice
+
+NO_TEMPLATE = Notice(
+    "info",
+    "no_template",
+    "This is a base model (no chat template): it continues the text.",
+    "/template chatml overrides.",
+)
+
+
+def template_words(template: Template | None) -> str:
+    return one_line(template.name) if template else "auto, the model's own"
 
 
 class Chosen(Message):
@@ -58,6 +72,36 @@ class TunableScreen(ChatsScreen):
     def tuned(self) -> None:
         self.scribe.change(preset=self.tuning.preset)
         self.status.give_hint(f"From the next question on: {one_line(self.tuning.words)}")
+
+    def command_template(self, argument: str) -> None:
+        if argument:
+            self.run_worker(partial(self.look_for_template, argument), thread=True, exit_on_error=False, group="choose")
+        else:
+            self.status.give_hint(f"Template: {template_words(self.tuning.template)}. There are: {', '.join(CHOICES)}.")
+
+    def look_for_template(self, typed: str) -> None:
+        """In a thread."""
+        try:
+            found = templates.find(typed)
+        except LocalspecError as fault:
+            self.call_later(self.refuse_template, typed, fault)
+        else:
+            self.call_later(self.use_template, found)
+
+    def refuse_template(self, typed: str, fault: LocalspecError) -> None:
+        self.prompt.give(f"/template {typed}")
+        self.status.give_hint(one_line(str(fault)))
+
+    def use_template(self, template: Template | None) -> None:
+        self.tuning.template = template
+        self.status.give_hint(f"From the next question on: template {template_words(template)}.")
+
+    async def welcome_engine(self, ready: Ready) -> None:
+        """A base model continues what is written, until somebody names a template."""
+        if not ready.model.chat and self.tuning.template is None:
+            self.tuning.template = templates.COMPLETION
+            await self.inform(NO_TEMPLATE)
+        await super().welcome_engine(ready)
 
     def command_model(self, argument: str) -> None:
         self.choose(argument) if argument else self.action_models()

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Literal
 
 from msgspec.structs import replace
+from textual.events import Key
 from textual.reactive import reactive
 from textual.screen import Screen
 from textual.timer import Timer
@@ -40,6 +41,7 @@ from localspec.tui.commands import find, literal, parse, unknown
 from localspec.tui.conversation import Utterance
 from localspec.tui.feed import Arrived, Engine, Feed
 from localspec.tui.header import Header, switch
+from localspec.tui.keys import with_keys
 from localspec.tui.message import Answer, Note
 from localspec.tui.pace import Pace
 from localspec.tui.past import conversation, remembered, title
@@ -52,10 +54,10 @@ from localspec.tui.token_view import View
 from localspec.tui.transcript import Transcript
 from localspec.tui.tuning import Choice, Tuning
 
-Phase = Literal["loading", "idle", "reading", "generating", "stopping", "comparing", "gone", "unloaded"]
+Phase = Literal["loading", "idle", "reading", "generating", "stopping", "comparing", "benchmarking", "gone", "unloaded"]
 
-DIED = "The engine stopped. Press Ctrl+R to load it again."
-NOT_LOADED = "Not loaded: Ctrl+R tries again, Ctrl+O another model."
+DIED = "The engine stopped. Press {reload} to load it again."
+NOT_LOADED = "Not loaded: {reload} tries again, {models} another model."
 UNLOADED = "unloaded: the next question loads it again"
 WAITING = "One message is waiting already; this one stays here."
 
@@ -83,6 +85,7 @@ class TurnScreen(Screen[None]):
             version=self.conversation.version,
             rounds=scribe.rounds,
             send_key=tuning.config.chat.send_key,
+            window=tuning.config.ui.window_messages,
         )
         self.speed = SpeedPanel(self.reading)
         self.speed.wish = {"auto": None, "on": True, "off": False}[tuning.config.ui.speed_panel]
@@ -93,7 +96,7 @@ class TurnScreen(Screen[None]):
         self.wish = SpecWish()  # what the engine was told last
         self.drafter_failed = False
         self.title = past.chat.title if past else ""
-        self.tally, self.pace = Tally(), Pace()
+        self.tally, self.pace = Tally(), Pace(1 / tuning.config.ui.max_fps)
         self.feed: Feed | None = None
         self.queued: Utterance | None = None
         self.said: Utterance | None = None  # the answer being written, and its widget
@@ -242,7 +245,7 @@ class TurnScreen(Screen[None]):
     async def lose_engine(self) -> None:
         if self.answer is not None:
             await self.fail(Failure(code="engine_died", message="The engine stopped."))
-        self.enter("gone", NOT_LOADED if self.exit_code else DIED)
+        self.enter("gone", with_keys(self, NOT_LOADED if self.exit_code else DIED))
 
     def enter(self, phase: Phase, words: str) -> None:
         if phase != self.phase:
@@ -267,8 +270,8 @@ class TurnScreen(Screen[None]):
         else:
             await self.say(literal(message.text), message.attachments)
 
-    def claims(self, _character: str) -> bool:
-        """Whether a letter typed on the empty prompt is a command here instead."""
+    def claims(self, _event: Key) -> bool:
+        """Whether a key pressed on the empty prompt is a command here instead."""
         return False
 
     def on_prompt_refused(self, message: Prompt.Refused) -> None:
