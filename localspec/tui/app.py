@@ -27,6 +27,7 @@ from localspec.tui.chat import ChatScreen
 from localspec.tui.chat_provider import ChatProvider
 from localspec.tui.feed import Engine
 from localspec.tui.keymap import SEND_KEYS, default_keys, remap, spelled
+from localspec.tui.model_provider import ModelProvider
 from localspec.tui.palette import CommandProvider
 from localspec.tui.prompt import Prompt
 from localspec.tui.scribe import Scribe, Told
@@ -47,7 +48,7 @@ class ChatApp(App[None]):
         Binding("ctrl+q", "quit", "Quit", key_display="^Q", priority=True, id="quit"),
         Binding("ctrl+p", "command_palette", "Menu", key_display="^P", priority=True, id="palette"),
     ]
-    COMMANDS = App.COMMANDS | {CommandProvider, ChatProvider}
+    COMMANDS = App.COMMANDS | {CommandProvider, ChatProvider, ModelProvider}
 
     def __init__(
         self,

@@ -18,6 +18,7 @@ from localspec.tui.chat_list import ChatList
 from localspec.tui.commands import COMMANDS
 from localspec.tui.find import FindBar, Words
 from localspec.tui.keymap import default_keys, spelled, twins
+from localspec.tui.legend import MEANINGS
 from localspec.tui.sidebar import Sidebar
 from localspec.tui.too_small import TooSmall
 
@@ -48,6 +49,8 @@ class HelpScreen(ModalScreen[None]):
             for title, rows in sections.items():
                 yield Static(title, markup=False, classes="title")
                 yield Static(table(rows), markup=False)
+            yield Static("Who wrote a token, as F3 shows it", markup=False, classes="title")
+            yield Static(MEANINGS, markup=False)
         yield TooSmall()
 
 
