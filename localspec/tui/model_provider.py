@@ -48,4 +48,4 @@ def title(model: Shelved) -> str:
 
 def shown(model: Shelved) -> Content:
     """Not in the help, which the palette takes for markup."""
-    return Content.assemble(title(model), (one_line(f" · {model.quant} · {model.fit}"), "$foreground-muted"))
+    return Content.assemble(title(model), (f" · {one_line(f'{model.quant} · {model.fit}')}", "$foreground-muted"))
