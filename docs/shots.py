@@ -62,7 +62,7 @@ async def main() -> None:
             await pilot.press("ctrl+n")
             await until(lambda: not app.chat.conversation.branch)
         await ask(pilot, QUESTION)
-        await ask(pilot, "How much faster is it?")
+        await ask(pilot, "What is a drafter?")
         await shoot(pilot, "answer")
         await pilot.press("shift+f3")
         await shoot(pilot, "tokens")

@@ -145,6 +145,9 @@ def test_the_length_is_that_of_most_of_the_last_drafts():
     long, short = step("a", "b", "c", "d"), step("a", "b")
     assert length_now([]) is None
     assert length_now([short] * 30 + [PLAIN] + [long] * 9) == 4
+    assert length_now([PLAIN, PLAIN, long] * 9) == 4, "every third round is not hardly any"
+    assert length_now([PLAIN] * (RECENT - 1)) is None
+    assert length_now([*[PLAIN] * (RECENT - 2), long, PLAIN]) == 0
     assert length(AUTO, [long]) == "k=auto(4)"
     assert length(AUTO) == "k=auto"
     assert length(msgspec.structs.replace(AUTO, mode="on", k="5"), [long]) == "k=5"

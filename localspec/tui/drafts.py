@@ -8,13 +8,18 @@ from statistics import mode
 from localspec.events import SpecCard, Step
 from localspec.sanitize import one_line
 
-RECENT = 16  # rounds: among so many, those that only try another length are few
+RECENT = 16  # rounds
+SELDOM = 1 / 4  # so few of them have a draft where that is only tried now and then
 LOOKED_AT = 512  # rounds that say what a draft costs and brings
 
 
 def length_now(rounds: Sequence[Step]) -> int | None:
-    """Of most of the last rounds; 0 is no draft."""
-    return mode(step.drafted for step in rounds[-RECENT:]) if rounds else None
+    """Of most of the last drafts; 0 where there are hardly any, None while that cannot be said."""
+    recent = [step.drafted for step in rounds[-RECENT:]]
+    drafts = [length for length in recent if length]
+    if len(drafts) > SELDOM * len(recent):
+        return mode(drafts)
+    return 0 if len(recent) == RECENT else None
 
 
 def length(spec: SpecCard, rounds: Sequence[Step] = ()) -> str:
@@ -32,7 +37,7 @@ def why_off(spec: SpecCard | None, rounds: Sequence[Step] = ()) -> str:
         return ""
     if spec.kind == "off":
         return one_line(spec.reason)
-    if spec.mode != "auto" or len(rounds) < RECENT or length_now(rounds):
+    if spec.mode != "auto" or length_now(rounds) != 0:
         return ""
     drafted = [step for step in rounds[-LOOKED_AT:] if step.drafted]
     tested = sum(step.accepted + len(step.rejected) for step in drafted)
