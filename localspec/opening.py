@@ -271,4 +271,12 @@ def measure_memory(threads: int, target: Layered, *drafters: Layered) -> Memory:
         drafter_bytes=sum(drafter.weights.num_bytes for drafter in drafters),
         kv_bytes=sum(decoder.cache.num_bytes for decoder in (target, *drafters)),
         bandwidth_peak_gbs=bandwidth,
+        device_bytes=all_memory(target.device),
     )
+
+
+def all_memory(device: torch.device) -> int:
+    """Used or not, in bytes."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return int(psutil.virtual_memory().total)

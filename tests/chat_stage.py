@@ -96,6 +96,7 @@ async def open_chat(
     past: OpenChat | None = None,
     tuning: Tuning | None = None,
     looks: Look = NO_LOOK,
+    tooltips: bool = False,
 ) -> AsyncIterator[Stage]:
     """The given engines come in turn: the first at the start, the others at reloads. Without paper nothing is kept."""
     waiting, made = list(engines), []
@@ -106,7 +107,7 @@ async def open_chat(
 
     scribe = Scribe(paper, NewChat("guide", system=system))
     app = ChatApp(make_engine, system, scribe=scribe, past=past, tuning=tuning, looks=looks)
-    async with app.run_test(size=size) as pilot:
+    async with app.run_test(size=size, tooltips=tooltips) as pilot:
         yield Stage(pilot, app, made)
     assert all(engine.closed for engine in made), "the app left an engine running"
 

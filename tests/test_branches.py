@@ -79,7 +79,7 @@ async def test_a_retry_is_another_answer_beside_the_first(how: str):
             await ended(stage, requests)
             assert told(stage) == ["hi"]
         await shows(stage, "hi", "third")
-        await stage.sees("guide  ‹3/3›")
+        await stage.sees("‹3/3›  [md] tok")
         await ask(stage, "go on")
         assert told(stage) == ["hi", "third", "go on"]
 
@@ -113,7 +113,7 @@ async def test_an_edited_question_stands_beside_the_first_with_an_answer_of_its_
         await ended(stage, 3)
         assert told(stage) == ["one", "first", "two!"]
         await shows(stage, "one", "first", "two!", "other")
-        await stage.sees("You  ‹2/2›")
+        await stage.sees("‹2/2›")
         assert EDITING not in stage.seen
         assert stage.chat.prompt.text == ""
 
@@ -229,7 +229,7 @@ async def test_a_branch_goes_on_from_an_earlier_answer(how: str):
         await ask(stage, "elsewhere")
         assert told(stage) == ["one", "first", "elsewhere"]
         await shows(stage, "one", "first", "elsewhere", "other")
-        await stage.sees("You  ‹2/2›")
+        await stage.sees("‹2/2›")
 
 
 async def test_a_branch_does_not_begin_at_a_question():

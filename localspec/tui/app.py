@@ -28,6 +28,7 @@ from localspec.tui.feed import Engine
 from localspec.tui.ids import known_ids
 from localspec.tui.keymap import SEND_KEYS, spelled
 from localspec.tui.keys import KeyedApp
+from localspec.tui.model_provider import ModelProvider
 from localspec.tui.palette import CommandProvider
 from localspec.tui.provenance import colours, unknown
 from localspec.tui.scribe import Scribe, Told
@@ -48,7 +49,7 @@ class ChatApp(KeyedApp):
         Binding("ctrl+q", "quit", "Quit", key_display="^Q", priority=True, id="quit"),
         Binding("ctrl+p", "command_palette", "Menu", key_display="^P", priority=True, id="palette"),
     ]
-    COMMANDS = KeyedApp.COMMANDS | {CommandProvider, ChatProvider}
+    COMMANDS = KeyedApp.COMMANDS | {CommandProvider, ChatProvider, ModelProvider}
 
     def __init__(
         self,

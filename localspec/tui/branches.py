@@ -230,8 +230,7 @@ class BranchScreen(TurnScreen):
 
     def show_tokens(self, said: Utterance) -> None:
         if said.role == "assistant":
-            answer = self.transcript.answer(said)
-            answer.view = "tokens" if answer.view == "markdown" else "markdown"
+            self.transcript.answer(said).turn()
 
     def copy(self, what: str) -> None:
         """`what` is nothing for the last answer, `code` for its last block of code, `all` for the whole branch."""

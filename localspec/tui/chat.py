@@ -51,7 +51,7 @@ class ChatScreen(MeasuringScreen):
         Binding("f2", "speed", "Speed", key_display="F2", priority=True, id="speed"),
         Binding("f3", "tokens", "Tokens", key_display="F3", priority=True, id="tokens"),
         Binding("shift+f3,f15", "rejects", "Rejected", show=False, priority=True, id="rejects"),  # F15 is xterm's
-        Binding("f5", "spec", "Speculation", key_display="F5", show=False, priority=True, id="spec"),
+        Binding("f5", "spec", "Speculation", key_display="F5", priority=True, id="spec"),
         Binding("f6", "compare", "Compare", key_display="F6", show=False, priority=True, id="compare"),
         Binding("ctrl+t", "thoughts", "Thoughts", show=False, priority=True, id="thoughts"),
         Binding("ctrl+c", "interrupt", "Interrupt", show=False, priority=True, id="interrupt"),
@@ -62,7 +62,7 @@ class ChatScreen(MeasuringScreen):
         Binding("ctrl+o", "models", "Model", show=False, priority=True, id="models"),
         Binding("pageup", "page(-1)", "Page up", show=False, priority=True, id="page.up"),
         Binding("pagedown", "page(1)", "Page down", show=False, priority=True, id="page.down"),
-        Binding("ctrl+b", "chats", "Chats", key_display="^B", show=False, priority=True, id="chats"),
+        Binding("ctrl+b", "chats", "Chats", key_display="^B", priority=True, id="chats"),
         Binding("ctrl+f", "find", "Find", key_display="^F", show=False, priority=True, id="find"),
     ]
 

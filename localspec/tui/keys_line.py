@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.widgets import Footer
 from textual.widgets._footer import FooterKey
 
-MOST_USEFUL = ("send", "stop", "reload", "help", "command_palette", "new", "quit", "speed", "tokens")
+MOST_USEFUL = ("send", "stop", "reload", "help", "command_palette", "new", "quit", "speed", "tokens", "spec", "chats")
 BLANKS = 3  # around the key, and behind the word
 
 

@@ -21,16 +21,23 @@ from localspec.tui.stats_line import summary
 from localspec.tui.tall import Tall
 from localspec.tui.token_view import TokenView, View
 
+SIGNS = {"warning": "! ", "error": "✗ "}  # of notes: colour alone would say nothing in monochrome
+
 
 class Question(Vertical):
     """What the user said, exactly."""
 
     def __init__(
-        self, text: str, *, attachments: tuple[Attachment, ...] = (), version: tuple[int, int] = (1, 1)
+        self,
+        text: str,
+        *,
+        attachments: tuple[Attachment, ...] = (),
+        version: tuple[int, int] = (1, 1),
+        at: str = "",
     ) -> None:
         super().__init__()
         self.text, self.attachments = text, attachments
-        self.speaker = Speaker("You", version)
+        self.speaker = Speaker("You", version, at)
 
     def compose(self) -> ComposeResult:
         yield self.speaker
@@ -97,12 +104,21 @@ class Answer(Tall, Vertical):
     def watch_view(self) -> None:
         self.show_view()
 
+    def turn(self) -> None:
+        """Its tokens instead of its text, or the other way round."""
+        self.view = "tokens" if self.view == "markdown" else "markdown"
+
+    def on_speaker_switched(self, message: Speaker.Switched) -> None:
+        message.stop()
+        self.turn()
+
     def show_view(self) -> None:
         """Markdown or tokens in sight; tokens once there are some."""
         by_token = self.view != "markdown" and bool(self.rounds)
         self._tokens.view = self.view
         self._tokens.display, self._body.display = by_token, not by_token
         self._tokens.follow()
+        self.speaker.offer(self.view if self.rounds else None)
 
     async def flush(self) -> None:
         """Show what was added; the rounds' own line is not a text and follows when it is told."""
@@ -148,7 +164,7 @@ class Note(Static):
     """A line from the program itself, not from anyone in the conversation."""
 
     def __init__(self, text: str, *, level: str = "info") -> None:
-        super().__init__(clean(text), markup=False, classes=f"-{level}")
+        super().__init__(f"{SIGNS.get(level, '')}{clean(text)}", markup=False, classes=f"-{level}")
 
 
 class Untold(Note):

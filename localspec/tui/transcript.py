@@ -244,7 +244,7 @@ class Transcript(StillScroll):
     def _made(self, said: Utterance) -> Question | Answer:
         version = self._version(said)
         if said.role == "user":
-            made: Question | Answer = Question(said.text, attachments=said.attachments, version=version)
+            made: Question | Answer = Question(said.text, attachments=said.attachments, version=version, at=said.at)
         else:
             made = Answer(said.speaker, said.text, rounds=None if said.is_kept else said.rounds, version=version)
             made.view = self.view

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from textual.message import Message
@@ -10,7 +10,7 @@ from textual.message import Message
 from localspec import templates
 from localspec.errors import LocalspecError, UsageError
 from localspec.events import Notice, Ready
-from localspec.local_models import on_disk
+from localspec.local_models import Shelved, on_disk
 from localspec.requests import Template
 from localspec.sanitize import one_line
 from localspec.templates import CHOICES
@@ -18,6 +18,7 @@ from localspec.tui.chats import ChatsScreen
 from localspec.tui.picker import Pick, Picker
 from localspec.tui.sampling_form import SamplingForm
 from localspec.tui.scribe import Told
+from localspec.tui.speed_panel import held
 from localspec.tui.tuning import Choice
 
 NO_TEMPLATE = Notice(
@@ -71,6 +72,7 @@ class TunableScreen(ChatsScreen):
 
     def tuned(self) -> None:
         self.scribe.change(preset=self.tuning.preset)
+        self.show_info()
         self.status.give_hint(f"From the next question on: {one_line(self.tuning.words)}")
 
     def command_template(self, argument: str) -> None:
@@ -110,11 +112,12 @@ class TunableScreen(ChatsScreen):
         self.choose(self.tuning.load.model, argument) if argument else self.action_models(drafts_first=True)
 
     def action_models(self, *, drafts_first: bool = False) -> None:
-        stats, tuning = self.tally.stats, self.tuning
-        held = stats.target_bytes + stats.drafter_bytes + stats.kv_bytes
-        look = partial(on_disk, tuning.catalog, tuning.name, held_bytes=held)
-        now = Pick(tuning.name, str(tuning.load.draft))
-        self.app.push_screen(Picker(look, now, drafts_first=drafts_first), self.picked)
+        now = Pick(self.tuning.name, str(self.tuning.load.draft))
+        self.app.push_screen(Picker(self.models_here, now, drafts_first=drafts_first), self.picked)
+
+    def models_here(self) -> Sequence[Shelved]:
+        """Those on this machine. Reads the disk."""
+        return on_disk(self.tuning.catalog, self.tuning.name, held_bytes=held(self.tally.stats))
 
     def picked(self, pick: Pick | None) -> None:
         if pick is not None:

@@ -39,8 +39,10 @@ from localspec.sanitize import one_line
 from localspec.stats import Tally
 from localspec.tui.commands import find, literal, parse, unknown
 from localspec.tui.conversation import Utterance
+from localspec.tui.drafts import why_off
 from localspec.tui.feed import Arrived, Engine, Feed
 from localspec.tui.header import Header, switch
+from localspec.tui.info import Info
 from localspec.tui.keys import with_keys
 from localspec.tui.message import Answer, Note
 from localspec.tui.pace import Pace
@@ -93,6 +95,7 @@ class TurnScreen(Screen[None]):
         self.phase: Phase = "loading"
         self.model: ModelCard | None = None
         self.spec: SpecCard | None = None
+        self.device_bytes = 0
         self.wish = SpecWish()  # what the engine was told last
         self.drafter_failed = False
         self.title = past.chat.title if past else ""
@@ -119,6 +122,7 @@ class TurnScreen(Screen[None]):
         self.tally, self.exit_code, self.spec = Tally(), 0, None
         self.feed = Feed(self.make_engine(), self.wake)
         self.enter("loading", "loading")
+        self.show_info()
         self.feed.start()
         self.run_worker(self.feed.read, thread=True, exit_on_error=False, group="engine")
 
@@ -188,12 +192,27 @@ class TurnScreen(Screen[None]):
         self.has_news = False
         if self.answer is not None:
             self.answer.follow_rounds()
+        self.follow_figures()
+
+    def follow_figures(self) -> None:
+        """Header, panel and state line read what was measured."""
+        self.header.follow(self.reading())
         self.speed.follow()
+        self.show_info()
 
     def reading(self) -> Reading:
-        """What the speed panel shows, asked for when it is drawn."""
-        meter = self.tally.meter
-        return Reading(self.status.stats, meter.band, len(meter.plain_ms), self.rounds)
+        """What header and speed panel show; the panel asks for it when it is drawn."""
+        meter, device = self.tally.meter, self.model.device if self.model else ""
+        known = self.status.stats, meter.band, len(meter.plain_ms), self.rounds
+        return Reading(*known, self.spec, device, self.device_bytes)
+
+    def show_info(self) -> None:
+        """How the next answer is written, and how this one is drafted for."""
+        why, before = why_off(self.spec, self.rounds), self.status.info.why
+        if why and not before and self.spec is not None and self.spec.kind != "off":
+            self.status.give_hint(f"Nothing is drafted at present: {why}.")
+        spec = switch(self.spec) if self.spec else ""
+        self.status.info = Info(self.tuning.preset, self.tuning.sampling.seed, spec, why)
 
     async def receive(self, event: AnyEvent | None) -> None:
         if event is not None:
@@ -222,7 +241,7 @@ class TurnScreen(Screen[None]):
 
     async def welcome_engine(self, ready: Ready) -> None:
         self.exit_code = 0
-        self.model, self.drafter_failed = ready.model, False
+        self.model, self.drafter_failed, self.device_bytes = ready.model, False, ready.memory.device_bytes
         self.wish = wish_at_start(ready.spec)
         self.show_spec(ready.spec)
         self.scribe.meet(ready)
@@ -239,8 +258,9 @@ class TurnScreen(Screen[None]):
     def show_spec(self, spec: SpecCard) -> None:
         """A drafter that failed stays out, whatever the engine says of the wish."""
         if self.model is not None and not (self.drafter_failed and spec.kind != "off"):
-            self.spec, self.status.spec = spec, switch(spec)
+            self.spec = spec
             self.header.show(self.model, spec)
+            self.show_info()
 
     async def lose_engine(self) -> None:
         if self.answer is not None:
@@ -258,7 +278,7 @@ class TurnScreen(Screen[None]):
 
     def name_terminal(self) -> None:
         """State and chat, for whoever looks at another window."""
-        state = self.status.state if self.phase == "idle" else self.phase
+        state = self.phase if self.phase in {"gone", "unloaded"} else self.status.state
         self.app.title = f"{state} · {self.title or 'localspec'}"
 
     # --- a turn
@@ -435,7 +455,7 @@ class TurnScreen(Screen[None]):
         self.past, self.status.stats, self.rounds = past, Stats(), ()
         self.title = past.chat.title if past else ""
         self.name_terminal()
-        self.speed.follow()
+        self.follow_figures()
         self.locate()
         await self.show_chat()
 
