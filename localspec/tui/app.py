@@ -21,7 +21,7 @@ from localspec import paths
 from localspec.config.writing import store
 from localspec.errors import UsageError
 from localspec.events import Notice
-from localspec.history import NewChat, OpenChat, Writer
+from localspec.history import NewChat, OpenChat
 from localspec.sanitize import clean, one_line
 from localspec.tui.chat import ChatScreen
 from localspec.tui.chat_provider import ChatProvider
@@ -138,6 +138,7 @@ def run(
     notices: tuple[Notice, ...] = (),
 ) -> int:
     """Chat until the user leaves, going on with `past` if there is one. The exit code is a failed start's, else 0."""
+    from localspec.history import Writer
     from localspec.worker import EngineProcess
 
     if lack := no_screen():
@@ -149,6 +150,7 @@ def run(
     scribe = Scribe(paper, begun, titled=tuning.config.chat.title == "first-line")
     app = ChatApp(lambda: EngineProcess(tuning.load), system, scribe=scribe, past=past, tuning=tuning, looks=looks)
     gc.freeze()  # what is loaded by now stays: each full collection would walk it, in the middle of a frame
+    gc.enable()
     try:
         app.run()
     finally:

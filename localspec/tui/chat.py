@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+from functools import partial
+from importlib import import_module
 from typing import ClassVar
 
 from textual import events
@@ -11,13 +13,12 @@ from textual.actions import SkipAction
 from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
-from textual.widgets import HelpPanel, Input, OptionList
+from textual.widgets import Input, OptionList
 
 from localspec.errors import LocalspecError
 from localspec.tui.branches import LETTERS
 from localspec.tui.commands import Command, nearest
 from localspec.tui.editor import chosen_editor, edited
-from localspec.tui.help_screen import HelpScreen, keys_of
 from localspec.tui.keys_line import KeysLine
 from localspec.tui.legend import Legend
 from localspec.tui.licence import licences
@@ -31,7 +32,9 @@ from localspec.tui.too_small import TooSmall
 from localspec.tui.tunable import TunableScreen
 from localspec.worker import log_file
 
+BODY = "localspec.tui.body"  # the first answer needs it, and by then it is there
 QUIT_SECONDS = 1.0
+HELP_PANEL = "HelpPanel"  # by name: its module imports all of Markdown
 QUIT_AGAIN = "Press Ctrl+C again to quit."
 
 
@@ -75,11 +78,16 @@ class ChatScreen(TunableScreen):
         await self.show_chat()
         self.prompt.focus()
         self.view = self.tuning.config.ui.token_view
+        self.set_interval(SAVE_SECONDS, lambda: self.scribe.save(self.tally.stats))
+        self.call_after_refresh(self.begin)
+
+    def begin(self) -> None:
+        """Once the first frame is on the screen: all that it does without."""
         self.scribe.start(self.tell)
         if self.past is not None:
             self.locate()
-        self.set_interval(SAVE_SECONDS, lambda: self.scribe.save(self.tally.stats))
         self.load()
+        self.run_worker(partial(import_module, BODY), thread=True, exit_on_error=False, group="import")
 
     def on_unmount(self) -> None:
         self.scribe.end(self.tally.stats, "cancelled")
@@ -109,7 +117,7 @@ class ChatScreen(TunableScreen):
             self.end_edit()
         elif self.cursor is not None:
             self.leave_message()
-        elif self.query(HelpPanel):
+        elif self.query(HELP_PANEL):
             self.app.action_hide_help_panel()
         elif self.speed.covers:
             self.action_speed()
@@ -252,12 +260,14 @@ class ChatScreen(TunableScreen):
         self.action_help()
 
     def command_keys(self, _: str) -> None:
-        if self.query(HelpPanel):
+        if self.query(HELP_PANEL):
             self.app.action_hide_help_panel()
         else:
             self.app.action_show_help_panel()
 
     def action_help(self) -> None:
+        from localspec.tui.help_screen import HelpScreen, keys_of
+
         self.app.push_screen(HelpScreen(keys_of(self), LETTERS))
 
     async def action_editor(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -18,10 +18,12 @@ from textual.widgets.option_list import Option
 
 from localspec.chatlog.columns import columns
 from localspec.chatlog.lists import model_name
-from localspec.local_models import Shelved
 from localspec.sanitize import one_line
 from localspec.tui.speed_panel import gigabytes
 from localspec.tui.too_small import TooSmall
+
+if TYPE_CHECKING:
+    from localspec.local_models import Shelved
 
 NOW = "●"
 

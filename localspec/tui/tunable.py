@@ -9,7 +9,6 @@ from textual.message import Message
 
 from localspec.errors import LocalspecError, UsageError
 from localspec.events import Notice
-from localspec.local_models import on_disk
 from localspec.sanitize import one_line
 from localspec.tui.chats import ChatsScreen
 from localspec.tui.picker import Pick, Picker
@@ -66,6 +65,8 @@ class TunableScreen(ChatsScreen):
         self.choose(self.tuning.load.model, argument) if argument else self.action_models(drafts_first=True)
 
     def action_models(self, *, drafts_first: bool = False) -> None:
+        from localspec.local_models import on_disk  # imports psutil
+
         stats, tuning = self.tally.stats, self.tuning
         held = stats.target_bytes + stats.drafter_bytes + stats.kv_bytes
         look = partial(on_disk, tuning.catalog, tuning.name, held_bytes=held)

@@ -7,6 +7,7 @@ runs in the screen's own message queue, one at a time, so a stop, a new chat and
 from __future__ import annotations
 
 import asyncio
+from asyncio import TimerHandle
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal
@@ -14,7 +15,6 @@ from typing import Literal
 from msgspec.structs import replace
 from textual.reactive import reactive
 from textual.screen import Screen
-from textual.timer import Timer
 from textual.widget import Widget
 
 from localspec.events import (
@@ -41,6 +41,7 @@ from localspec.tui.conversation import Utterance
 from localspec.tui.feed import Arrived, Engine, Feed
 from localspec.tui.header import Header, switch
 from localspec.tui.message import Answer, Note
+from localspec.tui.once import once
 from localspec.tui.pace import Pace
 from localspec.tui.past import conversation, remembered, title
 from localspec.tui.prompt import Prompt
@@ -100,7 +101,7 @@ class TurnScreen(Screen[None]):
         self.answer: Answer | None = None
         self.rounds: Sequence[Step] = ()  # of the last answer
         self.has_news = False  # for the figures
-        self.look: Timer | None = None  # the next one at what has arrived
+        self.look: TimerHandle | None = None  # the next one at what has arrived
 
     async def show_chat(self) -> None:
         """The chat that is gone on with, or how to begin one."""
@@ -165,9 +166,9 @@ class TurnScreen(Screen[None]):
         if self.answer is None:
             self.show_figures()
         if self.look is not None:
-            self.look.stop()
+            self.look.cancel()
         if arrived or behind:
-            self.look = self.set_timer(self.pace.wait(), partial(self.drain, feed))
+            self.look = once(self, self.pace.wait(), partial(self.drain, feed))
 
     async def draw(self) -> bool:
         """Show what was written and how fast; whether some of it has to wait for a later frame."""
