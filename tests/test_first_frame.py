@@ -34,20 +34,19 @@ def begin(self):
 ChatScreen.begin = begin
 app.no_screen = lambda: ""
 run = app.ChatApp.run
-app.ChatApp.run = lambda self: run(self, headless=True, size=(100, 30))
+app.ChatApp.run = lambda self: run(self, headless=True, size=({width}, 30))
 cli.main(["chat"], standalone_mode=False)
 sys.stderr.write(json.dumps(found))
 """
 
 
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """A real start, until the first frame is drawn."""
+@pytest.fixture(scope="module", params=[100, 140])
+def start(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A real start, until the first frame is drawn; a wide one has the chats beside it."""
     folder = tmp_path_factory.mktemp("start")
     env = {f"LOCALSPEC_{name}_DIR": str(folder / name) for name in ("STATE", "DATA", "CONFIG", "CACHE")}
-    done = subprocess.run(
-        [sys.executable, "-c", START], capture_output=True, text=True, check=True, env={"PATH": "", **env}
-    )
+    program = [sys.executable, "-c", START.replace("{width}", str(request.param))]
+    done = subprocess.run(program, capture_output=True, text=True, check=True, env={"PATH": "", **env})
     found: dict[str, Any] = json.loads(done.stderr)
     return found
 

@@ -34,6 +34,8 @@ from localspec.tui.themes import Look, look
 from localspec.tui.too_small import TooSmall
 from localspec.tui.tuning import Tuning
 
+YOUNG = 10_000, 20  # a frame makes and drops tens of thousands of objects: Python would look through them 70 times
+NEVER = 1_000_000
 NO_SCREENS = ("", "dumb", "unknown")
 NO_LOOK = Look()
 
@@ -149,14 +151,21 @@ def run(
     begun = NewChat(tuning.name, preset=tuning.preset, system=system)
     scribe = Scribe(paper, begun, titled=tuning.config.chat.title == "first-line")
     app = ChatApp(lambda: EngineProcess(tuning.load), system, scribe=scribe, past=past, tuning=tuning, looks=looks)
-    gc.freeze()  # what is loaded by now stays: each full collection would walk it, in the middle of a frame
-    gc.enable()
+    collect_between_answers()
     try:
         app.run()
     finally:
         if paper is not None and (notice := paper.close()):
             print(clean(f"{notice.level}: {notice.message} {notice.hint}".rstrip()), file=sys.stderr)
     return app.return_code or 0
+
+
+def collect_between_answers() -> None:
+    """A full collection takes longer than a frame may. What is loaded by now is left out of all of them, and it is the
+    screen that begins one, with each question."""
+    gc.freeze()
+    gc.set_threshold(*YOUNG, NEVER)
+    gc.enable()
 
 
 def no_screen() -> str:

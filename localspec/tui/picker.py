@@ -87,7 +87,7 @@ class Picker(ModalScreen[Pick | None]):
             (
                 NOW if model.name == self.now.model else " ",
                 model_name(model.name),
-                model.quant,
+                one_line(model.quant),
                 gigabytes(model.num_bytes) if model.num_bytes else "–",
                 one_line(model.fit),
             )

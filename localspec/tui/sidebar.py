@@ -126,7 +126,7 @@ class Sidebar(Vertical):
     def _appear(self, shown: bool) -> None:
         if shown and not self.display:
             self.display = True
-            self.read()
+            self.call_after_refresh(self.read)  # what has to be drawn first is drawn without it
         elif self.display and not shown:
             if self.has_focus_within:
                 self.post_message(self.Left())
@@ -140,7 +140,7 @@ class Sidebar(Vertical):
     # --- what it shows
 
     def on_mount(self) -> None:
-        self.read()
+        self.call_after_refresh(self.read)
 
     def mark(self, running: str | None) -> None:
         """This chat runs now."""

@@ -92,10 +92,10 @@ class StatsLine(Widget):
     _hint_timer: TimerHandle | None = None
 
     def give_hint(self, text: str, seconds: float = HINT_SECONDS) -> None:
-        """Say something for a while."""
+        """Say something for a while. Whatever it quotes comes in clean."""
         if self._hint_timer is not None:
             self._hint_timer.cancel()
-        self.hint = text
+        self.hint = one_line(text)
         self._hint_timer = once(self, seconds, self.end_hint)
 
     def end_hint(self) -> None:

@@ -7,6 +7,7 @@ runs in the screen's own message queue, one at a time, so a stop, a new chat and
 from __future__ import annotations
 
 import asyncio
+import gc
 from asyncio import TimerHandle
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -329,6 +330,7 @@ class TurnScreen(Screen[None]):
     def ask(self, request: GenerateRequest, feed: Feed) -> None:
         """A stop that came while this was being prepared is meant for it."""
         feed.ask(replace(request, odds=self.view == "rejects"))
+        self.call_after_refresh(gc.collect)  # while the prompt is read: nothing is drawn then, and nobody types
         if self.phase == "stopping":
             feed.cancel()
 
