@@ -341,6 +341,8 @@ class TurnScreen(Screen[None]):
         if self.said is not None and self.answer is not None:
             self.answer.add(step)
             self.scribe.add(step)
+            if self.scribe.is_due:
+                self.scribe.save(self.tally.stats)
             self.said.text = self.answer.text
 
     async def finish(self, done: Done) -> None:
