@@ -24,14 +24,18 @@ from localspec.tui import app
 from localspec.tui.chat import ChatScreen
 
 found = {}
+draw = app.ChatApp._display
 
-def begin(self):
-    found["modules"] = sorted({name.partition(".")[0] for name in sys.modules})
-    found["screen"] = "".join(strip.text for strip in self._compositor.render_strips())
-    found["collects"] = gc.isenabled()
-    self.app.exit()
+def display(self, screen, update):
+    draw(self, screen, update)
+    drawn = "".join(strip.text for strip in screen._compositor.render_strips())
+    if "Ask anything" in drawn and not found:
+        found["modules"] = sorted({name.partition(".")[0] for name in sys.modules})
+        found["collects"] = gc.isenabled()
+        self.exit()
 
-ChatScreen.begin = begin
+app.ChatApp._display = display
+ChatScreen.begin = lambda self: None
 app.no_screen = lambda: ""
 run = app.ChatApp.run
 app.ChatApp.run = lambda self: run(self, headless=True, size=({width}, 30))
@@ -52,7 +56,6 @@ def start(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def test_the_first_frame_waits_for_no_engine_no_database_and_no_markdown(start: dict[str, Any]):
-    assert "Ask anything" in start["screen"]
     assert LATER & set(start["modules"]) == set()
 
 
