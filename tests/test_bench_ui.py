@@ -101,7 +101,7 @@ def test_the_chat_that_is_measured_saves_what_is_said(tmp_path: Path):
             chat.told(60)
     with History(tmp_path / "DATA" / "history.db") as history:
         question, answered = history.open(history.latest().id).branch
-    assert (question.content, answered.status) == (QUESTION, "done")
+    assert (question.content, answered.status) == (QUESTION, "length")
     assert answered.generation
     assert answered.generation.stats.predicted_n == 64
 
