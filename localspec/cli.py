@@ -6,6 +6,7 @@ stdout is data; stderr is progress, warnings and timings.
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import signal
 import sys
@@ -113,15 +114,16 @@ def chat(
 
     Chats are kept on this computer. One that goes on does so with its own model, unless MODEL is another.
     """
+    start_without_collecting()
+    from localspec import history as chats
     from localspec.config.reading import read
     from localspec.drafting import check
-    from localspec.history import recall
     from localspec.tui import app, tuning
 
     if latest + (chat_id is not None) + no_history > 1:
         raise UsageError("--continue, --chat and --no-history exclude each other.", hint="Give one of them.")
     settings = read()
-    past = recall(chat_id) if latest or chat_id is not None else None
+    past = chats.recall(chat_id) if latest or chat_id is not None else None
     model = model or (past.chat.model_key if past else settings.default_model)
     tuned = tuning.begin(settings, model, load=said(given, LoadRequest), sampling=sampling_of(given))
     notice = tuned.begin_preset(given["preset"], past.chat.preset if past else None)
@@ -244,6 +246,12 @@ def said(given: dict[str, Any], record: type[LoadRequest]) -> dict[str, Any]:
 def sampling_of(given: dict[str, Any]) -> SamplingOptions:
     """None is what nobody said: these options have no default of their own."""
     return SamplingOptions(**{name: given[name] for name in SamplingOptions.__struct_fields__})
+
+
+def start_without_collecting() -> None:
+    """Of what is imported nothing is garbage, and to look for some takes a tenth of the start. The screen ends this."""
+    gc.disable()
+    click.get_current_context().call_on_close(gc.enable)
 
 
 def leave_on_interrupt() -> None:

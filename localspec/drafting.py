@@ -16,7 +16,6 @@ from localspec.catalog import Catalog, DraftEntry, Entry
 from localspec.checkpoint import Snapshot, open_snapshot
 from localspec.errors import IncompatiblePair, NotDownloaded, UsageError
 from localspec.events import Notice
-from localspec.pairing import compare
 from localspec.requests import LONGEST_DRAFT, DraftModel, EarlyExit, LoadRequest, is_draft_length
 
 NOTHING_KNOWN = Calibration()
@@ -146,6 +145,8 @@ def draft_model(drafter: Snapshot, target: Snapshot, *, greedy: bool) -> Choice:
         raise IncompatiblePair(
             f"Draft '{drafter.name}' cannot be checked: a tokenizer.json is missing.", hint="Use --draft off."
         )
+    from localspec.pairing import compare  # imports tokenizers, which the chat's own process does without
+
     verdict = compare(
         target.tokenizer_file, drafter.tokenizer_file, target_rows=target.vocab_size, drafter_rows=drafter.vocab_size
     )

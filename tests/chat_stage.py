@@ -108,7 +108,9 @@ async def open_chat(
     scribe = Scribe(paper, NewChat("guide", system=system))
     app = ChatApp(make_engine, system, scribe=scribe, past=past, tuning=tuning, looks=looks)
     async with app.run_test(size=size, tooltips=tooltips) as pilot:
-        yield Stage(pilot, app, made)
+        stage = Stage(pilot, app, made)
+        await stage.until(lambda: made)  # it is begun after the first frame
+        yield stage
     assert all(engine.closed for engine in made), "the app left an engine running"
 
 

@@ -20,7 +20,7 @@ from localspec import paths
 from localspec.config.writing import store
 from localspec.errors import UsageError
 from localspec.events import Notice
-from localspec.history import NewChat, OpenChat, Writer
+from localspec.history import NewChat, OpenChat
 from localspec.sanitize import clean, one_line
 from localspec.tui.chat import ChatScreen
 from localspec.tui.chat_provider import ChatProvider
@@ -36,6 +36,8 @@ from localspec.tui.themes import Look, look
 from localspec.tui.too_small import TooSmall
 from localspec.tui.tuning import Tuning
 
+YOUNG = 10_000, 20  # a frame makes and drops tens of thousands of objects: Python would look through them 70 times
+NEVER = 1_000_000
 NO_SCREENS = ("", "dumb", "unknown")
 NO_LOOK = Look()
 
@@ -154,6 +156,7 @@ def run(
 ) -> int:
     """Chat until the user leaves, going on with `past` if there is one. The exit code is a failed start's, else 0.
     `inline`: below the shell's last line, where the end of the chat stays."""
+    from localspec.history import Writer
     from localspec.worker import EngineProcess
 
     if inline and sys.platform == "win32":
@@ -166,13 +169,21 @@ def run(
     begun = NewChat(tuning.name, preset=tuning.preset, system=system)
     scribe = Scribe(paper, begun, titled=tuning.config.chat.title == "first-line")
     app = ChatApp(lambda: EngineProcess(tuning.load), system, scribe=scribe, past=past, tuning=tuning, looks=looks)
-    gc.freeze()  # what is loaded by now stays: each full collection would walk it, in the middle of a frame
+    collect_between_answers()
     try:
         app.run(inline=inline, inline_no_clear=inline)
     finally:
         if paper is not None and (notice := paper.close()):
             print(clean(f"{notice.level}: {notice.message} {notice.hint}".rstrip()), file=sys.stderr)
     return app.return_code or 0
+
+
+def collect_between_answers() -> None:
+    """A full collection takes longer than a frame may. What is loaded by now is left out of all of them, and it is the
+    screen that begins one, with each question."""
+    gc.freeze()
+    gc.set_threshold(*YOUNG, NEVER)
+    gc.enable()
 
 
 def no_screen() -> str:

@@ -25,7 +25,6 @@ from localspec.tui.conversation import Utterance
 from localspec.tui.details import details
 from localspec.tui.keys import keys_of, rows, with_keys
 from localspec.tui.prompt import Prompt
-from localspec.tui.reply import code_blocks
 from localspec.tui.turn import TurnScreen
 
 LETTERS = (  # with what each does, in so few words that all fit in 80 columns
@@ -247,6 +246,8 @@ class BranchScreen(TurnScreen):
             self.take(answer.text)
 
     def copy_code(self, said: Utterance) -> None:
+        from localspec.tui.reply import code_blocks  # imports Markdown's parser
+
         if blocks := code_blocks(said.text):
             self.take(blocks[-1])
         else:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 from functools import partial
-from typing import ClassVar
+from importlib import import_module
+from typing import TYPE_CHECKING, ClassVar
 
-from textual import events, on
+from textual import events
 from textual.actions import SkipAction
 from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
-from textual.widgets import HelpPanel, Input, Markdown, OptionList
+from textual.widgets import Input, OptionList
 
 from localspec.errors import LocalspecError
 from localspec.tui.commands import Command, nearest
 from localspec.tui.editor import chosen_editor, edited
-from localspec.tui.help_screen import HelpScreen, active_keys
 from localspec.tui.keys import with_keys
 from localspec.tui.keys_line import KeysLine
 from localspec.tui.legend import Legend
@@ -33,8 +33,13 @@ from localspec.tui.token_view import View
 from localspec.tui.too_small import TooSmall
 from localspec.worker import log_file
 
+if TYPE_CHECKING:
+    from textual.widgets import Markdown
+
+BODY = "localspec.tui.body"  # the first answer needs it, and by then it is there
 QUIT_SECONDS = 1.0
 QUIT_AGAIN = "Press {interrupt} again to quit."
+HELP_PANEL = "HelpPanel"  # by name: its module imports all of Markdown
 
 
 class ChatScreen(MeasuringScreen):
@@ -77,11 +82,16 @@ class ChatScreen(MeasuringScreen):
         await self.show_chat()
         self.prompt.focus()
         self.view = self.tuning.config.ui.token_view
+        self.set_interval(SAVE_SECONDS, lambda: self.scribe.save(self.tally.stats))
+        self.call_after_refresh(self.begin)
+
+    def begin(self) -> None:
+        """Once the first frame is on the screen: all that it does without."""
         self.scribe.start(self.tell)
         if self.past is not None:
             self.locate()
-        self.set_interval(SAVE_SECONDS, lambda: self.scribe.save(self.tally.stats))
         self.load()
+        self.run_worker(partial(import_module, BODY), thread=True, exit_on_error=False, group="import")
 
     def on_unmount(self) -> None:
         self.scribe.end(self.tally.stats, "cancelled")
@@ -112,7 +122,7 @@ class ChatScreen(MeasuringScreen):
             self.end_edit()
         elif self.cursor is not None:
             self.leave_message()
-        elif self.query(HelpPanel):
+        elif self.query(HELP_PANEL):
             self.app.action_hide_help_panel()
         elif self.speed.covers:
             self.action_speed()
@@ -192,8 +202,7 @@ class ChatScreen(MeasuringScreen):
 
     # --- links in answers
 
-    @on(Markdown.LinkClicked)
-    def ask_to_open(self, event: Markdown.LinkClicked) -> None:
+    def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:
         event.stop()
         if host(event.href):
             self.app.push_screen(LinkScreen(event.href), partial(self.follow, event.href))
@@ -276,12 +285,14 @@ class ChatScreen(MeasuringScreen):
         self.action_help()
 
     def command_keys(self, _: str) -> None:
-        if self.query(HelpPanel):
+        if self.query(HELP_PANEL):
             self.app.action_hide_help_panel()
         else:
             self.app.action_show_help_panel()
 
     def action_help(self) -> None:
+        from localspec.tui.help_screen import HelpScreen, active_keys
+
         self.app.push_screen(HelpScreen(active_keys(self)))
 
     async def action_editor(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -12,7 +13,6 @@ from textual.widgets import Static
 from localspec.events import Stats, Step
 from localspec.history import Attachment
 from localspec.sanitize import clean, one_line
-from localspec.tui.body import Body
 from localspec.tui.passages import Passages
 from localspec.tui.pills import pills
 from localspec.tui.ribbon import Ribbon
@@ -20,6 +20,9 @@ from localspec.tui.speaker import Speaker
 from localspec.tui.stats_line import summary
 from localspec.tui.tall import Tall
 from localspec.tui.token_view import TokenView, View
+
+if TYPE_CHECKING:
+    from localspec.tui.body import Body
 
 SIGNS = {"warning": "! ", "error": "✗ "}  # of notes: colour alone would say nothing in monochrome
 
@@ -74,7 +77,7 @@ class Answer(Tall, Vertical):
         self.ending = ("", "")
         self.passages = Passages(text)
         self.speaker = Speaker(one_line(speaker), version)
-        self._body = Body(self.passages)
+        self._body = body(self.passages)
         self._tokens, self._ribbon = TokenView(self.rounds), Ribbon(self.rounds)
         self._tokens.display = False
         self._figures = Static(markup=False, classes="figures")
@@ -141,7 +144,7 @@ class Answer(Tall, Vertical):
         """More of it comes; the paragraph it was cut in goes on."""
         self.passages, before = Passages(), self._body
         self.passages.add(self.text)
-        self._body = Body(self.passages)
+        self._body = body(self.passages)
         await self.mount(self._body, after=before)
         await before.remove()
         await self._body.follow()
@@ -158,6 +161,13 @@ class Answer(Tall, Vertical):
         self.passages.end()
         await self.flush()
         self.follow_rounds()
+
+
+def body(passages: Passages) -> Body:
+    """Imported with the first answer: all of Markdown comes with it, which an empty chat does without."""
+    from localspec.tui.body import Body
+
+    return Body(passages)
 
 
 class Note(Static):

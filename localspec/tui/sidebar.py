@@ -6,6 +6,7 @@ Asks the shelf in threads and draws what it says. What changes the running chat 
 from __future__ import annotations
 
 import asyncio
+from asyncio import TimerHandle
 from collections.abc import Callable, Sequence
 from datetime import date
 from functools import partial
@@ -16,7 +17,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.message import Message
-from textual.timer import Timer
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -24,6 +24,7 @@ from localspec.errors import LocalspecError
 from localspec.sanitize import one_line
 from localspec.tui.chat_list import ChatList, More, Row, found, listed
 from localspec.tui.keys import shown, with_keys
+from localspec.tui.once import once
 from localspec.tui.shelf import Shelf
 from localspec.tui.speed_panel import LEAST_WIDTH, WIDE
 
@@ -73,7 +74,7 @@ class Sidebar(Vertical):
         self._limit = PAGE
         self._drawn: str | None = None  # the search whose rows are drawn
         self._doomed = self._renamed = ""
-        self._rest: Timer | None = None
+        self._rest: TimerHandle | None = None
 
     def compose(self) -> ComposeResult:
         yield from (self.search, self.list, self.name_field, self.line)
@@ -126,7 +127,7 @@ class Sidebar(Vertical):
     def _appear(self, shown: bool) -> None:
         if shown and not self.display:
             self.display = True
-            self.read()
+            self.call_after_refresh(self.read)  # what has to be drawn first is drawn without it
         elif self.display and not shown:
             if self.has_focus_within:
                 self.post_message(self.Left())
@@ -141,7 +142,7 @@ class Sidebar(Vertical):
 
     def on_mount(self) -> None:
         self.say("")
-        self.read()
+        self.call_after_refresh(self.read)
 
     def mark(self, running: str | None) -> None:
         """This chat runs now."""
@@ -194,8 +195,8 @@ class Sidebar(Vertical):
         event.stop()
         if event.input is self.search and self.display:
             if self._rest is not None:
-                self._rest.stop()
-            self._rest = self.set_timer(TYPING_SECONDS, self.read)
+                self._rest.cancel()
+            self._rest = once(self, TYPING_SECONDS, self.read)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()

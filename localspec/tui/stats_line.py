@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from asyncio import TimerHandle
+
 from textual.content import Content
 from textual.reactive import reactive
-from textual.timer import Timer
 from textual.widget import Widget
 
 from localspec.events import FinishReason, Loading, Stats
 from localspec.sanitize import one_line
 from localspec.tui.info import Info, info
+from localspec.tui.once import once
 
 GAP = "   "
 HINT_SECONDS = 4.0
@@ -79,14 +81,14 @@ class StatsLine(Widget):
     stats: reactive[Stats] = reactive(Stats())
     info: reactive[Info] = reactive(Info())
     hint: reactive[str] = reactive("")
-    _hint_timer: Timer | None = None
+    _hint_timer: TimerHandle | None = None
 
     def give_hint(self, text: str, seconds: float = HINT_SECONDS) -> None:
-        """Say something for a while."""
+        """Say something for a while. Whatever it quotes comes in clean."""
         if self._hint_timer is not None:
-            self._hint_timer.stop()
-        self.hint = text
-        self._hint_timer = self.set_timer(seconds, self.end_hint)
+            self._hint_timer.cancel()
+        self.hint = one_line(text)
+        self._hint_timer = once(self, seconds, self.end_hint)
 
     def end_hint(self) -> None:
         self.hint = ""

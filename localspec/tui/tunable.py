@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from textual.message import Message
 
 from localspec import templates
 from localspec.errors import LocalspecError, UsageError
 from localspec.events import Notice, Ready
-from localspec.local_models import Shelved, on_disk
 from localspec.requests import Template
 from localspec.sanitize import one_line
 from localspec.templates import CHOICES
@@ -20,6 +20,9 @@ from localspec.tui.sampling_form import SamplingForm
 from localspec.tui.scribe import Told
 from localspec.tui.speed_panel import held
 from localspec.tui.tuning import Choice
+
+if TYPE_CHECKING:
+    from localspec.local_models import Shelved
 
 NO_TEMPLATE = Notice(
     "info",
@@ -117,6 +120,8 @@ class TunableScreen(ChatsScreen):
 
     def models_here(self) -> Sequence[Shelved]:
         """Those on this machine. Reads the disk."""
+        from localspec.local_models import on_disk  # imports psutil
+
         return on_disk(self.tuning.catalog, self.tuning.name, held_bytes=held(self.tally.stats))
 
     def picked(self, pick: Pick | None) -> None:

@@ -7,6 +7,8 @@ runs in the screen's own message queue, one at a time, so a stop, a new chat and
 from __future__ import annotations
 
 import asyncio
+import gc
+from asyncio import TimerHandle
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal
@@ -15,7 +17,6 @@ from msgspec.structs import replace
 from textual.events import Key
 from textual.reactive import reactive
 from textual.screen import Screen
-from textual.timer import Timer
 from textual.widget import Widget
 
 from localspec.events import (
@@ -45,6 +46,7 @@ from localspec.tui.header import Header, switch
 from localspec.tui.info import Info
 from localspec.tui.keys import with_keys
 from localspec.tui.message import Answer, Note
+from localspec.tui.once import once
 from localspec.tui.pace import Pace
 from localspec.tui.past import conversation, remembered, title
 from localspec.tui.prompt import Prompt
@@ -106,7 +108,7 @@ class TurnScreen(Screen[None]):
         self.answer: Answer | None = None
         self.rounds: Sequence[Step] = ()  # of the last answer
         self.has_news = False  # for the figures
-        self.look: Timer | None = None  # the next one at what has arrived
+        self.look: TimerHandle | None = None  # the next one at what has arrived
 
     async def show_chat(self) -> None:
         """The chat that is gone on with, or how to begin one."""
@@ -172,9 +174,9 @@ class TurnScreen(Screen[None]):
         if self.answer is None:
             self.show_figures()
         if self.look is not None:
-            self.look.stop()
+            self.look.cancel()
         if arrived or behind:
-            self.look = self.set_timer(self.pace.wait(), partial(self.drain, feed))
+            self.look = once(self, self.pace.wait(), partial(self.drain, feed))
 
     async def draw(self) -> bool:
         """Show what was written and how fast; whether some of it has to wait for a later frame."""
@@ -351,6 +353,7 @@ class TurnScreen(Screen[None]):
     def ask(self, request: GenerateRequest, feed: Feed) -> None:
         """A stop that came while this was being prepared is meant for it."""
         feed.ask(replace(request, odds=self.view == "rejects"))
+        self.call_after_refresh(gc.collect)  # while the prompt is read: nothing is drawn then, and nobody types
         if self.phase == "stopping":
             feed.cancel()
 
@@ -361,6 +364,8 @@ class TurnScreen(Screen[None]):
         if self.said is not None and self.answer is not None:
             self.answer.add(step)
             self.scribe.add(step)
+            if self.scribe.is_due:
+                self.scribe.save(self.tally.stats)
             self.said.text = self.answer.text
 
     async def finish(self, done: Done) -> None:
