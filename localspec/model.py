@@ -18,7 +18,7 @@ from localspec import calibration
 from localspec.answer import Writer
 from localspec.continuation import go_on
 from localspec.drafting import check_exit, check_k
-from localspec.engine.contract import Layered, Round, Sampler
+from localspec.engine.contract import Resident, Round, Sampler, is_layered
 from localspec.engine.decode import decode
 from localspec.engine.drafters.early_exit import EarlyExit
 from localspec.engine.drafters.guarded import Guarded
@@ -50,8 +50,8 @@ class Parts:
     policy: Steered
     defaults: SamplingOptions
     stop_ids: frozenset[int]
-    decoders: tuple[Layered, ...]
-    owned: tuple[Layered, ...] = ()
+    decoders: tuple[Resident, ...]
+    owned: tuple[Resident, ...] = ()
     greedy_drafts: bool = False
     calibration_key: str = ""
 
@@ -149,7 +149,8 @@ class Model:
         session, usual = self._session, self._session.drafter
         if exit_layer is not None:
             target = self._parts.decoders[0]
-            check_exit(exit_layer, target.arch.num_layers, self.ready.model.name)
+            check_exit(exit_layer, self.ready.model.layers, self.ready.model.name)
+            assert is_layered(target)
             session.drafter = Relief(EarlyExit(target, exit_layer), usual)
         try:
             yield
