@@ -174,11 +174,11 @@ def generic_bytes(snapshot: Snapshot, arch: GenericArch, quant: str, *, keep_hea
     if quant in ELEMENT_BYTES:
         return elements(snapshot) * ELEMENT_BYTES[quant]
     size = 0 if all(info.dtype == "BF16" for info in snapshot.tensors.values()) else 2 * elements(snapshot)
-    for info in snapshot.tensors.values():
-        is_table = arch.vocab_size in info.shape  # an embedding stays, and is a head's weight perhaps
-        count = math.prod(info.shape)
-        size += 0 if len(info.shape) == 2 and not is_table else 2 * count
-        size += int(FOUR_BIT_BYTES * count) if len(info.shape) == 2 and not (is_table and keep_head) else 0
+    for name, info in snapshot.tensors.items():
+        words = arch.vocab_size in info.shape  # an embedding stays as it is, and is the head's weight too perhaps
+        stays = words or len(info.shape) != 2 or "embed" in name or "wpe" in name
+        narrow = not stays or (words and not keep_head)
+        size += int((2 * stays + FOUR_BIT_BYTES * narrow) * math.prod(info.shape))
     return size
 
 

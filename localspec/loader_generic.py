@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from localspec.checkpoint import Snapshot
 from localspec.engine.generic_arch import GenericArch
 from localspec.engine.linear import DTYPES, Form, make_form
-from localspec.errors import CheckpointError, EngineError
+from localspec.errors import CheckpointError, EngineError, first_line
 from localspec.events import Loading
 from localspec.fit import Plan
 from localspec.sources import refuse_not_numbers, slabs
@@ -72,6 +72,7 @@ def build(snapshot: Snapshot, dtype: torch.dtype) -> Any:
             config=config,
             state_dict=read_all(snapshot),
             dtype=dtype,
+            ignore_mismatched_sizes=True,  # refused below, by name
             output_loading_info=True,
             use_safetensors=True,
             local_files_only=True,
@@ -112,8 +113,7 @@ def transformers_faults(snapshot: Snapshot) -> Iterator[None]:
     except Exception as fault:
         if "can't allocate memory" in str(fault):
             raise
-        reason = " ".join(str(fault).split())[:200]
-        raise CheckpointError(f"transformers cannot load {snapshot.name} ({reason}).") from fault
+        raise CheckpointError(f"transformers cannot load {snapshot.name} ({first_line(fault)[:200]}).") from fault
 
 
 def refuse_too_large(kind: Any, config: Any, snapshot: Snapshot) -> None:
@@ -153,7 +153,9 @@ def quantise_linears(model: Any, form: Form, *, keep_head: bool) -> None:
     from localspec.engine.generic import Quantised
 
     head = model.get_output_embeddings()
-    found = [(parent, name) for parent in model.modules() for name, child in parent.named_children() if is_linear(child)]
+    found = [
+        (parent, name) for parent in model.modules() for name, child in parent.named_children() if is_linear(child)
+    ]
     for parent, name in found:
         linear = getattr(parent, name)
         if not (keep_head and linear is head):
@@ -181,14 +183,19 @@ def check(decoder: GenericDecoder, name: str, tolerance: float) -> None:
     rows = min(ROWS, decoder.context)
     ids = torch.arange(rows) * 37 % decoder.arch.vocab_size
     expected = decoder.at_once(ids)
-    off = max(far(got, expected) for got in readings(decoder, ids))
+    try:
+        off = max(far(got, expected) for got in readings(decoder, ids))
+    except (RuntimeError, IndexError, AttributeError) as fault:
+        raise otherwise(name, first_line(fault)) from fault
     decoder.crop(0)
     decoder.bytes_read = 0
     if not off <= tolerance:
-        raise EngineError(
-            f"transformers computes {name} in parts otherwise than at once (off by {off:.1e}).",
-            hint="Choose another model, or another --quant.",
-        )
+        raise otherwise(name, f"off by {off:.1e}")
+
+
+def otherwise(name: str, why: str) -> EngineError:
+    message = f"transformers computes {name} in parts otherwise than at once ({why})."
+    return EngineError(message, hint="Choose another model, or another --quant.")
 
 
 def readings(decoder: GenericDecoder, ids: Tensor) -> Iterator[Tensor]:

@@ -27,7 +27,7 @@ from localspec.engine.policy import Policy, Steered
 from localspec.engine.samplers import make_sampler
 from localspec.engine.session import Session
 from localspec.engine.witness import Witness
-from localspec.errors import Cancelled, ContextOverflow, EngineError, LocalspecError, UsageError
+from localspec.errors import Cancelled, ContextOverflow, EngineError, UsageError, first_line
 from localspec.events import AnyEvent, Done, FinishReason, Notice, Prefill, Ready, SpecCard, Stats, Step
 from localspec.prompt import Prompter
 from localspec.requests import GenerateRequest, SamplingOptions, SpecWish
@@ -248,8 +248,3 @@ def timed(items: Iterator[Item]) -> Iterator[tuple[float, Item]]:
         except StopIteration:
             return
         yield perf_counter() - started, item
-
-
-def first_line(fault: BaseException) -> str:
-    text = fault.message if isinstance(fault, LocalspecError) else str(fault)
-    return (text.strip().splitlines() or [type(fault).__name__])[0].rstrip(".")

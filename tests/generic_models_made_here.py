@@ -48,7 +48,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "gpt2 as old as can be": {**GPT, "scale_attn_by_inverse_layer_idx": True, "reorder_and_upcast_attn": True},
     "gpt_neox one after the other": {**BARE, "rope_parameters": NEO_ROPE, "use_parallel_residual": False},
     "opt norms last": {**BARE, "ffn_dim": 48, "word_embed_proj_dim": 16, "do_layer_norm_before": False},
-    "phi3 whose rope grows": {**SIZES, "sliding_window": None, "rope_parameters": LONG_ROPE},
+    "phi3 whose rope grows": {
+        **SIZES,
+        "sliding_window": None,
+        "rope_parameters": LONG_ROPE,
+        "original_max_position_embeddings": 128,
+    },
     "falcon with rope": {**BARE, "alibi": False, "multi_query": True, "new_decoder_architecture": False},
     "falcon in groups": {**BARE, "alibi": False, "new_decoder_architecture": True, "num_kv_heads": 2},
     "falcon every head its own": {**BARE, "alibi": True, "multi_query": False, "new_decoder_architecture": False},
@@ -113,7 +118,9 @@ def make_model(family: str, *, seed: int = 0, **changes: Any) -> Any:
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if weight.dim() == 2 and "A_log" not in name:
-                weight.copy_(torch.randn(weight.shape, generator=draw, dtype=weight.dtype) * 4.0 / weight.shape[1] ** 0.5)
+                weight.copy_(
+                    torch.randn(weight.shape, generator=draw, dtype=weight.dtype) * 4.0 / weight.shape[1] ** 0.5
+                )
             elif name.endswith("bias") and not stateful:
                 weight.copy_(torch.randn(weight.shape, generator=draw, dtype=weight.dtype) * 0.3)
             elif weight.dim() == 1 and not stateful:
