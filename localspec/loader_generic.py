@@ -28,8 +28,19 @@ if TYPE_CHECKING:
     from localspec.engine.generic import GenericDecoder
 
 # What transformers would act on beyond describing the model, or what is ours to say.
-NOT_HIS = ("quantization_config", "fusion_config", "distributed_config", "transformers_weights", "dtype", "torch_dtype")
-NOT_HIS += ("output_attentions", "output_hidden_states", "return_dict", "use_cache", "torchscript")
+UNSAID = (
+    "quantization_config",
+    "fusion_config",
+    "distributed_config",
+    "transformers_weights",
+    "dtype",
+    "torch_dtype",
+    "output_attentions",
+    "output_hidden_states",
+    "return_dict",
+    "use_cache",
+    "torchscript",
+)
 LEFT_OVER = ("rotary_emb.inv_freq", "attn.bias", "attention.bias", "masked_bias")  # tables that old checkpoints carry
 SLACK = 2.1  # elements that a config may ask for, to each that is stored: a head may be tied
 ROWS, PREFIX, REJECTED = 24, 13, 5
@@ -62,7 +73,7 @@ def build(snapshot: Snapshot, dtype: torch.dtype) -> Any:
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    said = {name: value for name, value in snapshot.config.items() if name not in NOT_HIS}
+    said = {name: value for name, value in snapshot.config.items() if name not in UNSAID}
     with transformers_faults(snapshot):
         config = CONFIG_MAPPING[said["model_type"]].from_dict(copy.deepcopy(said))
         kind = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
@@ -169,7 +180,7 @@ def is_linear(module: nn.Module) -> bool:
 
 
 def rows_of(linear: Any, name: str) -> tuple[Iterator[Tensor], tuple[int, int], Tensor | None]:
-    """Its weight [outputs, inputs] some rows at a time, the shape, and the bias. A Conv1D has it the other way round."""
+    """Its weight [outputs, inputs] some rows at a time, the shape, and the bias. A Conv1D has it turned."""
     weight = linear.weight.detach()
     weight = weight if isinstance(linear, nn.Linear) else weight.t()
     refuse_not_numbers(name, weight)

@@ -109,12 +109,12 @@ def make_model(family: str, *, seed: int = 0, **changes: Any) -> Any:
     """In float64; weights large enough that the next token depends on the whole text."""
     from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
 
-    config = CONFIG_MAPPING[family.split()[0]](**{**COMMON, **ALL[family], **changes})
+    config = CONFIG_MAPPING[family.split(maxsplit=1)[0]](**{**COMMON, **ALL[family], **changes})
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)](config).double().eval()
     draw = torch.Generator().manual_seed(seed)
-    stateful = family.split()[0] in STATEFUL
+    stateful = family.split(maxsplit=1)[0] in STATEFUL
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if weight.dim() == 2 and "A_log" not in name:

@@ -172,7 +172,7 @@ class State:
 
     def parts(self, ids: Tensor) -> Iterable[Tensor]:
         self.begun = self.length + ids.shape[0]
-        return ids.split(1) if self.length else (ids,)
+        return torch.split(ids, 1) if self.length else (ids,)
 
     def crop(self, length: int) -> None:
         if length < self.begun:
@@ -208,7 +208,7 @@ def accepted(model: Any) -> set[str]:
 def weight_bytes(model: Any) -> int:
     """Each weight once, shared or not."""
     quantised = sum(module.linear.num_bytes for module in model.modules() if isinstance(module, Quantised))
-    return quantised + sum(weight.nbytes for weight in model.parameters())
+    return int(quantised + sum(weight.nbytes for weight in model.parameters()))
 
 
 def unread_bytes(model: Any) -> int:

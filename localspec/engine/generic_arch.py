@@ -12,9 +12,43 @@ from localspec.errors import CheckpointError
 
 # Keys and values lie by position, so tokens can be taken back.
 REWINDING = frozenset(
-    "apertus arcee biogpt bloom codegen cohere cohere2 ernie4_5 exaone4 falcon gemma gemma2 gemma3_text glm glm4"
-    " gpt2 gpt_bigcode gpt_neo gpt_neox gptj granite helium mpt nemotron olmo olmo2 olmo3 opt persimmon phi phi3"
-    " seed_oss smollm3 stablelm starcoder2".split()
+    [
+        "apertus",
+        "arcee",
+        "biogpt",
+        "bloom",
+        "codegen",
+        "cohere",
+        "cohere2",
+        "ernie4_5",
+        "exaone4",
+        "falcon",
+        "gemma",
+        "gemma2",
+        "gemma3_text",
+        "glm",
+        "glm4",
+        "gpt2",
+        "gpt_bigcode",
+        "gpt_neo",
+        "gpt_neox",
+        "gptj",
+        "granite",
+        "helium",
+        "mpt",
+        "nemotron",
+        "olmo",
+        "olmo2",
+        "olmo3",
+        "opt",
+        "persimmon",
+        "phi",
+        "phi3",
+        "seed_oss",
+        "smollm3",
+        "stablelm",
+        "starcoder2",
+    ]
 )
 RECURRENT = frozenset(("falcon_mamba", "lfm2", "mamba"))  # all that was read is folded into a state
 
