@@ -234,3 +234,10 @@ def test_a_rollback_that_leaves_rows_behind_is_refused(monkeypatch: pytest.Monke
     monkeypatch.setattr(Positions, "crop", leaves_one)
     with pytest.raises(EngineError, match="in parts otherwise than at once"):
         decoder_of(make_model("gpt_neox"))
+
+
+@pytest.mark.parametrize("family", STATEFUL)
+def test_the_plan_counts_what_lies_by_position_beside_a_state(family: str):
+    arch = read_any(make_model(family).config.to_dict())
+    assert not arch.can_rewind
+    assert (arch.kv_elements(CONTEXT) > 0) == (family == "lfm2")

@@ -50,7 +50,8 @@ REWINDING = frozenset(
         "starcoder2",
     ]
 )
-RECURRENT = frozenset(("falcon_mamba", "lfm2", "mamba"))  # all that was read is folded into a state
+STATES = frozenset(("falcon_mamba", "mamba"))  # all that was read is folded into a state
+RECURRENT = STATES | {"lfm2"}  # or some of it, and the rest lies by position
 
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 HIDDEN = ("hidden_size", "n_embd", "n_embed", "d_model")
@@ -73,7 +74,8 @@ class GenericArch:
     can_rewind: bool
 
     def kv_elements(self, context: int) -> int:
-        return 2 * self.num_layers * self.num_kv_heads * context * self.head_dim if self.can_rewind else 0
+        """At most: of a mixed family, as if every layer had keys and values."""
+        return 2 * self.num_layers * self.num_kv_heads * context * self.head_dim
 
 
 def read_any(config: Config) -> Arch | GenericArch:
@@ -84,25 +86,22 @@ def read_any(config: Config) -> Arch | GenericArch:
     if family not in FAMILIES:
         raise CheckpointError(
             f"Models of type '{family[:40]}' are not supported yet.",
-            hint=f"localspec runs Llama, Mistral, Qwen2, Qwen3 and SmolLM itself, and {', '.join(WELL_KNOWN)} and"
-            f" {len(REWINDING | RECURRENT) - len(WELL_KNOWN)} more families through transformers.",
+            hint="localspec runs Llama, Mistral, Qwen2, Qwen3 and SmolLM itself, and Gemma, Phi, GLM, OLMo, GPT-NeoX and"
+            " others through transformers.",
         )
     return read_arch(config)
 
 
-WELL_KNOWN = ("Gemma", "Phi", "GLM", "OLMo", "GPT-2", "GPT-NeoX")
-
-
 def read_generic(config: Config, family: str) -> GenericArch:
     refuse_quantised(config)
-    rewinds = family in REWINDING
-    hidden, heads = named(config, HIDDEN), named(config, HEADS) if rewinds else 1
+    attends, rewinds = family not in STATES, family in REWINDING
+    hidden, heads = named(config, HIDDEN), named(config, HEADS) if attends else 1
     return GenericArch(
         family=family,
         vocab_size=size(config, "vocab_size"),
         num_layers=named(config, LAYERS),
-        num_kv_heads=kv_heads(config, heads),
-        head_dim=size(config, "head_dim", default=max(hidden // heads, 1)) if rewinds else 1,
+        num_kv_heads=kv_heads(config, heads) if attends else 0,
+        head_dim=size(config, "head_dim", default=max(hidden // heads, 1)),
         max_context=named(config, POSITIONS, default=ALIBI_POSITIONS if rewinds else UNBOUNDED),
         can_rewind=rewinds,
     )
