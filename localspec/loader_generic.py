@@ -41,18 +41,6 @@ UNSAID = (
     "use_cache",
     "torchscript",
 )
-    "quantization_config",
-    "fusion_config",
-    "distributed_config",
-    "transformers_weights",
-    "dtype",
-    "torch_dtype",
-    "output_attentions",
-    "output_hidden_states",
-    "return_dict",
-    "use_cache",
-    "torchscript",
-)
 LEFT_OVER = ("rotary_emb.inv_freq", "attn.bias", "attention.bias", "masked_bias")  # tables that old checkpoints carry
 SLACK = 2.1  # elements that a config may ask for, to each that is stored: a head may be tied
 ROWS, PREFIX, REJECTED = 24, 13, 5
