@@ -86,7 +86,7 @@ def read_any(config: Config) -> Arch | GenericArch:
     if family not in FAMILIES:
         raise CheckpointError(
             f"Models of type '{family[:40]}' are not supported yet.",
-            hint="localspec runs Llama, Mistral, Qwen2, Qwen3 and SmolLM itself, and Gemma, Phi, GLM, OLMo, GPT-NeoX and"
+            hint="localspec runs Llama, Mistral, Qwen2, Qwen3 and SmolLM itself, and Gemma, Phi, GLM, OLMo, Pythia and"
             " others through transformers.",
         )
     return read_arch(config)
