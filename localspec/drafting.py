@@ -14,6 +14,8 @@ import psutil
 from localspec.calibration import Calibration
 from localspec.catalog import Catalog, DraftEntry, Entry
 from localspec.checkpoint import Snapshot, open_snapshot
+from localspec.engine.arch import Arch
+from localspec.engine.generic_arch import GenericArch, read_any
 from localspec.errors import IncompatiblePair, NotDownloaded, UsageError
 from localspec.events import Notice
 from localspec.requests import LONGEST_DRAFT, DraftModel, EarlyExit, LoadRequest, is_draft_length
@@ -73,6 +75,8 @@ def choose(
     match asked if not isinstance(asked, str) else parse(asked):
         case EarlyExit(layer=layer, greedy=greedy):
             return early_exit(layer, entry, target, greedy=greedy)
+        case DraftModel() | "auto" if not can_rewind(target):
+            return no_way_back(target)
         case DraftModel(model=name, greedy=greedy):
             named = entry.named_draft(name)
             choice = draft_model(open_snapshot(find_draft(name, entry, catalog), name), target, greedy=greedy)
@@ -84,7 +88,7 @@ def choose(
 
 def swept(known: Calibration, entry: Entry, target: Snapshot) -> Choice | None:
     """The early exit that a sweep on this machine found fastest, unless models.toml wants another kind of drafter."""
-    layer, layers = known.exit_layer, int(target.config["num_hidden_layers"])
+    layer, layers = known.exit_layer, exit_layers(target)
     if layer is None or not 1 <= layer < layers or (entry.draft and entry.draft.kind != "early-exit"):
         return None
     k = known.k if is_draft_length(known.k) else "auto"
@@ -108,7 +112,8 @@ def by_catalogue(entry: Entry, target: Snapshot, catalog: Catalog) -> Choice:
     draft = entry.draft
     if draft is None or draft.kind == "off":
         reason = "no drafter is known for this model"
-        hint = "Name one: --draft early-exit:E for a LayerSkip model, or --draft ./FOLDER of a small one."
+        small = "--draft ./FOLDER of a small model with the same tokenizer"
+        hint = f"Name one: {'--draft early-exit:E for a LayerSkip model, or ' if exit_layers(target) else ''}{small}."
         return Choice("off", reason=reason, notice=Notice("info", "no_drafter", f"Speculation is off: {reason}.", hint))
     try:
         if draft.kind == "early-exit":
@@ -120,7 +125,7 @@ def by_catalogue(entry: Entry, target: Snapshot, catalog: Catalog) -> Choice:
 
 
 def early_exit(layer: int | None, entry: Entry, target: Snapshot, *, greedy: bool) -> Choice:
-    layers = int(target.config["num_hidden_layers"])
+    layers = exit_layers(target)
     trained = entry.draft is not None and entry.draft.exit_layer is not None
     known = entry.draft.exit_layer if entry.draft else None
     exit_layer = layer if layer is not None else known or max(layers // 4, 1)
@@ -133,6 +138,12 @@ def early_exit(layer: int | None, entry: Entry, target: Snapshot, *, greedy: boo
 
 
 def check_exit(layer: int, layers: int, name: str) -> None:
+    """`layers` is 0 where the first ones cannot be run alone."""
+    if not layers:
+        raise UsageError(
+            f"{name} cannot draft by early exit: transformers runs it, and not localspec's own decoder.",
+            hint="Use --draft ./FOLDER of a small model with the same tokenizer, or --draft off.",
+        )
     if not 1 <= layer < layers:
         raise UsageError(
             f"Exit layer {layer} is outside {name}, which has {layers} layers.",
@@ -140,7 +151,30 @@ def check_exit(layer: int, layers: int, name: str) -> None:
         )
 
 
+def exit_layers(target: Snapshot) -> int:
+    """How many layers there are to leave after; 0 for what transformers runs."""
+    arch = read_any(target.config)
+    return arch.num_layers if isinstance(arch, Arch) else 0
+
+
+def can_rewind(snapshot: Snapshot) -> bool:
+    """Whether it can take back what a draft got wrong."""
+    arch = read_any(snapshot.config)
+    return not isinstance(arch, GenericArch) or arch.can_rewind
+
+
+def no_way_back(target: Snapshot) -> Choice:
+    reason = f"{target.name} folds all it has read into one state and cannot take a rejected draft back"
+    notice = Notice("info", "no_rewind", f"Speculation is off: {reason}.", "It decodes plain.")
+    return Choice("off", reason=reason, notice=notice)
+
+
 def draft_model(drafter: Snapshot, target: Snapshot, *, greedy: bool) -> Choice:
+    if not can_rewind(drafter):
+        raise IncompatiblePair(
+            f"Draft '{drafter.name}' folds all it has read into one state and cannot take a rejected draft back.",
+            hint="Use a draft of another kind, or --draft off.",
+        )
     if target.tokenizer_file is None or drafter.tokenizer_file is None:
         raise IncompatiblePair(
             f"Draft '{drafter.name}' cannot be checked: a tokenizer.json is missing.", hint="Use --draft off."

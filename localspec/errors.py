@@ -138,3 +138,9 @@ class Cancelled(LocalspecError):
     """Somebody pressed stop. Raised inside the engine between forwards; the user sees finish_reason "cancelled"."""
 
     code, exit_code = "cancelled", 130
+
+
+def first_line(fault: BaseException) -> str:
+    """What any fault says, as the middle of a sentence of ours."""
+    text = fault.message if isinstance(fault, LocalspecError) else str(fault)
+    return (text.strip().splitlines() or [type(fault).__name__])[0].rstrip(".")

@@ -6,14 +6,16 @@ offload come with their own engine rooms.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import psutil
 
 from localspec.blueprint import Blueprint
 from localspec.checkpoint import Snapshot
-from localspec.engine.arch import Arch, read_arch
+from localspec.engine.arch import Arch
 from localspec.engine.cpu.formats import Format
+from localspec.engine.generic_arch import GenericArch, read_any
 from localspec.errors import DoesNotFit, UsageError
 from localspec.formats import FOUR_BIT, INT8_THRESHOLD, stored_kind
 
@@ -67,10 +69,12 @@ def make_plan(
     check_format(quant, int8_threshold)
     if device not in ("auto", "cpu", "cuda"):
         raise UsageError(f"There is no device '{device}'.", hint="Use --device auto, cpu or cuda.")
-    arch = read_arch(snapshot.config)
+    arch = read_any(snapshot.config)
+    if generic := isinstance(arch, GenericArch):
+        check_generic(arch, quant, device)
     chosen = choose_context(snapshot.name, arch.max_context, context)
     free = psutil.virtual_memory().available
-    for name in choices(snapshot, quant, may_pack=may_pack and device != "cuda"):
+    for name in choices(snapshot, quant, may_pack=may_pack and device != "cuda" and not generic):
         plan = Plan(name, chosen, device, keep_head, int8_threshold)
         needed = needed_bytes(snapshot, arch, name, chosen, keep_head=keep_head)
         if keep_head and plan.packed:
@@ -82,8 +86,19 @@ def make_plan(
             return plan
     raise DoesNotFit(
         f"Not enough memory for {snapshot.name} in {name} (needs {needed / 1e9:.1f} GB, {free / 1e9:.1f} GB free).",
-        hint=f"Try {smaller(name, device)} or a smaller --ctx.",
+        hint=f"Try {smaller(name, device, generic=generic)} or a smaller --ctx.",
     )
+
+
+def check_generic(arch: GenericArch, quant: str, device: str) -> None:
+    """What transformers' own models cannot be loaded in."""
+    if quant == "int4" or (quant == "int8" and device != "cuda"):
+        raise UsageError(
+            f"The CPU engine, which {quant} is for, does not know models of type '{arch.family}'.",
+            hint="Use --quant fp32, bf16 or nf4.",
+        )
+    if quant not in ("auto", *ELEMENT_BYTES) and not arch.can_rewind:
+        raise UsageError(f"Models of type '{arch.family}' run in floats only.", hint="Use --quant fp32 or bf16.")
 
 
 def check_format(quant: str, int8_threshold: float) -> None:
@@ -109,8 +124,10 @@ def choices(snapshot: Snapshot, quant: str, *, may_pack: bool) -> tuple[str, ...
     return tuple(PACKED) if may_pack else DENSE
 
 
-def smaller(quant: str, device: str) -> str:
-    """What to try instead."""
+def smaller(quant: str, device: str, *, generic: bool = False) -> str:
+    """What to try instead. `generic`: of a model that transformers runs."""
+    if generic and quant == "bf16":
+        return "a smaller model"
     if device == "cuda" and quant == "int8":
         return "--quant nf4"
     return SMALLER.get(quant, "a smaller model")
@@ -118,9 +135,9 @@ def smaller(quant: str, device: str) -> str:
 
 def fit_word(snapshot: Snapshot, free: int) -> str:
     """Whether it fits into so many bytes, and how well, as "auto" would load it on the CPU."""
-    arch = read_arch(snapshot.config)
+    arch = read_any(snapshot.config)
     context = choose_context(snapshot.name, arch.max_context, None)
-    best, *others = choices(snapshot, "auto", may_pack=True)
+    best, *others = choices(snapshot, "auto", may_pack=isinstance(arch, Arch))
     if needed_bytes(snapshot, arch, best, context) <= free:
         return "fits"
     words = [f"fits in {name}" for name in others if needed_bytes(snapshot, arch, name, context) <= free]
@@ -135,16 +152,39 @@ def choose_context(name: str, longest: int, asked: int | None) -> int:
     return asked
 
 
-def needed_bytes(snapshot: Snapshot, arch: Arch, quant: str, context: int, *, keep_head: bool = False) -> int:
+def needed_bytes(
+    snapshot: Snapshot, arch: Arch | GenericArch, quant: str, context: int, *, keep_head: bool = False
+) -> int:
     """Weights in this format, the KV store and workspace. int8 as on a CPU."""
+    if isinstance(arch, GenericArch):
+        kv_bytes = arch.kv_elements(context) * ELEMENT_BYTES.get(quant, 2)
+        return generic_bytes(snapshot, arch, quant, keep_head=keep_head) + kv_bytes + WORKSPACE_BYTES
     if quant in PACKED:
         blueprint = Blueprint(arch, PACKED[quant])
         return blueprint.num_bytes + blueprint.kv_bytes(context) + WORKSPACE_BYTES
     kv_bytes = arch.kv_elements(context) * arch.kv_element_bytes(context)
     if quant in FOUR_BIT:
         return four_bit_bytes(arch, keep_head=keep_head) + kv_bytes + WORKSPACE_BYTES
-    elements = sum(info.num_bytes // STORED_BYTES.get(info.dtype, 4) for info in snapshot.tensors.values())
-    return elements * ELEMENT_BYTES[quant] + kv_bytes + WORKSPACE_BYTES
+    return elements(snapshot) * ELEMENT_BYTES[quant] + kv_bytes + WORKSPACE_BYTES
+
+
+def generic_bytes(snapshot: Snapshot, arch: GenericArch, quant: str, *, keep_head: bool) -> int:
+    """Of weights as transformers holds them. Before they are quantised they are all in 16 bits, which takes memory
+    unless they are stored so."""
+    if quant in ELEMENT_BYTES:
+        return elements(snapshot) * ELEMENT_BYTES[quant]
+    size = 0 if all(info.dtype == "BF16" for info in snapshot.tensors.values()) else 2 * elements(snapshot)
+    for name, info in snapshot.tensors.items():
+        words = arch.vocab_size in info.shape  # an embedding stays as it is, and is the head's weight too perhaps
+        stays = words or len(info.shape) != 2 or "embed" in name or "wpe" in name
+        narrow = not stays or (words and not keep_head)
+        size += int((2 * stays + FOUR_BIT_BYTES * narrow) * math.prod(info.shape))
+    return size
+
+
+def elements(snapshot: Snapshot) -> int:
+    """Numbers that are stored."""
+    return sum(info.num_bytes // STORED_BYTES.get(info.dtype, 4) for info in snapshot.tensors.values())
 
 
 def four_bit_bytes(arch: Arch, *, keep_head: bool) -> int:

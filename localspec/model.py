@@ -18,7 +18,7 @@ from localspec import calibration
 from localspec.answer import Writer
 from localspec.continuation import go_on
 from localspec.drafting import check_exit, check_k
-from localspec.engine.contract import Layered, Round, Sampler
+from localspec.engine.contract import Resident, Round, Sampler, is_layered
 from localspec.engine.decode import decode
 from localspec.engine.drafters.early_exit import EarlyExit
 from localspec.engine.drafters.guarded import Guarded
@@ -27,7 +27,7 @@ from localspec.engine.policy import Policy, Steered
 from localspec.engine.samplers import make_sampler
 from localspec.engine.session import Session
 from localspec.engine.witness import Witness
-from localspec.errors import Cancelled, ContextOverflow, EngineError, LocalspecError, UsageError
+from localspec.errors import Cancelled, ContextOverflow, EngineError, UsageError, first_line
 from localspec.events import AnyEvent, Done, FinishReason, Notice, Prefill, Ready, SpecCard, Stats, Step
 from localspec.prompt import Prompter
 from localspec.requests import GenerateRequest, SamplingOptions, SpecWish
@@ -50,8 +50,8 @@ class Parts:
     policy: Steered
     defaults: SamplingOptions
     stop_ids: frozenset[int]
-    decoders: tuple[Layered, ...]
-    owned: tuple[Layered, ...] = ()
+    decoders: tuple[Resident, ...]
+    owned: tuple[Resident, ...] = ()
     greedy_drafts: bool = False
     calibration_key: str = ""
 
@@ -149,7 +149,8 @@ class Model:
         session, usual = self._session, self._session.drafter
         if exit_layer is not None:
             target = self._parts.decoders[0]
-            check_exit(exit_layer, target.arch.num_layers, self.ready.model.name)
+            check_exit(exit_layer, self.ready.model.layers, self.ready.model.name)
+            assert is_layered(target)
             session.drafter = Relief(EarlyExit(target, exit_layer), usual)
         try:
             yield
@@ -252,8 +253,3 @@ def timed(items: Iterator[Item]) -> Iterator[tuple[float, Item]]:
         except StopIteration:
             return
         yield perf_counter() - started, item
-
-
-def first_line(fault: BaseException) -> str:
-    text = fault.message if isinstance(fault, LocalspecError) else str(fault)
-    return (text.strip().splitlines() or [type(fault).__name__])[0].rstrip(".")

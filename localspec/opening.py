@@ -18,16 +18,16 @@ import torch
 
 from localspec import calibration, drafting
 from localspec.admission import admit
-from localspec.admission_formats import admit_format
+from localspec.admission_formats import STAND_IN, admit_format
 from localspec.catalog import Catalog, Entry
 from localspec.checkpoint import Snapshot, check_ids, open_snapshot
-from localspec.engine.arch import read_arch
 from localspec.engine.bandwidth import read_bandwidth
-from localspec.engine.contract import Drafter, Layered
+from localspec.engine.contract import Drafter, Resident, is_layered
 from localspec.engine.drafters.early_exit import EarlyExit
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.drafters.model import DraftModel
+from localspec.engine.generic_arch import GenericArch, read_any
 from localspec.engine.linear import make_form
 from localspec.engine.policy import Steered
 from localspec.engine.session import Session
@@ -60,7 +60,7 @@ class Opened:
     snapshot: Snapshot
     plan: Plan
     prompter: Prompter
-    target: Layered
+    target: Resident
     threads: int
 
 
@@ -111,6 +111,8 @@ def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opene
     prompter = Prompter.open(snapshot)
     check_ids(snapshot.folder / "tokenizer.json", prompter.num_ids, snapshot.vocab_size)
     plan = yield from runnable(plan, snapshot, request)
+    if is_generic(snapshot):
+        yield Notice("info", "generic", f"transformers runs {snapshot.name}, more slowly than localspec's own decoder.")
     target = yield from load_decoder(snapshot, plan)
     return Opened(request, catalog, entry, snapshot, plan, prompter, target, choose_threads(target, request.threads))
 
@@ -143,12 +145,20 @@ def chosen(quant: str) -> Notice:
 def admitted(snapshot: Snapshot, plan: Plan) -> Generator[Loading | Notice, None, None]:
     """Nothing more, or an error: that the decoder of this plan computes this configuration wrongly, or cannot run."""
     yield Loading("checking the configuration", 0, 1, "steps")  # seconds where transformers must be imported for it
+    if is_generic(snapshot):  # it is checked with its own weights, when they are there
+        admit_format(STAND_IN, make_form(plan.quant, plan.device, threshold=plan.int8_threshold))
+        return
     admit(snapshot.config)
     if plan.packed:
         program = yield from compiled_engine()
         admit_packed(snapshot.config, plan.packed, program)
     else:
         admit_format(snapshot.config, make_form(plan.quant, plan.device, threshold=plan.int8_threshold))
+
+
+def is_generic(snapshot: Snapshot) -> bool:
+    """Whether transformers runs it, because our decoder does not know its family."""
+    return isinstance(read_any(snapshot.config), GenericArch)
 
 
 def compiled_engine() -> Generator[Loading | Notice, None, Program]:
@@ -187,7 +197,7 @@ def attach(
     plain_ms = calibration.recall(timed_key(opened)).plain_ms
     wish = SpecWish.of(k, opened.request.mode) if choice.kind != "off" else SpecWish("off")
     spec = SpecCard(choice.kind, choice.name, k, choice.reason, plain_ms, choice.exit_layer or None, wish.mode)
-    can_chat, layers = opened.prompter.can_chat, target.arch.num_layers
+    can_chat, layers = opened.prompter.can_chat, target.arch.num_layers if is_layered(target) else 0
     card = ModelCard(entry.name, plan.quant, str(target.device), plan.context, can_chat, layers)
     drafters = (drafter.decoder,) if isinstance(drafter, DraftModel) else ()
     ready = Ready(card, spec, measure_memory(opened.threads, target, *drafters))
@@ -221,19 +231,26 @@ def timed_key(opened: Opened) -> str:
 
 def make_drafter(choice: drafting.Choice, opened: Opened) -> Generator[Loading | Notice, None, Drafter]:
     if choice.kind == "early-exit":
+        assert is_layered(opened.target)
         return EarlyExit(opened.target, choice.exit_layer)
     if choice.snapshot is None:
         return NoDrafter()
-    context = min(opened.plan.context, read_arch(choice.snapshot.config).max_context)
-    stored = stored_kind(choice.snapshot.config)
-    plan = replace(opened.plan, context=context, quant=stored or opened.plan.quant)
+    context = min(opened.plan.context, read_any(choice.snapshot.config).max_context)
+    plan = replace(opened.plan, context=context, quant=draft_format(choice.snapshot, opened.plan))
     yield from admitted(choice.snapshot, plan)
     drafter = yield from load_decoder(choice.snapshot, plan, stage="draft weights")
     set_threads(drafter, opened.threads)
     return DraftModel(drafter, opened.target.arch.vocab_size)
 
 
-def choose_threads(target: Layered, asked: int | None) -> int:
+def draft_format(drafter: Snapshot, plan: Plan) -> str:
+    """The target's, where the draft is not stored in another and can have it."""
+    if plan.packed and is_generic(drafter):
+        return DENSE[0]
+    return stored_kind(drafter.config) or plan.quant
+
+
+def choose_threads(target: Resident, asked: int | None) -> int:
     """The count of threads with the fastest single row; a small model may want fewer than there are cores."""
     most = psutil.cpu_count(logical=False) or 1
     counts = [asked] if asked else sorted({1, *(n for n in (2, 4, 8, 16, 32, 64) if n < most), most})
@@ -242,13 +259,13 @@ def choose_threads(target: Layered, asked: int | None) -> int:
     return best
 
 
-def set_threads(decoder: Layered, threads: int) -> None:
+def set_threads(decoder: Resident, threads: int) -> None:
     """torch's threads, or the CPU engine's own: then torch stays out of their way."""
     torch.set_num_threads(1)
     decoder.set_threads(threads)
 
 
-def row_seconds(target: Layered, threads: int) -> float:
+def row_seconds(target: Resident, threads: int) -> float:
     """Fastest of five single-row forwards; the cache is left as it was."""
     set_threads(target, threads)
     times = []
@@ -260,7 +277,7 @@ def row_seconds(target: Layered, threads: int) -> float:
     return min(times)
 
 
-def measure_memory(threads: int, target: Layered, *drafters: Layered) -> Memory:
+def measure_memory(threads: int, target: Resident, *drafters: Resident) -> Memory:
     """Bandwidth is what the target's threads read at best."""
     weights, before = target.weights.num_bytes, torch.get_num_threads()
     torch.set_num_threads(threads)
