@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+# On every core, a file's tests on one; in the order that tests/conftest.py gives them.
+BY_FILE := -n auto --dist loadfile --no-loadscope-reorder
 
 .PHONY: chat test quick slow lint fix bench shots snapshots
 
@@ -9,10 +11,10 @@ chat: $(READY)
 	$(BIN)/localspec chat
 
 test: lint
-	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow"
+	$(BIN)/python -m pytest $(BY_FILE) -m "not slow"
 
 quick: $(READY)
-	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow and not heavy"
+	$(BIN)/python -m pytest $(BY_FILE) -m "not slow and not heavy"
 
 slow: lint
 	$(BIN)/python -m pytest -n auto --dist worksteal

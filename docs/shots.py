@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 FOLDER = Path(__file__).parents[1] / "assets" / "shots"
+EARLIER = ("How do I stop an answer?", "What is early exit?", "Where are my chats kept?")  # each a chat of its own
 QUESTION = "What is speculative decoding?"
 SIZE = (100, 30)
 WIDE = (130, 36)
@@ -25,16 +26,25 @@ TERMINAL_ID = re.compile(r"terminal-\d+-")  # Rich numbers every picture anew
 async def main() -> None:
     from textual.pilot import Pilot
 
+    from localspec.history import NewChat, Writer
     from localspec.requests import LoadRequest
     from localspec.tui.app import ChatApp
+    from localspec.tui.scribe import Scribe
     from localspec.worker import EngineProcess
 
-    app = ChatApp(lambda: EngineProcess(LoadRequest("guide")))
+    paper = Writer()
+    app = ChatApp(lambda: EngineProcess(LoadRequest("guide")), scribe=Scribe(paper, NewChat("guide")))
 
     async def until(predicate: Callable[[], object]) -> None:
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not predicate():
                 await asyncio.sleep(0.05)
+
+    async def ask(pilot: Pilot[None], question: str) -> None:
+        told = len(app.chat.conversation.branch)
+        app.chat.prompt.give(question)
+        await pilot.press("enter")
+        await until(lambda: len(app.chat.conversation.branch) == told + 2 and app.chat.phase == "idle")
 
     async def shoot(pilot: Pilot[None], name: str) -> None:
         app.chat.prompt.cursor_blink = False
@@ -47,21 +57,25 @@ async def main() -> None:
     async with app.run_test(size=SIZE) as pilot:
         await until(lambda: app.chat.phase in {"idle", "gone"})
         await shoot(pilot, "empty")
-        for number, question in enumerate([QUESTION, QUESTION], start=1):  # the first also times plain rounds
-            app.chat.prompt.give(question)
-            await pilot.press("enter")
-            await until(lambda number=number: len(app.chat.conversation.branch) == 2 * number)
-            await until(lambda: app.chat.phase == "idle")
+        for question in EARLIER:  # these also time plain rounds
+            await ask(pilot, question)
+            await pilot.press("ctrl+n")
+            await until(lambda: not app.chat.conversation.branch)
+        await ask(pilot, QUESTION)
+        await ask(pilot, "What is a drafter?")
         await shoot(pilot, "answer")
         await pilot.press("shift+f3")
         await shoot(pilot, "tokens")
         await pilot.resize_terminal(*WIDE)
+        await until(lambda: len(app.chat.sidebar.list.options) > len(EARLIER) + 1)
         await shoot(pilot, "wide")
         await pilot.press("f1")
         await shoot(pilot, "help")
+    if trouble := paper.close():
+        raise SystemExit(trouble.message)
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as state:  # nobody's own chats are in the pictures
-        os.environ["LOCALSPEC_DATA_DIR"] = state
+    with tempfile.TemporaryDirectory() as own:  # nobody's own chats are in the pictures
+        os.environ["LOCALSPEC_DATA_DIR"] = os.environ["LOCALSPEC_STATE_DIR"] = own
         asyncio.run(main())

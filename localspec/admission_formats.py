@@ -26,6 +26,14 @@ from localspec.packed_admission import Invented, read_in, relative
 # hundredths at most; a product with the wrong weights by about one.
 TOLERANCE = 0.1
 ROWS = 24
+STAND_IN = {  # for models that are not our decoder's: what is tried then is the format alone
+    "model_type": "llama",
+    "vocab_size": 320,
+    "hidden_size": 128,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+}
 WIDTHS = [1, 5, 18]  # kernels differ by width
 WIDE = 128  # whole blocks, so that fused kernels are what runs
 

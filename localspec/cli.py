@@ -5,6 +5,8 @@ stdout is data; stderr is progress, warnings and timings.
 
 from __future__ import annotations
 
+import errno
+import gc
 import os
 import signal
 import sys
@@ -21,7 +23,7 @@ from click.shell_completion import shell_complete
 from localspec import __version__
 from localspec.cli_config import config
 from localspec.cli_history import history
-from localspec.errors import LocalspecError, UsageError
+from localspec.errors import FULL, DoesNotFit, LocalspecError, UsageError
 from localspec.formats import INT8_THRESHOLD
 from localspec.requests import GenerateRequest, LoadRequest, Message, SamplingOptions
 
@@ -99,6 +101,7 @@ def cli() -> None:
 @click.option("-c", "--continue", "latest", is_flag=True, help="Go on with the chat that was used last.")
 @click.option("--chat", "chat_id", metavar="ID", help="Go on with this chat; the beginning of its id will do.")
 @click.option("--no-history", is_flag=True, help="Keep nothing of what is said.")
+@click.option("--inline", is_flag=True, help="Below the shell's last line, with the transcript and the prompt only.")
 @setting("--theme", metavar="NAME", help="The colours: of Textual's themes, or of themes/*.toml beside config.toml.")
 def chat(
     model: str | None,
@@ -106,6 +109,7 @@ def chat(
     latest: bool,
     chat_id: str | None,
     no_history: bool,
+    inline: bool,
     theme: str | None,
     **given: Any,
 ) -> int:
@@ -113,21 +117,22 @@ def chat(
 
     Chats are kept on this computer. One that goes on does so with its own model, unless MODEL is another.
     """
+    start_without_collecting()
+    from localspec import history as chats
     from localspec.config.reading import read
     from localspec.drafting import check
-    from localspec.history import recall
     from localspec.tui import app, tuning
 
     if latest + (chat_id is not None) + no_history > 1:
         raise UsageError("--continue, --chat and --no-history exclude each other.", hint="Give one of them.")
     settings = read()
-    past = recall(chat_id) if latest or chat_id is not None else None
+    past = chats.recall(chat_id) if latest or chat_id is not None else None
     model = model or (past.chat.model_key if past else settings.default_model)
     tuned = tuning.begin(settings, model, load=said(given, LoadRequest), sampling=sampling_of(given))
     notice = tuned.begin_preset(given["preset"], past.chat.preset if past else None)
     check(tuned.load)
     kept = settings.chat.history and not no_history
-    return app.run(tuned, system, past, history=kept, theme=theme, notices=notice)
+    return app.run(tuned, system, past, history=kept, theme=theme, inline=inline, notices=notice)
 
 
 @cli.command()
@@ -153,6 +158,8 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
     output = Output(json=given["as_json"], jsonl=given["jsonl"], stats=given["stats"])
     if output.json and output.jsonl:
         raise UsageError("--json and --jsonl exclude each other.", hint="Give one of them.")
+    if given["raw"] and given["system"]:
+        raise UsageError("--raw has no place for --system.", hint="Put it into PROMPT, or leave --raw out.")
     settings, catalog = read(), Catalog.load()
     preset = settings.preset(given["preset"]) if given["preset"] else precedence.NO_PRESET
     text, raw, system = read_prompt(prompt), given["raw"], given["system"] or preset.system
@@ -245,6 +252,12 @@ def sampling_of(given: dict[str, Any]) -> SamplingOptions:
     return SamplingOptions(**{name: given[name] for name in SamplingOptions.__struct_fields__})
 
 
+def start_without_collecting() -> None:
+    """Of what is imported nothing is garbage, and to look for some takes a tenth of the start. The screen ends this."""
+    gc.disable()
+    click.get_current_context().call_on_close(gc.enable)
+
+
 def leave_on_interrupt() -> None:
     """From here on Ctrl+C ends the program. Not by an exception: torch, while it is imported, swallows that."""
 
@@ -288,10 +301,21 @@ def main() -> None:
         exit_code = EXIT_NOBODY_READS
         give_up_output()
     except OSError as fault:
-        exit_code = 1
-        complain(f"{fault.filename or 'The output'} cannot be read or written ({fault.strerror or fault}).")
+        exit_code = tell_of(fault)
         give_up_output()
     sys.exit(exit_code)
+
+
+def tell_of(fault: OSError) -> int:
+    """What went wrong with the output, or with some file; the exit code."""
+    if fault.filename is None and fault.errno in FULL:
+        complain(f"The disk has no room for the output ({fault.strerror}). Free some space.")
+        return DoesNotFit.exit_code
+    if fault.filename is None and fault.errno == errno.EBADF:
+        complain("The output is closed, so nothing can be written there.")
+    else:
+        complain(f"{fault.filename or 'The output'} cannot be read or written ({fault.strerror or fault}).")
+    return 1
 
 
 def outcome() -> int:
@@ -299,6 +323,8 @@ def outcome() -> int:
     if instruction := os.environ.get("_LOCALSPEC_COMPLETE"):
         return shell_complete(cli, {}, "localspec", "_LOCALSPEC_COMPLETE", instruction)
     try:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # __main__ has taken it
         with cli.make_context("localspec", sys.argv[1:] or ["--help"]) as context:
             return cli.invoke(context) or 0
     except LocalspecError as fault:
@@ -315,10 +341,11 @@ def outcome() -> int:
 
 
 def mend_streams() -> None:
-    """A stream that was closed is the null device, and a character that an encoding lacks is a question mark."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+    """A stream that was closed is the null device, but stdout: what is written there must not be lost without a word.
+    A character that an encoding lacks is a question mark."""
+    for name, mode, access in (("stdin", "r", os.O_RDONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_WRONLY)):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - open to the end
+            setattr(sys, name, open(os.open(os.devnull, access), mode, encoding="utf-8"))  # noqa: SIM115 - open to the end
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")

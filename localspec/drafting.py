@@ -9,16 +9,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+import psutil
+
 from localspec.calibration import Calibration
 from localspec.catalog import Catalog, DraftEntry, Entry
 from localspec.checkpoint import Snapshot, open_snapshot
+from localspec.engine.arch import Arch
+from localspec.engine.generic_arch import GenericArch, read_any
 from localspec.errors import IncompatiblePair, NotDownloaded, UsageError
 from localspec.events import Notice
-from localspec.pairing import compare
+from localspec.fit import read_limit
 from localspec.requests import LONGEST_DRAFT, DraftModel, EarlyExit, LoadRequest, is_draft_length
-from localspec.sizes import read_size
 
 NOTHING_KNOWN = Calibration()
+THREADS_PER_PROCESSOR = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,8 @@ class Choice:
 def check(request: LoadRequest) -> None:
     """What can be refused of a request before any file of a model is read."""
     check_k(request.k)
-    check_memory(request.max_memory)
+    read_limit(request.max_memory)
+    check_threads(request.threads)
     catalog = Catalog.load()
     entry = catalog.resolve(request.model)
     draft = parse(request.draft) if isinstance(request.draft, str) else request.draft
@@ -51,12 +56,14 @@ def check_k(k: str) -> None:
         raise UsageError(f"'{k}' is not a draft length.", hint=f"Use --k auto, heuristic, or 0 to {LONGEST_DRAFT}.")
 
 
-def check_memory(written: str | None) -> int | None:
-    """--max-memory in bytes; None where nothing was said."""
-    found = None if written is None else read_size(written)
-    if written is not None and found is None:
-        raise UsageError(f"'{written[:40]}' is not a size of memory.", hint="Write --max-memory 8GB, say.")
-    return found
+def check_threads(asked: int | None) -> None:
+    """A few more than there are processors do no harm; many wait for each other in every layer."""
+    processors = psutil.cpu_count() or 1
+    if asked is not None and asked > THREADS_PER_PROCESSOR * processors:
+        raise UsageError(
+            f"--threads {asked} is too many for this computer's {processors} processors.",
+            hint="Leave it out: the fastest count is measured.",
+        )
 
 
 def choose(
@@ -70,6 +77,8 @@ def choose(
     match asked if not isinstance(asked, str) else parse(asked):
         case EarlyExit(layer=layer, greedy=greedy):
             return early_exit(layer, entry, target, greedy=greedy)
+        case DraftModel() | "auto" if not can_rewind(target):
+            return no_way_back(target)
         case DraftModel(model=name, greedy=greedy):
             named = entry.named_draft(name)
             choice = draft_model(open_snapshot(find_draft(name, entry, catalog), name), target, greedy=greedy)
@@ -81,7 +90,7 @@ def choose(
 
 def swept(known: Calibration, entry: Entry, target: Snapshot) -> Choice | None:
     """The early exit that a sweep on this machine found fastest, unless models.toml wants another kind of drafter."""
-    layer, layers = known.exit_layer, int(target.config["num_hidden_layers"])
+    layer, layers = known.exit_layer, exit_layers(target)
     if layer is None or not 1 <= layer < layers or (entry.draft and entry.draft.kind != "early-exit"):
         return None
     k = known.k if is_draft_length(known.k) else "auto"
@@ -92,11 +101,12 @@ def parse(text: str) -> str | EarlyExit | DraftModel:
     """ "auto", "off", "early-exit", "early-exit:E", or the name of a model."""
     if text in ("auto", "off"):
         return text
-    kind, _, layer = text.partition(":")
+    kind, colon, layer = text.partition(":")
     if kind != "early-exit":
         return DraftModel(text)
-    if layer and not layer.isdecimal():
-        raise UsageError(f"'{layer}' is not an exit layer.", hint="Write --draft early-exit:3, say.")
+    if colon and not layer.isdecimal():
+        fault = f"'{layer}' is not an exit layer." if layer else f"'{text}' names no layer."
+        raise UsageError(fault, hint="Write --draft early-exit:3, say.")
     return EarlyExit(int(layer) if layer else None)
 
 
@@ -104,7 +114,8 @@ def by_catalogue(entry: Entry, target: Snapshot, catalog: Catalog) -> Choice:
     draft = entry.draft
     if draft is None or draft.kind == "off":
         reason = "no drafter is known for this model"
-        hint = "Name one: --draft early-exit:E for a LayerSkip model, or --draft ./FOLDER of a small one."
+        small = "--draft ./FOLDER of a small model with the same tokenizer"
+        hint = f"Name one: {'--draft early-exit:E for a LayerSkip model, or ' if exit_layers(target) else ''}{small}."
         return Choice("off", reason=reason, notice=Notice("info", "no_drafter", f"Speculation is off: {reason}.", hint))
     try:
         if draft.kind == "early-exit":
@@ -116,7 +127,7 @@ def by_catalogue(entry: Entry, target: Snapshot, catalog: Catalog) -> Choice:
 
 
 def early_exit(layer: int | None, entry: Entry, target: Snapshot, *, greedy: bool) -> Choice:
-    layers = int(target.config["num_hidden_layers"])
+    layers = exit_layers(target)
     trained = entry.draft is not None and entry.draft.exit_layer is not None
     known = entry.draft.exit_layer if entry.draft else None
     exit_layer = layer if layer is not None else known or max(layers // 4, 1)
@@ -129,6 +140,12 @@ def early_exit(layer: int | None, entry: Entry, target: Snapshot, *, greedy: boo
 
 
 def check_exit(layer: int, layers: int, name: str) -> None:
+    """`layers` is 0 where the first ones cannot be run alone."""
+    if not layers:
+        raise UsageError(
+            f"{name} cannot draft by early exit: transformers runs it, and not localspec's own decoder.",
+            hint="Use --draft ./FOLDER of a small model with the same tokenizer, or --draft off.",
+        )
     if not 1 <= layer < layers:
         raise UsageError(
             f"Exit layer {layer} is outside {name}, which has {layers} layers.",
@@ -136,11 +153,36 @@ def check_exit(layer: int, layers: int, name: str) -> None:
         )
 
 
+def exit_layers(target: Snapshot) -> int:
+    """How many layers there are to leave after; 0 for what transformers runs."""
+    arch = read_any(target.config)
+    return arch.num_layers if isinstance(arch, Arch) else 0
+
+
+def can_rewind(snapshot: Snapshot) -> bool:
+    """Whether it can take back what a draft got wrong."""
+    arch = read_any(snapshot.config)
+    return not isinstance(arch, GenericArch) or arch.can_rewind
+
+
+def no_way_back(target: Snapshot) -> Choice:
+    reason = f"{target.name} folds all it has read into one state and cannot take a rejected draft back"
+    notice = Notice("info", "no_rewind", f"Speculation is off: {reason}.", "It decodes plain.")
+    return Choice("off", reason=reason, notice=notice)
+
+
 def draft_model(drafter: Snapshot, target: Snapshot, *, greedy: bool) -> Choice:
+    if not can_rewind(drafter):
+        raise IncompatiblePair(
+            f"Draft '{drafter.name}' folds all it has read into one state and cannot take a rejected draft back.",
+            hint="Use a draft of another kind, or --draft off.",
+        )
     if target.tokenizer_file is None or drafter.tokenizer_file is None:
         raise IncompatiblePair(
             f"Draft '{drafter.name}' cannot be checked: a tokenizer.json is missing.", hint="Use --draft off."
         )
+    from localspec.pairing import compare  # imports tokenizers, which the chat's own process does without
+
     verdict = compare(
         target.tokenizer_file, drafter.tokenizer_file, target_rows=target.vocab_size, drafter_rows=drafter.vocab_size
     )

@@ -22,7 +22,10 @@ Knows nothing about who shows it.
 
 from __future__ import annotations
 
+import errno
 from typing import ClassVar
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # of an OSError: no room on the disk
 
 
 class LocalspecError(Exception):
@@ -135,3 +138,9 @@ class Cancelled(LocalspecError):
     """Somebody pressed stop. Raised inside the engine between forwards; the user sees finish_reason "cancelled"."""
 
     code, exit_code = "cancelled", 130
+
+
+def first_line(fault: BaseException) -> str:
+    """What any fault says, as the middle of a sentence of ours."""
+    text = fault.message if isinstance(fault, LocalspecError) else str(fault)
+    return (text.strip().splitlines() or [type(fault).__name__])[0].rstrip(".")

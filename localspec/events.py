@@ -84,12 +84,15 @@ class SpecCard(Record, frozen=True):
 
 
 class Memory(Record, frozen=True):
-    """Bytes held by the weights and the KV stores, and read at best per second (measured at load)."""
+    """Bytes held by the weights and the KV stores, and read at best per second (measured at load); and all that the
+    device has, 0 where nobody knows.
+    """
 
     target_bytes: int
     drafter_bytes: int
     kv_bytes: int
     bandwidth_peak_gbs: float | None = None
+    device_bytes: int = 0
 
 
 class Stats(Record, frozen=True):

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Self
 
 import psutil
 
 from localspec.checkpoint import Snapshot
-from localspec.engine.arch import read_arch
 from localspec.engine.cpu.formats import Format
+from localspec.engine.generic_arch import GenericArch, is_generic, read_any
 from localspec.errors import DoesNotFit, UsageError
 from localspec.footprint import ELEMENT_BYTES, PACKED, Footprint, footprint
 from localspec.formats import FOUR_BIT, INT8_THRESHOLD, stored_kind
-from localspec.sizes import size_words
+from localspec.requests import LoadRequest
+from localspec.sizes import read_size, size_words
 
 DENSE = ("fp32", "bf16")  # torch's, best first
 SMALLER = {"fp64": "--quant bf16", "fp32": "--quant bf16", "bf16": "--quant int8", "int8": "--quant int4"}
@@ -56,7 +58,7 @@ class Plan:
         return "main memory" if self.device == "cuda" else "disk"
 
     def __str__(self) -> str:
-        return self.quant if self.resident is None else f"{self.quant} with layers in {self.place}"
+        return self.quant if self.resident is None else f"{self.quant} with layers from {self.place}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,22 +81,41 @@ class Wish:
     least: int = 1
     drafter: Snapshot | None = None
 
+    @classmethod
+    def of(cls, request: LoadRequest, device: str, *, least: int, drafter: Snapshot | None) -> Self:
+        """What was asked for, on the device that it means here."""
+        return cls(
+            quant=request.quant,
+            context=request.ctx,
+            device=device,
+            keep_head=request.keep_head,
+            int8_threshold=request.int8_threshold,
+            offload=request.device == "offload",
+            limit=read_limit(request.max_memory),
+            least=least,
+            drafter=drafter,
+        )
+
     @property
     def smallest(self) -> bool:
         """As little memory as there can be."""
         return self.offload and self.limit is None
 
 
-def make_plan(snapshot: Snapshot, wish: Wish) -> Plan:
+def make_plan(snapshot: Snapshot, wish: Wish, *, held_bytes: int = 0) -> Plan:
     """The best one that fits."""
-    return next(ladder(snapshot, wish))
+    return next(ladder(snapshot, wish, held_bytes=held_bytes))
 
 
-def ladder(snapshot: Snapshot, wish: Wish) -> Iterator[Plan]:
-    """Every plan that fits, best first; where there is none, DoesNotFit says how much is missing."""
+def ladder(snapshot: Snapshot, wish: Wish, *, held_bytes: int = 0) -> Iterator[Plan]:
+    """Every plan that fits, best first; where there is none, DoesNotFit says how much is missing. What is held would be
+    given back first."""
     check(wish)
-    context = choose_context(snapshot.name, read_arch(snapshot.config).max_context, wish.context)
-    wish, free = replace(wish, context=context), psutil.virtual_memory().available
+    arch = read_any(snapshot.config)
+    if isinstance(arch, GenericArch):
+        check_generic(arch, wish)
+    context = choose_context(snapshot.name, arch.max_context, wish.context)
+    wish, free = replace(wish, context=context), psutil.virtual_memory().available + held_bytes
     plans = rungs(snapshot, wish, free)
     first = next(plans, None)
     if first is None:
@@ -140,6 +161,30 @@ def check(wish: Wish) -> None:
         raise UsageError(f"There is no device '{wish.device}'.", hint="Use --device auto, cpu, cuda or offload.")
 
 
+def check_generic(arch: GenericArch, wish: Wish) -> None:
+    """What transformers' own models cannot be loaded in."""
+    if wish.offload:
+        raise UsageError(
+            f"Models of type '{arch.family}' cannot be offloaded: transformers runs them whole.",
+            hint="Leave out --device offload.",
+        )
+    if wish.quant == "int4" or (wish.quant == "int8" and wish.device != "cuda"):
+        raise UsageError(
+            f"The CPU engine, which {wish.quant} is for, does not know models of type '{arch.family}'.",
+            hint="Use --quant fp32, bf16 or nf4.",
+        )
+    if wish.quant not in ("auto", *ELEMENT_BYTES) and not arch.can_rewind:
+        raise UsageError(f"Models of type '{arch.family}' run in floats only.", hint="Use --quant fp32 or bf16.")
+
+
+def read_limit(written: str | None) -> int | None:
+    """--max-memory in bytes; None where nothing was said."""
+    found = None if written is None else read_size(written)
+    if written is not None and found is None:
+        raise UsageError(f"'{written[:40]}' is not a size of memory.", hint="Write --max-memory 8GB, say.")
+    return found
+
+
 def choices(snapshot: Snapshot, wish: Wish) -> tuple[str, ...]:
     """The formats to try with all layers resident, best first. What is in four bits already has only its own."""
     if stored := stored_kind(snapshot.config):
@@ -150,18 +195,20 @@ def choices(snapshot: Snapshot, wish: Wish) -> tuple[str, ...]:
         return (stored,)
     if wish.quant != "auto":
         return (wish.quant,)
-    if wish.device == "cuda":
+    if packs(snapshot, wish):
+        return tuple(PACKED)
+    if wish.device == "cuda" and can_quantise(snapshot):
         return (*DENSE, "int8", "nf4")  # those behind the first are for a GPU whose memory runs out
-    return tuple(PACKED) if packs(wish) else DENSE
+    return DENSE
 
 
 def offloadable(snapshot: Snapshot, wish: Wish) -> tuple[str, ...]:
     """The formats to try with layers that come and go: when that was asked for, or "auto" finds no other way out."""
-    named = stored_kind(snapshot.config) or wish.quant
-    if not wish.offload and wish.quant != "auto":
+    if is_generic(snapshot.config) or (not wish.offload and wish.quant != "auto"):
         return ()
+    named = stored_kind(snapshot.config) or wish.quant
     if named == "auto":
-        if not packs(wish):
+        if not packs(snapshot, wish):
             return ("bf16",)
         # Unasked, int4: only half of int8 must be brought for every step. bf16 needs no packed copy on the disk.
         return ("int8", "int4", "bf16") if wish.offload else ("int4", "bf16")
@@ -178,9 +225,15 @@ def can_offload(quant: str, device: str) -> bool:
     return quant in ELEMENT_BYTES or (quant in PACKED and device != "cuda")
 
 
-def packs(wish: Wish) -> bool:
+def packs(snapshot: Snapshot, wish: Wish) -> bool:
     """Whether "auto" may choose what the CPU engine computes."""
-    return wish.may_pack and wish.device != "cuda"
+    return wish.may_pack and wish.device != "cuda" and not is_generic(snapshot.config)
+
+
+def can_quantise(snapshot: Snapshot) -> bool:
+    """What folds its past into a state runs in floats only."""
+    arch = read_any(snapshot.config)
+    return not isinstance(arch, GenericArch) or arch.can_rewind
 
 
 def needed(snapshot: Snapshot, wish: Wish, quant: str) -> Footprint:
@@ -189,9 +242,16 @@ def needed(snapshot: Snapshot, wish: Wish, quant: str) -> Footprint:
     own = footprint(snapshot, quant, context, keep_head=wish.keep_head)
     if wish.drafter is None:
         return own
-    shorter = min(context, read_arch(wish.drafter.config).max_context)
-    drafter = footprint(wish.drafter, stored_kind(wish.drafter.config) or quant, shorter)
+    shorter = min(context, read_any(wish.drafter.config).max_context)
+    drafter = footprint(wish.drafter, draft_format(wish.drafter, quant, wish.device), shorter)
     return replace(own, drafter=drafter.whole - drafter.workspace)
+
+
+def draft_format(drafter: Snapshot, quant: str, device: str) -> str:
+    """The target's, where the draft is not stored in another and can have it."""
+    if quant in PACKED and device != "cuda" and is_generic(drafter.config):
+        return DENSE[0]
+    return stored_kind(drafter.config) or quant
 
 
 def too_large(snapshot: Snapshot, wish: Wish, free: int) -> DoesNotFit:
@@ -210,19 +270,21 @@ def too_large(snapshot: Snapshot, wish: Wish, free: int) -> DoesNotFit:
     quant = choices(snapshot, wish)[-1]
     most = size_words(needed(snapshot, wish, quant).whole)
     message = f"Not enough memory for {snapshot.name} in {quant} (needs {most}, {has})."
-    return DoesNotFit(message, hint=ways_out(plan_of(wish, quant)))
+    return DoesNotFit(message, hint=ways_out(plan_of(wish, quant), generic=is_generic(snapshot.config)))
 
 
-def ways_out(plan: Plan) -> str:
-    """What to try where a plan does not fit."""
-    ways = [smaller(plan.quant, plan.device)]
-    if plan.resident is None and can_offload(plan.quant, plan.device):
+def ways_out(plan: Plan, *, generic: bool) -> str:
+    """What to try where a plan does not fit. `generic`: of a model that transformers runs."""
+    ways = [smaller(plan.quant, plan.device, generic=generic)]
+    if plan.resident is None and not generic and can_offload(plan.quant, plan.device):
         ways.append("--device offload")
     return f"Try {', '.join(ways)} or a smaller --ctx."
 
 
-def smaller(quant: str, device: str) -> str:
-    """What to try instead."""
+def smaller(quant: str, device: str, *, generic: bool = False) -> str:
+    """What to try instead. `generic`: of a model that transformers runs."""
+    if generic and quant == "bf16":
+        return "a smaller model"
     if device == "cuda" and quant == "int8":
         return "--quant nf4"
     return SMALLER.get(quant, "a smaller model")
@@ -230,7 +292,7 @@ def smaller(quant: str, device: str) -> str:
 
 def fit_word(snapshot: Snapshot, free: int) -> str:
     """Whether it fits into so many bytes, and how well, as "auto" would load it on the CPU."""
-    context = choose_context(snapshot.name, read_arch(snapshot.config).max_context, None)
+    context = choose_context(snapshot.name, read_any(snapshot.config).max_context, None)
     wish = Wish(device="cpu", context=context)
     plan = next(rungs(snapshot, wish, free), None)
     if plan is None:

@@ -5,12 +5,14 @@ Works from a snapshot's headers and config alone. Knows nothing about torch, and
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from localspec.blueprint import Blueprint
 from localspec.checkpoint import Snapshot
-from localspec.engine.arch import Arch, read_arch
+from localspec.engine.arch import Arch
 from localspec.engine.cpu.formats import Format
+from localspec.engine.generic_arch import GenericArch, read_any
 from localspec.formats import FOUR_BIT
 
 PACKED: dict[str, Format] = {"int8": "int8", "int4": "int4"}  # formats of the CPU engine, best first
@@ -18,6 +20,7 @@ ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "bf16": 2}
 STORED_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 FOUR_BIT_BYTES = 9 / 16  # a weight of four bits with its share of a float32 scale, which the scale has at most
 PACKED_WORKSPACE, WORKSPACE = 40 << 20, 152 << 20  # activations of a prefill chunk, and rows on their way into blocks
+GENERIC_WORKSPACE = 256 << 20  # what transformers computes a chunk in; not measured family by family
 CHUNK = 512  # rows that torch masks at once: a prefill chunk
 PLACES = 2  # that layers are brought to: one is computed with while the next is on its way
 FIRST_LAYER = "model.layers.0."
@@ -26,7 +29,7 @@ FIRST_LAYER = "model.layers.0."
 @dataclass(frozen=True, slots=True)
 class Footprint:
     """In bytes. `tables`: embedding, head and norm; `layer`: one of `layers`; `kv`: the whole store; `drafter`: a model
-    beside this one; `workspace`: what both compute in."""
+    beside this one; `workspace`: what both compute in. Of what transformers runs, `tables` are all weights."""
 
     tables: int
     layer: int
@@ -55,8 +58,12 @@ class Footprint:
 
 
 def footprint(snapshot: Snapshot, quant: str, context: int, *, keep_head: bool = False) -> Footprint:
-    """int8 as on a CPU."""
-    arch = read_arch(snapshot.config)
+    """int8 as on a CPU, where our own decoder runs."""
+    arch = read_any(snapshot.config)
+    if isinstance(arch, GenericArch):
+        kv_bytes = arch.kv_elements(context) * ELEMENT_BYTES.get(quant, 2)
+        weights = generic_bytes(snapshot, arch, quant, keep_head=keep_head)
+        return Footprint(weights, 0, 0, kv_bytes, GENERIC_WORKSPACE)
     if quant in PACKED:
         blueprint = Blueprint(arch, PACKED[quant])
         layer = sum(piece.num_bytes for name, piece in blueprint.pieces.items() if name.startswith("0."))
@@ -81,6 +88,21 @@ def num_elements(snapshot: Snapshot, prefix: str = "") -> int:
     """Of the tensors whose names begin so."""
     found = [info for name, info in snapshot.tensors.items() if name.startswith(prefix)]
     return sum(info.num_bytes // STORED_BYTES.get(info.dtype, 4) for info in found)
+
+
+def generic_bytes(snapshot: Snapshot, arch: GenericArch, quant: str, *, keep_head: bool) -> int:
+    """Of weights as transformers holds them. Before they are quantised they are all in 16 bits, which takes memory
+    unless they are stored so."""
+    if quant in ELEMENT_BYTES:
+        return num_elements(snapshot) * ELEMENT_BYTES[quant]
+    size = 0 if all(info.dtype == "BF16" for info in snapshot.tensors.values()) else 2 * num_elements(snapshot)
+    element = FOUR_BIT_BYTES if quant in FOUR_BIT else 1
+    for name, info in snapshot.tensors.items():
+        words = arch.vocab_size in info.shape  # an embedding stays as it is, and is the head's weight too perhaps
+        stays = words or len(info.shape) != 2 or "embed" in name or "wpe" in name
+        narrow = not stays or (words and not keep_head)
+        size += int((2 * stays + element * narrow) * math.prod(info.shape))
+    return size
 
 
 def four_bit_tables(arch: Arch, *, keep_head: bool) -> int:

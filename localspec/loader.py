@@ -14,10 +14,11 @@ from torch import Tensor
 
 from localspec.checkpoint import Snapshot
 from localspec.drain import drain
-from localspec.engine.arch import Arch, read_arch
+from localspec.engine.arch import Arch
 from localspec.engine.cache import Cache, kv_dtype
-from localspec.engine.contract import Layered
+from localspec.engine.contract import Resident
 from localspec.engine.decoder import Decoder, Layer, Weights
+from localspec.engine.generic_arch import GenericArch, read_any
 from localspec.engine.linear import (
     BLOCK,
     Dense,
@@ -190,10 +191,14 @@ def with_cache(arch: Arch, weights: Weights, form: Form, context: int) -> Decode
 
 def load_decoder(
     snapshot: Snapshot, plan: Plan, *, stage: str = "weights"
-) -> Generator[Loading | Notice, None, Layered]:
+) -> Generator[Loading | Notice, None, Resident]:
     """Loading events in bytes; returns the decoder that the plan's format asks for."""
-    arch = read_arch(snapshot.config)
+    arch = read_any(snapshot.config)
     try:
+        if isinstance(arch, GenericArch):
+            from localspec.loader_generic import load_generic  # it imports transformers, which takes seconds
+
+            return (yield from load_generic(snapshot, arch, plan, stage=stage))
         if plan.packed:
             from localspec.packing import load_packed  # not every machine with a GPU has what a CPU's engine needs
 
@@ -206,7 +211,7 @@ def load_decoder(
         if not is_out_of_memory(fault):
             raise
         message = f"Memory ran out while loading {snapshot.name} in {plan}."
-        raise DoesNotFit(message, hint=ways_out(plan)) from fault
+        raise DoesNotFit(message, hint=ways_out(plan, generic=isinstance(arch, GenericArch))) from fault
 
 
 def progress(stage: str, total: int, steps: Generator[int, None, Weights]) -> Generator[Loading, None, Weights]:

@@ -18,7 +18,7 @@ from localspec import calibration
 from localspec.answer import Writer
 from localspec.continuation import go_on
 from localspec.drafting import check_exit, check_k
-from localspec.engine.contract import Layered, Round, Sampler
+from localspec.engine.contract import Resident, Round, Sampler, is_layered
 from localspec.engine.decode import decode
 from localspec.engine.drafters.early_exit import EarlyExit
 from localspec.engine.drafters.guarded import Guarded
@@ -27,7 +27,7 @@ from localspec.engine.policy import Policy, Steered
 from localspec.engine.samplers import make_sampler
 from localspec.engine.session import Session
 from localspec.engine.witness import Witness
-from localspec.errors import Cancelled, ContextOverflow, EngineError, LocalspecError, UsageError
+from localspec.errors import Cancelled, ContextOverflow, EngineError, UsageError, first_line
 from localspec.events import AnyEvent, Done, FinishReason, Notice, Prefill, Ready, SpecCard, Stats, Step
 from localspec.prompt import Prompter
 from localspec.requests import GenerateRequest, SamplingOptions, SpecWish
@@ -50,8 +50,8 @@ class Parts:
     policy: Steered
     defaults: SamplingOptions
     stop_ids: frozenset[int]
-    decoders: tuple[Layered, ...]
-    owned: tuple[Layered, ...] = ()
+    decoders: tuple[Resident, ...]
+    owned: tuple[Resident, ...] = ()
     greedy_drafts: bool = False
     calibration_key: str = ""
 
@@ -149,7 +149,8 @@ class Model:
         session, usual = self._session, self._session.drafter
         if exit_layer is not None:
             target = self._parts.decoders[0]
-            check_exit(exit_layer, target.arch.num_layers, self.ready.model.name)
+            check_exit(exit_layer, self.ready.model.layers, self.ready.model.name)
+            assert is_layered(target)
             session.drafter = Relief(EarlyExit(target, exit_layer), usual)
         try:
             yield
@@ -159,18 +160,23 @@ class Model:
     def _prepare(self, request: GenerateRequest, cancelled: Callable[[], bool] | None) -> tuple[list[int], Writer]:
         """The prompt as ids, and who writes what follows; the session set to choose as asked."""
         check_limits(request)
-        usable = self._parts.prompter.num_ids
+        prompter, template = self._parts.prompter.using(request.template), request.template
+        stop_ids = self._parts.stop_ids
+        if template is not None:
+            request = msgspec.structs.replace(request, stop=(*request.stop, *template.stop))
+            stop_ids |= prompter.controls_among(template.stop)
+        usable = prompter.num_ids
         sampling = resolve_sampling(request.sampling, self._parts.defaults, usable=usable)
         sampler: Sampler = make_sampler(sampling, certain_drafts=self._parts.greedy_drafts)
         sampler = Witness(sampler) if request.odds else sampler
-        self._session.begin(sampler, stop_ids=self._parts.stop_ids, cancelled=cancelled)
+        self._session.begin(sampler, stop_ids=stop_ids, cancelled=cancelled)
         if request.continues:
-            return go_on(request, self._parts.prompter, self._session.tokens, self._parts.stop_ids)
-        return self._prompt(request), Writer(self._parts.prompter.tokenizer, request.stop)
+            return go_on(request, prompter, self._session.tokens, stop_ids)
+        return self._prompt(request), Writer(prompter.tokenizer, request.stop)
 
     def _prompt(self, request: GenerateRequest) -> list[int]:
         """In ids, spelled as the session spells it."""
-        prompter = self._parts.prompter
+        prompter = self._parts.prompter.using(request.template)
         ids = prompter.text(request.prompt or "") if request.messages is None else prompter.chat(request.messages)
         if not ids:
             raise UsageError("The prompt is empty.", hint="Give some text to continue.")
@@ -185,7 +191,7 @@ class Model:
         return f"{', or '.join(ways)}."
 
     def _turns_over(self, request: GenerateRequest) -> int:
-        chat = self._parts.prompter.chat
+        chat = self._parts.prompter.using(request.template).chat
         return turns_over(request.messages or (), self.ready.model.context_max, lambda messages: len(chat(messages)))
 
     def _steps(self, writer: Writer, request: GenerateRequest) -> Iterator[tuple[Round, Step]]:
@@ -247,8 +253,3 @@ def timed(items: Iterator[Item]) -> Iterator[tuple[float, Item]]:
         except StopIteration:
             return
         yield perf_counter() - started, item
-
-
-def first_line(fault: BaseException) -> str:
-    text = fault.message if isinstance(fault, LocalspecError) else str(fault)
-    return (text.strip().splitlines() or [type(fault).__name__])[0].rstrip(".")

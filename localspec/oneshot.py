@@ -50,6 +50,8 @@ def answer_once(load: LoadRequest, request: GenerateRequest, output: Output) -> 
         raise
     if output.json:
         print(as_json(as_object(result)))
+    if result.finish_reason == "context" and not output.jsonl:
+        tell(full(result.stats.context_max))
     if output.stats:
         print(json.dumps(to_dict(result.stats)), file=sys.stderr)
     return EXIT_CANCELLED if result.finish_reason == "cancelled" else 0
@@ -98,6 +100,12 @@ def show(stream: Stream, output: Output) -> Result:
     if streamed:
         print()
     return stream.result()
+
+
+def full(context: int) -> Notice:
+    """An answer that is cut, though nobody asked for that."""
+    message = f"The answer is cut: the context of {context:,} tokens is full."
+    return Notice("warning", "context_full", message, "Raise --ctx, or ask for less.")
 
 
 @contextmanager

@@ -18,22 +18,22 @@ import torch
 
 from localspec import calibration, drafting
 from localspec.admission import admit
-from localspec.admission_formats import admit_format
+from localspec.admission_formats import STAND_IN, admit_format
 from localspec.catalog import Catalog, Entry
 from localspec.checkpoint import Snapshot, check_ids, open_snapshot
-from localspec.engine.arch import read_arch
 from localspec.engine.bandwidth import read_bandwidth
-from localspec.engine.contract import Drafter, Layered
+from localspec.engine.contract import Drafter, Resident, is_layered
 from localspec.engine.drafters.early_exit import EarlyExit
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.drafters.model import DraftModel
+from localspec.engine.generic_arch import is_generic, read_any
 from localspec.engine.linear import make_form
 from localspec.engine.policy import Steered
 from localspec.engine.session import Session
 from localspec.errors import DoesNotFit, EngineError
 from localspec.events import Loading, Memory, ModelCard, Notice, Ready, SpecCard
-from localspec.fit import DENSE, Plan, Wish, ladder
+from localspec.fit import DENSE, Plan, Wish, draft_format, ladder
 from localspec.footprint import PACKED, footprint
 from localspec.formats import stored_kind
 from localspec.loader import load_decoder, pick_device
@@ -56,12 +56,13 @@ Told = Loading | Notice | Ready
 class Opened:
     """A target in memory, and what it takes to put a drafter beside it."""
 
+    request: LoadRequest
     catalog: Catalog
     entry: Entry
     snapshot: Snapshot
     plan: Plan
     prompter: Prompter
-    target: Layered
+    target: Resident
     threads: int
 
 
@@ -96,6 +97,7 @@ def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opene
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported: nothing here asks the network
     sys.modules.setdefault("kernels", None)  # type: ignore[arg-type] # transformers would run code that it fetches
     drafting.check_k(request.k)
+    drafting.check_threads(request.threads)
     catalog = Catalog.load()
     entry = catalog.resolve(request.model)
     snapshot = open_snapshot(entry.path, entry.key)
@@ -103,28 +105,21 @@ def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opene
     prompter = Prompter.open(snapshot)
     check_ids(snapshot.folder / "tokenizer.json", prompter.num_ids, snapshot.vocab_size)
     plan, target = yield from loaded(snapshot, wish_of(request, choice))
+    if is_generic(snapshot.config):
+        yield Notice("info", "generic", f"transformers runs {snapshot.name}, more slowly than localspec's own decoder.")
     threads = choose_threads(target, request.threads, every=plan.resident is not None)
-    return Opened(catalog, entry, snapshot, plan, prompter, target, threads)
+    return Opened(request, catalog, entry, snapshot, plan, prompter, target, threads)
 
 
 def wish_of(request: LoadRequest, choice: drafting.Choice) -> Wish:
     """What the request asks of a plan, and what the drafter must find in memory."""
     offload = request.device == "offload"
     device = ("cpu" if request.quant in PACKED else "auto") if offload else request.device
-    return Wish(
-        quant=request.quant,
-        context=request.ctx,
-        device=pick_device(device, request.quant),
-        keep_head=request.keep_head,
-        int8_threshold=request.int8_threshold,
-        offload=offload,
-        limit=drafting.check_memory(request.max_memory),
-        least=max(choice.exit_layer, 1),
-        drafter=choice.snapshot,
-    )
+    device = pick_device(device, request.quant)
+    return Wish.of(request, device, least=max(choice.exit_layer, 1), drafter=choice.snapshot)
 
 
-def loaded(snapshot: Snapshot, wish: Wish) -> Generator[Loading | Notice, None, tuple[Plan, Layered]]:
+def loaded(snapshot: Snapshot, wish: Wish) -> Generator[Loading | Notice, None, tuple[Plan, Resident]]:
     """The best plan that this machine computes rightly and has the memory for, and its decoder. With "auto" one that
     turns out not to fit leads to the next, with a Notice."""
     plans = ladder(snapshot, wish)
@@ -141,7 +136,7 @@ def loaded(snapshot: Snapshot, wish: Wish) -> Generator[Loading | Notice, None, 
         yield Notice("warning", "memory", f"{found.message} The next best is {plan}.", found.hint)
 
 
-def attempt(snapshot: Snapshot, plan: Plan) -> Generator[Loading | Notice, None, Layered | DoesNotFit]:
+def attempt(snapshot: Snapshot, plan: Plan) -> Generator[Loading | Notice, None, Resident | DoesNotFit]:
     """The decoder, or why not: without the traceback, which holds all that was loaded."""
     try:
         return (yield from load_decoder(snapshot, plan))
@@ -197,6 +192,9 @@ def offloaded(snapshot: Snapshot, plan: Plan) -> Notice:
 def admitted(snapshot: Snapshot, plan: Plan) -> Generator[Loading | Notice, None, None]:
     """Nothing more, or an error: that the decoder of this plan computes this configuration wrongly, or cannot run."""
     yield Loading("checking the configuration", 0, 1, "steps")  # seconds where transformers must be imported for it
+    if is_generic(snapshot.config):  # it is checked with its own weights, when they are there
+        admit_format(STAND_IN, make_form(plan.quant, plan.device, threshold=plan.int8_threshold))
+        return
     admit(snapshot.config)
     if plan.packed:
         program = yield from compiled_engine()
@@ -239,9 +237,9 @@ def attach(
     if choice.notice:
         yield choice.notice
     plain_ms = calibration.recall(timed_key(opened)).plain_ms
-    wish = SpecWish.of(k) if choice.kind != "off" else SpecWish("off")
+    wish = SpecWish.of(k, opened.request.mode) if choice.kind != "off" else SpecWish("off")
     spec = SpecCard(choice.kind, choice.name, k, choice.reason, plain_ms, choice.exit_layer or None, wish.mode)
-    can_chat, layers = opened.prompter.can_chat, target.arch.num_layers
+    can_chat, layers = opened.prompter.can_chat, target.arch.num_layers if is_layered(target) else 0
     place = str(target.device) if plan.resident is None else f"{target.device} and {plan.place}"
     card = ModelCard(entry.name, plan.quant, place, plan.context, can_chat, layers)
     drafters = (drafter.decoder,) if isinstance(drafter, DraftModel) else ()
@@ -252,7 +250,7 @@ def attach(
             ready,
             opened.prompter,
             Session(target, Guarded(drafter), device=str(target.device)),
-            policy=Steered(wish.mode, wish.k),
+            policy=Steered(wish.mode, wish.k, opened.request.probe_every),
             defaults=defaults(entry, snapshot),
             stop_ids=frozenset(snapshot.eos_ids),
             decoders=(target, *drafters),
@@ -276,19 +274,21 @@ def timed_key(opened: Opened) -> str:
 
 def make_drafter(choice: drafting.Choice, opened: Opened) -> Generator[Loading | Notice, None, Drafter]:
     if choice.kind == "early-exit":
+        assert is_layered(opened.target)
         return EarlyExit(opened.target, choice.exit_layer)
     if choice.snapshot is None:
         return NoDrafter()
-    context = min(opened.plan.context, read_arch(choice.snapshot.config).max_context)
-    stored = stored_kind(choice.snapshot.config)
-    plan = replace(opened.plan, context=context, quant=stored or opened.plan.quant, resident=None)
+    plan = opened.plan
+    context = min(plan.context, read_any(choice.snapshot.config).max_context)
+    quant = draft_format(choice.snapshot, plan.quant, plan.device)
+    plan = replace(plan, context=context, quant=quant, resident=None)
     yield from admitted(choice.snapshot, plan)
     drafter = yield from load_decoder(choice.snapshot, plan, stage="draft weights")
     set_threads(drafter, opened.threads)
     return DraftModel(drafter, opened.target.arch.vocab_size)
 
 
-def choose_threads(target: Layered, asked: int | None, *, every: bool = False) -> int:
+def choose_threads(target: Resident, asked: int | None, *, every: bool = False) -> int:
     """The count of threads with the fastest single row; a small model may want fewer than there are cores. `every`:
     all cores, unasked; layers that come and go take their time whoever computes."""
     most = psutil.cpu_count(logical=False) or 1
@@ -299,13 +299,13 @@ def choose_threads(target: Layered, asked: int | None, *, every: bool = False) -
     return best
 
 
-def set_threads(decoder: Layered, threads: int) -> None:
+def set_threads(decoder: Resident, threads: int) -> None:
     """torch's threads, or the CPU engine's own: then torch stays out of their way."""
     torch.set_num_threads(1)
     decoder.set_threads(threads)
 
 
-def row_seconds(target: Layered, threads: int) -> float:
+def row_seconds(target: Resident, threads: int) -> float:
     """Fastest of five single-row forwards; the cache is left as it was."""
     set_threads(target, threads)
     times = []
@@ -317,7 +317,7 @@ def row_seconds(target: Layered, threads: int) -> float:
     return min(times)
 
 
-def measure_memory(threads: int, target: Layered, *drafters: Layered) -> Memory:
+def measure_memory(threads: int, target: Resident, *drafters: Resident) -> Memory:
     """Bandwidth is what the target's threads read at best."""
     weights, before = target.weights.num_bytes, torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -328,4 +328,12 @@ def measure_memory(threads: int, target: Layered, *drafters: Layered) -> Memory:
         drafter_bytes=sum(drafter.weights.num_bytes for drafter in drafters),
         kv_bytes=sum(decoder.cache.num_bytes for decoder in (target, *drafters)),
         bandwidth_peak_gbs=bandwidth,
+        device_bytes=all_memory(target.device),
     )
+
+
+def all_memory(device: torch.device) -> int:
+    """Used or not, in bytes."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return int(psutil.virtual_memory().total)

@@ -5,20 +5,18 @@ Knows streams, and nothing about what is printed.
 
 from __future__ import annotations
 
-import errno
 import json
 import re
 import sys
 from pathlib import Path
 from typing import Any  # Any: JSON
 
-from localspec.errors import DoesNotFit, UsageError
+from localspec.errors import FULL, DoesNotFit, UsageError
 from localspec.events import Notice
 from localspec.sanitize import TABLE, clean
 from localspec.whole_file import write_whole
 
 ESCAPES = {code: json.dumps(chr(code))[1:-1] for code in TABLE if chr(code) not in "\t\n"} | {0x7F: "\\u007f"}
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 
 

@@ -86,6 +86,11 @@ def config_file() -> Path:
     return config_dir() / "config.toml"
 
 
+def hints_file() -> Path:
+    """How often something was explained in the chat."""
+    return state_dir() / "hints.json"
+
+
 def themes_dir() -> Path:
     return config_dir() / "themes"
 

@@ -10,6 +10,7 @@ from time import monotonic
 from typing import Self
 
 from localspec.events import Loading
+from localspec.sanitize import one_line
 
 PATIENCE_SECONDS = 1.0
 WIDTH = 30
@@ -37,7 +38,7 @@ class Progress:
             return
         if sys.stderr.isatty():
             self.drawn = True
-            print(f"\r\033[K{line(event)}", end="", file=sys.stderr, flush=True)
+            print(f"\r\033[K{one_line(line(event))}", end="", file=sys.stderr, flush=True)
         else:
             self.tell(event)
 
@@ -48,7 +49,8 @@ class Progress:
         tenth = 10 * event.done // max(event.total, 1)
         if tenth > self.told:
             self.told = tenth
-            print(line(event) if event.unit == "steps" else f"loading {event.stage} {10 * tenth} %", file=sys.stderr)
+            words = line(event) if event.unit == "steps" else f"loading {event.stage} {10 * tenth} %"
+            print(one_line(words), file=sys.stderr)
 
 
 def line(event: Loading) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, get_args  # Any: tokenizer.json as the tokenizers library wrote it
@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 
 from localspec.checkpoint import Snapshot, num_ids, open_tokenizer, parse_tokenizer, tokenizer_faults
 from localspec.errors import CheckpointError, NoChatTemplate, UsageError
-from localspec.requests import Message, Role
+from localspec.requests import Message, Role, Template
 from localspec.template import ChatTemplate
 
 RARE = "ᚠ 𐎠 𓀀 \U000f0000"
@@ -37,10 +37,20 @@ class Control:
 class Prompter:
     """A snapshot's tokenizer and template. Open it with `Prompter.open`."""
 
-    def __init__(self, tokenizer: Tokenizer, *, name: str, template: ChatTemplate | None) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        name: str,
+        template: ChatTemplate | None,
+        special_tokens: Mapping[str, str] | None = None,
+    ) -> None:
+        """special_tokens: for another template than the model's own."""
         self.tokenizer = tokenizer
         self._name = name
         self._template = template
+        self._special_tokens = dict(special_tokens or {})
+        self._other: tuple[Template, Prompter] | None = None
         added = tokenizer.get_added_tokens_decoder()
         unknown = _unknown_ids(tokenizer)
         # runs of spaces are how some tokenizers write indentation, and an unknown character is no turn
@@ -58,7 +68,22 @@ class Prompter:
         template = None
         if snapshot.chat_template is not None:
             template = ChatTemplate(snapshot.chat_template, name=snapshot.name, special_tokens=snapshot.special_tokens)
-        return cls(tokenizer, name=snapshot.name, template=template)
+        return cls(tokenizer, name=snapshot.name, template=template, special_tokens=snapshot.special_tokens)
+
+    def using(self, template: Template | None) -> Prompter:
+        """The same with another template; None for the model's own."""
+        if template is None:
+            return self
+        if self._other is None or self._other[0] != template:
+            opening = self.tokenizer.decode(self._opening, skip_special_tokens=False)
+            specials = {**self._special_tokens, "bos_token": opening}
+            other = ChatTemplate(template.source, name=self._name, special_tokens=specials)
+            self._other = template, Prompter(self.tokenizer, name=self._name, template=other)
+        return self._other[1]
+
+    def controls_among(self, texts: Sequence[str]) -> frozenset[int]:
+        """Those of them that are control tokens of this model."""
+        return frozenset(id for text in texts if (id := self.tokenizer.token_to_id(text)) in self.control_ids)
 
     @property
     def can_chat(self) -> bool:

@@ -11,6 +11,7 @@ from localspec.events import Mode, Record
 from localspec.formats import INT8_THRESHOLD
 
 Role = Literal["system", "user", "assistant"]
+PROBE_EVERY = 16  # rounds: the first of the engine's PROBE_GAPS
 LONGEST_DRAFT = 16  # the engine's MAX_DRAFT, known here without its torch
 
 RANGES: dict[str, tuple[float, float]] = {
@@ -51,6 +52,9 @@ class LoadRequest(Record, frozen=True):
     int8; 0 for none. `device`: "offload" keeps in memory only what a draft runs through, or as many layers as
     `max_memory` ("8GB") allows, and the rest on disk, or beside a GPU in main memory.
 
+    `mode`: how to speculate, until somebody says otherwise; "auto" leaves it to `k`. `probe_every`: rounds from one
+    without a draft to the next, at first.
+
     `draft`: "auto", "off", "early-exit", "early-exit:E", a key, a folder, or one of the records above.
     """
 
@@ -64,6 +68,8 @@ class LoadRequest(Record, frozen=True):
     keep_head: bool = False
     int8_threshold: float = INT8_THRESHOLD
     max_memory: str | None = None
+    mode: Mode = "auto"
+    probe_every: int = PROBE_EVERY
 
 
 class SamplingOptions(Record, frozen=True):
@@ -94,15 +100,24 @@ class SpecWish(Record, frozen=True, tag="steer"):
     k: str = "auto"
 
     @classmethod
-    def of(cls, k: str) -> Self:
-        """What --k says."""
-        if k == "auto":
-            return cls()
-        return cls("off") if k.isdecimal() and not int(k) else cls("on", k)
+    def of(cls, k: str, mode: Mode = "auto") -> Self:
+        """What --k says, unless a mode does; no draft at all is no draft in any."""
+        if k.isdecimal() and not int(k):
+            return cls("off")
+        said = cls() if k == "auto" else cls("on", k)
+        return said if mode == "auto" else cls(mode, said.k)
 
 
 def is_draft_length(k: str) -> bool:
     return k in ("auto", "heuristic") or (k.isdecimal() and len(k) < 9 and int(k) <= LONGEST_DRAFT)
+
+
+class Template(Record, frozen=True):
+    """How a conversation becomes text where that is not left to the model: Jinja, and texts that end an answer."""
+
+    name: str
+    source: str
+    stop: tuple[str, ...] = ()
 
 
 class GenerateRequest(Record, frozen=True, tag="ask"):
@@ -111,6 +126,7 @@ class GenerateRequest(Record, frozen=True, tag="ask"):
     `continues`: the last message is the assistant's, and goes on where it was cut. `speculate` sets aside, for this
     answer, what the engine was last told of drafting; with `exit_layer` the target's first layers draft it, whoever
     does otherwise. `odds`: proposals that are rejected come with both probabilities, which costs a little time.
+    `template` takes the place of the model's own.
     """
 
     messages: tuple[Message, ...] | None = None
@@ -122,3 +138,4 @@ class GenerateRequest(Record, frozen=True, tag="ask"):
     speculate: bool | None = None
     exit_layer: int | None = None
     odds: bool = False
+    template: Template | None = None

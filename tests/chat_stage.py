@@ -73,6 +73,11 @@ class Stage:
         await self.write(text)
         await self.pilot.press("enter")
 
+    async def asks(self, text: str, *answers: str) -> None:
+        """Sends it, and sees these."""
+        await self.send(text)
+        await self.sees(*answers)
+
     async def ready(self) -> None:
         await self.until(lambda: self.chat.phase == "idle")
 
@@ -91,6 +96,7 @@ async def open_chat(
     past: OpenChat | None = None,
     tuning: Tuning | None = None,
     looks: Look = NO_LOOK,
+    tooltips: bool = False,
 ) -> AsyncIterator[Stage]:
     """The given engines come in turn: the first at the start, the others at reloads. Without paper nothing is kept."""
     waiting, made = list(engines), []
@@ -101,8 +107,10 @@ async def open_chat(
 
     scribe = Scribe(paper, NewChat("guide", system=system))
     app = ChatApp(make_engine, system, scribe=scribe, past=past, tuning=tuning, looks=looks)
-    async with app.run_test(size=size) as pilot:
-        yield Stage(pilot, app, made)
+    async with app.run_test(size=size, tooltips=tooltips) as pilot:
+        stage = Stage(pilot, app, made)
+        await stage.until(lambda: made)  # it is begun after the first frame
+        yield stage
     assert all(engine.closed for engine in made), "the app left an engine running"
 
 
@@ -125,9 +133,10 @@ async def kept_chat(
     size: tuple[int, int] = (80, 24),
     system: str | None = None,
     past: OpenChat | None = None,
+    tuning: Tuning | None = None,
 ) -> AsyncIterator[Stage]:
     """The same, written into the history; all of it is there afterwards."""
     paper = Writer(chat=past.chat if past else None)
-    async with open_chat(*engines, size=size, system=system, paper=paper, past=past) as stage:
+    async with open_chat(*engines, size=size, system=system, paper=paper, past=past, tuning=tuning) as stage:
         yield stage
     assert paper.close() is None

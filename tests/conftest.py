@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import io
 import os
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,14 +19,23 @@ if TYPE_CHECKING:
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+Program = Callable[..., tuple[int, str, str]]
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 HALF_AN_HOUR = 1800  # a hang still fails; a full figure on a busy machine does not
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    heavy = {item.path for item in items if item.get_closest_marker("heavy")}
+    items.sort(key=lambda item: item.path not in heavy)  # what takes long begins first: no core waits for it at the end
     for item in items:
         if item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.timeout(HALF_AN_HOUR))
+
+
+def pytest_collection_finish() -> None:
+    """Torch and its like stay to the end: no collection need walk through them, nor one come every 700 objects."""
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture(autouse=True)
@@ -35,6 +46,12 @@ def own_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("LOCALSPEC_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("LOCALSPEC_CONFIG_DIR", str(tmp_path / "config"))
     return folder
+
+
+@pytest.fixture
+def one_state_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one start has checked and measured, the next need not: all who ask for this have one folder."""
+    monkeypatch.setenv("LOCALSPEC_STATE_DIR", str(tmp_path_factory.getbasetemp() / "one-state"))
 
 
 @pytest.fixture(autouse=True)
@@ -52,6 +69,23 @@ def history() -> Iterator[History]:
 
     with History() as opened:
         yield opened
+
+
+@pytest.fixture
+def localspec(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Program:
+    """The program in this process, given these words: its exit code, and what it prints where."""
+    from localspec.cli import main
+
+    def program(*words: str | Path, stdin: str = "") -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        monkeypatch.setattr(sys, "argv", ["localspec", *map(str, words)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        shown = capsys.readouterr()
+        assert isinstance(left.value.code, int)
+        return left.value.code, shown.out, shown.err
+
+    return program
 
 
 @pytest.fixture(autouse=True)

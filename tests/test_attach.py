@@ -16,6 +16,8 @@ from localspec.tui.past import conversation
 from tests.chat_stage import HELLO, kept_chat, open_chat
 from tests.scripted_engine import ScriptedEngine
 
+pytestmark = pytest.mark.heavy
+
 NOTES = "one\r\n``` two\n\x1b[2J[/nope]\n"
 READ = "one\n``` two\n\x1b[2J[/nope]"
 

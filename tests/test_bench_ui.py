@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from localspec import paths
 from localspec.bench.forced import QUESTION, open_forced, word
 from localspec.bench.terminal import Terminal
+from localspec.bench.ui import playing
 from localspec.bench.ui_report import Played, UiReport, percentile
 from localspec.cli import cli
 from localspec.drain import drain
 from localspec.errors import EngineError, UsageError
 from localspec.events import Done, Step
+from localspec.history import History
 from localspec.requests import GenerateRequest, LoadRequest, Message
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="terminals of Unix")
@@ -29,7 +33,8 @@ def test_each_turn_is_compared_with_its_own_and_the_median_counts():
     assert report.ratio == pytest.approx(0.8)
     assert report.figures()["first_paint_ms"] == 400.0
     assert report.figures()["late_max_ms"] == 30.0
-    assert "×0.800 (median)" in report.to_markdown()
+    assert "| chat over run, median | ×0.800 | ≥ 0.95 |" in report.to_markdown()
+    assert "| first paint, median | 400 ms | ≤ 500 ms |" in report.to_markdown()
     assert json.loads(report.to_json())["figures"]["echo_p95_ms"] == 9.0
     assert len(report.to_csv().splitlines()) == 4
 
@@ -73,12 +78,32 @@ def test_the_model_that_means_nothing_agrees_as_often_as_forced_and_always_says_
 
 
 @pytest.mark.slow
-def test_both_are_played_in_turn_with_the_same_tokens():
+def test_both_are_played_in_turn_with_the_same_tokens(own_state_folder: Path):
     done = CliRunner().invoke(cli, ["bench", "--ui", "--shape", "tiny", "-n", "64", "-r", "2", "-o", "json"])
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert [one["tokens"] for one in (*found["runs"], *found["chats"])] == [64] * 4
     assert len(found["paints_ms"]) == 2
+    own = [own_state_folder, paths.folder("data"), paths.folder("config")]
+    assert [folder for folder in own if folder.exists()] == [], "the user's are left alone"
+
+
+@pytest.mark.slow
+def test_the_chat_that_is_measured_saves_what_is_said(tmp_path: Path):
+    asked = ("localspec.bench.forced:open_forced", "tiny", "int8", "64")
+    with playing("localspec.tui.measured", str(tmp_path), *asked) as chat:
+        chat.terminal.type(QUESTION)
+        chat.terminal.wait(QUESTION, 60)
+        chat.terminal.type("\r")
+        assert chat.told(600).tokens == 64
+        chat.terminal.type("\x11")
+        with pytest.raises(EngineError, match="ended"):
+            chat.told(60)
+    with History(tmp_path / "DATA" / "history.db") as history:
+        question, answered = history.open(history.latest().id).branch
+    assert (question.content, answered.status) == (QUESTION, "length")
+    assert answered.generation
+    assert answered.generation.stats.predicted_n == 64
 
 
 @pytest.mark.parametrize(

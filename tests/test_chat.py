@@ -19,16 +19,16 @@ async def test_an_answer_streams_with_its_figures_and_ends_with_them():
     async with open_chat(ScriptedEngine(HELLO, paused=True)) as stage:
         await stage.sees("loading", "Ask anything.")
         stage.engine.permit(1)
-        await stage.sees("idle", "localspec · guide · int8 ⇐ guide-draft k=auto · cpu", "  spec: auto")
+        await stage.sees("idle", "localspec · guide · int8 ⇐ guide-draft k=auto · cpu", " spec: auto")
         await stage.send("hi")
         await stage.sees("You", "hi", "reading prompt")
         assert "Ask anything." not in stage.seen
         stage.engine.permit(1)
         await stage.sees("reading prompt 12/12")
         stage.engine.permit(1)
-        await stage.sees("Hello there", "generating   80.0 tok/s · ×– · 50 % accepted", "spec: auto · ctx 14/8,192")
+        await stage.sees("Hello there", "80.0 tok/s   ×–", "generating   50 % accepted", "ctx 14/8,192 0 % ·")
         stage.engine.permit()
-        await stage.sees("Hello there, world. Bye.", "×–", "ttft 0.21 s · 6 tok", "idle")
+        await stage.sees("Hello there, world. Bye.", "ttft 0.21 s · 6 tok · 2.0 tok/step", "×– · stop", "idle")
         assert [said.text for said in stage.chat.conversation.branch] == ["hi", "Hello there, world. Bye."]
 
 

@@ -15,16 +15,19 @@ from textual.dom import DOMNode
 from textual.widgets._footer import FooterKey
 
 from localspec.tui.app import ChatApp
+from localspec.tui.branches import LETTERS
 from localspec.tui.chat import ChatScreen
 from localspec.tui.chat_list import ChatList
 from localspec.tui.find import FindBar, Words
 from localspec.tui.help_screen import HelpScreen
-from localspec.tui.keymap import NO_KEY, default_keys, remap, spelled
+from localspec.tui.keymap import NO_KEY, Bound, default_keys, remap, spelled
 from localspec.tui.message import Question
 from localspec.tui.prompt import Prompt
 from localspec.tui.sidebar import Sidebar
 from tests.chat_stage import HELLO, Stage, open_chat, own_keys, scrolled_up
 from tests.scripted_engine import ScriptedEngine
+
+pytestmark = pytest.mark.heavy
 
 OWNERS = (ChatApp, ChatScreen, Prompt)
 KNOWN = default_keys(binding for owner in OWNERS for binding in owner.BINDINGS)
@@ -111,7 +114,7 @@ async def test_a_key_taken_from_the_program_by_the_prompt_is_the_prompts():
 
 
 def test_two_ids_on_one_key_and_keys_that_change_places():
-    known = {"speed": ("f2",), "tokens": ("f3",), "rejects": ("shift+f3", "f15")}
+    known = {"speed": Bound(("f2",)), "tokens": Bound(("f3",)), "rejects": Bound(("shift+f3", "f15"))}
     both = remap({"speed": "f9", "tokens": "f9"}, known)
     assert both.keys == {"speed": "f9", "tokens": NO_KEY}
     assert both.troubles == ("[keymap] tokens: f9 is speed's already.",)
@@ -174,13 +177,13 @@ async def test_help_lists_commands_and_keys_as_they_are_mapped(how: str):
 async def test_help_lists_the_letters_for_a_message_and_the_keys_beside_the_chat():
     async with open_chat(ScriptedEngine(HELLO), size=(80, 140)) as stage:
         await stage.ready()
-        letters = [*stage.chat.letters]
+        assert {letter.id for letter in LETTERS} == stage.chat.letters.keys()
         await stage.pilot.press("f1")
         await stage.sees("At a message", "Among the chats", "While finding")
         await stage.sees("↑  ", "Up; with nothing typed: edit your last message")
         _, of_message, beside = re.split("At a message|Among the chats", stage.seen)
-    for letter in letters:
-        assert letter in keys_in(of_message)
+    for letter in LETTERS:
+        assert spelled(letter.key) in keys_in(of_message)
     bindings = [binding for widget in (ChatList, Sidebar, Words, FindBar) for binding in widget.BINDINGS]
     for binding in Binding.make_bindings(bindings):
         assert spelled(binding.key) in keys_in(beside)

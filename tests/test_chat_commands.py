@@ -14,6 +14,8 @@ from localspec.tui.licence import OURS, licences
 from tests.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.scripted_engine import ScriptedEngine
 
+pytestmark = pytest.mark.heavy
+
 PICKY = Command("pick", "pick one", "a|b|bc", choices=("a", "b", "bc"))
 
 
@@ -180,7 +182,7 @@ async def test_a_word_that_is_no_command_brings_the_nearest_one_to_mind():
 
 
 async def test_every_command_is_in_the_palette(picky: list[str]):
-    async with open_chat(ScriptedEngine(HELLO), size=(80, 100)) as stage:
+    async with open_chat(ScriptedEngine(HELLO), size=(80, 160)) as stage:
         await stage.ready()
         await stage.pilot.press("ctrl+p")
         await stage.sees("/pick a|b|bc", "Quit the application", *(command.usage for command in COMMANDS))
@@ -276,10 +278,8 @@ async def test_a_system_prompt_is_for_this_chat_and_kept_with_it():
 
 async def test_a_chat_that_goes_on_has_the_system_prompt_it_was_given_last():
     async with kept_chat(ScriptedEngine(HELLO)) as stage:
-        await stage.send("one")
-        await stage.sees("Bye.", "idle")
-        await stage.send("/system Be brief.")
-        await stage.sees("System prompt: Be brief.")
+        await stage.asks("one", "Bye.", "idle")
+        await stage.asks("/system Be brief.", "System prompt: Be brief.")
     engine = ScriptedEngine(HELLO)
     async with kept_chat(engine, past=recall(None)) as stage:
         await stage.ready()

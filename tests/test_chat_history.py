@@ -108,6 +108,25 @@ async def test_a_question_is_kept_when_it_is_asked_and_an_answer_while_it_grows(
         assert saved()[1].id == written.id
 
 
+async def test_an_answer_is_kept_every_200_tokens_though_no_clock_says_so(monkeypatch: pytest.MonkeyPatch):
+    """G7: of a fast model two seconds would be thousands of tokens."""
+    monkeypatch.setattr(chat_module, "SAVE_SECONDS", 3600.0)
+    engine = ScriptedEngine(answer(*(step(*(f"{n * 10 + i} " for i in range(10))) for n in range(50))), paused=True)
+    async with kept_chat(engine) as stage:
+        engine.permit(2 + 19)
+        await stage.send("go")
+        await stage.sees("189")
+        assert words() == [("go", "done")], "190 tokens wait for the clock"
+        engine.permit(12)
+        await stage.until(lambda: len(words()) == 2)
+        assert words()[1] == ("".join(f"{n} " for n in range(200)), "partial")
+        engine.permit(9)
+        await stage.until(lambda: words()[1][0].endswith("399 "))
+        assert words()[1][1] == "partial"
+        engine.permit()
+        await stage.until(lambda: words()[1][1] == "done")
+
+
 async def test_a_stopped_answer_is_kept_as_far_as_it_came_and_says_so():
     engine = ScriptedEngine(HELLO, paused=True)
     async with kept_chat(engine) as stage:

@@ -16,7 +16,6 @@ from localspec.events import Done
 from localspec.requests import GenerateRequest, Message
 from localspec.tui import chat as chat_module
 from localspec.tui.app import ChatApp
-from localspec.tui.branches import LETTERS
 from localspec.tui.chat import ChatScreen
 from localspec.tui.commands import COMMANDS
 from localspec.tui.compare import CompareScreen
@@ -32,8 +31,10 @@ from localspec.tui.ways import Way
 from tests.chat_stage import HELLO, open_chat, scrolled_up
 from tests.scripted_engine import ScriptedEngine, totals
 
+pytestmark = pytest.mark.heavy
+
 OVER: dict[str, Callable[[], Screen[Any]]] = {
-    "help": lambda: HelpScreen([("F1", "Help")], LETTERS),
+    "help": lambda: HelpScreen([("F1", "Help")]),
     "compare": lambda: CompareScreen(GenerateRequest(), (Way("plain", False), Way("drafted", True)), lambda _: None),
     "overflow": lambda: Overflow("The chat is full.", 2),
     "picker": lambda: Picker(list, Pick("guide", "auto")),

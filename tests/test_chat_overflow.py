@@ -18,6 +18,8 @@ from localspec.tui.tuning import Tuning
 from tests.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.scripted_engine import ScriptedEngine
 
+pytestmark = pytest.mark.heavy
+
 FULL = Failure("context_overflow", "The prompt is 3,609 tokens [/nope].", "Shorten it.", 5, turns_over=2)
 SAID = "Hello there, world. Bye."
 TOLD = "not told to the model any more"
@@ -31,7 +33,10 @@ async def overflowing(stage: Stage, turns: int = 3) -> None:
     await stage.send("too much")
 
 
-async def asked(stage: Stage) -> None:
+async def asked(stage: Stage, turns: int = 0) -> None:
+    """What to do; after so many turns, if any, and a question that does not fit."""
+    if turns:
+        await overflowing(stage, turns)
     await stage.until(lambda: isinstance(stage.app.screen, Overflow))
     await stage.until(lambda: "Stop here" in seen(stage))
 
@@ -48,8 +53,7 @@ def told(engine: ScriptedEngine) -> list[str]:
 async def test_the_oldest_turns_are_dropped_and_grey_and_the_system_stays(keys: list[str]):
     engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL], HELLO, [FULL], HELLO)
     async with open_chat(engine, system="Be brief.", size=(80, 40)) as stage:
-        await overflowing(stage)
-        await asked(stage)
+        await asked(stage, turns=3)
         assert "3,609 tokens [/nope]" in seen(stage)
         assert "Drop the oldest 2 turns" in seen(stage)
         await stage.pilot.press(*keys)
@@ -77,8 +81,7 @@ async def test_the_oldest_turns_are_dropped_and_grey_and_the_system_stays(keys: 
 async def test_a_new_chat_takes_the_question_along():
     engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL], HELLO)
     async with open_chat(engine) as stage:
-        await overflowing(stage)
-        await asked(stage)
+        await asked(stage, turns=3)
         await stage.pilot.press("n")
         await stage.until(lambda: len(engine.requests) == 5 and stage.chat.phase == "idle")
         assert told(engine) == ["too much"]
@@ -90,8 +93,7 @@ async def test_a_new_chat_takes_the_question_along():
 async def test_stopping_here_leaves_the_question_unanswered(key: str, asks_again: bool):
     engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL], [FULL], HELLO)
     async with open_chat(engine) as stage:
-        await overflowing(stage)
-        await asked(stage)
+        await asked(stage, turns=3)
         await stage.pilot.press(key)
         await stage.sees("3,609 tokens [/nope]. Shorten it.", "idle")
         assert stage.app.screen is stage.chat
@@ -119,8 +121,7 @@ async def test_what_is_set_for_all_chats_is_not_asked(policy: Policy):
 async def test_a_chat_that_is_opened_again_tells_the_model_the_same_and_does_as_was_chosen():
     engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL], HELLO)
     async with kept_chat(engine) as stage:
-        await overflowing(stage)
-        await asked(stage)
+        await asked(stage, turns=3)
         await stage.pilot.press("d")
         await stage.until(lambda: stage.chat.phase == "idle" and len(stage.turns) == 8)
     past = recall()
@@ -147,8 +148,7 @@ async def test_a_chat_that_is_opened_again_tells_the_model_the_same_and_does_as_
 
 async def test_that_it_stops_is_kept_with_the_chat_too():
     async with kept_chat(ScriptedEngine(HELLO, HELLO, HELLO, [FULL])) as stage:
-        await overflowing(stage)
-        await asked(stage)
+        await asked(stage, turns=3)
         await stage.pilot.press("s")
         await stage.sees("3,609 tokens [/nope]. Shorten it.", "idle")
     async with kept_chat(ScriptedEngine([FULL]), past=recall()) as stage:
@@ -162,8 +162,7 @@ async def test_a_stop_while_the_oldest_turns_are_dropped_stops_the_answer():
     engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL], HELLO, paused=True)
     async with open_chat(engine) as stage:
         engine.permit(1 + 3 * len(HELLO) + 1)
-        await overflowing(stage)
-        await asked(stage)
+        await asked(stage, turns=3)
         grey = stage.chat.transcript.grey
 
         async def and_stop(untold: Sequence[Utterance]) -> None:
@@ -179,8 +178,7 @@ async def test_a_stop_while_the_oldest_turns_are_dropped_stops_the_answer():
 async def test_an_engine_that_dies_while_it_is_asked_ends_the_turn():
     engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL])
     async with open_chat(engine) as stage:
-        await overflowing(stage)
-        await asked(stage)
+        await asked(stage, turns=3)
         engine.die()
         await stage.until(lambda: stage.chat.phase == "gone")
         await stage.pilot.press("d")
@@ -192,8 +190,7 @@ async def test_an_engine_that_dies_while_it_is_asked_ends_the_turn():
 
 async def test_it_fits_in_the_smallest_terminal():
     async with open_chat(ScriptedEngine(HELLO, [FULL], HELLO), size=(60, 16)) as stage:
-        await overflowing(stage, turns=1)
-        await asked(stage)
+        await asked(stage, turns=1)
         for words in ("Stop here", "Drop the oldest", "New chat", "Esc: unanswered"):
             assert words in seen(stage)
         await stage.pilot.press("escape")

@@ -28,6 +28,8 @@ from tests.models_made_here import save_snapshot
 from tests.scripted_engine import ScriptedEngine
 from tests.tokenizers_made_here import CHATML, byte_level
 
+pytestmark = pytest.mark.heavy
+
 GUIDE = "guide"
 
 
@@ -69,8 +71,7 @@ async def test_what_is_set_holds_from_the_next_question_on():
 async def test_what_cannot_be_set_changes_nothing_and_returns_to_the_prompt(typed: str, sentence: str):
     async with open_chat(ScriptedEngine(HELLO), size=(100, 24)) as stage:
         await stage.ready()
-        await stage.send(typed)
-        await stage.sees(sentence)
+        await stage.asks(typed, sentence)
         assert stage.chat.prompt.text == typed
         assert (stage.chat.tuning.said, stage.chat.tuning.preset) == (SamplingOptions(), None)
 

@@ -40,12 +40,10 @@ def cut_by(reason: FinishReason) -> list[AnyEvent]:
 async def test_f5_goes_round_and_both_lines_say_what_the_engine_does():
     async with open_chat(ScriptedEngine(HELLO), size=(90, 24)) as stage:
         await stage.ready()
-        assert stage.seen.count("spec: auto") == 2
-        assert "guide-draft k=auto" in stage.seen
-        for mode in ("off", "on", "auto", "off"):
+        await stage.sees("guide-draft k=auto", "spec: auto")
+        for mode, length in (("off", ""), ("on", " k=auto"), ("auto", " k=auto"), ("off", "")):
             await stage.pilot.press("f5")
-            await stage.until(lambda mode=mode: stage.seen.count(f"spec: {mode}") == 2)
-        assert "k=" not in stage.seen
+            await stage.sees(f"⇐ guide-draft{length} · cpu", f"spec: {mode}")
         assert [wish.mode for wish in stage.engine.wishes] == ["off", "on", "auto", "off"]
         assert not stage.engine.requests
 
@@ -131,13 +129,13 @@ async def test_before_the_model_is_loaded_f5_says_so():
 
 
 @pytest.mark.parametrize("size", [(60, 16), (80, 24)])
-async def test_the_switch_is_in_sight_however_long_the_names_are(size: tuple[int, int]):
+async def test_the_switch_and_the_speed_are_in_sight_however_long_the_names_are(size: tuple[int, int]):
     model = msgspec.structs.replace(READY.model, name="a-model-with-a-name-" * 5)
     long = Ready(model, SpecCard("model", "its-draft-" * 9), READY.memory)
     async with open_chat(ScriptedEngine(HELLO, opening=[long]), size=size) as stage:
-        await stage.ready()
-        assert stage.seen.splitlines()[0].rstrip().endswith("spec: auto")
-        assert stage.seen.count("spec: auto") == 2
+        await stage.send("hi")
+        await stage.sees("Bye.", "idle", "spec: auto")
+        assert stage.seen.splitlines()[0].rstrip().endswith("…   80.0 tok/s   ×–")
 
 
 # --- going on
@@ -306,8 +304,7 @@ async def sees(stage: Stage, *texts: str) -> None:
 
 
 async def answered(stage: Stage) -> None:
-    await stage.send("hi")
-    await stage.sees("Bye.", "idle")
+    await stage.asks("hi", "Bye.", "idle")
 
 
 @pytest.mark.parametrize("size", [(60, 16), (80, 24), (120, 30)])
@@ -378,8 +375,7 @@ async def test_two_drafters_are_compared_where_neither_must_be_loaded(
 async def test_what_cannot_be_compared_is_said_in_a_sentence(typed: str, sentence: str):
     async with open_chat(ScriptedEngine(HELLO), size=(130, 24)) as stage:
         await answered(stage)
-        await stage.send(f"/compare {typed}")
-        await stage.sees(sentence)
+        await stage.asks(f"/compare {typed}", sentence)
         assert len(stage.engine.requests) == 1
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from localspec.events import Failure, Notice
-from localspec.tui import turn
 from localspec.tui.message import Answer, Note
 from tests.chat_stage import HELLO, open_chat
 from tests.scripted_engine import DIED, ScriptedEngine, step
+
+pytestmark = pytest.mark.heavy
 
 
 async def test_when_the_engine_dies_nothing_is_lost_and_a_reload_goes_on():
@@ -19,7 +22,9 @@ async def test_when_the_engine_dies_nothing_is_lost_and_a_reload_goes_on():
         await stage.sees("You · queued")
         await stage.write("half a thought")
         first.die()
-        await stage.sees("Hello there", "The engine's process is gone.", turn.DIED, "half a thought")
+        await stage.sees(
+            "Hello there", "The engine's process is gone.", "Press Ctrl+R to load it again.", "half a thought"
+        )
         assert len(first.requests) == 1
         await stage.pilot.press("ctrl+r")
         await stage.sees("Bye.", "idle", "half a thought")
@@ -37,7 +42,11 @@ async def test_a_failed_start_is_one_sentence_and_its_exit_code():
     refused = Failure("does_not_fit", "Not enough memory for big.", "Try: --quant int8", exit_code=5)
     async with open_chat(ScriptedEngine(opening=[refused]), ScriptedEngine(opening=[refused, DIED])) as stage:
         await stage.write("kept")
-        await stage.sees("Not enough memory for big. Try: --quant int8", turn.NOT_LOADED, "kept")
+        await stage.sees(
+            "Not enough memory for big. Try: --quant int8",
+            "Not loaded: Ctrl+R tries again, Ctrl+O another model.",
+            "kept",
+        )
         await stage.pilot.press("enter")
         await stage.sees("Your message stays here.", "kept")
         await stage.pilot.press("ctrl+r")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
@@ -15,12 +14,14 @@ from typing import Any
 
 import pytest
 
-from localspec.cli import main
 from localspec.errors import EngineError
 from localspec.events import AnyEvent, Step, Token
 from localspec.oneshot import Output, show
+from tests.conftest import Program
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, byte_level, gpt2_like
+
+pytestmark = pytest.mark.usefixtures("one_state_folder")
 
 PROGRESS = ("loading", "checking", "compiling")
 SPECIALS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
@@ -39,13 +40,12 @@ def folder(tmp_path_factory) -> Path:
     return made
 
 
-def localspec(*words: str | Path, stdin: str | bytes | None = "", env: dict[str, str] | None = None):
+def shell(*words: str | Path, stdin: bytes = b"", env: dict[str, str] | None = None):
     """The program in a process of its own, as a shell runs it."""
-    given = stdin.encode() if isinstance(stdin, str) else stdin
     done = subprocess.run(
         [sys.executable, "-m", "localspec", *map(str, words)],
         check=False,
-        input=given,
+        input=stdin,
         capture_output=True,
         timeout=120,
         env=env,
@@ -56,21 +56,21 @@ def localspec(*words: str | Path, stdin: str | bytes | None = "", env: dict[str,
 
 
 def test_the_version_and_the_bare_command_answer_at_once():
-    assert localspec("--version").stdout.startswith("localspec 0.")
-    bare = localspec()
-    assert (bare.returncode, bare.stdout, bare.stderr) == (0, localspec("--help").stdout, "")
+    assert shell("--version").stdout.startswith("localspec 0.")
+    bare = shell()
+    assert (bare.returncode, bare.stdout, bare.stderr) == (0, shell("--help").stdout, "")
     assert "Commands:" in bare.stdout
 
 
 def test_the_shell_can_complete_its_commands():
     asked = {"_LOCALSPEC_COMPLETE": "bash_complete", "COMP_WORDS": "localspec r", "COMP_CWORD": "1"}
-    assert localspec(env=os.environ | asked).stdout == "plain,run\n"
+    assert shell(env=os.environ | asked).stdout == "plain,run\n"
 
 
 @pytest.mark.heavy
 def test_text_goes_to_stdout_and_one_line_of_statistics_to_stderr(folder):
-    done = localspec("run", folder / "tiny", "hello", "--max-tokens", "9", "--draft", "early-exit:2", "--stats")
-    assert done.returncode == 0
+    done = shell("run", folder / "tiny", "hello", "--max-tokens", "9", "--draft", "early-exit:2", "--stats")
+    assert (done.returncode, done.stdout != "") == (0, True)
     figures = json.loads(done.stderr.strip().splitlines()[-1])
     assert figures["predicted_n"] == 9
     assert figures["draft_n"] == figures["draft_n_accepted"] + figures["draft_n_rejected"] + figures["draft_n_ignored"]
@@ -78,19 +78,20 @@ def test_text_goes_to_stdout_and_one_line_of_statistics_to_stderr(folder):
 
 
 @pytest.mark.heavy
-def test_one_json_object_holds_text_and_stats(folder):
-    done = localspec("run", folder / "tiny", "hello", "--max-tokens", "5", "--json")
-    answer = json.loads(done.stdout)
+def test_one_json_object_holds_text_and_stats(folder: Path, localspec: Program):
+    _, out, _ = localspec("run", folder / "tiny", "hello", "--max-tokens", "5", "--json")
+    answer = json.loads(out)
     assert set(answer) == {"text", "finish_reason", "stats"}
     assert answer["finish_reason"] == "length"
 
 
 @pytest.mark.heavy
-def test_every_event_is_a_line_of_json_and_a_seed_repeats_the_text(folder):
+def test_every_event_is_a_line_of_json_and_a_seed_repeats_the_text(folder: Path, localspec: Program):
     words = ("run", folder / "tiny", "--max-tokens", "12", "--jsonl", "--temperature", "1", "--seed", "7")
     texts = set()
     for draft in ("off", "early-exit:1", folder / "tiny"):
-        events = [json.loads(line) for line in localspec(*words, "--draft", draft, stdin="piped").stdout.splitlines()]
+        _, out, _ = localspec(*words, "--draft", draft, stdin="piped")
+        events = [json.loads(line) for line in out.splitlines()]
         kinds = [event["type"] for event in events]
         assert kinds[-1] == "done"
         assert kinds.index("ready") < kinds.index("prefill") < kinds.index("step")
@@ -99,10 +100,10 @@ def test_every_event_is_a_line_of_json_and_a_seed_repeats_the_text(folder):
 
 
 @pytest.mark.heavy
-def test_a_base_model_continues_the_text_and_says_so(folder):
-    done = localspec("run", folder / "base", "once", "--max-tokens", "4")
-    assert done.returncode == 0
-    assert "base model" in done.stderr
+def test_a_base_model_continues_the_text_and_says_so(folder: Path, localspec: Program):
+    code, _, err = localspec("run", folder / "base", "once", "--max-tokens", "4")
+    assert code == 0
+    assert "base model" in err
 
 
 BAD = {
@@ -111,6 +112,7 @@ BAD = {
     "truncated checkpoint": (("run", "@cut", "hi"), 1, "cut short"),
     "exit layer out of range": (("run", "@tiny", "hi", "--draft", "early-exit:4"), 2, "Exit layer 4"),
     "exit layer no number": (("run", "@tiny", "hi", "--draft", "early-exit:x"), 2, "'x'"),
+    "exit without a layer": (("run", "@tiny", "hi", "--draft", "early-exit:"), 2, "'early-exit:' names no layer."),
     "exit layer of the guide": (("run", "guide", "hi", "--draft", "early-exit:12"), 2, "outside guide, which has 12"),
     "drafter with another tokenizer": (("run", "@tiny", "hi", "--draft", "@other"), 6, "cannot draft for"),
     "drafter not for the guide": (("run", "guide", "hi", "--draft", "@tiny"), 6, "for 'guide'"),
@@ -129,6 +131,9 @@ BAD = {
     "unknown command": (("rum",), 2, "No such command 'rum'"),
     "no model": (("run",), 2, "'MODEL'"),
     "threads": (("bench", "guide", "--threads", "0"), 2, "'--threads'"),
+    "more threads than processors": (("run", "@tiny", "hi", "--threads", "1000"), 2, "too many for this computer's"),
+    "threads for a bench": (("bench", "--shape", "tiny", "--threads", "1000"), 2, "too many for this computer's"),
+    "raw and system": (("run", "@tiny", "hi", "--raw", "--system", "Be odd."), 2, "--raw has no place for --system."),
     "top-p": (("run", "@tiny", "hi", "--top-p", "0"), 2, "Use 1e-09 to 1."),
     "seed": (("run", "@tiny", "hi", "--seed", "-1"), 2, "Use 0 to 9223372036854775807."),
     "json and jsonl": (("run", "@tiny", "hi", "--json", "--jsonl"), 2, "exclude each other"),
@@ -142,26 +147,23 @@ BAD = {
 
 @pytest.mark.heavy
 @pytest.mark.parametrize(("words", "exit_code", "named"), BAD.values(), ids=BAD.keys())
-def test_bad_input_is_one_sentence_and_an_exit_code(folder, words, exit_code, named, monkeypatch, capsys):
-    given = [str(folder / word[1:]) if word.startswith("@") else word for word in words]
-    monkeypatch.setattr(sys, "argv", ["localspec", *given])
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
-    with pytest.raises(SystemExit) as left:
-        main()
-    shown = capsys.readouterr()
-    assert left.value.code == exit_code
-    assert named in shown.err
-    assert shown.out == ""
-    *told, sentence = shown.err.splitlines()
+def test_bad_input_is_one_sentence_and_an_exit_code(
+    folder: Path, words: tuple[str, ...], exit_code: int, named: str, localspec: Program
+):
+    code, out, err = localspec(*(folder / word[1:] if word.startswith("@") else word for word in words))
+    assert code == exit_code
+    assert named in err
+    assert out == ""
+    *told, sentence = err.splitlines()
     assert sentence.startswith("error: ")
     assert not any("rror" in line for line in told)
-    assert shown.err.count("etch") <= 1, "says twice to fetch it again"
+    assert err.count("etch") <= 1, "says twice to fetch it again"
     assert "localspec chat" not in sentence, "advises another command"
 
 
 @pytest.mark.heavy
 def test_a_pipe_that_is_not_text_is_told_so(folder):
-    done = localspec("run", folder / "tiny", stdin=b"\xff\xfe\xfa", env={"PYTHONUTF8": "1", "PATH": ""})
+    done = shell("run", folder / "tiny", stdin=b"\xff\xfe\xfa", env={"PYTHONUTF8": "1", "PATH": ""})
     assert done.returncode == 2
     assert "UTF-8" in done.stderr
 
@@ -211,16 +213,51 @@ def test_a_full_disk_is_one_sentence():
     with Path("/dev/full").open("wb") as full:
         running = start("--help", stdout=full)
     _, stderr = running.communicate(timeout=120)
-    assert running.returncode == 1
-    assert stderr == b"error: The output cannot be read or written (No space left on device).\n"
+    assert running.returncode == 5
+    assert stderr.decode() == (
+        "error: The disk has no room for the output (No space left on device). Free some space.\n"
+    )
 
 
 @pytest.mark.heavy
 def test_streams_that_are_closed_do_no_harm(folder):
     command = [sys.executable, "-m", "localspec", "run", str(folder / "tiny"), "hi", "--max-tokens", "3"]
-    for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
+    for closed, exit_code in (("<&-", 0), ("2>&-", 0), (">&-", 1), ("<&- >&- 2>&-", 1)):
         done = subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", *command], check=False, capture_output=True)
-        assert (done.returncode, b"Traceback" in done.stderr) == (0, False), closed
+        assert (done.returncode, b"Traceback" in done.stderr) == (exit_code, False), closed
+
+
+def test_an_answer_that_nobody_can_read_is_no_success():
+    command = [sys.executable, "-m", "localspec", "config", "path"]
+    done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, "error: The output is closed, so nothing can be written there.\n")
+
+
+@pytest.mark.heavy
+def test_an_answer_that_the_context_cuts_says_so(folder: Path, localspec: Program):
+    words = ("run", str(folder / "tiny"), "word " * 90, "--ctx", "120", "--draft", "off")
+    code, _, said = localspec(*words)
+    assert code == 0
+    assert "warning: The answer is cut: the context of 120 tokens is full. Raise --ctx" in said
+    _, _, said = localspec(*words, "--max-tokens", "3")
+    assert "The answer is cut" not in said
+
+
+INTERRUPTING = """import os, signal
+os.kill(os.getpid(), signal.SIGINT)
+"""
+
+
+def test_ctrl_c_before_the_program_is_there_ends_it_without_a_word(tmp_path: Path):
+    """The signal comes while its command line is imported."""
+    (tmp_path / "click").mkdir()
+    (tmp_path / "click" / "__init__.py").write_text(INTERRUPTING)
+    running = start(
+        "--version",
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])},
+    )
+    stdout, stderr = running.communicate(timeout=120)
+    assert (running.returncode, stdout, stderr) == (130, b"", b"")
 
 
 @pytest.mark.heavy
@@ -246,13 +283,13 @@ def test_ctrl_c_while_libraries_are_imported_ends_it_without_a_word(folder, seco
 
 
 @pytest.mark.heavy
-def test_a_character_that_the_terminal_lacks_is_no_error(folder):
+def test_a_character_that_the_terminal_lacks_is_no_error(folder: Path, localspec: Program):
     ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
     words = ("run", folder / "tiny", "naïve Ελληνικά", "--max-tokens", "40", "--temperature", "3", "--seed", "1")
-    done = localspec(*words, env=ascii_only)
+    done = shell(*words, env=ascii_only)
     assert (done.returncode, done.stdout.isascii()) == (0, True)
-    as_json = localspec(*words, "--json", env=ascii_only)
-    assert json.loads(as_json.stdout)["text"] == json.loads(localspec(*words, "--json").stdout)["text"]
+    as_json = shell(*words, "--json", env=ascii_only)
+    assert json.loads(as_json.stdout)["text"] == json.loads(localspec(*words, "--json")[1])["text"]
 
 
 def stopping(event: AnyEvent | None) -> Iterator[AnyEvent]:

@@ -67,10 +67,8 @@ def test_a_desktop_at_the_far_end_of_ssh_is_nobody_s(desktop: Path, platform: st
 @pytest.mark.usefixtures("desktop")
 async def test_without_a_desktop_it_is_in_a_file_that_is_named():
     async with kept_chat(ScriptedEngine(HELLO), size=(200, 24)) as stage:
-        await stage.send("hi")
-        await stage.sees("Bye.", "idle")
-        await stage.send("/copy")
-        await stage.sees(f"Copied. In case the terminal took nothing, it is in {paths.copied_file()}.")
+        await stage.asks("hi", "Bye.", "idle")
+        await stage.asks("/copy", f"Copied. In case the terminal took nothing, it is in {paths.copied_file()}.")
         assert paths.copied_file().read_text() == stage.app.clipboard == SAID
         await stage.send("/copy all")
         await stage.until(lambda: paths.copied_file().read_text().startswith("You:\nhi"))
@@ -79,10 +77,8 @@ async def test_without_a_desktop_it_is_in_a_file_that_is_named():
 @pytest.mark.usefixtures("desktop")
 async def test_where_no_chat_is_kept_no_copy_is():
     async with open_chat(ScriptedEngine(HELLO)) as stage:
-        await stage.send("hi")
-        await stage.sees("Bye.", "idle")
-        await stage.send("/copy")
-        await stage.sees("Copied.")
+        await stage.asks("hi", "Bye.", "idle")
+        await stage.asks("/copy", "Copied.")
         await stage.until(lambda: not any(each.group == "clipboard" for each in stage.app.workers))
         assert stage.app.clipboard == SAID
         assert not paths.copied_file().exists()
@@ -92,8 +88,7 @@ async def test_with_a_desktop_there_is_no_file(desktop: Path, monkeypatch: pytes
     monkeypatch.setenv("DISPLAY", "x")
     taken = program(desktop, "xclip")
     async with kept_chat(ScriptedEngine(HELLO)) as stage:
-        await stage.send("hi")
-        await stage.sees("Bye.", "idle")
+        await stage.asks("hi", "Bye.", "idle")
         await stage.send("/copy")
         await stage.until(taken.exists)
         await stage.until(lambda: not any(each.group == "clipboard" for each in stage.app.workers))

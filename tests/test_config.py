@@ -10,10 +10,10 @@ from localspec import paths
 from localspec.catalog import Catalog, SamplingTable
 from localspec.config import precedence
 from localspec.config.reading import read
-from localspec.config.tables import KEYS, PRESETS, Config, variable
+from localspec.config.tables import KEYS, PRESETS, Config, EngineTable, ProvenanceTable, SpecTable, variable
 from localspec.config.writing import store, store_typed, unset
 from localspec.errors import UsageError
-from localspec.requests import RANGES, LoadRequest, SamplingOptions
+from localspec.requests import RANGES, LoadRequest, SamplingOptions, SpecWish
 
 EVERYTHING = """
 schema_version = 1
@@ -26,14 +26,23 @@ title = "none"
 theme = "nord"
 token_view = "tokens"
 speed_panel = "on"
+max_fps = 10
+window_messages = 40
+animations = "none"
+[ui.provenance]
+draft = "#00ff00"
+fix = "$primary"
 [engine]
 device = "cpu"
 quant = "int4"
 ctx = 1024
 threads = 2
+idle_unload = "90s"
 [spec]
 draft = "off"
 k = 3
+mode = "on"
+probe_every = 8
 [sampling]
 temperature = 0.5
 top_k = 40
@@ -93,7 +102,14 @@ def test_every_setting_is_read(file: Path):
         1024,
         2,
     )
-    assert (config.spec.draft, config.spec.k) == ("off", 3)
+    assert (config.spec.draft, config.spec.k, config.spec.mode, config.spec.probe_every) == ("off", 3, "on", 8)
+    assert (config.ui.max_fps, config.ui.window_messages, config.ui.animations) == (10, 40, "none")
+    assert config.ui.provenance == ProvenanceTable("#00ff00", "$text-accent", "$primary", "$text-error")
+    assert (config.engine.idle_seconds, EngineTable().idle_seconds, EngineTable(idle_unload="off").idle_seconds) == (
+        90,
+        1800,
+        None,
+    )
     assert config.sampling.options == SamplingOptions(0.5, 40, 0.9, 0.1, 1.1, 7)
     assert config.keymap == {"page.up": "f9"}
     mine = config.preset("mine")
@@ -118,6 +134,14 @@ MISTAKES = {
     '[spec]\nk = "fast"': "spec.k: there is no 'fast'.",
     "[chat]\nhistory = 0": "chat.history: expected true or false, got a whole number.",
     "schema_version = 0": "schema_version: expected a whole number >= 1.",
+    "[ui]\nmax_fps = 0": "ui.max_fps: expected a whole number >= 1.",
+    "[ui]\nwindow_messages = 3": "ui.window_messages: expected a whole number >= 10.",
+    '[ui]\nanimations = "some"': "ui.animations: there is no 'some'.",
+    '[ui.provenance]\nfix = "red"': "ui.provenance.fix: expected #rrggbb or a variable of the theme, such as $accent.",
+    '[ui.provenance]\nfixd = "$accent"': "there is no setting 'ui.provenance.fixd'; did you mean 'ui.provenance.fix'.",
+    '[engine]\nidle_unload = "1 day"': "engine.idle_unload: expected a time such as 30m, or off.",
+    '[spec]\nmode = "never"': "spec.mode: there is no 'never'.",
+    "[spec]\nprobe_every = 1": "spec.probe_every: expected a whole number >= 2.",
     "chat = []": "chat: expected a table, got a list.",
 }
 
@@ -238,6 +262,18 @@ def test_of_sampling_what_is_said_comes_before_the_preset_before_models_toml_bef
     assert (found.temperature, found.top_k) == (temperature, 9)
 
 
+def test_how_to_speculate_is_a_setting_that_a_draft_length_said_on_the_command_line_sets_aside(catalog: Catalog):
+    config = Config(spec=SpecTable(mode="off", probe_every=8))
+    request = precedence.load_request(config, catalog, "small", {})
+    assert (request.mode, request.probe_every) == ("off", 8)
+    assert precedence.load_request(config, catalog, "small", {"k": "4"}).mode == "auto"
+    wishes = {(k, mode): SpecWish.of(k, mode) for k in ("auto", "4", "0") for mode in ("auto", "on", "off")}
+    assert [wishes["auto", mode].mode for mode in ("auto", "on", "off")] == ["auto", "on", "off"]
+    assert [wishes["4", mode].mode for mode in ("auto", "on", "off")] == ["on", "on", "off"]
+    assert {wishes["0", mode].mode for mode in ("auto", "on", "off")} == {"off"}
+    assert wishes["4", "off"].k == "4", "it is there when it is switched on"
+
+
 def test_with_nothing_said_anywhere_the_model_decides(catalog: Catalog):
     assert precedence.sampling(Config(), catalog.resolve("bare"), SamplingOptions()) == SamplingOptions()
     assert precedence.load_request(Config(), catalog, "bare", {}) == LoadRequest("bare")
@@ -281,6 +317,8 @@ def test_a_change_keeps_comments_and_order(file: Path):
         ("spec.k", "4", 4),
         ("spec.k", "auto", "auto"),
         ("ui.theme", '"quoted"', "quoted"),
+        ("ui.provenance.draft", "#00ff00", "#00ff00"),
+        ("engine.idle_unload", "off", "off"),
         ("ui.theme", "x\ny = 1", "x\ny = 1"),
     ],
 )

@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from localspec import paths
-from localspec.cli import main
 from localspec.requests import GenerateRequest, LoadRequest, Message, SamplingOptions
 from localspec.tui.tuning import Tuning
-
-Program = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def localspec(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Program:
-    def program(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
-        monkeypatch.setattr(sys, "argv", ["localspec", *words])
-        with pytest.raises(SystemExit) as left:
-            main()
-        shown = capsys.readouterr()
-        assert isinstance(left.value.code, int)
-        return left.value.code, shown.out, shown.err
-
-    return program
+from tests.conftest import Program
 
 
 def write(text: str) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import io
 import json
 import os
 import subprocess
@@ -21,13 +20,12 @@ import pytest
 import torch
 
 from localspec import __version__, paths, processor
-from localspec.cli import main
 from localspec.doctor import backend, examine, packages
 from localspec.doctor.findings import of_bitsandbytes, of_driver, of_package
 from localspec.doctor.records import Bitsandbytes, Driver, Package, Report, Torch
 from localspec.doctor.text import WIDTH
+from tests.conftest import Program
 
-Program = Callable[..., tuple[int, str, str]]
 ASKED = backend.asked
 SECRET, OTHER_SECRET = "hf_sesame", "hf_mellon"
 ROOT = Path(__file__).parents[1]
@@ -47,20 +45,6 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
 
-@pytest.fixture
-def localspec(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Program:
-    def program(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
-        monkeypatch.setattr(sys, "argv", ["localspec", "doctor", *words])
-        with pytest.raises(SystemExit) as left:
-            main()
-        shown = capsys.readouterr()
-        assert isinstance(left.value.code, int)
-        return left.value.code, shown.out, shown.err
-
-    return program
-
-
 def messages(report: Report) -> str:
     return "\n".join(f"{each.level}: {each.message} {each.hint}" for each in report.findings)
 
@@ -73,7 +57,7 @@ def keys(value: Any) -> Any:
 
 
 def test_json_is_one_line_with_every_key_of_the_report(localspec: Program):
-    code, out, err = localspec("--json")
+    code, out, err = localspec("doctor", "--json")
     found = json.loads(out)
     assert (code, err, out.count("\n")) == (0, "", 1)
     report = msgspec.json.decode(out, type=Report)
@@ -85,7 +69,7 @@ def test_json_is_one_line_with_every_key_of_the_report(localspec: Program):
 
 def test_the_text_says_what_the_report_says_within_80_columns(localspec: Program, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(processor, "name", lambda: "Word " * 40)
-    code, out, err = localspec()
+    code, out, err = localspec("doctor")
     assert (code, err) == (0, "")
     for said in (__version__, f"torch {torch.__version__}", "30 GB/s", "libbitsandbytes_cpu.so", "Nothing is wrong."):
         assert said in out
@@ -109,7 +93,7 @@ def test_a_package_that_is_missing_is_named_with_how_to_get_it(
     installed = packages.installed
     monkeypatch.setattr(packages, "requirements", lambda: {"bitsandbytes": ">=0.50", "torch": ">=2.11"})
     monkeypatch.setattr(packages, "installed", lambda each: None if each == name else installed(each))
-    code, out, err = localspec()
+    code, out, err = localspec("doctor")
     assert (code, err) == (exit_code, "")
     assert f"{name} is not installed." in out
     assert f"pip install '{name}>=" in out
@@ -132,7 +116,7 @@ def test_a_folder_that_cannot_be_made_is_named_and_nothing_fails(
     variable = paths.FOLDERS[purpose][0]
     (tmp_path / "file").write_text("")
     monkeypatch.setenv(variable, str(tmp_path / "file" / "inside"))
-    code, out, err = localspec()
+    code, out, err = localspec("doctor")
     assert (code, err) == (0, "")
     assert f"warning: The {purpose} folder" in out
     assert f"Set {variable} to another." in out
@@ -184,7 +168,7 @@ def test_the_instruction_set_is_the_one_the_engine_takes(localspec: Program, mon
     assert report.processor.instructions == "plain"
     assert "plain" in report.processor.choices
     monkeypatch.setenv("LOCALSPEC_CPU_ISA", "sse9")
-    code, out, err = localspec()
+    code, out, err = localspec("doctor")
     assert (code, err) == (1, "")
     assert "error: LOCALSPEC_CPU_ISA is 'sse9', which is no instruction set." in out
 
@@ -200,7 +184,7 @@ def test_the_families_of_instructions_are_told_apart(monkeypatch: pytest.MonkeyP
 def test_settings_that_cannot_be_read_are_an_error(localspec: Program):
     paths.config_dir().mkdir(parents=True)
     paths.config_file().write_text("[sampling]\ntemprature = 1\n")
-    code, out, _ = localspec()
+    code, out, _ = localspec("doctor")
     assert code == 1
     assert "there is no setting 'sampling.temprature'" in " ".join(out.split())
 
@@ -236,7 +220,7 @@ def test_gpus_are_listed_with_memory_and_bandwidth(localspec: Program):
     assert (found["cuda:0"].title, found["cuda:0"].compute_capability) == ("Fake 0", "9.0")
     assert (found["cuda:0"].free_bytes, found["cuda:0"].read_gbs) == (70 << 30, 900.0)
     assert found["cuda:2"].read_gbs is None
-    code, out, err = localspec()
+    code, out, err = localspec("doctor")
     said = " ".join(out.split())
     assert (code, err) == (0, "")
     assert "cuda:0 Fake 0 · 85.9 GB, 75.2 GB free · reads 900 GB/s" in said
@@ -276,7 +260,7 @@ def test_a_gpu_that_torch_does_not_use_is_named_with_the_reason(there: Driver, b
 
 def test_a_torch_that_cannot_be_imported_is_one_sentence(localspec: Program, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    code, out, err = localspec()
+    code, out, err = localspec("doctor")
     assert (code, err) == (1, "")
     assert "error: torch is installed and cannot be imported" in out
 
@@ -286,10 +270,10 @@ def test_the_token_is_never_shown_and_its_source_always(
 ):
     (tmp_path / "hf").mkdir()
     (tmp_path / "hf" / "token").write_text(f"{SECRET}\n")
-    assert "logged in" in localspec()[1]
+    assert "logged in" in localspec("doctor")[1]
     monkeypatch.setenv("HF_TOKEN", OTHER_SECRET)
     for words in ((), ("--json",)):
-        code, out, err = localspec(*words)
+        code, out, err = localspec("doctor", *words)
         assert code == 0
         assert "HF_TOKEN is in use" in out
         assert SECRET not in out + err
@@ -300,7 +284,7 @@ def test_what_strangers_wrote_comes_through_clean(localspec: Program, monkeypatc
     monkeypatch.setattr(processor, "name", lambda: "evil\x1b[2J\u202e")
     monkeypatch.setenv("TERM", "xterm\x1b]0;x\x07")
     for words in ((), ("--json",)):
-        out = localspec(*words)[1]
+        out = localspec("doctor", *words)[1]
         assert "\x1b" not in out
         assert "\u202e" not in out
 

@@ -10,15 +10,21 @@ import pytest
 from textual.content import Content
 from textual.widgets import Static
 
-from localspec.events import Loading, ModelCard, Proposal, SpecCard, Token
+from localspec.events import Loading, ModelCard, Proposal, SpecCard, Stats, Token
 from localspec.history import Attachment
+from localspec.local_models import Shelved
 from localspec.tui.attaching import from_paste
+from localspec.tui.drafts import why_off
 from localspec.tui.header import Header
+from localspec.tui.info import Info, info
 from localspec.tui.message import Answer, Note, Question
+from localspec.tui.model_provider import shown as shown_model
 from localspec.tui.pills import Pills
 from localspec.tui.reply import parser
+from localspec.tui.speaker import clock
+from localspec.tui.speed_panel import Reading, drafting
 from localspec.tui.stats_line import loading_words
-from localspec.tui.token_view import mark, rejected
+from localspec.tui.token_view import choice, mark, rejected
 from tests.test_sanitize import FORBIDDEN, fuzzed
 
 pytestmark = pytest.mark.heavy
@@ -37,9 +43,25 @@ def plain(*widgets: Static) -> str:
 def header(text: str) -> str:
     shown = Header()
     shown.show(ModelCard(text, text, text, 9, True), SpecCard("off", reason=text))
-    first = str(shown._names + shown._switch)
+    first = str(shown.names(60)) + str(shown.names(200))
     shown.show(ModelCard(text, text, text, 9, True), SpecCard("model", text, text))
-    return first + str(shown._names + shown._switch)
+    return first + str(shown.names(200))
+
+
+def state(text: str) -> str:
+    return str(info(Info(text, 1, "spec: off", why_off(SpecCard("off", reason=text))), Stats(), 10**6))
+
+
+def panel_line(text: str) -> str:
+    return str(drafting(Reading(Stats(), spec=SpecCard("off", reason=text)), 10**6)[0])
+
+
+def tooltip(text: str) -> str:
+    return choice(Token(1, text, "fix", alt=Proposal(2, text, 0.5, 0.5)))
+
+
+def model_row(text: str) -> str:
+    return str(shown_model(Shelved(text, text, 1, text, ())))
 
 
 def question(text: str) -> str:
@@ -48,8 +70,7 @@ def question(text: str) -> str:
 
 
 def answer(text: str) -> str:
-    shown = Answer(text)
-    return plain(shown.speaker)
+    return str(Answer(text).speaker.name_line) + clock(text)
 
 
 def pills(text: str) -> str:
@@ -73,6 +94,10 @@ DOORS: dict[str, Callable[[str], str]] = {
     "a question and its attachments": question,
     "the speaker of an answer": answer,
     "the header": header,
+    "the state line": state,
+    "the panel's line on drafts": panel_line,
+    "the tooltip of a fix": tooltip,
+    "a model in the palette": model_row,
     "the state while a model loads": lambda text: loading_words(Loading(text, 1, 2, unit="steps")),
     "the pills": pills,
     "a token": token,

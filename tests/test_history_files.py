@@ -204,6 +204,29 @@ def test_a_full_disk_is_a_sentence_and_costs_nothing_that_was_kept(history: Hist
     assert contents(path) == ["kept", "short"]
 
 
+@pytest.mark.parametrize("limits", [5, pytest.param(50, marks=pytest.mark.slow)])
+def test_a_disk_that_is_full_at_any_page_costs_nothing_that_was_kept(history: History, path: Path, limits: int):
+    """G3: what did not fit can be written as soon as there is space."""
+    dice, kept = random.Random(limits), ["kept"]
+    question = chat(history, "kept")[0]
+    for number in range(limits):
+        (pages,) = history._database.read("PRAGMA page_count")[0]
+        history._database.read(f"PRAGMA max_page_count = {pages + dice.randrange(12)}")
+        said = 0
+        with pytest.raises(HistoryError, match="is full") as fault:  # noqa: PT012 - it fills up meanwhile
+            while True:
+                question = reply(history, question, f"{number} {said} " + "word " * dice.randrange(2000))
+                kept.append(f"{number} {said}")
+                said += 1
+        assert sentence(fault)
+        assert sound(path)
+        assert [" ".join(text.split()[:2]) for text in contents(path)] == kept
+        history._database.read("PRAGMA max_page_count = 1073741823")
+        question = reply(history, question, f"{number} later")
+        kept.append(f"{number} later")
+    assert [" ".join(text.split()[:2]) for text in contents(path)] == kept
+
+
 LIMITED = """
 import resource, sys
 from localspec.errors import HistoryError

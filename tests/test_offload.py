@@ -34,6 +34,7 @@ from localspec.footprint import PLACES, footprint
 from localspec.loader import Assembly, load_decoder
 from localspec.packing import Packer
 from localspec.requests import LoadRequest
+from localspec.tui.fitting import fit_report
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like
 
@@ -230,6 +231,20 @@ def test_a_picker_says_that_it_would_come_from_disk(folder: Path):
     int8, int4 = (footprint(snapshot, quant, 512) for quant in ("int8", "int4"))
     free = [int8.whole, int4.whole, int4.offloaded(1), int4.offloaded(1) - 1]
     assert [fit_word(snapshot, n) for n in free] == ["fits", "fits in int4", "from disk", "too large"]
+
+
+def test_what_would_be_loaded_is_told_with_where_it_comes_from(folder: Path):
+    told = fit_report(LoadRequest(str(folder), "off", device="offload"), None)
+    assert "It would be loaded in int8 with layers from disk." in told
+
+
+def test_memory_that_is_given_back_first_counts_as_free(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    memory_of(monkeypatch, 0)
+    snapshot = open_snapshot(folder)
+    whole = footprint(snapshot, "int8", 512).whole
+    assert make_plan(snapshot, Wish("int8", device="cpu"), held_bytes=whole).resident is None
+    with pytest.raises(DoesNotFit):
+        make_plan(snapshot, Wish("int8", device="cpu"), held_bytes=whole - 1)
 
 
 def test_plans_that_differ_in_what_is_resident_are_not_equally_fast():

@@ -269,6 +269,13 @@ def test_probes_are_rounds_2_5_and_9_then_after_16_32_and_every_64(k: str):
     assert all(rounds[place - 1].drafted == 0 for place in PROBES if place <= len(rounds))
 
 
+def test_probes_come_as_often_as_was_asked():
+    policy = Steered("on", "3", probe_every=8)
+    for place in range(1, 120):
+        assert (policy.next() == 0) == (place in {2, 5, 9, 17, 33, 65, 97}), place
+        policy.observe(Round((0,), (0,) * policy.next(), 0, 0.0, 1.0))
+
+
 def test_a_probe_teaches_the_policy_too():
     policy = Auto()
     probed = Probed(policy)

@@ -30,6 +30,7 @@ pytestmark = pytest.mark.heavy
 
 GUIDE = Path(__file__).parents[1] / "assets" / "guide"
 TINY = Shape(tokenizer.VOCAB_SIZE, 32, 48, 4, 4, 2, 8)
+SMALL_VOCAB = 1024
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +41,11 @@ def text() -> corpus.Corpus:
 @pytest.fixture(scope="module")
 def words(text: corpus.Corpus) -> Tokenizer:
     return tokenizer.train(dialogue.tokenizer_texts(text), dialogue.openings(text))
+
+
+def trimmed(entries: tuple[corpus.Entry, ...]) -> tuple[corpus.Entry, ...]:
+    """Forty phrasings of each are enough."""
+    return tuple(replace(entry, phrasings=entry.phrasings[-40:]) for entry in entries)
 
 
 def tiny_training(text: corpus.Corpus, words: Tokenizer, steps: int) -> tuple[Network, list[float]]:
@@ -238,8 +244,15 @@ def test_a_skipped_layer_changes_nothing_but_itself():
     assert not torch.equal(whole[3], whole[2])
 
 
-def test_twenty_steps_are_repeatable_and_reduce_the_loss(text: corpus.Corpus, words: Tokenizer):
-    first, second = tiny_training(text, words, 20), tiny_training(text, words, 20)
+def test_twenty_steps_are_repeatable_and_reduce_the_loss(
+    text: corpus.Corpus, words: Tokenizer, monkeypatch: pytest.MonkeyPatch
+):
+    """On ten entries, in talks of a turn or two: all of it is the same program, and a tenth of the work."""
+    few = replace(text, known=text.known[:10], unknown=trimmed(text.unknown))
+    monkeypatch.setattr(dialogue, "POOL", 128)
+    monkeypatch.setattr(dialogue, "TURNS", (1, 2))
+    monkeypatch.setattr(dialogue, "LONG_SHARE", 0)
+    first, second = tiny_training(few, words, 20), tiny_training(few, words, 20)
     assert first[1] == second[1]
     assert all(torch.equal(a, b) for a, b in zip(first[0].parameters(), second[0].parameters(), strict=True))
     assert sum(first[1][-4:]) / 4 < first[1][0] - 1
@@ -257,7 +270,7 @@ def test_greedy_by_fixed_point_is_greedy_token_by_token(monkeypatch: pytest.Monk
     for prompt, answer in zip(prompts, slow, strict=True):
         while len(answer) < evaluate.MAX_ANSWER_TOKENS:
             answer.append(int(network(torch.tensor([prompt + answer]), [4])[4][-1].argmax()))
-    known = [slow[0][:3] + [9] * 20, slow[1]]
+    known = [slow[0][:3] + [9] * 20, slow[1], [9, *slow[2][2:]]]  # the last is met in its midst
     assert evaluate.greedy(network, prompts, known, end=-1) == slow
     end = slow[0][10]
     assert evaluate.greedy(network, prompts[:1], [], end) == [slow[0][: slow[0].index(end) + 1]]
@@ -307,19 +320,25 @@ def test_a_training_that_left_the_gpu_out_goes_on_without_it(monkeypatch: pytest
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> recipe.Options:
-    """A training of a few seconds, with everything a whole one has but the exam's length."""
-    monkeypatch.setattr(recipe, "TARGET", TINY)
-    monkeypatch.setattr(recipe, "DRAFT", replace(TINY, num_layers=2))
+def small(text: corpus.Corpus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> recipe.Options:
+    """A training of a second, on a twentieth of the corpus, with everything a whole one has but the exam's length."""
+    few = replace(text, known=text.known[::20], unknown=trimmed(text.unknown))
+    shape = replace(TINY, vocab_size=SMALL_VOCAB)
+    monkeypatch.setattr(corpus, "load", lambda: few)
+    monkeypatch.setattr(tokenizer, "VOCAB_SIZE", SMALL_VOCAB)
+    monkeypatch.setattr(recipe, "TARGET", shape)
+    monkeypatch.setattr(recipe, "DRAFT", replace(shape, num_layers=2))
     monkeypatch.setattr(recipe, "BATCH_TOKENS", 128)
     monkeypatch.setattr(dialogue, "POOL", 24)
+    monkeypatch.setattr(dialogue, "TURNS", (1, 2))
+    monkeypatch.setattr(dialogue, "LONG_SHARE", 0)
     monkeypatch.setattr(evaluate, "MAX_ANSWER_TOKENS", 3)
-    whole, asked = evaluate.held_out, dialogue.asked
-    monkeypatch.setattr(dialogue, "asked", lambda *args: asked(*args)[::97])
     monkeypatch.setattr(averages, "ROWS", 64)
-    monkeypatch.setattr(evaluate, "held_out", lambda *args: whole(*args)[::97])
+    whole, asked = evaluate.held_out, dialogue.asked
+    monkeypatch.setattr(dialogue, "asked", lambda *args: asked(*args)[::20])
+    monkeypatch.setattr(evaluate, "held_out", lambda *args: whole(*args)[::9])
     monkeypatch.setattr(recipe.exam, "load", lambda: recipe.exam.Exam((), ()))
-    return recipe.Options(tmp_path / "out", first_steps=4, steps=6, draft_steps=4)
+    return recipe.Options(tmp_path / "out", first_steps=4, steps=6, answer_steps=4, draft_steps=4)
 
 
 def interrupt_at(monkeypatch: pytest.MonkeyPatch, name: str, step: int) -> None:

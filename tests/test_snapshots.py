@@ -28,6 +28,12 @@ THOUGHT = "<think>\nA small model proposes.\nThe large one verifies.\n</think>\n
 FULL = Failure("context_overflow", "The prompt is 8,609 tokens and the context holds 8,192.", "Shorten it.", 5, 3)
 
 
+@pytest.fixture(autouse=True)
+def one_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whenever something was said."""
+    monkeypatch.setattr("localspec.tui.speaker.clock", lambda at: at and "09:41")
+
+
 async def shows(stage: Stage, name: str) -> None:
     """Nothing on the screen may depend on when it is looked at."""
     for field in (stage.chat.prompt, *stage.app.screen.query(Input)):
@@ -58,6 +64,8 @@ async def test_an_answer(name: str, size: tuple[int, int], keys: list[str]):
     async with open_chat(ScriptedEngine(answer(*rounds(TEXT))), size=size) as stage:
         await told(stage)
         await stage.pilot.press(*keys)
+        if "shift+f3" in keys:
+            await stage.sees("p drafter/target›")  # once it is known how often it was explained
         await shows(stage, name)
 
 
@@ -66,6 +74,7 @@ async def test_an_answer_without_colours(monkeypatch: pytest.MonkeyPatch):
     async with open_chat(ScriptedEngine(answer(*rounds(TEXT))), size=(80, 24)) as stage:
         await told(stage)
         await stage.pilot.press("f3")
+        await stage.sees("drafted₁  bonus")
         await shows(stage, "monochrome")
 
 

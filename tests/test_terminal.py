@@ -14,10 +14,11 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.events import Key, Paste
 from textual.message import Message
 
+from localspec.bench.terminal import Terminal
 from localspec.errors import UsageError
 from localspec.tui import terminal
 from localspec.tui.app import ChatApp, run
-from localspec.tui.terminal import TerminalDriver, TerminalParser
+from localspec.tui.terminal import InlineDriver, TerminalDriver, TerminalParser
 from localspec.tui.tuning import Tuning
 from tests.chat_stage import HELLO, Stage
 from tests.scripted_engine import ScriptedEngine
@@ -82,7 +83,7 @@ def test_alt_enter_is_no_plain_enter(sent: str):
     assert meant(TerminalParser(), *sent)[0] in {"ctrl+j", "alt+enter"}
 
 
-class RecordingDriver(TerminalDriver):
+class Recording:
     """Reads a pipe until `stop` is pressed, and posts nothing."""
 
     def __init__(self, fileno: int) -> None:
@@ -94,12 +95,21 @@ class RecordingDriver(TerminalDriver):
             self.exit_event.set()
 
 
-def test_the_chat_reads_through_that_parser_and_bytes_that_are_not_utf8_do_no_harm():
+class RecordingDriver(Recording, TerminalDriver):
+    pass
+
+
+class RecordingInline(Recording, InlineDriver):
+    pass
+
+
+@pytest.mark.parametrize("recording", [RecordingDriver, RecordingInline])
+def test_the_chat_reads_through_that_parser_and_bytes_that_are_not_utf8_do_no_harm(recording: type[Recording]):
     """A strict decoder would raise in the input thread, which ends the program."""
     assert ChatApp(ScriptedEngine).get_driver_class() is TerminalDriver
     out, into = os.pipe()
     os.write(into, START.encode() + b"caf\xe9 \x1b[1m!\r" + END.encode() + b"\xff.")
-    driver = RecordingDriver(out)
+    driver = recording(out)
     driver.run_input_thread()
     assert driver.heard == ["paste caf\ufffd \x1b[1m!\r", "replacement_character", "full_stop"]
     os.close(out)
@@ -144,6 +154,55 @@ class TitledDriver(HeadlessDriver):
 
     def show_title(self, title: str) -> None:
         self.titles.append(title)
+
+
+class InlineHeadless(HeadlessDriver):
+    """Inline, on no terminal."""
+
+    @property
+    def is_headless(self) -> bool:
+        return False
+
+    @property
+    def is_inline(self) -> bool:
+        return True
+
+    def write(self, data: str) -> None:
+        pass
+
+
+async def test_inline_is_read_by_a_driver_of_ours():
+    assert type(ChatApp(ScriptedEngine)._build_driver(False, inline=True, mouse=True, size=None)) is InlineDriver
+
+
+async def test_inline_there_are_the_transcript_and_the_prompt_only():
+    app = ChatApp(lambda: ScriptedEngine(HELLO))
+    app.driver_class = InlineHeadless
+    async with app.run_test(headless=False, size=(130, 40)) as pilot:
+        stage = Stage(pilot, app, [])
+        await stage.ready()
+        await stage.sees("Ask anything…", "idle")
+        await stage.write("hi")
+        await stage.pilot.press("enter")
+        await stage.sees("▌ hi", "Hello there, world. Bye.")
+        assert app.screen._compositor.size.height == 24
+        shown = [type(widget).__name__ for widget in app.chat.walk_children() if widget.size.height and widget.display]
+        assert {"Header", "KeysLine", "Sidebar", "SpeedPanel"}.isdisjoint(shown)
+
+
+@pytest.mark.heavy
+def test_inline_leaves_what_is_on_the_screen():
+    """Neither another screen nor a clear one."""
+    terminal = Terminal([sys.executable, "-m", "localspec", "chat", "--inline", "--no-history"])
+    try:
+        terminal.wait("anything…", 120)
+        terminal.type("\x11")
+        terminal.wait("\x1b[?25h", 60)  # the cursor is back
+        written = bytes(terminal._written)
+    finally:
+        terminal.close()
+    assert b"\x1b[?1049h" not in written
+    assert b"\x1b[2J" not in written
 
 
 async def test_no_question_can_end_the_title_it_becomes():

@@ -222,8 +222,8 @@ async def test_a_sibling_far_above_is_shown_with_what_is_around_it():
     async with open_chat(ScriptedEngine(), past=recall()) as stage:
         await stage.sees("said 1 otherwise")
         await stage.pilot.press("alt+up", "[")
-        await stage.sees("▶ guide  ‹1/2›")
+        await stage.sees("▶ guide ", "‹1/2›")
         await stage.until(lambda: mounted(stage)[:3] == [0, 1, 2])
         assert len(mounted(stage)) <= transcript.SHOWN
         await stage.pilot.press("]")
-        await stage.sees("said 1 otherwise", "▶ guide  ‹2/2›")
+        await stage.sees("said 1 otherwise", "▶ guide ", "‹2/2›")

@@ -7,13 +7,16 @@ every time.
 from __future__ import annotations
 
 from collections.abc import Generator
+from pathlib import Path
 
+import msgspec
 import psutil
 import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
+from localspec import paths
 from localspec.bench.agreement import ForcedAgreement
 from localspec.bench.shapes import SHAPES, WeightFormat, make_decoder, random_tensors
 from localspec.engine.decode import decode
@@ -58,8 +61,11 @@ def open_forced(request: LoadRequest) -> Generator[Loading | Ready, None, Model]
     assert isinstance(decoder, PackedDecoder)
     yield Loading("its text", 0, 1, "steps")
     session = Session(decoder, NoDrafter())
+    file = paths.state_dir() / f"forced-{request.model}-{kind}-{length}.json"
+    said = kept(file) or plain(session, prompt, length)
+    file.write_bytes(msgspec.json.encode(said))
     leave = shape.num_layers // 4
-    drafter = ForcedAgreement(EarlyExit(decoder, leave), [*prompt, *plain(session, prompt, length)], AGREEMENT)
+    drafter = ForcedAgreement(EarlyExit(decoder, leave), [*prompt, *said], AGREEMENT)
     drafter.toss(SEED)
     session.drafter = drafter
     ready = Ready(
@@ -80,6 +86,11 @@ def open_forced(request: LoadRequest) -> Generator[Loading | Ready, None, Model]
             owned=(decoder,),
         )
     )
+
+
+def kept(file: Path) -> list[int]:
+    """What another program with the same state folder found that the target says: half a minute that is not spent."""
+    return msgspec.json.decode(file.read_bytes(), type=list[int]) if file.exists() else []
 
 
 def plain(session: Session, prompt: list[int], length: int) -> list[int]:

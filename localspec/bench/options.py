@@ -25,6 +25,7 @@ from localspec.bench.task import FORMATS as TASK_FORMATS
 from localspec.bench.task import exam_prompts, measure_task
 from localspec.bench.task_report import TaskReport
 from localspec.bench.ui_report import UiReport
+from localspec.drafting import check_threads
 from localspec.errors import EngineError, UsageError
 from localspec.footprint import PACKED
 from localspec.requests import LONGEST_DRAFT, LoadRequest, is_draft_length
@@ -57,6 +58,7 @@ Told = Report | ShapeReport | TaskReport | SweepReport | UiReport
 
 def measured(asked: set[str], given: Mapping[str, Any], progress: bool) -> Told:
     """`asked`: the options that stand on the command line; `given`: all, defaults too."""
+    check_threads(given["threads"])
     if not given["sweep"]:
         refuse(asked, OF_SWEEPS, "needs --sweep.", "Try: localspec bench guide --sweep exit-layer --plot sweep.svg")
     if given["ui"]:
@@ -126,7 +128,7 @@ def examined(asked: set[str], given: Mapping[str, Any], progress: bool) -> TaskR
 
 
 def load_request(given: Mapping[str, Any]) -> LoadRequest:
-    return LoadRequest(**{name: given[name] for name in LoadRequest.__struct_fields__})
+    return LoadRequest(**{name: given[name] for name in LoadRequest.__struct_fields__ if name in given})
 
 
 def model_formats(asked: set[str], given: Mapping[str, Any]) -> tuple[WeightFormat, ...]:

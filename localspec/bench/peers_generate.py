@@ -22,7 +22,7 @@ from localspec.bench.prompts import PROMPTS
 from localspec.bench.report import PLAIN, Run, Way
 from localspec.calibration import recall
 from localspec.engine.linear import DTYPES
-from localspec.model import first_line
+from localspec.errors import first_line
 from localspec.opening import Opened, swept_key
 from localspec.requests import DraftModel, EarlyExit, Message
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import signal
 import struct
 import subprocess
 import termios
@@ -63,7 +64,8 @@ class Terminal:
             return len(self._written)
 
     def close(self) -> None:
-        self._process.kill()
+        """End the program and whatever it has started."""
+        os.killpg(self._process.pid, signal.SIGKILL)  # its process has not been waited for, so the group is there
         self._process.wait()
         self._reader.join()
         os.close(self._ours)

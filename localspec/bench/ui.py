@@ -1,18 +1,19 @@
 """What looking costs: the same model through the chat's pipe and screen, and through `run`, in terminals, taking turns.
 
-Both programs stay loaded and answer the same question with the same tokens; who is first changes. While the chat
-answers, keys are pressed in it. Knows no widget: it sees what a user of a terminal sees.
+Both programs stay loaded and answer the same question with the same tokens; who is first changes. The chat saves what
+is said, in a folder of its own, and keys are pressed in it while it answers. Knows no widget: it sees what a user of a
+terminal sees.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from select import select
+from tempfile import TemporaryDirectory
 from time import monotonic, sleep
 
 import msgspec
@@ -28,9 +29,10 @@ from localspec.errors import DoesNotFit, EngineError
 LOAD_SECONDS, ANSWER_SECONDS, KEY_SECONDS, PAINT_SECONDS = 900.0, 600.0, 5.0, 60.0
 BETWEEN_KEYS = 0.4
 KEYS = [chr(code) for code in range(0x2460, 0x2474)]  # ① to ⑳: nothing else on the screen looks like them
-CLEAR, NEW_CHAT, LEAVE = "\x03", "\x0e", "\x11"
+CLEAR, NEW_CHAT = "\x03", "\x0e"
 FIRST_PAINT = "anything…"
 COPIES = 2  # of the weights: one in each program
+PAINT, ANSWERS, LOAD = 1, 20, 30  # about what they take, for the progress bar
 OPENER = "localspec.bench.forced:open_forced"
 
 
@@ -71,31 +73,53 @@ class Program:
         return TOLD.decode(line)
 
 
+@dataclass(slots=True)
+class Progress:
+    """How much of all is done; `tell` hears the share."""
+
+    all: int
+    tell: Callable[[float], None]
+    done: int = 0
+
+    def add(self, part: int) -> None:
+        self.done += part
+        self.tell(self.done / self.all)
+
+
 def measure_ui(shape: str, kind: WeightFormat, tokens: int, repeats: int, tell: Callable[[float], None]) -> UiReport:
-    """`repeats` answers of each after one that is not counted."""
+    """`repeats` answers of each, and as many starts, after one that is not counted."""
     need = COPIES * SHAPES[shape].num_weights * BITS[kind] / 8
     if need > psutil.virtual_memory().available:
         raise DoesNotFit(f"Two {shape} in {kind} do not fit in memory.", hint="Try: localspec bench --ui --shape tiny")
-    paints = [first_paint() for _ in range(repeats)]
-    pairs, echoes = list[tuple[Played, Played]](), list[float]()
-    asked = (shape, kind, str(tokens))
-    with (
-        playing("localspec.bench.speaker", *asked) as run,
-        playing("localspec.tui.measured", OPENER, *asked) as chat,
-    ):
-        for turn in range(repeats + 1):
-            keys = echoes if turn else list[float]()
-            if turn % 2:
-                said, shown = by_run(run), by_chat(chat, keys)
-            else:
-                shown, said = by_chat(chat, keys), by_run(run)
-            if turn:
-                pairs.append((said, shown))
-            tell((turn + 1) / (repeats + 1))
-    cores = psutil.cpu_count(logical=False) or 1
-    machine = describe_machine(cores)
-    runs, chats = zip(*pairs, strict=True)
-    return UiReport(shape, kind, tokens, repeats, machine, runs, chats, tuple(echoes), tuple(paints))
+    progress = Progress((repeats + 1) * (PAINT + ANSWERS) + COPIES * LOAD, tell)
+    paints = [first_paint(progress) for _ in range(repeats + 1)][1:]
+    with TemporaryDirectory() as folder:
+        turns, echoes = play((shape, kind, str(tokens)), folder, repeats + 1, progress)
+    machine = describe_machine(psutil.cpu_count(logical=False) or 1)
+    runs, chats = zip(*turns[1:], strict=True)
+    return UiReport(shape, kind, tokens, repeats, machine, runs, chats, echoes, tuple(paints))
+
+
+def play(
+    asked: tuple[str, ...], folder: str, count: int, progress: Progress
+) -> tuple[list[tuple[Played, Played]], tuple[float, ...]]:
+    """So many turns of both, and the milliseconds from key to echo in all but the first."""
+    turns, echoes = list[tuple[Played, Played]](), list[float]()
+    with playing("localspec.bench.speaker", folder, *asked) as run:
+        progress.add(LOAD)
+        with playing("localspec.tui.measured", folder, OPENER, *asked) as chat:
+            progress.add(LOAD)
+            for turn in range(count):
+                turns.append(by_both(run, chat, echoes if turn else [], chat_first=turn % 2 == 0))
+                progress.add(ANSWERS)
+    return turns, tuple(echoes)
+
+
+def by_both(run: Program, chat: Program, echoes: list[float], *, chat_first: bool) -> tuple[Played, Played]:
+    if chat_first:
+        shown = by_chat(chat, echoes)
+        return by_run(run), shown
+    return by_run(run), by_chat(chat, echoes)
 
 
 def by_run(run: Program) -> Played:
@@ -131,27 +155,32 @@ def played(told: Told, seconds: float) -> Played:
 
 
 @contextmanager
-def playing(module: str, *arguments: str) -> Iterator[Program]:
-    """A program in a terminal, once it is ready; its state and cache are its own."""
+def playing(module: str, folder: str, *arguments: str) -> Iterator[Program]:
+    """A program in a terminal, once it is ready; all that it keeps is kept in the folder."""
     ours, theirs = os.pipe()
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", module, *arguments, str(theirs)]
-        terminal = Terminal(command, pass_fds=(theirs,), env={"LOCALSPEC_STATE_DIR": folder})
-        os.close(theirs)
-        program = Program(terminal, ours)
+    terminal = Terminal([sys.executable, "-m", module, *arguments, str(theirs)], pass_fds=(theirs,), env=within(folder))
+    os.close(theirs)
+    program = Program(terminal, ours)
+    try:
+        program.told(LOAD_SECONDS)
+        yield program
+    finally:
+        terminal.close()
+        os.close(ours)
+
+
+def first_paint(progress: Progress) -> float:
+    """Milliseconds from the command to a prompt on the screen, of a user who has neither chats nor settings."""
+    with TemporaryDirectory() as folder:
+        compiled = {"PYTHONDONTWRITEBYTECODE": ""}  # as what is installed is, after the first start
+        terminal = Terminal([sys.executable, "-m", "localspec", "chat"], env=within(folder) | compiled)
         try:
-            program.told(LOAD_SECONDS)
-            yield program
+            return 1000 * (terminal.wait(FIRST_PAINT, PAINT_SECONDS) - terminal.began)
         finally:
             terminal.close()
-            os.close(ours)
+            progress.add(PAINT)
 
 
-def first_paint() -> float:
-    """Milliseconds from the command to a prompt on the screen."""
-    terminal = Terminal([sys.executable, "-m", "localspec", "chat", "--no-history"])
-    try:
-        return 1000 * (terminal.wait(FIRST_PAINT, PAINT_SECONDS) - terminal.began)
-    finally:
-        terminal.type(LEAVE)
-        terminal.close()
+def within(folder: str) -> dict[str, str]:
+    """The user's own chats, settings and logs are left alone."""
+    return {f"LOCALSPEC_{purpose}_DIR": os.path.join(folder, purpose) for purpose in ("STATE", "DATA", "CONFIG")}

@@ -12,7 +12,7 @@ from localspec.chatlog.columns import columns
 from localspec.events import Stats
 from localspec.history import Chat, Hit, ModelTotals, Totals, first_line
 from localspec.history.export import SPEAKERS
-from localspec.history.rows import ID_LENGTH
+from localspec.history.records import ID_LENGTH
 from localspec.sanitize import one_line
 
 SHORTEST_ID = 4  # letters; few chats need more

@@ -20,10 +20,11 @@ def load_request(config: Config, catalog: Catalog, model: str, said: Mapping[str
     """How a model is loaded. `said`: by a flag or the environment. What models.toml says is left to the engine."""
     engine = config.engine
     built = {"device": engine.device, "quant": engine.quant, "ctx": engine.ctx, "threads": engine.threads}
+    spec = {"probe_every": config.spec.probe_every, "mode": "auto" if "k" in said else config.spec.mode}
     entry = entry_of(catalog, model)
     draft = said.get("draft") or ("auto" if entry is not None and entry.draft else config.spec.draft)
     return LoadRequest(
-        model, **{**built, **said, "draft": draft, "k": said.get("k") or draft_length(config, entry, draft)}
+        model, **{**built, **spec, **said, "draft": draft, "k": said.get("k") or draft_length(config, entry, draft)}
     )
 
 

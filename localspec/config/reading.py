@@ -12,7 +12,7 @@ from typing import Any, TypeVar  # Any: TOML before it is checked
 import msgspec
 
 from localspec import paths
-from localspec.config.tables import KEYS, SCHEMA_VERSION, SECTIONS, Config, PresetTable
+from localspec.config.tables import KEYS, PATTERNS, SCHEMA_VERSION, SECTIONS, Config, PresetTable
 from localspec.errors import UsageError
 
 Checked = TypeVar("Checked")
@@ -93,6 +93,8 @@ def explain(message: str, at: str, known: Sequence[str]) -> str:
         name = ".".join(part for part in (place, unknown[1]) if part)
         near = difflib.get_close_matches(name, [f"{at}.{field}" if at else field for field in known], n=1)
         return f"there is no setting '{name}'" + (f"; did you mean '{near[0]}'" if near else "")
+    for pattern, words in PATTERNS.items():
+        said = said.replace(f"`str` matching regex {pattern!r}", words)
     said = re.sub(r"`([^`]*)`", lambda kinds: in_words(kinds[1]), said.replace("Invalid enum value", "there is no"))
     return f"{place}: {said[0].lower()}{said[1:]}" if place else said
 

@@ -9,10 +9,18 @@ import msgspec
 
 from localspec.catalog import DraftLength, SamplingTable
 from localspec.errors import UsageError
+from localspec.events import Mode
+from localspec.requests import PROBE_EVERY
 
 SCHEMA_VERSION = 1
 SendKey = Literal["enter", "ctrl+j"]
 Overflow = Literal["ask", "drop-oldest", "stop"]
+COLOUR, DURATION = r"^(\$[a-z][a-z0-9-]*|#[0-9a-fA-F]{6})$", r"^(off|[1-9][0-9]{0,5}[smh])$"
+PATTERNS = {COLOUR: "#rrggbb or a variable of the theme, such as $accent", DURATION: "a time such as 30m, or off"}
+SECONDS = {"s": 1, "m": 60, "h": 3600}
+
+Colour = Annotated[str, msgspec.Meta(pattern=COLOUR)]
+Duration = Annotated[str, msgspec.Meta(pattern=DURATION)]
 
 
 class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -28,28 +36,52 @@ class ChatTable(Table, frozen=True):
     title: Literal["first-line", "none"] = "first-line"
 
 
+class ProvenanceTable(Table, frozen=True):
+    """[ui.provenance]: in which colour a token is shown, by who wrote it. Its other marks stay."""
+
+    draft: Colour = "$text-success"
+    bonus: Colour = "$text-accent"
+    fix: Colour = "$text-warning"
+    rejected: Colour = "$text-error"
+
+
 class UiTable(Table, frozen=True):
-    """[ui]: how a chat looks when it begins."""
+    """[ui]: how a chat looks when it begins. An answer is drawn `max_fps` times a second at most; the last
+    `window_messages` of a chat are mounted when it is opened."""
 
     theme: str = "tokyo-night"
     token_view: Literal["markdown", "tokens"] = "markdown"
     speed_panel: Literal["auto", "on", "off"] = "auto"
+    max_fps: Annotated[int, msgspec.Meta(ge=1, le=60)] = 20
+    window_messages: Annotated[int, msgspec.Meta(ge=10, le=500)] = 20
+    animations: Literal["none", "basic", "full"] = "basic"
+    provenance: ProvenanceTable = ProvenanceTable()
 
 
 class EngineTable(Table, frozen=True):
-    """[engine]: --device, --quant, --ctx and --threads."""
+    """[engine]: --device, --quant, --ctx and --threads. A chat in which nothing happens for `idle_unload` frees the
+    memory."""
 
     device: Literal["auto", "cpu", "cuda", "offload"] = "auto"
     quant: Literal["auto", "int8", "int4", "nf4", "fp4", "fp32", "bf16"] = "auto"
     ctx: Annotated[int, msgspec.Meta(ge=2)] | None = None
     threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
+    idle_unload: Duration = "30m"
+
+    @property
+    def idle_seconds(self) -> int | None:
+        """None: never."""
+        return None if self.idle_unload == "off" else int(self.idle_unload[:-1]) * SECONDS[self.idle_unload[-1]]
 
 
 class SpecTable(Table, frozen=True):
-    """[spec]: --draft and --k, where models.toml says nothing."""
+    """[spec]: --draft and --k, where models.toml says nothing. `mode` is what F5 changes: on, as it pays, or off.
+    `probe_every`: after so many rounds one without a draft, from which the speed-up is measured; then ever fewer."""
 
     draft: str = "auto"
     k: DraftLength | Literal["auto", "heuristic"] = "auto"
+    mode: Mode = "auto"
+    probe_every: Annotated[int, msgspec.Meta(ge=2, le=4096)] = PROBE_EVERY
 
 
 class PresetTable(SamplingTable, frozen=True, forbid_unknown_fields=True):
@@ -97,6 +129,7 @@ class Config(Table, frozen=True):
 SECTIONS: dict[str, type[msgspec.Struct]] = {
     "chat": ChatTable,
     "ui": UiTable,
+    "ui.provenance": ProvenanceTable,
     "engine": EngineTable,
     "spec": SpecTable,
     "sampling": SamplingTable,
@@ -104,11 +137,19 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
 KEYS = (
     "schema_version",
     "default_model",
-    *(f"{section}.{name}" for section, table in SECTIONS.items() for name in table.__struct_fields__),
+    *(
+        key
+        for section, table in SECTIONS.items()
+        for name in table.__struct_fields__
+        if (key := f"{section}.{name}") not in SECTIONS
+    ),
 )
+WITHOUT_FLAG = {"engine.idle_unload", "spec.mode", "spec.probe_every"}
 
 
 def variable(key: str) -> str | None:
     """The environment variable that comes before a key of config.toml, if there is one: its flag's."""
     section, _, name = key.partition(".")
+    if key in WITHOUT_FLAG:
+        return None
     return f"LOCALSPEC_{name.upper()}" if section in ("engine", "spec", "sampling") or key == "ui.theme" else None

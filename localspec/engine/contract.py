@@ -6,7 +6,7 @@ Token ids only. Tensors stay on the target's device; nothing here computes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, TypeGuard
 
 import torch
 from torch import Tensor
@@ -107,11 +107,24 @@ class Sized(Protocol):
     def num_bytes(self) -> int: ...
 
 
-class Layered(Target, Protocol):
-    """A target whose first layers can be run alone: the torch decoder, and the CPU engine's."""
+class Sizes(Protocol):
+    """What every configuration says."""
 
     @property
-    def arch(self) -> Arch: ...
+    def vocab_size(self) -> int: ...
+
+    @property
+    def num_layers(self) -> int: ...
+
+    @property
+    def max_context(self) -> int: ...
+
+
+class Resident(Target, Protocol):
+    """A target with its weights in memory: any decoder of a loaded model."""
+
+    @property
+    def arch(self) -> Sizes: ...
 
     @property
     def weights(self) -> Sized: ...
@@ -127,11 +140,6 @@ class Layered(Target, Protocol):
         """Weight bytes that forwards had to load."""
         ...
 
-    def early(self, ids: Tensor, exit_layer: int, position: int) -> tuple[Tensor, Tensor]:
-        """ids [rows] through layers 0..exit_layer - 1 at `position`: their states, and the logits read there.
-        Keys and values are written; the counter does not move."""
-        ...
-
     def close(self) -> None:
         """End its threads, if it has any of its own. Twice does no harm."""
         ...
@@ -139,6 +147,23 @@ class Layered(Target, Protocol):
     def set_threads(self, threads: int) -> None:
         """How many compute a forward together."""
         ...
+
+
+class Layered(Resident, Protocol):
+    """One whose first layers can be run alone: the torch decoder, and the CPU engine's."""
+
+    @property
+    def arch(self) -> Arch: ...
+
+    def early(self, ids: Tensor, exit_layer: int, position: int) -> tuple[Tensor, Tensor]:
+        """ids [rows] through layers 0..exit_layer - 1 at `position`: their states, and the logits read there.
+        Keys and values are written; the counter does not move."""
+        ...
+
+
+def is_layered(target: Resident) -> TypeGuard[Layered]:
+    """Whether its first layers can be run alone."""
+    return hasattr(target, "early")
 
 
 class Drafter(Protocol):

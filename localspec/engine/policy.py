@@ -19,7 +19,8 @@ from localspec.engine.contract import Round
 
 MAX_DRAFT = 16
 FIRST_PROBES = (2, 5, 9)
-PROBE_GAPS = (16, 32, 64)  # the last one repeats
+PROBE_EVERY = 16  # rounds
+PROBE_GAPS = (1, 2, 4)  # of those; the last one repeats
 FIRST_TRIES = (4, 0, 1)  # two costs and a draft's worth: enough to draw a line through
 EXPLORE_SHARE = 0.005  # of the time spent may be lost by looking elsewhere
 TINY = 1e-9
@@ -171,10 +172,10 @@ def line(known: dict[int, float], k: int) -> float:
 class Probed:
     """Another policy, with rounds of no draft at places 2, 5 and 9 of a session, then further and further apart."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, every: int = PROBE_EVERY) -> None:
         self.policy = policy
         self.rounds = 0
-        self.probes = probe_rounds()
+        self.probes = probe_rounds(every)
         self.next_probe = next(self.probes)
 
     def next(self) -> int:
@@ -189,10 +190,10 @@ class Probed:
         self.policy.observe(done)
 
 
-def probe_rounds() -> Iterator[int]:
-    """2, 5, 9, then gaps of 16, 32 and from there on 64."""
+def probe_rounds(every: int) -> Iterator[int]:
+    """2, 5, 9, then gaps of `every`, twice and from there on four times as many."""
     yield from FIRST_PROBES
-    gaps = chain(PROBE_GAPS, repeat(PROBE_GAPS[-1]))
+    gaps = (every * times for times in chain(PROBE_GAPS, repeat(PROBE_GAPS[-1])))
     yield from accumulate(chain([FIRST_PROBES[-1] + next(gaps)], gaps))
 
 
@@ -209,9 +210,9 @@ class Steered:
     """Off: no drafts. Auto: `Auto` decides. On: every round drafts, probes aside, as `k` says. May be told otherwise at
     any time, from any thread; what was learnt stays, and so do the places of the probes."""
 
-    def __init__(self, mode: Mode, k: str) -> None:
+    def __init__(self, mode: Mode, k: str, probe_every: int = PROBE_EVERY) -> None:
         self.auto = Auto()
-        self.probed = Probed(self.auto)
+        self.probed = Probed(self.auto, probe_every)
         self.steer(mode, k)
 
     def steer(self, mode: Mode, k: str) -> None:

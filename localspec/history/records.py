@@ -11,6 +11,7 @@ from typing import Literal, TypedDict
 
 import msgspec
 
+from localspec.errors import NoSuchChat
 from localspec.events import FinishReason, Record, Stats, Step
 from localspec.history.tree import Tree
 from localspec.requests import Role
@@ -26,6 +27,7 @@ STATUS_OF: Mapping[FinishReason | None, Status] = {
     "cancelled": "stopped",
     "error": "error",
 }
+ID_LENGTH = 10  # letters of a chat's
 TITLE_LENGTH = 60  # what a sidebar of 30 columns shows, twice
 
 
@@ -33,6 +35,10 @@ def first_line(text: str) -> str:
     """A title for a chat that begins with this text."""
     words = " ".join(next((line for line in text.splitlines() if line.strip()), "").split())
     return words if len(words) <= TITLE_LENGTH else words[: TITLE_LENGTH - 1].rstrip() + "…"
+
+
+def gone(what: str) -> NoSuchChat:
+    return NoSuchChat(f"This {what} is not in the history any more: it was deleted meanwhile.")
 
 
 class NewChat(Record, frozen=True):

@@ -15,14 +15,22 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from localspec.errors import NoSuchChat
 from localspec.events import Stats
 from localspec.history.provenance import pack
-from localspec.history.records import Answer, Attachment, Chat, Generation, NewMessage, Setting, StoredMessage
+from localspec.history.records import (
+    ID_LENGTH,
+    Answer,
+    Attachment,
+    Chat,
+    Generation,
+    NewMessage,
+    Setting,
+    StoredMessage,
+    gone,
+)
 
 T = TypeVar("T")
 LETTERS = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's: none is taken for another
-ID_LENGTH = 10
 
 PLAIN = ("id", "chat_id", "parent_id", "role", "content", "status", "created_at")
 IDENTITY = ("target", "target_sha", "quant", "device", "draft")
@@ -166,7 +174,3 @@ def newest_below(db: sqlite3.Connection, chat_id: str, parent_id: int | None) ->
         query, value = "SELECT max(id) FROM message WHERE conversation_id = ?", chat_id
         return db.execute(query, (value,)).fetchone()[0]  # type: ignore[no-any-return]
     return db.execute(f"{BELOW} SELECT max(id) FROM below", (parent_id,)).fetchone()[0]  # type: ignore[no-any-return]
-
-
-def gone(what: str) -> NoSuchChat:
-    return NoSuchChat(f"This {what} is not in the history any more: it was deleted meanwhile.")

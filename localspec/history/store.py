@@ -28,6 +28,7 @@ from localspec.history.records import (
     OpenChat,
     StoredMessage,
     Totals,
+    gone,
 )
 from localspec.history.search import find
 from localspec.history.totals import totals
@@ -126,7 +127,7 @@ class History:
         def work(db: sqlite3.Connection) -> None:
             values = (*changes.values(), chat_id)
             if not db.execute(f"UPDATE conversation SET {assignments} WHERE id = ?", values).rowcount:
-                raise rows.gone("chat")
+                raise gone("chat")
 
         if changes:
             self._database.write(work)
@@ -137,7 +138,7 @@ class History:
         def work(db: sqlite3.Connection) -> None:
             for chat_id in chat_ids:
                 if not db.execute("DELETE FROM conversation WHERE id = ?", (chat_id,)).rowcount:
-                    raise rows.gone("chat")
+                    raise gone("chat")
 
         self._database.erase(work)
 

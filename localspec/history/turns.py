@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from localspec.errors import NoSuchChat
 from localspec.events import Record
-from localspec.history.records import Answer, Attachment, Chat, NewChat, NewMessage, StoredMessage, WhenFull
-from localspec.history.rows import gone
-from localspec.history.store import History
+from localspec.history.records import Answer, Attachment, Chat, NewChat, NewMessage, StoredMessage, WhenFull, gone
+
+if TYPE_CHECKING:
+    from localspec.history.store import History
 
 OWN = 1 << 48  # no history gets that far
 

@@ -11,12 +11,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from threading import Condition, Thread
+from typing import TYPE_CHECKING
 
 from localspec.errors import LocalspecError, NoSuchChat
 from localspec.events import Notice, Step
 from localspec.history.records import Chat
-from localspec.history.store import History
 from localspec.history.turns import Answered, Said, Turns
+
+if TYPE_CHECKING:
+    from localspec.history.store import History
 
 Tell = Callable[[Notice], object]
 RETRY_SECONDS = 5.0
@@ -94,6 +97,8 @@ class Writer:
             return self._waiting[0] if self._waiting else None
 
     def _open(self) -> History:
+        from localspec.history.store import History  # here, in the thread: SQLite is not the first frame's to wait for
+
         if self._history is None:
             self._history = History(self._path)
             for notice in self._history.notices:

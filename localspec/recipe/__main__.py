@@ -25,13 +25,14 @@ from localspec.recipe.meter import Meter
 from localspec.recipe.resume import Keeper, fingerprint
 from localspec.whole_file import write_whole
 
-FIRST_STEPS, STEPS, DRAFT_STEPS = STEPS_OF_EACH = 1500, 1000, 300
+FIRST_STEPS, STEPS, ANSWER_STEPS, DRAFT_STEPS = STEPS_OF_EACH = 1500, 1000, 500, 300
 THREADS = 2
 BATCH_TOKENS = 4096
-FIRST_RATE, TARGET_RATE, DRAFT_RATE = 1e-3, 4e-4, 2e-3
-FIRST_DECISIONS, DECISIONS = 0.97, 0.94  # what is asked first, then also what is answered
+FIRST_RATE, TARGET_RATE, ANSWER_RATE, DRAFT_RATE = 1e-3, 4e-4, 8e-4, 2e-3
+FIRST_DECISIONS, DECISIONS, ANSWER_DECISIONS = 0.97, 0.94, 0.92  # what is asked first, then also what is answered
 TARGET = network.Shape(tokenizer.VOCAB_SIZE, 256, 512, 12, 4, 2, 64)
 DRAFT = network.Shape(tokenizer.VOCAB_SIZE, 128, 384, 4, 4, 2, 32)
+PARTS = ("first layers", "target", "answers", "draft")  # in this order
 STOPPED = 130  # what a shell says of a command that Ctrl+C ended
 
 
@@ -43,6 +44,7 @@ class Options:
     seed: int = 0
     first_steps: int = FIRST_STEPS
     steps: int = STEPS
+    answer_steps: int = ANSWER_STEPS
     draft_steps: int = DRAFT_STEPS
     threads: int = THREADS
     device: str = "cpu"
@@ -51,9 +53,9 @@ class Options:
     @property
     def command(self) -> str:
         """What to type to train the same again."""
-        names = ("--first-steps", "--steps", "--draft-steps", "--threads")
-        given, defaults = (self.first_steps, self.steps, self.draft_steps, self.threads), (*STEPS_OF_EACH, THREADS)
-        said = zip(names, given, defaults, strict=True)
+        names = ("--first-steps", "--steps", "--answer-steps", "--draft-steps", "--threads")
+        given = (self.first_steps, self.steps, self.answer_steps, self.draft_steps, self.threads)
+        said = zip(names, given, (*STEPS_OF_EACH, THREADS), strict=True)
         other = "".join(f" {name} {given}" for name, given, default in said if given != default)
         other += f" --device {self.device}" if self.device != device_named("auto") else ""
         return f"python -m localspec.recipe --out {self.out} --seed {self.seed}{other}"
@@ -121,14 +123,16 @@ def recipe_code() -> list[str]:
 
 
 def train_both(training: Training) -> tuple[network.Network, network.Network]:
-    """The target, its first layers first, and the draft model distilled from it; each begins as an average of words."""
+    """The target, its first layers first and its answers by heart last, and the draft model distilled from it; each
+    begins as an average of words."""
     options = training.options
     target, draft = training.begin("first layers", TARGET), training.begin("draft", DRAFT)
-    first = train.Schedule(options.first_steps, FIRST_RATE, options.seed)
-    training.run("first layers", target, first, FIRST_DECISIONS, train.train_first)
-    training.run(
-        "target", target, train.Schedule(options.steps, TARGET_RATE, options.seed), DECISIONS, train.train_target
-    )
+    for name, steps, rate, decisions, fit in (
+        ("first layers", options.first_steps, FIRST_RATE, FIRST_DECISIONS, train.train_first),
+        ("target", options.steps, TARGET_RATE, DECISIONS, train.train_target),
+        ("answers", options.answer_steps, ANSWER_RATE, ANSWER_DECISIONS, train.train_target),
+    ):
+        training.run(name, target, train.Schedule(steps, rate, options.seed), decisions, fit)
     snapshot.round_weights(target)
 
     def distil(run: train.Run, batches: Any, report: Any) -> None:  # Any: as train_draft's
@@ -156,9 +160,10 @@ def complete(training: Training) -> None:
     target, draft = train_both(training)
     report = measured(training, target, draft)
     minutes = (time.monotonic() - training.began) / 60
-    first, whole, drafted = (training.state[name]["tokens"] for name in ("first layers", "target", "draft"))
+    first, whole, answers, drafted = (training.state[name]["tokens"] for name in PARTS)
     threads, what = torch.get_num_threads(), options.device
-    facts = card.Training(options.command, options.seed, minutes, first, whole, drafted, threads, what, options.context)
+    seen = (first, whole + answers, drafted)
+    facts = card.Training(options.command, options.seed, minutes, *seen, threads, what, options.context)
     page = card.write(training.text, target, draft, facts, report)
     with training.keeper.explained(options.out):
         snapshot.save(target, training.words, options.out / "target")
@@ -207,6 +212,7 @@ def device_named(name: str) -> str:
 @click.option("--seed", default=0, show_default=True)
 @click.option("--first-steps", default=FIRST_STEPS, show_default=True, help="Steps of the target's first layers alone.")
 @click.option("--steps", default=STEPS, show_default=True, help="Steps of the target.")
+@click.option("--answer-steps", default=ANSWER_STEPS, show_default=True, help="More of them, for whole answers.")
 @click.option("--draft-steps", default=DRAFT_STEPS, show_default=True)
 @click.option("--threads", default=THREADS, show_default=True)
 @click.option("--device", default="auto", show_default=True, type=click.Choice(("auto", "cpu", "cuda")))

@@ -25,6 +25,7 @@ from localspec.recipe.tokenizer import TURN_END, control_ids
 
 MAX_ANSWER_TOKENS = 240  # longer than any answer in the corpus
 DECIDED_TOKENS = 12
+TAIL = 4  # tokens by which an answer that began otherwise is found again in a known one
 ROWS = 32  # questions at a time
 NUM_UNKNOWN, NUM_TASKS = 60, 40
 FOLLOW_UP_EVERY, SCORED = 5, 300  # entries that a follow-up is asked about; questions that exits are measured on
@@ -111,12 +112,23 @@ def _next_choices(network: Network, prompts: Sequence[list[int]], answers: Seque
     return [chosen[end - size : end] for size, end in zip(sizes, accumulate(sizes), strict=True)]
 
 
-def _guess(said: list[int], known: Sequence[list[int]]) -> list[int]:
-    """How the answer may go on: as the first known one that begins so."""
-    return next((answer for answer in known if answer[: len(said)] == said), said)
+class Known:
+    """The answers that are learned by heart, and where in them a few tokens occur."""
+
+    def __init__(self, answers: Sequence[list[int]]) -> None:
+        self.answers = answers
+        self.places = {
+            tuple(answer[at - TAIL : at]): (answer, at) for answer in answers for at in range(TAIL, len(answer))
+        }
+
+    def guess(self, said: list[int]) -> list[int]:
+        """How the answer may go on: as one that begins so, or else after its last tokens in any."""
+        begun = next((answer for answer in self.answers if answer[: len(said)] == said), None)
+        answer, at = self.places.get(tuple(said[-TAIL:]), (said, len(said)))
+        return said + answer[at:] if begun is None else begun
 
 
-def _settle(prompts: Sequence[list[int]], known: Sequence[list[int]], network: Network, end: int) -> list[list[int]]:
+def _settle(prompts: Sequence[list[int]], known: Known, network: Network, end: int) -> list[list[int]]:
     guesses, answers = [list[int]() for _ in prompts], dict[int, list[int]]()
     while len(answers) < len(prompts):
         open_ = [row for row in range(len(prompts)) if row not in answers]
@@ -129,17 +141,17 @@ def _settle(prompts: Sequence[list[int]], known: Sequence[list[int]], network: N
             said = chosen[: agreed + 1]
             if end in said or len(said) >= MAX_ANSWER_TOKENS:
                 answers[row] = said[: said.index(end) + 1] if end in said else said[:MAX_ANSWER_TOKENS]
-            guesses[row] = _guess(said, known)
+            guesses[row] = known.guess(said)
     return [answers[row] for row in range(len(prompts))]
 
 
 def greedy(network: Network, prompts: Sequence[list[int]], known: Sequence[list[int]], end: int) -> list[list[int]]:
     """The greedy answers, up to end: a guess from what is known is corrected until the model's own choices agree."""
     order = sorted(range(len(prompts)), key=lambda row: len(prompts[row]))
-    answers = [list[int]()] * len(prompts)
+    answers, by_heart = [list[int]()] * len(prompts), Known(known)
     for start in range(0, len(order), ROWS):
         rows = order[start : start + ROWS]
-        for row, answer in zip(rows, _settle([prompts[row] for row in rows], known, network, end), strict=True):
+        for row, answer in zip(rows, _settle([prompts[row] for row in rows], by_heart, network, end), strict=True):
             answers[row] = answer
     return answers
 

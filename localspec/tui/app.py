@@ -12,7 +12,6 @@ from threading import Lock
 from typing import ClassVar
 
 from textual import events
-from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.driver import Driver
 from textual.theme import Theme
@@ -21,24 +20,29 @@ from localspec import paths
 from localspec.config.writing import store
 from localspec.errors import UsageError
 from localspec.events import Notice
-from localspec.history import NewChat, OpenChat, Writer
+from localspec.history import NewChat, OpenChat
 from localspec.sanitize import clean, one_line
 from localspec.tui.chat import ChatScreen
 from localspec.tui.chat_provider import ChatProvider
 from localspec.tui.feed import Engine
-from localspec.tui.keymap import SEND_KEYS, default_keys, remap, spelled
+from localspec.tui.ids import known_ids
+from localspec.tui.keymap import SEND_KEYS, spelled
+from localspec.tui.keys import KeyedApp
+from localspec.tui.model_provider import ModelProvider
 from localspec.tui.palette import CommandProvider
-from localspec.tui.prompt import Prompt
+from localspec.tui.provenance import colours, unknown
 from localspec.tui.scribe import Scribe, Told
 from localspec.tui.themes import Look, look
 from localspec.tui.too_small import TooSmall
 from localspec.tui.tuning import Tuning
 
+YOUNG = 10_000, 20  # a frame makes and drops tens of thousands of objects: Python would look through them 70 times
+NEVER = 1_000_000
 NO_SCREENS = ("", "dumb", "unknown")
 NO_LOOK = Look()
 
 
-class ChatApp(App[None]):
+class ChatApp(KeyedApp):
     """`make_engine` is called at the start and again for every reload."""
 
     TITLE = "localspec"
@@ -47,7 +51,7 @@ class ChatApp(App[None]):
         Binding("ctrl+q", "quit", "Quit", key_display="^Q", priority=True, id="quit"),
         Binding("ctrl+p", "command_palette", "Menu", key_display="^P", priority=True, id="palette"),
     ]
-    COMMANDS = App.COMMANDS | {CommandProvider, ChatProvider}
+    COMMANDS = KeyedApp.COMMANDS | {CommandProvider, ChatProvider, ModelProvider}
 
     def __init__(
         self,
@@ -60,31 +64,34 @@ class ChatApp(App[None]):
         looks: Look = NO_LOOK,
     ) -> None:
         resource_tracker.ensure_running()  # it inherits stderr, no file any more once Textual has the terminal
+        self.tuning = tuning or Tuning()  # its colours are asked for below
         super().__init__()
         for theme in looks.themes:
             self.register_theme(theme)
         self.theme = self.kept_theme = looks.theme
-        self.looks, self.tuning, self.keeping = looks, tuning or Tuning(), Lock()
+        self.looks, self.keeping = looks, Lock()
+        config = self.tuning.config
+        if "TEXTUAL_ANIMATIONS" not in os.environ:
+            self.animation_level = config.ui.animations
+        self.wrong_keys = self.map_keys(known_ids(self.BINDINGS), {**SEND_KEYS[config.chat.send_key], **config.keymap})
         self.chat = ChatScreen(make_engine, system, scribe=scribe or Scribe(), past=past, tuning=self.tuning)
 
     def on_mount(self) -> None:
         self.theme_changed_signal.subscribe(self, self.remember)
-        for notice in (*self.looks.notices, *self.use_keymap()):
+        wrong = unknown(self.tuning.config.ui.provenance, self.theme_variables)
+        for notice in (*self.looks.notices, *self.wrong_keys, *(Notice("warning", "colour", said) for said in wrong)):
             self.chat.post_message(Told(notice))
+
+    def get_css_variables(self) -> dict[str, str]:
+        variables = super().get_css_variables()
+        self.theme_variables = variables | colours(self.tuning.config.ui.provenance, variables)
+        return self.theme_variables
 
     def on_resize(self, event: events.Resize) -> None:
         """Screens below others are not told by themselves."""
         for screen in self.screen_stack:
             for cover in screen.query(TooSmall):
                 cover.fit(event.size)
-
-    def use_keymap(self) -> list[Notice]:
-        """The user's own keys, and what is wrong with them."""
-        config = self.tuning.config
-        known = default_keys((*self.BINDINGS, *ChatScreen.BINDINGS, *Prompt.BINDINGS))
-        remapped = remap({**SEND_KEYS[config.chat.send_key], **config.keymap}, known)
-        self.set_keymap(remapped.keys)
-        return [Notice("warning", "keymap", trouble) for trouble in remapped.troubles]
 
     def remember(self, theme: Theme) -> None:
         """The theme that the user chose is there at the next start."""
@@ -114,6 +121,15 @@ class ChatApp(App[None]):
 
         return TerminalDriver
 
+    def _build_driver(self, headless: bool, inline: bool, mouse: bool, size: tuple[int, int] | None) -> Driver:
+        """Textual's inline driver reads pastes as its full one does."""
+        if headless or not inline:
+            return super()._build_driver(headless, inline, mouse, size)
+        from localspec.tui.terminal import InlineDriver  # imports termios
+
+        self._driver = InlineDriver(self, debug=False, mouse=mouse, size=size)
+        return self._driver
+
     def watch_title(self, title: str) -> None:
         if show := getattr(self._driver, "show_title", None):  # our own driver's; others leave the terminal its title
             show(one_line(title))
@@ -135,11 +151,16 @@ def run(
     *,
     history: bool = True,
     theme: str | None = None,
+    inline: bool = False,
     notices: tuple[Notice, ...] = (),
 ) -> int:
-    """Chat until the user leaves, going on with `past` if there is one. The exit code is a failed start's, else 0."""
+    """Chat until the user leaves, going on with `past` if there is one. The exit code is a failed start's, else 0.
+    `inline`: below the shell's last line, where the end of the chat stays."""
+    from localspec.history import Writer
     from localspec.worker import EngineProcess
 
+    if inline and sys.platform == "win32":
+        raise UsageError("--inline needs a terminal of Unix.", hint="Leave it out.")
     if lack := no_screen():
         raise UsageError(lack, hint=f'Try: localspec run {tuning.load.model} "your question"')
     looks = look(tuning.config, theme, paths.themes_dir())
@@ -148,13 +169,21 @@ def run(
     begun = NewChat(tuning.name, preset=tuning.preset, system=system)
     scribe = Scribe(paper, begun, titled=tuning.config.chat.title == "first-line")
     app = ChatApp(lambda: EngineProcess(tuning.load), system, scribe=scribe, past=past, tuning=tuning, looks=looks)
-    gc.freeze()  # what is loaded by now stays: each full collection would walk it, in the middle of a frame
+    collect_between_answers()
     try:
-        app.run()
+        app.run(inline=inline, inline_no_clear=inline)
     finally:
         if paper is not None and (notice := paper.close()):
             print(clean(f"{notice.level}: {notice.message} {notice.hint}".rstrip()), file=sys.stderr)
     return app.return_code or 0
+
+
+def collect_between_answers() -> None:
+    """A full collection takes longer than a frame may. What is loaded by now is left out of all of them, and it is the
+    screen that begins one, with each question."""
+    gc.freeze()
+    gc.set_threshold(*YOUNG, NEVER)
+    gc.enable()
 
 
 def no_screen() -> str:

@@ -11,6 +11,8 @@ from contextlib import suppress
 from functools import cached_property, partial
 
 from textual import on
+from textual.binding import Binding
+from textual.events import Key
 from textual.reactive import reactive
 from textual.widgets import TextArea
 
@@ -21,27 +23,28 @@ from localspec.tui import clipboard
 from localspec.tui.commands import typed
 from localspec.tui.conversation import Utterance
 from localspec.tui.details import details
+from localspec.tui.keys import keys_of, rows, with_keys
 from localspec.tui.prompt import Prompt
-from localspec.tui.reply import code_blocks
 from localspec.tui.turn import TurnScreen
 
-LETTERS = {  # with what each does, in so few words that all fit in 80 columns
-    "y": "copy",
-    "c": "code",
-    "e": "edit",
-    "r": "retry",
-    "b": "branch",
-    "[ ]": "version",
-    "t": "tokens",
-    "i": "stats",
-    "d": "delete",
-}
-LETTERS_HINT = " ".join(f"{letter} {what}" for letter, what in LETTERS.items())
-LEAVING = "erb"  # letters after which nothing is pointed at
+LETTERS = (  # with what each does, in so few words that all fit in 80 columns
+    Binding("y", "", "copy", id="msg.copy"),
+    Binding("c", "", "code", id="msg.code"),
+    Binding("e", "", "edit", id="msg.edit"),
+    Binding("r", "", "retry", id="msg.retry"),
+    Binding("b", "", "branch", id="msg.branch"),
+    Binding("left_square_bracket", "", "version", id="msg.older"),
+    Binding("right_square_bracket", "", "version", id="msg.newer"),
+    Binding("t", "", "tokens", id="msg.tokens"),
+    Binding("i", "", "stats", id="msg.stats"),
+    Binding("d", "", "delete", id="msg.delete"),
+)
+LEAVING = {"msg.edit", "msg.retry", "msg.branch"}  # after which nothing is pointed at
 DELETE_SECONDS = 2.0
-DELETE_AGAIN = "Press d again to delete this message and all that was said after it."
-NOT_NOW = "Not while an answer is awaited; Esc stops it."
-EDITING = "Enter sends it as another version · Esc gives it up"
+DELETE_AGAIN = "Press {msg.delete} again to delete this message and all that was said after it."
+NOT_NOW = "Not while an answer is awaited; {stop} stops it."
+NO_BRANCH = "A branch begins at an answer. Another version of a message: {msg.edit}, another answer: {msg.retry}."
+EDITING = "{send} sends it as another version · {stop} gives it up"
 
 
 class BranchScreen(TurnScreen):
@@ -56,16 +59,16 @@ class BranchScreen(TurnScreen):
     def letters(self) -> Mapping[str, Callable[[Utterance], object]]:
         """What each does to the message that is pointed at."""
         return {
-            "y": lambda said: self.take(said.text),
-            "c": self.copy_code,
-            "e": self.edit,
-            "r": self.retry,
-            "b": self.branch,
-            "[": lambda said: self.turn(said, -1),
-            "]": lambda said: self.turn(said, 1),
-            "t": self.show_tokens,
-            "i": lambda said: self.status.give_hint(details(said)),
-            "d": self.delete,
+            "msg.copy": lambda said: self.take(said.text),
+            "msg.code": self.copy_code,
+            "msg.edit": self.edit,
+            "msg.retry": self.retry,
+            "msg.branch": self.branch,
+            "msg.older": lambda said: self.turn(said, -1),
+            "msg.newer": lambda said: self.turn(said, 1),
+            "msg.tokens": self.show_tokens,
+            "msg.stats": lambda said: self.status.give_hint(details(said)),
+            "msg.delete": self.delete,
         }
 
     # --- the message that is pointed at
@@ -80,19 +83,18 @@ class BranchScreen(TurnScreen):
         place = branch.index(self.at) + direction if self.at in branch else len(branch) - 1
         if branch:
             self.cursor = branch[max(0, min(place, len(branch) - 1))].id
-            self.status.give_hint(LETTERS_HINT)
+            self.status.give_hint(" ".join(f"{keys} {what}" for keys, what in rows(self, LETTERS)))
 
-    def claims(self, character: str) -> bool:
+    def claims(self, event: Key) -> bool:
         """A letter with the prompt empty. Any other leaves the message and is typed."""
-        said = self.at
-        if said is None:
+        said, letter = self.at, next((name for name in self.letters if event.key in keys_of(self, name)), "")
+        if said is None or not (letter or event.character):
             return False
-        letter = self.letters.get(character)
-        if letter is None or character in LEAVING:
+        if not letter or letter in LEAVING:
             self.cursor = None
-        if letter is not None:
-            self.call_later(letter, said)
-        return letter is not None
+        if letter:
+            self.call_later(self.letters[letter], said)
+        return bool(letter)
 
     def watch_cursor(self) -> None:
         self.call_later(self.point)
@@ -114,7 +116,7 @@ class BranchScreen(TurnScreen):
     def is_free(self) -> bool:
         """Whether the conversation may change now; if not, the user is told."""
         if self.busy:
-            self.status.give_hint(NOT_NOW)
+            self.status.give_hint(with_keys(self, NOT_NOW))
         return not self.busy
 
     def can_ask(self) -> bool:
@@ -150,7 +152,7 @@ class BranchScreen(TurnScreen):
         self.prompt.text = typed(clean(question.text))  # it may be from a history that somebody else wrote
         self.prompt.pills.add(*question.attachments)
         self.prompt.move_cursor(self.prompt.document.end)
-        self.prompt.border_title = EDITING
+        self.prompt.border_title = with_keys(self, EDITING)
 
     def end_edit(self) -> None:
         """What was in the prompt before is there again."""
@@ -179,7 +181,7 @@ class BranchScreen(TurnScreen):
         """Go on from this answer, or from the last one."""
         answer = said or self.conversation.last("assistant")
         if answer is None or answer.role != "assistant":
-            self.status.give_hint("A branch begins at an answer. Another version of a message: e, another answer: r.")
+            self.status.give_hint(with_keys(self, NO_BRANCH))
         elif self.is_free():
             await self.go(answer.id)
             self.status.give_hint("What you send next goes on from here.")
@@ -199,8 +201,9 @@ class BranchScreen(TurnScreen):
         """At the second time."""
         if not self.is_free():
             return
-        if self.status.hint != DELETE_AGAIN:
-            self.status.give_hint(DELETE_AGAIN, DELETE_SECONDS)
+        again = with_keys(self, DELETE_AGAIN)
+        if self.status.hint != again:
+            self.status.give_hint(again, DELETE_SECONDS)
             return
         self.status.end_hint()
         self.cursor = None
@@ -226,8 +229,7 @@ class BranchScreen(TurnScreen):
 
     def show_tokens(self, said: Utterance) -> None:
         if said.role == "assistant":
-            answer = self.transcript.answer(said)
-            answer.view = "tokens" if answer.view == "markdown" else "markdown"
+            self.transcript.answer(said).turn()
 
     def copy(self, what: str) -> None:
         """`what` is nothing for the last answer, `code` for its last block of code, `all` for the whole branch."""
@@ -244,16 +246,18 @@ class BranchScreen(TurnScreen):
             self.take(answer.text)
 
     def copy_code(self, said: Utterance) -> None:
+        from localspec.tui.reply import code_blocks  # imports Markdown's parser
+
         if blocks := code_blocks(said.text):
             self.take(blocks[-1])
         else:
             self.status.give_hint("There is no code block in it.")
 
-    def take(self, text: str) -> None:
+    def take(self, text: str, says: str = "Copied.") -> None:
         """To the clipboard, clean: where it is pasted, a control byte would act."""
         text = clean(text)
         self.app.copy_to_clipboard(text)
-        self.status.give_hint("Copied.")
+        self.status.give_hint(says)
         self.run_worker(partial(self.put, text), thread=True, exit_on_error=False, group="clipboard")
 
     def put(self, text: str) -> None:

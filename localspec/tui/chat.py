@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import ClassVar
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
 from textual.actions import SkipAction
 from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
-from textual.widgets import HelpPanel, Input, OptionList
+from textual.widgets import Input, OptionList
 
 from localspec.errors import LocalspecError
-from localspec.tui.branches import LETTERS
 from localspec.tui.commands import Command, nearest
 from localspec.tui.editor import chosen_editor, edited
-from localspec.tui.help_screen import HelpScreen, keys_of
+from localspec.tui.keys import with_keys
 from localspec.tui.keys_line import KeysLine
 from localspec.tui.legend import Legend
 from localspec.tui.licence import licences
+from localspec.tui.link import NO_BROWSER, NOT_WEB, LinkScreen, Wish, browse, host
+from localspec.tui.measuring import MeasuringScreen
 from localspec.tui.message import Note
 from localspec.tui.report import answer_report, load_report
 from localspec.tui.scribe import SAVE_SECONDS
@@ -28,14 +31,18 @@ from localspec.tui.speed_panel import LEAST_WIDTH
 from localspec.tui.thought import Thought
 from localspec.tui.token_view import View
 from localspec.tui.too_small import TooSmall
-from localspec.tui.tunable import TunableScreen
 from localspec.worker import log_file
 
+if TYPE_CHECKING:
+    from textual.widgets import Markdown
+
+BODY = "localspec.tui.body"  # the first answer needs it, and by then it is there
 QUIT_SECONDS = 1.0
-QUIT_AGAIN = "Press Ctrl+C again to quit."
+QUIT_AGAIN = "Press {interrupt} again to quit."
+HELP_PANEL = "HelpPanel"  # by name: its module imports all of Markdown
 
 
-class ChatScreen(TunableScreen):
+class ChatScreen(MeasuringScreen):
     """Header, transcript between the chats that were kept and the speed panel, state line, prompt."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -49,7 +56,7 @@ class ChatScreen(TunableScreen):
         Binding("f2", "speed", "Speed", key_display="F2", priority=True, id="speed"),
         Binding("f3", "tokens", "Tokens", key_display="F3", priority=True, id="tokens"),
         Binding("shift+f3,f15", "rejects", "Rejected", show=False, priority=True, id="rejects"),  # F15 is xterm's
-        Binding("f5", "spec", "Speculation", key_display="F5", show=False, priority=True, id="spec"),
+        Binding("f5", "spec", "Speculation", key_display="F5", priority=True, id="spec"),
         Binding("f6", "compare", "Compare", key_display="F6", show=False, priority=True, id="compare"),
         Binding("ctrl+t", "thoughts", "Thoughts", show=False, priority=True, id="thoughts"),
         Binding("ctrl+c", "interrupt", "Interrupt", show=False, priority=True, id="interrupt"),
@@ -60,7 +67,7 @@ class ChatScreen(TunableScreen):
         Binding("ctrl+o", "models", "Model", show=False, priority=True, id="models"),
         Binding("pageup", "page(-1)", "Page up", show=False, priority=True, id="page.up"),
         Binding("pagedown", "page(1)", "Page down", show=False, priority=True, id="page.down"),
-        Binding("ctrl+b", "chats", "Chats", key_display="^B", show=False, priority=True, id="chats"),
+        Binding("ctrl+b", "chats", "Chats", key_display="^B", priority=True, id="chats"),
         Binding("ctrl+f", "find", "Find", key_display="^F", show=False, priority=True, id="find"),
     ]
 
@@ -75,11 +82,16 @@ class ChatScreen(TunableScreen):
         await self.show_chat()
         self.prompt.focus()
         self.view = self.tuning.config.ui.token_view
+        self.set_interval(SAVE_SECONDS, lambda: self.scribe.save(self.tally.stats))
+        self.call_after_refresh(self.begin)
+
+    def begin(self) -> None:
+        """Once the first frame is on the screen: all that it does without."""
         self.scribe.start(self.tell)
         if self.past is not None:
             self.locate()
-        self.set_interval(SAVE_SECONDS, lambda: self.scribe.save(self.tally.stats))
         self.load()
+        self.run_worker(partial(import_module, BODY), thread=True, exit_on_error=False, group="import")
 
     def on_unmount(self) -> None:
         self.scribe.end(self.tally.stats, "cancelled")
@@ -88,8 +100,9 @@ class ChatScreen(TunableScreen):
         self.shelf.close()
 
     def on_resize(self, event: events.Resize) -> None:
-        self.speed.settle(event.size.width)
-        self.sidebar.settle(event.size.width)
+        width = min(event.size.width, LEAST_WIDTH - 1) if self.app.is_inline else event.size.width
+        self.speed.settle(width)
+        self.sidebar.settle(width)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if isinstance(self.focused, {"page": OptionList, "leave": Input}.get(action, ())):
@@ -109,7 +122,7 @@ class ChatScreen(TunableScreen):
             self.end_edit()
         elif self.cursor is not None:
             self.leave_message()
-        elif self.query(HelpPanel):
+        elif self.query(HELP_PANEL):
             self.app.action_hide_help_panel()
         elif self.speed.covers:
             self.action_speed()
@@ -155,10 +168,10 @@ class ChatScreen(TunableScreen):
         elif self.prompt.text or self.prompt.pills.attachments:
             self.prompt.clear()  # an edit, which the text area's undo takes back
             self.prompt.pills.take()
-        elif self.status.hint == QUIT_AGAIN:
+        elif self.status.hint == (again := with_keys(self, QUIT_AGAIN)):
             self.call_later(self.app.action_quit)
         else:
-            self.status.give_hint(QUIT_AGAIN, QUIT_SECONDS)
+            self.status.give_hint(again, QUIT_SECONDS)
 
     async def action_leave(self) -> None:
         """Ctrl+D: quits on an empty prompt, deletes to the right otherwise."""
@@ -186,6 +199,26 @@ class ChatScreen(TunableScreen):
 
     def command_attach(self, argument: str) -> None:
         self.prompt.attach(argument.strip('"'))
+
+    # --- links in answers
+
+    def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:
+        event.stop()
+        if host(event.href):
+            self.app.push_screen(LinkScreen(event.href), partial(self.follow, event.href))
+        else:
+            self.status.give_hint(NOT_WEB)
+
+    def follow(self, address: str, wish: Wish | None) -> None:
+        if wish == "copy":
+            self.take(address)
+        elif wish == "open":
+            self.run_worker(partial(self.hand_to_browser, address), thread=True, exit_on_error=False, group="links")
+
+    def hand_to_browser(self, address: str) -> None:
+        """In a thread."""
+        if not browse(address):
+            self.call_later(self.take, address, NO_BROWSER)
 
     # --- commands
 
@@ -252,13 +285,15 @@ class ChatScreen(TunableScreen):
         self.action_help()
 
     def command_keys(self, _: str) -> None:
-        if self.query(HelpPanel):
+        if self.query(HELP_PANEL):
             self.app.action_hide_help_panel()
         else:
             self.app.action_show_help_panel()
 
     def action_help(self) -> None:
-        self.app.push_screen(HelpScreen(keys_of(self), LETTERS))
+        from localspec.tui.help_screen import HelpScreen, active_keys
+
+        self.app.push_screen(HelpScreen(active_keys(self)))
 
     async def action_editor(self) -> None:
         """The terminal is the editor's meanwhile, so nothing of an answer could be shown or saved."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from textual.theme import BUILTIN_THEMES
 
 from localspec.sanitize import one_line
+from localspec.templates import CHOICES
 
 LONGEST_SHOWN = 20  # of a word that is no command
 
@@ -73,8 +74,11 @@ COMMANDS = (
     Command("tokens", "show who wrote each token, or the text again"),
     Command("set", "choose how tokens are sampled", "[temperature=0.7 …]"),
     Command("preset", "sample as this preset does", "[name]"),
+    Command("template", "which template, or a Jinja file, words the chat", "[name|none]", choices=CHOICES),
     Command("model", "load another model", "[key or folder]"),
     Command("draft", "choose who drafts", "[early-exit[:E], key, folder or off]"),
+    Command("bench", "measure this model: plain, and as it drafts"),
+    Command("fit", "what this model needs in memory", "[ctx]"),
     Command("stats", "all figures of the last answer"),
     Command("show", "what is loaded"),
     Command("license", "the licences of localspec and of this model"),

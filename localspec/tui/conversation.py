@@ -11,6 +11,7 @@ from itertools import count, pairwise
 
 from localspec.events import Step
 from localspec.history import OWN, Attachment, Chat, Generation, Tree, told
+from localspec.history.rows import now
 from localspec.requests import GenerateRequest, Message, Role
 from localspec.shortening import without_oldest
 from localspec.tui.tuning import Tuning
@@ -91,7 +92,8 @@ class Conversation:
         before = turns(self.tree.path(question.parent_id))
         begun = [Message("assistant", so_far)] if so_far else []
         messages = without_oldest((*first, *before, Message("user", question.told), *begun), self.untold)
-        return GenerateRequest(messages, sampling=self.tuning.sampling, continues=bool(begun))
+        sampling, template = self.tuning.sampling, self.tuning.template
+        return GenerateRequest(messages, sampling=sampling, continues=bool(begun), template=template)
 
     @property
     def not_told(self) -> list[Utterance]:
@@ -103,11 +105,11 @@ class Conversation:
 
     def ask(self, text: str, attachments: tuple[Attachment, ...] = ()) -> Utterance:
         """A question after the head, which it becomes."""
-        return self._add(Utterance(next(IDS), self.head, "user", text, attachments=attachments))
+        return self._add(Utterance(next(IDS), self.head, "user", text, at=now(), attachments=attachments))
 
     def answer(self, question: Utterance, speaker: str) -> Utterance:
         """The place of an answer to this, beside others there may be."""
-        return self._add(Utterance(next(IDS), question.id, "assistant", speaker=speaker))
+        return self._add(Utterance(next(IDS), question.id, "assistant", speaker=speaker, at=now()))
 
     def question(self, said: Utterance) -> Utterance | None:
         """What this answers; itself, if it is a question."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+
 from markdown_it.token import Token
 from textual.app import ComposeResult
 from textual.content import Content
 from textual.widgets.markdown import Markdown, MarkdownBlock, MarkdownFence
 
-from localspec.tui.leaves import Leaf, grow, whole
+from localspec.tui.leaves import Leaf, grow, leaves_of
 
 
 class Fence(MarkdownFence):
@@ -19,7 +22,7 @@ class Fence(MarkdownFence):
         self.auto_links = False
 
     def compose(self) -> ComposeResult:
-        yield from whole(self.coloured(self.code))
+        yield from map(Leaf, leaves_of(self.coloured(self.code)))
 
     def coloured(self, code: str) -> Content:
         return self.highlight(code, self.lexer, ansi=self.app.native_ansi_color, dark=self.app.current_theme.dark)
@@ -28,8 +31,13 @@ class Fence(MarkdownFence):
         """Nothing more is added."""
         leaves = list(self.query_children(Leaf))
         if len(leaves) > 1:
-            for leaf, coloured in zip(leaves, whole(self.coloured(self.code)), strict=False):
-                leaf.show(coloured.shown)
+            for leaf, content in await asyncio.to_thread(self._differing, leaves):
+                leaf.show(content)
+
+    def _differing(self, leaves: Sequence[Leaf]) -> list[tuple[Leaf, Content]]:
+        """Those that look another way when all is coloured as a whole. In a thread: of long code it takes a while."""
+        whole = leaves_of(self.coloured(self.code))
+        return [(leaf, one) for leaf, one in zip(leaves, whole, strict=False) if not leaf.shown.is_same(one)]
 
     async def _update_from_block(self, block: MarkdownBlock) -> None:
         if isinstance(block, Fence):

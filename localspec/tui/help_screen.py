@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import ClassVar
+from collections.abc import Iterable
+from typing import Any, ClassVar  # Any: each screen is left with a result of its own
 
 from rich.table import Table
 from rich.text import Text
@@ -11,43 +11,60 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen, Screen
-from textual.widget import Widget
 from textual.widgets import Static
 
+from localspec.tui.branches import LETTERS
 from localspec.tui.chat_list import ChatList
 from localspec.tui.commands import COMMANDS
+from localspec.tui.compare import CompareScreen
 from localspec.tui.find import FindBar, Words
 from localspec.tui.keymap import default_keys, spelled, twins
+from localspec.tui.keys import rows, with_keys
+from localspec.tui.legend import MEANINGS
+from localspec.tui.link import LinkScreen
+from localspec.tui.overflow import Overflow
+from localspec.tui.picker import Picker
+from localspec.tui.sampling_form import SamplingForm
 from localspec.tui.sidebar import Sidebar
 from localspec.tui.too_small import TooSmall
 
+OVER: dict[str, type[Screen[Any]]] = {
+    "a comparison": CompareScreen,
+    "the models": Picker,
+    "sampling": SamplingForm,
+    "a full context": Overflow,
+    "a link": LinkScreen,
+}
 WIDEST = 24
-CLOSE = "Esc closes this page; ↑ ↓ PgUp PgDn scroll it."
+CLOSE = "{help.close} closes this page; ↑ ↓ PgUp PgDn scroll it."
 
 
 class HelpScreen(ModalScreen[None]):
     """Scrolls where it does not fit."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,f1", "dismiss", "Close")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,f1", "dismiss", "Close", id="help.close")]
 
-    def __init__(self, keys: Iterable[tuple[str, str]], letters: Mapping[str, str]) -> None:
-        """letters: what each does to the message that is pointed at."""
+    def __init__(self, keys: Iterable[tuple[str, str]]) -> None:
         super().__init__()
-        self._keys, self._letters = keys, letters
+        self._keys = keys
 
     def compose(self) -> ComposeResult:
-        sections = {
+        over = [(keys, f"{where}: {does}") for where, one in OVER.items() for keys, does in rows(self, one.BINDINGS)]
+        sections: dict[str, Iterable[tuple[str, str]]] = {
             "Commands": [(command.usage, command.says) for command in COMMANDS],
             "Keys": self._keys,
-            "At a message, with nothing typed": self._letters.items(),
-            "Among the chats": declared(ChatList, Sidebar),
-            "While finding": declared(Words, FindBar),
+            "At a message, with nothing typed": rows(self, LETTERS),
+            "Among the chats": rows(self, (*ChatList.BINDINGS, *Sidebar.BINDINGS)),
+            "While finding": rows(self, (*Words.BINDINGS, *FindBar.BINDINGS)),
+            "Over the chat": over,
         }
         with VerticalScroll(id="help"):
-            yield Static(CLOSE, markup=False, classes="quiet")
-            for title, rows in sections.items():
+            yield Static(with_keys(self, CLOSE), markup=False, classes="quiet")
+            for title, listed in sections.items():
                 yield Static(title, markup=False, classes="title")
-                yield Static(table(rows), markup=False)
+                yield Static(table(listed), markup=False)
+            yield Static("Who wrote a token, as F3 shows it", markup=False, classes="title")
+            yield Static(MEANINGS, markup=False)
         yield TooSmall()
 
 
@@ -61,16 +78,7 @@ def table(rows: Iterable[tuple[str, str]]) -> Table:
     return grid
 
 
-def declared(*widgets: type[Widget]) -> list[tuple[str, str]]:
-    """Keys of widgets that need not have the focus now, as they were declared."""
-    bindings = Binding.make_bindings(binding for widget in widgets for binding in widget.BINDINGS)
-    rows: dict[str, list[str]] = {}
-    for one in bindings:
-        rows.setdefault(one.description, []).append(spelled(one.key))
-    return [(" ".join(keys), what) for what, keys in rows.items()]
-
-
-def keys_of(screen: Screen[None]) -> list[tuple[str, str]]:
+def active_keys(screen: Screen[None]) -> list[tuple[str, str]]:
     """What can be pressed now, as it is mapped now, of all that has an id: keys and what they do."""
     active = list(screen.active_bindings.values())
     keys: dict[str, list[str]] = {}

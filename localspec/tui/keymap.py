@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from textual.binding import Binding, BindingType
-from textual.keys import Keys, key_to_character
+from textual.keys import Keys, _character_to_key, key_to_character
 
 from localspec.config.tables import SendKey
 from localspec.sanitize import one_line
@@ -22,8 +22,29 @@ MODIFIERS = {"ctrl", "alt", "shift", "super", "meta", "hyper"}
 NAMED = {key.value.rpartition("+")[2] for key in Keys if not key.value.startswith("<")}
 SAME_IN_TERMINALS = {"ctrl+m": "Enter", "ctrl+i": "Tab"}
 SHIFTED = 12  # a terminal sends Shift+F3 as F15
-SPELLED = {"escape": "Esc", "pageup": "PgUp", "pagedown": "PgDn", "delete": "Del", "backspace": "⌫", "slash": "/"}
+SPELLED = {"escape": "Esc", "pageup": "PgUp", "pagedown": "PgDn", "delete": "Del", "backspace": "⌫"}
+SPELLED |= {"slash": "/", "backslash": "\\", "minus": "-", "plus": "+", "at": "@", "underscore": "_"}
 SPELLED |= {"up": "↑", "down": "↓", "left": "←", "right": "→"}
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The keys of an id before the user changes them. `heard` is where, as a path: `chat.prompt` is inside of `chat`,
+    and what is heard in one is heard in the other. `writes`: text is typed there, so that no letter can be a key.
+    """
+
+    keys: tuple[str, ...]
+    heard: str = ""
+    writes: bool = True
+
+    def meets(self, other: Bound) -> bool:
+        """Whether one press may be heard by both."""
+        ours, theirs = self.path, other.path
+        return ours[: len(theirs)] == theirs[: len(ours)]
+
+    @property
+    def path(self) -> list[str]:
+        return self.heard.split(".") if self.heard else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +61,43 @@ def default_keys(bindings: Iterable[BindingType]) -> dict[str, tuple[str, ...]]:
     return {str(binding.id): tuple(binding.key.split(",")) for binding in named}
 
 
-def remap(wanted: Mapping[str, str], known: Mapping[str, tuple[str, ...]]) -> Keymap:
-    """What is wanted, as far as there is such an id and such a key. A key that is given to one id leaves all others."""
+def bound(bindings: Iterable[BindingType], heard: str = "", *, writes: bool = True) -> dict[str, Bound]:
+    """Every id among them."""
+    return {name: Bound(keys, heard, writes) for name, keys in default_keys(bindings).items()}
+
+
+def remap(wanted: Mapping[str, str], known: Mapping[str, Bound]) -> Keymap:
+    """What is wanted, as far as there is such an id and such a key. A key that is given to one id leaves all others
+    that would hear it."""
     troubles: list[str] = []
-    given = {name: pressable(name, keys, troubles) for name, keys in wanted.items() if exists(name, known, troubles)}
-    given = {name: keys for name, keys in given.items() if keys}
-    owner: dict[str, str] = {}
-    for name, keys in given.items():
-        for key in keys:
-            if owner.setdefault(key, name) != name:
-                troubles.append(f"[keymap] {name}: {key} is {owner[key]}'s already.")
+    asked = [name for name in wanted if exists(name, known, troubles)]
+    pressed = {name: pressable(name, wanted[name], troubles, writes=known[name].writes) for name in asked}
+    given: dict[str, list[str]] = {}
+    for name, keys in pressed.items():
+        if keys:
+            owners = {key: owner(key, name, given, known) for key in keys}
+            troubles += [f"[keymap] {name}: {key} is {first}'s already." for key, first in owners.items() if first]
+            given[name] = [key for key, first in owners.items() if not first]
     for name in [name for name in known if name not in given]:
-        if lost := [key for key in known[name] if key in owner]:
-            given[name] = [key for key in known[name] if key not in owner]
-            troubles += [f"[keymap] {owner[key]}: {key} no longer means {name}." for key in lost]
-    kept = {name: [key for key in keys if owner.get(key, name) == name] for name, keys in given.items()}
-    return Keymap({name: ",".join(keys) or NO_KEY for name, keys in kept.items()}, tuple(troubles))
+        takers = {key: owner(key, name, given, known) for key in known[name].keys}
+        troubles += [f"[keymap] {taker}: {key} no longer means {name}." for key, taker in takers.items() if taker]
+        if any(takers.values()) or shares_key(name, given, known):
+            given[name] = [key for key, taker in takers.items() if not taker]
+    return Keymap({name: ",".join(keys) or NO_KEY for name, keys in given.items()}, tuple(troubles))
+
+
+def owner(key: str, name: str, given: Mapping[str, list[str]], known: Mapping[str, Bound]) -> str:
+    """The id that has been given this key where this one would hear it."""
+    return next((one for one, keys in given.items() if key in keys and known[one].meets(known[name])), "")
+
+
+def shares_key(name: str, given: Mapping[str, list[str]], known: Mapping[str, Bound]) -> bool:
+    """With an id that leaves it: Textual would take the key from both."""
+    return any(
+        known[one].heard == known[name].heard and {*known[one].keys} & {*known[name].keys}
+        for one in given
+        if one != name
+    )
 
 
 def exists(name: str, known: Mapping[str, object], troubles: list[str]) -> bool:
@@ -64,14 +106,14 @@ def exists(name: str, known: Mapping[str, object], troubles: list[str]) -> bool:
     return name in known
 
 
-def pressable(name: str, keys: str, troubles: list[str]) -> list[str]:
+def pressable(name: str, keys: str, troubles: list[str], *, writes: bool) -> list[str]:
     """Those that can be bound, each as a terminal may send it."""
     found: list[str] = []
     for key in (key.strip().lower() for key in keys.split(",")):
-        if fault := fault_of(key):
+        if fault := fault_of(key, writes=writes):
             troubles.append(f"[keymap] {name}: {one_line(key)} {fault}.")
         else:
-            found.append(key)
+            found.append(_character_to_key(key) if len(key) == 1 else key)
     return [*found, *twins(found)]
 
 
@@ -83,10 +125,13 @@ def twins(keys: Iterable[str]) -> list[str]:
 
 def spelled(key: str) -> str:
     """As it stands on a keyboard."""
-    return key if len(key) == 1 else "+".join(SPELLED.get(part, part.capitalize()) for part in key.split("+"))
+    character = key_to_character(key)
+    if character is not None and character.isprintable() and not character.isspace():
+        return character
+    return "+".join(SPELLED.get(part, part.capitalize()) for part in key.split("+"))
 
 
-def fault_of(key: str) -> str:
+def fault_of(key: str, *, writes: bool) -> str:
     """Why a key cannot be bound, if it cannot."""
     *modifiers, base = key.split("+")
     character = key_to_character(base)
@@ -94,6 +139,6 @@ def fault_of(key: str) -> str:
         return f"is {SAME_IN_TERMINALS[key]} in a terminal"
     if not MODIFIERS.issuperset(modifiers) or (base not in NAMED and character is None):
         return "is no key"
-    if character is not None and character.isprintable() and {"shift"}.issuperset(modifiers):
+    if writes and character is not None and character.isprintable() and {"shift"}.issuperset(modifiers):
         return "is for writing"
     return ""

@@ -1,35 +1,75 @@
-"""The line of keys at the bottom: as many as fit, the most useful first."""
+"""The line of keys at the bottom: as many as fit, the most useful first. Knows no chat."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from textual import events
 from textual.app import ComposeResult
 from textual.widgets import Footer
 from textual.widgets._footer import FooterKey
 
-MOST_USEFUL = ("send", "stop", "reload", "help", "command_palette", "new", "quit", "speed", "tokens")
+MOST_USEFUL = ("send", "stop", "reload", "help", "command_palette", "new", "quit", "speed", "tokens", "spec", "chats")
 BLANKS = 3  # around the key, and behind the word
 
 
+class Key(NamedTuple):
+    """A key and what it does, as the line shows them."""
+
+    key: str
+    display: str
+    word: str
+    action: str
+    is_off: bool
+    tooltip: str
+
+    @property
+    def cells(self) -> int:
+        return len(self.display) + len(self.word) + BLANKS
+
+    @property
+    def rank(self) -> int:
+        return MOST_USEFUL.index(self.action) if self.action in MOST_USEFUL else len(MOST_USEFUL)
+
+
 class KeysLine(Footer):
-    """Textual's footer, which would let the last ones run out of sight."""
+    """Textual's footer, which would let the last ones run out of sight, and makes all anew whenever the focus moves."""
 
     def __init__(self) -> None:
         super().__init__(show_command_palette=False)
-        self._fitted = 0
+        self._fitted, self._shown = 0, tuple[Key, ...]()
 
     def compose(self) -> ComposeResult:
-        self._fitted = left = self.size.width or self.app.size.width  # before it has a place
-        for key in sorted((key for key in super().compose() if isinstance(key, FooterKey)), key=rank):
-            left -= len(key.key_display) + len(key.description) + BLANKS
-            if left < 0:
-                return
-            yield key
+        for key in self._shown:
+            made = FooterKey(key.key, key.display, key.word, key.action, key.is_off, key.tooltip)
+            made.set_reactive(FooterKey.compact, False)
+            yield made
+
+    async def recompose(self) -> None:
+        if (fitting := self._fitting()) != self._shown:
+            self._shown = fitting
+            await super().recompose()
 
     def on_resize(self, event: events.Resize) -> None:
         if event.size.width != self._fitted:
             self.refresh(recompose=True)
 
+    def _fitting(self) -> tuple[Key, ...]:
+        self._fitted = left = self.size.width or self.app.size.width  # before it has a place
+        fitting = list[Key]()
+        for key in sorted(self._active().values(), key=lambda key: key.rank):
+            left -= key.cells
+            if left < 0:
+                break
+            fitting.append(key)
+        return tuple(fitting)
 
-def rank(key: FooterKey) -> int:
-    return MOST_USEFUL.index(key.action) if key.action in MOST_USEFUL else len(MOST_USEFUL)
+    def _active(self) -> dict[str, Key]:
+        """The first key of each action."""
+        found = dict[str, Key]()
+        for _, binding, enabled, tooltip in self.screen.active_bindings.values():
+            if binding.show:
+                display = self.app.get_key_display(binding)
+                key = Key(binding.key, display, binding.description, binding.action, not enabled, tooltip)
+                found.setdefault(binding.action, key)
+        return found

@@ -26,11 +26,11 @@ class Leaf(Roomy, Static):
         self.grow(before, content)
 
 
-def whole(content: Content) -> Iterator[Leaf]:
-    """A text that has been styled already."""
+def leaves_of(content: Content) -> Iterator[Content]:
+    """What each shows of a text that has been styled already."""
     lines = [line or BLANK for line in content.split("\n", allow_blank=True)]
     for start in range(0, len(lines), LEAF_LINES):
-        yield Leaf(Content("\n").join(lines[start : start + LEAF_LINES]))
+        yield Content("\n").join(lines[start : start + LEAF_LINES])
 
 
 async def grow(parent: Widget, text: str, style: Callable[[str], Content]) -> None:

@@ -1,12 +1,17 @@
-"""What the marks of the token view mean, each word in its own mark. There while tokens are shown."""
+"""What the marks of the token view mean, each word in its own mark: a line while tokens are shown, the first times."""
 
 from __future__ import annotations
 
+import asyncio
+
+from textual import work
 from textual.content import Content
 from textual.widgets import Static
 
+from localspec.tui import hints
 from localspec.tui.token_view import NO_TEXT, ODDS, REJECTED, STYLES, View, place
 
+TIMES = 3  # then it is known, and F1 has it
 SOURCES = Content("  ").join(
     Content.styled(word, style)
     for word, style in [
@@ -22,6 +27,18 @@ LEGENDS: dict[View, Content] = {
     ),
     "rejects": Content.assemble(SOURCES, "  ", ("‹rejected", REJECTED), (" p drafter/target›", ODDS)),
 }
+COLUMN = 14  # of the marks, where each has a line of its own
+MEANINGS = Content("\n").join(
+    Content.assemble((word, style), " " * (COLUMN - len(word)), says)
+    for word, style, says in [
+        (f"drafted{place(0)}", STYLES["draft"], "by the drafter, at this place of its draft; paler the further on"),
+        ("bonus", STYLES["bonus"], "by the target, after a draft that was right as a whole"),
+        ("fix", STYLES["fix"], "by the target, where the draft was wrong; point at it with the mouse"),
+        ("plain", STYLES["plain"], "by the target, in a round without a draft"),
+        ("‹rejected›", REJECTED, "proposed in vain (Shift+F3), with p of drafter and target"),
+        (NO_TEXT, "$foreground-muted", "a token that has no text of its own"),
+    ]
+)
 
 
 class Legend(Static):
@@ -29,8 +46,19 @@ class Legend(Static):
 
     def __init__(self) -> None:
         super().__init__(markup=False)
+        self._view: View = "markdown"
         self.display = False
 
     def follow(self, view: View) -> None:
-        self.display = view in LEGENDS
+        before, self._view = self._view, view
         self.update(LEGENDS.get(view, ""))
+        if view == "markdown":
+            self.display = False
+        elif before == "markdown":
+            self._offer()
+
+    @work(group="legend", exclusive=True)
+    async def _offer(self) -> None:
+        """Unless it was there often enough."""
+        times = await asyncio.to_thread(hints.count, "legend")
+        self.display = times <= TIMES and self._view != "markdown"

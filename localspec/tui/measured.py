@@ -1,5 +1,7 @@
 """The chat as the benchmark plays it: a model opened by name, and what every answer cost the screen told on a pipe.
 
+It saves what is said as the chat does; whoever starts it says in which folder.
+
 python -m localspec.tui.measured OPENER MODEL FORMAT TOKENS FD. Knows no terminal and no figures but its own.
 """
 
@@ -14,20 +16,21 @@ from time import monotonic, process_time
 from typing import Any  # Any: JSON
 
 from localspec.events import Notice, Step
-from localspec.history import Answered, Said
+from localspec.history import Answered, NewChat, Said, Writer
 from localspec.requests import LoadRequest
-from localspec.tui.app import ChatApp
+from localspec.tui.app import ChatApp, collect_between_answers
 from localspec.tui.scribe import Scribe
 from localspec.worker import EngineProcess
 
-BEAT_SECONDS = 0.02
+BEAT_SECONDS = 0.05  # as often as a frame is drawn: to look more often would cost the model
 
 
 class MeasuredChat(ChatApp):
     """Also a heart that beats: as late as a beat comes, so long the screen was busy and could not take a key."""
 
     def __init__(self, request: LoadRequest, opener: str, tell: Callable[..., None]) -> None:
-        super().__init__(lambda: EngineProcess(request, opener), scribe=Scribe(self))
+        super().__init__(lambda: EngineProcess(request, opener), scribe=Scribe(self, NewChat(request.model)))
+        self.writer = Writer()
         self.tell_figures = tell
         self.late_ms: list[float] = []
         self.cpu_before = 0.0
@@ -49,12 +52,14 @@ class MeasuredChat(ChatApp):
 
     # --- the paper on which its scribe writes
 
-    def start(self, tell: Callable[[Notice], object]) -> None: ...
+    def start(self, tell: Callable[[Notice], object]) -> None:
+        self.writer.start(tell)
 
-    def steps(self, message_id: int) -> tuple[Step, ...]:  # noqa: ARG002 - it goes on with no chat
-        return ()
+    def steps(self, message_id: int) -> tuple[Step, ...]:
+        return self.writer.steps(message_id)
 
     def post(self, said: Said) -> None:
+        self.writer.post(said)
         if isinstance(said, Answered) and said.answer.status != "partial":
             tokens, cpu = said.answer.generation.stats.predicted_n, process_time() - self.cpu_before
             self.tell_figures(tokens=tokens, cpu_seconds=cpu, late_ms=self.late_ms)
@@ -64,7 +69,12 @@ def main(opener: str, model: str, kind: str, tokens: str, fd: str) -> None:
     def tell(**told: Any) -> None:
         os.write(int(fd), f"{json.dumps(told)}\n".encode())
 
-    MeasuredChat(LoadRequest(model, quant=kind, ctx=int(tokens)), opener, tell).run()
+    chat = MeasuredChat(LoadRequest(model, quant=kind, ctx=int(tokens)), opener, tell)
+    collect_between_answers()
+    try:
+        chat.run()
+    finally:
+        chat.writer.close()
 
 
 if __name__ == "__main__":

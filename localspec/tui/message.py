@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -12,7 +13,6 @@ from textual.widgets import Static
 from localspec.events import Stats, Step
 from localspec.history import Attachment
 from localspec.sanitize import clean, one_line
-from localspec.tui.body import Body
 from localspec.tui.passages import Passages
 from localspec.tui.pills import pills
 from localspec.tui.ribbon import Ribbon
@@ -21,16 +21,26 @@ from localspec.tui.stats_line import summary
 from localspec.tui.tall import Tall
 from localspec.tui.token_view import TokenView, View
 
+if TYPE_CHECKING:
+    from localspec.tui.body import Body
+
+SIGNS = {"warning": "! ", "error": "✗ "}  # of notes: colour alone would say nothing in monochrome
+
 
 class Question(Vertical):
     """What the user said, exactly."""
 
     def __init__(
-        self, text: str, *, attachments: tuple[Attachment, ...] = (), version: tuple[int, int] = (1, 1)
+        self,
+        text: str,
+        *,
+        attachments: tuple[Attachment, ...] = (),
+        version: tuple[int, int] = (1, 1),
+        at: str = "",
     ) -> None:
         super().__init__()
         self.text, self.attachments = text, attachments
-        self.speaker = Speaker("You", version)
+        self.speaker = Speaker("You", version, at)
 
     def compose(self) -> ComposeResult:
         yield self.speaker
@@ -67,7 +77,7 @@ class Answer(Tall, Vertical):
         self.ending = ("", "")
         self.passages = Passages(text)
         self.speaker = Speaker(one_line(speaker), version)
-        self._body = Body(self.passages)
+        self._body = body(self.passages)
         self._tokens, self._ribbon = TokenView(self.rounds), Ribbon(self.rounds)
         self._tokens.display = False
         self._figures = Static(markup=False, classes="figures")
@@ -97,12 +107,21 @@ class Answer(Tall, Vertical):
     def watch_view(self) -> None:
         self.show_view()
 
+    def turn(self) -> None:
+        """Its tokens instead of its text, or the other way round."""
+        self.view = "tokens" if self.view == "markdown" else "markdown"
+
+    def on_speaker_switched(self, message: Speaker.Switched) -> None:
+        message.stop()
+        self.turn()
+
     def show_view(self) -> None:
         """Markdown or tokens in sight; tokens once there are some."""
         by_token = self.view != "markdown" and bool(self.rounds)
         self._tokens.view = self.view
         self._tokens.display, self._body.display = by_token, not by_token
         self._tokens.follow()
+        self.speaker.offer(self.view if self.rounds else None)
 
     async def flush(self) -> None:
         """Show what was added; the rounds' own line is not a text and follows when it is told."""
@@ -125,7 +144,7 @@ class Answer(Tall, Vertical):
         """More of it comes; the paragraph it was cut in goes on."""
         self.passages, before = Passages(), self._body
         self.passages.add(self.text)
-        self._body = Body(self.passages)
+        self._body = body(self.passages)
         await self.mount(self._body, after=before)
         await before.remove()
         await self._body.follow()
@@ -144,11 +163,18 @@ class Answer(Tall, Vertical):
         self.follow_rounds()
 
 
+def body(passages: Passages) -> Body:
+    """Imported with the first answer: all of Markdown comes with it, which an empty chat does without."""
+    from localspec.tui.body import Body
+
+    return Body(passages)
+
+
 class Note(Static):
     """A line from the program itself, not from anyone in the conversation."""
 
     def __init__(self, text: str, *, level: str = "info") -> None:
-        super().__init__(clean(text), markup=False, classes=f"-{level}")
+        super().__init__(f"{SIGNS.get(level, '')}{clean(text)}", markup=False, classes=f"-{level}")
 
 
 class Untold(Note):

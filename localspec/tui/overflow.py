@@ -17,19 +17,21 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from localspec.sanitize import clean
+from localspec.tui.keys import shown, with_keys
 from localspec.tui.too_small import TooSmall
 
 Choice = Literal["stop", "drop-oldest", "new"]
+KEYS = "↑ ↓ Enter, or a letter. {overflow.leave}: unanswered, and ask again."
 
 
 class Overflow(ModalScreen[Choice | None]):
     """The choice, or nothing: then the question is left unanswered, and the next one asks again."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "dismiss", "Leave", show=False),
-        Binding("s", "choose('stop')", "Stop", show=False),
-        Binding("d", "choose('drop-oldest')", "Drop", show=False),
-        Binding("n", "choose('new')", "New", show=False),
+        Binding("escape", "dismiss", "Leave", show=False, id="overflow.leave"),
+        Binding("s", "choose('stop')", "Stop", show=False, id="overflow.stop"),
+        Binding("d", "choose('drop-oldest')", "Drop the oldest turns", show=False, id="overflow.drop"),
+        Binding("n", "choose('new')", "New chat", show=False, id="overflow.new"),
     ]
 
     def __init__(self, sentence: str, turns: int) -> None:
@@ -41,12 +43,12 @@ class Overflow(ModalScreen[Choice | None]):
         with Vertical():
             yield Static(clean(self._sentence), markup=False)
             yield OptionList(
-                option("s", "Stop here: the question stays unanswered", "stop"),
-                option("d", f"Drop {oldest}: not told to the model any more", "drop-oldest"),
-                option("n", "New chat: ask it there", "new"),
+                option(shown(self, "overflow.stop"), "Stop here: the question stays unanswered", "stop"),
+                option(shown(self, "overflow.drop"), f"Drop {oldest}: not told to the model any more", "drop-oldest"),
+                option(shown(self, "overflow.new"), "New chat: ask it there", "new"),
                 markup=False,
             )
-            yield Static("↑ ↓ Enter, or a letter. Esc: unanswered, and ask again.", markup=False, classes="keys")
+            yield Static(with_keys(self, KEYS), markup=False, classes="keys")
         yield TooSmall()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
@@ -63,5 +65,5 @@ class Overflow(ModalScreen[Choice | None]):
         event.stop()
 
 
-def option(letter: str, words: str, choice: Choice) -> Option:
-    return Option(Content.assemble((f"{letter}  ", "bold"), words), id=choice)
+def option(key: str, words: str, choice: Choice) -> Option:
+    return Option(Content.assemble((f"{key}  ", "bold"), words), id=choice)

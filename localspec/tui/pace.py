@@ -18,7 +18,8 @@ class Pace:
     than the slowest frame, whatever else the thread is doing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, frame_seconds: float = FRAME_SECONDS) -> None:
+        self._frame = frame_seconds
         self.start()
 
     def start(self) -> None:
@@ -33,12 +34,12 @@ class Pace:
         now = monotonic()
         if self._due <= self._drawn:
             self._due = now + self._owed()
-        return max(FRAME_SECONDS, self._due - now)
+        return max(self._frame, self._due - now)
 
     def draws(self, *, in_code: bool) -> bool:
         """Whether this frame draws text."""
         now = monotonic()
-        if self._due - now > FRAME_SECONDS or (in_code and now - self._drawn < CODE_SECONDS):
+        if self._due - now > self._frame or (in_code and now - self._drawn < CODE_SECONDS):
             return False
         self._drawn = self._due = now
         return True

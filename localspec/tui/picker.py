@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -18,12 +18,16 @@ from textual.widgets.option_list import Option
 
 from localspec.chatlog.columns import columns
 from localspec.chatlog.lists import model_name
-from localspec.local_models import Shelved
 from localspec.sanitize import one_line
+from localspec.tui.keys import with_keys
 from localspec.tui.speed_panel import gigabytes
 from localspec.tui.too_small import TooSmall
 
+if TYPE_CHECKING:
+    from localspec.local_models import Shelved
+
 NOW = "●"
+KEYS = "Enter chooses · Tab other list · {picker.close} closes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,7 @@ class Picker(ModalScreen[Pick | None]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as dialog:
-            dialog.border_title, dialog.border_subtitle = "Model", "Enter chooses · Tab other list · Esc closes"
+            dialog.border_title, dialog.border_subtitle = "Model", with_keys(self, KEYS)
             yield self.state
             yield self.model_list
             yield Static("Who drafts for it", markup=False, classes="heading")
@@ -85,7 +89,7 @@ class Picker(ModalScreen[Pick | None]):
             (
                 NOW if model.name == self.now.model else " ",
                 model_name(model.name),
-                model.quant,
+                one_line(model.quant),
                 gigabytes(model.num_bytes) if model.num_bytes else "–",
                 one_line(model.fit),
             )

@@ -55,8 +55,8 @@ class Prompt(TextArea, inherit_bindings=False):
             super().__init__()
             self.sentence = sentence
 
-    def __init__(self, claims: Callable[[str], bool]) -> None:
-        """claims: asked for each character on an empty prompt; True: it is not typed."""
+    def __init__(self, claims: Callable[[events.Key], bool]) -> None:
+        """claims: asked for each key on an empty prompt; True: it is not typed."""
         super().__init__(compact=True, highlight_cursor_line=False, placeholder=PLACEHOLDER, id="prompt")
         self.claims = claims
         self.completion = Completion()  # the screen decides where it stands
@@ -67,7 +67,7 @@ class Prompt(TextArea, inherit_bindings=False):
 
     def on_key(self, event: events.Key) -> None:
         """Runs before the text area's own."""
-        if not self.text and event.character and self.claims(event.character):
+        if not self.text and self.claims(event):
             event.stop()
             event.prevent_default()
 

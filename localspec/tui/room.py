@@ -1,5 +1,6 @@
 """A text that grows at its end. Lines are laid out ahead of it, so that most of its words only have to be drawn: to lay
-out a line costs as much as to draw the screen, since all widgets find their places again.
+out a line costs as much as to draw the screen, since all widgets find their places again. Knows texts, and nothing of
+who writes them.
 """
 
 from __future__ import annotations

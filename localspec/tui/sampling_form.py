@@ -20,10 +20,12 @@ from localspec.config import precedence
 from localspec.errors import UsageError
 from localspec.requests import RANGES
 from localspec.sanitize import one_line
+from localspec.tui.keys import with_keys
 from localspec.tui.too_small import TooSmall
 from localspec.tui.tuning import Tuning
 
 MODELS_OWN = "the model's"
+KEYS = "Enter applies · Tab next · {form.close} closes"
 
 
 def fault(name: str, typed: str) -> str:
@@ -64,7 +66,7 @@ class SamplingForm(ModalScreen[bool]):
             fields += [Static(name.replace("_", " "), markup=False), field]
         buttons = Button("Apply", variant="primary", compact=True, id="apply"), Button("Cancel", compact=True)
         with Vertical(classes="dialog") as dialog:
-            dialog.border_title, dialog.border_subtitle = "Sampling", "Enter applies · Tab next · Esc closes"
+            dialog.border_title, dialog.border_subtitle = "Sampling", with_keys(self, KEYS)
             yield Grid(*fields)
             yield self.wrong
             yield Horizontal(*buttons)

@@ -38,7 +38,7 @@ from localspec.stats import joined
 from localspec.tui.conversation import Utterance
 from localspec.tui.pills import name
 
-SAVE_SECONDS = 2.0  # so much of an answer is lost when the program is killed
+SAVE_SECONDS, SAVE_TOKENS = 2.0, 200  # so much of an answer is lost at most when the program is killed
 SETTLED_SECONDS = 6.0  # longer than SQLite waits for another program
 NO_NAME = NewChat("")
 NOTHING_SAID: Mapping[str, Setting] = {}
@@ -80,7 +80,7 @@ class Scribe:
         self._begun, self._spent = "", Stats()  # of an answer that goes on: what there was of it before
         self._added = ""  # since then
         self._steps: list[Step] = []
-        self._has_grown = self._has_place = False
+        self._grown, self._has_place = 0, False  # by so many tokens since it was saved last
 
     @property
     def keeps(self) -> bool:
@@ -136,7 +136,7 @@ class Scribe:
         """It is being written from now on, with tokens chosen so."""
         self._answer, self._made = said, msgspec.structs.replace(self._author, params=dict(params))
         self._begun, self._spent, self._added = "", Stats(), ""
-        self._steps, self._has_grown, self._has_place = [], False, False
+        self._steps, self._grown, self._has_place = [], 0, False
 
     def resume(self, said: Utterance, before: Sequence[Step], params: Mapping[str, Setting] = NOTHING_SAID) -> None:
         """It goes on behind what there is of it, in the same place."""
@@ -151,11 +151,16 @@ class Scribe:
     def add(self, step: Step) -> None:
         self._steps.append(step)
         self._added += step.text
-        self._has_grown = True
+        self._grown += len(step.tokens)
+
+    @property
+    def is_due(self) -> bool:
+        """Too much of the answer is not saved to wait for the clock."""
+        return self._grown >= SAVE_TOKENS
 
     def save(self, stats: Stats) -> None:
         """The answer so far, unless that is saved already."""
-        if self._answer is not None and self._has_grown:
+        if self._answer is not None and self._grown:
             self._save(self._answer, stats)
 
     def end(self, stats: Stats, reason: FinishReason) -> Generation | None:
@@ -205,7 +210,7 @@ class Scribe:
         return self._paper.steps(message_id) if self._paper is not None else ()
 
     def _save(self, answer: Utterance, stats: Stats) -> Generation:
-        self._has_grown, self._has_place = False, True
+        self._grown, self._has_place = 0, True
         made = msgspec.structs.replace(self._made, stats=self.whole(stats))
         text = self._begun + self._added
         self._post(Answered(Answer(text, made, tuple(self._steps)), answer.id, answer.parent_id or 0))

@@ -9,14 +9,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from localspec import output
 from localspec.errors import HistoryError, NoSuchChat
 from localspec.events import Notice
-from localspec.history import Chat, Format, History, Hit, OpenChat, export
+from localspec.history import Chat, Format, Hit, OpenChat, export
 from localspec.tui import chat_file
+
+if TYPE_CHECKING:
+    from localspec.history import History
 
 NOT_KEPT = "Chats are neither kept nor listed: localspec was started with --no-history."
 NOTHING_SAID = "Nothing of this chat is kept yet: there is nothing to export."
@@ -76,6 +80,8 @@ class Shelf:
             self._history.close()
 
     def _open(self) -> History:
+        from localspec.history import History  # opens SQLite
+
         if not self.kept:
             raise HistoryError(NOT_KEPT)
         with self._lock:

@@ -6,6 +6,7 @@ Asks the shelf in threads and draws what it says. What changes the running chat 
 from __future__ import annotations
 
 import asyncio
+from asyncio import TimerHandle
 from collections.abc import Callable, Sequence
 from datetime import date
 from functools import partial
@@ -16,19 +17,20 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.message import Message
-from textual.timer import Timer
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from localspec.errors import LocalspecError
 from localspec.sanitize import one_line
 from localspec.tui.chat_list import ChatList, More, Row, found, listed
+from localspec.tui.keys import shown, with_keys
+from localspec.tui.once import once
 from localspec.tui.shelf import Shelf
 from localspec.tui.speed_panel import LEAST_WIDTH, WIDE
 
 PAGE = 200  # chats read at first, and again as many when the cursor comes to the last
 TYPING_SECONDS = 0.15  # a search begins when the fingers rest so long
-KEYS = "Enter open · / search · p pin · r rename · Del delete"
+KEYS = "{chats.open} open · {chats.search} search · {chats.pin} pin · {chats.rename} rename · {chats.delete} delete"
 NO_CHATS = "There are no chats yet."
 NO_HITS = "Nothing that was said has all of these words."
 
@@ -37,8 +39,8 @@ class Sidebar(Vertical):
     """At the left of a wide screen; else over the chat while the user wants it. `running` is the chat to mark."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "move(-1)", "Up", show=False),
-        Binding("down", "move(1)", "Down", show=False),
+        Binding("up", "move(-1)", "Up", show=False, id="chats.up"),
+        Binding("down", "move(1)", "Down", show=False, id="chats.down"),
     ]
 
     class Chosen(Message):
@@ -65,14 +67,14 @@ class Sidebar(Vertical):
         self.search = Input(placeholder="Search…", compact=True, id="chat-search")
         self.list = ChatList()
         self.name_field = Input(compact=True, id="chat-name")
-        self.line = Static(KEYS, markup=False, id="chat-line")
+        self.line = Static(markup=False, id="chat-line")
         self.running: str | None = None
         self.wish: bool | None = None  # of the user, for a wide screen
         self.display = self.name_field.display = False
         self._limit = PAGE
         self._drawn: str | None = None  # the search whose rows are drawn
         self._doomed = self._renamed = ""
-        self._rest: Timer | None = None
+        self._rest: TimerHandle | None = None
 
     def compose(self) -> ComposeResult:
         yield from (self.search, self.list, self.name_field, self.line)
@@ -125,7 +127,7 @@ class Sidebar(Vertical):
     def _appear(self, shown: bool) -> None:
         if shown and not self.display:
             self.display = True
-            self.read()
+            self.call_after_refresh(self.read)  # what has to be drawn first is drawn without it
         elif self.display and not shown:
             if self.has_focus_within:
                 self.post_message(self.Left())
@@ -139,7 +141,8 @@ class Sidebar(Vertical):
     # --- what it shows
 
     def on_mount(self) -> None:
-        self.read()
+        self.say("")
+        self.call_after_refresh(self.read)
 
     def mark(self, running: str | None) -> None:
         """This chat runs now."""
@@ -178,7 +181,7 @@ class Sidebar(Vertical):
 
     def say(self, sentence: str) -> None:
         """In place of the keys, which are there while the cursor is."""
-        self.line.update(one_line(sentence) or KEYS)
+        self.line.update(one_line(sentence) or with_keys(self, KEYS))
         self.line.set_class(bool(sentence), "-says")
 
     # --- what the user does
@@ -192,8 +195,8 @@ class Sidebar(Vertical):
         event.stop()
         if event.input is self.search and self.display:
             if self._rest is not None:
-                self._rest.stop()
-            self._rest = self.set_timer(TYPING_SECONDS, self.read)
+                self._rest.cancel()
+            self._rest = once(self, TYPING_SECONDS, self.read)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
@@ -237,7 +240,7 @@ class Sidebar(Vertical):
             self.post_message(self.Doomed(row.chat_id))
         else:
             self._doomed = row.chat_id
-            self.say(f"Press Delete again to delete “{row.title}” for good.")
+            self.say(f"Press {shown(self, 'chats.delete')} again to delete “{row.title}” for good.")
 
     def _ask_name(self, row: Row) -> None:
         self._renamed = row.chat_id

@@ -16,7 +16,7 @@ LENGTHS = f"Write /k auto, /k heuristic or /k N, with N from 0 to {LONGEST_DRAFT
 
 def wish_at_start(spec: SpecCard) -> SpecWish:
     """What the engine does unasked."""
-    return SpecWish.of(spec.k) if spec.kind != "off" else SpecWish("off")
+    return SpecWish.of(spec.k, spec.mode) if spec.kind != "off" else SpecWish("off")
 
 
 def turned(wish: SpecWish) -> SpecWish:

@@ -13,32 +13,40 @@ from textual.content import Content
 from textual.geometry import Region
 from textual.widget import Widget
 
-from localspec.events import Stats, Step
+from localspec.events import SpecCard, Stats, Step
+from localspec.sanitize import one_line
 from localspec.tui.blocks import bar, column, grouped, meter, per_cell
+from localspec.tui.drafts import length
+from localspec.tui.gain import UNKNOWN, baseline, gain
 
 LEAST_WIDTH, WIDE = 80, 120
 LABEL = 9  # columns of the names on the left
 LEAST_BAR = 4
-UNKNOWN = "–"
 QUIET = "$foreground-muted"
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the panel shows: sums, half the speed-up's 95 % interval, plain rounds timed so far, the answer's rounds."""
+    """What is shown: sums, half the speed-up's 95 % interval, plain rounds timed so far, the answer's rounds, who
+    drafts, and all the memory of the device, which is called so.
+    """
 
     stats: Stats
     band: float | None = None
     probes: int = 0
     rounds: Sequence[Step] = ()
+    spec: SpecCard | None = None
+    device: str = ""
+    device_bytes: int = 0
 
 
 def panel(reading: Reading, width: int, height: int) -> Content:
     """Lines of `width`. Places in the draft that do not fit into `height` are left out, the last ones first."""
     stats, drafts = reading.stats, reading.stats.draft_kind != "off"
-    above = [pace(reading.rounds, stats, width), plain(reading)]
+    above = [pace(reading.rounds, stats, width), row("plain", baseline(stats, reading.probes))]
     above += [speedup(reading), acceptance(stats), row("per step", per_step(stats))] if drafts else []
-    below = [*(shares(stats) if drafts else []), row("memory", memory(stats)), context(stats, width), reads(stats)]
+    below = [*(shares(stats) if drafts else []), row("memory", memory(stats)), *share_of_device(reading, width)]
+    below += [context(stats, width), *drafting(reading, width), reads(stats)]
     places = by_place(stats, width)[: max(0, height - len(above) - len(below))]
     return Content("\n").join([*above, *places, *below])
 
@@ -66,22 +74,8 @@ def speed(rounds: Sequence[Step]) -> float:
     return sum(len(step.tokens) for step in rounds) / spent if spent else 0.0
 
 
-def plain(reading: Reading) -> Content:
-    stats = reading.stats
-    source = f"probe ×{reading.probes}" if stats.baseline_source == "probe" else stats.baseline_source
-    return row("plain", f"{stats.baseline_tps:.1f} ({source})" if stats.baseline_tps else UNKNOWN)
-
-
 def speedup(reading: Reading) -> Content:
-    """Coloured, and pointed up or down, where the whole band is on one side of 1."""
-    found, band = reading.stats.speedup, reading.band
-    if found is None:
-        return row("speed-up", f"×{UNKNOWN}")
-    words = f"×{found:.2f}" + (f" ±{band:.2f}" if band is not None else "")
-    if band is None or abs(found - 1) <= band:
-        return row("speed-up", words, "bold")
-    arrow, tone = ("▲", "$text-success") if found > 1 else ("▼", "$text-error")
-    return row("speed-up", f"{words} {arrow}", f"bold {tone}")
+    return row("speed-up", "") + gain(reading.stats.speedup, reading.band, shows_band=True)
 
 
 def acceptance(stats: Stats) -> Content:
@@ -112,10 +106,23 @@ def shares(stats: Stats) -> list[Content]:
     return [row("draft", f"{draft:.0f} % · verify {verify:.0f} %")]
 
 
+def held(stats: Stats) -> int:
+    return stats.target_bytes + stats.drafter_bytes + stats.kv_bytes
+
+
 def memory(stats: Stats) -> str:
-    held = stats.target_bytes + stats.drafter_bytes + stats.kv_bytes
     peak = f" · peak {gigabytes(stats.peak_bytes)}" if stats.peak_bytes else ""
-    return f"{gigabytes(held)}{peak}" if held else UNKNOWN
+    return f"{gigabytes(held(stats))}{peak}" if held(stats) else UNKNOWN
+
+
+def share_of_device(reading: Reading, width: int) -> list[Content]:
+    """How much of its memory that is, where both are known."""
+    taken, total = held(reading.stats), reading.device_bytes
+    if not taken or not total:
+        return []
+    words = f" {taken / 1e9:.1f}/{total / 1e9:.1f} GB"
+    label = "RAM" if reading.device == "cpu" else "VRAM"
+    return [row(label, meter(taken / total, max(LEAST_BAR, width - LABEL - len(words))) + words)]
 
 
 def gigabytes(count: int) -> str:
@@ -128,6 +135,14 @@ def context(stats: Stats, width: int) -> Content:
     words = f" {short(stats.context_used)}/{short(stats.context_max)}"
     length = max(LEAST_BAR, width - LABEL - len(words))
     return row("context", meter(stats.context_used / stats.context_max, length) + words)
+
+
+def drafting(reading: Reading, width: int) -> list[Content]:
+    """How it is switched, and how far it goes or why it does not."""
+    if reading.spec is None:
+        return []
+    said = (reading.spec.switch, length(reading.spec, reading.rounds) or reading.spec.reason)
+    return [row("spec", one_line(" · ".join(part for part in said if part))).truncate(width, ellipsis=True)]
 
 
 def short(count: int) -> str:

@@ -1,17 +1,19 @@
-"""Speed in words: the figures of a generation, and the line that shows them live. Knows no engine and no events."""
+"""What goes on, in words: the figures of a generation, and the line that shows the state. Knows no engine."""
 
 from __future__ import annotations
 
+from asyncio import TimerHandle
+
 from textual.content import Content
 from textual.reactive import reactive
-from textual.timer import Timer
 from textual.widget import Widget
 
 from localspec.events import FinishReason, Loading, Stats
 from localspec.sanitize import one_line
+from localspec.tui.info import Info, info
+from localspec.tui.once import once
 
 GAP = "   "
-NEARLY_FULL = 0.8
 HINT_SECONDS = 4.0
 AT_REST = ("idle", "stopped")
 ENDINGS: dict[FinishReason, str] = {
@@ -22,28 +24,29 @@ ENDINGS: dict[FinishReason, str] = {
 }
 
 
-def figures(stats: Stats) -> list[str]:
-    """Most wanted first, so that a narrow line can drop the rest."""
-    if not stats.predicted_n:
-        return []
-    found = [f"{stats.predicted_per_second:.1f} tok/s"]
-    if stats.draft_kind != "off":
-        found.append(f"×{stats.speedup:.2f}" if stats.speedup else "×–")
-    if stats.acceptance_rate is not None:
-        found.append(f"{100 * stats.acceptance_rate:.0f} % accepted")
-    return found
-
-
 def live(stats: Stats) -> list[str]:
-    """What the state line says, in the same order."""
-    return [*figures(stats), *per_step(stats), *ttft(stats)]
+    """What the state line says beside the header's figures; most wanted first, so that a narrow line drops the rest."""
+    return [*accepted(stats), *per_step(stats), *ttft(stats)]
 
 
 def summary(stats: Stats) -> str:
-    """What stands under an answer, in one line of 80 columns."""
-    ending = [ENDINGS[stats.finish_reason]] if stats.finish_reason in ENDINGS else []
-    start = [] if ending else ttft(stats)
-    return " · ".join([*ending, *figures(stats), *per_step(stats), *start, f"{stats.predicted_n:,} tok"])
+    """What stands under an answer. A word comes first where it did not end by itself."""
+    unusual = [ENDINGS[stats.finish_reason]] if stats.finish_reason in ENDINGS else []
+    speed = [f"{stats.predicted_per_second:.1f} tok/s"] if stats.predicted_n else []
+    gain = [f"×{stats.speedup:.2f}" if stats.speedup else "×–"] if speed and stats.draft_kind != "off" else []
+    usual = ["stop"] if stats.finish_reason == "stop" else []
+    length = f"{stats.predicted_n:,} tok"
+    return " · ".join(
+        [*unusual, *speed, *ttft(stats), length, *per_step(stats), *accepted(stats, of="drafted "), *gain, *usual]
+    )
+
+
+def accepted(stats: Stats, *, of: str = "") -> list[str]:
+    """The share of the drafts that were tested; `of` says what they are where their number is wanted too."""
+    if stats.acceptance_rate is None:
+        return []
+    tested = stats.draft_n_accepted + stats.draft_n_rejected
+    return [f"{100 * stats.acceptance_rate:.0f} % {f'of {tested:,} {of}' if of else ''}accepted"]
 
 
 def per_step(stats: Stats) -> list[str]:
@@ -52,15 +55,6 @@ def per_step(stats: Stats) -> list[str]:
 
 def ttft(stats: Stats) -> list[str]:
     return [f"ttft {stats.ttft_ms / 1000:.2f} s"] if stats.ttft_ms else []
-
-
-def context(stats: Stats) -> str:
-    """Tokens used of those there are; with the share once it matters."""
-    if not stats.context_max:
-        return ""
-    share = stats.context_used / stats.context_max
-    nearly = f" {100 * share:.0f} % full" if share >= NEARLY_FULL else ""
-    return f"ctx {stats.context_used:,}/{stats.context_max:,}{nearly}"
 
 
 def loading_words(event: Loading) -> str:
@@ -81,20 +75,20 @@ def fitting(parts: list[str], width: int) -> str:
 
 
 class StatsLine(Widget):
-    """State, figures, whether answers are drafted for, context. A hint takes the whole line while there is one."""
+    """State, figures where there is room, what holds at present. A hint takes the whole line while there is one."""
 
     state: reactive[str] = reactive("")
     stats: reactive[Stats] = reactive(Stats())
-    spec: reactive[str] = reactive("")
+    info: reactive[Info] = reactive(Info())
     hint: reactive[str] = reactive("")
-    _hint_timer: Timer | None = None
+    _hint_timer: TimerHandle | None = None
 
     def give_hint(self, text: str, seconds: float = HINT_SECONDS) -> None:
-        """Say something for a while."""
+        """Say something for a while. Whatever it quotes comes in clean."""
         if self._hint_timer is not None:
-            self._hint_timer.stop()
-        self.hint = text
-        self._hint_timer = self.set_timer(seconds, self.end_hint)
+            self._hint_timer.cancel()
+        self.hint = one_line(text)
+        self._hint_timer = once(self, seconds, self.end_hint)
 
     def end_hint(self) -> None:
         self.hint = ""
@@ -103,8 +97,8 @@ class StatsLine(Widget):
         if self.hint:
             return Content.styled(self.hint, "$text-warning")
         width = self.content_size.width
-        used = fitting([part for part in (self.spec, context(self.stats)) if part], width - len(self.state) - len(GAP))
-        found = fitting(live(self.stats), width - len(self.state) - len(used) - 2 * len(GAP))
-        gap = " " * max(0, width - len(self.state) - len(GAP) - len(found) - len(used))
+        used = info(self.info, self.stats, width - len(self.state) - len(GAP))
+        found = fitting(live(self.stats), width - len(self.state) - used.cell_length - 2 * len(GAP))
+        gap = " " * max(0, width - len(self.state) - len(GAP) - len(found) - used.cell_length)
         tone = "$foreground-muted" if self.state in AT_REST else "bold $text-accent"
-        return Content.assemble((self.state, tone), GAP, found, gap, (used, "$foreground-muted"))
+        return Content.assemble((self.state, tone), GAP, found, gap, used)

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import os
 from codecs import getincrementaldecoder
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from selectors import EVENT_READ, SelectSelector
+from threading import Event
 from time import monotonic
 
 from textual._xterm_parser import BRACKETED_PASTE_END, BRACKETED_PASTE_START, XTermParser
 from textual.drivers.linux_driver import LinuxDriver
-from textual.events import Key, Paste
+from textual.drivers.linux_inline_driver import LinuxInlineDriver
+from textual.events import CursorPosition, Key, Paste
 from textual.message import Message
 
 POLL_SECONDS = 0.1  # as Textual: how late an Esc alone, or the end of the program, may be noticed
@@ -102,10 +104,26 @@ class TerminalDriver(LinuxDriver):
             self.flush()
 
     def run_input_thread(self) -> None:
-        parser, decode = TerminalParser(self._debug), getincrementaldecoder("utf-8")("replace").decode
-        with SelectSelector() as selector:
-            selector.register(self.fileno, EVENT_READ)
-            while not self.exit_event.is_set():
-                text = decode(os.read(self.fileno, READ_BYTES)) if selector.select(POLL_SECONDS) else ""
-                for message in (*(parser.feed(text) if text else ()), *parser.tick()):
-                    self.process_message(message)
+        for message in terminal_messages(self.fileno, self.exit_event, debug=self._debug):
+            self.process_message(message)
+
+
+class InlineDriver(LinuxInlineDriver):
+    """The same below the shell's last line; the terminal's title is left alone."""
+
+    def run_input_thread(self) -> None:
+        for message in terminal_messages(self.fileno, self.exit_event, debug=self._debug):
+            if isinstance(message, CursorPosition):
+                self.cursor_origin = message.x, message.y
+            else:
+                self.process_message(message)
+
+
+def terminal_messages(fileno: int, over: Event, *, debug: bool) -> Iterator[Message]:
+    """What is typed, pasted and pointed at, until it is over."""
+    parser, decode = TerminalParser(debug), getincrementaldecoder("utf-8")("replace").decode
+    with SelectSelector() as selector:
+        selector.register(fileno, EVENT_READ)
+        while not over.is_set():
+            text = decode(os.read(fileno, READ_BYTES)) if selector.select(POLL_SECONDS) else ""
+            yield from (*(parser.feed(text) if text else ()), *parser.tick())

@@ -7,10 +7,11 @@ underlined, a plain one bare, a rejected proposal struck through and in angle qu
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from rich.cells import cell_len, chop_cells
+from textual import events
 from textual.content import Content
 from textual.geometry import Size
 from textual.strip import Strip
@@ -23,12 +24,12 @@ from localspec.sanitize import clean
 View = Literal["markdown", "tokens", "rejects"]
 
 STYLES: dict[Source, str] = {
-    "draft": "$text-success",
-    "bonus": "bold $text-accent",
-    "fix": "underline $text-warning",
+    "draft": "$token-draft",
+    "bonus": "bold $token-bonus",
+    "fix": "underline $token-fix",
     "plain": "$foreground",
 }
-REJECTED, ODDS = "strike $text-error", "$text-error"
+REJECTED, ODDS = "strike $token-rejected", "$token-rejected"
 FADE, FAINTEST = 8, 45  # per cent of opacity lost by each place in the draft, and where that ends
 PLACES = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 NO_TEXT = "·"  # a token that ends inside a character, or one that only ends the answer
@@ -42,6 +43,7 @@ class Mark:
 
     text: str
     style: str
+    fixed: Token | None = None  # the token, where the target chose it against the drafter
 
 
 def visible(text: str) -> str:
@@ -62,7 +64,7 @@ def place(pos: int) -> str:
 def mark(token: Token) -> Mark:
     text, style = visible(token.text), STYLES[token.source]
     if token.pos is None:
-        return Mark(text, style)
+        return Mark(text, style, token if token.alt is not None else None)
     line, newline = (text[:-1], "\n") if text.endswith("\n") else (text, "")
     return Mark(line + place(token.pos) + newline, f"{style} {max(FAINTEST, 100 - FADE * token.pos)}%")
 
@@ -75,6 +77,16 @@ def rejected(proposal: Proposal) -> Iterator[Mark]:
     else:
         yield Mark(f"‹{text}", REJECTED)
         yield Mark(f" {'/'.join(map(hundredths, odds))}›", ODDS)
+
+
+def choice(token: Token) -> str:
+    """What the drafter wanted in its place; with what it and the target gave that, where they were asked."""
+    if token.alt is None:
+        return ""
+    wanted, chosen = (visible(text).replace("\n", "") for text in (token.alt.text, token.text))
+    odds = token.alt.p_drafter, token.alt.p_target
+    known = "" if odds == (None, None) else f" (p {' vs '.join(map(hundredths, odds))})"
+    return f'draft wanted "{wanted}" · target chose "{chosen}"{known}'
 
 
 def hundredths(probability: float | None) -> str:
@@ -102,16 +114,16 @@ class Page:
             self._put(mark)
             return
         first, *others = mark.text.split("\n")
-        self._put(Mark(first, mark.style))
+        self._put(replace(mark, text=first))
         for piece in others:
             self._break()
-            self._put(Mark(piece, mark.style))
+            self._put(replace(mark, text=piece))
 
     def _put(self, mark: Mark) -> None:
         length = cell_len(mark.text)
         if length > self.width:
             for chunk in chop_cells(mark.text, self.width):
-                self._put(Mark(chunk, mark.style))
+                self._put(replace(mark, text=chunk))
         elif mark.text:
             if self._used + length > self.width:
                 self._break()
@@ -121,6 +133,15 @@ class Page:
     def _break(self) -> None:
         self.lines.append([])
         self._used = 0
+
+
+def mark_at(lines: Sequence[Sequence[Mark]], x: int, y: int) -> Mark | None:
+    """In this cell."""
+    for mark in lines[y] if 0 <= y < len(lines) else ():
+        x -= cell_len(mark.text)
+        if x < 0:
+            return mark
+    return None
 
 
 class TokenView(Widget):
@@ -139,6 +160,11 @@ class TokenView(Widget):
         """Rounds may have been added, or the view changed."""
         if self.display and self._laid_out[1:] != (self.view, len(self.rounds)):
             self.refresh(layout=True)
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """The tooltip says why there is a fix, where the mouse is on one."""
+        found = mark_at(self.lay_out(self.content_size.width), event.x, event.y)
+        self.tooltip = Content(choice(found.fixed)) if found is not None and found.fixed is not None else None
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002
         return len(self.lay_out(width)) if width else 0

@@ -64,9 +64,11 @@ class Transcript(StillScroll):
         version: Callable[[Utterance], tuple[int, int]],
         rounds: Callable[[int], Sequence[Step]],
         send_key: SendKey = "enter",
+        window: int = SHOWN,
     ) -> None:
         super().__init__(id="transcript", can_focus=False)
         self._send_key: SendKey = send_key
+        self._window, self._most = window, window * MOST // SHOWN
         self._busy, self._version, self._rounds = busy, version, rounds
         self._changing = Lock()
         self._branch: list[Utterance] = []
@@ -99,12 +101,12 @@ class Transcript(StillScroll):
             )
             same = same if same >= 0 else min(len(said), len(self._branch))
             left = same - self._start  # of the window
-            adjoins = self._start <= same <= self._end and left >= min(MORE, same) and end - same <= SHOWN
+            adjoins = self._start <= same <= self._end and left >= min(MORE, same) and end - same <= self._window
             if adjoins and (place is None or place >= self._start):
                 await self._cut(same)
             else:
                 await self._cut(self._start, everything=True)
-                self._start = self._end = max(0, end - SHOWN)
+                self._start = self._end = max(0, end - self._window)
             self._branch = said
             await self.query_children(Welcome).remove()
             await self._extend(end)
@@ -194,7 +196,7 @@ class Transcript(StillScroll):
                 self._start -= len(said)
                 self._recall(said)
                 if not self._busy():
-                    await self._cut(self._start + MOST)
+                    await self._cut(self._start + self._most)
                 await self._count()
 
     async def later(self) -> None:
@@ -211,7 +213,7 @@ class Transcript(StillScroll):
             self._end = end
             self._recall(said)
         if line is not None or self.follows:
-            await self._drop(self._end - MOST)
+            await self._drop(self._end - self._most)
         await self._count()
 
     async def _cut(self, place: int, *, everything: bool = False) -> None:
@@ -242,7 +244,7 @@ class Transcript(StillScroll):
     def _made(self, said: Utterance) -> Question | Answer:
         version = self._version(said)
         if said.role == "user":
-            made: Question | Answer = Question(said.text, attachments=said.attachments, version=version)
+            made: Question | Answer = Question(said.text, attachments=said.attachments, version=version, at=said.at)
         else:
             made = Answer(said.speaker, said.text, rounds=None if said.is_kept else said.rounds, version=version)
             made.view = self.view

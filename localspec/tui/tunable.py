@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from textual.message import Message
 
+from localspec import templates
 from localspec.errors import LocalspecError, UsageError
-from localspec.events import Notice
-from localspec.local_models import on_disk
+from localspec.events import Notice, Ready
+from localspec.requests import Template
 from localspec.sanitize import one_line
+from localspec.templates import CHOICES
 from localspec.tui.chats import ChatsScreen
 from localspec.tui.picker import Pick, Picker
 from localspec.tui.sampling_form import SamplingForm
 from localspec.tui.scribe import Told
+from localspec.tui.speed_panel import held
 from localspec.tui.tuning import Choice
+
+if TYPE_CHECKING:
+    from localspec.local_models import Shelved
+
+NO_TEMPLATE = Notice(
+    "info",
+    "no_template",
+    "This is a base model (no chat template): it continues the text.",
+    "/template chatml overrides.",
+)
+
+
+def template_words(template: Template | None) -> str:
+    return one_line(template.name) if template else "auto, the model's own"
 
 
 class Chosen(Message):
@@ -57,7 +75,38 @@ class TunableScreen(ChatsScreen):
 
     def tuned(self) -> None:
         self.scribe.change(preset=self.tuning.preset)
+        self.show_info()
         self.status.give_hint(f"From the next question on: {one_line(self.tuning.words)}")
+
+    def command_template(self, argument: str) -> None:
+        if argument:
+            self.run_worker(partial(self.look_for_template, argument), thread=True, exit_on_error=False, group="choose")
+        else:
+            self.status.give_hint(f"Template: {template_words(self.tuning.template)}. There are: {', '.join(CHOICES)}.")
+
+    def look_for_template(self, typed: str) -> None:
+        """In a thread."""
+        try:
+            found = templates.find(typed)
+        except LocalspecError as fault:
+            self.call_later(self.refuse_template, typed, fault)
+        else:
+            self.call_later(self.use_template, found)
+
+    def refuse_template(self, typed: str, fault: LocalspecError) -> None:
+        self.prompt.give(f"/template {typed}")
+        self.status.give_hint(one_line(str(fault)))
+
+    def use_template(self, template: Template | None) -> None:
+        self.tuning.template = template
+        self.status.give_hint(f"From the next question on: template {template_words(template)}.")
+
+    async def welcome_engine(self, ready: Ready) -> None:
+        """A base model continues what is written, until somebody names a template."""
+        if not ready.model.chat and self.tuning.template is None:
+            self.tuning.template = templates.COMPLETION
+            await self.inform(NO_TEMPLATE)
+        await super().welcome_engine(ready)
 
     def command_model(self, argument: str) -> None:
         self.choose(argument) if argument else self.action_models()
@@ -66,11 +115,14 @@ class TunableScreen(ChatsScreen):
         self.choose(self.tuning.load.model, argument) if argument else self.action_models(drafts_first=True)
 
     def action_models(self, *, drafts_first: bool = False) -> None:
-        stats, tuning = self.tally.stats, self.tuning
-        held = stats.target_bytes + stats.drafter_bytes + stats.kv_bytes
-        look = partial(on_disk, tuning.catalog, tuning.name, held_bytes=held)
-        now = Pick(tuning.name, str(tuning.load.draft))
-        self.app.push_screen(Picker(look, now, drafts_first=drafts_first), self.picked)
+        now = Pick(self.tuning.name, str(self.tuning.load.draft))
+        self.app.push_screen(Picker(self.models_here, now, drafts_first=drafts_first), self.picked)
+
+    def models_here(self) -> Sequence[Shelved]:
+        """Those on this machine. Reads the disk."""
+        from localspec.local_models import on_disk  # imports psutil
+
+        return on_disk(self.tuning.catalog, self.tuning.name, held_bytes=held(self.tally.stats))
 
     def picked(self, pick: Pick | None) -> None:
         if pick is not None:

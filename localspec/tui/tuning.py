@@ -15,7 +15,7 @@ from localspec.config.tables import Config, PresetTable
 from localspec.drafting import check
 from localspec.errors import UsageError
 from localspec.events import Notice
-from localspec.requests import LoadRequest, SamplingOptions
+from localspec.requests import LoadRequest, SamplingOptions, Template
 
 HOW = "Write it so: /set temperature=0.7 top_p=0.9"
 
@@ -41,6 +41,7 @@ class Tuning:
     load_said: Mapping[str, Any] = field(default_factory=dict)  # by flags, for whichever model
     said: SamplingOptions = field(default_factory=SamplingOptions)
     preset: str | None = None
+    template: Template | None = None  # None: the model's own
 
     @property
     def sampling(self) -> SamplingOptions:
@@ -54,7 +55,8 @@ class Tuning:
     @property
     def params(self) -> dict[str, str | int | float | bool | None]:
         """The same, as the history keeps it with an answer."""
-        return {**({"preset": self.preset} if self.preset else {}), **self.sampling.said}
+        named = {"preset": self.preset, "template": self.template.name if self.template else None}
+        return {**{name: value for name, value in named.items() if value}, **self.sampling.said}
 
     @property
     def words(self) -> str:
@@ -102,6 +104,8 @@ class Tuning:
         return Choice(load, precedence.entry_of(self.catalog, model), self.catalog.lasting_name(model))
 
     def take(self, choice: Choice) -> None:
+        if choice.name != self.name:
+            self.template = None
         self.load, self.entry, self.name = choice.load, choice.entry, choice.name
 
 

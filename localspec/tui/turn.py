@@ -7,14 +7,16 @@ runs in the screen's own message queue, one at a time, so a stop, a new chat and
 from __future__ import annotations
 
 import asyncio
+import gc
+from asyncio import TimerHandle
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal
 
 from msgspec.structs import replace
+from textual.events import Key
 from textual.reactive import reactive
 from textual.screen import Screen
-from textual.timer import Timer
 from textual.widget import Widget
 
 from localspec.events import (
@@ -38,9 +40,13 @@ from localspec.sanitize import one_line
 from localspec.stats import Tally
 from localspec.tui.commands import find, literal, parse, unknown
 from localspec.tui.conversation import Utterance
+from localspec.tui.drafts import why_off
 from localspec.tui.feed import Arrived, Engine, Feed
 from localspec.tui.header import Header, switch
+from localspec.tui.info import Info
+from localspec.tui.keys import with_keys
 from localspec.tui.message import Answer, Note
+from localspec.tui.once import once
 from localspec.tui.pace import Pace
 from localspec.tui.past import conversation, remembered, title
 from localspec.tui.prompt import Prompt
@@ -52,10 +58,10 @@ from localspec.tui.token_view import View
 from localspec.tui.transcript import Transcript
 from localspec.tui.tuning import Choice, Tuning
 
-Phase = Literal["loading", "idle", "reading", "generating", "stopping", "comparing", "gone", "unloaded"]
+Phase = Literal["loading", "idle", "reading", "generating", "stopping", "comparing", "benchmarking", "gone", "unloaded"]
 
-DIED = "The engine stopped. Press Ctrl+R to load it again."
-NOT_LOADED = "Not loaded: Ctrl+R tries again, Ctrl+O another model."
+DIED = "The engine stopped. Press {reload} to load it again."
+NOT_LOADED = "Not loaded: {reload} tries again, {models} another model."
 UNLOADED = "unloaded: the next question loads it again"
 WAITING = "One message is waiting already; this one stays here."
 
@@ -83,6 +89,7 @@ class TurnScreen(Screen[None]):
             version=self.conversation.version,
             rounds=scribe.rounds,
             send_key=tuning.config.chat.send_key,
+            window=tuning.config.ui.window_messages,
         )
         self.speed = SpeedPanel(self.reading)
         self.speed.wish = {"auto": None, "on": True, "off": False}[tuning.config.ui.speed_panel]
@@ -90,17 +97,18 @@ class TurnScreen(Screen[None]):
         self.phase: Phase = "loading"
         self.model: ModelCard | None = None
         self.spec: SpecCard | None = None
+        self.device_bytes = 0
         self.wish = SpecWish()  # what the engine was told last
         self.drafter_failed = False
         self.title = past.chat.title if past else ""
-        self.tally, self.pace = Tally(), Pace()
+        self.tally, self.pace = Tally(), Pace(1 / tuning.config.ui.max_fps)
         self.feed: Feed | None = None
         self.queued: Utterance | None = None
         self.said: Utterance | None = None  # the answer being written, and its widget
         self.answer: Answer | None = None
         self.rounds: Sequence[Step] = ()  # of the last answer
         self.has_news = False  # for the figures
-        self.look: Timer | None = None  # the next one at what has arrived
+        self.look: TimerHandle | None = None  # the next one at what has arrived
 
     async def show_chat(self) -> None:
         """The chat that is gone on with, or how to begin one."""
@@ -116,6 +124,7 @@ class TurnScreen(Screen[None]):
         self.tally, self.exit_code, self.spec = Tally(), 0, None
         self.feed = Feed(self.make_engine(), self.wake)
         self.enter("loading", "loading")
+        self.show_info()
         self.feed.start()
         self.run_worker(self.feed.read, thread=True, exit_on_error=False, group="engine")
 
@@ -165,9 +174,9 @@ class TurnScreen(Screen[None]):
         if self.answer is None:
             self.show_figures()
         if self.look is not None:
-            self.look.stop()
+            self.look.cancel()
         if arrived or behind:
-            self.look = self.set_timer(self.pace.wait(), partial(self.drain, feed))
+            self.look = once(self, self.pace.wait(), partial(self.drain, feed))
 
     async def draw(self) -> bool:
         """Show what was written and how fast; whether some of it has to wait for a later frame."""
@@ -185,12 +194,27 @@ class TurnScreen(Screen[None]):
         self.has_news = False
         if self.answer is not None:
             self.answer.follow_rounds()
+        self.follow_figures()
+
+    def follow_figures(self) -> None:
+        """Header, panel and state line read what was measured."""
+        self.header.follow(self.reading())
         self.speed.follow()
+        self.show_info()
 
     def reading(self) -> Reading:
-        """What the speed panel shows, asked for when it is drawn."""
-        meter = self.tally.meter
-        return Reading(self.status.stats, meter.band, len(meter.plain_ms), self.rounds)
+        """What header and speed panel show; the panel asks for it when it is drawn."""
+        meter, device = self.tally.meter, self.model.device if self.model else ""
+        known = self.status.stats, meter.band, len(meter.plain_ms), self.rounds
+        return Reading(*known, self.spec, device, self.device_bytes)
+
+    def show_info(self) -> None:
+        """How the next answer is written, and how this one is drafted for."""
+        why, before = why_off(self.spec, self.rounds), self.status.info.why
+        if why and not before and self.spec is not None and self.spec.kind != "off":
+            self.status.give_hint(f"Nothing is drafted at present: {why}.")
+        spec = switch(self.spec) if self.spec else ""
+        self.status.info = Info(self.tuning.preset, self.tuning.sampling.seed, spec, why)
 
     async def receive(self, event: AnyEvent | None) -> None:
         if event is not None:
@@ -219,7 +243,7 @@ class TurnScreen(Screen[None]):
 
     async def welcome_engine(self, ready: Ready) -> None:
         self.exit_code = 0
-        self.model, self.drafter_failed = ready.model, False
+        self.model, self.drafter_failed, self.device_bytes = ready.model, False, ready.memory.device_bytes
         self.wish = wish_at_start(ready.spec)
         self.show_spec(ready.spec)
         self.scribe.meet(ready)
@@ -236,13 +260,14 @@ class TurnScreen(Screen[None]):
     def show_spec(self, spec: SpecCard) -> None:
         """A drafter that failed stays out, whatever the engine says of the wish."""
         if self.model is not None and not (self.drafter_failed and spec.kind != "off"):
-            self.spec, self.status.spec = spec, switch(spec)
+            self.spec = spec
             self.header.show(self.model, spec)
+            self.show_info()
 
     async def lose_engine(self) -> None:
         if self.answer is not None:
             await self.fail(Failure(code="engine_died", message="The engine stopped."))
-        self.enter("gone", NOT_LOADED if self.exit_code else DIED)
+        self.enter("gone", with_keys(self, NOT_LOADED if self.exit_code else DIED))
 
     def enter(self, phase: Phase, words: str) -> None:
         if phase != self.phase:
@@ -255,7 +280,7 @@ class TurnScreen(Screen[None]):
 
     def name_terminal(self) -> None:
         """State and chat, for whoever looks at another window."""
-        state = self.status.state if self.phase == "idle" else self.phase
+        state = self.phase if self.phase in {"gone", "unloaded"} else self.status.state
         self.app.title = f"{state} · {self.title or 'localspec'}"
 
     # --- a turn
@@ -267,8 +292,8 @@ class TurnScreen(Screen[None]):
         else:
             await self.say(literal(message.text), message.attachments)
 
-    def claims(self, _character: str) -> bool:
-        """Whether a letter typed on the empty prompt is a command here instead."""
+    def claims(self, _event: Key) -> bool:
+        """Whether a key pressed on the empty prompt is a command here instead."""
         return False
 
     def on_prompt_refused(self, message: Prompt.Refused) -> None:
@@ -328,6 +353,7 @@ class TurnScreen(Screen[None]):
     def ask(self, request: GenerateRequest, feed: Feed) -> None:
         """A stop that came while this was being prepared is meant for it."""
         feed.ask(replace(request, odds=self.view == "rejects"))
+        self.call_after_refresh(gc.collect)  # while the prompt is read: nothing is drawn then, and nobody types
         if self.phase == "stopping":
             feed.cancel()
 
@@ -338,6 +364,8 @@ class TurnScreen(Screen[None]):
         if self.said is not None and self.answer is not None:
             self.answer.add(step)
             self.scribe.add(step)
+            if self.scribe.is_due:
+                self.scribe.save(self.tally.stats)
             self.said.text = self.answer.text
 
     async def finish(self, done: Done) -> None:
@@ -432,7 +460,7 @@ class TurnScreen(Screen[None]):
         self.past, self.status.stats, self.rounds = past, Stats(), ()
         self.title = past.chat.title if past else ""
         self.name_terminal()
-        self.speed.follow()
+        self.follow_figures()
         self.locate()
         await self.show_chat()
 

@@ -36,6 +36,8 @@ from tests.engine.fakes import (
     text,
 )
 
+pytestmark = pytest.mark.heavy
+
 
 def any_drafter(dice: random.Random, target: ScriptedModel, seed: int) -> Drafter:
     vocab = target.arch.vocab_size

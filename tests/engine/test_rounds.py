@@ -37,6 +37,8 @@ from tests.engine.fakes import (
 )
 from tests.models_made_here import TINY, tiny_decoder
 
+pytestmark = pytest.mark.heavy
+
 VOCAB = TINY["vocab_size"]
 PROMPT = [3, 14, 15, 9, 2, 6, 5]
 KINDS: dict[str, Callable[[Decoder], Drafter]] = {

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from localspec.engine.contract import Draft, Layered
+from localspec.engine.contract import Draft, Resident
 from localspec.engine.drafters.early_exit import stack
 from localspec.engine.drafters.empty import empty
 from localspec.engine.sampling import finite
@@ -20,7 +20,7 @@ from localspec.engine.session import PREFILL_CHUNK, Session
 class DraftModel:
     """Drafts with a decoder of its own. `vocab`: how many ids the target knows; logits are made as wide."""
 
-    def __init__(self, decoder: Layered, vocab: int) -> None:
+    def __init__(self, decoder: Resident, vocab: int) -> None:
         self.decoder = decoder
         self.vocab = vocab
 

@@ -1,0 +1,230 @@
+"""Checkpoint and plan to a model of transformers, for families that our decoder does not know.
+
+transformers is given the config as we checked it and the tensors as we read them, and no folder: it finds no code, no
+pickle and no adapter to load. Whether the model then computes what it should is checked with its own weights.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any  # Any: transformers is untyped
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from localspec.checkpoint import Snapshot
+from localspec.engine.generic_arch import GenericArch
+from localspec.engine.linear import DTYPES, Form, make_form
+from localspec.errors import CheckpointError, EngineError, first_line
+from localspec.events import Loading
+from localspec.fit import Plan
+from localspec.sources import refuse_not_numbers, slabs
+
+if TYPE_CHECKING:
+    from localspec.engine.generic import GenericDecoder
+
+# What transformers would act on beyond describing the model, or what is ours to say.
+UNSAID = (
+    "quantization_config",
+    "fusion_config",
+    "distributed_config",
+    "transformers_weights",
+    "dtype",
+    "torch_dtype",
+    "output_attentions",
+    "output_hidden_states",
+    "return_dict",
+    "use_cache",
+    "torchscript",
+)
+LEFT_OVER = ("rotary_emb.inv_freq", "attn.bias", "attention.bias", "masked_bias")  # tables that old checkpoints carry
+SLACK = 2.1  # elements that a config may ask for, to each that is stored: a head may be tied
+ROWS, PREFIX, REJECTED = 24, 13, 5
+EXACT, NEAR = 1e-3, 0.1  # of the root mean square of a row's logits: in float32, and where rows are rounded
+BLOCK = 64
+
+
+def load_generic(
+    snapshot: Snapshot, arch: GenericArch, plan: Plan, *, stage: str
+) -> Generator[Loading, None, GenericDecoder]:
+    """Loading events in bytes; returns the decoder."""
+    from localspec.engine.generic import GenericDecoder
+
+    total = snapshot.total_bytes
+    yield Loading(stage, 0, total, "bytes")
+    model = build(snapshot, DTYPES.get(plan.quant, torch.bfloat16))
+    if plan.quant not in DTYPES:
+        form = make_form(plan.quant, plan.device, threshold=plan.int8_threshold)
+        quantise_linears(model, form, keep_head=plan.keep_head)
+    decoder = GenericDecoder(arch, resident(model, plan.device), plan.context)
+    check(decoder, snapshot.name, EXACT if plan.quant in ("fp32", "fp64") else NEAR)
+    yield Loading(stage, total, total, "bytes", 0.0)
+    return decoder
+
+
+def build(snapshot: Snapshot, dtype: torch.dtype) -> Any:
+    """transformers' model with the snapshot's weights, every one of them in its place."""
+    from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    said = {name: value for name, value in snapshot.config.items() if name not in UNSAID}
+    with transformers_faults(snapshot):
+        config = CONFIG_MAPPING[said["model_type"]].from_dict(copy.deepcopy(said))
+        kind = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+        refuse_too_large(kind, config, snapshot)
+        model, report = kind.from_pretrained(
+            None,
+            config=config,
+            state_dict=read_all(snapshot),
+            dtype=dtype,
+            ignore_mismatched_sizes=True,  # refused below, by name
+            output_loading_info=True,
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=False,
+        )
+    refuse_incomplete(report, snapshot.name)
+    return model.eval()
+
+
+def read_all(snapshot: Snapshot) -> dict[str, Tensor]:
+    """Every tensor by name, mapped from its file: nothing is read yet."""
+    found: dict[str, Tensor] = {}
+    for file in sorted({info.file for info in snapshot.tensors.values()}):
+        try:
+            with safe_open(file, framework="pt") as opened:
+                found |= {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 # it is no dict
+        except (SafetensorError, OSError) as fault:
+            raise CheckpointError(f"{file} cannot be read ({fault}).", hint="Fetch the model again.") from fault
+    return found
+
+
+def resident(model: Any, device: str) -> Any:
+    """On its device, and no weight still mapped: a file that changed would change the model, or end the program."""
+    if device == "cpu":
+        with torch.no_grad():
+            for tensor in (*model.parameters(), *model.buffers()):
+                tensor.data = tensor.data.clone()
+    return model.to(device)
+
+
+@contextmanager
+def transformers_faults(snapshot: Snapshot) -> Iterator[None]:
+    """What a stranger's config makes transformers raise is the model's fault; memory is not."""
+    try:
+        yield
+    except (CheckpointError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as fault:
+        if "can't allocate memory" in str(fault):
+            raise
+        raise CheckpointError(f"transformers cannot load {snapshot.name} ({first_line(fault)[:200]}).") from fault
+
+
+def refuse_too_large(kind: Any, config: Any, snapshot: Snapshot) -> None:
+    """A config may not ask for more than the files hold: transformers would allocate it, and fill it by chance."""
+    with torch.device("meta"):
+        asked = sum(weight.numel() for weight in kind(copy.deepcopy(config)).parameters())
+    held = sum(count(info.shape) for info in snapshot.tensors.values())
+    if asked > SLACK * held:
+        raise CheckpointError(f"config.json describes {asked:,} weights, and {snapshot.name} has {held:,}.")
+
+
+def count(shape: tuple[int, ...]) -> int:
+    elements = 1
+    for side in shape:
+        elements *= side
+    return elements
+
+
+def refuse_incomplete(report: dict[str, Any], name: str) -> None:
+    """transformers would go on with random weights for missing ones, and without those that it has no place for."""
+    for kind, what in (
+        ("missing_keys", "lacks the tensor"),
+        ("mismatched_keys", "has in another shape than its config says the tensor"),
+        ("unexpected_keys", "has a tensor its config does not explain:"),
+    ):
+        found = sorted(key if isinstance(key, str) else key[0] for key in report[kind])
+        found = [key for key in found if kind != "unexpected_keys" or not key.endswith(LEFT_OVER)]
+        if found:
+            raise CheckpointError(f"The checkpoint of {name} {what} '{found[0][:120]}'.", hint="Fetch the model again.")
+    if report.get("error_msgs"):
+        reason = " ".join(str(report["error_msgs"]).split())[:200]
+        raise CheckpointError(f"transformers cannot load {name} ({reason}).", hint="Fetch the model again.")
+
+
+def quantise_linears(model: Any, form: Form, *, keep_head: bool) -> None:
+    """Ours in the place of every linear, one after the other, so that its floats are let go."""
+    from localspec.engine.generic import Quantised
+
+    head = model.get_output_embeddings()
+    found = [
+        (parent, name) for parent in model.modules() for name, child in parent.named_children() if is_linear(child)
+    ]
+    for parent, name in found:
+        linear = getattr(parent, name)
+        if not (keep_head and linear is head):
+            setattr(parent, name, Quantised(form.linear(*rows_of(linear, f"{name}.weight"))))
+
+
+def is_linear(module: nn.Module) -> bool:
+    from transformers.pytorch_utils import Conv1D
+
+    return isinstance(module, nn.Linear | Conv1D)
+
+
+def rows_of(linear: Any, name: str) -> tuple[Iterator[Tensor], tuple[int, int], Tensor | None]:
+    """Its weight [outputs, inputs] some rows at a time, the shape, and the bias. A Conv1D has it turned."""
+    weight = linear.weight.detach()
+    weight = weight if isinstance(linear, nn.Linear) else weight.t()
+    refuse_not_numbers(name, weight)
+    shape = (weight.shape[0], weight.shape[1])
+    bias = None if linear.bias is None else linear.bias.detach()
+    return (weight[first:last] for first, last in slabs(*shape, BLOCK)), shape, bias
+
+
+def check(decoder: GenericDecoder, name: str, tolerance: float) -> None:
+    """Rows read in parts, with some taken back in between, must say what transformers says of the whole text."""
+    rows = min(ROWS, decoder.context)
+    ids = torch.arange(rows) * 37 % decoder.arch.vocab_size
+    expected = decoder.at_once(ids)
+    try:
+        off = max(far(got, expected) for got in readings(decoder, ids))
+    except (RuntimeError, IndexError, AttributeError) as fault:
+        raise otherwise(name, first_line(fault)) from fault
+    decoder.crop(0)
+    decoder.bytes_read = 0
+    if not off <= tolerance:
+        raise otherwise(name, f"off by {off:.1e}")
+
+
+def otherwise(name: str, why: str) -> EngineError:
+    message = f"transformers computes {name} in parts otherwise than at once ({why})."
+    return EngineError(message, hint="Choose another model, or another --quant.")
+
+
+def readings(decoder: GenericDecoder, ids: Tensor) -> Iterator[Tensor]:
+    """The text in three parts, after a draft that was taken back; and once more from its start."""
+    prefix = min(PREFIX, len(ids) // 2)
+    draft = ids[: min(REJECTED, len(ids) - prefix)]
+    for kept in (prefix, 0):
+        decoder.crop(0)
+        decoder.forward(ids[:prefix])
+        decoder.forward(draft)
+        decoder.crop(kept)
+        places = sorted({decoder.length, prefix, prefix + 1, len(ids)})  # the length is 0 where all had to go
+        parts = [decoder.forward(ids[begin:end]) for begin, end in pairwise(places)]
+        yield torch.cat(parts)
+
+
+def far(got: Tensor, expected: Tensor) -> float:
+    """Of the row that is furthest off; infinite where anything is no number."""
+    expected = expected[-len(got) :].float()
+    off = (got.float() - expected).square().mean(-1).sqrt() / expected.square().mean(-1).sqrt()
+    return float(off.max()) if off.isfinite().all() else float("inf")

@@ -1,0 +1,48 @@
+"""How far answers are drafted for at present, and why `auto` does not: read from the last rounds. Knows no widget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import mode
+
+from localspec.events import SpecCard, Step
+from localspec.sanitize import one_line
+
+RECENT = 16  # rounds
+SELDOM = 1 / 4  # so few of them have a draft where that is only tried now and then
+LOOKED_AT = 512  # rounds that say what a draft costs and brings
+
+
+def length_now(rounds: Sequence[Step]) -> int | None:
+    """Of most of the last drafts; 0 where there are hardly any, None while that cannot be said."""
+    recent = [step.drafted for step in rounds[-RECENT:]]
+    drafts = [length for length in recent if length]
+    if len(drafts) > SELDOM * len(recent):
+        return mode(drafts)
+    return 0 if len(recent) == RECENT else None
+
+
+def length(spec: SpecCard, rounds: Sequence[Step] = ()) -> str:
+    """k=4, or k=auto(4): decided from round to round, and 4 at present. Nothing where nothing is drafted."""
+    if spec.switch == "off":
+        return ""
+    chosen = spec.k if spec.mode == "on" else "auto"
+    now = None if chosen.isdigit() else length_now(rounds)
+    return one_line(f"k={chosen}" + (f"({now})" if now is not None else ""))
+
+
+def why_off(spec: SpecCard | None, rounds: Sequence[Step] = ()) -> str:
+    """Why nothing is drafted, where that is not the user's wish; "" where something is."""
+    if spec is None:
+        return ""
+    if spec.kind == "off":
+        return one_line(spec.reason)
+    if spec.mode != "auto" or length_now(rounds) != 0:
+        return ""
+    drafted = [step for step in rounds[-LOOKED_AT:] if step.drafted]
+    tested = sum(step.accepted + len(step.rejected) for step in drafted)
+    spent = sum(step.draft_ms + step.verify_ms for step in drafted)
+    if not tested or not spent:
+        return ""
+    cost, accepted = sum(step.draft_ms for step in drafted) / spent, sum(step.accepted for step in drafted) / tested
+    return f"draft costs {100 * cost:.0f} % of a step, accepts {100 * accepted:.0f} %"

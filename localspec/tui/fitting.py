@@ -1,0 +1,62 @@
+"""What a model needs in memory, format by format, and whether it is there. Reads headers; loads nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import psutil
+
+from localspec.catalog import Catalog
+from localspec.chatlog.columns import columns
+from localspec.checkpoint import Snapshot, open_snapshot
+from localspec.drafting import Choice, choose
+from localspec.engine.generic_arch import read_any
+from localspec.errors import DoesNotFit
+from localspec.fit import Wish, choices, choose_context, make_plan, needed
+from localspec.requests import LoadRequest
+from localspec.sanitize import one_line
+
+MARGIN = 0.05  # of what is free: less left over is a squeeze
+GUESS = "Of the computer's memory, from the files' headers; a GPU's shows itself at loading."
+
+
+def fit_report(load: LoadRequest, context: int | None, *, held_bytes: int = 0) -> str:
+    """`context` None: as the model is loaded now. What is `held` would be given back first. Waits for the disk."""
+    catalog = Catalog.load()
+    entry = catalog.resolve(load.model)
+    snapshot = open_snapshot(entry.path, entry.key)
+    drafter = choose(load.draft, entry, snapshot, catalog)
+    tokens = choose_context(snapshot.name, read_any(snapshot.config).max_context, context or load.ctx)
+    wish = wish_of(load, drafter, tokens)
+    free = psutil.virtual_memory().available + held_bytes
+    rows = [row(snapshot, wish, quant, free) for quant in choices(snapshot, replace(wish, quant="auto", device="cpu"))]
+    head = f"{one_line(entry.name)}{drafted_by(drafter)} at {tokens:,} tokens, {free / 1e9:.1f} GB free"
+    return "\n".join([head, columns(rows, right={1}), verdict(snapshot, wish, held_bytes), GUESS])
+
+
+def wish_of(load: LoadRequest, drafter: Choice, tokens: int) -> Wish:
+    device = "cpu" if load.device == "offload" else load.device
+    wish = Wish.of(load, device, least=max(drafter.exit_layer, 1), drafter=drafter.snapshot)
+    return replace(wish, context=tokens)
+
+
+def row(snapshot: Snapshot, wish: Wish, quant: str, free: int) -> tuple[str, str, str]:
+    """A format, what it takes, whether that is there."""
+    takes = needed(snapshot, wish, quant).whole
+    left = free - takes
+    word = "NO" if left < 0 else "MARGINAL" if left < MARGIN * free else "GOOD"
+    short = f"{-left / 1e9:.1f} GB too little" if left < 0 else f"{left / 1e9:.1f} GB left"
+    return quant, f"{takes / 1e9:.1f} GB", f"{word}, {short}"
+
+
+def drafted_by(drafter: Choice) -> str:
+    return f" with {one_line(drafter.name)}" if drafter.snapshot is not None else ""
+
+
+def verdict(snapshot: Snapshot, wish: Wish, held_bytes: int) -> str:
+    """How it would be loaded; what to try, where it would not be."""
+    try:
+        plan = make_plan(snapshot, wish, held_bytes=held_bytes)
+    except DoesNotFit as fault:
+        return str(fault)
+    return f"It would be loaded in {plan}."

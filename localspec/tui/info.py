@@ -1,0 +1,55 @@
+"""What holds at present, in words: context used, preset, seed, whether answers are drafted for. Knows no widget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from textual.content import Content
+
+from localspec.events import Stats
+from localspec.sanitize import one_line
+
+NEARLY_FULL = 0.8
+UNSAID = "–"
+QUIET = "$foreground-muted"
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """`spec` is the switch, and `why` the reason where nothing is drafted though it is not the user's wish."""
+
+    preset: str | None = None
+    seed: int | None = None
+    spec: str = ""
+    why: str = ""
+
+
+def info(now: Info, stats: Stats, width: int) -> Content:
+    """As much of it as fits: the seed is left out first, then the preset, the reason, the context."""
+    used, seed = context(stats), f"seed {UNSAID if now.seed is None else now.seed}"
+    preset, spec = f"preset {one_line(now.preset or '') or UNSAID}", now.spec
+    reason = f"{spec} — {now.why}" if now.why else spec
+    ways = [(used, preset, seed, reason), (used, preset, reason), (used, reason), (used, spec), (spec,)]
+    fitting = (found for found in map(joined, ways) if cell_len(found) <= width)
+    words = next(fitting, "")
+    tone = "bold $text-warning" if used and nearly_full(stats) else QUIET
+    if not used or not words.startswith(used):
+        return Content.styled(words, QUIET)
+    return Content.assemble((used, tone), (words.removeprefix(used), QUIET))
+
+
+def joined(parts: tuple[str, ...]) -> str:
+    return " · ".join(part for part in parts if part)
+
+
+def nearly_full(stats: Stats) -> bool:
+    return stats.context_used >= NEARLY_FULL * stats.context_max
+
+
+def context(stats: Stats) -> str:
+    """Tokens used of those there are, and the share; with a warning once it matters."""
+    if not stats.context_max:
+        return ""
+    share = 100 * stats.context_used / stats.context_max
+    return f"ctx {stats.context_used:,}/{stats.context_max:,} {share:.0f} %{' full' if nearly_full(stats) else ''}"

@@ -1,0 +1,94 @@
+"""What the chat measures beside the conversation: what a model needs, and how fast it is."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from textual import work
+from textual.timer import Timer
+from textual.worker import Worker
+
+from localspec.errors import LocalspecError
+from localspec.events import Notice
+from localspec.tui.benching import as_text, command, measured
+from localspec.tui.fitting import fit_report
+from localspec.tui.keys import with_keys
+from localspec.tui.message import Note
+from localspec.tui.tunable import TunableScreen
+from localspec.tui.turn import Phase
+
+BENCHING = "measuring: {stop} ends it"
+NOT_NOW = "That must wait until the model is loaded and the answer has ended."
+FIT = "Write /fit, or /fit TOKENS: how long a context is to be."
+
+
+class MeasuringScreen(TunableScreen):
+    """While the bench runs nothing is loaded here: it has the memory and the processor to itself."""
+
+    bench: Worker[None] | None = None
+    rest: Timer | None = None
+
+    # --- /fit
+
+    def command_fit(self, argument: str) -> None:
+        typed = argument.replace(",", "").replace("_", "")
+        if argument and not typed.isdecimal():
+            self.status.give_hint(FIT)
+        else:
+            self.look_what_fits(int(typed) if typed else None)
+
+    @work(group="fit", exclusive=True)
+    async def look_what_fits(self, context: int | None) -> None:
+        stats = self.tally.stats
+        held = stats.target_bytes + stats.drafter_bytes + stats.kv_bytes
+        look = partial(fit_report, self.tuning.load, context, held_bytes=held if self.feed is not None else 0)
+        try:
+            await self.show(Note(await asyncio.to_thread(look)))
+        except LocalspecError as fault:
+            self.tell(Notice("warning", fault.code, fault.message, fault.hint))
+
+    # --- /bench
+
+    async def command_bench(self, _: str) -> None:
+        if self.phase not in {"idle", "unloaded"}:
+            self.status.give_hint(NOT_NOW)
+            return
+        if self.phase == "idle":
+            await self.unload()
+        self.enter("benchmarking", with_keys(self, BENCHING))
+        self.bench = self.run_bench()
+
+    @work(group="bench")
+    async def run_bench(self) -> None:
+        try:
+            await self.show(Note(as_text(await measured(command(self.tuning.load)))))
+        except LocalspecError as fault:
+            self.tell(Notice("warning", fault.code, fault.message, fault.hint))
+        self.end_bench()
+
+    def end_bench(self) -> None:
+        self.bench = None
+        if self.phase == "benchmarking":  # else another model is on its way
+            self.load()
+
+    @property
+    def answering(self) -> bool:
+        return self.bench is not None or super().answering
+
+    def stop_answer(self) -> None:
+        if self.bench is not None:
+            self.bench.cancel()
+            self.call_later(self.end_bench)
+        else:
+            super().stop_answer()
+
+    # --- rest
+
+    def enter(self, phase: Phase, words: str) -> None:
+        """A chat in which nothing happens for long gives the memory back."""
+        super().enter(phase, words)
+        if self.rest is not None:
+            self.rest.stop()
+        seconds = self.tuning.config.engine.idle_seconds
+        self.rest = self.set_timer(seconds, self.unload) if phase == "idle" and seconds is not None else None

@@ -1,0 +1,51 @@
+"""The models on this machine, in the command palette: found by their names, loaded when chosen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.content import Content
+
+from localspec.chatlog.lists import model_name
+from localspec.errors import LocalspecError
+from localspec.local_models import Shelved
+from localspec.sanitize import one_line
+from localspec.tui.chat import ChatScreen
+
+HELP = "Load this model"
+
+
+class ModelProvider(Provider):
+    """Looked through when the palette opens, in a thread. The word "model" finds all of them."""
+
+    async def startup(self) -> None:
+        self.models: Sequence[Shelved] = ()
+        if isinstance(self.screen, ChatScreen):
+            with suppress(LocalspecError):  # the picker says what is wrong
+                self.models = await asyncio.to_thread(self.screen.models_here)
+
+    async def discover(self) -> Hits:
+        if isinstance(chat := self.screen, ChatScreen):
+            for model in self.models:
+                yield DiscoveryHit(shown(model), partial(chat.choose, model.name), help=HELP)
+
+    async def search(self, query: str) -> Hits:
+        words = query.casefold().split()
+        if isinstance(chat := self.screen, ChatScreen):
+            for model in self.models:
+                name = title(model).casefold()
+                if words and all(word in name for word in words):
+                    yield Hit(1.0, shown(model), partial(chat.choose, model.name), help=HELP)
+
+
+def title(model: Shelved) -> str:
+    return f"Model {model_name(model.name)}"
+
+
+def shown(model: Shelved) -> Content:
+    """Not in the help, which the palette takes for markup."""
+    return Content.assemble(title(model), (f" · {one_line(f'{model.quant} · {model.fit}')}", "$foreground-muted"))
