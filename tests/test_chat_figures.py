@@ -363,7 +363,7 @@ def test_where_nothing_can_be_kept_it_is_always_the_first_time(monkeypatch: pyte
 
 async def test_the_palette_lists_models_and_loads_the_one_that_is_chosen(monkeypatch: pytest.MonkeyPatch):
     models = [Shelved("[/nope]", "[b]", 1, "fits", ()), Shelved("qwen7b", "bf16", 1, "too large", ())]
-    monkeypatch.setattr("localspec.tui.tunable.on_disk", lambda *_, **__: models)
+    monkeypatch.setattr("localspec.local_models.on_disk", lambda *_, **__: models)
     chosen: list[str] = []
     async with open_chat(ScriptedEngine(), size=(80, 120)) as stage:
         await stage.ready()

@@ -432,7 +432,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[ChatApp]:
     """The programs that `localspec chat` would have shown."""
     shown: list[ChatApp] = []
 
-    def show(app: ChatApp) -> None:
+    def show(app: ChatApp, **_: object) -> None:
         shown.append(app)
 
     monkeypatch.setattr(app_module, "no_screen", lambda: "")
@@ -526,7 +526,7 @@ def test_no_history_makes_no_file(opened: list[ChatApp], monkeypatch: pytest.Mon
 def test_what_could_not_be_written_is_said_when_the_screen_is_gone(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    def run(app: ChatApp) -> None:
+    def run(app: ChatApp, **_: object) -> None:
         app.chat.scribe.start(lambda _: None)
         app.chat.scribe.ask(Conversation().ask("hi"), Stats())
 

@@ -10,7 +10,6 @@ from localspec.history import History, recall
 from localspec.requests import GenerateRequest, Message, SamplingOptions, SpecWish
 from localspec.stats import joined
 from localspec.tui import steering, ways
-from localspec.tui.branches import NOT_NOW
 from localspec.tui.compare import CompareScreen, Side, parting
 from localspec.tui.message import Answer, Question
 from localspec.tui.stats_line import StatsLine
@@ -222,7 +221,7 @@ async def test_nothing_goes_on_while_something_is_being_answered():
         await stage.send("hi")
         await stage.sees("Hello there")
         await stage.send("/continue")
-        await stage.sees(NOT_NOW)
+        await stage.sees("Not while an answer is awaited")
         assert len(engine.requests) == 1
 
 

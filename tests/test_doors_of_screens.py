@@ -103,7 +103,7 @@ async def test_titles_in_the_sidebar_and_in_what_it_asks(text: str):
         await stage.pilot.press("ctrl+b")
         await stage.sees("[/nope]")
         await stage.pilot.press("delete")
-        await stage.sees("Press Delete again")
+        await stage.sees("Press Del again")
         await stage.pilot.press("r")
         await stage.until(lambda: stage.chat.sidebar.name_field.has_focus)
         await stage.pilot.press("escape", "slash", "x")

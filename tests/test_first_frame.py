@@ -38,7 +38,7 @@ app.ChatApp._display = display
 ChatScreen.begin = lambda self: None
 app.no_screen = lambda: ""
 run = app.ChatApp.run
-app.ChatApp.run = lambda self: run(self, headless=True, size=({width}, 30))
+app.ChatApp.run = lambda self, **_: run(self, headless=True, size=({width}, 30))
 cli.main(["chat"], standalone_mode=False)
 sys.stderr.write(json.dumps(found))
 """

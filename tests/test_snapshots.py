@@ -181,7 +181,7 @@ async def test_the_models_to_choose_from(monkeypatch: pytest.MonkeyPatch):
         Shelved("qwen7b", "bf16", 15_200_000_000, "too large", (off,)),
         Shelved("/models/[/nope]", "–", 0, UNREADABLE, (off,)),
     ]
-    monkeypatch.setattr("localspec.tui.tunable.on_disk", lambda *_, **__: models)
+    monkeypatch.setattr("localspec.local_models.on_disk", lambda *_, **__: models)
     async with open_chat(ScriptedEngine()) as stage:
         await stage.ready()
         await stage.pilot.press("ctrl+o")
