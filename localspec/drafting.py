@@ -18,8 +18,8 @@ from localspec.engine.arch import Arch
 from localspec.engine.generic_arch import GenericArch, read_any
 from localspec.errors import IncompatiblePair, NotDownloaded, UsageError
 from localspec.events import Notice
-from localspec.fit import read_limit
 from localspec.requests import LONGEST_DRAFT, DraftModel, EarlyExit, LoadRequest, is_draft_length
+from localspec.sizes import read_size
 
 NOTHING_KNOWN = Calibration()
 THREADS_PER_PROCESSOR = 8
@@ -42,7 +42,7 @@ class Choice:
 def check(request: LoadRequest) -> None:
     """What can be refused of a request before any file of a model is read."""
     check_k(request.k)
-    read_limit(request.max_memory)
+    check_memory(request.max_memory)
     check_threads(request.threads)
     catalog = Catalog.load()
     entry = catalog.resolve(request.model)
@@ -54,6 +54,14 @@ def check(request: LoadRequest) -> None:
 def check_k(k: str) -> None:
     if not is_draft_length(k):
         raise UsageError(f"'{k}' is not a draft length.", hint=f"Use --k auto, heuristic, or 0 to {LONGEST_DRAFT}.")
+
+
+def check_memory(written: str | None) -> int | None:
+    """--max-memory in bytes; None where nothing was said."""
+    found = None if written is None else read_size(written)
+    if written is not None and found is None:
+        raise UsageError(f"'{written[:40]}' is not a size of memory.", hint="Write --max-memory 8GB, say.")
+    return found
 
 
 def check_threads(asked: int | None) -> None:

@@ -18,7 +18,7 @@ from localspec.errors import DoesNotFit, UsageError
 from localspec.footprint import ELEMENT_BYTES, PACKED, Footprint, footprint
 from localspec.formats import FOUR_BIT, INT8_THRESHOLD, stored_kind
 from localspec.requests import LoadRequest
-from localspec.sizes import read_size, size_words
+from localspec.sizes import size_words
 
 DENSE = ("fp32", "bf16")  # torch's, best first
 SMALLER = {"fp64": "--quant bf16", "fp32": "--quant bf16", "bf16": "--quant int8", "int8": "--quant int4"}
@@ -82,7 +82,7 @@ class Wish:
     drafter: Snapshot | None = None
 
     @classmethod
-    def of(cls, request: LoadRequest, device: str, *, least: int, drafter: Snapshot | None) -> Self:
+    def of(cls, request: LoadRequest, device: str, *, limit: int | None, least: int, drafter: Snapshot | None) -> Self:
         """What was asked for, on the device that it means here."""
         return cls(
             quant=request.quant,
@@ -91,7 +91,7 @@ class Wish:
             keep_head=request.keep_head,
             int8_threshold=request.int8_threshold,
             offload=request.device == "offload",
-            limit=read_limit(request.max_memory),
+            limit=limit,
             least=least,
             drafter=drafter,
         )
@@ -175,14 +175,6 @@ def check_generic(arch: GenericArch, wish: Wish) -> None:
         )
     if wish.quant not in ("auto", *ELEMENT_BYTES) and not arch.can_rewind:
         raise UsageError(f"Models of type '{arch.family}' run in floats only.", hint="Use --quant fp32 or bf16.")
-
-
-def read_limit(written: str | None) -> int | None:
-    """--max-memory in bytes; None where nothing was said."""
-    found = None if written is None else read_size(written)
-    if written is not None and found is None:
-        raise UsageError(f"'{written[:40]}' is not a size of memory.", hint="Write --max-memory 8GB, say.")
-    return found
 
 
 def choices(snapshot: Snapshot, wish: Wish) -> tuple[str, ...]:

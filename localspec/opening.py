@@ -115,8 +115,8 @@ def wish_of(request: LoadRequest, choice: drafting.Choice) -> Wish:
     """What the request asks of a plan, and what the drafter must find in memory."""
     offload = request.device == "offload"
     device = ("cpu" if request.quant in PACKED else "auto") if offload else request.device
-    device = pick_device(device, request.quant)
-    return Wish.of(request, device, least=max(choice.exit_layer, 1), drafter=choice.snapshot)
+    limit, least = drafting.check_memory(request.max_memory), max(choice.exit_layer, 1)
+    return Wish.of(request, pick_device(device, request.quant), limit=limit, least=least, drafter=choice.snapshot)
 
 
 def loaded(snapshot: Snapshot, wish: Wish) -> Generator[Loading | Notice, None, tuple[Plan, Resident]]:

@@ -12,6 +12,7 @@ from textual.widgets import Markdown
 from localspec.cli import cli
 from localspec.config.reading import read
 from localspec.config.tables import Config, EngineTable, ProvenanceTable, SpecTable, UiTable
+from localspec.events import Memory
 from localspec.requests import LoadRequest, SamplingOptions, SpecWish
 from localspec.templates import COMPLETION, NAMED
 from localspec.tui import measuring
@@ -60,7 +61,8 @@ async def test_a_context_that_is_none_is_told(typed: str, sentence: str):
 
 async def test_what_does_not_fit_says_so_and_what_would_help(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("psutil.virtual_memory", lambda: type("Memory", (), {"available": 1 << 20}))
-    async with open_chat(ScriptedEngine(HELLO), tuning=guide(), size=(100, 30)) as stage:
+    tiny = msgspec.structs.replace(READY, memory=Memory(1 << 20, 0, 0))  # what would be given back first
+    async with open_chat(ScriptedEngine(HELLO, opening=[tiny]), tuning=guide(), size=(100, 30)) as stage:
         await stage.ready()
         await stage.send("/fit")
         await stage.sees("NO, ", "GB too little", "Not enough memory for guide", "Try ")

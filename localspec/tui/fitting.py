@@ -9,7 +9,7 @@ import psutil
 from localspec.catalog import Catalog
 from localspec.chatlog.columns import columns
 from localspec.checkpoint import Snapshot, open_snapshot
-from localspec.drafting import Choice, choose
+from localspec.drafting import Choice, check_memory, choose
 from localspec.engine.generic_arch import read_any
 from localspec.errors import DoesNotFit
 from localspec.fit import Wish, choices, choose_context, make_plan, needed
@@ -36,8 +36,8 @@ def fit_report(load: LoadRequest, context: int | None, *, held_bytes: int = 0) -
 
 def wish_of(load: LoadRequest, drafter: Choice, tokens: int) -> Wish:
     device = "cpu" if load.device == "offload" else load.device
-    wish = Wish.of(load, device, least=max(drafter.exit_layer, 1), drafter=drafter.snapshot)
-    return replace(wish, context=tokens)
+    limit, least = check_memory(load.max_memory), max(drafter.exit_layer, 1)
+    return replace(Wish.of(load, device, limit=limit, least=least, drafter=drafter.snapshot), context=tokens)
 
 
 def row(snapshot: Snapshot, wish: Wish, quant: str, free: int) -> tuple[str, str, str]:
