@@ -5,11 +5,10 @@ Names a drafter and checks that it may draft; loads nothing.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
-
-import psutil
 
 from localspec.calibration import Calibration
 from localspec.catalog import Catalog, DraftEntry, Entry
@@ -66,7 +65,7 @@ def check_memory(written: str | None) -> int | None:
 
 def check_threads(asked: int | None) -> None:
     """A few more than there are processors do no harm; many wait for each other in every layer."""
-    processors = psutil.cpu_count() or 1
+    processors = os.cpu_count() or 1
     if asked is not None and asked > THREADS_PER_PROCESSOR * processors:
         raise UsageError(
             f"--threads {asked} is too many for this computer's {processors} processors.",

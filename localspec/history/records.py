@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Literal, TypedDict
 
 import msgspec
@@ -212,3 +213,7 @@ class Totals(Record, frozen=True):
     messages: int
     file_bytes: int
     models: tuple[ModelTotals, ...]
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

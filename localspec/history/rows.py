@@ -10,7 +10,6 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import msgspec
@@ -27,6 +26,7 @@ from localspec.history.records import (
     Setting,
     StoredMessage,
     gone,
+    now,
 )
 
 T = TypeVar("T")
@@ -61,10 +61,6 @@ BELOW = """
 WITH RECURSIVE below(id) AS (
   VALUES (?) UNION SELECT message.id FROM message JOIN below ON message.parent_id = below.id)
 """
-
-
-def now() -> str:
-    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def new_id() -> str:

@@ -29,6 +29,7 @@ from localspec.history.records import (
     StoredMessage,
     Totals,
     gone,
+    now,
 )
 from localspec.history.search import find
 from localspec.history.totals import totals
@@ -87,7 +88,7 @@ class History:
         """A chat begins with its first question: an empty one is never kept."""
 
         def work(db: sqlite3.Connection) -> StoredMessage:
-            chat_id, at = rows.new_id(), rows.now()
+            chat_id, at = rows.new_id(), now()
             db.execute(
                 "INSERT INTO conversation(id, title, created_at, updated_at, model_key, preset, system) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?)",

@@ -11,7 +11,7 @@ from itertools import count, pairwise
 
 from localspec.events import Step
 from localspec.history import OWN, Attachment, Chat, Generation, Tree, told
-from localspec.history.rows import now
+from localspec.history.records import now
 from localspec.requests import GenerateRequest, Message, Role
 from localspec.shortening import without_oldest
 from localspec.tui.tuning import Tuning

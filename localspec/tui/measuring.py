@@ -12,7 +12,6 @@ from textual.worker import Worker
 from localspec.errors import LocalspecError
 from localspec.events import Notice
 from localspec.tui.benching import as_text, command, measured
-from localspec.tui.fitting import fit_report
 from localspec.tui.keys import with_keys
 from localspec.tui.message import Note
 from localspec.tui.tunable import TunableScreen
@@ -40,6 +39,8 @@ class MeasuringScreen(TunableScreen):
 
     @work(group="fit", exclusive=True)
     async def look_what_fits(self, context: int | None) -> None:
+        from localspec.tui.fitting import fit_report  # imports psutil
+
         stats = self.tally.stats
         held = stats.target_bytes + stats.drafter_bytes + stats.kv_bytes
         look = partial(fit_report, self.tuning.load, context, held_bytes=held if self.feed is not None else 0)

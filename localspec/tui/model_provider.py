@@ -6,15 +6,18 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 
 from localspec.chatlog.lists import model_name
 from localspec.errors import LocalspecError
-from localspec.local_models import Shelved
 from localspec.sanitize import one_line
 from localspec.tui.chat import ChatScreen
+
+if TYPE_CHECKING:
+    from localspec.local_models import Shelved
 
 HELP = "Load this model"
 
