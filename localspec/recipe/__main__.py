@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
 import torch
+from torch import Tensor
 
 from localspec.errors import LocalspecError
 from localspec.exam import questions as exam
@@ -122,6 +123,12 @@ def recipe_code() -> list[str]:
     return [file.read_text(encoding="utf-8") for file in sorted(Path(__file__).parent.glob("*.py"))]
 
 
+def mean_of(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Halfway between a network before and after its last part: it chooses as well as before, and has learned by heart
+    what came after. Wortsman et al., arXiv 2109.01903."""
+    return {name: (before[name] + after[name]) / 2 for name in after}
+
+
 def train_both(training: Training) -> tuple[network.Network, network.Network]:
     """The target, its first layers first and its answers by heart last, and the draft model distilled from it; each
     begins as an average of words."""
@@ -133,6 +140,7 @@ def train_both(training: Training) -> tuple[network.Network, network.Network]:
         ("answers", options.answer_steps, ANSWER_RATE, ANSWER_DECISIONS, train.train_target),
     ):
         training.run(name, target, train.Schedule(steps, rate, options.seed), decisions, fit)
+    target.load_state_dict(mean_of(training.state["target"]["network"], training.state["answers"]["network"]))
     snapshot.round_weights(target)
 
     def distil(run: train.Run, batches: Any, report: Any) -> None:  # Any: as train_draft's
