@@ -357,7 +357,7 @@ def weights(options: recipe.Options) -> list[bytes]:
     return [(options.out / name / "model.safetensors").read_bytes() for name in ("target", "draft")]
 
 
-@pytest.mark.parametrize(("name", "step"), [("first layers", 2), ("target", 3), ("draft", 1)])
+@pytest.mark.parametrize(("name", "step"), [("first layers", 2), ("target", 3), ("answers", 1), ("draft", 1)])
 def test_a_training_interrupted_and_resumed_gives_the_same_weights(
     small: recipe.Options, monkeypatch: pytest.MonkeyPatch, name: str, step: int
 ):

@@ -110,7 +110,8 @@ class Run:
     def state(self) -> dict[str, Any]:  # Any: torch's state dicts
         """What a file needs to hold for the run to go on from here; a run that is over needs no optimizers."""
         optimizers = [optimizer.state_dict() for optimizer in self.optimizers if self.step < self.schedule.steps]
-        return {"step": self.step, "network": self.network.state_dict(), "optimizers": optimizers}
+        network = {name: values.clone() for name, values in self.network.state_dict().items()}  # it may train on
+        return {"step": self.step, "network": network, "optimizers": optimizers}
 
     def restore(self, state: dict[str, Any]) -> None:  # Any: torch's state dicts
         """Go on from there."""
