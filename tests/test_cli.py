@@ -235,7 +235,7 @@ def test_an_answer_that_nobody_can_read_is_no_success():
 
 @pytest.mark.heavy
 def test_an_answer_that_the_context_cuts_says_so(folder: Path, localspec: Program):
-    words = ("run", str(folder / "tiny"), "word " * 90, "--ctx", "120", "--draft", "off")
+    words = ("run", str(folder / "tiny"), "word " * 20, "--ctx", "120", "--draft", "off")
     code, _, said = localspec(*words)
     assert code == 0
     assert "warning: The answer is cut: the context of 120 tokens is full. Raise --ctx" in said
