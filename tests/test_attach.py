@@ -93,7 +93,7 @@ async def test_a_file_is_attached_told_to_the_model_and_kept(notes: Path):
     )
     assert next(turns(conversation(opened, None).branch)).content == expected
     assert "````" in export(opened, lambda _: (), "openai")
-    async with open_chat(ScriptedEngine(), past=opened) as stage:
+    async with open_chat(ScriptedEngine(), past=opened, size=(80, 30)) as stage:
         await stage.sees("[my] notes.md, 24 characters]", "What is it?")
 
 
