@@ -23,9 +23,9 @@ tokenizer, distilled from it.
 It is tiny. It knows localspec and speculative decoding, from text written for this project, and nothing else: asked
 anything else it should say so, and it can be wrong, there and here. It is for trying localspec, not for relying on.
 
-- Trained in three parts: its first {first_layers} layers alone, which learn what is asked, then all of them, then these at a
-  higher rate, for whole answers. The weights are the mean of those before and after the last part. Trained
-  exits: 1 to {last_early}, in each step every {stride}th of them, in turn, and the last layer.
+- Trained in three parts: its first {first_layers} layers alone, which learn what is asked, then all of them, then
+  these at a higher rate, for whole answers. The weights are the mean of those before and after the last part.
+  Trained exits: 1 to {last_early}, in each step every {stride}th of them, in turn, and the last layer.
 - Best exit layer: **{best}** (the most expected tokens per layer run at a draft length of {draft_length}, computed from
   the acceptance below, not timed).
 - Text: {topics} known questions in {phrasings:,} phrasings ({words:,} words with the answers), {unknown} unknown
