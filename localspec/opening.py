@@ -137,11 +137,13 @@ def loaded(snapshot: Snapshot, wish: Wish) -> Generator[Loading | Notice, None, 
 
 
 def attempt(snapshot: Snapshot, plan: Plan) -> Generator[Loading | Notice, None, Resident | DoesNotFit]:
-    """The decoder, or why not: without the traceback, which holds all that was loaded."""
+    """The decoder, or why not: without the tracebacks, which hold all that was loaded."""
     try:
         return (yield from load_decoder(snapshot, plan))
     except DoesNotFit as fault:
-        return DoesNotFit(fault.message, hint=fault.hint)
+        why = DoesNotFit(fault.message, hint=fault.hint)
+        why.__cause__ = fault.__cause__ and fault.__cause__.with_traceback(None)
+        return why
 
 
 def runnable(

@@ -298,7 +298,7 @@ def test_the_card_says_only_what_was_measured(text: corpus.Corpus):
     page = card.write(text, network, network, training, report)
     assert f"Best exit layer: **{card.best_exit(exits)}**" in page
     assert "| 3 | 1.000 | 0.875 |" in page
-    assert "Trained\n  exits: 1 to 3, in each step every 4th of them, in turn, and the last layer" in page
+    assert "Trained exits: 1 to 3, in each step every 4th of them, in turn, and the last layer" in page
     assert "3 of 4 known" in page
     assert "5 of 6 known, 7 of 8 unknown" in page
     assert "minutes for everything\n  (in a test).\n" in page

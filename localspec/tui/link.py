@@ -61,7 +61,8 @@ class LinkScreen(ModalScreen[Wish | None]):
 
     def compose(self) -> ComposeResult:
         with Vertical():
-            yield Static(Content.assemble("This link leads to ", (one_line(host(self._address)), "bold")))
+            leads = Content.assemble("This link leads to ", (one_line(host(self._address)), "bold"))
+            yield Static(leads, markup=False)
             with VerticalScroll(can_focus=False):
                 yield Static(one_line(self._address), markup=False)
             yield OptionList(
