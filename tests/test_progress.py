@@ -54,7 +54,7 @@ def test_a_terminal_has_one_line_that_is_wiped_at_the_end(monkeypatch: pytest.Mo
     show(CHECK, Loading("weights", 1, 2, eta_s=3.2))
     shown = screen.getvalue()
     assert "\n" not in shown
-    assert shown.split("\r\033[K") == ["", CHECK.stage, f"loading weights {'█' * 15}{'░' * 15}  50%  3 s left", ""]
+    assert shown.split("\r\033[K") == ["", CHECK.stage, f"loading weights {'█' * 15}{'░' * 15} 50% 3 s left", ""]
 
 
 def test_the_chat_says_the_same_words():
