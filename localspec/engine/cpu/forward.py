@@ -47,20 +47,23 @@ def head_phase(sync: int, model: int, x: int, rows: int, logits: int, own: int) 
 
 @compiled
 def forward(sync: int, job: int, thread: int) -> None:
-    """One pass, run by every thread alike: rows through the layers below the exit, all of them through the others."""
+    """One pass, run by every thread alike: rows through the layers below the exit, all of them through the others.
+
+    All of the job is read before the first barrier: past the last one, the leader may already write the next job.
+    """
     model = int_at(job + at.MODEL)
     x, hidden = int_at(model + at.STREAM), int_at(model + at.HIDDEN)
     own = int_at(model + at.OWN) + thread * int_at(model + at.OWN_BYTES)
-    rows, done, leave = int_at(job + at.ROWS), int_at(job + at.DONE), int_at(job + at.EXIT)
-    position, first = int_at(job + at.POSITION), int_at(job + at.HEAD_FROM)
+    rows, done, first = int_at(job + at.ROWS), int_at(job + at.DONE), int_at(job + at.HEAD_FROM)
+    position, leave, last = int_at(job + at.POSITION), int_at(job + at.EXIT), int_at(job + at.LAST)
+    states, logits = int_at(job + at.STATES_OUT), int_at(job + at.LOGITS)
     start_phase(sync, job, model, x)
     run_layers(sync, model, 0, leave, x + done * hidden * 4, rows - done, position + done, own)
-    run_layers(sync, model, leave, int_at(job + at.LAST), x, rows, position, own)
-    states = int_at(job + at.STATES_OUT)
+    run_layers(sync, model, leave, last, x, rows, position, own)
     if states != 0 and thread == 0:
         copy_row(x, states, rows * hidden // 16)
     if first < rows:
-        head_phase(sync, model, x + first * hidden * 4, rows - first, int_at(job + at.LOGITS), own)
+        head_phase(sync, model, x + first * hidden * 4, rows - first, logits, own)
 
 
 @compiled

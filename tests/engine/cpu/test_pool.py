@@ -14,8 +14,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from localspec.engine.contract import ExitStates
 from localspec.engine.cpu import layout as at
-from localspec.engine.cpu.decoder import PackedDecoder
+from localspec.engine.cpu.decoder import PackedDecoder, Rows
 from localspec.engine.cpu.pool import RUN, read
 from localspec.errors import EngineError
 from tests.engine.cpu.packed_models import packed_decoder, pieces, random_ids, threaded
@@ -71,6 +72,27 @@ def test_many_jobs_in_a_row(threads: int, expected: Tensor) -> None:
         def jobs() -> None:
             for _ in range(15):
                 assert torch.equal(again(decoder, 4), expected)
+
+        in_time(jobs)
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_a_pass_that_runs_no_layer_behind_its_exit_is_over_when_the_next_one_begins(threads: int) -> None:
+    """As layers from disk have it: a worker late from the first pass must not see the second one's job."""
+
+    def two(decoder: PackedDecoder) -> Tensor:
+        states, _ = decoder.early(IDS, 1, 0)
+        out = torch.zeros_like(states)
+        decoder._run(Rows(IDS, 0, ExitStates(1, states), unread=len(IDS), states_out=out), 1)
+        return decoder._run(Rows(IDS, 0, ExitStates(1, out), unread=0), decoder.arch.num_layers)
+
+    with threaded(1) as decoder:
+        expected = two(decoder)
+    with threaded(threads) as decoder:
+
+        def jobs() -> None:
+            for _ in range(200):
+                assert torch.equal(two(decoder), expected)
 
         in_time(jobs)
 
