@@ -333,7 +333,9 @@ def test_when_the_last_rung_fails_it_is_one_sentence_and_nothing_is_held(folder:
     with pytest.raises(DoesNotFit, match="Memory ran out") as met:
         opened(folder, draft="off")
     assert met.value.exit_code == 5
-    assert met.value.__cause__ is None, "its traceback would hold what was loaded"
+    cause = met.value.__cause__
+    assert isinstance(cause, torch.OutOfMemoryError)
+    assert cause.__traceback__ is None, "it would hold what was loaded"
 
 
 @pytest.mark.usefixtures("cache")
