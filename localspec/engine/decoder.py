@@ -19,7 +19,7 @@ from localspec.engine.cache import Cache
 from localspec.engine.contract import ExitStates
 from localspec.engine.linear import Linear
 from localspec.engine.rope import rotation_table
-from localspec.engine.stream import Stream
+from localspec.engine.stream import Stream, bytes_in_memory, bytes_of_layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +55,12 @@ class Weights:
         """In memory."""
         shared = getattr(self.head, "weight", None) is self.embedding
         tables = self.head.num_bytes + (0 if shared else self.embedding.nbytes)
-        places = self.stream.places if self.stream else ()
-        return tables + sum(layer.num_bytes for layer in (*self.layers, *places))
+        return tables + bytes_in_memory(self.layers, self.stream)
 
     @property
     def layer_bytes(self) -> list[int]:
         """Of every layer, wherever it is."""
-        brought = [self.stream.places[0].num_bytes] * (self.stream.last - self.stream.first) if self.stream else []
-        return [layer.num_bytes for layer in self.layers] + brought
+        return bytes_of_layers(self.layers, self.stream)
 
     def passing(self, first: int, last: int) -> Iterator[Layer]:
         """Layers first..last - 1, each until the next is asked for."""

@@ -120,3 +120,24 @@ def copying(far: Sequence[Sequence[Tensor]], places: Sequence[Sequence[Tensor]],
             target.copy_(source, non_blocking=True)
 
     return fill
+
+
+class Sized(Protocol):
+    """A layer, as far as memory goes."""
+
+    @property
+    def num_bytes(self) -> int: ...
+
+
+S = TypeVar("S", bound=Sized)
+
+
+def bytes_of_layers(resident: Sequence[S], stream: Stream[S] | None) -> list[int]:
+    """Of every layer, wherever it is."""
+    streamed = [stream.places[0].num_bytes] * (stream.last - stream.first) if stream else []
+    return [layer.num_bytes for layer in resident] + streamed
+
+
+def bytes_in_memory(resident: Sequence[S], stream: Stream[S] | None) -> int:
+    """Of the resident layers and the places."""
+    return sum(layer.num_bytes for layer in (*resident, *(stream.places if stream else ())))

@@ -23,7 +23,7 @@ from localspec.engine.cpu.pack import Packed
 from localspec.engine.cpu.pool import MOST_THREADS, Pool
 from localspec.engine.cpu.program import Program
 from localspec.engine.rope import rotation_table
-from localspec.engine.stream import Stream
+from localspec.engine.stream import Stream, bytes_in_memory, bytes_of_layers
 from localspec.errors import EngineError
 
 
@@ -59,14 +59,12 @@ class PackedWeights:
     def num_bytes(self) -> int:
         """In memory."""
         tables = self.head.num_bytes + (0 if self.head is self.embedding else self.embedding.num_bytes)
-        places = self.stream.places if self.stream else ()
-        return tables + sum(layer.num_bytes for layer in (*self.layers, *places))
+        return tables + bytes_in_memory(self.layers, self.stream)
 
     @property
     def layer_bytes(self) -> list[int]:
         """Of every layer, wherever it is."""
-        brought = [self.stream.places[0].num_bytes] * (self.stream.last - self.stream.first) if self.stream else []
-        return [layer.num_bytes for layer in self.layers] + brought
+        return bytes_of_layers(self.layers, self.stream)
 
 
 @dataclass(frozen=True, slots=True)
