@@ -21,6 +21,7 @@ from localspec.checkpoint import Snapshot
 from localspec.engine.arch import Arch
 from localspec.engine.cpu.formats import GROUP, OUTPUTS, padded
 from localspec.engine.cpu.pack import Packed, interleave, pack, pad_rows, pad_to
+from localspec.engine.cpu.pages import in_large_pages
 from localspec.engine.stream import OnThread, Stream
 from localspec.errors import DoesNotFit, EngineError, UsageError
 from localspec.events import Loading, Notice
@@ -96,7 +97,7 @@ class Packer:
     def linear(self, name: str, slabs: Iterator[Tensor]) -> Iterator[int]:
         """One piece from slabs of its rows, in order; all but the last are whole blocks. What is missing is zeros."""
         piece = self.blueprint.pieces[name]
-        data, at, under_way = torch.empty(piece.shape, dtype=torch.uint8), 0, deque[Future[int]]()
+        data, at, under_way = room_for(piece), 0, deque[Future[int]]()
         nothing = torch.zeros(0, piece.shape[1] * GROUP)
         for slab in chain(slabs, [nothing]):
             last = at + padded(slab.shape[0], OUTPUTS) // OUTPUTS if slab.shape[0] else piece.shape[0]
@@ -277,7 +278,7 @@ def stream_from(copy: PackedCopy, first: int) -> Stream[PackedLayer]:
 
 
 def room_for(piece: Piece) -> Tensor:
-    return torch.empty(piece.shape, dtype=torch.uint8 if piece.kind else torch.float32)
+    return in_large_pages(torch.empty(piece.shape, dtype=torch.uint8 if piece.kind else torch.float32))
 
 
 def progress(stage: str, total: int, steps: Iterator[int]) -> Iterator[Loading]:
