@@ -29,6 +29,7 @@ from torch import Tensor
 from localspec import __version__, paths
 from localspec.blueprint import Blueprint
 from localspec.checkpoint import Snapshot
+from localspec.engine.cpu.pages import in_large_pages
 from localspec.engine.stream import Fill
 from localspec.errors import UsageError
 from localspec.events import Loading, Notice
@@ -77,7 +78,8 @@ class PackedCopy:
         try:
             file = self.file()
             checksums = self.checksums(file)
-            mapped = torch.from_file(str(file), size=file.stat().st_size, dtype=torch.uint8) if checksums else None
+            size = file.stat().st_size
+            mapped = in_large_pages(torch.from_file(str(file), size=size, dtype=torch.uint8)) if checksums else None
         except (OSError, UsageError, RuntimeError):
             return
         if mapped is None:

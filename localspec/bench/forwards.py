@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import torch
 
 from localspec.engine.bandwidth import MOST_BYTES
+from localspec.engine.cpu.pages import in_large_pages
 from localspec.engine.decoder import Decoder
 from localspec.engine.session import PREFILL_CHUNK
 
@@ -131,7 +132,7 @@ class Memory:
     rivals: tuple[str, ...] = ()
 
     def __init__(self, num_bytes: int, threads: int) -> None:
-        self.bytes_ = torch.ones(max(min(num_bytes, MOST_BYTES) // 4, 1))
+        self.bytes_ = in_large_pages(torch.empty(max(min(num_bytes, MOST_BYTES) // 4, 1))).fill_(1)
         self.threads = threads
 
     def fill(self, depth: int) -> None: ...
