@@ -9,6 +9,7 @@ import re
 import signal
 from collections import Counter
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from random import Random
 
@@ -153,6 +154,36 @@ def test_a_decision_ends_soon_after_the_answer_begins(text: corpus.Corpus, words
     assert len(short) > 160
 
 
+def test_earlier_turns_of_a_decision_are_cut_short_and_their_beginnings_learned(text: corpus.Corpus, words: Tokenizer):
+    """Or a question after others would be answered by what the others were about."""
+    turns = [dialogue.Turn(entry.held_out, entry.answer, entry) for entry in text.known[:3]]
+    whole, seen = dialogue.render(turns, words), Counter[str]()
+    for seed in range(60):
+        sample = dialogue.beginnings(whole, Random(seed))
+        said = words.decode(sample.ids, False)
+        openings = [dialogue.opening(turn.question) for turn in turns]
+        first, second, third = (part.removesuffix("\n") for part in said.split(tokenizer.TURN_START + "user\n")[1:])
+        for turn, opened, part in zip(turns, openings, (first, second, third), strict=True):
+            answer = part.removeprefix(opened.removeprefix(tokenizer.TURN_START + "user\n"))
+            assert turn.answer.startswith(answer.removesuffix(tokenizer.TURN_END))
+            assert answer.endswith(tokenizer.TURN_END) is (turn is not turns[-1])
+            seen["whole"] += answer == turn.answer + tokenizer.TURN_END
+        runs = [sum(1 for _ in run) for learned, run in groupby(sample.learn) if learned]
+        assert len(runs) == 3
+        assert all(1 <= run <= dialogue.DECISION_TOKENS[1] for run in runs)
+        seen["cut"] += sum(sample.learn) < len(sample.ids) < len(whole.ids)
+    assert 10 < seen["whole"] < 50
+    assert seen["cut"] == 60
+
+
+@pytest.mark.parametrize(("talks", "turns"), [(False, {1}), (True, {1, 2, 3, 4})])
+def test_decisions_have_earlier_turns_where_asked_for(
+    text: corpus.Corpus, words: Tokenizer, talks: bool, turns: set[int]
+):
+    author = dialogue.Author(text, words, 0, 1.0, talks=talks)
+    assert {sum(1 for learned, _ in groupby(author.sample().learn) if learned) for _ in range(100)} == turns
+
+
 def test_training_text_is_what_the_chat_template_renders(text: corpus.Corpus, words: Tokenizer):
     turns = [dialogue.Turn(entry.held_out, entry.answer) for entry in text.known[:8]]
     messages = [{"role": "system", "content": "Be brief."}]
@@ -294,11 +325,13 @@ def test_the_card_says_only_what_was_measured(text: corpus.Corpus):
     network = Network(TINY)
     exits = tuple(evaluate.ExitScore(layers, 1.0, 1 - 0.5**layers) for layers in range(1, 5))
     report = evaluate.Report(exits, 0.75, {"known": (3, 4)}, {"known": (4, 4)}, {"known": (5, 6), "unknown": (7, 8)})
-    training = card.Training("python -m localspec.recipe", 0, 1.5, 2000, 1000, 500, 2, "cpu", "in a test")
+    steps, tokens = {"first": 4000, "whole": 30, "draft": 20}, {"first": 2000, "whole": 1000, "draft": 500}
+    training = card.Training("python -m localspec.recipe", 0, 1.5, steps, tokens, 2, "cpu", "in a test")
     page = card.write(text, network, network, training, report)
     assert f"Best exit layer: **{card.best_exit(exits)}**" in page
     assert "| 3 | 1.000 | 0.875 |" in page
-    assert "Trained exits: 1 to 3, in each step every 4th of them, in turn, and the last layer" in page
+    assert "alone in 4,000 steps, then all of them in\n  30; the draft model in 20. Trained exits: 1 to 3," in page
+    assert "Trained on 2,000 and 1,000 tokens (the draft model on 500)" in page
     assert "3 of 4 known" in page
     assert "5 of 6 known, 7 of 8 unknown" in page
     assert "minutes for everything\n  (in a test).\n" in page
@@ -338,7 +371,7 @@ def small(text: corpus.Corpus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     monkeypatch.setattr(dialogue, "asked", lambda *args: asked(*args)[::20])
     monkeypatch.setattr(evaluate, "held_out", lambda *args: whole(*args)[::9])
     monkeypatch.setattr(recipe.exam, "load", lambda: recipe.exam.Exam((), ()))
-    return recipe.Options(tmp_path / "out", first_steps=4, steps=6, answer_steps=4, draft_steps=4)
+    return recipe.Options(tmp_path / "out", first_steps=4, steps=6, draft_steps=4)
 
 
 def interrupt_at(monkeypatch: pytest.MonkeyPatch, name: str, step: int) -> None:
@@ -357,7 +390,7 @@ def weights(options: recipe.Options) -> list[bytes]:
     return [(options.out / name / "model.safetensors").read_bytes() for name in ("target", "draft")]
 
 
-@pytest.mark.parametrize(("name", "step"), [("first layers", 2), ("target", 3), ("answers", 1), ("draft", 1)])
+@pytest.mark.parametrize(("name", "step"), [("first layers", 2), ("target", 3), ("draft", 1)])
 def test_a_training_interrupted_and_resumed_gives_the_same_weights(
     small: recipe.Options, monkeypatch: pytest.MonkeyPatch, name: str, step: int
 ):

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
 import torch
-from torch import Tensor
 
 from localspec.errors import LocalspecError
 from localspec.exam import questions as exam
@@ -26,14 +25,14 @@ from localspec.recipe.meter import Meter
 from localspec.recipe.resume import Keeper, fingerprint
 from localspec.whole_file import write_whole
 
-FIRST_STEPS, STEPS, ANSWER_STEPS, DRAFT_STEPS = STEPS_OF_EACH = 4000, 1000, 300, 300
+FIRST_STEPS, STEPS, DRAFT_STEPS = STEPS_OF_EACH = 4000, 1000, 300
 THREADS = 2
 BATCH_TOKENS = 4096
-FIRST_RATE, TARGET_RATE, ANSWER_RATE, DRAFT_RATE = 1e-3, 4e-4, 8e-4, 2e-3
-FIRST_DECISIONS, DECISIONS, ANSWER_DECISIONS = 0.9, 0.94, 0.92  # the first layers learn answers by heart: cheap
+FIRST_RATE, TARGET_RATE, DRAFT_RATE = 1e-3, 4e-4, 2e-3
+FIRST_DECISIONS, DECISIONS = 0.9, 0.94  # the first layers learn answers by heart: cheap
 TARGET = network.Shape(tokenizer.VOCAB_SIZE, 256, 512, 12, 4, 2, 64)
 DRAFT = network.Shape(tokenizer.VOCAB_SIZE, 128, 384, 4, 4, 2, 32)
-PARTS = ("first layers", "target", "answers", "draft")  # in this order
+PARTS = {"first": "first layers", "whole": "target", "draft": "draft"}  # in this order
 STOPPED = 130  # what a shell says of a command that Ctrl+C ended
 
 
@@ -45,7 +44,6 @@ class Options:
     seed: int = 0
     first_steps: int = FIRST_STEPS
     steps: int = STEPS
-    answer_steps: int = ANSWER_STEPS
     draft_steps: int = DRAFT_STEPS
     threads: int = THREADS
     device: str = "cpu"
@@ -54,8 +52,8 @@ class Options:
     @property
     def command(self) -> str:
         """What to type to train the same again."""
-        names = ("--first-steps", "--steps", "--answer-steps", "--draft-steps", "--threads")
-        given = (self.first_steps, self.steps, self.answer_steps, self.draft_steps, self.threads)
+        names = ("--first-steps", "--steps", "--draft-steps", "--threads")
+        given = (self.first_steps, self.steps, self.draft_steps, self.threads)
         said = zip(names, given, (*STEPS_OF_EACH, THREADS), strict=True)
         other = "".join(f" {name} {given}" for name, given, default in said if given != default)
         other += f" --device {self.device}" if self.device != device_named("auto") else ""
@@ -97,7 +95,8 @@ class Training:
         if "network" in kept:
             run.restore(kept)
         seed = self.options.seed + len(name)
-        author = dialogue.Author(self.text, self.words, seed, decisions, kept["place"])
+        talks = name != PARTS["first"]  # one question at a time first
+        author = dialogue.Author(self.text, self.words, seed, decisions, kept["place"], talks=talks)
         with Meter(name, schedule.steps, done=run.step, tokens=kept["tokens"]) as meter, self.keeper.interruptible():
 
             def after(step: int, loss: float) -> None:
@@ -123,24 +122,16 @@ def recipe_code() -> list[str]:
     return [file.read_text(encoding="utf-8") for file in sorted(Path(__file__).parent.glob("*.py"))]
 
 
-def mean_of(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Halfway between a network before and after its last part: it chooses as well as before, and has learned by heart
-    what came after. Wortsman et al., arXiv 2109.01903."""
-    return {name: (before[name] + after[name]) / 2 for name in after}
-
-
 def train_both(training: Training) -> tuple[network.Network, network.Network]:
-    """The target, its first layers first and its answers by heart last, and the draft model distilled from it; each
-    begins as an average of words."""
+    """The target, its first layers before the others, and the draft model distilled from it; each begins as an average
+    of words."""
     options = training.options
     target, draft = training.begin("first layers", TARGET), training.begin("draft", DRAFT)
     for name, steps, rate, decisions, fit in (
         ("first layers", options.first_steps, FIRST_RATE, FIRST_DECISIONS, train.train_first),
         ("target", options.steps, TARGET_RATE, DECISIONS, train.train_target),
-        ("answers", options.answer_steps, ANSWER_RATE, ANSWER_DECISIONS, train.train_target),
     ):
         training.run(name, target, train.Schedule(steps, rate, options.seed), decisions, fit)
-    target.load_state_dict(mean_of(training.state["target"]["network"], training.state["answers"]["network"]))
     snapshot.round_weights(target)
 
     def distil(run: train.Run, batches: Any, report: Any) -> None:  # Any: as train_draft's
@@ -168,10 +159,10 @@ def complete(training: Training) -> None:
     target, draft = train_both(training)
     report = measured(training, target, draft)
     minutes = (time.monotonic() - training.began) / 60
-    first, whole, answers, drafted = (training.state[name]["tokens"] for name in PARTS)
+    steps = {part: training.state[name]["step"] for part, name in PARTS.items()}
+    tokens = {part: training.state[name]["tokens"] for part, name in PARTS.items()}
     threads, what = torch.get_num_threads(), options.device
-    seen = (first, whole + answers, drafted)
-    facts = card.Training(options.command, options.seed, minutes, *seen, threads, what, options.context)
+    facts = card.Training(options.command, options.seed, minutes, steps, tokens, threads, what, options.context)
     page = card.write(training.text, target, draft, facts, report)
     with training.keeper.explained(options.out):
         snapshot.save(target, training.words, options.out / "target")
@@ -220,7 +211,6 @@ def device_named(name: str) -> str:
 @click.option("--seed", default=0, show_default=True)
 @click.option("--first-steps", default=FIRST_STEPS, show_default=True, help="Steps of the target's first layers alone.")
 @click.option("--steps", default=STEPS, show_default=True, help="Steps of the target.")
-@click.option("--answer-steps", default=ANSWER_STEPS, show_default=True, help="More of them, for whole answers.")
 @click.option("--draft-steps", default=DRAFT_STEPS, show_default=True)
 @click.option("--threads", default=THREADS, show_default=True)
 @click.option("--device", default="auto", show_default=True, type=click.Choice(("auto", "cpu", "cuda")))

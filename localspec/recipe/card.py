@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from localspec.recipe.corpus import Corpus
@@ -23,18 +24,18 @@ tokenizer, distilled from it.
 It is tiny. It knows localspec and speculative decoding, from text written for this project, and nothing else: asked
 anything else it should say so, and it can be wrong, there and here. It is for trying localspec, not for relying on.
 
-- Trained in three parts: its first {first_layers} layers alone, which learn what is asked, then all of them, then
-  these at a higher rate, for whole answers. The weights are the mean of those before and after the last part.
-  Trained exits: 1 to {last_early}, in each step every {stride}th of them, in turn, and the last layer.
+- Trained in two parts: its first {first_layers} layers alone in {steps[first]:,} steps, then all of them in
+  {steps[whole]:,}; the draft model in {steps[draft]:,}. Trained exits: 1 to {last_early}, in each step every
+  {stride}th of them, in turn, and the last layer.
 - Best exit layer: **{best}** (the most expected tokens per layer run at a draft length of {draft_length}, computed from
   the acceptance below, not timed).
 - Text: {topics} known questions in {phrasings:,} phrasings ({words:,} words with the answers), {unknown} unknown
   topics and questions. One phrasing per question, and the last {held_out} unknown topics and questions, were kept from
   training.
-- Trained on {first_tokens:,} and {tokens:,} tokens (the draft model on {draft_tokens:,}), padding included, in bfloat16
-  autocast on {where}. Loss is taken on the assistant's tokens only. Most samples are one question and the beginning of
-  its answer, the rest whole conversations. The first words of each answer are one token, so which answer is meant is
-  decided at one position.
+- Trained on {tokens[first]:,} and {tokens[whole]:,} tokens (the draft model on {tokens[draft]:,}), padding
+  included, in bfloat16 autocast on {where}. Loss is taken on the assistant's tokens only. Most samples are one question
+  and the beginning of its answer, in the second part often after earlier ones; the rest are whole conversations. The
+  first words of each answer are one token, so which answer is meant is decided at one position.
 - Command: `{command}`. Seed {seed}. Wall time: {minutes:.1f} minutes for everything{context}.
 
 ## The exam
@@ -64,14 +65,13 @@ it goes on. Do not expect these figures of a model that writes freely.
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """What was run."""
+    """What was run. `steps` and `tokens`: of the parts first, whole and draft."""
 
     command: str
     seed: int
     minutes: float
-    first_tokens: int
-    tokens: int
-    draft_tokens: int
+    steps: Mapping[str, int]
+    tokens: Mapping[str, int]
     threads: int
     device: str
     context: str

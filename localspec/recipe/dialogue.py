@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 from random import Random
 
 import torch
@@ -23,6 +25,8 @@ from localspec.recipe.vary import elsewhere, invented_word, keywords, vary
 TURNS = (1, 1, 1, 1, 2, 2, 2, 3, 3, 4, 5, 7)
 LONG_TURNS, LONG_SHARE = 14, 0.02  # a few long ones, so that a long chat stays on known ground
 DECISION_TOKENS = (1, 4)
+DECISION_TURNS = (1, 1, 2, 3, 4)
+WHOLE_SHARE, CUT_TOKENS = 0.2, 12  # of a decision's earlier answers; how long the others are, on average
 SYSTEM_SHARE, TONE_SHARE = 0.2, 0.06  # the second is part of the first
 UNKNOWN_SHARE, ELSEWHERE_SHARE, FOLLOW_UP_SHARE, TASK_SHARE = 0.2, 0.2, 0.2, 0.04
 NO_SUBJECT_SHARE, KEYWORD_SHARE, WRITTEN_SHARE = 0.02, 0.1, 0.5
@@ -100,7 +104,8 @@ class Author:
     """Writes batches of conversations without end; the seed decides them all.
 
     `decisions` is the share of samples that end soon after an answer has begun: which answer is meant is hard, the
-    rest of it is learned by heart.
+    rest of it is learned by heart. `talks`: those have earlier turns too, whose answers are mostly cut short, as by
+    a user who has read enough; of each only the beginning is learned.
     `place` is the pool that is being handed out and how many of its batches are: an author starts again from there.
     """
 
@@ -111,8 +116,10 @@ class Author:
         seed: int,
         decisions: float,
         place: tuple[int, int] = (0, 0),
+        *,
+        talks: bool = False,
     ) -> None:
-        self.corpus, self.tokenizer = corpus, tokenizer
+        self.corpus, self.tokenizer, self.talks = corpus, tokenizer, talks
         self.seed, self.decisions, self.place = seed, decisions, place
         self.rng = Random(seed)
 
@@ -150,11 +157,9 @@ class Author:
         return render(turns, self.tokenizer, self.rng.choice(tone.prompts))
 
     def sample(self) -> Sample:
-        """A conversation, or only one question and the beginning of its answer."""
+        """A conversation, or only questions and the beginnings of their answers."""
         if self.rng.random() < self.decisions:
-            whole = self.conversation(1)
-            end = whole.learn.index(True) + self.rng.randint(*DECISION_TOKENS)
-            return Sample(whole.ids[:end], whole.learn[:end])
+            return beginnings(self.conversation(self.rng.choice(DECISION_TURNS) if self.talks else 1), self.rng)
         return self.conversation(LONG_TURNS if self.rng.random() < LONG_SHARE else self.rng.choice(TURNS))
 
     def _pool(self, max_tokens: int) -> list[list[Sample]]:
@@ -176,6 +181,24 @@ class Author:
                 self.place = (number, place)
                 yield pad(group)
             self.place = (number + 1, 0)
+
+
+def beginnings(whole: Sample, rng: Random) -> Sample:
+    """The conversation until its last answer has begun, earlier answers mostly cut short; their beginnings are to be
+    learned."""
+    ids, learn = list[int](), list[bool]()
+    runs = [(learned, list(run)) for learned, run in groupby(zip(whole.ids, whole.learn, strict=True), itemgetter(1))]
+    last = max(number for number, (learned, _) in enumerate(runs) if learned)
+    for number, (learned, run) in enumerate(runs[: last + 1]):
+        kept = [token for token, _ in run]
+        begun = rng.randint(*DECISION_TOKENS) if learned else 0
+        if number == last:
+            kept = kept[:begun]
+        elif learned and rng.random() > WHOLE_SHARE:
+            kept = [*kept[: begun + int(rng.expovariate(1 / CUT_TOKENS))][: len(kept) - 1], kept[-1]]
+        ids += kept
+        learn += [True] * min(begun, len(kept)) + [False] * (len(kept) - begun)
+    return Sample(ids, learn)
 
 
 def pad(samples: list[Sample]) -> Batch:
