@@ -29,7 +29,7 @@ FIRST_STEPS, STEPS, DRAFT_STEPS = STEPS_OF_EACH = 4000, 1000, 300
 THREADS = 2
 BATCH_TOKENS = 4096
 FIRST_RATE, TARGET_RATE, DRAFT_RATE = 1e-3, 4e-4, 2e-3
-FIRST_DECISIONS, DECISIONS = 0.9, 0.94  # the first layers learn answers by heart: cheap
+FIRST_DECISIONS, DECISIONS, DRAFT_DECISIONS = 0.9, 0.96, 0.9  # the first layers learn answers by heart: cheap
 TARGET = network.Shape(tokenizer.VOCAB_SIZE, 256, 512, 12, 4, 2, 64)
 DRAFT = network.Shape(tokenizer.VOCAB_SIZE, 128, 384, 4, 4, 2, 32)
 PARTS = {"first": "first layers", "whole": "target", "draft": "draft"}  # in this order
@@ -137,7 +137,7 @@ def train_both(training: Training) -> tuple[network.Network, network.Network]:
     def distil(run: train.Run, batches: Any, report: Any) -> None:  # Any: as train_draft's
         train.train_draft(run, target, batches, report)
 
-    training.run("draft", draft, train.Schedule(options.draft_steps, DRAFT_RATE, options.seed), DECISIONS, distil)
+    training.run("draft", draft, train.Schedule(options.draft_steps, DRAFT_RATE, options.seed), DRAFT_DECISIONS, distil)
     snapshot.round_weights(draft)
     return target.cpu(), draft.cpu()
 
