@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from textual.events import Key
 from textual.widgets import HelpPanel
 
 from localspec.history import recall
@@ -170,6 +171,44 @@ async def test_esc_closes_the_list_and_stops_nothing():
         await stage.sees("There is no command /t.", "/t")
         await stage.pilot.press("escape", "escape")
         await stage.sees("stopped")
+
+
+@pytest.mark.parametrize(
+    ("command", "asked"),
+    [
+        ("/new", [("user", "second")]),
+        ("/undo", [("user", "second")]),
+        (
+            "/system Be brief.",
+            [("system", "Be brief."), ("user", "first"), ("assistant", "Hello there, world. Bye."), ("user", "second")],
+        ),
+    ],
+)
+async def test_a_command_typed_ahead_is_over_before_the_next_message(command: str, asked: list[tuple[str, str]]):
+    """Keys that came while the screen was busy: it must not be the old chat that is asked, and then cut empty."""
+    async with open_chat(ScriptedEngine(HELLO, HELLO)) as stage:
+        await stage.ready()
+        await stage.send("first")
+        await stage.until(lambda: stage.chat.phase == "idle" and len(stage.messages) == 2)
+        for letter in f"{command}\nsecond\n":
+            stage.app.post_message(Key({"\n": "enter"}.get(letter, letter), "\r" if letter == "\n" else letter))
+        await stage.until(lambda: len(stage.engine.requests) == 2)
+        assert [(message.role, message.content) for message in stage.engine.requests[-1].messages] == asked
+
+
+async def test_tokens_rejected_shows_what_was_rejected():
+    """For terminals that do not send Shift+F3."""
+    async with open_chat(ScriptedEngine()) as stage:
+        await stage.ready()
+        await stage.send("/tokens rejected")
+        await stage.until(lambda: stage.chat.view == "rejects")
+        await stage.send("/tokens rejected")
+        await stage.until(lambda: stage.chat.view == "tokens")
+        await stage.send("/tokens")
+        await stage.until(lambda: stage.chat.view == "markdown")
+        await stage.send("/tokens pears")
+        await stage.sees("/tokens rejected what was rejected")
+        assert stage.chat.view == "markdown"
 
 
 async def test_a_word_that_is_no_command_brings_the_nearest_one_to_mind():

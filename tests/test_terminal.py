@@ -83,6 +83,31 @@ def test_alt_enter_is_no_plain_enter(sent: str):
     assert meant(TerminalParser(), *sent)[0] in {"ctrl+j", "alt+enter"}
 
 
+@pytest.mark.parametrize(
+    ("sent", "key"),
+    [
+        ("\x1b[1;2R", "shift+f3"),  # xterm, tmux
+        ("\x1b[13;2~", "shift+f3"),  # the kitty protocol
+        ("\x1b[25~", "f13"),  # rxvt's Shift+F3
+        ("\x1b[28~", "f15"),  # the Linux console's
+        ("\x1b[1;3R", "alt+f3"),
+        ("\x1b[1;6R", "ctrl+shift+f3"),
+        ("\x1bOR", "f3"),
+        ("\x1b[13~", "f3"),
+        ("\x1b[15~", "f5"),
+        ("\x1b[1;3A", "alt+up"),
+    ],
+)
+def test_keys_are_known_by_what_terminals_send(sent: str, key: str):
+    assert meant(TerminalParser(), sent) == [key]
+    assert meant(TerminalParser(), "a" + sent, "b") == ["a", key, "b"]
+
+
+@pytest.mark.parametrize("sent", ["\x1b[1;1R", "\x1b[2;2R", "\x1b[1;9R", "\x1b[24;80R"])
+def test_where_the_cursor_is_is_no_key(sent: str):
+    assert meant(TerminalParser(), sent) == ["CursorPosition"]
+
+
 class Recording:
     """Reads a pipe until `stop` is pressed, and posts nothing."""
 

@@ -55,7 +55,7 @@ class ChatScreen(MeasuringScreen):
         Binding("alt+down", "point(1)", "Later message", show=False, priority=True, id="msg.next"),
         Binding("f2", "speed", "Speed", key_display="F2", priority=True, id="speed"),
         Binding("f3", "tokens", "Tokens", key_display="F3", priority=True, id="tokens"),
-        Binding("shift+f3,f15", "rejects", "Rejected", show=False, priority=True, id="rejects"),  # F15 is xterm's
+        Binding("shift+f3,f13,f15", "rejects", "Rejected", show=False, priority=True, id="rejects"),  # or so it is sent
         Binding("f5", "spec", "Speculation", key_display="F5", priority=True, id="spec"),
         Binding("f6", "compare", "Compare", key_display="F6", show=False, priority=True, id="compare"),
         Binding("ctrl+t", "thoughts", "Thoughts", show=False, priority=True, id="thoughts"),
@@ -234,11 +234,16 @@ class ChatScreen(MeasuringScreen):
     async def note(self, text: str) -> None:
         await self.show(Note(text))
 
-    def command_new(self, _: str) -> None:
-        self.action_new()
+    async def command_new(self, _: str) -> None:
+        await self.begin_chat()
 
-    def command_tokens(self, _: str) -> None:
-        self.action_tokens()
+    def command_tokens(self, argument: str) -> None:
+        if argument == "rejected":
+            self.action_rejects()
+        elif argument:
+            self.status.give_hint("/tokens shows who wrote each token; /tokens rejected what was rejected, too.")
+        else:
+            self.action_tokens()
 
     async def command_bye(self, _: str) -> None:
         await self.app.action_quit()

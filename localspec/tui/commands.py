@@ -71,7 +71,7 @@ COMMANDS = (
     Command("k", "how many tokens to draft", "N|auto"),
     Command("compare", "the last question again in two ways, side by side", "[early-exit:E]"),
     Command("attach", "put a text file into your next message", "PATH"),
-    Command("tokens", "show who wrote each token, or the text again"),
+    Command("tokens", "show who wrote each token, or the text again", "[rejected]", choices=("rejected",)),
     Command("set", "choose how tokens are sampled", "[temperature=0.7 …]"),
     Command("preset", "sample as this preset does", "[name]"),
     Command("template", "which template, or a Jinja file, words the chat", "[name|none]", choices=CHOICES),

@@ -23,7 +23,14 @@ READ_BYTES = 1 << 16
 PASTE_SILENCE_SECONDS = 3.0  # a paste whose end never comes must not keep the keyboard for ever
 OVERLAP = len(BRACKETED_PASTE_START) - 1  # so much of a mark may stand in what came before
 TITLE, KEEP_TITLE, OLD_TITLE = "\x1b]2;{}\x07", "\x1b[22;2t", "\x1b[23;2t"
-ALT_ENTER = "\x1b\r"  # from a terminal without the kitty protocol; Textual would read a plain Enter, which sends
+OLD_KEYS = {  # from terminals without the kitty protocol; Textual reads an Enter, which sends, and control characters
+    "\x1b\r": "alt+enter",
+    "\x1b[25~": "f13",
+    "\x1b[26~": "f14",
+    "\x1b[28~": "f15",
+    "\x1b[29~": "f16",
+}
+MODIFIERS = ("shift", "alt", "alt+shift", "ctrl", "ctrl+shift", "alt+ctrl", "alt+ctrl+shift")  # xterm's 2 to 8
 
 
 class TerminalParser(XTermParser):
@@ -39,11 +46,11 @@ class TerminalParser(XTermParser):
         self._heard = monotonic()
         if not data:
             yield from self._end_paste()
-            yield from super().feed(data)
+            yield from map(heard, super().feed(data))
         while data:
             if self._pasted is None:
                 keys, data = self._keys_of(data)
-                yield from super().feed(keys)
+                yield from map(heard, super().feed(keys))
             else:
                 data, ended = self._paste_of(self._pasted, data)
                 yield from self._end_paste() if ended else ()
@@ -76,7 +83,16 @@ class TerminalParser(XTermParser):
             yield Paste(pasted)
 
     def _sequence_to_key_events(self, sequence: str, alt: bool = False) -> Iterable[Key]:
-        return [Key("alt+enter", None)] if sequence == ALT_ENTER else super()._sequence_to_key_events(sequence, alt)
+        key = OLD_KEYS.get(sequence)
+        return [Key(key, None)] if key else super()._sequence_to_key_events(sequence, alt)
+
+
+def heard(message: Message) -> Message:
+    """xterm and tmux send F3 with a modifier in the bytes that tell where the cursor is, which is never asked where
+    these could be the answer: in the first row, beside its first column."""
+    if isinstance(message, CursorPosition) and message.y == 0 and 0 < message.x <= len(MODIFIERS):
+        return Key(f"{MODIFIERS[message.x - 1]}+f3", None)
+    return message
 
 
 class TerminalDriver(LinuxDriver):

@@ -11,6 +11,7 @@ import gc
 from asyncio import TimerHandle
 from collections.abc import Callable, Sequence
 from functools import partial
+from inspect import isawaitable
 from typing import Literal
 
 from msgspec.structs import replace
@@ -288,7 +289,7 @@ class TurnScreen(Screen[None]):
     async def on_prompt_sent(self, message: Prompt.Sent) -> None:
         if (typed := parse(message.text)) is not None:
             self.prompt.pills.add(*message.attachments)
-            self.obey(message.text, *typed)
+            await self.obey(message.text, *typed)
         else:
             await self.say(literal(message.text), message.attachments)
 
@@ -299,14 +300,17 @@ class TurnScreen(Screen[None]):
     def on_prompt_refused(self, message: Prompt.Refused) -> None:
         self.status.give_hint(one_line(message.sentence))
 
-    def obey(self, text: str, name: str, argument: str) -> None:
-        """A slash command: it is never sent to the model, not even one that does not exist."""
+    async def obey(self, text: str, name: str, argument: str) -> None:
+        """A slash command: it is never sent to the model, not even one that does not exist. It is over before what was
+        typed after it is read."""
         command = find(name)
         if command is None:
             self.prompt.give(text)
             self.status.give_hint(unknown(name))
         else:
-            self.call_later(getattr(self, command.method), argument)
+            done = getattr(self, command.method)(argument)
+            if isawaitable(done):
+                await done
 
     async def say(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
         """Ask this, or let it wait until it can be asked."""
