@@ -18,8 +18,10 @@ from torch import Tensor
 from localspec import admission
 from localspec.blueprint import Blueprint
 from localspec.engine.arch import Arch, read_arch
+from localspec.engine.contract import ExitStates
 from localspec.engine.cpu.formats import Format
 from localspec.engine.decoder import Decoder
+from localspec.engine.policy import MAX_DRAFT
 from localspec.errors import EngineError
 from localspec.packed_reference import reference
 from localspec.packing import one_thread, pack_source
@@ -37,7 +39,7 @@ TOLERANCE, NEAR = 1e-4, 0.1
 TEXTS, ROWS = 16, 12
 HIDDEN = 128
 SPLIT = [5, 1, 6]
-WIDEST = 16
+WIDEST = MAX_DRAFT + 1  # a draft and the token before it
 
 
 def admit_packed(config: dict[str, Any], kind: Format, program: Program) -> None:
@@ -51,6 +53,7 @@ def admit_packed(config: dict[str, Any], kind: Format, program: Program) -> None
         with one_thread():
             check_agreement(config, blueprint, decoder)
             check_widths(decoder)
+            check_exit(decoder)
     finally:
         decoder.close()
 
@@ -74,7 +77,7 @@ def check_agreement(config: dict[str, Any], blueprint: Blueprint, decoder: Packe
 
 
 def check_widths(decoder: PackedDecoder) -> None:
-    """Rows by two, by three, …, by sixteen, the last by two threads: each as if it had been alone."""
+    """Rows by two, by three, …, by WIDEST, the last by two threads: each as if it had been alone."""
     ids = texts(decoder.arch)[0].repeat(2)[:WIDEST]
     alone = read_in(decoder, ids, 1)
     for width in range(2, WIDEST + 1):
@@ -82,6 +85,16 @@ def check_widths(decoder: PackedDecoder) -> None:
             decoder.set_threads(2)
         if not torch.equal(alone, read_in(decoder, ids, width)):
             raise EngineError(f"The CPU engine computes {width} rows otherwise than one by one.")
+
+
+def check_exit(decoder: PackedDecoder) -> None:
+    """Drafted at the first layer and verified with the states from there: each row as if it had been alone."""
+    ids = texts(decoder.arch)[0]
+    alone = read_in(decoder, ids, 1)
+    decoder.crop(0)
+    states, _ = decoder.early(ids[:-1], 1, 0)
+    if not torch.equal(alone, decoder.forward(ids, ExitStates(1, states))):
+        raise EngineError("The CPU engine verifies otherwise than it decodes.")
 
 
 def fingerprint(config: dict[str, Any], kind: Format, program: Program) -> str:

@@ -43,9 +43,13 @@ STALE_PART_SECONDS = 3600.0
 SOURCES = (  # what decides the bytes
     "blueprint.py",
     "packing.py",
+    "sources.py",
+    "engine/cpu/emit.py",
+    "engine/cpu/formats.py",
+    "engine/cpu/lang.py",
+    "engine/cpu/layout.py",
     "engine/cpu/pack.py",
     "engine/cpu/packer.py",
-    "engine/cpu/formats.py",
 )
 
 

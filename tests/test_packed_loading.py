@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
@@ -334,6 +335,34 @@ def test_a_copy_of_something_else_is_not_used(
     assert len(packings) == 2
     (new,) = cache.iterdir()  # the old one is gone: nobody would ever read it again
     assert new != old
+
+
+BESIDE = {  # what the sources of a copy import, and what nothing in its bytes depends on
+    "__init__", "checkpoint", "errors", "events", "fit", "footprint", "packed_copy", "sizes",
+    "engine.arch", "engine.stream", "engine.cpu.__init__", "engine.cpu.decoder", "engine.cpu.isa", "engine.cpu.pages",
+    "engine.cpu.program",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("source", packed_copy.SOURCES)
+def test_all_that_decides_a_copys_bytes_is_in_its_name(source: str):
+    """A mended packer must not read what a faulty one wrote."""
+    listed = {name.removesuffix(".py").replace("/", ".") for name in packed_copy.SOURCES}
+    tree = ast.parse((Path(localspec.__file__).parent / source).read_text())
+    taken = {
+        name.removeprefix("localspec").lstrip(".") or "__init__"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("localspec")
+        for name in modules_of(node)
+    }
+    assert taken <= listed | BESIDE
+
+
+def modules_of(node: ast.ImportFrom) -> Iterator[str]:
+    """`from a import b`: a.b where that is a module, else a."""
+    folder = Path(localspec.__file__).parent.parent / (node.module or "").replace(".", "/")
+    for alias in node.names:
+        yield f"{node.module}.{alias.name}" if (folder / f"{alias.name}.py").exists() else node.module or ""
 
 
 def test_formats_and_models_keep_apart(folder: Path, cache: Path, packings: list[int], tmp_path: Path):

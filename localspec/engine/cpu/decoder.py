@@ -216,7 +216,7 @@ class PackedDecoder:
 
     def _run(self, rows: Rows, last: int) -> Tensor:
         """One compiled pass through layers ..last - 1; logits of all rows but the first `unread`."""
-        self._check(rows.ids, rows.position)
+        self._check(rows, last)
         ids, handed = rows.ids.contiguous(), rows.exit_states
         leave, states = (0, None) if handed is None else (handed.layer, handed.states.contiguous())
         done = 0 if states is None else states.shape[0]
@@ -243,10 +243,22 @@ class PackedDecoder:
         self.bytes_read += self.weights.head.num_bytes if len(logits) else 0
         return logits[:, : self.arch.vocab_size]
 
-    def _check(self, ids: Tensor, position: int) -> None:
+    def _check(self, rows: Rows, last: int) -> None:
         """The compiled code looks wherever it is told to."""
-        assert 0 <= position <= self.context - ids.shape[0], "rows that have no place in the cache"
-        least, most = (int(bound) for bound in ids.aminmax())
+        count, handed = len(rows), rows.exit_states
+        if not 0 <= rows.position <= self.context - count:
+            raise EngineError(
+                f"There is no place for {count} tokens at {rows.position} of a context of {self.context}."
+            )
+        first = handed.layer if handed else 0
+        if not 0 <= first <= last <= self.arch.num_layers:
+            raise EngineError(f"A model of {self.arch.num_layers} layers has none from {first} to {last}.")
+        for states, fewest in ((handed.states if handed else None, 0), (rows.states_out, count)):
+            if states is not None and not (
+                states.dtype == torch.float32 and states.shape[1:] == (self.hidden,) and fewest <= len(states) <= count
+            ):
+                raise EngineError(f"States of shape {tuple(states.shape)} are not those of {count} tokens.")
+        least, most = (int(bound) for bound in rows.ids.aminmax())
         if least < 0 or most >= self.arch.vocab_size:
             raise EngineError(f"The model has no token {least if least < 0 else most}.")
 

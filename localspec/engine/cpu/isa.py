@@ -29,9 +29,12 @@ class Isa:
     fused: bool = True  # has fused multiply-add
 
 
-X86_V3 = frozenset({"avx2", "fma", "f16c", "bmi2"})
+# All that LLVM may use for a level of x86-64: a virtual machine can hide any of them.
+X86_V2 = frozenset({"cx16", "popcnt", "sahf", "sse3", "ssse3", "sse4.1", "sse4.2"})
+X86_V3 = X86_V2 | {"avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"}
+X86_V4 = X86_V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
 KINDS = (
-    Isa("avx512-vnni", X86_V3 | {"avx512f", "avx512bw", "avx512vl", "avx512vnni"}, "x86-64-v4", "+avx512vnni", 8),
+    Isa("avx512-vnni", X86_V4 | {"avx512vnni"}, "x86-64-v4", "+avx512vnni", 8),
     Isa("avx-vnni", X86_V3 | {"avxvnni"}, "x86-64-v3", "+avxvnni", 2),
     Isa("avx2", X86_V3, "x86-64-v3", "", 2),
     Isa("neon", frozenset({"neon", "dotprod"}), "generic", "+neon,+dotprod", 4),
@@ -40,7 +43,11 @@ KINDS = (
 
 
 def on_x86() -> bool:
-    return platform.machine().lower() not in ("arm64", "aarch64")
+    return platform.machine().lower() in ("x86_64", "amd64")
+
+
+def on_arm() -> bool:
+    return platform.machine().lower() in ("arm64", "aarch64")
 
 
 def features() -> frozenset[str]:
@@ -54,8 +61,8 @@ def features() -> frozenset[str]:
 def available() -> tuple[Isa, ...]:
     """The kinds that this processor can run, best first."""
     found = features()
-    foreign = {"neon"} if on_x86() else {"avx512-vnni", "avx-vnni", "avx2"}
-    return tuple(kind for kind in KINDS if kind.name not in foreign and kind.needs <= found)
+    native = {"plain", *(("avx512-vnni", "avx-vnni", "avx2") if on_x86() else ("neon",) if on_arm() else ())}
+    return tuple(kind for kind in KINDS if kind.name in native and kind.needs <= found)
 
 
 def choose() -> Isa:

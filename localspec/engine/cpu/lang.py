@@ -260,7 +260,7 @@ def breathe(b: Any, _: Any) -> None:
     """Tell the core that this is a waiting loop."""
     if isa.on_x86():
         emit.call(b, "llvm.x86.sse2.pause", ir.VoidType(), [])
-    else:
+    elif isa.on_arm():
         emit.call(b, "llvm.aarch64.hint", ir.VoidType(), [ir.Constant(I32, 1)])
 
 

@@ -33,11 +33,30 @@ def test_rows_past_the_context_are_refused(held: int, rows: int) -> None:
     decoder = packed_decoder(context=100)
     for part in pieces(random_ids(held), 50):
         decoder.forward(part)
-    with pytest.raises(AssertionError):
+    with pytest.raises(EngineError, match="There is no place for"):
         decoder.forward(random_ids(rows))
-    with pytest.raises(AssertionError):
+    with pytest.raises(EngineError, match="There is no place for"):
         decoder.early(random_ids(rows), 2, held)
     assert decoder.length <= 100
+
+
+@pytest.mark.parametrize("leave", [-1, 5, 100])
+def test_a_layer_that_the_model_does_not_have_is_refused(leave: int) -> None:
+    decoder, ids = packed_decoder(), random_ids(3)
+    with pytest.raises(EngineError, match="A model of 4 layers has none"):
+        decoder.early(ids, leave, 0)
+    states, _ = decoder.early(ids, 2, 0)
+    with pytest.raises(EngineError, match="A model of 4 layers has none"):
+        decoder.forward(ids, ExitStates(leave, states))
+
+
+@pytest.mark.parametrize("rows", [3, 300])
+def test_states_that_are_not_those_of_the_rows_are_refused(rows: int) -> None:
+    decoder, ids = packed_decoder(context=400), random_ids(rows)
+    states, _ = decoder.early(ids, 2, 0)
+    for wrong in (states[:, :-1], states[:, :5], states.double(), states.repeat(2, 1), states[:, :, None]):
+        with pytest.raises(EngineError, match="are not those of"):
+            decoder.forward(ids, ExitStates(2, wrong))
 
 
 def test_the_last_position_of_a_context_can_be_used() -> None:
