@@ -243,7 +243,7 @@ def test_an_export_is_the_library_s_and_goes_where_it_is_told(localspec: Program
     assert len(msgspec.json.decode(whole.out, type=WholeChat).messages) == 3
     assert len(localspec("export", tale.chat_id, "--format", "jsonl").out.splitlines()) == 3
     assert json.loads(localspec("export", tale.chat_id, "--format", "openai").out)["messages"][0]["role"] == "system"
-    file = tmp_path / "new folder" / "tale.json"
+    file = tmp_path / "tale.json"
     done = localspec("export", tale.chat_id, "--format", "json", "-o", str(file))
     assert (done.code, done.out, done.err) == (0, "", "")
     assert file.read_text(encoding="utf-8") == whole.out

@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
-from localspec.output import as_json, safe_json
+from localspec.errors import UsageError
+from localspec.output import as_json, safe_json, save
 from localspec.sanitize import TABLE, clean
 
 EVERY = " ".join(map(chr, TABLE)) + " naïve 今 👩‍👩‍👧"
@@ -31,3 +33,12 @@ def test_json_is_ascii_where_stdout_carries_no_more(monkeypatch: pytest.MonkeyPa
     line = as_json({"text": EVERY})
     assert line.isascii()
     assert json.loads(line) == {"text": EVERY}
+
+
+def test_a_mistyped_folder_is_not_made(tmp_path: Path):
+    with pytest.raises(UsageError, match="There is no folder") as refused:
+        save(tmp_path / "typo" / "chat.md", "text")
+    assert "Make it" in refused.value.hint
+    assert list(tmp_path.iterdir()) == []
+    save(tmp_path / "chat.md", "text")
+    assert (tmp_path / "chat.md").read_text() == "text"

@@ -14,7 +14,7 @@ from torch import Tensor
 from localspec.engine.contract import Drafter, Sampler, Target
 from localspec.errors import Cancelled, ContextOverflow
 
-PREFILL_CHUNK = 512  # keeps a cancel under a second on a CPU
+PREFILL_CHUNK = 512  # a cancel waits for one at most
 
 
 @dataclass(frozen=True, slots=True)
