@@ -33,13 +33,10 @@ from localspec.events import AnyEvent, Loading, Notice, Ready
 from localspec.fit import Plan, Wish, make_plan
 from localspec.footprint import footprint
 from localspec.loader import load_decoder
-from localspec.packed_admission import TOLERANCE, difference
-from localspec.packed_reference import reference
 from localspec.packing import Packer, pack_source
 from localspec.requests import LoadRequest
 from localspec.sources import Files, Memory, Reader
-from tests.models_made_here import TINY, random_tensors, save_snapshot
-from tests.test_families import FAMILIES, config_of
+from tests.models_made_here import ODD, TINY, random_tensors, save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like
 
 pytestmark = pytest.mark.heavy
@@ -72,32 +69,6 @@ def small_decoder(config: dict[str, Any], kind: Any, engine: program.Program) ->
 
 
 # --- what is packed
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", FAMILIES)
-def test_every_family_computes_what_its_packed_weights_stand_for(name: str, kind: str, engine: program.Program):
-    blueprint, decoder = small_decoder(config_of(name), kind, engine)
-    assert difference(decoder, reference(blueprint, decoder)) <= TOLERANCE
-
-
-ODD = {
-    "hidden_size": 88,
-    "intermediate_size": 104,
-    "num_attention_heads": 3,
-    "num_key_value_heads": 1,
-    "head_dim": 24,
-    "vocab_size": 77,
-    "attention_bias": True,
-    "mlp_bias": True,
-}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("tied", [True, False])
-def test_widths_that_no_block_divides(kind: str, tied: bool, engine: program.Program):
-    blueprint, decoder = small_decoder({**TINY, **ODD, "tie_word_embeddings": tied}, kind, engine)
-    assert difference(decoder, reference(blueprint, decoder)) <= TOLERANCE
 
 
 @pytest.mark.parametrize("kind", KINDS)
