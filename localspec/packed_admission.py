@@ -1,7 +1,8 @@
 """May a configuration run on the CPU engine? A random small model of it must agree with the torch decoder.
 
-The reference has the same weights and rounds as the engine does, so that a small fault shows. The verdict is
-remembered. That rows come out equal bit for bit at every width is checked at each load. Knows no real weights.
+The reference has the tensors that were packed and rounds as the engine does, so that a small fault shows, also one of
+the packer. The verdict is remembered. That rows come out equal bit for bit at every width is checked at each load.
+Knows no real weights.
 """
 
 from __future__ import annotations
@@ -47,11 +48,11 @@ def admit_packed(config: dict[str, Any], kind: Format, program: Program) -> None
     from localspec.engine.cpu.decoder import PackedDecoder
 
     blueprint = Blueprint(shrunk(config), kind)
-    weights = pack_source(blueprint, Invented(blueprint.arch), program)
-    decoder = PackedDecoder(blueprint.arch, weights, WIDEST, program)
+    invented = Invented(blueprint.arch)
+    decoder = PackedDecoder(blueprint.arch, pack_source(blueprint, invented, program), WIDEST, program)
     try:
         with one_thread():
-            check_agreement(config, blueprint, decoder)
+            check_agreement(config, blueprint, decoder, invented.tensors)
             check_widths(decoder)
             check_exit(decoder)
     finally:
@@ -65,10 +66,13 @@ def shrunk(config: dict[str, Any]) -> Arch:
     return replace(arch, hidden_size=HIDDEN, num_heads=heads)
 
 
-def check_agreement(config: dict[str, Any], blueprint: Blueprint, decoder: PackedDecoder) -> None:
+def check_agreement(
+    config: dict[str, Any], blueprint: Blueprint, decoder: PackedDecoder, tensors: dict[str, Tensor]
+) -> None:
     key, verdicts = fingerprint(config, blueprint.kind, decoder.program), admission.read_verdicts()
     if key not in verdicts:
-        verdicts[key] = difference(decoder, reference(blueprint, decoder))
+        expected = reference(blueprint, Memory(tensors), context=decoder.context)
+        verdicts[key] = difference(decoder, expected)
         admission.remember(verdicts)
     if not verdicts[key] <= TOLERANCE:
         raise EngineError(

@@ -1,13 +1,12 @@
-"""The torch decoder that computes what a packed one should: its very weights, rows and cache rounded as it rounds them.
+"""The torch decoder that computes what a packed one should, from the tensors that were packed.
 
-All else is float32, so that what is left between the two is the order of additions. Decides nothing.
+Weights, rows and cache are rounded as the engine rounds them, in torch; all else is float32, so that what is left
+between the two is the order of additions. Knows nothing of the packer, whose mistakes would otherwise be its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -16,13 +15,12 @@ from torch.nn.functional import pad
 from localspec.blueprint import Blueprint
 from localspec.engine.arch import Arch
 from localspec.engine.cache import Cache
-from localspec.engine.cpu.formats import GROUP, SMALLEST
-from localspec.engine.cpu.pack import Packed, unpack
+from localspec.engine.cpu.formats import GROUP, OUTPUTS, SMALLEST, Format, padded
+from localspec.engine.cpu.pack import pack, pad_to, unpack
 from localspec.engine.decoder import Decoder, Layer, Weights
-from localspec.engine.linear import Dense
-
-if TYPE_CHECKING:
-    from localspec.engine.cpu.decoder import PackedDecoder, PackedLayer
+from localspec.engine.linear import Dense, Linear
+from localspec.loader import assemble
+from localspec.sources import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +36,7 @@ class Rounded:
         return self.dense.num_bytes
 
     def __call__(self, rows: Tensor) -> Tensor:
-        spread = rows.view(rows.shape[0], self.heads, -1)
-        spread = pad(spread, (0, self.wide - spread.shape[-1])).flatten(1)
+        spread = spread_heads(rows, self.heads, self.wide)
         return self.dense(round_rows(pad(spread, (0, self.dense.weight.shape[1] - spread.shape[1]))))
 
 
@@ -61,42 +58,39 @@ def round_rows(rows: Tensor) -> Tensor:
     return (codes * (top / 127)).flatten(1)
 
 
-def reference(blueprint: Blueprint, decoder: PackedDecoder) -> Decoder:
-    """The torch decoder on what the packed weights stand for."""
-    arch, weights, hidden = blueprint.arch, decoder.weights, blueprint.arch.hidden_size
-    layers = tuple(reference_layer(blueprint, layer) for layer in weights.layers)
-    table = unpack(weights.embedding.data, "int8")[: arch.vocab_size, :hidden]
-    head = rounded(weights.head, lambda rows: rows[: arch.vocab_size])
-    cache = RoundedCache(arch, decoder.context, rounded=decoder.cache.store.dtype)
-    return Decoder(arch, Weights(table, layers, weights.norm[:hidden], head), cache)
+def spread_heads(rows: Tensor, heads: int, wide: int) -> Tensor:
+    by_head = rows.reshape(rows.shape[0], heads, -1)
+    return pad(by_head, (0, wide - by_head.shape[-1])).flatten(1)
 
 
-def reference_layer(blueprint: Blueprint, layer: PackedLayer) -> Layer:
-    arch, wide, hidden = blueprint.arch, blueprint.head, blueprint.arch.hidden_size
+def reference(blueprint: Blueprint, source: Source, *, context: int) -> Decoder:
+    """The torch decoder on a source's tensors, as rounded as the packed decoder of this blueprint."""
+    arch, kind = blueprint.arch, blueprint.kind
+    exact = assemble(arch, source, dtype=torch.float32, context=context).weights
+    layers = tuple(reference_layer(blueprint, layer) for layer in exact.layers)
+    table = stored(exact.embedding, "int8")[:, : arch.hidden_size]
+    cache = RoundedCache(arch, context, rounded=torch.float16)
+    return Decoder(arch, Weights(table, layers, exact.norm, rounded(exact.head, kind)), cache)
 
-    def heads(rows: Tensor) -> Tensor:
-        return rows[: blueprint.heads * wide].view(-1, wide, *rows.shape[1:])[:, : arch.head_dim].flatten(0, 1)
 
-    def gates(rows: Tensor) -> Tensor:
-        pairs = rows[: 2 * blueprint.inner].view(-1, 2, 16, *rows.shape[1:])
-        return torch.cat([pairs[:, part].flatten(0, 1)[: arch.intermediate_size] for part in (0, 1)])
-
-    def stream(rows: Tensor) -> Tensor:
-        return rows[:hidden]
-
-    return Layer(
-        attention_norm=layer.attention_norm[:hidden],
-        qkv=rounded(layer.qkv, heads),
-        q_norm=None if layer.q_norm is None else layer.q_norm[: arch.head_dim],
-        k_norm=None if layer.k_norm is None else layer.k_norm[: arch.head_dim],
-        output=rounded(layer.output, stream, heads=arch.num_heads, wide=wide),
-        mlp_norm=layer.mlp_norm[:hidden],
-        gate_up=rounded(layer.gate_up, gates),
-        down=rounded(layer.down, stream),
+def reference_layer(blueprint: Blueprint, layer: Layer) -> Layer:
+    kind = blueprint.kind
+    return replace(
+        layer,
+        qkv=rounded(layer.qkv, kind),
+        output=rounded(layer.output, kind, heads=blueprint.arch.num_heads, wide=blueprint.head),
+        gate_up=rounded(layer.gate_up, kind),
+        down=rounded(layer.down, kind),
     )
 
 
-def rounded(packed: Packed, cut: Callable[[Tensor], Tensor], *, heads: int = 1, wide: int = 0) -> Rounded:
-    """`cut` takes the outputs that are not padding from rows of weights, and from the bias."""
-    bias = None if packed.bias is None else cut(packed.bias)
-    return Rounded(Dense(cut(unpack(packed.data, packed.kind)), bias), heads, wide or packed.inputs)
+def rounded(linear: Linear, kind: Format, *, heads: int = 1, wide: int = 0) -> Rounded:
+    assert isinstance(linear, Dense)
+    wide = wide or linear.weight.shape[1]
+    return Rounded(Dense(stored(spread_heads(linear.weight, heads, wide), kind), linear.bias), heads, wide)
+
+
+def stored(weight: Tensor, kind: Format) -> Tensor:
+    """What blocks of a format hold of a weight [outputs, inputs], its inputs padded to whole groups."""
+    outputs, inputs = weight.shape
+    return unpack(pack(pad_to(weight, padded(outputs, OUTPUTS), padded(inputs, GROUP)), kind), kind)[:outputs]

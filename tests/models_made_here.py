@@ -27,6 +27,17 @@ TINY: dict[str, Any] = {
     "tie_word_embeddings": True,
 }
 
+ODD: dict[str, Any] = {  # sizes that no block of the CPU engine divides; with biases
+    "hidden_size": 88,
+    "intermediate_size": 104,
+    "num_attention_heads": 3,
+    "num_key_value_heads": 1,
+    "head_dim": 24,
+    "vocab_size": 77,
+    "attention_bias": True,
+    "mlp_bias": True,
+}
+
 
 def tensor_shapes(arch: Arch) -> dict[str, tuple[int, ...]]:
     """Names and shapes as Hugging Face's Llama family writes them."""

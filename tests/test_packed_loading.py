@@ -34,13 +34,10 @@ from localspec.events import AnyEvent, Loading, Notice, Ready
 from localspec.fit import Plan, Wish, make_plan
 from localspec.footprint import footprint
 from localspec.loader import load_decoder
-from localspec.packed_admission import TOLERANCE, difference
-from localspec.packed_reference import reference
 from localspec.packing import Packer, pack_source
 from localspec.requests import LoadRequest
 from localspec.sources import Files, Memory, Reader
-from tests.models_made_here import TINY, random_tensors, save_snapshot
-from tests.test_families import FAMILIES, config_of
+from tests.models_made_here import ODD, TINY, random_tensors, save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like
 
 pytestmark = pytest.mark.heavy
@@ -73,32 +70,6 @@ def small_decoder(config: dict[str, Any], kind: Any, engine: program.Program) ->
 
 
 # --- what is packed
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", FAMILIES)
-def test_every_family_computes_what_its_packed_weights_stand_for(name: str, kind: str, engine: program.Program):
-    blueprint, decoder = small_decoder(config_of(name), kind, engine)
-    assert difference(decoder, reference(blueprint, decoder)) <= TOLERANCE
-
-
-ODD = {
-    "hidden_size": 88,
-    "intermediate_size": 104,
-    "num_attention_heads": 3,
-    "num_key_value_heads": 1,
-    "head_dim": 24,
-    "vocab_size": 77,
-    "attention_bias": True,
-    "mlp_bias": True,
-}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("tied", [True, False])
-def test_widths_that_no_block_divides(kind: str, tied: bool, engine: program.Program):
-    blueprint, decoder = small_decoder({**TINY, **ODD, "tie_word_embeddings": tied}, kind, engine)
-    assert difference(decoder, reference(blueprint, decoder)) <= TOLERANCE
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -458,46 +429,53 @@ def test_a_small_model_is_not_kept(folder: Path, cache: Path, monkeypatch: pytes
 
 
 PEAK = """
-import sys, threading, time
+import gc, os, sys, threading, time
 from pathlib import Path
-import psutil, torch
 from localspec.checkpoint import open_snapshot
+from localspec.drain import drain
+from localspec.engine.cpu import decoder, isa, program
 from localspec.fit import Plan
 from localspec.loader import load_decoder
-from localspec.engine.cpu import decoder, isa, program
 from localspec import packing
 
-program.load(isa.choose())
-snapshot, peak, me = open_snapshot(Path(sys.argv[1])), [0], psutil.Process()
+def own():
+    fields = dict(line.split(":") for line in open("/proc/self/status"))
+    return 1024 * sum(int(fields[name].split()[0]) for name in ("RssAnon", "VmSwap"))
 
 def watch():
     while True:
-        peak[0] = max(peak[0], me.memory_info().rss)
+        peak[0] = max(peak[0], own())
         time.sleep(0.002)
 
-before = me.memory_info().rss
+program.load(isa.choose())
+os.environ["LOCALSPEC_CACHE_DIR"] = sys.argv[3]
+snapshot = open_snapshot(Path(sys.argv[1]))
+gc.collect()
+before, peak = own(), [0]
 threading.Thread(target=watch, daemon=True).start()
-for event in load_decoder(snapshot, Plan(sys.argv[2], 64, "cpu")):
-    pass
-print(peak[0] - before)
+loaded = drain(load_decoder(snapshot, Plan(sys.argv[2], 64, "cpu")))
+print(own() - before, peak[0] - before)
 """
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("kind", KINDS)
 def test_packing_takes_the_packed_size_and_twice_the_largest_tensor_at_most(kind: Any, tmp_path: Path):
-    """Resident memory of a process that packs 420 MB of float32, mapped files included."""
+    """Memory of its own, wherever the system keeps it, of a process that packs 420 MB of float32. What is mapped is the
+    checkpoint, and the system's to take back. A start that was measured too high would show at the end."""
     wide = {"hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 6, "num_attention_heads": 16}
     config = {**wide, "num_key_value_heads": 4, "vocab_size": 20000}
     folder = save_snapshot(tmp_path / "big", gpt2_like(), **config)
     snapshot = open_snapshot(folder)
     assert snapshot.total_bytes > 300e6
+    command = [sys.executable, "-c", PEAK, folder, kind, tmp_path / "cache"]
     environment = {**os.environ, "OMP_NUM_THREADS": "2"}
-    done = subprocess.run(
-        [sys.executable, "-c", PEAK, folder, kind], capture_output=True, text=True, check=True, env=environment
-    )
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    end, peak = map(int, done.stdout.split())
+    packed = Blueprint(read_arch(snapshot.config), kind).num_bytes
     largest = max(info.num_bytes for info in snapshot.tensors.values())
-    assert int(done.stdout) <= Blueprint(read_arch(snapshot.config), kind).num_bytes + 2 * largest
+    assert packed <= end <= peak <= packed + 2 * largest
 
 
 # --- the compiled engine on disk

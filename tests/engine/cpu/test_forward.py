@@ -26,16 +26,39 @@ UNROUNDED = 0.07  # the same, where only the engine rounds
 Said = dict[str, Any]
 
 ROPE: dict[str, Said] = {
-    "linear": {"rope_type": "linear", "rope_theta": 10_000.0, "factor": 4.0},
+    "linear": {"rope_parameters": {"rope_type": "linear", "rope_theta": 10_000.0, "factor": 4.0}},
     "llama3": {
-        "rope_type": "llama3",
-        "rope_theta": 500_000.0,
-        "factor": 8.0,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 128,
+        "rope_parameters": {
+            "rope_type": "llama3",
+            "rope_theta": 500_000.0,
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 128,
+        }
     },
-    "yarn": {"rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0, "original_max_position_embeddings": 128},
+    "yarn": {
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 10_000.0,
+            "factor": 4.0,
+            "original_max_position_embeddings": 128,
+        }
+    },
+    "dynamic": {  # by the context, which is longer
+        "max_position_embeddings": 64,
+        "rope_parameters": {"rope_type": "dynamic", "rope_theta": 10_000.0, "factor": 4.0},
+    },
+    "longrope": {
+        "max_position_embeddings": 512,
+        "rope_parameters": {
+            "rope_type": "longrope",
+            "rope_theta": 10_000.0,
+            "original_max_position_embeddings": 64,
+            "short_factor": [1.0] * 8,
+            "long_factor": [1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0],
+        },
+    },
 }
 SMALL: Said = {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96, "rms_norm_eps": 1e-5}
 SHAPES: dict[str, Said] = {
@@ -74,7 +97,7 @@ SHAPES: dict[str, Said] = {
         "vocab_size": 5,
     },
     "a head of its own": {"tie_word_embeddings": False},
-    **{f"positions by {kind}": {"rope_parameters": said} for kind, said in ROPE.items()},
+    **{f"positions by {kind}": said for kind, said in ROPE.items()},
 }
 
 
@@ -231,7 +254,7 @@ FAULTS: dict[str, tuple[Said, Callable[[Decoder], None]]] = {
     "no bias of gate and up": (BIASED, without_bias("gate_up")),
     "no bias of down": (BIASED, without_bias("down")),
     "query groups mixed up": ({}, groups_mixed_up),
-    **{f"{kind} forgotten": ({"rope_parameters": said}, unscaled) for kind, said in ROPE.items()},
+    **{f"{kind} forgotten": (said, unscaled) for kind, said in ROPE.items()},
 }
 
 

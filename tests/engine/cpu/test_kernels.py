@@ -17,9 +17,10 @@ from typing import NamedTuple
 import llvmlite.binding as llvm
 import pytest
 import torch
+from llvmlite import ir
 from torch import Tensor
 
-from localspec.engine.cpu import build, kernels
+from localspec.engine.cpu import build, emit, kernels
 from localspec.engine.cpu.formats import GROUP, OUTPUTS, RECORD_BYTES, SCALE_BYTES, Format
 from localspec.engine.cpu.isa import KINDS as ALL_ISAS
 from localspec.engine.cpu.isa import Isa, on_x86
@@ -36,8 +37,13 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 
 @cache
 def functions(isa: Isa) -> dict[str, Kernel]:
-    """The library of a kind of processor, compiled as the engine compiles it, and callable one by one."""
-    target, module = build.machine(isa), llvm.parse_assembly(str(kernels.library(isa)))
+    """The library of a kind of processor, callable one by one."""
+    return callable_here(isa, kernels.library(isa))
+
+
+def callable_here(isa: Isa, library: ir.Module) -> dict[str, Kernel]:
+    """Compiled as the engine is."""
+    target, module = build.machine(isa), llvm.parse_assembly(str(library))
     shapes = {made.name: len(list(made.arguments)) for made in module.functions if not made.is_declaration}
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), build.machine(isa))
     engine.add_object_file(llvm.ObjectFileRef.from_data(build.optimised(module, target)))
@@ -245,6 +251,39 @@ def test_a_query_is_the_same_bits_alone_and_among_others(isa: Isa) -> None:
     for query in range(kernels.MOST_QUERIES):
         assert torch.equal(scores(queries[query : query + 1])[0], whole[query])
         assert torch.equal(scores(queries[: query + 1]), whole[: query + 1])
+
+
+# --- softmax's and the gate's one
+
+
+def exponentials(isa: Isa, x: Tensor, monkeypatch: pytest.MonkeyPatch) -> Tensor:
+    """e to the x [multiple of 16], by the word that attention and the gate are written with."""
+    from localspec.engine.cpu import lang  # it imports numba
+
+    monkeypatch.setattr(lang, "ISA", isa)
+    module = ir.Module("exponential")
+    b, (source, out) = kernels.begin(module, "exponential", 2)
+    _, emitted = lang.exp16._defn(None, lang.FLOATS16)
+    emit.store(b, emitted(None, b, None, [emit.load(b, source, emit.FLOATS)]), out)
+    b.ret_void()
+    exponential, found = callable_here(isa, module)["exponential"], torch.empty_like(x)
+    for first in range(0, 4 * len(x), 64):
+        exponential(x.data_ptr() + first, found.data_ptr() + first)
+    return found
+
+
+@every_isa
+def test_the_exponential_is_float64s_within_two_in_ten_million(isa: Isa, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From -87 to 88; less is exactly 0, more is e^88, and NaN stays."""
+    borders = torch.tensor([-90.0, -87.0, 0.0, 88.0, 90.0])
+    ends = [torch.nextafter(borders, torch.tensor(float(way))) for way in (-100, 100)]
+    x = torch.cat((torch.linspace(-90, 90, 1 << 16), torch.linspace(-1, 1, 1 << 12), borders, *ends, torch.zeros(1)))
+    got, exact = exponentials(isa, x, monkeypatch), x.double().clamp(max=88).exp()
+    low = x < -87
+    assert (got[low] == 0).all()
+    assert ((got - exact).abs() / exact)[~low].max() <= 2e-7
+    assert exponentials(isa, torch.full((16,), float("nan")), monkeypatch).isnan().all()
+    assert torch.equal(exponentials(isa, torch.zeros(16), monkeypatch), torch.ones(16))
 
 
 # --- kinds of processor that this machine is not

@@ -89,6 +89,7 @@ INSIDE = {
     "mlp_bias": True,
 }
 ARCH = read_arch(config_of(INSIDE))
+VALUES = ARCH.num_kv_heads * ARCH.head_dim
 CHANNELS = [5, 300, 301, 1001]
 IDS = torch.arange(64)
 
@@ -111,6 +112,11 @@ def before_qkv(tensors: Tensors) -> None:
     tensors[f"{AT}.input_layernorm.weight"][CHANNELS] = 100.0
 
 
+def before_output(tensors: Tensors) -> None:
+    """Of one key head's values, which all queries of its group mix."""
+    tensors[f"{AT}.self_attn.v_proj.weight"][[5, 40]] *= 100.0
+
+
 def before_gate_up(tensors: Tensors) -> None:
     tensors[f"{AT}.post_attention_layernorm.weight"][CHANNELS] = 100.0
 
@@ -124,8 +130,9 @@ def nowhere(_: Tensors) -> None:
 
 
 def model(linear: str) -> Tensors:
-    """No norm has a preference, and biases are none. For `gate_up`, gates are held open and what comes through is
-    copied to the stream, so that one projection's error is seen and not two projections' and a product's."""
+    """No norm has a preference, and biases are none. For `output`, values are copies of channels; for `gate_up`, gates
+    are held open and what comes through is copied to the stream: so one projection's error is seen, and not two
+    projections' and a product's."""
     tensors = tensors_of(INSIDE, 0)
     for name, tensor in tensors.items():
         if tensor.dim() == 1:
@@ -134,7 +141,10 @@ def model(linear: str) -> Tensors:
         tensors[f"{AT}.mlp.gate_proj.weight"].zero_()
         tensors[f"{AT}.mlp.gate_proj.bias"].fill_(2.0)
         tensors[f"{AT}.mlp.down_proj.weight"] = torch.eye(WIDTH) * (127 / 128)  # exact in eight bits
-    if linear != "qkv":
+    if linear == "output":
+        tensors[f"{AT}.self_attn.v_proj.weight"] = torch.eye(WIDTH)[:VALUES] * (127 / 128)
+        tensors[f"{AT}.mlp.down_proj.weight"].zero_()
+    elif linear != "qkv":
         tensors[f"{AT}.self_attn.o_proj.weight"].zero_()
     return tensors
 
@@ -173,6 +183,7 @@ def seen(decoder: PackedDecoder | Decoder, linear: str) -> Tensor:
 
 PLANTED: dict[str, Callable[[Tensors], None]] = {
     "qkv": before_qkv,
+    "output": before_output,
     "gate_up": before_gate_up,
     "down": before_down,
 }
@@ -181,7 +192,7 @@ PLANTED: dict[str, Callable[[Tensors], None]] = {
 @pytest.mark.parametrize("linear", PLANTED)
 @pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
 def test_they_cost_every_linear_of_a_layer_at_most_two_percent_in_int8(isa: Isa, linear: str) -> None:
-    """The norm before it makes them, or the projection up. All that is lost is lost by rounding: torch, rounding alike,
+    """The norm before it makes them, or the projection of values, or up. All that is lost is lost by rounding: torch, rounding alike,
     agrees."""
     for plant in (nowhere, PLANTED[linear]):
         tensors = model(linear)

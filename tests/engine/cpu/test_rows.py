@@ -16,6 +16,7 @@ from localspec.engine.contract import ExitStates
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.cpu.formats import Format
 from localspec.engine.cpu.isa import Isa
+from localspec.engine.policy import MAX_DRAFT
 from tests.engine.cpu.packed_models import ISAS, KINDS, packed_decoder, pieces, random_ids, threaded
 
 pytestmark = pytest.mark.heavy
@@ -59,11 +60,12 @@ def check(decoder: PackedDecoder, ids: Tensor, start: int, widths: Iterable[int]
 @every_kind
 @every_isa
 def test_a_row_is_the_same_at_every_width(isa: Isa, kind: Format, shape: str) -> None:
-    """Read again from 110, 16 rows cross the border of the first chunk; from 0, passes of up to 150 rows."""
+    """Read again from 110, as many rows as the longest draft's verify has cross the border of the first chunk; from 0,
+    passes of up to 150 rows."""
     decoder, ids = packed_decoder(kind=kind, on=isa, **SHAPES[shape]), random_ids(150)
     decoder.forward(ids)
-    check(decoder, ids, 110, range(2, 17))
-    check(decoder, ids, 0, (5, 16, 127, 128, 150))
+    check(decoder, ids, 110, range(2, MAX_DRAFT + 2))
+    check(decoder, ids, 0, (5, MAX_DRAFT + 1, 127, 128, 150))
 
 
 @pytest.mark.parametrize(("shape", "threads"), [("grouped queries", 2), ("all at once", 3)])
