@@ -38,6 +38,7 @@ SWEEP_HELP = "Find the best exit-layer, or k; exit-layer=2:8:2 tries 2, 4, 6 and
 QUANT_HELP = "Weight format: auto, int8, int4, nf4, fp4, fp32 or bf16."
 DEVICE_HELP = "auto, cpu, cuda, or offload: most layers on disk, or beside a GPU in main memory."
 THRESHOLD_HELP = "On a GPU, int8 multiplies inputs beyond T in 16 bits; 0 for none.  [default: 6]"
+SAVE_HELP = "Keep on disk what nf4, fp4, and int8 on a GPU make of the weights: the next start reads that."
 DRAFT_HELP = "Who drafts: auto, off, early-exit[:E], or a smaller model by key or folder."
 
 
@@ -68,6 +69,7 @@ load_options = options(
     click.option(
         "--int8-threshold", type=click.FloatRange(0), default=INT8_THRESHOLD, metavar="T", help=THRESHOLD_HELP
     ),
+    setting("--save-quantized", is_flag=True, help=SAVE_HELP),
     setting("--device", default="auto", metavar="DEVICE", help=DEVICE_HELP),
     click.option("--max-memory", metavar="SIZE", help="Memory for the model, 8GB say; layers beyond it stay on disk."),
     setting("--ctx", type=int, metavar="N", help="Context in tokens.  [default: the model's, up to 8192]"),

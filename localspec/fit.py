@@ -28,6 +28,7 @@ DEFAULT_CONTEXT = 8192  # tokens; a longer one is asked for, because its KV stor
 @dataclass(frozen=True, slots=True)
 class Plan:
     """How a model is loaded. `context` in tokens. `keep_head`: the head stays in 16 bits, whatever the format.
+    `save_quantized`: what bitsandbytes makes of the weights is kept on disk.
 
     `resident`: how many layers stay in memory while the others come and go; None for all of them.
     """
@@ -38,6 +39,7 @@ class Plan:
     keep_head: bool = False
     int8_threshold: float = INT8_THRESHOLD
     resident: int | None = None
+    save_quantized: bool = False
 
     @property
     def variant(self) -> str:
@@ -80,6 +82,7 @@ class Wish:
     limit: int | None = None
     least: int = 1
     drafter: Snapshot | None = None
+    save_quantized: bool = False
 
     @classmethod
     def of(cls, request: LoadRequest, device: str, *, limit: int | None, least: int, drafter: Snapshot | None) -> Self:
@@ -94,6 +97,7 @@ class Wish:
             limit=limit,
             least=least,
             drafter=drafter,
+            save_quantized=request.save_quantized,
         )
 
     @property
@@ -138,7 +142,15 @@ def rungs(snapshot: Snapshot, wish: Wish, free: int) -> Iterator[Plan]:
 
 
 def plan_of(wish: Wish, quant: str, *, resident: int | None = None) -> Plan:
-    plan = Plan(quant, wish.context or DEFAULT_CONTEXT, wish.device, wish.keep_head, wish.int8_threshold, resident)
+    plan = Plan(
+        quant,
+        wish.context or DEFAULT_CONTEXT,
+        wish.device,
+        wish.keep_head,
+        wish.int8_threshold,
+        resident,
+        wish.save_quantized,
+    )
     if plan.packed and wish.keep_head:
         raise UsageError(
             f"The CPU engine's {quant} has its head in eight bits or four.",

@@ -40,7 +40,7 @@ def state_dir() -> Path:
 
 
 def cache_dir() -> Path:
-    """What can be made again: compiled code, packed weights. LOCALSPEC_CACHE_DIR overrides it."""
+    """What can be made again: compiled code, packed and quantised weights. LOCALSPEC_CACHE_DIR overrides it."""
     return made(folder("cache"), variable="LOCALSPEC_CACHE_DIR")
 
 
@@ -55,7 +55,7 @@ def config_dir() -> Path:
 
 
 def packed_dir() -> Path:
-    """Models packed for the CPU engine."""
+    """Models packed for the CPU engine, and those that bitsandbytes has quantised."""
     return made(cache_dir() / PACKED, variable="LOCALSPEC_CACHE_DIR")
 
 

@@ -21,7 +21,7 @@ LAYERS = [
     "pairing prompt detokenize reuse",
     "engine",
     "blueprint footprint fit sources packed_copy packing loader loader_bnb loader_stream"
-    " loader_generic admission packed_reference packed_admission admission_formats",
+    " loader_generic loader_quantised admission packed_reference packed_admission admission_formats",
     "drafting answer continuation settings usage local_models",
     "model opening api worker",
     "recipe tui bench oneshot progress output chatlog doctor",

@@ -45,6 +45,7 @@ OF_MODELS = {
     "int8_threshold": "--int8-threshold",
     "device": "--device",
     "max_memory": "--max-memory",
+    "save_quantized": "--save-quantized",
     "ctx": "--ctx",
     "prompts": "--prompts",
     "task": "--task",

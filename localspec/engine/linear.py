@@ -6,8 +6,9 @@ A Form makes Linears from rows of weights, some at a time. Knows nothing about w
 from __future__ import annotations
 
 import logging
+import math
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -85,6 +86,11 @@ class FourBit:
         outer = self.state.state2.absmax if self.state.nested else None
         return held(self.codes) + held(self.state.absmax) + held(outer) + held(self.bias)
 
+    def parts(self) -> dict[str, Tensor]:
+        """As `FourBits.room` has them."""
+        found = {"codes": self.codes, "scales": self.state.absmax}
+        return found | {"outer": self.state.state2.absmax, "offset": self.state.offset} if self.state.nested else found
+
     def __call__(self, rows: Tensor) -> Tensor:
         narrow = rows.to(self.compute)
         if self.state.shape[1] % self.state.blocksize:  # bitsandbytes takes the scales of other blocks on a CPU
@@ -110,6 +116,10 @@ class EightBit:
     @property
     def num_bytes(self) -> int:
         return self.codes.nbytes + self.scales.nbytes + held(self.bias)
+
+    def parts(self) -> dict[str, Tensor]:
+        """As `EightBits.room` has them."""
+        return {"codes": self.codes, "scales": self.scales}
 
     def __call__(self, rows: Tensor) -> Tensor:
         kernels = torch.ops.bitsandbytes
@@ -160,14 +170,51 @@ class FourBits:
     device: str = "cpu"
     table: torch.dtype = torch.bfloat16
 
-    def linear(self, slabs: Iterable[Tensor], shape: tuple[int, int], bias: Tensor | None) -> Linear:
+    @property
+    def name(self) -> str:
+        return self.kind
+
+    def linear(self, slabs: Iterable[Tensor], shape: tuple[int, int], bias: Tensor | None) -> FourBit:
         return self.laid_out(*quantise(slabs, shape, self.kind, self.device), bias)
 
-    def laid_out(self, codes: Tensor, state: Any, bias: Tensor | None) -> Linear:
+    def room(self, shape: tuple[int, int]) -> dict[str, Tensor]:
+        """What a linear of this shape is made of, without memory."""
+        outputs, inputs = shape
+        with torch.device("meta"):
+            if self.device == "cpu" and suits_the_cpu(shape, BLOCK):
+                scales = torch.empty(inputs // BLOCK, outputs, dtype=torch.bfloat16)
+                return {"codes": torch.empty(outputs, inputs // 2, dtype=torch.uint8), "scales": scales}
+            blocks = math.ceil(outputs * inputs / BLOCK)
+            return {
+                "codes": torch.empty((outputs * inputs + 1) // 2, 1, dtype=torch.uint8),
+                "scales": torch.empty(blocks, dtype=torch.uint8),
+                "outer": torch.empty(math.ceil(blocks / OUTER_BLOCK)),
+                "offset": torch.empty(()),
+            }
+
+    def restored(self, parts: Mapping[str, Tensor], shape: tuple[int, int], bias: Tensor | None) -> FourBit:
+        """The linear that was made of these parts; on a CPU that has a fused product they stay where they are."""
+        if "offset" not in parts:
+            state = four_bit_state(self.kind, shape, parts["scales"])
+            state.packing_format_for_cpu = True
+            return FourBit(parts["codes"], state, None if bias is None else bias.to(torch.bfloat16), torch.bfloat16)
+        codes, scales, outer, offset = (
+            parts[name].to(self.device, copy=True) for name in ("codes", "scales", "outer", "offset")
+        )
+        kernels = library().functional
+        double = kernels.QuantState(
+            absmax=outer,
+            code=kernels.create_dynamic_map().to(self.device),
+            blocksize=OUTER_BLOCK,
+            dtype=torch.float32,
+        )
+        return self.laid_out(codes, four_bit_state(self.kind, shape, scales, offset, double), bias)
+
+    def laid_out(self, codes: Tensor, state: Any, bias: Tensor | None) -> FourBit:
         """From codes and scales as bitsandbytes keeps them in files; `codes` may be written into."""
         compute = torch.bfloat16
         if self.device == "cpu":
-            if suits_the_cpu(state):
+            if suits_the_cpu(state.shape, state.blocksize):
                 codes, state = for_the_cpu(codes, state)
             else:
                 compute = torch.float32
@@ -183,6 +230,10 @@ class EightBits:
     device: str = "cuda"
     table: torch.dtype = torch.bfloat16
 
+    @property
+    def name(self) -> str:
+        return "int8"
+
     def linear(self, slabs: Iterable[Tensor], shape: tuple[int, int], bias: Tensor | None) -> EightBit:
         quantise_rows = library().functional.int8_vectorwise_quant
         codes = torch.empty(shape, dtype=torch.int8, device=self.device)
@@ -191,7 +242,20 @@ class EightBits:
             last = at + slab.shape[0]
             codes[at:last], scales[at:last], _ = quantise_rows(slab.to(self.device, torch.float16))
             at = last
+        return self.restored({"codes": codes, "scales": scales}, shape, bias)
+
+    def room(self, shape: tuple[int, int]) -> dict[str, Tensor]:
+        """What a linear of this shape is made of, without memory."""
+        with torch.device("meta"):
+            return {"codes": torch.empty(shape, dtype=torch.int8), "scales": torch.empty(shape[0])}
+
+    def restored(self, parts: Mapping[str, Tensor], shape: tuple[int, int], bias: Tensor | None) -> EightBit:  # noqa: ARG002 - the codes have it
+        """The linear that is made of these parts."""
+        codes, scales = (parts[name].to(self.device) for name in ("codes", "scales"))
         return EightBit(codes, scales, None if bias is None else bias.to(self.device, self.stream), self.threshold)
+
+
+Quantiser = FourBits | EightBits
 
 
 def make_form(quant: str, device: str, *, threshold: float = INT8_THRESHOLD) -> Form:
@@ -219,10 +283,18 @@ def quantise(slabs: Iterable[Tensor], shape: tuple[int, int], kind: FourBitKind,
         at += rows.numel()
     offset = scales.mean()
     inner, outer = kernels.quantize_blockwise(scales - offset, blocksize=OUTER_BLOCK)
-    return codes, kernels.QuantState(
-        absmax=inner,
+    return codes, four_bit_state(kind, shape, inner, offset, outer)
+
+
+def four_bit_state(
+    kind: FourBitKind, shape: tuple[int, int], scales: Tensor, offset: Tensor | None = None, outer: Any = None
+) -> Any:
+    """bitsandbytes' of a weight that we quantised. `offset`, `outer`: of scales that are in eight bits themselves."""
+    kernels = library().functional
+    return kernels.QuantState(
+        absmax=scales,
         shape=torch.Size(shape),
-        code=kernels.get_4bit_type(kind, device=device),
+        code=kernels.get_4bit_type(kind, device=scales.device),
         blocksize=BLOCK,
         quant_type=kind,
         dtype=torch.float32,
@@ -277,10 +349,10 @@ def dequantised(codes: Tensor, state: Any) -> Tensor:
     return found.view(state.shape)
 
 
-def suits_the_cpu(state: Any) -> bool:
-    """Whether this CPU's bitsandbytes has a fused product, and for this shape."""
-    outputs, inputs = state.shape
-    return outputs % BAND == 0 and inputs % state.blocksize == 0 and bool(library().functional.has_avx512bf16())
+def suits_the_cpu(shape: Sequence[int], block: int) -> bool:
+    """Whether this CPU's bitsandbytes has a fused product, and for this shape in blocks of that size."""
+    outputs, inputs = shape
+    return outputs % BAND == 0 and inputs % block == 0 and bool(library().functional.has_avx512bf16())
 
 
 def for_the_cpu(codes: Tensor, state: Any) -> tuple[Tensor, Any]:

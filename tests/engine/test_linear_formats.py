@@ -97,7 +97,7 @@ def off(got: Tensor, expected: Tensor) -> float:
 
 def unfused(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a CPU without AVX512-BF16."""
-    monkeypatch.setattr(linear, "suits_the_cpu", lambda _: False)
+    monkeypatch.setattr(linear, "suits_the_cpu", lambda *_: False)
 
 
 # --- what a linear computes
