@@ -29,6 +29,7 @@ from localspec.requests import GenerateRequest, LoadRequest, Message, SamplingOp
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+SHAPES = ["llama2-7b", "llama-1b", "135m", "tiny"]  # of localspec.bench.shapes, which --help must not import
 EXIT_STOPPED, EXIT_NOBODY_READS = 130, 141  # 128 + SIGINT and 128 + SIGPIPE, as shells count
 
 AGAINST_HELP = "Also measure a peer; llama-cpp needs --shape.  [may be given twice]"
@@ -183,14 +184,14 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
 @click.option("-r", "--repeats", type=click.IntRange(1), default=3, show_default=True, help="Runs of every prompt.")
 @click.option("-o", "--output", type=click.Choice(["md", "json", "csv"]), default="md", show_default=True)
 @click.option("--against", type=click.Choice(["transformers", "llama-cpp"]), multiple=True, help=AGAINST_HELP)
-@click.option("--shape", type=click.Choice(["llama-1b", "135m", "tiny"]), help="Instead of MODEL: random weights.")
+@click.option("--shape", type=click.Choice(SHAPES), help="Instead of MODEL: random weights.")
 @click.option("--ui", is_flag=True, help="Instead of a model's speed: what the chat's screen costs, on a shape.")
 @click.option("--task", type=click.Choice(["guide"]), help="Instead of speed: what MODEL gets right in an exam.")
 @click.option("--wrong", "list_wrong", is_flag=True, help="Of a task: show the wrong answers below the table.")
 @click.option("--sweep", multiple=True, metavar="SETTING", help=SWEEP_HELP)
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Of a sweep: a picture, .svg or .png.")
 @click.option("--prompts", type=click.Choice(["bench", "exam"]), default="bench", help=PROMPTS_HELP)
-@click.option("--format", "formats", metavar="FORMATS", help="Several: int8, int4, fp32, bf16, with commas between.")
+@click.option("--format", "formats", metavar="FORMATS", help="Several: int8, int4, nf4, fp4, fp32, bf16.")
 @click.option("--agree", metavar="SHARES", help="Speculate on a shape with forced agreement: 0.8, or 0.8,0.9.")
 @click.option("--exit-layer", type=int, metavar="E", help="Early exit of a shape.  [default: a quarter of its layers]")
 @click.option("--offload", metavar="RATE", help=OFFLOAD_HELP)

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Self
 
-import psutil
-
 from localspec.checkpoint import Snapshot
 from localspec.engine.cpu.formats import Format
 from localspec.engine.generic_arch import GenericArch, is_generic, read_any
@@ -114,6 +112,8 @@ def make_plan(snapshot: Snapshot, wish: Wish, *, held_bytes: int = 0) -> Plan:
 def ladder(snapshot: Snapshot, wish: Wish, *, held_bytes: int = 0) -> Iterator[Plan]:
     """Every plan that fits, best first; where there is none, DoesNotFit says how much is missing. What is held would be
     given back first."""
+    import psutil  # a machine that is only measured need not have it
+
     check(wish)
     arch = read_any(snapshot.config)
     if isinstance(arch, GenericArch):

@@ -13,7 +13,7 @@ from localspec.doctor.records import Folder, Kept
 
 
 def look() -> tuple[Folder, ...]:
-    return tuple(folder(purpose, variable) for purpose, (variable, _) in paths.FOLDERS.items())
+    return tuple(folder(purpose, paths.variable(purpose)) for purpose in paths.PURPOSES)
 
 
 def folder(purpose: str, variable: str) -> Folder:
