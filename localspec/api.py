@@ -259,6 +259,7 @@ def load(  # noqa: PLR0913 - the words of the command line
     int8_threshold: float = INT8_THRESHOLD,
     max_memory: str | None = None,
     save_quantized: bool = False,
+    draft_quant: str = "auto",
 ) -> LLM:
     """A model by catalogue key or folder, ready to answer. For progress, iterate over `load_events`."""
     request = LoadRequest(
@@ -273,6 +274,7 @@ def load(  # noqa: PLR0913 - the words of the command line
         int8_threshold,
         max_memory=max_memory,
         save_quantized=save_quantized,
+        draft_quant=draft_quant,
     )
     return drain(load_events(request))
 

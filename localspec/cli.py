@@ -40,6 +40,7 @@ QUANT_HELP = "Weight format: auto, int8, int4, nf4, fp4, fp32 or bf16."
 DEVICE_HELP = "auto, cpu, cuda, or offload: most layers on disk, or beside a GPU in main memory."
 THRESHOLD_HELP = "On a GPU, int8 multiplies inputs beyond T in 16 bits; 0 for none.  [default: 6]"
 SAVE_HELP = "Keep on disk what nf4, fp4, and int8 on a GPU make of the weights: the next start reads that."
+DRAFT_QUANT_HELP = "A draft model's own weight format.  [default: the target's, where it can have it]"
 DRAFT_HELP = "Who drafts: auto, off, early-exit[:E], or a smaller model by key or folder."
 
 
@@ -62,6 +63,7 @@ def setting(flag: str, **attributes: Any) -> Callable[[F], F]:
 
 load_options = options(
     setting("--draft", default="auto", metavar="DRAFT", help=DRAFT_HELP),
+    setting("--draft-quant", default="auto", metavar="FORMAT", help=DRAFT_QUANT_HELP),
     setting("--k", default="auto", metavar="N|auto", help="Draft length: auto, heuristic, or 0 to 16."),
     setting("--quant", default="auto", metavar="FORMAT", help=QUANT_HELP),
     click.option(

@@ -67,7 +67,7 @@ class Wish:
 
     `may_pack`: the CPU engine runs here, so "auto" may choose its formats; they are faster than torch's. `limit`: bytes
     of memory. `offload`: layers come and go, even all that may where there is no limit. The first `least` may not: a
-    drafter runs them over and over. `drafter`: a model that takes its memory beside the target.
+    drafter runs them over and over. `drafter`: a model that takes its memory beside the target, in `draft_quant`.
     """
 
     quant: str = "auto"
@@ -81,6 +81,7 @@ class Wish:
     least: int = 1
     drafter: Snapshot | None = None
     save_quantized: bool = False
+    draft_quant: str = "auto"
 
     @classmethod
     def of(cls, request: LoadRequest, device: str, *, limit: int | None, least: int, drafter: Snapshot | None) -> Self:
@@ -96,6 +97,7 @@ class Wish:
             least=least,
             drafter=drafter,
             save_quantized=request.save_quantized,
+            draft_quant=request.draft_quant,
         )
 
     @property
@@ -247,15 +249,31 @@ def needed(snapshot: Snapshot, wish: Wish, quant: str) -> Footprint:
     if wish.drafter is None:
         return own
     shorter = min(context, read_any(wish.drafter.config).max_context)
-    drafter = footprint(wish.drafter, draft_format(wish.drafter, quant, wish.device), shorter)
+    drafter = footprint(wish.drafter, draft_format(wish.drafter, quant, wish.device, wish.draft_quant), shorter)
     return replace(own, drafter=drafter.whole - drafter.workspace)
 
 
-def draft_format(drafter: Snapshot, quant: str, device: str) -> str:
-    """The target's, where the draft is not stored in another and can have it."""
+def draft_format(drafter: Snapshot, quant: str, device: str, asked: str = "auto") -> str:
+    """The one asked for; else the target's, where the draft is not stored in another and can have it."""
+    if asked != "auto":
+        return own_format(drafter, Wish(quant=asked, device=device))
     if quant in PACKED and device != "cuda" and is_generic(drafter.config):
         return DENSE[0]
     return stored_kind(drafter.config) or quant
+
+
+def own_format(drafter: Snapshot, wish: Wish) -> str:
+    """The format that was wished of a draft, where it can have it on this device."""
+    try:
+        check(wish)
+        arch = read_any(drafter.config)
+        if isinstance(arch, GenericArch):
+            check_generic(arch, wish)
+        if wish.quant == "int4" and wish.device == "cuda":
+            raise UsageError("int4 weights run on a CPU only.", hint="Use --quant nf4.")
+        return choices(drafter, wish)[0]
+    except UsageError as fault:
+        raise UsageError(fault.message, hint=fault.hint.replace("--quant", "--draft-quant")) from fault
 
 
 def too_large(snapshot: Snapshot, wish: Wish, free: int) -> DoesNotFit:

@@ -57,6 +57,8 @@ class LoadRequest(Record, frozen=True):
     `mode`: how to speculate, until somebody says otherwise; "auto" leaves it to `k`. `probe_every`: rounds from one
     without a draft to the next, at first.
 
+    `draft_quant`: a draft model's own format; "auto" is the target's, where the draft can have it.
+
     `draft`: "auto", "off", "early-exit", "early-exit:E", a key, a folder, or one of the records above.
     """
 
@@ -73,6 +75,7 @@ class LoadRequest(Record, frozen=True):
     mode: Mode = "auto"
     probe_every: int = PROBE_EVERY
     save_quantized: bool = False
+    draft_quant: str = "auto"
 
 
 class SamplingOptions(Record, frozen=True):

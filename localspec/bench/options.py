@@ -39,6 +39,7 @@ NOT_SWEPT = {"against": "--against", "formats": "--format", **OF_SHAPES, **OF_TA
 OF_MODELS = {
     "model": "MODEL",
     "draft": "--draft",
+    "draft_quant": "--draft-quant",
     "k": "--k",
     "quant": "--quant",
     "keep_head": "--keep-head",
