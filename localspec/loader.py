@@ -18,20 +18,9 @@ from localspec.engine.arch import Arch
 from localspec.engine.cache import Cache, kv_dtype
 from localspec.engine.contract import Resident
 from localspec.engine.decoder import Decoder, Layer, Weights
+from localspec.engine.four_bit import BLOCK, can_join, dequantised, joined
 from localspec.engine.generic_arch import GenericArch, read_any
-from localspec.engine.linear import (
-    BLOCK,
-    Dense,
-    Floats,
-    Form,
-    FourBits,
-    Linear,
-    Quantiser,
-    can_join,
-    dequantised,
-    joined,
-    make_form,
-)
+from localspec.engine.linear import Dense, Floats, Form, FourBits, Linear, Quantiser, make_form
 from localspec.engine.stream import Stream
 from localspec.errors import DoesNotFit, UsageError
 from localspec.events import Loading, Notice

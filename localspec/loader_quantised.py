@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from localspec.engine.arch import Arch
-from localspec.engine.linear import EightBit, FourBit, Linear, Quantiser, library
+from localspec.engine.four_bit import library
+from localspec.engine.linear import EightBit, FourBit, Linear, Quantiser
 
 HEAD = "lm_head.weight"
 ALIGNED = 64  # bytes; what the CPU's fused product reads begins on such a border

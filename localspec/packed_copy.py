@@ -46,6 +46,7 @@ SOURCES = (  # what decides the bytes
     "engine/cpu/pack.py",
     "engine/cpu/packer.py",
     "engine/cpu/formats.py",
+    "engine/four_bit.py",
     "engine/linear.py",
     "loader_quantised.py",
 )

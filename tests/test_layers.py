@@ -149,7 +149,7 @@ def test_torch_is_in_the_engine_and_around_it_only():
 
 
 def test_transformers_and_its_like_are_only_where_they_must_be():
-    allowed = ("loader", "admission", "engine.rope", "engine.linear", "engine.generic", "bench.peers", "doctor.probe")
+    allowed = ("loader", "admission", "engine.rope", "engine.four_bit", "engine.generic", "bench.peers", "doctor.probe")
     assert within(uses("transformers", "bitsandbytes", "optimum", "accelerate"), *allowed) == set()
 
 

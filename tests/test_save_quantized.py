@@ -20,7 +20,7 @@ from localspec.checkpoint import open_snapshot
 from localspec.config import precedence
 from localspec.config.tables import Config, EngineTable
 from localspec.drain import drain
-from localspec.engine import linear
+from localspec.engine import four_bit, linear
 from localspec.engine.arch import read_arch
 from localspec.engine.linear import EightBits, FourBit, FourBits
 from localspec.errors import DoesNotFit
@@ -72,7 +72,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def makings(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """The shape of every weight that was quantised."""
-    real, shapes = linear.quantise, list[tuple[int, int]]()
+    real, shapes = four_bit.quantise, list[tuple[int, int]]()
 
     def quantise(slabs: Any, shape: tuple[int, int], kind: Any, device: str) -> Any:
         shapes.append(shape)
@@ -245,7 +245,7 @@ def test_a_copy_of_something_else_is_not_used(
     elif what == "version":
         monkeypatch.setattr(packed_copy, "__version__", "99")
     elif what == "bitsandbytes":
-        monkeypatch.setattr(linear.library(), "__version__", "99")
+        monkeypatch.setattr(four_bit.library(), "__version__", "99")
     elif what == "machine":  # a cache that is shared with one whose products are fused
         monkeypatch.setattr(linear, "suits_the_cpu", lambda *_: False)
     plan |= {"quant": "fp4"} if what == "format" else {"keep_head": True} if what == "head" else {}

@@ -130,6 +130,21 @@ def test_a_part_is_stopped_where_the_budget_ends(monkeypatch: pytest.MonkeyPatch
     assert hours.now == 105
 
 
+def test_a_part_that_is_too_slow_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch):
+    hours = Hours()
+    clock = Clock(100, hours)
+
+    def endless(_survey: Survey) -> str:
+        while True:
+            hours.now += 1
+            clock.check()
+
+    parts(monkeypatch, endless, endless, endless, lambda _: "| 4 |")
+    found = conduct(small(), clock, quiet)
+    assert [bool(one.unmeasured) for one in found] == [True, True, True, False]
+    assert found[-1].text == "| 4 |"
+
+
 def test_a_part_may_take_its_share_and_the_next_one_has_what_it_left(monkeypatch: pytest.MonkeyPatch):
     hours, dues = Hours(), []
     clock = Clock(100, hours)
@@ -230,6 +245,19 @@ def test_a_survey_that_measured_nothing_says_so_by_its_exit_code(monkeypatch: py
 
     parts(monkeypatch, broken)
     assert survey.main(["--shape", "tiny", "--device", "cpu"]) == 1
+
+
+@pytest.mark.parametrize(("device", "large", "small"), [("cpu", "llama-1b", "135m"), ("cuda", "llama2-7b", "llama-1b")])
+def test_the_shape_is_one_that_fits(device: str, large: str, small: str, monkeypatch: pytest.MonkeyPatch):
+    for free, shape in ((12 * SHAPES[large].num_weights, large), (12 * SHAPES[large].num_weights - 1, small)):
+        monkeypatch.setattr(survey, "free_memory", lambda _, free=free: free)
+        assert survey.usual_shape(device) == shape
+
+    def nobody_knows(_: str) -> int:
+        raise ImportError("psutil")
+
+    monkeypatch.setattr(survey, "free_memory", nobody_knows)
+    assert survey.usual_shape(device) == small
 
 
 # --- the race against transformers' early exit

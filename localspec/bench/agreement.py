@@ -173,8 +173,14 @@ def writers(
     return [plain, *(Ours(kind, stand, drafter, k) for drafter in drafters for k in lengths)]
 
 
+class Writes(Protocol):
+    """Whoever writes a text a turn."""
+
+    def write(self, turn: int) -> Writing: ...
+
+
 def time_writers(
-    writers: Sequence[Writer], repeats: int, tell: Callable[[float], None], late: Callable[[], bool] = never
+    writers: Sequence[Writes], repeats: int, tell: Callable[[float], None], late: Callable[[], bool] = never
 ) -> list[list[Writing]]:
     """A list for every writer, of one text each turn, after one that is not counted. Who comes first turns. Once it is
     `late`, a turn that counts is the last."""
@@ -183,11 +189,11 @@ def time_writers(
         if turn > 1 and late():
             break
         order = [(place + turn) % len(writers) for place in range(len(writers))]
-        for place in order:
+        for done, place in enumerate(order, start=1):
             text = writers[place].write(turn)
             if turn:
                 found[place].append(text)
-        tell((turn + 1) / (repeats + 1))
+            tell((turn + done / len(writers)) / (repeats + 1))
     return found
 
 

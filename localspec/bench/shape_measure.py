@@ -24,7 +24,7 @@ from localspec.bench.shape_report import ShapeReport, Timed, Written
 from localspec.bench.shapes import BITS, SHAPES, USUAL, WeightFormat, make_decoder, random_tensors
 from localspec.engine.arch import Arch
 from localspec.engine.decoder import Decoder
-from localspec.engine.linear import library
+from localspec.engine.four_bit import library
 from localspec.errors import EngineError, UsageError
 from localspec.footprint import PACKED
 from localspec.formats import FOUR_BIT
@@ -177,7 +177,8 @@ class Bench:
     def ours(self, kind: WeightFormat) -> Ours:
         same = [self.engines[kind]] if kind in self.engines else []
         quantised = kind in FOUR_BIT and len(self.theirs) > 1
-        rivals = tuple(one.name for one in (*same, *(self.theirs[-1:] if quantised else self.theirs[:1])))
+        peers = self.theirs[-1:] if quantised else self.theirs[:1]
+        rivals = (*(one.name for one in same), *(one.name for one in peers))
         threads = self.torch_threads(kind)
         return Ours(
             self.named(kind), self.decoders[kind], exit_layer=self.request.leave, threads=threads, rivals=rivals

@@ -22,7 +22,7 @@ from time import perf_counter
 import torch
 
 from localspec.bench.machine import describe_machine
-from localspec.bench.shape_measure import SEED, Watch
+from localspec.bench.shape_measure import SEED, Watch, free_memory
 from localspec.bench.shapes import SHAPES, random_tensors
 from localspec.bench.survey_parts import PARTS, Survey
 from localspec.errors import LocalspecError, first_line
@@ -32,7 +32,8 @@ from localspec.whole_file import write_whole
 BUDGET = 480  # seconds: with what cannot be stopped in the middle, less than nine minutes
 LEAST_SHARE = 0.03  # of the budget: with less left, a part is not begun
 DESCRIPTION = "Measure what this machine can show, within a budget of time, as a section of docs/measurements.md."
-USUAL_SHAPE = {"cpu": "llama-1b", "cuda": "llama2-7b"}
+USUAL_SHAPES = {"cpu": ("llama-1b", "135m"), "cuda": ("llama2-7b", "llama-1b")}  # and where memory is short
+BYTES = 12  # of memory to a weight: what all are made from, every format of ours, and transformers'
 
 
 class OutOfTimeError(Exception):
@@ -40,11 +41,12 @@ class OutOfTimeError(Exception):
 
 
 class Clock:
-    """A budget of seconds. A part may take its share of what is left, and is stopped where the whole is spent."""
+    """A budget of seconds. A part may take its share of what is left. It is stopped at twice that, or where the whole is
+    spent: a machine that is too slow for one part may do for the next."""
 
     def __init__(self, budget: float, now: Callable[[], float] = perf_counter) -> None:
         self.budget, self.now, self.began = budget, now, now()
-        self.due = budget
+        self.due = self.end = budget
 
     @property
     def spent(self) -> float:
@@ -54,13 +56,14 @@ class Clock:
         """A part that may take this share of what is left."""
         if self.budget - self.spent < LEAST_SHARE * self.budget:
             raise OutOfTimeError
-        self.due = self.spent + share * (self.budget - self.spent)
+        own = share * (self.budget - self.spent)
+        self.due, self.end = self.spent + own, min(self.spent + 2 * own, self.budget)
 
     def late(self) -> bool:
         return self.spent > self.due
 
     def check(self) -> None:
-        if self.spent > self.budget:
+        if self.spent > self.end:
             raise OutOfTimeError
 
 
@@ -132,11 +135,22 @@ def read_arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes a GPU if there is one"
     )
-    parser.add_argument("--shape", choices=tuple(SHAPES), help="default: llama2-7b on a GPU, else llama-1b")
+    parser.add_argument(
+        "--shape", choices=tuple(SHAPES), help="default: llama2-7b on a GPU, else llama-1b; or what fits"
+    )
     parser.add_argument("--budget", type=float, default=BUDGET, metavar="SECONDS", help=f"default: {BUDGET}")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="default: torch's")
     parser.add_argument("--out", type=Path, metavar="FILE", help="instead of stdout; it is replaced")
     return parser.parse_args(words)
+
+
+def usual_shape(device: str) -> str:
+    """The larger one that every format fits into memory of at once; where nobody can say, the smaller one."""
+    large, small = USUAL_SHAPES[device]
+    try:
+        return large if free_memory(device) >= BYTES * SHAPES[large].num_weights else small
+    except ImportError:
+        return small
 
 
 def main(words: Sequence[str]) -> int:
@@ -153,7 +167,7 @@ def main(words: Sequence[str]) -> int:
         say(f"  {what}")
         clock.check()
 
-    shape = given.shape or USUAL_SHAPE[device]
+    shape = given.shape or usual_shape(device)
     say(f"random weights of {shape}")
     source = random_tensors(SHAPES[shape], SEED, device)
     survey = Survey(shape, device, given.threads, source, Watch(lambda _share: clock.check(), made, clock.late))

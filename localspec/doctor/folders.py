@@ -48,7 +48,7 @@ def fault_of(there: Path) -> str:
 def kept() -> tuple[Kept, ...]:
     cache = paths.folder("cache")
     return (
-        size("packed models", cache / paths.PACKED, "*"),
+        size("packed and quantised models", cache / paths.PACKED, "*"),
         size("compiled code", cache / paths.COMPILED, "*"),
         size("chats", paths.folder("data"), f"{paths.HISTORY}*"),
     )
