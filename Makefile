@@ -5,7 +5,7 @@ READY := .venv/.ready
 # On every core, a file's tests on one; in the order that tests/conftest.py gives them.
 BY_FILE := -n auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: chat test quick slow lint fix bench shots snapshots
+.PHONY: chat test quick slow lint fix bench measure shots snapshots
 
 chat: $(READY)
 	$(BIN)/localspec chat
@@ -30,6 +30,11 @@ fix: $(READY)
 
 bench: $(READY)
 	$(BIN)/localspec bench guide --against transformers
+
+# Everything that can be measured here, in less than nine minutes, as a section of docs/measurements.md. On a machine
+# without .venv: PYTHONPATH=. python3 -m localspec.bench.survey
+measure: $(READY)
+	$(BIN)/python -m localspec.bench.survey
 
 shots: $(READY)
 	$(BIN)/python docs/shots.py

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from localspec import admission
 from localspec.engine.arch import Arch, read_arch
-from localspec.engine.linear import Dense, EightBits, Form, FourBits, dequantised, library, quantise
+from localspec.engine.four_bit import dequantised, library, quantise
+from localspec.engine.linear import Dense, EightBits, Form, FourBits
 from localspec.errors import EngineError
 from localspec.loader import assemble_in
 from localspec.packed_admission import Invented, read_in, relative

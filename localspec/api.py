@@ -258,10 +258,23 @@ def load(  # noqa: PLR0913 - the words of the command line
     keep_head: bool = False,
     int8_threshold: float = INT8_THRESHOLD,
     max_memory: str | None = None,
+    save_quantized: bool = False,
+    draft_quant: str = "auto",
 ) -> LLM:
     """A model by catalogue key or folder, ready to answer. For progress, iterate over `load_events`."""
     request = LoadRequest(
-        model, draft, quant, device, ctx, str(k), threads, keep_head, int8_threshold, max_memory=max_memory
+        model,
+        draft,
+        quant,
+        device,
+        ctx,
+        str(k),
+        threads,
+        keep_head,
+        int8_threshold,
+        max_memory=max_memory,
+        save_quantized=save_quantized,
+        draft_quant=draft_quant,
     )
     return drain(load_events(request))
 

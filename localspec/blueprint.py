@@ -27,6 +27,10 @@ class Piece:
     kind: Format | None = None  # None: float32
 
     @property
+    def is_bytes(self) -> bool:
+        return self.kind is not None
+
+    @property
     def num_bytes(self) -> int:
         elements = 1
         for size in self.shape:
@@ -40,6 +44,10 @@ class Blueprint:
 
     arch: Arch
     kind: Format
+
+    @property
+    def made(self) -> str:
+        return "packed"
 
     @property
     def hidden(self) -> int:
@@ -85,8 +93,13 @@ class Blueprint:
         if not self.shares_head:
             yield from linear("head", self.kind, self.arch.vocab_size, self.hidden)
 
+    @property
+    def layers(self) -> list[list[Piece]]:
+        """The tensors of each, which lie side by side."""
+        return [list(self.layer(index)) for index in range(self.arch.num_layers)]
+
     def layer(self, index: int) -> Iterator[Piece]:
-        """A layer's tensors, which lie side by side."""
+        """Its tensors."""
         arch, kind, hidden = self.arch, self.kind, self.hidden
         yield Piece(f"{index}.attention_norm", (hidden,))
         yield from linear(f"{index}.qkv", kind, self.heads * self.head, hidden, bias=arch.qkv_bias)

@@ -29,6 +29,7 @@ from localspec.requests import GenerateRequest, LoadRequest, Message, SamplingOp
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+SHAPES = ["llama2-7b", "llama-1b", "135m", "tiny"]  # of localspec.bench.shapes, which --help must not import
 EXIT_STOPPED, EXIT_NOBODY_READS = 130, 141  # 128 + SIGINT and 128 + SIGPIPE, as shells count
 
 AGAINST_HELP = "Also measure a peer; llama-cpp needs --shape.  [may be given twice]"
@@ -38,6 +39,8 @@ SWEEP_HELP = "Find the best exit-layer, or k; exit-layer=2:8:2 tries 2, 4, 6 and
 QUANT_HELP = "Weight format: auto, int8, int4, nf4, fp4, fp32 or bf16."
 DEVICE_HELP = "auto, cpu, cuda, or offload: most layers on disk, or beside a GPU in main memory."
 THRESHOLD_HELP = "On a GPU, int8 multiplies inputs beyond T in 16 bits; 0 for none.  [default: 6]"
+SAVE_HELP = "Keep on disk what nf4, fp4, and int8 on a GPU make of the weights: the next start reads that."
+DRAFT_QUANT_HELP = "A draft model's own weight format.  [default: the target's, where it can have it]"
 DRAFT_HELP = "Who drafts: auto, off, early-exit[:E], or a smaller model by key or folder."
 
 
@@ -60,6 +63,7 @@ def setting(flag: str, **attributes: Any) -> Callable[[F], F]:
 
 load_options = options(
     setting("--draft", default="auto", metavar="DRAFT", help=DRAFT_HELP),
+    setting("--draft-quant", default="auto", metavar="FORMAT", help=DRAFT_QUANT_HELP),
     setting("--k", default="auto", metavar="N|auto", help="Draft length: auto, heuristic, or 0 to 16."),
     setting("--quant", default="auto", metavar="FORMAT", help=QUANT_HELP),
     click.option(
@@ -68,6 +72,7 @@ load_options = options(
     click.option(
         "--int8-threshold", type=click.FloatRange(0), default=INT8_THRESHOLD, metavar="T", help=THRESHOLD_HELP
     ),
+    setting("--save-quantized", is_flag=True, help=SAVE_HELP),
     setting("--device", default="auto", metavar="DEVICE", help=DEVICE_HELP),
     click.option("--max-memory", metavar="SIZE", help="Memory for the model, 8GB say; layers beyond it stay on disk."),
     setting("--ctx", type=int, metavar="N", help="Context in tokens.  [default: the model's, up to 8192]"),
@@ -181,14 +186,14 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
 @click.option("-r", "--repeats", type=click.IntRange(1), default=3, show_default=True, help="Runs of every prompt.")
 @click.option("-o", "--output", type=click.Choice(["md", "json", "csv"]), default="md", show_default=True)
 @click.option("--against", type=click.Choice(["transformers", "llama-cpp"]), multiple=True, help=AGAINST_HELP)
-@click.option("--shape", type=click.Choice(["llama-1b", "135m", "tiny"]), help="Instead of MODEL: random weights.")
+@click.option("--shape", type=click.Choice(SHAPES), help="Instead of MODEL: random weights.")
 @click.option("--ui", is_flag=True, help="Instead of a model's speed: what the chat's screen costs, on a shape.")
 @click.option("--task", type=click.Choice(["guide"]), help="Instead of speed: what MODEL gets right in an exam.")
 @click.option("--wrong", "list_wrong", is_flag=True, help="Of a task: show the wrong answers below the table.")
 @click.option("--sweep", multiple=True, metavar="SETTING", help=SWEEP_HELP)
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Of a sweep: a picture, .svg or .png.")
 @click.option("--prompts", type=click.Choice(["bench", "exam"]), default="bench", help=PROMPTS_HELP)
-@click.option("--format", "formats", metavar="FORMATS", help="Several: int8, int4, fp32, bf16, with commas between.")
+@click.option("--format", "formats", metavar="FORMATS", help="Several: int8, int4, nf4, fp4, fp32, bf16.")
 @click.option("--agree", metavar="SHARES", help="Speculate on a shape with forced agreement: 0.8, or 0.8,0.9.")
 @click.option("--exit-layer", type=int, metavar="E", help="Early exit of a shape.  [default: a quarter of its layers]")
 @click.option("--offload", metavar="RATE", help=OFFLOAD_HELP)

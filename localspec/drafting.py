@@ -73,6 +73,15 @@ def check_threads(asked: int | None) -> None:
         )
 
 
+def check_format(quant: str, choice: Choice) -> None:
+    """--draft-quant is of a model that drafts."""
+    if quant != "auto" and choice.kind == "early-exit":
+        raise UsageError(
+            "An early exit drafts with the target's own weights, so it has no --draft-quant of its own.",
+            hint="Leave it out, or name a draft model: --draft ./FOLDER.",
+        )
+
+
 def choose(
     asked: str | EarlyExit | DraftModel,
     entry: Entry,

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Self
 
-import psutil
-
 from localspec.checkpoint import Snapshot
 from localspec.engine.cpu.formats import Format
 from localspec.engine.generic_arch import GenericArch, is_generic, read_any
@@ -28,6 +26,7 @@ DEFAULT_CONTEXT = 8192  # tokens; a longer one is asked for, because its KV stor
 @dataclass(frozen=True, slots=True)
 class Plan:
     """How a model is loaded. `context` in tokens. `keep_head`: the head stays in 16 bits, whatever the format.
+    `save_quantized`: what bitsandbytes makes of the weights is kept on disk.
 
     `resident`: how many layers stay in memory while the others come and go; None for all of them.
     """
@@ -38,6 +37,7 @@ class Plan:
     keep_head: bool = False
     int8_threshold: float = INT8_THRESHOLD
     resident: int | None = None
+    save_quantized: bool = False
 
     @property
     def variant(self) -> str:
@@ -67,7 +67,7 @@ class Wish:
 
     `may_pack`: the CPU engine runs here, so "auto" may choose its formats; they are faster than torch's. `limit`: bytes
     of memory. `offload`: layers come and go, even all that may where there is no limit. The first `least` may not: a
-    drafter runs them over and over. `drafter`: a model that takes its memory beside the target.
+    drafter runs them over and over. `drafter`: a model that takes its memory beside the target, in `draft_quant`.
     """
 
     quant: str = "auto"
@@ -80,6 +80,8 @@ class Wish:
     limit: int | None = None
     least: int = 1
     drafter: Snapshot | None = None
+    save_quantized: bool = False
+    draft_quant: str = "auto"
 
     @classmethod
     def of(cls, request: LoadRequest, device: str, *, limit: int | None, least: int, drafter: Snapshot | None) -> Self:
@@ -94,6 +96,8 @@ class Wish:
             limit=limit,
             least=least,
             drafter=drafter,
+            save_quantized=request.save_quantized,
+            draft_quant=request.draft_quant,
         )
 
     @property
@@ -110,6 +114,8 @@ def make_plan(snapshot: Snapshot, wish: Wish, *, held_bytes: int = 0) -> Plan:
 def ladder(snapshot: Snapshot, wish: Wish, *, held_bytes: int = 0) -> Iterator[Plan]:
     """Every plan that fits, best first; where there is none, DoesNotFit says how much is missing. What is held would be
     given back first."""
+    import psutil  # a machine that is only measured need not have it
+
     check(wish)
     arch = read_any(snapshot.config)
     if isinstance(arch, GenericArch):
@@ -138,7 +144,15 @@ def rungs(snapshot: Snapshot, wish: Wish, free: int) -> Iterator[Plan]:
 
 
 def plan_of(wish: Wish, quant: str, *, resident: int | None = None) -> Plan:
-    plan = Plan(quant, wish.context or DEFAULT_CONTEXT, wish.device, wish.keep_head, wish.int8_threshold, resident)
+    plan = Plan(
+        quant,
+        wish.context or DEFAULT_CONTEXT,
+        wish.device,
+        wish.keep_head,
+        wish.int8_threshold,
+        resident,
+        wish.save_quantized,
+    )
     if plan.packed and wish.keep_head:
         raise UsageError(
             f"The CPU engine's {quant} has its head in eight bits or four.",
@@ -235,15 +249,31 @@ def needed(snapshot: Snapshot, wish: Wish, quant: str) -> Footprint:
     if wish.drafter is None:
         return own
     shorter = min(context, read_any(wish.drafter.config).max_context)
-    drafter = footprint(wish.drafter, draft_format(wish.drafter, quant, wish.device), shorter)
+    drafter = footprint(wish.drafter, draft_format(wish.drafter, quant, wish.device, wish.draft_quant), shorter)
     return replace(own, drafter=drafter.whole - drafter.workspace)
 
 
-def draft_format(drafter: Snapshot, quant: str, device: str) -> str:
-    """The target's, where the draft is not stored in another and can have it."""
+def draft_format(drafter: Snapshot, quant: str, device: str, asked: str = "auto") -> str:
+    """The one asked for; else the target's, where the draft is not stored in another and can have it."""
+    if asked != "auto":
+        return own_format(drafter, Wish(quant=asked, device=device))
     if quant in PACKED and device != "cuda" and is_generic(drafter.config):
         return DENSE[0]
     return stored_kind(drafter.config) or quant
+
+
+def own_format(drafter: Snapshot, wish: Wish) -> str:
+    """The format that was wished of a draft, where it can have it on this device."""
+    try:
+        check(wish)
+        arch = read_any(drafter.config)
+        if isinstance(arch, GenericArch):
+            check_generic(arch, wish)
+        if wish.quant == "int4" and wish.device == "cuda":
+            raise UsageError("int4 weights run on a CPU only.", hint="Use --quant nf4.")
+        return choices(drafter, wish)[0]
+    except UsageError as fault:
+        raise UsageError(fault.message, hint=fault.hint.replace("--quant", "--draft-quant")) from fault
 
 
 def too_large(snapshot: Snapshot, wish: Wish, free: int) -> DoesNotFit:

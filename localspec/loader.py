@@ -5,7 +5,7 @@ Knows the tensor names of the Llama family. Decides nothing: the plan did. Never
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from functools import cached_property
 from time import perf_counter
 
@@ -18,26 +18,20 @@ from localspec.engine.arch import Arch
 from localspec.engine.cache import Cache, kv_dtype
 from localspec.engine.contract import Resident
 from localspec.engine.decoder import Decoder, Layer, Weights
+from localspec.engine.four_bit import BLOCK, can_join, dequantised, joined
 from localspec.engine.generic_arch import GenericArch, read_any
-from localspec.engine.linear import (
-    BLOCK,
-    Dense,
-    Floats,
-    Form,
-    FourBits,
-    Linear,
-    can_join,
-    dequantised,
-    joined,
-    make_form,
-)
+from localspec.engine.linear import Dense, Floats, Form, FourBits, Linear, Quantiser, make_form
 from localspec.engine.stream import Stream
 from localspec.errors import DoesNotFit, UsageError
 from localspec.events import Loading, Notice
 from localspec.fit import Plan, ways_out
 from localspec.footprint import FIRST_LAYER, PLACES
+from localspec.formats import stored_kind
 from localspec.loader_bnb import read_stored
+from localspec.loader_quantised import HEAD, Parts, Quantised, llama_linears
 from localspec.loader_stream import from_files, from_main_memory, pinned
+from localspec.packed_copy import PackedCopy
+from localspec.packed_copy import progress as checked
 from localspec.sources import Files, Memory, Reader, Source, refuse_not_numbers, slabs
 
 __all__ = ["Assembly", "Files", "Memory", "Source", "assemble", "assemble_in", "load_decoder", "pick_device"]
@@ -46,11 +40,14 @@ __all__ = ["Assembly", "Files", "Memory", "Source", "assemble", "assemble_in", "
 class Assembly:
     """Turns a source's tensors into weights of one format on one device; those that are in it already stay as they are.
 
-    `keep_head`: the head is left in 16 bits, whatever the format.
+    `keep_head`: the head is left in 16 bits, whatever the format. `kept`: what linears were made of at an earlier
+    start, by their first weight's name; `made` has those that were made at this one.
     """
 
     def __init__(self, arch: Arch, reader: Reader, form: Form, *, keep_head: bool = False) -> None:
         self.arch, self.reader, self.form = arch, reader, form
+        self.kept: Mapping[str, Parts] = {}
+        self.made: dict[str, Linear] = {}
         self.floats = form if isinstance(form, Floats) else Floats(form.table, form.device)
         self.head_form = self.floats if keep_head else form
 
@@ -72,7 +69,17 @@ class Assembly:
         weights = [f"{name}.weight" for name in names]
         if isinstance(self.form, FourBits) and self.has_stored:
             return self.stored(self.form, weights, rows, inputs, offset)
-        return self.form.linear(self.slabs(weights, rows, inputs), (sum(rows), inputs), offset)
+        return self.quantised(self.form, weights, rows, inputs, offset)
+
+    def quantised(self, form: Form, names: list[str], rows: list[int], inputs: int, bias: Tensor | None) -> Linear:
+        """Several weights as one: from what was kept, else made in this form."""
+        shape = (sum(rows), inputs)
+        if (parts := self.kept.get(names[0])) and isinstance(form, Quantiser):
+            for name, n in zip(names, rows, strict=True):
+                self.reader.check(name, (n, inputs))
+            return form.restored(parts, shape, bias)
+        self.made[names[0]] = linear = form.linear(self.slabs(names, rows, inputs), shape, bias)
+        return linear
 
     @cached_property
     def has_stored(self) -> bool:
@@ -165,13 +172,17 @@ class Assembly:
         """The embedding itself where the two are tied and it may stay in floats."""
         shape = self.arch.vocab_size, self.arch.hidden_size
         if not self.arch.tied_head:
-            name, form = "lm_head.weight", self.form
+            name, form = HEAD, self.form
             if isinstance(form, FourBits) and (already := read_stored(self.reader, name, shape, form.device)):
                 return form.laid_out(*already, None)
-            return self.head_form.linear(self.slabs([name], [shape[0]], shape[1]), shape, None)
+            return self.quantised(self.head_form, [name], [shape[0]], shape[1], None)
         if self.head_form is self.floats:
             return Dense(embedding)
-        return self.head_form.linear((embedding[first:last] for first, last in slabs(*shape, BLOCK)), shape, None)
+        if (parts := self.kept.get(HEAD)) and isinstance(self.head_form, Quantiser):
+            return self.head_form.restored(parts, shape, None)
+        rows = (embedding[first:last] for first, last in slabs(*shape, BLOCK))
+        self.made[HEAD] = head = self.head_form.linear(rows, shape, None)
+        return head
 
 
 def assemble(arch: Arch, source: Source, *, dtype: torch.dtype, context: int, device: str = "cpu") -> Decoder:
@@ -205,13 +216,32 @@ def load_decoder(
             return (yield from load_packed(snapshot, arch, plan, stage=stage))
         form = make_form(plan.quant, pick_device(plan.device), threshold=plan.int8_threshold)
         assembly = Assembly(arch, Reader(Files(snapshot)), form, keep_head=plan.keep_head)
-        weights = yield from progress(stage, bytes_to_read(snapshot, plan), assembly.weights(plan.resident))
+        if isinstance(form, Quantiser) and not stored_kind(snapshot.config):
+            weights = yield from quantised(snapshot, assembly, form, plan, stage)
+        else:
+            weights = yield from progress(stage, bytes_to_read(snapshot, plan), assembly.weights(plan.resident))
         return with_cache(arch, weights, form, plan.context)
     except (RuntimeError, MemoryError) as fault:
         if not is_out_of_memory(fault):
             raise
         message = f"Memory ran out while loading {snapshot.name} in {plan}."
         raise DoesNotFit(message, hint=ways_out(plan, generic=isinstance(arch, GenericArch))) from fault
+
+
+def quantised(
+    snapshot: Snapshot, assembly: Assembly, form: Quantiser, plan: Plan, stage: str
+) -> Generator[Loading | Notice, None, Weights]:
+    """From the copy on disk if there is a sound one; else made, and kept for the next start where that is wished."""
+    contents = Quantised.of(form, llama_linears(assembly.arch, keep_head=plan.keep_head))
+    copy, found = PackedCopy(snapshot, contents, asked=True), Parts()
+    yield from checked(stage, contents.num_bytes, copy.read(found))
+    assembly.kept = contents.join(found)
+    if found:
+        return drain(assembly.weights())
+    weights = yield from progress(stage, snapshot.total_bytes, assembly.weights())
+    if plan.save_quantized:
+        yield from copy.keep(contents.split(assembly.made))
+    return weights
 
 
 def progress(stage: str, total: int, steps: Generator[int, None, Weights]) -> Generator[Loading, None, Weights]:

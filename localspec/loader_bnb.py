@@ -11,7 +11,7 @@ from typing import Any  # Any: bitsandbytes, and a stranger's JSON
 import torch
 from torch import Tensor
 
-from localspec.engine.linear import OUTER_BLOCK, library
+from localspec.engine.four_bit import OUTER_BLOCK, library
 from localspec.errors import CheckpointError
 from localspec.formats import FOUR_BIT, FourBitKind
 from localspec.sources import Reader, refuse_not_numbers

@@ -7,7 +7,7 @@ pickle and no adapter to load. Whether the model then computes what it should is
 from __future__ import annotations
 
 import copy
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any  # Any: transformers is untyped
@@ -18,10 +18,13 @@ from torch import Tensor, nn
 
 from localspec.checkpoint import Snapshot
 from localspec.engine.generic_arch import GenericArch
-from localspec.engine.linear import DTYPES, Form, make_form
+from localspec.engine.linear import DTYPES, Linear, Quantiser, make_form
 from localspec.errors import CheckpointError, EngineError, first_line
-from localspec.events import Loading
+from localspec.events import Loading, Notice
 from localspec.fit import Plan
+from localspec.loader_quantised import Parts
+from localspec.loader_quantised import Quantised as Contents
+from localspec.packed_copy import PackedCopy, progress
 from localspec.sources import refuse_not_numbers, slabs
 
 if TYPE_CHECKING:
@@ -50,7 +53,7 @@ BLOCK = 64
 
 def load_generic(
     snapshot: Snapshot, arch: GenericArch, plan: Plan, *, stage: str
-) -> Generator[Loading, None, GenericDecoder]:
+) -> Generator[Loading | Notice, None, GenericDecoder]:
     """Loading events in bytes; returns the decoder."""
     from localspec.engine.generic import GenericDecoder
 
@@ -59,7 +62,8 @@ def load_generic(
     model = build(snapshot, DTYPES.get(plan.quant, torch.bfloat16))
     if plan.quant not in DTYPES:
         form = make_form(plan.quant, plan.device, threshold=plan.int8_threshold)
-        quantise_linears(model, form, keep_head=plan.keep_head)
+        assert isinstance(form, Quantiser)
+        yield from quantised(snapshot, Linears(model, form, keep_head=plan.keep_head), plan, stage)
     decoder = GenericDecoder(arch, resident(model, plan.device), plan.context)
     check(decoder, snapshot.name, EXACT if plan.quant in ("fp32", "fp64") else NEAR)
     yield Loading(stage, total, total, "bytes", 0.0)
@@ -159,18 +163,47 @@ def refuse_incomplete(report: dict[str, Any], name: str) -> None:
         raise CheckpointError(f"transformers cannot load {name} ({reason}).", hint="Fetch the model again.")
 
 
-def quantise_linears(model: Any, form: Form, *, keep_head: bool) -> None:
-    """Ours in the place of every linear, one after the other, so that its floats are let go."""
-    from localspec.engine.generic import Quantised
+def quantised(snapshot: Snapshot, linears: Linears, plan: Plan, stage: str) -> Iterator[Loading | Notice]:
+    """From the copy on disk if there is a sound one; else made, and kept for the next start where that is wished."""
+    contents = Contents.of(linears.form, linears.shapes())
+    copy, found = PackedCopy(snapshot, contents, asked=True), Parts()
+    yield from progress(stage, contents.num_bytes, copy.read(found))
+    yield from progress(stage, snapshot.total_bytes, linears.replace(contents.join(found)))
+    if plan.save_quantized and not found:
+        yield from copy.keep(contents.split(linears.made))
 
-    head = model.get_output_embeddings()
-    found = [
-        (parent, name) for parent in model.modules() for name, child in parent.named_children() if is_linear(child)
-    ]
-    for parent, name in found:
-        linear = getattr(parent, name)
-        if not (keep_head and linear is head):
-            setattr(parent, name, Quantised(form.linear(*rows_of(linear, f"{name}.weight"))))
+
+class Linears:
+    """A model's linears by name, and what stands in their place."""
+
+    def __init__(self, model: Any, form: Quantiser, *, keep_head: bool) -> None:
+        self.form, self.made = form, dict[str, Linear]()
+        kept = model.get_output_embeddings() if keep_head else None
+        self.found = {
+            f"{path}.{name}".lstrip("."): (parent, name)
+            for path, parent in model.named_modules()
+            for name, child in parent.named_children()
+            if is_linear(child) and child is not kept
+        }
+
+    def shapes(self) -> Iterator[tuple[str, tuple[int, int]]]:
+        for name, (parent, child) in self.found.items():
+            yield name, rows_of(getattr(parent, child))[1]
+
+    def replace(self, kept: Mapping[str, Parts]) -> Iterator[int]:
+        """One after the other, so that its floats are let go; yields their bytes."""
+        from localspec.engine.generic import Quantised
+
+        for name, (parent, child) in self.found.items():
+            linear = getattr(parent, child)
+            rows, shape, bias = rows_of(linear)
+            if parts := kept.get(name):
+                made: Linear = self.form.restored(parts, shape, bias)
+            else:
+                refuse_not_numbers(f"{child}.weight", linear.weight.detach())
+                self.made[name] = made = self.form.linear(rows, shape, bias)
+            setattr(parent, child, Quantised(made))
+            yield linear.weight.nbytes
 
 
 def is_linear(module: nn.Module) -> bool:
@@ -179,11 +212,10 @@ def is_linear(module: nn.Module) -> bool:
     return isinstance(module, nn.Linear | Conv1D)
 
 
-def rows_of(linear: Any, name: str) -> tuple[Iterator[Tensor], tuple[int, int], Tensor | None]:
+def rows_of(linear: Any) -> tuple[Iterator[Tensor], tuple[int, int], Tensor | None]:
     """Its weight [outputs, inputs] some rows at a time, the shape, and the bias. A Conv1D has it turned."""
     weight = linear.weight.detach()
     weight = weight if isinstance(linear, nn.Linear) else weight.t()
-    refuse_not_numbers(name, weight)
     shape = (weight.shape[0], weight.shape[1])
     bias = None if linear.bias is None else linear.bias.detach()
     return (weight[first:last] for first, last in slabs(*shape, BLOCK)), shape, bias

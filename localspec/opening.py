@@ -102,6 +102,7 @@ def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opene
     entry = catalog.resolve(request.model)
     snapshot = open_snapshot(entry.path, entry.key)
     choice = drafting.choose(request.draft, entry, snapshot, catalog)
+    drafting.check_format(request.draft_quant, choice)
     prompter = Prompter.open(snapshot)
     check_ids(snapshot.folder / "tokenizer.json", prompter.num_ids, snapshot.vocab_size)
     plan, target = yield from loaded(snapshot, wish_of(request, choice))
@@ -282,11 +283,16 @@ def make_drafter(choice: drafting.Choice, opened: Opened) -> Generator[Loading |
         return NoDrafter()
     plan = opened.plan
     context = min(plan.context, read_any(choice.snapshot.config).max_context)
-    quant = draft_format(choice.snapshot, plan.quant, plan.device)
+    quant = draft_format(choice.snapshot, plan.quant, plan.device, opened.request.draft_quant)
     plan = replace(plan, context=context, quant=quant, resident=None)
     yield from admitted(choice.snapshot, plan)
     drafter = yield from load_decoder(choice.snapshot, plan, stage="draft weights")
-    set_threads(drafter, opened.threads)
+    torch.set_num_threads(1)
+    for decoder in (
+        opened.target,
+        drafter,
+    ):  # where one of them is torch's, torch has its threads, whoever is the other
+        decoder.set_threads(opened.threads)
     return DraftModel(drafter, opened.target.arch.vocab_size)
 
 

@@ -1,8 +1,8 @@
-"""A packed model kept on disk, so that the next start maps it: a safetensors file in the cache folder.
+"""A packed or quantised model kept on disk, so that the next start maps it: a safetensors file in the cache folder.
 
 It is used only when its header is, byte for byte, the one that this model, format and version would get, and every
 tensor has the checksum that stands there. Anything else is as if there were no file. Layers that come and go are read
-from it again and again. Knows nothing about packing.
+from it again and again. Knows nothing about packing and quantising.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import shutil
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -22,12 +22,13 @@ from io import FileIO
 from itertools import accumulate
 from operator import eq
 from pathlib import Path
+from time import perf_counter
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from localspec import __version__, paths
-from localspec.blueprint import Blueprint
 from localspec.checkpoint import Snapshot
 from localspec.engine.cpu.pages import in_large_pages
 from localspec.engine.stream import Fill
@@ -50,26 +51,71 @@ SOURCES = (  # what decides the bytes
     "engine/cpu/layout.py",
     "engine/cpu/pack.py",
     "engine/cpu/packer.py",
+    "engine/four_bit.py",
+    "engine/linear.py",
+    "loader_quantised.py",
 )
 
 
-class PackedCopy:
-    """One model in one format, in the cache. Reads what is sound, keeps what was packed.
+class Stored(Protocol):
+    """One tensor of a copy: bytes, or else float32."""
 
-    `resident`: of so many layers there will be tensors in memory, the others stay here; None for all.
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def is_bytes(self) -> bool: ...
+
+    @property
+    def num_bytes(self) -> int: ...
+
+
+class Contents(Protocol):
+    """What a copy holds. Its repr tells it from every other that has other bytes.
+
+    `made`: the word for how it came about; `kind`: of format, of which there is one copy for a model; `layers`: the
+    tensors of those that may stay on disk, side by side.
     """
 
-    def __init__(self, snapshot: Snapshot, blueprint: Blueprint, *, resident: int | None = None) -> None:
-        self.snapshot, self.blueprint = snapshot, blueprint
-        away = () if resident is None else range(resident, blueprint.arch.num_layers)
-        self.away = [piece.name for layer in away for piece in blueprint.layer(layer)]
+    @property
+    def made(self) -> str: ...
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def pieces(self) -> Mapping[str, Stored]: ...
+
+    @property
+    def layers(self) -> Sequence[Sequence[Stored]]: ...
+
+    @property
+    def num_bytes(self) -> int: ...
+
+
+class PackedCopy:
+    """One model in one format, in the cache. Reads what is sound, keeps what was made.
+
+    `resident`: of so many layers there will be tensors in memory, the others stay here; None for all. `asked`: it
+    is kept because somebody said so, however small it is.
+    """
+
+    def __init__(
+        self, snapshot: Snapshot, blueprint: Contents, *, resident: int | None = None, asked: bool = False
+    ) -> None:
+        self.snapshot, self.blueprint, self.asked = snapshot, blueprint, asked
+        away = [] if resident is None else blueprint.layers[resident:]
+        self.away = [piece.name for layer in away for piece in layer]
         place = sha256(str(snapshot.folder.resolve()).encode()).hexdigest()[:16]
         self.family = f"{place}-{blueprint.kind}-"
         self.made_from = fingerprint(snapshot, blueprint)
 
     @property
     def is_worth_it(self) -> bool:
-        return self.blueprint.num_bytes >= SMALLEST_BYTES or bool(self.away)
+        return self.asked or self.blueprint.num_bytes >= SMALLEST_BYTES or bool(self.away)
 
     def file(self) -> Path:
         return paths.packed_dir() / f"{self.family}{self.made_from[:16]}.safetensors"
@@ -118,7 +164,7 @@ class PackedCopy:
 
     def reading(self, places: Sequence[dict[str, Tensor]]) -> Fill:
         """Layers from the file into the tensors of a place, in the order in which they lie there."""
-        file, layers = self.file(), [list(self.blueprint.layer(i)) for i in range(self.blueprint.arch.num_layers)]
+        file, layers = self.file(), self.blueprint.layers
         rooms = [[in_memory(tensor) for tensor in place.values()] for place in places]
 
         def fill(layer: int, place: int) -> None:
@@ -161,7 +207,7 @@ class PackedCopy:
         entries: dict[str, object] = {"__metadata__": metadata}
         at = 0
         for piece in self.blueprint.pieces.values():
-            dtype, end = "U8" if piece.kind else "F32", at + piece.num_bytes
+            dtype, end = "U8" if piece.is_bytes else "F32", at + piece.num_bytes
             entries[piece.name] = {"dtype": dtype, "shape": piece.shape, "data_offsets": [at, end]}
             at = end
         text = json.dumps(entries, separators=(",", ":")).encode()
@@ -173,7 +219,7 @@ class PackedCopy:
         found, at = {}, mapped.nbytes - self.blueprint.num_bytes
         for piece in self.blueprint.pieces.values():
             part = mapped[at : at + piece.num_bytes]
-            found[piece.name] = (part if piece.kind else part.view(torch.float32)).view(piece.shape)
+            found[piece.name] = (part if piece.is_bytes else part.view(torch.float32)).view(piece.shape)
             at += piece.num_bytes
         return found
 
@@ -185,19 +231,18 @@ class PackedCopy:
             yield from self.write(self.file(), tensors)
         except (OSError, UsageError) as fault:
             reason = (fault.strerror if isinstance(fault, OSError) else fault.message) or str(fault)
-            message = f"The packed weights cannot be kept on disk ({reason.rstrip('.')}); each start packs them again."
+            what = f"The {self.blueprint.made} weights cannot be kept on disk ({reason.rstrip('.')})"
             hint = (
                 f"Make {self.blueprint.num_bytes / 1e9:.1f} GB of room, or set LOCALSPEC_CACHE_DIR to another folder."
             )
-            yield Notice("info", "packed_copy", message, hint)
+            yield Notice(
+                "warning" if self.asked else "info", "packed_copy", f"{what}; each start makes them again.", hint
+            )
 
     def write(self, file: Path, tensors: dict[str, Tensor]) -> Iterator[Loading]:
-        done, total = 0, self.blueprint.num_bytes
         with self.writing(file) as put:
-            for name in self.blueprint.pieces:
-                put(name, tensors[name])
-                done += tensors[name].nbytes
-                yield Loading("packed weights to disk", done, total)
+            ordered = {name: tensors[name] for name in self.blueprint.pieces}
+            yield from progress(f"{self.blueprint.made} weights to disk", self.blueprint.num_bytes, each(put, ordered))
 
     @contextmanager
     def writing(self, file: Path) -> Iterator[Callable[[str, Tensor], None]]:
@@ -228,13 +273,28 @@ class PackedCopy:
                     other.unlink()
 
 
+def each(put: Callable[[str, Tensor], None], tensors: Mapping[str, Tensor]) -> Iterator[int]:
+    for name, tensor in tensors.items():
+        put(name, tensor.cpu())
+        yield tensor.nbytes
+
+
+def progress(stage: str, total: int, steps: Iterator[int]) -> Iterator[Loading]:
+    """Bytes of blocks done so far of `total`, with the time that is left."""
+    started, done = perf_counter(), 0
+    for more in steps:
+        done += more
+        left = (perf_counter() - started) / max(done, 1) * (total - done)
+        yield Loading(stage, done, total, "bytes", left)
+
+
 def check_room(folder: Path, num_bytes: int) -> None:
     if shutil.disk_usage(folder).free < num_bytes + SPARE_BYTES:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def fingerprint(snapshot: Snapshot, blueprint: Blueprint) -> str:
-    """What a copy is made from: the files of weights as they are now, the configuration, and the code that packs."""
+def fingerprint(snapshot: Snapshot, blueprint: Contents) -> str:
+    """What a copy is made from: the files of weights as they are now, the configuration, and the code that makes it."""
     digest = sha256(f"{__version__} {torch.__version__} {blueprint!r}".encode())
     for source in SOURCES:
         digest.update((Path(__file__).parent / source).read_bytes())

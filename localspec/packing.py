@@ -10,7 +10,6 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import chain
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 import torch
@@ -27,7 +26,7 @@ from localspec.errors import DoesNotFit, EngineError, UsageError
 from localspec.events import Loading, Notice
 from localspec.fit import Plan
 from localspec.footprint import PLACES
-from localspec.packed_copy import PackedCopy
+from localspec.packed_copy import PackedCopy, progress
 from localspec.sizes import size_words
 from localspec.sources import Files, Reader, refuse_not_numbers, slabs
 
@@ -245,33 +244,32 @@ def load_packed(
         found = packer.made
         yield from copy.keep(found)
     elif not found:
-        yield from pack_to_disk(copy, program, stage)
+        yield from pack_to_disk(copy, blueprint, program, stage)
         yield from progress(stage, blueprint.num_bytes, copy.read(found))
     if not found:
         message = "The packed weights cannot be read back from disk."
         raise EngineError(message, hint="Set LOCALSPEC_CACHE_DIR to a folder on another disk.")
-    stream = None if plan.resident is None else stream_from(copy, plan.resident)
+    stream = None if plan.resident is None else stream_from(copy, blueprint, plan.resident)
     return PackedDecoder(arch, assemble_packed(blueprint, found, stream), plan.context, program)
 
 
-def pack_to_disk(copy: PackedCopy, program: Program, stage: str) -> Iterator[Loading]:
+def pack_to_disk(copy: PackedCopy, blueprint: Blueprint, program: Program, stage: str) -> Iterator[Loading]:
     """Tensor by tensor, where the whole is too large for memory."""
     try:
         with copy.writing(copy.file()) as put:
-            packer = Packer(copy.blueprint, Reader(Files(copy.snapshot)), program, put)
-            yield from progress(stage, copy.blueprint.num_bytes, packer.pieces())
+            packer = Packer(blueprint, Reader(Files(copy.snapshot)), program, put)
+            yield from progress(stage, blueprint.num_bytes, packer.pieces())
     except (OSError, UsageError) as fault:
         reason = (fault.strerror if isinstance(fault, OSError) else fault.message) or str(fault)
         raise DoesNotFit(
             f"{copy.snapshot.name} does not fit in memory, nor its packed weights on disk ({reason.rstrip('.')}).",
-            hint=f"Make {size_words(copy.blueprint.num_bytes)} of room, set LOCALSPEC_CACHE_DIR to another folder,"
+            hint=f"Make {size_words(blueprint.num_bytes)} of room, set LOCALSPEC_CACHE_DIR to another folder,"
             " or try --quant bf16, which needs no copy.",
         ) from fault
 
 
-def stream_from(copy: PackedCopy, first: int) -> Stream[PackedLayer]:
+def stream_from(copy: PackedCopy, blueprint: Blueprint, first: int) -> Stream[PackedLayer]:
     """The layers from `first` on, each read from the copy when its turn comes."""
-    blueprint = copy.blueprint
     rooms = [{piece.name: room_for(piece) for piece in blueprint.layer(first)} for _ in range(PLACES)]
     places = [assemble_layer(blueprint, room, first) for room in rooms]
     return Stream(OnThread(copy.reading(rooms)), places, first, blueprint.arch.num_layers)
@@ -279,12 +277,3 @@ def stream_from(copy: PackedCopy, first: int) -> Stream[PackedLayer]:
 
 def room_for(piece: Piece) -> Tensor:
     return in_large_pages(torch.empty(piece.shape, dtype=torch.uint8 if piece.kind else torch.float32))
-
-
-def progress(stage: str, total: int, steps: Iterator[int]) -> Iterator[Loading]:
-    """Bytes of blocks done so far of `total`, with the time that is left."""
-    started, done = perf_counter(), 0
-    for more in steps:
-        done += more
-        left = (perf_counter() - started) / done * (total - done)
-        yield Loading(stage, done, total, "bytes", left)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import platformdirs
-
 from localspec.errors import UsageError
 
 HERE = Path(__file__).resolve().parent
@@ -18,20 +16,22 @@ def packaged(name: str) -> Path:
     return inside if inside.exists() else HERE.parent / name
 
 
-FOLDERS = {  # the variable that moves it, and where it is usually
-    "config": ("LOCALSPEC_CONFIG_DIR", platformdirs.user_config_dir),
-    "cache": ("LOCALSPEC_CACHE_DIR", platformdirs.user_cache_dir),
-    "state": ("LOCALSPEC_STATE_DIR", platformdirs.user_state_dir),
-    "data": ("LOCALSPEC_DATA_DIR", platformdirs.user_data_dir),
-}
+PURPOSES = ("config", "cache", "state", "data")
 PACKED, COMPILED, HISTORY = "packed", "engine", "history.db"
 
 
 def folder(purpose: str) -> Path:
     """Where it is, or would be: nothing is made."""
-    variable, usual = FOLDERS[purpose]
-    chosen = os.environ.get(variable)
-    return Path(chosen) if chosen else Path(usual("localspec", appauthor=False))
+    if chosen := os.environ.get(variable(purpose)):
+        return Path(chosen)
+    import platformdirs  # a machine that is only measured need not have it
+
+    return Path(getattr(platformdirs, f"user_{purpose}_dir")("localspec", appauthor=False))
+
+
+def variable(purpose: str) -> str:
+    """Of the environment, that moves it."""
+    return f"LOCALSPEC_{purpose.upper()}_DIR"
 
 
 def state_dir() -> Path:
@@ -40,7 +40,7 @@ def state_dir() -> Path:
 
 
 def cache_dir() -> Path:
-    """What can be made again: compiled code, packed weights. LOCALSPEC_CACHE_DIR overrides it."""
+    """What can be made again: compiled code, packed and quantised weights. LOCALSPEC_CACHE_DIR overrides it."""
     return made(folder("cache"), variable="LOCALSPEC_CACHE_DIR")
 
 
@@ -55,7 +55,7 @@ def config_dir() -> Path:
 
 
 def packed_dir() -> Path:
-    """Models packed for the CPU engine."""
+    """Models packed for the CPU engine, and those that bitsandbytes has quantised."""
     return made(cache_dir() / PACKED, variable="LOCALSPEC_CACHE_DIR")
 
 

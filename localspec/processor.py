@@ -6,8 +6,6 @@ import os
 import platform
 from pathlib import Path
 
-import psutil
-
 
 def name() -> str:
     """The marketing name where the system tells it."""
@@ -19,6 +17,8 @@ def name() -> str:
 
 
 def physical_cores() -> int:
+    import psutil  # a machine that is only measured need not have it
+
     return psutil.cpu_count(logical=False) or 1
 
 

@@ -52,8 +52,12 @@ class LoadRequest(Record, frozen=True):
     int8; 0 for none. `device`: "offload" keeps in memory only what a draft runs through, or as many layers as
     `max_memory` ("8GB") allows, and the rest on disk, or beside a GPU in main memory.
 
+    `save_quantized`: what bitsandbytes makes of the weights is kept on disk, and the next start reads that.
+
     `mode`: how to speculate, until somebody says otherwise; "auto" leaves it to `k`. `probe_every`: rounds from one
     without a draft to the next, at first.
+
+    `draft_quant`: a draft model's own format; "auto" is the target's, where the draft can have it.
 
     `draft`: "auto", "off", "early-exit", "early-exit:E", a key, a folder, or one of the records above.
     """
@@ -70,6 +74,8 @@ class LoadRequest(Record, frozen=True):
     max_memory: str | None = None
     mode: Mode = "auto"
     probe_every: int = PROBE_EVERY
+    save_quantized: bool = False
+    draft_quant: str = "auto"
 
 
 class SamplingOptions(Record, frozen=True):

@@ -778,7 +778,7 @@ def test_a_gpu_does_not_need_the_hosts_memory(models: Path, monkeypatch: pytest.
     class Full:
         available = 0
 
-    monkeypatch.setattr("localspec.fit.psutil.virtual_memory", Full)
+    monkeypatch.setattr("psutil.virtual_memory", Full)
     snapshot = open_snapshot(models / "target")
     assert make_plan(snapshot, Wish(device="cuda")).quant == "fp32"
     for device in ("cpu", "auto"):

@@ -23,7 +23,7 @@ from localspec.bench.forwards import PREFILLS, Ours, Plan, Work, seconds, stages
 from localspec.bench.gguf_file import by_pairs, write_gguf
 from localspec.bench.llama_state import deepened
 from localspec.bench.peers import TransformersForwards
-from localspec.bench.shape_measure import Bench, ShapeRequest, measure_shape
+from localspec.bench.shape_measure import Bench, ShapeRequest, Watch, measure_shape
 from localspec.bench.shape_report import ShapeReport, Timed, Written
 from localspec.bench.shapes import SHAPES, Shape, WeightFormat, make_decoder, random_tensors
 from localspec.cli import main
@@ -206,7 +206,11 @@ def test_transformers_computes_with_the_same_weights():
 @pytest.mark.usefixtures("mini")
 def test_torch_has_its_threads_where_it_computes_and_one_beside_the_cpu_engine():
     made = Bench(
-        ShapeRequest("mini", against=("transformers",), threads=2), ("int8", "fp32"), lambda _what: None, ExitStack()
+        ShapeRequest("mini", against=("transformers",), threads=2),
+        ("int8", "fp32"),
+        random_tensors(MINI, 0),
+        Watch(),
+        ExitStack(),
     )
     found = []
     for method in made.methods:
@@ -385,12 +389,14 @@ def test_every_format_and_transformers_take_part():
     made = measure_shape(
         ShapeRequest("mini", against=("transformers",), agree=(0.8,), max_tokens=12, repeats=1, threads=1, plan=plan)
     )
-    assert [one.name for one in made.methods] == ["int8", "int4", "fp32", "bf16", "transformers fp32"]
+    theirs = ["transformers fp32", "transformers nf4"]
+    assert [one.name for one in made.methods] == ["int8", "int4", "fp32", "bf16", "nf4", *theirs]
     sizes = [one.num_bytes[Work("forward", 1, 16)] for one in made.methods]
-    assert sizes[1] < sizes[0] < sizes[3] < sizes[2] == sizes[4]
-    assert all(
-        "transformers fp32" in row.faster for row in made.forwards() if row.kind == "forward" and row.method == "int4"
-    )
+    assert sizes[1] < sizes[0] < sizes[3] < sizes[2] == sizes[5]
+    assert sizes[4] < sizes[6] < sizes[5]  # theirs leaves the head in 16 bits
+    rivals = {row.method: list(row.faster) for row in made.forwards() if row.kind == "forward"}
+    assert rivals["int4"] == rivals["bf16"] == theirs[:1]
+    assert rivals["nf4"] == theirs[1:]
     assert {row.same for row in made.texts() if row.method.startswith("int")} == {"1/1"}
 
 
@@ -445,7 +451,7 @@ def test_formats_that_do_not_fit_are_left_out_and_named(monkeypatch: pytest.Monk
     weights = MINI.num_weights
     monkeypatch.setattr("psutil.virtual_memory", type("Memory", (), {"available": 8 * weights}))
     made = measure_shape(ShapeRequest("mini", repeats=1, threads=1, plan=Plan((1,), (16,), 0)))
-    assert [one.name for one in made.methods] == ["int8", "int4"]
+    assert [one.name for one in made.methods] == ["int8", "int4", "nf4"]
     assert made.notes == ("Left out, since memory is short: fp32, bf16.",)
 
 

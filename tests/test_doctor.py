@@ -109,11 +109,11 @@ def test_a_version_outside_the_range_is_named():
     assert len([*of_package(Package("torch", "mine", ">=2.11", True))]) == 1
 
 
-@pytest.mark.parametrize("purpose", list(paths.FOLDERS))
+@pytest.mark.parametrize("purpose", paths.PURPOSES)
 def test_a_folder_that_cannot_be_made_is_named_and_nothing_fails(
     purpose: str, localspec: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    variable = paths.FOLDERS[purpose][0]
+    variable = paths.variable(purpose)
     (tmp_path / "file").write_text("")
     monkeypatch.setenv(variable, str(tmp_path / "file" / "inside"))
     code, out, err = localspec("doctor")

@@ -21,7 +21,7 @@ LAYERS = [
     "pairing prompt detokenize reuse",
     "engine",
     "blueprint footprint fit sources packed_copy packing loader loader_bnb loader_stream"
-    " loader_generic admission packed_reference packed_admission admission_formats",
+    " loader_generic loader_quantised admission packed_reference packed_admission admission_formats",
     "drafting answer continuation settings usage local_models",
     "model opening api worker",
     "recipe tui bench oneshot progress output chatlog doctor",
@@ -149,7 +149,7 @@ def test_torch_is_in_the_engine_and_around_it_only():
 
 
 def test_transformers_and_its_like_are_only_where_they_must_be():
-    allowed = ("loader", "admission", "engine.rope", "engine.linear", "engine.generic", "bench.peers", "doctor.probe")
+    allowed = ("loader", "admission", "engine.rope", "engine.four_bit", "engine.generic", "bench.peers", "doctor.probe")
     assert within(uses("transformers", "bitsandbytes", "optimum", "accelerate"), *allowed) == set()
 
 

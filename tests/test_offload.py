@@ -71,9 +71,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def memory_of(monkeypatch: pytest.MonkeyPatch, available: int) -> None:
-    monkeypatch.setattr(
-        "localspec.fit.psutil.virtual_memory", lambda: SimpleNamespace(available=available, total=1 << 40)
-    )
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=available, total=1 << 40))
 
 
 def load_plan(folder: Path, quant: str, resident: int | None, tell: Any = lambda _: None) -> Any:

@@ -562,9 +562,7 @@ def test_the_child_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def memory_of(monkeypatch: pytest.MonkeyPatch, available: int) -> None:
-    monkeypatch.setattr(
-        "localspec.fit.psutil.virtual_memory", lambda: SimpleNamespace(available=available, total=1 << 40)
-    )
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=available, total=1 << 40))
 
 
 def format_notice(folder: Path, **asked: Any) -> tuple[str, list[Notice]]:

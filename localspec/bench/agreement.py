@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
+from localspec.bench.forwards import never
 from localspec.bench.llama_cpp import RIVALS, LlamaCpp, name_of
 from localspec.engine.contract import Draft, Drafter, Round, Sampler
 from localspec.engine.decode import decode
@@ -112,7 +113,7 @@ class Stand:
 
     def __init__(self, decoder: Decoder | PackedDecoder, max_tokens: int, *, threads: int = 1) -> None:
         self.decoder, self.max_tokens, self.threads = decoder, max_tokens, threads
-        self.session = Session(decoder, NoDrafter())
+        self.session = Session(decoder, NoDrafter(), device=str(decoder.device))
         self.prompt = prompt(decoder.arch.vocab_size)
 
 
@@ -172,16 +173,27 @@ def writers(
     return [plain, *(Ours(kind, stand, drafter, k) for drafter in drafters for k in lengths)]
 
 
-def time_writers(writers: Sequence[Writer], repeats: int, tell: Callable[[float], None]) -> list[list[Writing]]:
-    """A list for every writer, of one text each turn, after one that is not counted. Who comes first turns."""
+class Writes(Protocol):
+    """Whoever writes a text a turn."""
+
+    def write(self, turn: int) -> Writing: ...
+
+
+def time_writers(
+    writers: Sequence[Writes], repeats: int, tell: Callable[[float], None], late: Callable[[], bool] = never
+) -> list[list[Writing]]:
+    """A list for every writer, of one text each turn, after one that is not counted. Who comes first turns. Once it is
+    `late`, a turn that counts is the last."""
     found: list[list[Writing]] = [[] for _ in writers]
     for turn in range(repeats + 1):
+        if turn > 1 and late():
+            break
         order = [(place + turn) % len(writers) for place in range(len(writers))]
-        for place in order:
+        for done, place in enumerate(order, start=1):
             text = writers[place].write(turn)
             if turn:
                 found[place].append(text)
-        tell((turn + 1) / (repeats + 1))
+            tell((turn + done / len(writers)) / (repeats + 1))
     return found
 
 

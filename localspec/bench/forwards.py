@@ -26,6 +26,7 @@ LEAST_SECONDS = 0.02  # of a timing: shorter forwards are repeated inside it
 MOST_CALLS = 20
 LONG_SECONDS = 1.0  # what waking up takes is nothing beside it
 PREFILLS = 3  # a long forward varies little
+MOST_ON_DEVICE = 4 << 30  # a GPU reads less in no time, and then its start is what is timed
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +99,9 @@ class Ours:
     ) -> None:
         self.name, self.decoder, self.exit_layer, self.rivals = name, decoder, exit_layer, rivals
         self.threads = threads
-        self.ids = torch.arange(decoder.context) * 7919 % decoder.arch.vocab_size
-        self.decoder.cache.store.normal_(generator=torch.Generator().manual_seed(0))
+        self.ids = (torch.arange(decoder.context) * 7919 % decoder.arch.vocab_size).to(decoder.device)
+        store = decoder.cache.store
+        store.normal_(generator=torch.Generator(store.device).manual_seed(0))
 
     def fill(self, depth: int) -> None:
         self.decoder.cache.length = depth
@@ -113,11 +115,12 @@ class Ours:
     def run(self, work: Work) -> None:
         if work.kind == "early exit":
             self.decoder.early(self.ids[: work.rows], self.exit_layer, work.depth)
-            return
-        last_only = work.kind == "prefill"
-        for part in torch.split(self.ids[: work.rows], PREFILL_CHUNK):
-            self.decoder.forward(part, last_only=last_only)
-        self.decoder.crop(work.depth)
+        else:
+            last_only = work.kind == "prefill"
+            for part in torch.split(self.ids[: work.rows], PREFILL_CHUNK):
+                self.decoder.forward(part, last_only=last_only)
+            self.decoder.crop(work.depth)
+        finish(self.decoder.device)
 
     def num_bytes(self, work: Work) -> int:
         layers = self.exit_layer if work.kind == "early exit" else self.decoder.arch.num_layers
@@ -131,8 +134,12 @@ class Memory:
     name: str = "memory"
     rivals: tuple[str, ...] = ()
 
-    def __init__(self, num_bytes: int, threads: int) -> None:
-        self.bytes_ = in_large_pages(torch.empty(max(min(num_bytes, MOST_BYTES) // 4, 1))).fill_(1)
+    def __init__(self, num_bytes: int, threads: int, device: str = "cpu") -> None:
+        most = MOST_BYTES if device == "cpu" else MOST_ON_DEVICE
+        self.bytes_ = torch.empty(max(min(num_bytes, most) // 4, 1), device=device)
+        if device == "cpu":
+            in_large_pages(self.bytes_)
+        self.bytes_.fill_(1)
         self.threads = threads
 
     def fill(self, depth: int) -> None: ...
@@ -145,12 +152,23 @@ class Memory:
 
     def run(self, work: Work) -> None:  # noqa: ARG002 - any
         self.bytes_.sum()
+        finish(self.bytes_.device)
 
     def num_bytes(self, work: Work) -> int:  # noqa: ARG002 - any
         return self.bytes_.nbytes
 
 
+def finish(device: torch.device) -> None:
+    """Waits for a device that computes by itself."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 Times = dict[str, dict[Work, list[float]]]
+
+
+def never() -> bool:
+    return False
 
 
 def time_forwards(
@@ -158,12 +176,16 @@ def time_forwards(
     plan: Plan,
     repeats: int,
     tell: Callable[[float], None],
+    late: Callable[[], bool] = never,
 ) -> Times:
-    """Seconds by method and work, one for every repeat, in the same order for all."""
+    """Seconds by method and work, one for every repeat, in the same order for all. Once it is `late`, what has one
+    gets no more."""
     times: Times = {method.name: defaultdict(list) for method in methods}
     steps = [(work, turn) for works in stages(plan) for turn in range(repeats) for work in works if counts(work, turn)]
     depth = -1
     for step, (work, turn) in enumerate(steps):
+        if turn and late():
+            continue
         if work.depth != depth:
             depth = work.depth
             for method in methods:

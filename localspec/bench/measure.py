@@ -156,7 +156,8 @@ def ours(opened: Opened, name: str, choice: Draft, k: str) -> Ours:
     spec = model.ready.spec
     off = spec.kind == "off"
     way = Way(named(name, spec), "0" if off else spec.k, opened.plan.quant, name, threads=opened.threads)
-    return Ours(way, model, torch_threads(opened), off and name != PLAIN, notes=notices)
+    threads = torch.get_num_threads() if spec.kind == "model" else torch_threads(opened)  # as `attach` has left them
+    return Ours(way, model, threads, off and name != PLAIN, notes=notices)
 
 
 def torch_threads(opened: Opened) -> int:

@@ -19,17 +19,18 @@ from localspec.bench.shapes import Shape, WeightFormat
 from localspec.blueprint import Blueprint
 from localspec.checkpoint import open_snapshot
 from localspec.drain import drain
-from localspec.engine.arch import read_arch
+from localspec.engine.arch import Arch, read_arch
 from localspec.engine.decoder import Decoder
+from localspec.engine.linear import make_form
 from localspec.engine.stream import Fill, OnThread, Stream, Transfer, copying
 from localspec.errors import UsageError
 from localspec.fit import Plan
 from localspec.footprint import PLACES
-from localspec.loader import load_decoder
+from localspec.loader import Assembly, load_decoder, with_cache
 from localspec.loader_stream import room_like, tensors
 from localspec.packed_copy import PackedCopy
 from localspec.sizes import read_size, size_words
-from localspec.sources import Memory
+from localspec.sources import Memory, Reader
 
 if TYPE_CHECKING:
     from localspec.engine.cpu.decoder import PackedDecoder
@@ -95,6 +96,13 @@ def throttled(fill: Fill, seconds: float) -> Fill:
         sleep(max(seconds - (perf_counter() - started), 0))
 
     return slowly
+
+
+def from_host(arch: Arch, source: Memory, kind: WeightFormat, *, resident: int, context: int, device: str) -> Decoder:
+    """Layers from `resident` on in pinned main memory, as a GPU's loader has them."""
+    form = make_form(kind, device)
+    weights = drain(Assembly(arch, Reader(source), form).weights(resident))
+    return with_cache(arch, weights, form, context)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from localspec.bench.measure import Bar, measure
 from localspec.bench.offload import read_rate
 from localspec.bench.prompts import PROMPTS
 from localspec.bench.report import Report
-from localspec.bench.shape_measure import ShapeRequest, measure_shape
+from localspec.bench.shape_measure import ShapeRequest, measure_shape, watch
 from localspec.bench.shape_report import ShapeReport
 from localspec.bench.shapes import FORMATS, WeightFormat
 from localspec.bench.sweep import SweepReport, axis, sweep
@@ -39,12 +39,14 @@ NOT_SWEPT = {"against": "--against", "formats": "--format", **OF_SHAPES, **OF_TA
 OF_MODELS = {
     "model": "MODEL",
     "draft": "--draft",
+    "draft_quant": "--draft-quant",
     "k": "--k",
     "quant": "--quant",
     "keep_head": "--keep-head",
     "int8_threshold": "--int8-threshold",
     "device": "--device",
     "max_memory": "--max-memory",
+    "save_quantized": "--save-quantized",
     "ctx": "--ctx",
     "prompts": "--prompts",
     "task": "--task",
@@ -141,7 +143,7 @@ def shaped(asked: set[str], given: Mapping[str, Any], progress: bool) -> ShapeRe
     if given["offload"]:
         return brought(asked, given, progress)
     refuse(asked, OF_MODELS | OF_TASKS, "does not go with --shape.", "Leave it out.")
-    return measure_shape(shape_request(given), progress=progress)
+    return measure_shape(shape_request(given), watch(progress))
 
 
 def brought(asked: set[str], given: Mapping[str, Any], progress: bool) -> ShapeReport:
@@ -157,7 +159,7 @@ def brought(asked: set[str], given: Mapping[str, Any], progress: bool) -> ShapeR
         plan=plan,
         offload=read_rate(given["offload"]),
     )
-    return measure_shape(request, progress=progress)
+    return measure_shape(request, watch(progress))
 
 
 def shape_request(given: Mapping[str, Any]) -> ShapeRequest:

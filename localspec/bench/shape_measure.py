@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-import psutil
 import torch
 
+from localspec import processor
 from localspec.bench import llama_cpp
 from localspec.bench.agreement import LENGTHS, PROMPT_TOKENS, Stand, Theirs, Writer, time_writers, writers
 from localspec.bench.forwards import Memory as MemoryRead
-from localspec.bench.forwards import Method, Ours, Plan, time_forwards
+from localspec.bench.forwards import Method, Ours, Plan, never, time_forwards
 from localspec.bench.llama_cpp import RIVALS, LlamaCpp
 from localspec.bench.machine import describe_machine
-from localspec.bench.measure import Bar
-from localspec.bench.offload import Rate, from_disk, offloaded
+from localspec.bench.offload import Rate, from_disk, from_host, offloaded
 from localspec.bench.peers import TransformersForwards
 from localspec.bench.shape_report import ShapeReport, Timed, Written
-from localspec.bench.shapes import BITS, FORMATS, SHAPES, WeightFormat, make_decoder, random_tensors
+from localspec.bench.shapes import BITS, SHAPES, USUAL, WeightFormat, make_decoder, random_tensors
 from localspec.engine.arch import Arch
 from localspec.engine.decoder import Decoder
-from localspec.errors import UsageError
+from localspec.engine.four_bit import library
+from localspec.errors import EngineError, UsageError
+from localspec.footprint import PACKED
+from localspec.formats import FOUR_BIT
 from localspec.sizes import size_words
 from localspec.sources import Memory
 
@@ -38,7 +41,8 @@ USABLE = 0.6  # of free memory, for all formats together
 @dataclass(frozen=True, slots=True)
 class ShapeRequest:
     """What to measure. `formats`: () for all that fit. `agree`: rates of forced agreement, () for no speculation.
-    `exit_layer`: None for a quarter of the layers. `offload`: the layers behind it come and go at this rate."""
+    `exit_layer`: None for a quarter of the layers. `offload`: the layers behind it come and go at this rate; on a GPU
+    from main memory, as its bus gives them."""
 
     shape: str
     formats: tuple[WeightFormat, ...] = ()
@@ -51,6 +55,7 @@ class ShapeRequest:
     plan: Plan = field(default_factory=Plan)
     lengths: tuple[str, ...] = LENGTHS
     offload: Rate | None = None
+    device: str = "cpu"
 
     @property
     def leave(self) -> int:
@@ -58,30 +63,39 @@ class ShapeRequest:
 
     @property
     def cores(self) -> int:
-        return self.threads or psutil.cpu_count(logical=False) or 1
+        return self.threads or processor.physical_cores()
 
     @property
     def context(self) -> int:
         return max(self.plan.context, PROMPT_TOKENS + self.max_tokens + 1)
 
 
-def measure_shape(request: ShapeRequest, *, progress: bool = False) -> ShapeReport:
-    """Forwards of every method first; then, with `agree`, texts."""
-    from localspec.engine.cpu import isa
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Who follows a measurement: the share that is done, what is being made, and whether it should come to its end."""
 
+    tell: Callable[[float], None] = lambda _share: None
+    say: Callable[[str], None] = lambda _what: None
+    late: Callable[[], bool] = never
+
+
+def measure_shape(request: ShapeRequest, watch: Watch = Watch(), source: Memory | None = None) -> ShapeReport:
+    """Forwards of every method first; then, with `agree`, texts. `source`: the weights, if they are made already."""
     versions = check(request)
-    tell, say = teller(progress)
     torch.set_num_threads(request.cores)
     kinds, notes = choose_formats(request)
+    if source is None:
+        watch.say("random weights")
+        source = random_tensors(SHAPES[request.shape], SEED, request.device)
     with ExitStack() as files:
-        bench = Bench(request, kinds, say, files)
-        times = time_forwards([*bench.methods, bench.memory], request.plan, request.repeats, tell)
-        texts = bench.texts(tell) if request.agree else ()
+        bench = Bench(request, kinds, source, watch, files)
+        times = time_forwards([*bench.methods, bench.memory], request.plan, request.repeats, watch.tell, watch.late)
+        texts = bench.texts(watch) if request.agree else ()
     return ShapeReport(
         request.shape,
         SEED,
         request.repeats,
-        {**describe_machine(request.cores), "kernels": isa.choose().name, **versions},
+        {**describe_machine(request.cores), **kernels(request, kinds), **versions},
         timed(bench.memory, request.plan),
         tuple(request.plan.works),
         tuple(timed(method, request.plan) for method in bench.methods),
@@ -95,13 +109,16 @@ class Bench:
     """Everything that is measured, in memory at once."""
 
     def __init__(
-        self, request: ShapeRequest, kinds: tuple[WeightFormat, ...], say: Callable[[str], None], files: ExitStack
+        self,
+        request: ShapeRequest,
+        kinds: tuple[WeightFormat, ...],
+        source: Memory,
+        watch: Watch,
+        files: ExitStack,
     ) -> None:
         """`files` end when nothing is read from them any more."""
-        self.request, self.files = request, files
+        self.request, self.files, say = request, files, watch.say
         arch, context, threads = SHAPES[request.shape].arch(request.context), request.context, request.cores
-        say("random weights")
-        source = random_tensors(SHAPES[request.shape], SEED)
         self.engines: dict[str, LlamaCpp] = {}
         self.decoders: dict[WeightFormat, Decoder | PackedDecoder] = {}
         for kind in kinds:
@@ -111,20 +128,26 @@ class Bench:
             if kind in RIVALS:
                 say(llama_cpp.name_of(RIVALS[kind]))
                 self.engines[kind] = LlamaCpp(arch, source, RIVALS[kind], context=context, threads=threads)
-        others: list[Method] = list(self.engines.values())
-        if "transformers" in request.against:
-            say("transformers")
-            others.append(TransformersForwards(SHAPES[request.shape], source, context, threads=threads))
+        self.theirs: list[TransformersForwards] = []
+        for name in theirs(kinds) if "transformers" in request.against else ():
+            say(f"transformers {name}".strip())
+            self.theirs.append(
+                TransformersForwards(
+                    SHAPES[request.shape], source, context, threads=threads, kind=name, device=request.device
+                )
+            )
         largest = max(decoder.weights.num_bytes for decoder in self.decoders.values())
-        self.memory = MemoryRead(largest, request.cores)
-        self.methods: list[Method] = [*(self.ours(kind, others) for kind in kinds), *others]
+        self.memory = MemoryRead(largest, request.cores, request.device)
+        self.methods: list[Method] = [*(self.ours(kind) for kind in kinds), *self.engines.values(), *self.theirs]
 
     def decoder(self, arch: Arch, source: Memory, kind: WeightFormat) -> Decoder | PackedDecoder:
         """All in memory, or with layers that come and go."""
         context, cores, offload = self.request.context, self.request.cores, self.request.offload
         if offload is None:
-            return make_decoder(arch, source, kind, context=context, threads=cores)
+            return make_decoder(arch, source, kind, context=context, threads=cores, device=self.request.device)
         shape, resident = SHAPES[self.request.shape], self.request.leave
+        if self.request.device != "cpu":
+            return from_host(arch, source, kind, resident=resident, context=context, device=self.request.device)
         if offload.bytes_per_second is None:
             found = self.files.enter_context(from_disk(shape, source, kind, resident=resident, context=context))
         else:
@@ -148,11 +171,14 @@ class Bench:
             f"{size_words(sum(decoder.layer_bytes[resident:]))} in {kind}" for kind, decoder in self.decoders.items()
         )
         there = f"Offloaded: {resident} of {layers} layers are in memory"
-        return (*said, f"{there}; the others ({come}) come {self.request.offload} in every forward.")
+        how = self.request.offload if self.request.device == "cpu" else "from main memory"
+        return (*said, f"{there}; the others ({come}) come {how} in every forward.")
 
-    def ours(self, kind: WeightFormat, others: list[Method]) -> Ours:
-        same = self.engines.get(kind)
-        rivals = tuple(one.name for one in others if one is same or not isinstance(one, LlamaCpp))
+    def ours(self, kind: WeightFormat) -> Ours:
+        same = [self.engines[kind]] if kind in self.engines else []
+        quantised = kind in FOUR_BIT and len(self.theirs) > 1
+        peers = self.theirs[-1:] if quantised else self.theirs[:1]
+        rivals = (*(one.name for one in same), *(one.name for one in peers))
         threads = self.torch_threads(kind)
         return Ours(
             self.named(kind), self.decoders[kind], exit_layer=self.request.leave, threads=threads, rivals=rivals
@@ -162,7 +188,7 @@ class Bench:
         """One beside the CPU engine's own, as `opening.set_threads` has it."""
         return self.request.cores if isinstance(self.decoders[kind], Decoder) else 1
 
-    def texts(self, tell: Callable[[float], None]) -> tuple[Written, ...]:
+    def texts(self, watch: Watch) -> tuple[Written, ...]:
         """Each format's plain and speculative writing, then llama.cpp's plain."""
         request, all_of_them = self.request, list[Writer]()
         for kind, decoder in self.decoders.items():
@@ -170,7 +196,7 @@ class Bench:
             stand = Stand(decoder, request.max_tokens, threads=self.torch_threads(kind))
             all_of_them += writers(self.named(kind), stand, request.agree, request.leave, request.lengths)
         all_of_them += [Theirs(engine, max_tokens=request.max_tokens) for engine in self.engines.values()]
-        texts = time_writers(all_of_them, request.repeats, tell)
+        texts = time_writers(all_of_them, request.repeats, watch.tell, watch.late)
         return tuple(
             Written(one.name, one.k, one.agreement, one.plain, one.peer, tuple(found))
             for one, found in zip(all_of_them, texts, strict=True)
@@ -182,6 +208,10 @@ def check(request: ShapeRequest) -> dict[str, str]:
     layers = SHAPES[request.shape].num_layers
     if not 1 <= request.leave < layers:
         raise UsageError(f"--exit-layer is {request.leave}; {request.shape} has {layers} layers.")
+    if request.offload is not None and (unfit := set(request.formats) & set(FOUR_BIT)):
+        raise UsageError(f"Layers in {min(unfit)} cannot be offloaded.", hint="Try: --format int8,int4,bf16")
+    if request.device != "cpu" and "int4" in request.formats:
+        raise UsageError("int4 weights run on a CPU only.", hint="Use --device cpu, or --format nf4.")
     if "llama-cpp" not in request.against:
         return {}
     if request.formats and not RIVALS.keys() & set(request.formats):
@@ -194,25 +224,68 @@ def choose_formats(request: ShapeRequest) -> tuple[tuple[WeightFormat, ...], tup
     if request.formats:
         return request.formats, ()
     weights = SHAPES[request.shape].num_weights
-    left = psutil.virtual_memory().available * USABLE - 2 * weights  # the tensors they are all made from
+    left = free_memory(request.device) * USABLE - 2 * weights  # the tensors they are all made from
     kept: list[WeightFormat] = []
-    for kind in FORMATS:
+    short: list[WeightFormat] = []
+    notes: list[str] = []
+    for kind in USUAL[request.device]:
         needs = weights * BITS[kind] / 8
-        if needs < left:
+        if why := missing(kind, request.device):
+            notes.append(f"Left out: {kind}. {why}")
+        elif needs < left:
             kept.append(kind)
             left -= needs
-    out = [kind for kind in FORMATS if kind not in kept]
+        else:
+            short.append(kind)
     if not kept:
         raise UsageError(f"There is not enough memory for {request.shape}.", hint="Try: --shape tiny")
-    return tuple(kept), (f"Left out, since memory is short: {', '.join(out)}.",) if out else ()
+    notes += [f"Left out, since memory is short: {', '.join(short)}."] if short else []
+    return tuple(kept), tuple(notes)
+
+
+def missing(kind: WeightFormat, device: str) -> str:
+    """What this format needs and this machine has not, in one sentence; "" where nothing."""
+    if device == "cpu" and kind in PACKED:
+        return "" if find_spec("numba") else "The CPU engine needs numba, which is not installed."
+    if kind in FOUR_BIT or kind in PACKED:
+        try:
+            library()
+        except EngineError as fault:
+            return fault.message
+    return ""
+
+
+def free_memory(device: str) -> int:
+    if device != "cpu":
+        return int(torch.cuda.mem_get_info()[0])
+    import psutil  # a machine that is only measured need not have it: then formats are named
+
+    return int(psutil.virtual_memory().available)
+
+
+def theirs(kinds: Sequence[WeightFormat]) -> list[str]:
+    """The formats in which transformers is measured beside ours: its floats, and bitsandbytes' where we have them."""
+    return ["", "nf4"] if set(kinds) & set(FOUR_BIT) else [""]
+
+
+def kernels(request: ShapeRequest, kinds: Sequence[WeightFormat]) -> dict[str, str]:
+    """What computes, beside torch."""
+    found: dict[str, str] = {}
+    if request.device == "cpu" and set(kinds) & set(PACKED):
+        from localspec.engine.cpu import isa
+
+        found["kernels"] = isa.choose().name
+    if set(kinds) & set(FOUR_BIT) or (request.device != "cpu" and "int8" in kinds):
+        found["bitsandbytes"] = library().__version__
+    return found
 
 
 def timed(method: Method, plan: Plan) -> Timed:
     return Timed(method.name, method.rivals, {work: method.num_bytes(work) for work in plan.works})
 
 
-def teller(progress: bool) -> tuple[Callable[[float], None], Callable[[str], None]]:
+def watch(progress: bool) -> Watch:
     """A bar, and a line for what is being made; neither where nobody watches."""
-    if not progress:
-        return (lambda _share: None), (lambda _what: None)
-    return Bar(), lambda what: print(f"making {what}", file=sys.stderr, flush=True)
+    from localspec.bench.measure import Bar  # its room needs more than measuring a shape does
+
+    return Watch(Bar(), lambda what: print(f"making {what}", file=sys.stderr, flush=True)) if progress else Watch()

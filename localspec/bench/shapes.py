@@ -15,18 +15,23 @@ from torch import Tensor
 from localspec.blueprint import Blueprint
 from localspec.engine.arch import Arch, read_arch
 from localspec.engine.decoder import Decoder
-from localspec.engine.linear import DTYPES
-from localspec.loader import assemble
+from localspec.engine.linear import make_form
+from localspec.loader import assemble_in
 from localspec.packing import pack_source
 from localspec.sources import Memory, Reader, Source
 
 if TYPE_CHECKING:
     from localspec.engine.cpu.decoder import PackedDecoder
 
-WeightFormat = Literal["int8", "int4", "fp32", "bf16"]
+WeightFormat = Literal["int8", "int4", "fp32", "bf16", "nf4", "fp4"]
 FORMATS: tuple[WeightFormat, ...] = get_args(WeightFormat)
-BITS: dict[WeightFormat, float] = {"int8": 8.25, "int4": 4.25, "fp32": 32, "bf16": 16}
+BITS: dict[WeightFormat, float] = {"int8": 8.25, "int4": 4.25, "fp32": 32, "bf16": 16, "nf4": 4.25, "fp4": 4.25}
 """Of a weight, its share of the scales included."""
+USUAL: dict[str, tuple[WeightFormat, ...]] = {
+    "cpu": ("int8", "int4", "fp32", "bf16", "nf4"),
+    "cuda": ("bf16", "nf4", "int8"),
+}
+"""By device, those that are measured unless others are named. fp4 takes the time that nf4 takes."""
 SPREAD = 0.02  # of a weight, as models are initialised
 
 
@@ -89,31 +94,32 @@ class Shape:
 
 
 SHAPES = {
+    "llama2-7b": Shape(32, 4096, 11008, 32, 32, 32000),
     "llama-1b": Shape(16, 2048, 8192, 32, 8, 32000),
     "135m": Shape(30, 576, 1536, 9, 3, 49152),
     "tiny": Shape(8, 384, 1024, 6, 2, 4096),
 }
 
 
-def random_tensors(shape: Shape, seed: int) -> Memory:
-    """bfloat16, as checkpoints come: the same numbers for every format and every peer."""
-    generator = torch.Generator().manual_seed(seed)
+def random_tensors(shape: Shape, seed: int, device: str = "cpu") -> Memory:
+    """bfloat16, as checkpoints come: the same numbers for every format and every peer on a device."""
+    generator = torch.Generator(device).manual_seed(seed)
 
     def tensor(size: tuple[int, ...]) -> Tensor:
-        made = torch.empty(size, dtype=torch.bfloat16)
+        made = torch.empty(size, dtype=torch.bfloat16, device=device)
         return made.fill_(1) if len(size) == 1 else made.normal_(std=SPREAD, generator=generator)
 
     return Memory({name: tensor(size) for name, size in shape.tensors().items()})
 
 
 def make_decoder(
-    arch: Arch, source: Source, kind: WeightFormat, *, context: int, threads: int
+    arch: Arch, source: Source, kind: WeightFormat, *, context: int, threads: int, device: str = "cpu"
 ) -> Decoder | PackedDecoder:
-    if kind == "int8" or kind == "int4":  # noqa: PLR1714 - mypy narrows by these
+    if device == "cpu" and (kind == "int8" or kind == "int4"):  # noqa: PLR1714 - mypy narrows by these
         from localspec.engine.cpu import isa, program
         from localspec.engine.cpu.decoder import PackedDecoder
 
         engine = program.load(isa.choose())
         weights = pack_source(Blueprint(arch, kind), Reader(source), engine)
         return PackedDecoder(arch, weights, context, engine, threads=threads)
-    return assemble(arch, source, dtype=DTYPES[kind], context=context)
+    return assemble_in(make_form(kind, device), arch, Reader(source), context=context)

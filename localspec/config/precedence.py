@@ -19,7 +19,7 @@ NO_PRESET = PresetTable()
 def load_request(config: Config, catalog: Catalog, model: str, said: Mapping[str, Any]) -> LoadRequest:
     """How a model is loaded. `said`: by a flag or the environment. What models.toml says is left to the engine."""
     engine = config.engine
-    built = {"device": engine.device, "quant": engine.quant, "ctx": engine.ctx, "threads": engine.threads}
+    built = {name: getattr(engine, name) for name in ("device", "quant", "save_quantized", "ctx", "threads")}
     spec = {"probe_every": config.spec.probe_every, "mode": "auto" if "k" in said else config.spec.mode}
     entry = entry_of(catalog, model)
     draft = said.get("draft") or ("auto" if entry is not None and entry.draft else config.spec.draft)

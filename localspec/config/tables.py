@@ -59,11 +59,12 @@ class UiTable(Table, frozen=True):
 
 
 class EngineTable(Table, frozen=True):
-    """[engine]: --device, --quant, --ctx and --threads. A chat in which nothing happens for `idle_unload` frees the
-    memory."""
+    """[engine]: --device, --quant, --save-quantized, --ctx and --threads. A chat in which nothing happens for
+    `idle_unload` frees the memory."""
 
     device: Literal["auto", "cpu", "cuda", "offload"] = "auto"
     quant: Literal["auto", "int8", "int4", "nf4", "fp4", "fp32", "bf16"] = "auto"
+    save_quantized: bool = False
     ctx: Annotated[int, msgspec.Meta(ge=2)] | None = None
     threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
     idle_unload: Duration = "30m"

@@ -13,7 +13,7 @@ from localspec.doctor.records import Folder, Kept
 
 
 def look() -> tuple[Folder, ...]:
-    return tuple(folder(purpose, variable) for purpose, (variable, _) in paths.FOLDERS.items())
+    return tuple(folder(purpose, paths.variable(purpose)) for purpose in paths.PURPOSES)
 
 
 def folder(purpose: str, variable: str) -> Folder:
@@ -48,7 +48,7 @@ def fault_of(there: Path) -> str:
 def kept() -> tuple[Kept, ...]:
     cache = paths.folder("cache")
     return (
-        size("packed models", cache / paths.PACKED, "*"),
+        size("packed and quantised models", cache / paths.PACKED, "*"),
         size("compiled code", cache / paths.COMPILED, "*"),
         size("chats", paths.folder("data"), f"{paths.HISTORY}*"),
     )

@@ -5,26 +5,28 @@ A Form makes Linears from rows of weights, some at a time. Knows nothing about w
 
 from __future__ import annotations
 
-import logging
-import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Protocol  # Any: bitsandbytes, which is imported when it is needed
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from localspec.errors import EngineError
+from localspec.engine.four_bit import (
+    BLOCK,
+    OUTER_BLOCK,
+    dequantised,
+    for_the_cpu,
+    four_bit_state,
+    library,
+    quantise,
+    suits_the_cpu,
+)
 from localspec.formats import FOUR_BIT, INT8_THRESHOLD, FourBitKind
 
 DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16}
-BLOCK = 64  # weights that share a scale, and what slabs of rows must be whole multiples of
-OUTER_BLOCK = 256  # scales that share one: bitsandbytes' fused kernels know no other
-BAND = 32  # outputs that the CPU's fused kernel reads together
-INSTALL = "Run: pip install 'bitsandbytes>=0.50'"
 
 
 class Linear(Protocol):
@@ -85,6 +87,11 @@ class FourBit:
         outer = self.state.state2.absmax if self.state.nested else None
         return held(self.codes) + held(self.state.absmax) + held(outer) + held(self.bias)
 
+    def parts(self) -> dict[str, Tensor]:
+        """As `FourBits.room` has them."""
+        found = {"codes": self.codes, "scales": self.state.absmax}
+        return found | {"outer": self.state.state2.absmax, "offset": self.state.offset} if self.state.nested else found
+
     def __call__(self, rows: Tensor) -> Tensor:
         narrow = rows.to(self.compute)
         if self.state.shape[1] % self.state.blocksize:  # bitsandbytes takes the scales of other blocks on a CPU
@@ -110,6 +117,10 @@ class EightBit:
     @property
     def num_bytes(self) -> int:
         return self.codes.nbytes + self.scales.nbytes + held(self.bias)
+
+    def parts(self) -> dict[str, Tensor]:
+        """As `EightBits.room` has them."""
+        return {"codes": self.codes, "scales": self.scales}
 
     def __call__(self, rows: Tensor) -> Tensor:
         kernels = torch.ops.bitsandbytes
@@ -160,14 +171,51 @@ class FourBits:
     device: str = "cpu"
     table: torch.dtype = torch.bfloat16
 
-    def linear(self, slabs: Iterable[Tensor], shape: tuple[int, int], bias: Tensor | None) -> Linear:
+    @property
+    def name(self) -> str:
+        return self.kind
+
+    def linear(self, slabs: Iterable[Tensor], shape: tuple[int, int], bias: Tensor | None) -> FourBit:
         return self.laid_out(*quantise(slabs, shape, self.kind, self.device), bias)
 
-    def laid_out(self, codes: Tensor, state: Any, bias: Tensor | None) -> Linear:
+    def room(self, shape: tuple[int, int]) -> dict[str, Tensor]:
+        """What a linear of this shape is made of, without memory."""
+        outputs, inputs = shape
+        with torch.device("meta"):
+            if self.device == "cpu" and suits_the_cpu(shape, BLOCK):
+                scales = torch.empty(inputs // BLOCK, outputs, dtype=torch.bfloat16)
+                return {"codes": torch.empty(outputs, inputs // 2, dtype=torch.uint8), "scales": scales}
+            blocks = math.ceil(outputs * inputs / BLOCK)
+            return {
+                "codes": torch.empty((outputs * inputs + 1) // 2, 1, dtype=torch.uint8),
+                "scales": torch.empty(blocks, dtype=torch.uint8),
+                "outer": torch.empty(math.ceil(blocks / OUTER_BLOCK)),
+                "offset": torch.empty(()),
+            }
+
+    def restored(self, parts: Mapping[str, Tensor], shape: tuple[int, int], bias: Tensor | None) -> FourBit:
+        """The linear that was made of these parts; on a CPU that has a fused product they stay where they are."""
+        if "offset" not in parts:
+            state = four_bit_state(self.kind, shape, parts["scales"])
+            state.packing_format_for_cpu = True
+            return FourBit(parts["codes"], state, None if bias is None else bias.to(torch.bfloat16), torch.bfloat16)
+        codes, scales, outer, offset = (
+            parts[name].to(self.device, copy=True) for name in ("codes", "scales", "outer", "offset")
+        )
+        kernels = library().functional
+        double = kernels.QuantState(
+            absmax=outer,
+            code=kernels.create_dynamic_map().to(self.device),
+            blocksize=OUTER_BLOCK,
+            dtype=torch.float32,
+        )
+        return self.laid_out(codes, four_bit_state(self.kind, shape, scales, offset, double), bias)
+
+    def laid_out(self, codes: Tensor, state: Any, bias: Tensor | None) -> FourBit:
         """From codes and scales as bitsandbytes keeps them in files; `codes` may be written into."""
         compute = torch.bfloat16
         if self.device == "cpu":
-            if suits_the_cpu(state):
+            if suits_the_cpu(state.shape, state.blocksize):
                 codes, state = for_the_cpu(codes, state)
             else:
                 compute = torch.float32
@@ -183,6 +231,10 @@ class EightBits:
     device: str = "cuda"
     table: torch.dtype = torch.bfloat16
 
+    @property
+    def name(self) -> str:
+        return "int8"
+
     def linear(self, slabs: Iterable[Tensor], shape: tuple[int, int], bias: Tensor | None) -> EightBit:
         quantise_rows = library().functional.int8_vectorwise_quant
         codes = torch.empty(shape, dtype=torch.int8, device=self.device)
@@ -191,7 +243,20 @@ class EightBits:
             last = at + slab.shape[0]
             codes[at:last], scales[at:last], _ = quantise_rows(slab.to(self.device, torch.float16))
             at = last
+        return self.restored({"codes": codes, "scales": scales}, shape, bias)
+
+    def room(self, shape: tuple[int, int]) -> dict[str, Tensor]:
+        """What a linear of this shape is made of, without memory."""
+        with torch.device("meta"):
+            return {"codes": torch.empty(shape, dtype=torch.int8), "scales": torch.empty(shape[0])}
+
+    def restored(self, parts: Mapping[str, Tensor], shape: tuple[int, int], bias: Tensor | None) -> EightBit:  # noqa: ARG002 - the codes have it
+        """The linear that is made of these parts."""
+        codes, scales = (parts[name].to(self.device) for name in ("codes", "scales"))
         return EightBit(codes, scales, None if bias is None else bias.to(self.device, self.stream), self.threshold)
+
+
+Quantiser = FourBits | EightBits
 
 
 def make_form(quant: str, device: str, *, threshold: float = INT8_THRESHOLD) -> Form:
@@ -205,133 +270,5 @@ def make_form(quant: str, device: str, *, threshold: float = INT8_THRESHOLD) -> 
     return EightBits(threshold, stream, device)
 
 
-def quantise(slabs: Iterable[Tensor], shape: tuple[int, int], kind: FourBitKind, device: str) -> tuple[Tensor, Any]:
-    """Codes and scales, to the bit as bitsandbytes makes them from the whole weight."""
-    kernels = library().functional
-    elements, at = shape[0] * shape[1], 0
-    codes = torch.empty((elements + 1) // 2, 1, dtype=torch.uint8, device=device)
-    scales = torch.empty(-(-elements // BLOCK), device=device)
-    for slab in slabs:
-        rows = slab.to(device, torch.float32).contiguous()
-        some, state = kernels.quantize_4bit(rows, blocksize=BLOCK, quant_type=kind)
-        codes[at // 2 : at // 2 + len(some)] = some
-        scales[at // BLOCK : at // BLOCK + len(state.absmax)] = state.absmax
-        at += rows.numel()
-    offset = scales.mean()
-    inner, outer = kernels.quantize_blockwise(scales - offset, blocksize=OUTER_BLOCK)
-    return codes, kernels.QuantState(
-        absmax=inner,
-        shape=torch.Size(shape),
-        code=kernels.get_4bit_type(kind, device=device),
-        blocksize=BLOCK,
-        quant_type=kind,
-        dtype=torch.float32,
-        offset=offset,
-        state2=outer,
-    )
-
-
-def flat_scales(state: Any) -> Tensor:
-    """A scale per block, in float32."""
-    scales: Tensor = state.absmax
-    if state.nested:
-        scales = library().functional.dequantize_blockwise(state.absmax, state.state2) + state.offset
-    return scales.float()
-
-
-def with_scales(state: Any, scales: Tensor, shape: tuple[int, int]) -> Any:
-    """The state of a weight of this shape with flat scales."""
-    return library().functional.QuantState(
-        absmax=scales,
-        shape=torch.Size(shape),
-        code=state.code,
-        blocksize=state.blocksize,
-        quant_type=state.quant_type,
-        dtype=torch.float32,
-    )
-
-
-def can_join(parts: list[tuple[Tensor, Any]]) -> bool:
-    """Whether no block would reach from one weight into the next."""
-    sizes = {state.blocksize for _, state in parts}
-    return len(parts) == 1 or (len(sizes) == 1 and all(state.shape.numel() % min(sizes) == 0 for _, state in parts))
-
-
-def joined(parts: list[tuple[Tensor, Any]]) -> tuple[Tensor, Any]:
-    """Weights over the same inputs as one. Their scales' own scales differ, so they go flat."""
-    if len(parts) == 1:
-        return parts[0]
-    states = [state for _, state in parts]
-    shape = sum(state.shape[0] for state in states), states[0].shape[1]
-    codes = torch.cat([codes for codes, _ in parts])
-    return codes, with_scales(states[0], torch.cat([flat_scales(state) for state in states]), shape)
-
-
-def dequantised(codes: Tensor, state: Any) -> Tensor:
-    """The weights that codes as in files stand for, in float32.
-
-    As a single row: on a CPU bitsandbytes takes the scales of other blocks where rows are not whole blocks.
-    """
-    flat = with_scales(state, flat_scales(state), (1, state.shape.numel()))
-    found: Tensor = library().functional.dequantize_4bit(codes, flat)
-    return found.view(state.shape)
-
-
-def suits_the_cpu(state: Any) -> bool:
-    """Whether this CPU's bitsandbytes has a fused product, and for this shape."""
-    outputs, inputs = state.shape
-    return outputs % BAND == 0 and inputs % state.blocksize == 0 and bool(library().functional.has_avx512bf16())
-
-
-def for_the_cpu(codes: Tensor, state: Any) -> tuple[Tensor, Any]:
-    """The order in which the CPU's fused product reads, written over the codes, some rows at a time."""
-    kernels = library().functional
-    outputs, inputs = state.shape
-    table, scales = codes.view(outputs, inputs // 2), flat_scales(state).view(outputs, -1)
-    turned = torch.empty(scales.shape[1], outputs, dtype=torch.bfloat16)
-    step = max((1 << 20) // inputs // BAND, 1) * BAND
-    for first in range(0, outputs, step):
-        last = min(first + step, outputs)
-        part = with_scales(state, scales[first:last].reshape(-1), (last - first, inputs))
-        table[first:last], part = kernels._convert_weight_packed_for_cpu(table[first:last], part)
-        turned[:, first:last] = part.absmax
-    whole = with_scales(state, turned, (outputs, inputs))
-    whole.packing_format_for_cpu = True
-    return table, whole
-
-
 def held(tensor: Tensor | None) -> int:
     return 0 if tensor is None else tensor.nbytes
-
-
-@cache
-def library() -> Any:
-    """bitsandbytes, which must be there, and have its library for this machine."""
-    logging.getLogger("bitsandbytes").setLevel(logging.CRITICAL)  # what it complains of, we say in one sentence
-    try:
-        with without_fetched_kernels():
-            import bitsandbytes
-    except (ImportError, OSError, RuntimeError) as fault:
-        absent = isinstance(fault, ImportError) and fault.name == "bitsandbytes"
-        why = "is not installed" if absent else f"cannot be imported ({str(fault).strip().splitlines()[0]})"
-        raise EngineError(f"This weight format needs bitsandbytes, which {why}.", hint=INSTALL) from fault
-    if not hasattr(torch.ops.bitsandbytes, "gemm_4bit"):
-        raise EngineError(f"bitsandbytes {bitsandbytes.__version__} is too old for this weight format.", hint=INSTALL)
-    if "Mock" in type(bitsandbytes.cextension.lib).__name__:
-        raise EngineError("bitsandbytes has no library for this machine.", hint="Run: python -m bitsandbytes")
-    return bitsandbytes
-
-
-@contextmanager
-def without_fetched_kernels() -> Iterator[None]:
-    """In here an import of the package named kernels fails: it would fetch compiled code and run it."""
-    known = "kernels" in sys.modules
-    before = sys.modules.get("kernels")
-    sys.modules["kernels"] = None  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        if known:
-            sys.modules["kernels"] = before  # type: ignore[assignment]
-        else:
-            del sys.modules["kernels"]

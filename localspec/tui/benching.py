@@ -52,6 +52,7 @@ def arguments(load: LoadRequest) -> list[str]:
         "-o": "json",
     }
     flags = [word for flag, value in said.items() if value is not None for word in (flag, str(value))]
+    flags += ["--draft-quant", load.draft_quant] if load.draft_quant != "auto" else []
     return ["bench", *flags, *(["--keep-head"] if load.keep_head else []), "--", load.model]
 
 

@@ -25,14 +25,15 @@ from localspec.admission import reference_logits
 from localspec.api import load
 from localspec.checkpoint import open_snapshot
 from localspec.drain import drain
-from localspec.engine import linear
+from localspec.engine import four_bit, linear
 from localspec.engine.arch import read_arch
 from localspec.engine.contract import Drafter
 from localspec.engine.decoder import Decoder
 from localspec.engine.drafters.early_exit import EarlyExit
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.model import DraftModel
-from localspec.engine.linear import BLOCK, Dense, EightBits, Floats, Form, FourBit, FourBits
+from localspec.engine.four_bit import BLOCK
+from localspec.engine.linear import Dense, EightBits, Floats, Form, FourBit, FourBits
 from localspec.engine.session import Session
 from localspec.errors import CheckpointError, EngineError, UsageError
 from localspec.fit import Plan, Wish, choices, make_plan, smaller
@@ -67,7 +68,7 @@ WIDEST = 17
 
 @pytest.fixture(scope="module")
 def bnb() -> Any:
-    return linear.library()
+    return four_bit.library()
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +98,7 @@ def off(got: Tensor, expected: Tensor) -> float:
 
 def unfused(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a CPU without AVX512-BF16."""
-    monkeypatch.setattr(linear, "suits_the_cpu", lambda _: False)
+    monkeypatch.setattr(linear, "suits_the_cpu", lambda *_: False)
 
 
 # --- what a linear computes
@@ -109,15 +110,15 @@ def test_codes_and_scales_are_to_the_bit_what_bitsandbytes_makes_of_the_whole(
     kind: FourBitKind, shape: tuple[int, int], bnb: Any
 ):
     weight = normal(*shape)
-    codes, state = linear.quantise(weight.split(BLOCK), shape, kind, "cpu")
+    codes, state = four_bit.quantise(weight.split(BLOCK), shape, kind, "cpu")
     whole, theirs = bnb.functional.quantize_4bit(weight, blocksize=64, quant_type=kind, compress_statistics=True)
     assert torch.equal(codes, whole)
     assert torch.equal(state.absmax, theirs.absmax)
     assert torch.equal(state.offset, theirs.offset)
     assert torch.equal(state.state2.absmax, theirs.state2.absmax)
     if shape[1] % BLOCK == 0:  # else a CPU's bitsandbytes is wrong about its own weights
-        assert torch.equal(linear.dequantised(codes, state), bnb.functional.dequantize_4bit(whole, theirs))
-    assert off(linear.dequantised(codes, state), weight) < 0.2
+        assert torch.equal(four_bit.dequantised(codes, state), bnb.functional.dequantize_4bit(whole, theirs))
+    assert off(four_bit.dequantised(codes, state), weight) < 0.2
 
 
 @pytest.mark.parametrize("biased", [True, False])
@@ -129,7 +130,7 @@ def test_a_four_bit_linear_computes_what_its_weights_stand_for(kind: FourBitKind
     weight, rows = normal(*shape), normal(7, shape[1], seed=1)
     bias = normal(shape[0], seed=2) if biased else None
     found = made(FourBits(kind, torch.float32), weight, bias)
-    expected = functional.linear(rows, linear.dequantised(*linear.quantise([weight], shape, kind, "cpu")), bias)
+    expected = functional.linear(rows, four_bit.dequantised(*four_bit.quantise([weight], shape, kind, "cpu")), bias)
     got = found(rows)
     assert got.dtype == rows.dtype
     assert off(got, expected) <= (1e-6 if found.compute == torch.float32 else 1e-2)
@@ -140,7 +141,7 @@ def test_where_no_product_is_fused_floats_are_computed_with(kind: FourBitKind, m
     unfused(monkeypatch)
     weight, rows = normal(96, 128), normal(5, 128, seed=1)
     found = made(FourBits(kind, torch.float32), weight)
-    expected = functional.linear(rows, linear.dequantised(*linear.quantise([weight], (96, 128), kind, "cpu")))
+    expected = functional.linear(rows, four_bit.dequantised(*four_bit.quantise([weight], (96, 128), kind, "cpu")))
     assert found.compute == torch.float32
     assert off(found(rows), expected) <= 1e-6
 
@@ -154,7 +155,9 @@ def test_double_quantisation_takes_four_bits_and_an_eighth(monkeypatch: pytest.M
 
 def test_nf4_is_closer_to_normal_weights_than_fp4():
     weight = normal(64, 256)
-    nf4, fp4 = (off(linear.dequantised(*linear.quantise([weight], (64, 256), kind, "cpu")), weight) for kind in KINDS)
+    nf4, fp4 = (
+        off(four_bit.dequantised(*four_bit.quantise([weight], (64, 256), kind, "cpu")), weight) for kind in KINDS
+    )
     assert nf4 < 0.1 < fp4 < 0.2
 
 
@@ -503,7 +506,7 @@ def test_its_weights_are_theirs_to_the_bit(theirs: Path, bnb: Any, monkeypatch: 
     assert isinstance(found, FourBit)
     state.dtype = torch.float32
     whole = bnb.functional.dequantize_4bit(tensors[name], state)
-    assert torch.equal(linear.dequantised(found.codes, found.state), whole)
+    assert torch.equal(four_bit.dequantised(found.codes, found.state), whole)
 
 
 def test_it_is_loaded_in_its_own_format_and_in_no_other(theirs: Path):
@@ -662,12 +665,12 @@ def test_without_a_working_bitsandbytes_one_sentence_says_what_to_do(
             patch.setattr(torch.ops, "bitsandbytes", object())
         else:
             patch.setattr(bnb.cextension, "lib", Mock())
-        linear.library.cache_clear()
+        four_bit.library.cache_clear()
         try:
             with pytest.raises(EngineError, match="bitsandbytes") as met:
                 load(str(folder), quant="nf4", draft="off")
         finally:
-            linear.library.cache_clear()
+            four_bit.library.cache_clear()
     assert met.value.hint.startswith("Run: p")
     assert "\n" not in str(met.value)
 

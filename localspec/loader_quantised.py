@@ -1,0 +1,107 @@
+"""What bitsandbytes has made of a model's linears, as tensors that a copy on disk can hold, and back again.
+
+They are kept as they lie in memory on this device, so that the next start computes nothing. Knows nothing about where a
+copy is, and not which linears a model has but for the Llama family.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from localspec.engine.arch import Arch
+from localspec.engine.four_bit import library
+from localspec.engine.linear import EightBit, FourBit, Linear, Quantiser
+
+HEAD = "lm_head.weight"
+ALIGNED = 64  # bytes; what the CPU's fused product reads begins on such a border
+Parts = dict[str, Tensor]
+Shape = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One tensor of one linear, flat: bytes, or else float32."""
+
+    name: str
+    num_bytes: int
+    is_bytes: bool
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.num_bytes if self.is_bytes else self.num_bytes // 4,)
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """Linears [outputs, inputs] by the name of their (first) weight, in a form. `made_by`: bitsandbytes' version."""
+
+    form: Quantiser
+    linears: tuple[tuple[str, Shape], ...]
+    made_by: str
+
+    @classmethod
+    def of(cls, form: Quantiser, linears: Iterable[tuple[str, Shape]]) -> Quantised:
+        return cls(form, tuple(linears), library().__version__)
+
+    @property
+    def made(self) -> str:
+        return "quantised"
+
+    @property
+    def kind(self) -> str:
+        return f"{self.form.name}-{self.form.device}"
+
+    @property
+    def layers(self) -> list[list[Part]]:
+        """None of them comes and goes."""
+        return []
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(part.num_bytes for part in self.pieces.values())
+
+    @cached_property
+    def pieces(self) -> dict[str, Part]:
+        """Whole borders first, then floats: each tensor begins where its type may."""
+        found = [
+            Part(f"{linear}.{part}", room.nbytes, room.dtype != torch.float32)
+            for linear, shape in self.linears
+            for part, room in self.form.room(shape).items()
+        ]
+        found.sort(key=lambda part: (part.num_bytes % ALIGNED > 0, part.is_bytes))
+        return {part.name: part for part in found}
+
+    def split(self, made: Mapping[str, Linear]) -> Parts:
+        """What these linears are made of, biases apart: those are read from the model every time."""
+        return {f"{name}.{part}": tensor for name, _ in self.linears for part, tensor in parts_of(made[name])}
+
+    def join(self, found: Parts) -> dict[str, Parts]:
+        """By linear, each part of the type and shape that it had; empty where nothing was found."""
+        rooms = {name: self.form.room(shape) for name, shape in self.linears} if found else {}
+        return {
+            name: {part: found[f"{name}.{part}"].view(like.dtype).view(like.shape) for part, like in parts.items()}
+            for name, parts in rooms.items()
+        }
+
+
+def parts_of(linear: Linear) -> Iterator[tuple[str, Tensor]]:
+    assert isinstance(linear, FourBit | EightBit)
+    yield from linear.parts().items()
+
+
+def llama_linears(arch: Arch, *, keep_head: bool) -> Iterator[tuple[str, Shape]]:
+    """As the loader fuses them."""
+    q, kv, hidden = arch.num_heads * arch.head_dim, arch.num_kv_heads * arch.head_dim, arch.hidden_size
+    for index in range(arch.num_layers):
+        at = f"model.layers.{index}"
+        yield f"{at}.self_attn.q_proj.weight", (q + 2 * kv, hidden)
+        yield f"{at}.self_attn.o_proj.weight", (hidden, q)
+        yield f"{at}.mlp.gate_proj.weight", (2 * arch.intermediate_size, hidden)
+        yield f"{at}.mlp.down_proj.weight", (hidden, arch.intermediate_size)
+    if not keep_head:
+        yield HEAD, (arch.vocab_size, hidden)
