@@ -2,8 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-# On every core, a file's tests on one; in the order that tests/conftest.py gives them.
-BY_FILE := -n auto --dist loadfile --no-loadscope-reorder
+# On every core, a file's tests on one; in the order that tests/conftest.py gives them. A worker that dies ends the run:
+# xdist would put another in its place, and wait for it for ever.
+BY_FILE := -n auto --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 
 .PHONY: chat test quick slow lint fix bench shots snapshots
 
