@@ -2,15 +2,20 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-# On every core, a file's tests on one; in the order that tests/conftest.py gives them.
-BY_FILE := -n auto --dist loadfile --no-loadscope-reorder
+# On every core, a file's tests on one; in the order that tests/conftest.py gives them. A worker that dies ends the run:
+# xdist would put another in its place, and wait for it for ever.
+BY_FILE := -n auto --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 
-.PHONY: chat test quick slow lint fix bench measure shots snapshots
+.PHONY: chat test suite quick slow lint style types fix bench measure shots snapshots
 
 chat: $(READY)
 	$(BIN)/localspec chat
 
-test: lint
+# Types are checked beside the tests: for a minute they would hold one core, and the others would wait.
+test: style
+	$(MAKE) --no-print-directory --jobs 2 types suite
+
+suite: $(READY)
 	$(BIN)/python -m pytest $(BY_FILE) -m "not slow"
 
 quick: $(READY)
@@ -19,9 +24,13 @@ quick: $(READY)
 slow: lint
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
-lint: $(READY)
+lint: style types
+
+style: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(READY)
 	$(BIN)/mypy
 
 fix: $(READY)

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
 
 from textual import events
+from textual._styles_cache import StylesCache
+from textual.css.model import RuleSet
+from textual.css.stylesheet import Stylesheet
 from textual.pilot import Pilot
 
 from localspec.config.tables import ChatTable, Config, SendKey
@@ -22,6 +27,16 @@ from localspec.tui.tuning import Tuning
 from tests.scripted_engine import ScriptedEngine, answer, step
 
 HELLO = answer(step("Hello", " there", accepted=1), step(", world", "."), step(" Bye", "."))
+RULES: dict[tuple[object, ...], list[RuleSet]] = {}
+parse = Stylesheet._parse_rules
+
+
+def parsed_once(sheet: Stylesheet, css: str, **source: Any) -> list[RuleSet]:
+    """Every chat has the same styles, and reads them for a third of its start; nobody changes a rule that was read."""
+    key = (css, *source.values(), frozenset(sheet._variables.items()))
+    if key not in RULES:
+        RULES[key] = parse(sheet, css, **source)
+    return RULES[key]
 
 
 @dataclass
@@ -63,7 +78,7 @@ class Stage:
         raise AssertionError(f"never came true; the screen:\n{self.seen}")
 
     async def sees(self, *texts: str) -> None:
-        await self.until(lambda: all(text in self.seen for text in texts))
+        await self.until(lambda: (seen := self.seen) and all(text in seen for text in texts))
 
     async def write(self, text: str) -> None:
         self.app.post_message(events.Paste(text))
@@ -107,10 +122,12 @@ async def open_chat(
 
     scribe = Scribe(paper, NewChat("guide", system=system))
     app = ChatApp(make_engine, system, scribe=scribe, past=past, tuning=tuning, looks=looks)
-    async with app.run_test(size=size, tooltips=tooltips) as pilot:
-        stage = Stage(pilot, app, made)
-        await stage.until(lambda: made)  # it is begun after the first frame
-        yield stage
+    with patch.object(Stylesheet, "_parse_rules", parsed_once):
+        async with app.run_test(size=size, tooltips=tooltips) as pilot:
+            stage = Stage(pilot, app, made)
+            await stage.until(lambda: made)  # it is begun after the first frame
+            yield stage
+    StylesCache.get_inner_outer.cache_clear()  # it keeps what the last thousand widgets drew, those of other tests
     assert all(engine.closed for engine in made), "the app left an engine running"
 
 

@@ -38,6 +38,13 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(20_000, 20, 20)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def what_is_loaded_stays() -> None:
+    """The chat collects with every question, and would walk through all that the files before this one imported."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def own_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Verdicts, calibration, logs, chats and settings of a test are its own; children inherit the folders."""

@@ -238,6 +238,7 @@ def test_the_command_prints_the_scores_and_then_fails_where_they_differ(
 
 
 @pytest.mark.heavy
+@pytest.mark.usefixtures("one_state_folder")
 def test_speculation_changes_no_score_of_the_real_model(monkeypatch: pytest.MonkeyPatch):
     """A few questions of the exam; the whole of it is `localspec bench guide --task guide`."""
     whole = load()

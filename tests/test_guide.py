@@ -17,7 +17,7 @@ from localspec.tui.app import ChatApp
 from localspec.tui.message import Answer
 from localspec.worker import EngineProcess
 
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("one_state_folder")]
 
 NEAR_TIE = 1e-3  # of a logit: torch in float32 rounds one row and several differently
 ONE = 1  # thread: two, with another test on the second core, wait for each other most of the time

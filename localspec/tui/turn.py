@@ -7,7 +7,6 @@ runs in the screen's own message queue, one at a time, so a stop, a new chat and
 from __future__ import annotations
 
 import asyncio
-import gc
 from asyncio import TimerHandle
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -39,6 +38,7 @@ from localspec.history import Attachment, OpenChat, first_line
 from localspec.requests import GenerateRequest, SpecWish
 from localspec.sanitize import one_line
 from localspec.stats import Tally
+from localspec.tui.collecting import collect
 from localspec.tui.commands import find, literal, parse, unknown
 from localspec.tui.conversation import Utterance
 from localspec.tui.drafts import why_off
@@ -357,7 +357,7 @@ class TurnScreen(Screen[None]):
     def ask(self, request: GenerateRequest, feed: Feed) -> None:
         """A stop that came while this was being prepared is meant for it."""
         feed.ask(replace(request, odds=self.view == "rejects"))
-        self.call_after_refresh(gc.collect)  # while the prompt is read: nothing is drawn then, and nobody types
+        self.call_after_refresh(collect)  # while the prompt is read: nothing is drawn then, and nobody types
         if self.phase == "stopping":
             feed.cancel()
 
