@@ -10,7 +10,7 @@ FRAME_SECONDS = 0.05  # the eye sees no more, and drawing per token would make t
 SLOWEST_FRAME = 0.4
 SHARE = 0.05  # of one core, for all that the screen's thread does while it draws an answer
 CODE_SECONDS = 0.25  # inside a code block, which is coloured again with every line
-FIGURES_SECONDS = 0.5  # nobody reads figures that change faster
+FIGURES_SECONDS = 1.0  # nobody reads figures that change faster
 
 
 class Pace:

@@ -9,6 +9,7 @@ from textual.widgets import Markdown
 from textual.widgets.markdown import MarkdownBlock
 
 from localspec.sanitize import clean
+from localspec.tui.even import Even
 from localspec.tui.fence import Fence
 from localspec.tui.lists import Bullets, Numbers
 from localspec.tui.paragraph import Paragraph
@@ -26,7 +27,7 @@ GROWING: dict[str, type[MarkdownBlock]] = {
 }
 
 
-class Said(Tall, Markdown):
+class Said(Even, Tall, Markdown):
     """Follows a passage."""
 
     _end: Widget | None = None  # where it grows

@@ -48,6 +48,7 @@ from localspec.tui.keys import with_keys
 from localspec.tui.message import Answer, Note
 from localspec.tui.once import once
 from localspec.tui.pace import Pace
+from localspec.tui.painter import Painter
 from localspec.tui.past import conversation, remembered, title
 from localspec.tui.prompt import Prompt
 from localspec.tui.scribe import Kept, Scribe, Told
@@ -81,6 +82,7 @@ class TurnScreen(Screen[None]):
         tuning: Tuning,
     ) -> None:
         super().__init__()
+        self._compositor = Painter()
         self.make_engine, self.scribe, self.tuning = make_engine, scribe, tuning
         self.past, self.conversation = past, conversation(past, system, tuning)
         self.header, self.status, self.prompt = Header(), StatsLine(), Prompt(self.claims)
@@ -274,6 +276,7 @@ class TurnScreen(Screen[None]):
             self.status.end_hint()
         could_reload = self.can_reload
         self.phase, self.status.state = phase, words
+        self.prompt.cursor_blink = not self.answering  # to blink costs the model
         self.name_terminal()
         if self.can_reload != could_reload:
             self.refresh_bindings()
@@ -353,7 +356,6 @@ class TurnScreen(Screen[None]):
     def ask(self, request: GenerateRequest, feed: Feed) -> None:
         """A stop that came while this was being prepared is meant for it."""
         feed.ask(replace(request, odds=self.view == "rejects"))
-        self.call_after_refresh(gc.collect)  # while the prompt is read: nothing is drawn then, and nobody types
         if self.phase == "stopping":
             feed.cancel()
 
@@ -398,6 +400,7 @@ class TurnScreen(Screen[None]):
         if self.said is not None and self.answer is not None:
             self.said.made, (self.said.line, self.said.how) = made, self.answer.ending
         self.said = self.answer = None
+        self.call_after_refresh(gc.collect)  # the engine rests and nothing is drawn
 
     async def show(self, widget: Widget) -> None:
         """Add to the transcript: a message that waits stays last, and a note comes before an answer not begun."""
