@@ -117,6 +117,10 @@ class TurnScreen(Screen[None]):
         await self.transcript.begin(title(self.past) if self.past else "", self.conversation.branch)
         self.transcript.anchor()
 
+    def watch__selecting(self) -> None:
+        """What is selected may begin or end out of sight."""
+        self.refresh(layout=True)
+
     # --- the engine
 
     def load(self) -> None:
