@@ -47,7 +47,7 @@ from localspec.tui.info import Info
 from localspec.tui.keys import with_keys
 from localspec.tui.message import Answer, Note
 from localspec.tui.once import once
-from localspec.tui.pace import Pace
+from localspec.tui.pace import SHARE, SPARE_SHARE, Pace
 from localspec.tui.painter import Painter
 from localspec.tui.past import conversation, remembered, title
 from localspec.tui.prompt import Prompt
@@ -250,6 +250,7 @@ class TurnScreen(Screen[None]):
     async def welcome_engine(self, ready: Ready) -> None:
         self.exit_code = 0
         self.model, self.drafter_failed, self.device_bytes = ready.model, False, ready.memory.device_bytes
+        self.pace.share = SHARE if ready.model.device == "cpu" else SPARE_SHARE
         self.wish = wish_at_start(ready.spec)
         self.show_spec(ready.spec)
         self.scribe.meet(ready)
