@@ -90,7 +90,6 @@ class TurnScreen(Screen[None]):
             busy=lambda: self.busy,
             version=self.conversation.version,
             rounds=scribe.rounds,
-            send_key=tuning.config.chat.send_key,
             window=tuning.config.ui.window_messages,
         )
         self.speed = SpeedPanel(self.reading)
@@ -268,7 +267,7 @@ class TurnScreen(Screen[None]):
         """A drafter that failed stays out, whatever the engine says of the wish."""
         if self.model is not None and not (self.drafter_failed and spec.kind != "off"):
             self.spec = spec
-            self.header.show(self.model, spec)
+            self.header.show(self.model, spec, self.tuning.template)
             self.show_info()
 
     async def lose_engine(self) -> None:
