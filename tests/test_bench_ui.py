@@ -26,11 +26,13 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="terminals of Un
 
 
 def test_each_turn_is_compared_with_its_own_and_the_median_counts():
-    runs = [Played(100, seconds, 0.0) for seconds in (1.0, 2.0, 1.0)]
-    chats = [Played(100, seconds, 0.1, (1.0, 30.0)) for seconds in (1.25, 2.0, 2.0)]
+    runs = [Played(100, seconds, 0.0, seconds - 0.25) for seconds in (1.0, 2.0, 1.0)]
+    chats = [Played(100, seconds, 0.1, seconds - 0.5, (1.0, 30.0)) for seconds in (1.25, 2.0, 2.0)]
     report = UiReport("tiny", "int8", 100, 3, {}, tuple(runs), tuple(chats), (5.0, 9.0), (400.0, 300.0, 500.0))
     assert [round(row.ratio, 3) for row in report.rows()] == [0.8, 1.0, 0.5]
     assert report.ratio == pytest.approx(0.8)
+    assert [row.engine_ratio for row in report.rows()] == [1.0, pytest.approx(1.75 / 1.5), 0.5]
+    assert (report.figures()["run_rest_seconds"], report.figures()["chat_rest_seconds"]) == (0.25, 0.5)
     assert report.figures()["first_paint_ms"] == 400.0
     assert report.figures()["late_max_ms"] == 30.0
     assert "| chat over run, median | ×0.800 | ≥ 0.95 |" in report.to_markdown()
@@ -83,6 +85,7 @@ def test_both_are_played_in_turn_with_the_same_tokens(own_state_folder: Path):
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert [one["tokens"] for one in (*found["runs"], *found["chats"])] == [64] * 4
+    assert all(0 < one["engine_seconds"] < one["seconds"] for one in (*found["runs"], *found["chats"]))
     assert len(found["paints_ms"]) == 2
     own = [own_state_folder, paths.folder("data"), paths.folder("config")]
     assert [folder for folder in own if folder.exists()] == [], "the user's are left alone"

@@ -280,6 +280,25 @@ async def test_a_key_of_the_users_own_does_what_another_did():
         assert stage.chat.view == "tokens"
 
 
+async def test_keys_that_are_named_are_the_users():
+    tuning = guide(Config(keymap={"stop": "f7", "rejects": "f8", "newline": "f9", "page.up": "f10"}))
+    async with open_chat(ScriptedEngine(HELLO), tuning=tuning, size=(130, 30)) as stage:
+        await stage.sees("F7        stop", "F9        new line (or \\ Enter)", "F10 PgDn  scroll")
+        await stage.pilot.press("f3")
+        await stage.sees("‹rejected› F8")
+
+
+async def test_the_header_names_the_template_that_was_chosen():
+    async with open_chat(ScriptedEngine(HELLO), size=(130, 30)) as stage:
+        await stage.ready()
+        await stage.send("/template chatml")
+        await stage.sees("int8 · template chatml ⇐")
+        await stage.send("/template none")
+        await stage.sees("int8 · completion mode ⇐")
+        await stage.send("/template auto")
+        await stage.sees("int8 ⇐")
+
+
 async def test_the_chat_looks_as_the_settings_say():
     tuning = guide(Config(ui=UiTable(token_view="tokens", speed_panel="on")))
     async with open_chat(ScriptedEngine(HELLO), tuning=tuning, size=(90, 24)) as stage:

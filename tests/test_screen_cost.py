@@ -6,17 +6,18 @@ import random
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 from textual._compositor import ChopsUpdate, Compositor, LayoutUpdate
 from textual.screen import Screen
 
 from localspec.tui import pace as pace_module
 from localspec.tui.app import ChatApp
 from localspec.tui.message import Answer
-from localspec.tui.pace import FIGURES_SECONDS, FRAME_SECONDS, SHARE, SLOWEST_FRAME, Pace
+from localspec.tui.pace import FIGURES_SECONDS, FRAME_SECONDS, SHARE, SLOWEST_FRAME, SPARE_SHARE, Pace
 from localspec.tui.paragraph import Paragraph
 from localspec.tui.room import LINES_AHEAD
 from tests.chat_stage import HELLO, Stage, open_chat
-from tests.scripted_engine import TEXT, ScriptedEngine, answer, step
+from tests.scripted_engine import READY, TEXT, ScriptedEngine, answer, step
 from tests.snapshots import picture
 
 pytestmark = pytest.mark.heavy
@@ -197,7 +198,7 @@ class Clock:
         return drawn
 
 
-@pytest.mark.parametrize(("milliseconds", "least", "most"), [(0.1, 190, 200), (2.0, 170, 200), (10.0, 45, 60)])
+@pytest.mark.parametrize(("milliseconds", "least", "most"), [(0.1, 190, 200), (2.0, 120, 160), (10.0, 28, 40)])
 def test_frames_take_no_more_than_their_share(
     monkeypatch: pytest.MonkeyPatch, milliseconds: float, least: int, most: int
 ):
@@ -240,12 +241,26 @@ def test_the_first_words_of_an_answer_do_not_wait_for_what_was_drawn_before(monk
     assert pace.draws(in_code=False)
 
 
-def test_figures_are_drawn_twice_a_second(monkeypatch: pytest.MonkeyPatch):
+def test_a_core_of_its_own_is_used(monkeypatch: pytest.MonkeyPatch):
+    pace = Pace()
+    pace.share = SPARE_SHARE
+    assert 150 <= Clock(monkeypatch).frames(pace, 10, lambda: 0.01) <= 200
+
+
+@pytest.mark.parametrize(("device", "share"), [("cpu", SHARE), ("cuda:0", SPARE_SHARE)])
+async def test_where_the_model_computes_decides_the_share(device: str, share: float):
+    ready = replace(READY, model=replace(READY.model, device=device))
+    async with open_chat(ScriptedEngine(opening=[ready])) as stage:
+        await stage.ready()
+        assert stage.chat.pace.share == share
+
+
+def test_figures_are_drawn_once_a_second(monkeypatch: pytest.MonkeyPatch):
     clock, pace, drawn = Clock(monkeypatch), Pace(), 0
     for _ in range(100):
         drawn += pace.draws_figures()
         clock.now += FRAME_SECONDS
-    assert 9 <= drawn <= 100 * FRAME_SECONDS / FIGURES_SECONDS
+    assert 4 <= drawn <= 100 * FRAME_SECONDS / FIGURES_SECONDS
 
 
 async def test_figures_are_right_when_nothing_more_comes():

@@ -7,7 +7,7 @@ from rich.cells import cell_len
 
 from localspec.events import Proposal, Source, Step, Token
 from localspec.sanitize import clean
-from localspec.tui.legend import LEGENDS
+from localspec.tui.legend import legend
 from localspec.tui.token_view import FAINTEST, REJECTED, STYLES, Mark, Page, TokenView, mark, marks, visible
 from tests.scripted_engine import step
 from tests.test_sanitize import FORBIDDEN, fuzzed
@@ -142,7 +142,7 @@ def test_lines_laid_out_while_it_grows_are_those_of_the_whole():
 
 
 def test_the_legend_shows_every_mark_and_fits_the_smallest_terminal():
-    for legend in LEGENDS.values():
-        looks = {str(span.style) for span in legend.spans}
+    for line in (legend("tokens", "Shift+F3"), legend("rejects", "Shift+F3")):
+        looks = {str(span.style) for span in line.spans}
         assert {*STYLES.values(), REJECTED} <= looks
-        assert cell_len(legend.plain) <= 58
+        assert cell_len(line.plain) <= 58

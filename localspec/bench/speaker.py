@@ -27,7 +27,9 @@ def main(shape: str, kind: str, tokens: str, fd: str) -> None:
         for _ in sys.stdin:
             before = process_time()
             result = show(llm.answer(GenerateRequest(messages=(Message("user", QUESTION),))), Output())
-            tell(tokens=result.stats.predicted_n, cpu_seconds=process_time() - before, late_ms=[])
+            stats, cpu = result.stats, process_time() - before
+            engine_seconds = (stats.prompt_ms + stats.predicted_ms) / 1000
+            tell(tokens=stats.predicted_n, cpu_seconds=cpu, engine_seconds=engine_seconds)
 
 
 if __name__ == "__main__":

@@ -42,6 +42,7 @@ class Told(msgspec.Struct, frozen=True):
     ready: bool = False
     tokens: int = 0
     cpu_seconds: float = 0.0
+    engine_seconds: float = 0.0
     late_ms: list[float] = []
 
 
@@ -151,7 +152,7 @@ def by_chat(chat: Program, echoes: list[float]) -> Played:
 
 
 def played(told: Told, seconds: float) -> Played:
-    return Played(told.tokens, seconds, told.cpu_seconds, tuple(told.late_ms))
+    return Played(told.tokens, seconds, told.cpu_seconds, told.engine_seconds, tuple(told.late_ms))
 
 
 @contextmanager

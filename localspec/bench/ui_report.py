@@ -16,26 +16,36 @@ ASKED_RATIO, ASKED_ECHO_MS, ASKED_PAINT_MS = 0.95, 50, 500  # at least, at most,
 @dataclass(frozen=True, slots=True)
 class Played:
     """One answer as its reader saw it: from the key that asked to the end. `cpu_seconds`: of the program that shows it
-    (for `run` the engine's too). `late_ms`: how late the screen's beats came."""
+    (for `run` the engine's too). `engine_seconds`: that the model itself worked. `late_ms`: how late the screen's beats
+    came."""
 
     tokens: int
     seconds: float
     cpu_seconds: float
+    engine_seconds: float
     late_ms: tuple[float, ...] = ()
 
     @property
     def tokens_per_second(self) -> float:
         return self.tokens / self.seconds
 
+    @property
+    def rest_seconds(self) -> float:
+        return self.seconds - self.engine_seconds
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One turn of both."""
+    """One turn of both. `engine_ratio`: of the model's own speed; what else there is in `ratio` are the seconds in which
+    the model rests, from the key to the prompt and from its last word to the end."""
 
     turn: int
     run_tokens_per_second: float
     chat_tokens_per_second: float
     ratio: float
+    engine_ratio: float
+    run_rest_seconds: float
+    chat_rest_seconds: float
     screen_core_share: float
     late_p95_ms: float
     late_max_ms: float
@@ -68,6 +78,9 @@ class UiReport:
         """Medians and 95th percentiles over all turns."""
         return {
             "ratio": self.ratio,
+            "engine_ratio": median(one.engine_ratio for one in self.rows()),
+            "run_rest_seconds": median(one.run_rest_seconds for one in self.rows()),
+            "chat_rest_seconds": median(one.chat_rest_seconds for one in self.rows()),
             "screen_core_share": median(one.screen_core_share for one in self.rows()),
             "late_p95_ms": median(one.late_p95_ms for one in self.rows()),
             "late_max_ms": max(one.late_max_ms for one in self.rows()),
@@ -82,11 +95,12 @@ class UiReport:
             f"{self.repeats} turns",
             " · ".join(f"{name} {value}" for name, value in self.machine.items()),
             "",
-            "| turn | run tok/s | chat tok/s | ratio | screen, share of a core | late p95 ms | late max ms |",
-            "|---|---|---|---|---|---|---|",
+            "| turn | run tok/s | chat tok/s | ratio | engine | run rests s | chat rests s | screen | late p95 | max ms |",
+            "|---|---|---|---|---|---|---|---|---|---|",
         ]
         lines += [
             f"| {one.turn} | {one.run_tokens_per_second:.1f} | {one.chat_tokens_per_second:.1f} | {one.ratio:.3f} "
+            f"| {one.engine_ratio:.3f} | {one.run_rest_seconds:.2f} | {one.chat_rest_seconds:.2f} "
             f"| {one.screen_core_share:.2f} | {one.late_p95_ms:.0f} | {one.late_max_ms:.0f} |"
             for one in self.rows()
         ]
@@ -96,12 +110,16 @@ class UiReport:
             "| | measured | asked |",
             "|---|---|---|",
             f"| chat over run, median | ×{found['ratio']:.3f} | ≥ {ASKED_RATIO} |",
+            f"| of which the engine's own speed | ×{found['engine_ratio']:.3f} | |",
+            f"| seconds in which the engine rests, run and chat "
+            f"| {found['run_rest_seconds']:.2f}, {found['chat_rest_seconds']:.2f} | |",
             f"| key to echo while it writes, median of {len(self.echoes_ms)} keys | {found['echo_p50_ms']:.0f} ms | |",
             f"| the same, 95th percentile | {found['echo_p95_ms']:.0f} ms | ≤ {ASKED_ECHO_MS} ms |",
             f"| first paint, median | {found['first_paint_ms']:.0f} ms | ≤ {ASKED_PAINT_MS} ms |",
             f"| screen, share of a core, median | {found['screen_core_share']:.2f} | |",
             f"| late, p95 and max | {found['late_p95_ms']:.0f} ms, {found['late_max_ms']:.0f} ms | |",
             "",
+            "engine: the ratio of the model's own speed, without the seconds in which it rests. screen: its share of a core.",
             "late: how long the screen was busy when a beat was due, which is what a frame takes at most.",
         ]
         return "\n".join(lines)
@@ -125,6 +143,9 @@ def row(turn: int, run: Played, chat: Played) -> Row:
         run.tokens_per_second,
         chat.tokens_per_second,
         chat.tokens_per_second / run.tokens_per_second,
+        run.engine_seconds / chat.engine_seconds,
+        run.rest_seconds,
+        chat.rest_seconds,
         chat.cpu_seconds / chat.seconds,
         percentile(chat.late_ms, 0.95),
         max(chat.late_ms, default=0.0),

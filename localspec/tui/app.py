@@ -180,7 +180,7 @@ def run(
 
 def collect_between_answers() -> None:
     """A full collection takes longer than a frame may. What is loaded by now is left out of all of them, and it is the
-    screen that begins one, with each question."""
+    screen that begins one, after each answer."""
     gc.freeze()
     gc.set_threshold(*YOUNG, NEVER)
     gc.enable()

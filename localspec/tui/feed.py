@@ -9,7 +9,7 @@ from typing import Protocol
 
 from textual.message import Message
 
-from localspec.events import AnyEvent, Failure
+from localspec.events import AnyEvent, Done, Failure
 from localspec.requests import GenerateRequest, SpecWish
 
 
@@ -33,7 +33,8 @@ class Arrived(Message):
 
 
 class Feed:
-    """Wakes the screen once, then waits to be emptied, so that a burst costs one message and not hundreds."""
+    """Wakes the screen once, then waits to be emptied, so that a burst costs one message and not hundreds. What ends an
+    answer wakes it again: it need not wait for the next frame."""
 
     def __init__(self, engine: Engine, wake: Callable[[Feed], None]) -> None:
         self.engine = engine
@@ -80,6 +81,6 @@ class Feed:
     def _push(self, event: AnyEvent | None) -> None:
         with self._lock:
             self._waiting.append(event)
-            wake, self._asleep = self._asleep, False
+            wake, self._asleep = self._asleep or event is None or isinstance(event, Done | Failure), False
         if wake:
             self._wake(self)

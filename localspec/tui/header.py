@@ -8,7 +8,9 @@ from textual.content import Content
 from textual.widget import Widget
 
 from localspec.events import ModelCard, SpecCard, Stats, Step
+from localspec.requests import Template
 from localspec.sanitize import one_line
+from localspec.templates import COMPLETION
 from localspec.tui.drafts import length
 from localspec.tui.gain import against, gain
 from localspec.tui.speed_panel import LEAST_WIDTH, Reading
@@ -23,7 +25,7 @@ class Header(Widget):
 
     def __init__(self) -> None:
         super().__init__()
-        self._loaded: tuple[ModelCard, SpecCard] | None = None
+        self._loaded: tuple[ModelCard, SpecCard, Template | None] | None = None
         self._reading = Reading(Stats())
         self._drawn = Content()
 
@@ -32,8 +34,9 @@ class Header(Widget):
         self._loaded = None
         self.follow(Reading(Stats()))
 
-    def show(self, model: ModelCard, spec: SpecCard) -> None:
-        self._loaded = model, spec
+    def show(self, model: ModelCard, spec: SpecCard, template: Template | None = None) -> None:
+        """`template`: that words the chat in the place of the model's own."""
+        self._loaded = model, spec, template
         self.follow(self._reading)
 
     def follow(self, reading: Reading) -> None:
@@ -54,7 +57,7 @@ class Header(Widget):
         """As many as a line of this width is for."""
         if self._loaded is None:
             return NAME
-        model, spec = self._loaded
+        model, spec, template = self._loaded
         if width < LEAST_WIDTH - 2:  # the blank at either end
             return Content.styled(one_line(model.name), "bold")
         drafts, tone = drafting(spec, self._reading.rounds), "secondary" if spec.kind != "off" else "warning"
@@ -62,7 +65,7 @@ class Header(Widget):
             NAME,
             (f" · {one_line(model.name)}", "bold"),
             f" · {one_line(model.quant)}",
-            "" if model.chat else " · completion mode",
+            f" · {words}" if (words := wording(model, template)) else "",
             (f" ⇐ {drafts}", f"$text-{tone}"),
             (f" · {one_line(model.device)}", "$foreground-muted"),
         )
@@ -73,6 +76,13 @@ class Header(Widget):
 
 
 NAME = Content.styled("localspec", "bold $text-accent")
+
+
+def wording(model: ModelCard, template: Template | None) -> str:
+    """Of the chat, where it is not the model's own."""
+    if template is None and model.chat:
+        return ""
+    return "completion mode" if template is None or template == COMPLETION else one_line(f"template {template.name}")
 
 
 def drafting(spec: SpecCard, rounds: Sequence[Step] = ()) -> str:

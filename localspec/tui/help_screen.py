@@ -20,7 +20,7 @@ from localspec.tui.compare import CompareScreen
 from localspec.tui.find import FindBar, Words
 from localspec.tui.keymap import default_keys, spelled, twins
 from localspec.tui.keys import rows, with_keys
-from localspec.tui.legend import MEANINGS
+from localspec.tui.legend import meanings
 from localspec.tui.link import LinkScreen
 from localspec.tui.overflow import Overflow
 from localspec.tui.picker import Picker
@@ -36,6 +36,7 @@ OVER: dict[str, type[Screen[Any]]] = {
     "a link": LinkScreen,
 }
 WIDEST = 24
+WHO = "Who wrote a token, as {tokens} shows it"
 CLOSE = "{help.close} closes this page; ↑ ↓ PgUp PgDn scroll it."
 
 
@@ -63,8 +64,8 @@ class HelpScreen(ModalScreen[None]):
             for title, listed in sections.items():
                 yield Static(title, markup=False, classes="title")
                 yield Static(table(listed), markup=False)
-            yield Static("Who wrote a token, as F3 shows it", markup=False, classes="title")
-            yield Static(MEANINGS, markup=False)
+            yield Static(with_keys(self, WHO), markup=False, classes="title")
+            yield Static(meanings(self), markup=False)
         yield TooSmall()
 
 

@@ -11,6 +11,7 @@ from textual.widget import Widget
 from textual.widgets._markdown import MarkdownBullet, MarkdownBulletList, MarkdownListItem, MarkdownOrderedList
 from textual.widgets.markdown import MarkdownBlock
 
+from localspec.tui.even import Even
 from localspec.tui.fence import Fence
 from localspec.tui.paragraph import Paragraph
 from localspec.tui.tall import Tall
@@ -40,7 +41,7 @@ def numbers(items: Items) -> list[str]:
     return [number.rjust(len(found[-1]) + 1) for number in found]
 
 
-class Row(Tall, Horizontal):
+class Row(Even, Tall, Horizontal):
     """A sign and an item."""
 
     def __init__(self, sign: str, blocks: Sequence[MarkdownBlock]) -> None:
@@ -50,7 +51,7 @@ class Row(Tall, Horizontal):
         super().__init__(bullet, self.item)
 
 
-class Item(Tall, Vertical):
+class Item(Even, Tall, Vertical):
     """The blocks of an item."""
 
     def goes_on(self, blocks: Sequence[MarkdownBlock]) -> bool:

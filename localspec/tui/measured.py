@@ -61,8 +61,11 @@ class MeasuredChat(ChatApp):
     def post(self, said: Said) -> None:
         self.writer.post(said)
         if isinstance(said, Answered) and said.answer.status != "partial":
-            tokens, cpu = said.answer.generation.stats.predicted_n, process_time() - self.cpu_before
-            self.tell_figures(tokens=tokens, cpu_seconds=cpu, late_ms=self.late_ms)
+            stats, cpu = said.answer.generation.stats, process_time() - self.cpu_before
+            engine_seconds = (stats.prompt_ms + stats.predicted_ms) / 1000
+            self.tell_figures(
+                tokens=stats.predicted_n, cpu_seconds=cpu, engine_seconds=engine_seconds, late_ms=self.late_ms
+            )
 
 
 def main(opener: str, model: str, kind: str, tokens: str, fd: str) -> None:

@@ -13,6 +13,7 @@ from textual.widgets import Static
 from localspec.events import Stats, Step
 from localspec.history import Attachment
 from localspec.sanitize import clean, one_line
+from localspec.tui.even import Even
 from localspec.tui.passages import Passages
 from localspec.tui.pills import pills
 from localspec.tui.ribbon import Ribbon
@@ -60,7 +61,7 @@ class Question(Vertical):
         self.remove_class("-queued")
 
 
-class Answer(Tall, Vertical):
+class Answer(Even, Tall, Vertical):
     """What the model says. `text` is as written, all of it or to begin with; what is shown of it is clean.
 
     `rounds` wrote it. An answer whose rounds are not known stays Markdown whatever the view.

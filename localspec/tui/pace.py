@@ -8,9 +8,10 @@ from time import monotonic, thread_time
 
 FRAME_SECONDS = 0.05  # the eye sees no more, and drawing per token would make the screen the bottleneck
 SLOWEST_FRAME = 0.4
-SHARE = 0.05  # of one core, for all that the screen's thread does while it draws an answer
+SHARE = 0.03  # of a core on which the model computes too, for all that the screen's thread does: so much speed is lost
+SPARE_SHARE = 0.2  # of one on which it does not
 CODE_SECONDS = 0.25  # inside a code block, which is coloured again with every line
-FIGURES_SECONDS = 0.5  # nobody reads figures that change faster
+FIGURES_SECONDS = 1.0  # nobody reads figures that change faster
 
 
 class Pace:
@@ -19,7 +20,7 @@ class Pace:
     """
 
     def __init__(self, frame_seconds: float = FRAME_SECONDS) -> None:
-        self._frame = frame_seconds
+        self._frame, self.share = frame_seconds, SHARE
         self.start()
 
     def start(self) -> None:
@@ -55,7 +56,7 @@ class Pace:
     def _owed(self) -> float:
         """Seconds until the debt is gone."""
         (before, spent_before), (now, spent) = self._counted, (monotonic(), thread_time())
-        debt = self._debt + spent - spent_before - SHARE * (now - before)
-        self._debt = min(max(0.0, debt), SHARE * SLOWEST_FRAME)
+        debt = self._debt + spent - spent_before - self.share * (now - before)
+        self._debt = min(max(0.0, debt), self.share * SLOWEST_FRAME)
         self._counted = now, spent
-        return self._debt / SHARE
+        return self._debt / self.share

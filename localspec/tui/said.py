@@ -9,6 +9,8 @@ from textual.widgets import Markdown
 from textual.widgets.markdown import MarkdownBlock
 
 from localspec.sanitize import clean
+from localspec.tui.aside import Aside
+from localspec.tui.even import Even
 from localspec.tui.fence import Fence
 from localspec.tui.lists import Bullets, Numbers
 from localspec.tui.paragraph import Paragraph
@@ -26,14 +28,14 @@ GROWING: dict[str, type[MarkdownBlock]] = {
 }
 
 
-class Said(Tall, Markdown):
+class Said(Aside, Even, Tall, Markdown):
     """Follows a passage."""
 
     _end: Widget | None = None  # where it grows
 
     def __init__(self, passage: Passage) -> None:
         self.passage = passage
-        self._settled = passage.has_ended
+        self.is_finished = passage.has_ended
         whole = passage.text if passage.has_ended else ""  # Textual takes what it begins with for closed blocks
         self._shown = len(whole)
         super().__init__(clean(whole), parser_factory=parser, open_links=False)
@@ -48,8 +50,8 @@ class Said(Tall, Markdown):
         if fragment:
             await self.append(clean(fragment))
             self._grow_at(last_of(self))
-        if self.passage.has_ended and not self._settled:
-            self._settled = True
+        if self.passage.has_ended and not self.is_finished:
+            self.is_finished = True
             self._grow_at(None)
             for fence in self.query(Fence):
                 await fence.settle()

@@ -63,7 +63,7 @@ def look(config: Config, asked: str | None, folder: Path) -> Look:
         )
     chosen = asked or config.ui.theme
     if chosen not in names:
-        notices.append(Notice("warning", "theme", f"There is no theme '{chosen}' any more.", "Choose another: Ctrl+P."))
+        notices.append(Notice("warning", "theme", f"There is no theme '{chosen}' any more.", "Choose another: /theme."))
         chosen = DEFAULT
     return Look(chosen, tuple(themes), tuple(notices))
 

@@ -16,7 +16,6 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Static
 
-from localspec.config.tables import SendKey
 from localspec.events import Step
 from localspec.tui.conversation import Utterance
 from localspec.tui.message import Answer, Note, Question, Untold
@@ -63,11 +62,9 @@ class Transcript(StillScroll):
         busy: Callable[[], bool],
         version: Callable[[Utterance], tuple[int, int]],
         rounds: Callable[[int], Sequence[Step]],
-        send_key: SendKey = "enter",
         window: int = SHOWN,
     ) -> None:
         super().__init__(id="transcript", can_focus=False)
-        self._send_key: SendKey = send_key
         self._window, self._most = window, window * MOST // SHOWN
         self._busy, self._version, self._rounds = busy, version, rounds
         self._changing = Lock()
@@ -111,7 +108,7 @@ class Transcript(StillScroll):
             await self.query_children(Welcome).remove()
             await self._extend(end)
             if not said:
-                await self.mount(Welcome(self._send_key))
+                await self.mount(Welcome())
 
     async def reach(self, said: Utterance) -> Question | Answer | None:
         """Its widget, when the window has been moved so far that it is mounted; None if the branch has it not."""

@@ -99,6 +99,8 @@ class TunableScreen(ChatsScreen):
 
     def use_template(self, template: Template | None) -> None:
         self.tuning.template = template
+        if self.spec is not None:
+            self.show_spec(self.spec)
         self.status.give_hint(f"From the next question on: template {template_words(template)}.")
 
     async def welcome_engine(self, ready: Ready) -> None:

@@ -48,7 +48,8 @@ from localspec.tui.info import Info
 from localspec.tui.keys import with_keys
 from localspec.tui.message import Answer, Note
 from localspec.tui.once import once
-from localspec.tui.pace import Pace
+from localspec.tui.pace import SHARE, SPARE_SHARE, Pace
+from localspec.tui.painter import Painter
 from localspec.tui.past import conversation, remembered, title
 from localspec.tui.prompt import Prompt
 from localspec.tui.scribe import Kept, Scribe, Told
@@ -82,6 +83,7 @@ class TurnScreen(Screen[None]):
         tuning: Tuning,
     ) -> None:
         super().__init__()
+        self._compositor = Painter()
         self.make_engine, self.scribe, self.tuning = make_engine, scribe, tuning
         self.past, self.conversation = past, conversation(past, system, tuning)
         self.header, self.status, self.prompt = Header(), StatsLine(), Prompt(self.claims)
@@ -89,7 +91,6 @@ class TurnScreen(Screen[None]):
             busy=lambda: self.busy,
             version=self.conversation.version,
             rounds=scribe.rounds,
-            send_key=tuning.config.chat.send_key,
             window=tuning.config.ui.window_messages,
         )
         self.speed = SpeedPanel(self.reading)
@@ -115,6 +116,10 @@ class TurnScreen(Screen[None]):
         """The chat that is gone on with, or how to begin one."""
         await self.transcript.begin(title(self.past) if self.past else "", self.conversation.branch)
         self.transcript.anchor()
+
+    def watch__selecting(self) -> None:
+        """What is selected may begin or end out of sight."""
+        self.refresh(layout=True)
 
     # --- the engine
 
@@ -245,6 +250,7 @@ class TurnScreen(Screen[None]):
     async def welcome_engine(self, ready: Ready) -> None:
         self.exit_code = 0
         self.model, self.drafter_failed, self.device_bytes = ready.model, False, ready.memory.device_bytes
+        self.pace.share = SHARE if ready.model.device == "cpu" else SPARE_SHARE
         self.wish = wish_at_start(ready.spec)
         self.show_spec(ready.spec)
         self.scribe.meet(ready)
@@ -262,7 +268,7 @@ class TurnScreen(Screen[None]):
         """A drafter that failed stays out, whatever the engine says of the wish."""
         if self.model is not None and not (self.drafter_failed and spec.kind != "off"):
             self.spec = spec
-            self.header.show(self.model, spec)
+            self.header.show(self.model, spec, self.tuning.template)
             self.show_info()
 
     async def lose_engine(self) -> None:
@@ -275,6 +281,7 @@ class TurnScreen(Screen[None]):
             self.status.end_hint()
         could_reload = self.can_reload
         self.phase, self.status.state = phase, words
+        self.prompt.cursor_blink = not self.answering  # to blink costs the model
         self.name_terminal()
         if self.can_reload != could_reload:
             self.refresh_bindings()
@@ -357,7 +364,6 @@ class TurnScreen(Screen[None]):
     def ask(self, request: GenerateRequest, feed: Feed) -> None:
         """A stop that came while this was being prepared is meant for it."""
         feed.ask(replace(request, odds=self.view == "rejects"))
-        self.call_after_refresh(collect)  # while the prompt is read: nothing is drawn then, and nobody types
         if self.phase == "stopping":
             feed.cancel()
 
@@ -402,6 +408,7 @@ class TurnScreen(Screen[None]):
         if self.said is not None and self.answer is not None:
             self.said.made, (self.said.line, self.said.how) = made, self.answer.ending
         self.said = self.answer = None
+        self.call_after_refresh(collect)  # the engine rests and nothing is drawn
 
     async def show(self, widget: Widget) -> None:
         """Add to the transcript: a message that waits stays last, and a note comes before an answer not begun."""

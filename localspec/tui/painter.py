@@ -1,0 +1,50 @@
+"""Draws what has changed, once. Textual draws every widget that stands in the lines of a change, also those that
+others hide: for a word of an answer all that it stands in, eight containers as high as the screen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+
+from textual._compositor import ChopsUpdate, Compositor
+from textual.geometry import Region
+from textual.strip import Strip
+
+Span = tuple[int, int, int]
+"""A line, and from where to where in it."""
+Line = dict[int, Strip | None]
+"""What stands at each of its cuts, which are where widgets begin; None where nothing was asked for."""
+
+
+class Painter(Compositor):
+    """From front to back, and nothing that is painted over."""
+
+    def render_partial_update(self) -> ChopsUpdate | None:
+        changed = {region.intersection(self.size.region) for region in self._dirty_regions}
+        self._dirty_regions.clear()
+        spans = list(self._regions_to_spans(changed))
+        return ChopsUpdate(self._paint(spans), spans, [cuts[1:] for cuts in self.cuts]) if spans else None
+
+    def _render_chops(self, crop: Region, is_rendered_line: Callable[[int], bool]) -> Sequence[Mapping[int, Strip]]:
+        return self._paint((y, *crop.column_span) for y in crop.line_range if is_rendered_line(y))  # type: ignore[return-value]
+
+    def _paint(self, spans: Iterable[Span]) -> list[Line]:
+        lines: list[Line] = [dict.fromkeys(cuts[:-1]) for cuts in self.cuts]
+        bare: dict[int, set[int]] = {}  # cuts of lines
+        for y, start, end in spans:
+            bare.setdefault(y, set()).update(cut for cut, after in pairwise(self.cuts[y]) if cut < end and after > start)
+        for widget, (region, clip) in self.visible_widgets.items():
+            seen = region.intersection(clip)
+            left, right = seen.column_span
+            wanted = [y for y in seen.line_range if any(left <= cut < right for cut in bare.get(y, ()))]
+            if wanted:
+                top, height = wanted[0], wanted[-1] + 1 - wanted[0]
+                strips = widget.render_lines(Region(left - region.x, top - region.y, seen.width, height))
+                for y in wanted:
+                    cuts = [cut for cut in self.cuts[y] if left <= cut <= right]
+                    pieces = strips[y - top].divide([cut - left for cut in cuts[1:]])
+                    found = {cut: piece for cut, piece in zip(cuts, pieces, strict=False) if cut in bare[y]}
+                    lines[y].update(found)
+                    bare[y] -= found.keys()
+        return lines
