@@ -41,7 +41,7 @@ class OutOfTimeError(Exception):
 
 
 class Clock:
-    """A budget of seconds. A part may take its share of what is left. It is stopped at twice that, or where the whole is
+    """A budget of seconds. A part may take its share of what is left. It is stopped at twice that, or where all is
     spent: a machine that is too slow for one part may do for the next."""
 
     def __init__(self, budget: float, now: Callable[[], float] = perf_counter) -> None:
