@@ -63,7 +63,7 @@ def setting(flag: str, **attributes: Any) -> Callable[[F], F]:
 
 load_options = options(
     setting("--draft", default="auto", metavar="DRAFT", help=DRAFT_HELP),
-    setting("--draft-quant", default="auto", metavar="FORMAT", help=DRAFT_QUANT_HELP),
+    click.option("--draft-quant", default="auto", metavar="FORMAT", help=DRAFT_QUANT_HELP),
     setting("--k", default="auto", metavar="N|auto", help="Draft length: auto, heuristic, or 0 to 16."),
     setting("--quant", default="auto", metavar="FORMAT", help=QUANT_HELP),
     click.option(

@@ -33,6 +33,7 @@ BUDGET = 480  # seconds: with what cannot be stopped in the middle, less than ni
 LEAST_SHARE = 0.03  # of the budget: with less left, a part is not begun
 DESCRIPTION = "Measure what this machine can show, within a budget of time, as a section of docs/measurements.md."
 USUAL_SHAPES = {"cpu": ("llama-1b", "135m"), "cuda": ("llama2-7b", "llama-1b")}  # and where memory is short
+PATIENCE = 1.5  # shares that a part may take before it is stopped: some of every budget is left for the last
 BYTES = 12  # of memory to a weight: what all are made from, every format of ours, and transformers'
 
 
@@ -41,8 +42,8 @@ class OutOfTimeError(Exception):
 
 
 class Clock:
-    """A budget of seconds. A part may take its share of what is left. It is stopped at twice that, or where the whole is
-    spent: a machine that is too slow for one part may do for the next."""
+    """A budget of seconds. A part may take its share of what is left. It is stopped at half as much again, or where
+    all is spent: a machine that is too slow for one part may do for the next."""
 
     def __init__(self, budget: float, now: Callable[[], float] = perf_counter) -> None:
         self.budget, self.now, self.began = budget, now, now()
@@ -57,7 +58,7 @@ class Clock:
         if self.budget - self.spent < LEAST_SHARE * self.budget:
             raise OutOfTimeError
         own = share * (self.budget - self.spent)
-        self.due, self.end = self.spent + own, min(self.spent + 2 * own, self.budget)
+        self.due, self.end = self.spent + own, min(self.spent + PATIENCE * own, self.budget)
 
     def late(self) -> bool:
         return self.spent > self.due
