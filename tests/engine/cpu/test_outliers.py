@@ -83,15 +83,15 @@ INSIDE = {
     "hidden_size": WIDTH,
     "intermediate_size": WIDTH,
     "num_attention_heads": 16,
-    "num_key_value_heads": 4,
+    "num_key_value_heads": 16,
     "vocab_size": 256,
     "num_hidden_layers": 1,
     "mlp_bias": True,
 }
 ARCH = read_arch(config_of(INSIDE))
-VALUES = ARCH.num_kv_heads * ARCH.head_dim
 CHANNELS = [5, 300, 301, 1001]
 IDS = torch.arange(64)
+COPIES = torch.eye(WIDTH) * (127 / 128)  # exact in eight bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def before_qkv(tensors: Tensors) -> None:
 
 
 def before_output(tensors: Tensors) -> None:
-    """Of one key head's values, which all queries of its group mix."""
+    """In one head."""
     tensors[f"{AT}.self_attn.v_proj.weight"][[5, 40]] *= 100.0
 
 
@@ -130,9 +130,9 @@ def nowhere(_: Tensors) -> None:
 
 
 def model(linear: str) -> Tensors:
-    """No norm has a preference, and biases are none. For `output`, values are copies of channels; for `gate_up`, gates
-    are held open and what comes through is copied to the stream: so one projection's error is seen, and not two
-    projections' and a product's."""
+    """No norm has a preference, and biases are none. For `output`, all positions weigh alike and values are copies of
+    channels; for `gate_up`, gates are held open and what comes through is copied to the stream: so one projection's
+    error is seen, and not that of all before it."""
     tensors = tensors_of(INSIDE, 0)
     for name, tensor in tensors.items():
         if tensor.dim() == 1:
@@ -140,9 +140,10 @@ def model(linear: str) -> Tensors:
     if linear == "gate_up":
         tensors[f"{AT}.mlp.gate_proj.weight"].zero_()
         tensors[f"{AT}.mlp.gate_proj.bias"].fill_(2.0)
-        tensors[f"{AT}.mlp.down_proj.weight"] = torch.eye(WIDTH) * (127 / 128)  # exact in eight bits
+        tensors[f"{AT}.mlp.down_proj.weight"] = COPIES.clone()
     if linear == "output":
-        tensors[f"{AT}.self_attn.v_proj.weight"] = torch.eye(WIDTH)[:VALUES] * (127 / 128)
+        tensors[f"{AT}.self_attn.k_proj.weight"].zero_()
+        tensors[f"{AT}.self_attn.v_proj.weight"] = COPIES.clone()
         tensors[f"{AT}.mlp.down_proj.weight"].zero_()
     elif linear != "qkv":
         tensors[f"{AT}.self_attn.o_proj.weight"].zero_()
@@ -192,8 +193,8 @@ PLANTED: dict[str, Callable[[Tensors], None]] = {
 @pytest.mark.parametrize("linear", PLANTED)
 @pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
 def test_they_cost_every_linear_of_a_layer_at_most_two_percent_in_int8(isa: Isa, linear: str) -> None:
-    """The norm before it makes them, or the projection of values, or up. All that is lost is lost by rounding: torch, rounding alike,
-    agrees."""
+    """The norm before it makes them, or the projection of values, or up. All that is lost is lost by rounding: torch,
+    rounding alike, agrees."""
     for plant in (nowhere, PLANTED[linear]):
         tensors = model(linear)
         plant(tensors)
@@ -203,4 +204,4 @@ def test_they_cost_every_linear_of_a_layer_at_most_two_percent_in_int8(isa: Isa,
         assert error(got, expected) <= BOUND
         assert error(got, seen(by_group(tensors, packed), linear)) <= 1e-3
     coarse = seen(by_row(exact(tensors, packed), linear), linear)
-    assert error(coarse, expected) > 2 * BOUND  # one scale a row would not do
+    assert error(coarse, expected) > 1.5 * BOUND  # one scale a row would not do

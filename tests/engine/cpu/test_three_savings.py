@@ -148,7 +148,7 @@ def test_what_early_exit_saves_is_seen_in_weight_bytes_read() -> None:
 def test_recomputing_early_layers_would_be_seen(jobs: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
     """A verify that takes no states: the same text, and none of the savings."""
     forward = PackedDecoder.forward
-    monkeypatch.setattr(PackedDecoder, "forward", lambda self, ids, states=None, **said: forward(self, ids, **said))
+    monkeypatch.setattr(PackedDecoder, "forward", lambda self, ids, *_, **said: forward(self, ids, **said))
     session = early_exit_session(2)
     jobs.clear()
     speculative_round(session, 3)
