@@ -69,7 +69,7 @@ def plain_fp32():
 @pytest.mark.parametrize("draft", ["early-exit:3", "small"])
 def test_in_float32_it_writes_the_same_text_or_differs_at_a_near_tie(plain_fp32, draft):
     with localspec.load("guide", draft=draft, quant="fp32") as fast:
-        check_equal(plain_fp32, fast, PROMPTS[::3])
+        check_equal(plain_fp32, fast, PROMPTS[::6])
 
 
 @pytest.mark.slow

@@ -32,6 +32,7 @@ Accept = Callable[[int], float]
 
 LIMIT = 1.03
 SEEDS = 8
+FEW_SEEDS = 4  # where every world is run; make slow has forty others
 TOKENS = 2000
 
 COSTS: dict[str, Cost] = {
@@ -94,7 +95,7 @@ def regret(cost: Cost, accept: Accept, clock: Callable[[Cost, random.Random], Co
 
 @pytest.mark.parametrize(("cost", "accept"), GRID)
 def test_auto_costs_at_most_three_per_cent_more_than_the_best_constant(cost: str, accept: str):
-    assert regret(COSTS[cost], ACCEPTS[accept], steady, range(SEEDS)) <= LIMIT
+    assert regret(COSTS[cost], ACCEPTS[accept], steady, range(FEW_SEEDS)) <= LIMIT
 
 
 HARDEST = [("flat offload", "0"), ("cliff at 2", "rising"), ("step at 1", "rising"), ("cheap draft", ".9")]

@@ -63,8 +63,8 @@ async def settled(stage: Stage) -> None:
 
     def again() -> bool:
         nonlocal seen, same
-        same = same + 1 if stage.seen == seen else 0
-        seen = stage.seen
+        before, seen = seen, stage.seen
+        same = same + 1 if seen == before else 0
         return same > 5
 
     await stage.until(again)
