@@ -5,14 +5,13 @@ from __future__ import annotations
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
-from localspec.tui.even import Even
 from localspec.tui.passages import Passage, Passages
+from localspec.tui.pile import Pile
 from localspec.tui.said import Said
-from localspec.tui.tall import Tall
 from localspec.tui.thought import Thought
 
 
-class Body(Even, Tall, Vertical):
+class Body(Pile, Vertical):
     """Follows passages that grow. Only the last is laid out again; those before it stand."""
 
     def __init__(self, passages: Passages) -> None:

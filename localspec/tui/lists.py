@@ -11,9 +11,9 @@ from textual.widget import Widget
 from textual.widgets._markdown import MarkdownBullet, MarkdownBulletList, MarkdownListItem, MarkdownOrderedList
 from textual.widgets.markdown import MarkdownBlock
 
-from localspec.tui.even import Even
 from localspec.tui.fence import Fence
 from localspec.tui.paragraph import Paragraph
+from localspec.tui.pile import Pile
 from localspec.tui.tall import Tall
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def numbers(items: Items) -> list[str]:
     return [number.rjust(len(found[-1]) + 1) for number in found]
 
 
-class Row(Even, Tall, Horizontal):
+class Row(Tall, Horizontal):
     """A sign and an item."""
 
     def __init__(self, sign: str, blocks: Sequence[MarkdownBlock]) -> None:
@@ -51,7 +51,7 @@ class Row(Even, Tall, Horizontal):
         super().__init__(bullet, self.item)
 
 
-class Item(Even, Tall, Vertical):
+class Item(Pile, Vertical):
     """The blocks of an item."""
 
     def goes_on(self, blocks: Sequence[MarkdownBlock]) -> bool:

@@ -22,7 +22,7 @@ from localspec.tui.app import ChatApp, collect_between_answers
 from localspec.tui.scribe import Scribe
 from localspec.worker import EngineProcess
 
-BEAT_SECONDS = 0.05  # as often as a frame is drawn: to look more often would cost the model
+BEAT_SECONDS = 0.1  # more often than a frame is drawn; to look costs the model too
 
 
 class MeasuredChat(ChatApp):

@@ -13,13 +13,12 @@ from textual.widgets import Static
 from localspec.events import Stats, Step
 from localspec.history import Attachment
 from localspec.sanitize import clean, one_line
-from localspec.tui.even import Even
 from localspec.tui.passages import Passages
+from localspec.tui.pile import Pile
 from localspec.tui.pills import pills
 from localspec.tui.ribbon import Ribbon
 from localspec.tui.speaker import Speaker
 from localspec.tui.stats_line import summary
-from localspec.tui.tall import Tall
 from localspec.tui.token_view import TokenView, View
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 SIGNS = {"warning": "! ", "error": "✗ "}  # of notes: colour alone would say nothing in monochrome
 
 
-class Question(Vertical):
+class Question(Pile, Vertical):
     """What the user said, exactly."""
 
     def __init__(
@@ -61,7 +60,7 @@ class Question(Vertical):
         self.remove_class("-queued")
 
 
-class Answer(Even, Tall, Vertical):
+class Answer(Pile, Vertical):
     """What the model says. `text` is as written, all of it or to begin with; what is shown of it is clean.
 
     `rounds` wrote it. An answer whose rounds are not known stays Markdown whatever the view.

@@ -7,7 +7,7 @@ from __future__ import annotations
 from time import monotonic, thread_time
 
 FRAME_SECONDS = 0.05  # the eye sees no more, and drawing per token would make the screen the bottleneck
-SLOWEST_FRAME = 0.4
+SLOWEST_FRAME = 0.5
 SHARE = 0.03  # of a core on which the model computes too, for all that the screen's thread does: so much speed is lost
 SPARE_SHARE = 0.2  # of one on which it does not
 CODE_SECONDS = 0.25  # inside a code block, which is coloured again with every line

@@ -15,6 +15,7 @@ from textual.widget import Widget
 
 from localspec.events import Step
 from localspec.tui.blocks import column, grouped, per_cell
+from localspec.tui.tall import Tall
 
 PLAIN = "·"
 
@@ -51,7 +52,7 @@ def ribbon(rounds: Sequence[Step], width: int) -> Content:
     return Content.assemble(*((run, tone(run[0])) for run in runs), (caption(len(rounds), size), "$foreground-muted"))
 
 
-class Ribbon(Widget):
+class Ribbon(Tall, Widget):
     """Follows a list of rounds that grows. Not there until a round has had a draft."""
 
     def __init__(self, rounds: Sequence[Step]) -> None:

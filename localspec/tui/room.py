@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 else:
     Base = Tall  # a mixin too
 
-LINES_AHEAD = 6
+LINES_AHEAD = 8
 
 
 def standing(old: Content, new: Content) -> Content:

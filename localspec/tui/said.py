@@ -10,14 +10,13 @@ from textual.widgets.markdown import MarkdownBlock
 
 from localspec.sanitize import clean
 from localspec.tui.aside import Aside
-from localspec.tui.even import Even
 from localspec.tui.fence import Fence
 from localspec.tui.lists import Bullets, Numbers
 from localspec.tui.paragraph import Paragraph
 from localspec.tui.passages import Passage
+from localspec.tui.pile import Pile
 from localspec.tui.reply import parser
 from localspec.tui.room import Roomy
-from localspec.tui.tall import Tall
 
 GROWING: dict[str, type[MarkdownBlock]] = {
     "fence": Fence,
@@ -28,7 +27,7 @@ GROWING: dict[str, type[MarkdownBlock]] = {
 }
 
 
-class Said(Aside, Even, Tall, Markdown):
+class Said(Aside, Pile, Markdown):
     """Follows a passage."""
 
     _end: Widget | None = None  # where it grows

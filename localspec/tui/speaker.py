@@ -12,6 +12,7 @@ from textual.selection import Selection
 from textual.widget import Widget
 
 from localspec.chatlog.lists import when
+from localspec.tui.tall import Tall
 from localspec.tui.token_view import View
 
 POINTED = "▶ "
@@ -19,7 +20,7 @@ GAP = "  "
 QUIET = "not bold $foreground-muted"
 
 
-class Speaker(Widget):
+class Speaker(Tall, Widget):
     """`version` is one of so many, counted from one; `at` is the time as the history has it.
 
     A mark stands before the name of a message that is pointed at. A click on the switch is told to the message.

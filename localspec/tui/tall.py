@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from textual.geometry import Size
-from textual.layout import DockArrangeResult
 from textual.widget import Widget
 
 if TYPE_CHECKING:
@@ -20,10 +19,6 @@ else:
 
 class Tall(Base):
     """To be named before the widget's own class."""
-
-    def arrange(self, size: Size, optimal: bool = False) -> DockArrangeResult:
-        """With the height it has found itself it is asked again: for the same."""
-        return super().arrange(Size(size.width, 0), optimal)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         return super().get_content_height(Size(container.width, 0), viewport, width)
