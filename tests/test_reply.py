@@ -20,7 +20,9 @@ def test_short_paragraphs_are_one_with_blank_lines_in_it():
 
 
 def test_whatever_stands_between_them_keeps_them_apart():
-    found = [said for said, _ in paragraphs("one\n\n# title\n\ntwo\n\n- three\n\n  four\n\nfive\n\n> six\n>\n> seven\n")]
+    found = [
+        said for said, _ in paragraphs("one\n\n# title\n\ntwo\n\n- three\n\n  four\n\nfive\n\n> six\n>\n> seven\n")
+    ]
     assert found == ["one", "two", "three", "four", "five", "six", "seven"]
 
 
