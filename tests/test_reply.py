@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from localspec.tui.reply import JOINED_CHARACTERS, parser
 
 
@@ -10,7 +12,7 @@ def paragraphs(text: str) -> list[tuple[str, list[int] | None]]:
     tokens = parser().parse(text)
     return [
         ("".join("\n" if child.type == "hardbreak" else child.content for child in inline.children or ()), opening.map)
-        for opening, inline in zip(tokens, tokens[1:], strict=False)
+        for opening, inline in pairwise(tokens)
         if opening.type == "paragraph_open"
     ]
 
