@@ -16,7 +16,7 @@ pytestmark = pytest.mark.heavy
 def part(number: int) -> str:
     """Of an answer: a paragraph and a list."""
     items = "".join(f"- item {item} of part {number}, with `code` in it\n" for item in range(6))
-    return f"Part {number} says that drafts are **checked** in one pass, and that what is wrong is thrown away.\n\n{items}\n"
+    return f"Part {number} says that drafts are **checked** in one pass, and what is wrong is thrown away.\n\n{items}\n"
 
 
 async def write(stage: Stage, shown: Answer, numbers: range) -> list[int]:

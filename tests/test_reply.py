@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from localspec.tui.reply import JOINED_CHARACTERS, parser
 
 
@@ -10,7 +12,7 @@ def paragraphs(text: str) -> list[tuple[str, list[int] | None]]:
     tokens = parser().parse(text)
     return [
         ("".join("\n" if child.type == "hardbreak" else child.content for child in inline.children or ()), opening.map)
-        for opening, inline in zip(tokens, tokens[1:], strict=False)
+        for opening, inline in pairwise(tokens)
         if opening.type == "paragraph_open"
     ]
 
@@ -20,7 +22,9 @@ def test_short_paragraphs_are_one_with_blank_lines_in_it():
 
 
 def test_whatever_stands_between_them_keeps_them_apart():
-    found = [said for said, _ in paragraphs("one\n\n# title\n\ntwo\n\n- three\n\n  four\n\nfive\n\n> six\n>\n> seven\n")]
+    found = [
+        said for said, _ in paragraphs("one\n\n# title\n\ntwo\n\n- three\n\n  four\n\nfive\n\n> six\n>\n> seven\n")
+    ]
     assert found == ["one", "two", "three", "four", "five", "six", "seven"]
 
 

@@ -36,8 +36,8 @@ class Played:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One turn of both. `engine_ratio`: of the model's own speed; what else there is in `ratio` are the seconds in which
-    the model rests, from the key to the prompt and from its last word to the end."""
+    """One turn of both. `engine_ratio`: of the model's own speed; what else there is in `ratio` are the seconds in
+    which the model rests, from the key to the prompt and from its last word to the end."""
 
     turn: int
     run_tokens_per_second: float
@@ -95,7 +95,7 @@ class UiReport:
             f"{self.repeats} turns",
             " · ".join(f"{name} {value}" for name, value in self.machine.items()),
             "",
-            "| turn | run tok/s | chat tok/s | ratio | engine | run rests s | chat rests s | screen | late p95 | max ms |",
+            "| turn | run tok/s | chat tok/s | ratio | engine | run rests s | chat rests s | screen | p95 | max ms |",
             "|---|---|---|---|---|---|---|---|---|---|",
         ]
         lines += [
@@ -119,8 +119,9 @@ class UiReport:
             f"| screen, share of a core, median | {found['screen_core_share']:.2f} | |",
             f"| late, p95 and max | {found['late_p95_ms']:.0f} ms, {found['late_max_ms']:.0f} ms | |",
             "",
-            "engine: the ratio of the model's own speed, without the seconds in which it rests. screen: its share of a core.",
-            "late: how long the screen was busy when a beat was due, which is what a frame takes at most.",
+            "engine: the ratio of the model's own speed, without the seconds in which it rests. screen: its share of a",
+            "core. p95 and max, in milliseconds:",
+            "how long the screen was busy when a beat was due, which is what a frame takes at most.",
         ]
         return "\n".join(lines)
 

@@ -33,7 +33,9 @@ class Painter(Compositor):
         lines: list[Line] = [dict.fromkeys(cuts[:-1]) for cuts in self.cuts]
         bare: dict[int, set[int]] = {}  # cuts of lines
         for y, start, end in spans:
-            bare.setdefault(y, set()).update(cut for cut, after in pairwise(self.cuts[y]) if cut < end and after > start)
+            bare.setdefault(y, set()).update(
+                cut for cut, after in pairwise(self.cuts[y]) if cut < end and after > start
+            )
         for widget, (region, clip) in self.visible_widgets.items():
             seen = region.intersection(clip)
             left, right = seen.column_span

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 else:
     Base = Tall  # a mixin too
 
-LINES_AHEAD = 8
+LINES_AHEAD = 5
 
 
 def standing(old: Content, new: Content) -> Content:
@@ -52,6 +52,12 @@ class Roomy(Base):
         else:
             self._room = lines + LINES_AHEAD
             self.update(new)
+
+    def reserve(self) -> None:
+        """More is to come: lines for it, with those that it has its first place for."""
+        if not self._room:
+            self._room = LINES_AHEAD
+            self.refresh(layout=True)
 
     def settle(self) -> None:
         """Nothing more is added: it takes no more lines than it has."""

@@ -65,6 +65,8 @@ class Said(Aside, Pile, Markdown):
         if end is not self._end:
             if isinstance(self._end, Roomy):
                 self._end.settle()
+            if isinstance(end, Roomy):
+                end.reserve()
             self._end = end
 
 
