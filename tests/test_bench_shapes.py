@@ -241,6 +241,7 @@ def drafts(rate: float, k: str, monkeypatch: pytest.MonkeyPatch, max_tokens: int
     return plain, speculative, made.drafted
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("k", ["1", "3", "auto"])
 @pytest.mark.parametrize("rate", [0.0, 0.6, 1.0])
 def test_the_text_is_plains_whatever_the_coins_say(rate: float, k: str, monkeypatch: pytest.MonkeyPatch):
@@ -249,6 +250,7 @@ def test_the_text_is_plains_whatever_the_coins_say(rate: float, k: str, monkeypa
     assert len(plain.write(1).ids) == 60
 
 
+@pytest.mark.heavy
 def test_agreement_of_one_is_always_accepted_and_of_none_never(monkeypatch: pytest.MonkeyPatch):
     all_of_them, none = (drafts(rate, "3", monkeypatch)[1].write(1) for rate in (1.0, 0.0))
     assert (all_of_them.accepted, all_of_them.tested) == (45, 45)
@@ -364,6 +366,7 @@ def test_the_three_formats_parse_and_say_the_same():
         assert len({line.count("|") for line in table.splitlines() if line.startswith("|")}) <= 1
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("mini")
 def test_a_shape_is_measured_from_end_to_end():
     request = ShapeRequest("mini", ("fp32",), agree=(0.5, 0.9), max_tokens=12, repeats=2, threads=1, plan=PLAN)
