@@ -154,7 +154,7 @@ def test_what_is_kept_is_counted(tmp_path: Path):
     paths.history_file().write_bytes(bytes(5))
     paths.history_file().with_name("history.db-wal").write_bytes(bytes(6))
     found = {each.kind: (each.files, each.num_bytes) for each in examine().kept}
-    assert found == {"packed models": (2, 9), "compiled code": (1, 3), "chats": (2, 11)}
+    assert found == {"packed and quantised models": (2, 9), "compiled code": (1, 3), "chats": (2, 11)}
 
 
 def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch):

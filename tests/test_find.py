@@ -151,7 +151,7 @@ async def test_what_cannot_be_exported_is_one_sentence(own_folder: Path, monkeyp
         await stage.ready()
         assert NOTHING_SAID in await export(stage, "md")
         await ask(stage, "hi")
-        assert "cannot be written" in await export(stage, "md file/below.md")
+        assert "There is no folder" in await export(stage, "md file/below.md")
         assert "cannot be written" in await export(stage, f"md {'x' * 300}.md")
         await stage.send("/export pdf")
         await stage.sees("Try: /export md")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -179,9 +178,11 @@ def test_a_rope_that_grows_is_turned_as_at_the_end_of_the_context():
     assert not torch.allclose(short.forward(ids[:20]), expected[:20], rtol=1e-2)
 
 
-def in_float32(linear: Callable[..., Any]) -> Callable[..., Any]:
-    """A bias of 16 bits as well."""
-    return lambda self, slabs, shape, bias: linear(self, slabs, shape, None if bias is None else bias.float())
+class Spread(FourBits):
+    """What four bits stand for, in float32; a bias of 16 bits as well."""
+
+    def linear(self, slabs: Any, shape: tuple[int, int], bias: torch.Tensor | None) -> Any:
+        return StoodFor(self).linear(slabs, shape, None if bias is None else bias.float())
 
 
 @pytest.mark.parametrize("family", ["gpt2", "phi3", *SLOW])
@@ -189,10 +190,7 @@ def test_four_bits_compute_what_they_stand_for(family: str, monkeypatch: pytest.
     """Linears have 32 inputs, half a block; GPT-2 has its weights the other way round."""
     model = make_model(family).float()
     quantised = decoder_of(model, quant="nf4")
-    monkeypatch.setattr(StoodFor, "linear", in_float32(StoodFor.linear))
-    monkeypatch.setattr(
-        "localspec.loader_generic.make_form", lambda *_, **__: StoodFor(FourBits("nf4", torch.bfloat16))
-    )
+    monkeypatch.setattr("localspec.loader_generic.make_form", lambda *_, **__: Spread("nf4", torch.bfloat16))
     reference = decoder_of(model, quant="nf4")
     ids = torch.arange(30) * 11 % VOCAB
     got, expected = quantised.forward(ids).float(), reference.forward(ids).float()

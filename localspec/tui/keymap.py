@@ -21,7 +21,8 @@ NO_KEY = "unbound"  # no terminal sends it, and the list of keys shows it
 MODIFIERS = {"ctrl", "alt", "shift", "super", "meta", "hyper"}
 NAMED = {key.value.rpartition("+")[2] for key in Keys if not key.value.startswith("<")}
 SAME_IN_TERMINALS = {"ctrl+m": "Enter", "ctrl+i": "Tab"}
-SHIFTED = 12  # a terminal sends Shift+F3 as F15
+FUNCTION_KEYS = 12
+SHIFTED = (12, 10)  # terminals send Shift+F3 as F15 or F13; Shift+F1 as F13, or as F11, which is a key of its own
 SPELLED = {"escape": "Esc", "pageup": "PgUp", "pagedown": "PgDn", "delete": "Del", "backspace": "⌫"}
 SPELLED |= {"slash": "/", "backslash": "\\", "minus": "-", "plus": "+", "at": "@", "underscore": "_"}
 SPELLED |= {"up": "↑", "down": "↓", "left": "←", "right": "→"}
@@ -119,8 +120,8 @@ def pressable(name: str, keys: str, troubles: list[str], *, writes: bool) -> lis
 
 def twins(keys: Iterable[str]) -> list[str]:
     """What else a terminal may send for keys such as Shift+F3."""
-    shifted = (re.fullmatch(r"shift\+f(\d+)", key) for key in keys)
-    return [f"f{int(found[1]) + SHIFTED}" for found in shifted if found]
+    shifted = [int(found[1]) for key in keys if (found := re.fullmatch(r"shift\+f(\d+)", key))]
+    return [f"f{number + more}" for number in shifted for more in SHIFTED if number + more > FUNCTION_KEYS]
 
 
 def spelled(key: str) -> str:
