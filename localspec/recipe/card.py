@@ -24,10 +24,10 @@ tokenizer, distilled from it.
 It is tiny. It knows localspec and speculative decoding, from text written for this project, and nothing else: asked
 anything else it should say so, and it can be wrong, there and here. It is for trying localspec, not for relying on.
 
-- Trained in two parts: its first {first_layers} layers alone in {steps[first]:,} steps, then all of them in
-  {steps[whole]:,}; the draft model in {steps[draft]:,}. Trained exits: 1 to {last_early}, in each step every
-  {stride}th of them, in turn, and the last layer. The first layers' weights, and the embedding, are for {kept:.0%} what
-  they were after the first part.
+- Trained in two parts: its first {first_layers} layers, with the embedding and the final norm, in {steps[first]:,}
+  steps; then the others, in {steps[whole]:,}, while those stayed as they were. The draft model in {steps[draft]:,}.
+  Trained exits: 1 to {last_early}, in each step of the second part every {stride}th of them, in turn, and the last
+  layer.
 - Best exit layer: **{best}** (the most expected tokens per layer run at a draft length of {draft_length}, computed from
   the acceptance below, not timed).
 - Text: {topics} known questions in {phrasings:,} phrasings ({words:,} words with the answers), {unknown} unknown
@@ -73,7 +73,6 @@ class Training:
     minutes: float
     steps: Mapping[str, int]
     tokens: Mapping[str, int]
-    kept: float
     threads: int
     device: str
     context: str

@@ -138,6 +138,13 @@ def _fit(run: Run, batches: Iterable[Batch], loss_of: Loss, report: Report) -> N
         report(step, loss.item())
 
 
+def hold_first(network: Network) -> None:
+    """From now on the first layers, and what they read and write with, stay as they are: going on with the others, they
+    forget how to choose among answers."""
+    for part in (network.model.embed_tokens, network.model.norm, *network.model.layers[:FIRST_LAYERS]):
+        part.requires_grad_(False)
+
+
 def train_first(run: Run, batches: Iterable[Batch], report: Report) -> None:
     """The first layers alone, each with its exit, as if there were no others."""
     exits = range(1, min(FIRST_LAYERS, run.network.shape.num_layers) + 1)
