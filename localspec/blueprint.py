@@ -14,7 +14,7 @@ from localspec.engine.cpu.formats import GROUP, OUTPUTS, RECORD_BYTES, Format, p
 from localspec.engine.cpu.layout import CHUNK
 
 VECTOR = 16  # floats; a head's channels are padded to whole ones
-KV_BYTES = 2  # bfloat16
+KV_BYTES = 2  # float16
 LINEARS = ("qkv", "output", "gate_up", "down")  # of a layer
 
 

@@ -27,6 +27,7 @@ from localspec.bench.shape_measure import Bench, ShapeRequest, Watch, measure_sh
 from localspec.bench.shape_report import ShapeReport, Timed, Written
 from localspec.bench.shapes import SHAPES, Shape, WeightFormat, make_decoder, random_tensors
 from localspec.cli import main
+from localspec.engine.cpu import isa, program
 from localspec.engine.decoder import Decoder
 
 MINI = Shape(num_layers=4, hidden_size=128, intermediate_size=192, num_heads=2, num_kv_heads=1, vocab_size=256)
@@ -456,6 +457,21 @@ def test_formats_that_do_not_fit_are_left_out_and_named(monkeypatch: pytest.Monk
     made = measure_shape(ShapeRequest("mini", repeats=1, threads=1, plan=Plan((1,), (16,), 0)))
     assert [one.name for one in made.methods] == ["int8", "int4", "nf4"]
     assert made.notes == ("Left out, since memory is short: fp32, bf16.",)
+
+
+@pytest.mark.usefixtures("mini")
+def test_the_engine_is_made_first_and_each_step_is_said_once(monkeypatch: pytest.MonkeyPatch):
+    engine, said = program.load(isa.choose()), list[str]()
+
+    def slowly(_isa: isa.Isa):
+        yield from ((0, 2), (0, 2), (1, 2), (2, 2))
+        return engine
+
+    monkeypatch.setattr(program, "loading", slowly)
+    request = ShapeRequest("mini", ("int8",), repeats=1, threads=1, plan=Plan((1,), (16,), 0))
+    measure_shape(request, Watch(say=said.append))
+    assert [line.rpartition(": ")[2] for line in said[:3]] == [f"step {step} of 2" for step in range(3)]
+    assert said[3:] == ["random weights", "int8"]
 
 
 # --- llama.cpp

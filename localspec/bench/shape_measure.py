@@ -22,6 +22,7 @@ from localspec.bench.offload import Rate, from_disk, from_host, offloaded
 from localspec.bench.peers import TransformersForwards
 from localspec.bench.shape_report import ShapeReport, Timed, Written
 from localspec.bench.shapes import BITS, SHAPES, USUAL, WeightFormat, make_decoder, random_tensors
+from localspec.drain import drain
 from localspec.engine.arch import Arch
 from localspec.engine.decoder import Decoder
 from localspec.engine.four_bit import library
@@ -84,6 +85,8 @@ def measure_shape(request: ShapeRequest, watch: Watch = Watch(), source: Memory 
     versions = check(request)
     torch.set_num_threads(request.cores)
     kinds, notes = choose_formats(request)
+    if is_packed(request, kinds):
+        compile_engine(watch.say)
     if source is None:
         watch.say("random weights")
         source = random_tensors(SHAPES[request.shape], SEED, request.device)
@@ -268,10 +271,30 @@ def theirs(kinds: Sequence[WeightFormat]) -> list[str]:
     return ["", "nf4"] if set(kinds) & set(FOUR_BIT) else [""]
 
 
+def is_packed(request: ShapeRequest, kinds: Sequence[WeightFormat]) -> bool:
+    """Whether the CPU engine is among what is measured."""
+    return request.device == "cpu" and bool(set(kinds) & set(PACKED))
+
+
+def compile_engine(say: Callable[[str], None]) -> None:
+    """The first time on a machine it takes half a minute: each step is said once."""
+    from localspec.engine.cpu import isa, program
+
+    said = set[int]()
+
+    def tell(step: tuple[int, int]) -> None:
+        done, total = step
+        if done not in said:
+            said.add(done)
+            say(f"the CPU engine, which is then kept: step {done} of {total}")
+
+    drain(program.loading(isa.choose()), tell)
+
+
 def kernels(request: ShapeRequest, kinds: Sequence[WeightFormat]) -> dict[str, str]:
     """What computes, beside torch."""
     found: dict[str, str] = {}
-    if request.device == "cpu" and set(kinds) & set(PACKED):
+    if is_packed(request, kinds):
         from localspec.engine.cpu import isa
 
         found["kernels"] = isa.choose().name
