@@ -29,6 +29,7 @@ from localspec.engine.arch import read_arch
 from localspec.engine.cpu import program
 from localspec.engine.cpu.decoder import PackedCache, PackedDecoder
 from localspec.engine.cpu.isa import FORCE, choose
+from localspec.engine.rope import rotation_table
 from localspec.errors import CheckpointError, DoesNotFit, EngineError, LocalspecError, UsageError
 from localspec.events import AnyEvent, Loading, Notice, Ready
 from localspec.fit import Plan, Wish, make_plan
@@ -85,6 +86,16 @@ def test_needed_memory_shrinks_with_the_format(folder: Path):
     snapshot = open_snapshot(folder)
     wide, eight, four = (footprint(snapshot, quant, 64).whole for quant in ("fp32", *KINDS))
     assert wide > eight > four
+
+
+@pytest.mark.parametrize("quant", [*KINDS, "fp32"])
+def test_the_turns_of_a_long_context_are_counted(quant: str, folder: Path):
+    """The tables of cosines and sines, which a context of 128k positions makes larger than all other scratch memory."""
+    snapshot = open_snapshot(folder)
+    arch = read_arch(snapshot.config)
+    tables = [sum(table.nbytes for table in rotation_table(arch, context, torch.float32)) for context in (512, 9000)]
+    short, long = (footprint(snapshot, quant, context).workspace for context in (512, 9000))
+    assert long - short >= tables[1] - tables[0]
 
 
 def test_a_tied_8_bit_head_is_the_embedding_itself_and_a_4_bit_one_is_not(engine: program.Program):
