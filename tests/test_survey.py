@@ -264,14 +264,14 @@ def test_the_shape_is_one_that_fits(device: str, large: str, small: str, monkeyp
 
 
 @pytest.fixture(scope="module")
-def ways() -> list[Any]:
+def racers() -> list[Any]:
     return contenders(Race(MINI, random_tensors(MINI, 0), 1, 4, 24, 1), ("bf16", "nf4"))
 
 
-def test_every_draft_is_right_for_both_and_both_say_what_they_say_plain(ways: list[Any]):
-    texts = {way.name: way.write(1) for way in ways}
-    assert {type(way) for way in ways} == {Ours, Theirs}
-    for way in ways:
+def test_every_draft_is_right_for_both_and_both_say_what_they_say_plain(racers: list[Any]):
+    texts = {one.way.name: one.write(1) for one in racers}
+    assert {type(one) for one in racers} == {Ours, Theirs}
+    for way in (one.way for one in racers):
         found = texts[way.name]
         assert len(found.ids) == 24
         assert found.ids == texts[way.plain].ids, way.name
@@ -280,9 +280,9 @@ def test_every_draft_is_right_for_both_and_both_say_what_they_say_plain(ways: li
     assert texts["bf16 plain"].ids == texts["transformers bf16 plain"].ids
 
 
-def test_the_table_compares_texts_of_the_same_turn(ways: list[Any]):
-    texts = [[Writing((1, 2), seconds, 1 + (way.k == 0)) for seconds in (1.0, 2.0)] for way in ways]
-    made = table(ways, texts)
+def test_the_table_compares_texts_of_the_same_turn(racers: list[Any]):
+    texts = [[Writing((1, 2), seconds, 1 + (one.way.k == 0)) for seconds in (1.0, 2.0)] for one in racers]
+    made = table(racers, texts)
     assert len({len(line) for line in made}) == 1
     assert made[1][:4] == ["transformers bf16 plain", "0", "2.0", "1.00"]
     assert made[4][0] == "bf16 early exit 1"
@@ -290,8 +290,8 @@ def test_the_table_compares_texts_of_the_same_turn(ways: list[Any]):
     assert made[4][-1] == "2/2"
 
 
-def test_the_config_is_whole_again_after_their_early_exit_fails(ways: list[Any], monkeypatch: pytest.MonkeyPatch):
-    theirs = next(way for way in ways if isinstance(way, Theirs) and way.k)
+def test_the_config_is_whole_again_after_their_early_exit_fails(racers: list[Any], monkeypatch: pytest.MonkeyPatch):
+    theirs = next(one for one in racers if isinstance(one, Theirs) and one.way.k)
 
     def fails(*_: Any, **__: Any) -> Any:
         theirs.model.config.num_hidden_layers = 1
