@@ -64,6 +64,13 @@ def test_the_corpus_asks_every_question_in_many_ways(text: corpus.Corpus):
     assert len(corpus.section(text.unknown, "topics").phrasings) >= 150
 
 
+def test_an_answer_has_one_to_eight_sentences_beside_its_lists_and_code(text: corpus.Corpus):
+    for entry in text.known:
+        prose = re.sub(r"```.*?```|^ *(- |\d+\. |\|).*?$", "", entry.answer, flags=re.DOTALL | re.MULTILINE).strip()
+        assert entry.answer, entry.key
+        assert len(re.split(r"(?<=[.!?])\s+", prose)) <= 8, entry.key
+
+
 def test_no_question_has_two_answers(text: corpus.Corpus):
     entries = (*text.known, corpus.section(text.unknown, "questions"), *text.follow_ups.values())
     asked = Counter(q for entry in entries for q in {q.lower().rstrip("?!. ") for q in entry.phrasings})
