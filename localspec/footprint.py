@@ -68,10 +68,10 @@ def footprint(snapshot: Snapshot, quant: str, context: int, *, keep_head: bool =
         blueprint = Blueprint(arch, PACKED[quant])
         layer = sum(piece.num_bytes for name, piece in blueprint.pieces.items() if name.startswith("0."))
         tables = blueprint.num_bytes - arch.num_layers * layer
-        workspace = PACKED_WORKSPACE + rotation_bytes(arch, context)
+        workspace = PACKED_WORKSPACE + blueprint.scratch_bytes(context)
         return Footprint(tables, layer, arch.num_layers, blueprint.kv_bytes(context), workspace)
     kv_bytes = arch.kv_elements(context) * arch.kv_element_bytes(context)
-    workspace = WORKSPACE + mask_bytes(arch, context) + rotation_bytes(arch, context)
+    workspace = WORKSPACE + mask_bytes(arch, context) + arch.rotation_bytes(context)
     if quant in FOUR_BIT:
         layer = int(FOUR_BIT_BYTES * arch.layer_elements)
         return Footprint(four_bit_tables(arch, keep_head=keep_head), layer, arch.num_layers, kv_bytes, workspace)
@@ -83,11 +83,6 @@ def footprint(snapshot: Snapshot, quant: str, context: int, *, keep_head: bool =
 def mask_bytes(arch: Arch, context: int) -> int:
     """Of a chunk's attention in torch: a row for every query of a group, and what it is made from."""
     return CHUNK * context * (arch.query_group + 1) * arch.kv_element_bytes(context)
-
-
-def rotation_bytes(arch: Arch, context: int) -> int:
-    """Cosines and sines of every position, in float32."""
-    return 2 * 4 * context * arch.head_dim
 
 
 def num_elements(snapshot: Snapshot, prefix: str = "") -> int:
