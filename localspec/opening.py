@@ -252,7 +252,7 @@ def attach(
         Parts(
             ready,
             opened.prompter,
-            Session(target, Guarded(drafter), device=str(target.device)),
+            Session(target, drafter if choice.kind == "off" else Guarded(drafter), device=str(target.device)),
             policy=Steered(wish.mode, wish.k, opened.request.probe_every),
             defaults=defaults(entry, snapshot),
             stop_ids=frozenset(snapshot.eos_ids),
