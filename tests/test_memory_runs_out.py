@@ -235,9 +235,7 @@ def test_the_memory_of_a_draft_model_that_failed_is_free_after_the_round(
     assert llm.generate(PROMPT, **GREEDY).text == whole
 
 
-def test_a_drafter_that_only_rests_goes_too(
-    opened: Callable[[str], LLM], draft: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_drafter_that_only_rests_goes_too(opened: Callable[[str], LLM], draft: Path, monkeypatch: pytest.MonkeyPatch):
     """For this answer another drafts."""
     llm = opened(str(draft))
     whole, gone = llm.generate(PROMPT, **GREEDY).text, held(llm)
