@@ -422,7 +422,7 @@ async def test_another_drafter_is_picked_for_the_same_model():
         await stage.ready()
         await stage.send("/draft")
         opened = await picker(stage)
-        await stage.sees(f"● {GUIDE}", "int8, stored bf16")
+        await stage.sees("●  guide  int8, stored bf16")
         await stage.until(lambda: opened.focused is opened.draft_list)
         await stage.pilot.press("down", "enter")
         await stage.until(lambda: len(stage.engines) == 2)
@@ -446,7 +446,7 @@ async def test_another_drafter_is_picked_for_the_same_model():
         ("/model giude", "There is no model 'giude'; did you mean 'guide'?"),
         ("/draft early-exit:x", "'x' is not an exit layer."),
         ("/draft nobody", "There is no model 'nobody'"),
-        ("/draft lookup", "Drafting by look-up is not in this version. Use auto, off, early-exit:E, or the folder"),
+        ("/draft lookup", "Drafting by look-up is not in this version. Use auto, off, early-exit:E,"),
     ],
 )
 async def test_a_model_that_is_not_there_leaves_the_one_there_is(typed: str, sentence: str):
