@@ -21,6 +21,7 @@ from localspec.engine.decoder import Decoder, Layer, Weights
 from localspec.engine.four_bit import BLOCK, can_join, dequantised, joined
 from localspec.engine.generic_arch import GenericArch, read_any
 from localspec.engine.linear import Dense, Floats, Form, FourBits, Linear, Quantiser, make_form
+from localspec.engine.memory import is_out_of_memory
 from localspec.engine.stream import Stream
 from localspec.errors import DoesNotFit, UsageError
 from localspec.events import Loading, Notice
@@ -263,11 +264,6 @@ def bytes_to_read(snapshot: Snapshot, plan: Plan) -> int:
     layer = sum(info.num_bytes for name, info in snapshot.tensors.items() if name.startswith(FIRST_LAYER))
     later = int(snapshot.config["num_hidden_layers"]) - plan.resident - PLACES
     return snapshot.total_bytes - later * layer
-
-
-def is_out_of_memory(fault: Exception) -> bool:
-    """Devices have an error for it; torch's allocator for main memory raises a plain RuntimeError."""
-    return isinstance(fault, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(fault)
 
 
 def pick_device(asked: str, quant: str = "auto") -> str:

@@ -9,7 +9,6 @@ import os
 import sys
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -244,7 +243,7 @@ def attach(
     spec = SpecCard(choice.kind, choice.name, k, choice.reason, plain_ms, choice.exit_layer or None, wish.mode)
     can_chat, layers = opened.prompter.can_chat, target.arch.num_layers if is_layered(target) else 0
     place = str(target.device) if plan.resident is None else f"{target.device} and {plan.place}"
-    card = ModelCard(entry.name, plan.quant, place, plan.context, can_chat, layers)
+    card = ModelCard(entry.name, plan.quant, place, plan.context, can_chat, layers, snapshot.revision)
     drafters = (drafter.decoder,) if isinstance(drafter, DraftModel) else ()
     ready = Ready(card, spec, measure_memory(opened.threads, target, *drafters))
     yield ready
@@ -252,7 +251,7 @@ def attach(
         Parts(
             ready,
             opened.prompter,
-            Session(target, Guarded(drafter), device=str(target.device)),
+            Session(target, drafter if choice.kind == "off" else Guarded(drafter), device=str(target.device)),
             policy=Steered(wish.mode, wish.k, opened.request.probe_every),
             defaults=defaults(entry, snapshot),
             stop_ids=frozenset(snapshot.eos_ids),
@@ -266,8 +265,8 @@ def attach(
 
 def swept_key(opened: Opened) -> str:
     """What a sweep's result belongs to: these weights in this format, whatever count of threads was fastest today."""
-    weights = sha256(opened.snapshot.state.encode()).hexdigest()[:12]
-    return f"{opened.snapshot.folder.resolve()} {weights} {opened.plan.variant} {opened.target.device}"
+    snapshot = opened.snapshot
+    return f"{snapshot.folder.resolve()} {snapshot.fingerprint} {opened.plan.variant} {opened.target.device}"
 
 
 def timed_key(opened: Opened) -> str:

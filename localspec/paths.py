@@ -86,6 +86,11 @@ def config_file() -> Path:
     return config_dir() / "config.toml"
 
 
+def models_file() -> Path:
+    """The user's own models, over those that ship."""
+    return config_dir() / "models.toml"
+
+
 def hints_file() -> Path:
     """How often something was explained in the chat."""
     return state_dir() / "hints.json"

@@ -31,12 +31,13 @@ def from_generation_config(config: dict[str, Any]) -> SamplingOptions:
 
 def resolve_sampling(asked: SamplingOptions, fallback: SamplingOptions, *, usable: int) -> Sampling:
     """The engine's record; UsageError names the option that is out of range."""
-    said = asked.over(fallback).said
+    options = asked.over(fallback)
+    said = options.said
     for name, value in said.items():
         low, high = RANGES[name]
         if not low <= value <= high:
             raise UsageError(f"{name} {value} is out of range.", hint=f"Use {low} to {high}.")
-    return Sampling(**said, usable=usable)
+    return Sampling(**{**said, "seed": options.fixed_seed}, usable=usable)
 
 
 def check_limits(request: GenerateRequest) -> None:

@@ -8,11 +8,12 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from localspec import __version__, paths
 from localspec.cli import main
-from localspec.events import Failure, Notice, Stats
+from localspec.events import Failure, Notice, Ready, Stats
 from localspec.history import History, NewChat, NewMessage, OpenChat, StoredMessage, Writer, database, recall, writer
 from localspec.requests import LoadRequest, Message
 from localspec.tui import app as app_module
@@ -23,7 +24,7 @@ from localspec.tui.message import Answer, Note, Question
 from localspec.tui.transcript import More
 from tests.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.history_made_here import chat, child, contents, partial, sound
-from tests.scripted_engine import ScriptedEngine, answer, step
+from tests.scripted_engine import READY, ScriptedEngine, answer, step
 from tests.test_sanitize import FORBIDDEN
 
 pytestmark = pytest.mark.heavy
@@ -162,6 +163,13 @@ async def test_an_answer_whose_engine_died_is_kept():
         await stage.ready()
         await ask(stage, "more")
     assert words() == [("hi", "done"), ("Hello there", "error"), ("more", "done"), ("Bye.", "done")]
+
+
+async def test_which_weights_answered_is_kept():
+    model = msgspec.structs.replace(READY.model, revision="files 0123456789ab")
+    async with kept_chat(ScriptedEngine(HELLO, opening=[Ready(model, READY.spec, READY.memory)])) as stage:
+        await ask(stage, "hi")
+    assert [said.generation.target_sha for said in saved() if said.generation] == [model.revision]
 
 
 async def test_who_leaves_in_mid_answer_finds_what_was_written():

@@ -135,7 +135,7 @@ BAD = {
     "threads for a bench": (("bench", "--shape", "tiny", "--threads", "1000"), 2, "too many for this computer's"),
     "raw and system": (("run", "@tiny", "hi", "--raw", "--system", "Be odd."), 2, "--raw has no place for --system."),
     "top-p": (("run", "@tiny", "hi", "--top-p", "0"), 2, "Use 1e-09 to 1."),
-    "seed": (("run", "@tiny", "hi", "--seed", "-1"), 2, "Use 0 to 9223372036854775807."),
+    "seed": (("run", "@tiny", "hi", "--seed", "-2"), 2, "Use -1 to 9223372036854775807."),
     "json and jsonl": (("run", "@tiny", "hi", "--json", "--jsonl"), 2, "exclude each other"),
     "chat with an unknown model": (("chat", "gide"), 3, "did you mean 'guide'"),
     "chat with an unknown drafter": (("chat", "guide", "--draft", "smal"), 3, "smal"),

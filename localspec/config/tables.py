@@ -52,7 +52,7 @@ class UiTable(Table, frozen=True):
     theme: str = "tokyo-night"
     token_view: Literal["markdown", "tokens"] = "markdown"
     speed_panel: Literal["auto", "on", "off"] = "auto"
-    max_fps: Annotated[int, msgspec.Meta(ge=1, le=60)] = 20
+    max_fps: Annotated[int, msgspec.Meta(ge=1, le=20)] = 20
     window_messages: Annotated[int, msgspec.Meta(ge=10, le=500)] = 20
     animations: Literal["none", "basic", "full"] = "basic"
     provenance: ProvenanceTable = ProvenanceTable()

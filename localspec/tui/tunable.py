@@ -24,6 +24,7 @@ from localspec.tui.tuning import Choice
 if TYPE_CHECKING:
     from localspec.local_models import Shelved
 
+AWAY = ("loading", "gone", "unloaded")
 NO_TEMPLATE = Notice(
     "info",
     "no_template",
@@ -124,7 +125,8 @@ class TunableScreen(ChatsScreen):
         """Those on this machine. Reads the disk."""
         from localspec.local_models import on_disk  # imports psutil
 
-        return on_disk(self.tuning.catalog, self.tuning.name, held_bytes=held(self.tally.stats))
+        loaded = self.model.quant if self.model is not None and self.phase not in AWAY else ""
+        return on_disk(self.tuning.catalog, self.tuning.name, held_bytes=held(self.tally.stats), loaded=loaded)
 
     def picked(self, pick: Pick | None) -> None:
         if pick is not None:

@@ -220,7 +220,7 @@ class TurnScreen(Screen[None]):
         if why and not before and self.spec is not None and self.spec.kind != "off":
             self.status.give_hint(f"Nothing is drafted at present: {why}.")
         spec = switch(self.spec) if self.spec else ""
-        self.status.info = Info(self.tuning.preset, self.tuning.sampling.seed, spec, why)
+        self.status.info = Info(self.tuning.preset, self.tuning.sampling.fixed_seed, spec, why)
 
     async def receive(self, event: AnyEvent | None) -> None:
         if event is not None:
