@@ -426,6 +426,17 @@ async def test_another_drafter_is_picked_for_the_same_model():
         assert len(stage.engines) == 3
 
 
+async def test_what_is_loaded_is_not_loaded_again_when_it_is_picked():
+    async with open_chat(ScriptedEngine(), tuning=guide()) as stage:
+        await stage.ready()
+        await stage.pilot.press("ctrl+o")
+        opened = await picker(stage)
+        await stage.until(lambda: opened.drafts)
+        await stage.pilot.press("enter", "enter")
+        await stage.sees("Nothing changes: this model and this drafter are in use.")
+        assert stage.chat.phase == "idle"
+
+
 @pytest.mark.parametrize(
     ("typed", "sentence"),
     [
