@@ -136,6 +136,7 @@ async def test_the_form_shows_what_is_said_and_beneath_it_what_applies(size: tup
         assert [field.value for field in opened.query(Input)] == ["", "5", "", "", "", ""]
         assert opened.query_one("#temperature", Input).placeholder == "0"  # models.toml
         assert opened.query_one("#min_p", Input).placeholder == "the model's"
+        assert opened.query_one("#seed", Input).placeholder == "another each time"  # no model has one
         await stage.sees("Sampling", "repetition penalty", "seed", "Apply", "Cancel", "Esc closes")
         await stage.pilot.press("0", ".", "4", "enter")
         await stage.until(lambda: stage.app.screen is stage.chat)
