@@ -339,10 +339,19 @@ def outcome() -> int:
         return leave.exit_code
     except click.UsageError as fault:
         command = fault.ctx.command_path if fault.ctx else "localspec"
-        complain(f"{fault.format_message()} Try: {command} --help")
+        complain(f"{in_words(fault)} Try: {command} --help")
         return UsageError.exit_code
     except (KeyboardInterrupt, click.exceptions.Abort):
         return EXIT_STOPPED
+
+
+def in_words(fault: click.UsageError) -> str:
+    """click names the flag, also where nobody typed it."""
+    if isinstance(fault, click.BadParameter) and fault.ctx is not None and fault.param is not None:
+        source = fault.ctx.get_parameter_source(fault.param.name or "")
+        if source is click.core.ParameterSource.ENVIRONMENT:
+            return f"Invalid value for {fault.param.envvar} in the environment: {fault.message}"
+    return fault.format_message()
 
 
 def mend_streams() -> None:

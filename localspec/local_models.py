@@ -82,7 +82,7 @@ def drafters(entry: Entry) -> tuple[tuple[str, str], ...]:
 def described(draft: DraftEntry) -> str:
     if draft.kind == "early-exit":
         return f"early exit after layer {draft.exit_layer}" if draft.exit_layer else "early exit"
-    return f"a model: {Path(str(draft.model)).name}"
+    return f"a smaller model ({Path(str(draft.model)).name})"
 
 
 def folders_of_chats(catalog: Catalog) -> list[str]:

@@ -12,6 +12,7 @@ from localspec.history import recall
 from localspec.requests import Message
 from localspec.tui.commands import COMMANDS, Command, awaited, find, nearest, offers, parse
 from localspec.tui.licence import OURS, licences
+from localspec.tui.turn import WAITING
 from tests.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.scripted_engine import ScriptedEngine
 
@@ -218,6 +219,32 @@ async def test_a_word_that_is_no_command_brings_the_nearest_one_to_mind():
         await stage.sees("There is no command /themes. Did you mean /theme?", "/themes ␛[2J")
         assert not stage.engine.requests
     assert nearest("zzz", ("theme",)) == ""
+
+
+async def test_what_is_sent_ends_the_sentence_about_what_was_sent_before():
+    """A refusal beside a command that did what it should would be taken for its own."""
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        await stage.asks("/k 99", "Write /k auto")
+        await stage.send("/k 3")
+        await stage.until(lambda: stage.engine.wishes)
+        assert stage.chat.status.hint == ""
+
+
+async def test_why_a_message_stays_in_the_prompt_is_told_longer_than_until_the_first_word():
+    engine = ScriptedEngine(HELLO, HELLO, paused=True)
+    async with open_chat(engine) as stage:
+        engine.permit(2)
+        await stage.send("one")
+        await stage.until(lambda: stage.chat.phase == "reading")
+        await stage.send("two")
+        await stage.send("three")
+        await stage.until(lambda: stage.chat.status.hint == WAITING)
+        engine.permit(1)
+        await stage.until(lambda: stage.chat.phase == "generating")
+        assert stage.chat.status.hint == WAITING
+        engine.permit()
+        await stage.until(lambda: len(engine.requests) == 2 and stage.chat.phase == "idle")
 
 
 async def test_every_command_is_in_the_palette(picky: list[str]):

@@ -145,6 +145,7 @@ async def test_the_form_shows_what_is_said_and_beneath_it_what_applies(size: tup
         assert [field.value for field in opened.query(Input)] == ["", "5", "", "", "", ""]
         assert opened.query_one("#temperature", Input).placeholder == "0"  # models.toml
         assert opened.query_one("#min_p", Input).placeholder == "the model's"
+        assert opened.query_one("#seed", Input).placeholder == "another each time"  # no model has one
         await stage.sees("Sampling", "repetition penalty", "seed", "Apply", "Cancel", "Esc closes")
         await stage.pilot.press("0", ".", "4", "enter")
         await stage.until(lambda: stage.app.screen is stage.chat)
@@ -438,6 +439,17 @@ async def test_another_drafter_is_picked_for_the_same_model():
         await stage.pilot.press("escape")
         await stage.until(lambda: stage.app.screen is stage.chat)
         assert len(stage.engines) == 3
+
+
+async def test_what_is_loaded_is_not_loaded_again_when_it_is_picked():
+    async with open_chat(ScriptedEngine(), tuning=guide()) as stage:
+        await stage.ready()
+        await stage.pilot.press("ctrl+o")
+        opened = await picker(stage)
+        await stage.until(lambda: opened.drafts)
+        await stage.pilot.press("enter", "enter")
+        await stage.sees("Nothing changes: this model and this drafter are in use.")
+        assert stage.chat.phase == "idle"
 
 
 @pytest.mark.parametrize(

@@ -161,6 +161,27 @@ def test_bad_input_is_one_sentence_and_an_exit_code(
     assert "localspec chat" not in sentence, "advises another command"
 
 
+@pytest.mark.parametrize(
+    ("flag", "sentence"),
+    [
+        ("--seed", "seed -5 is out of range. Use 0 to 9223372036854775807."),
+        ("--max-tokens", "max_tokens -5 is out of range. Use 1 or more."),
+    ],
+)
+def test_what_is_out_of_range_is_told_before_anything_is_loaded(
+    folder: Path, flag: str, sentence: str, localspec: Program
+):
+    """A large model takes minutes."""
+    assert localspec("run", folder / "tiny", "hi", flag, "-5") == (2, "", f"error: {sentence}\n")
+
+
+def test_a_value_from_the_environment_is_not_laid_to_a_flag(localspec: Program, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LOCALSPEC_TOP_K", "many")
+    _, _, err = localspec("run", "guide", "hi")
+    sentence = "Invalid value for LOCALSPEC_TOP_K in the environment: 'many' is not a valid integer."
+    assert err == f"error: {sentence} Try: localspec run --help\n"
+
+
 @pytest.mark.heavy
 def test_a_pipe_that_is_not_text_is_told_so(folder):
     done = shell("run", folder / "tiny", stdin=b"\xff\xfe\xfa", env={"PYTHONUTF8": "1", "PATH": ""})

@@ -118,11 +118,11 @@ def test_every_setting_is_read(file: Path):
 
 EDIT = " Edit it: localspec config edit"
 MISTAKES = {
-    "[sampling]\ntemprature = 1": "there is no setting 'sampling.temprature'; did you mean 'sampling.temperature'.",
-    "temperature = 1": "there is no setting 'temperature'; did you mean 'sampling.temperature'.",
-    "[engin]\nctx = 5": "there is no setting 'engin'; did you mean 'engine'.",
+    "[sampling]\ntemprature = 1": "there is no setting 'sampling.temprature'; did you mean 'sampling.temperature'?",
+    "temperature = 1": "there is no setting 'temperature'; did you mean 'sampling.temperature'?",
+    "[engin]\nctx = 5": "there is no setting 'engin'; did you mean 'engine'?",
     "[xyzzy]": "there is no setting 'xyzzy'.",
-    "[presets.mine]\ntop_q = 1": "there is no setting 'presets.mine.top_q'; did you mean 'presets.mine.top_p'.",
+    "[presets.mine]\ntop_q = 1": "there is no setting 'presets.mine.top_q'; did you mean 'presets.mine.top_p'?",
     '[sampling]\ntemperature = "hot"': "sampling.temperature: expected a number, got text.",
     "[presets.mine]\nseed = 1.5": "presets.mine.seed: expected a whole number, got a number.",
     "presets = 3": "presets: expected a table, got a whole number.",
@@ -139,7 +139,7 @@ MISTAKES = {
     "[ui]\nwindow_messages = 3": "ui.window_messages: expected a whole number >= 10.",
     '[ui]\nanimations = "some"': "ui.animations: there is no 'some'.",
     '[ui.provenance]\nfix = "red"': "ui.provenance.fix: expected #rrggbb or a variable of the theme, such as $accent.",
-    '[ui.provenance]\nfixd = "$accent"': "there is no setting 'ui.provenance.fixd'; did you mean 'ui.provenance.fix'.",
+    '[ui.provenance]\nfixd = "$accent"': "there is no setting 'ui.provenance.fixd'; did you mean 'ui.provenance.fix'?",
     '[engine]\nidle_unload = "1 day"': "engine.idle_unload: expected a time such as 30m, or off.",
     '[spec]\nmode = "never"': "spec.mode: there is no 'never'.",
     "[spec]\nprobe_every = 1": "spec.probe_every: expected a whole number >= 2.",

@@ -277,7 +277,7 @@ class TurnScreen(Screen[None]):
         self.enter("gone", with_keys(self, NOT_LOADED if self.exit_code else DIED))
 
     def enter(self, phase: Phase, words: str) -> None:
-        if phase != self.phase:
+        if phase not in {self.phase, "generating"}:  # the first word of an answer contradicts no hint
             self.status.end_hint()
         could_reload = self.can_reload
         self.phase, self.status.state = phase, words
@@ -294,6 +294,7 @@ class TurnScreen(Screen[None]):
     # --- a turn
 
     async def on_prompt_sent(self, message: Prompt.Sent) -> None:
+        self.status.end_hint()  # it was about what was sent before
         if (typed := parse(message.text)) is not None:
             self.prompt.pills.add(*message.attachments)
             await self.obey(message.text, *typed)
