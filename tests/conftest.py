@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import io
 import os
 import socket
@@ -59,6 +60,13 @@ def own_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def one_state_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """What one start has checked and measured, the next need not: all who ask for this have one folder."""
     monkeypatch.setenv("LOCALSPEC_STATE_DIR", str(tmp_path_factory.getbasetemp() / "one-state"))
+
+
+@pytest.fixture
+def warm_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Engines in child processes have torch from the start. Elsewhere than on Linux a fork of it may not run."""
+    if sys.platform == "linux":
+        monkeypatch.setattr("localspec.worker.SPAWN", importlib.import_module("tests.warm").FORKS)
 
 
 @pytest.fixture(autouse=True)
