@@ -88,14 +88,16 @@ def history() -> Iterator[History]:
 
 @pytest.fixture
 def localspec(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Program:
-    """The program in this process, given these words: its exit code, and what it prints where."""
+    """The program in this process, given these words: its exit code, and what it prints where. Without stdin: as Python
+    begins where that is closed."""
     from localspec.cli import main
 
-    def program(*words: str | Path, stdin: str = "") -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+    def program(*words: str | Path, stdin: bytes | None = b"") -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "stdin", None if stdin is None else io.TextIOWrapper(io.BytesIO(stdin)))
         monkeypatch.setattr(sys, "argv", ["localspec", *map(str, words)])
         with pytest.raises(SystemExit) as left:
             main()
+        sys.stdin.close()
         shown = capsys.readouterr()
         assert isinstance(left.value.code, int)
         return left.value.code, shown.out, shown.err
