@@ -56,6 +56,7 @@ def written(chat: ChatScreen, number: int) -> int:
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.usefixtures("warm_engines")
 async def test_an_engine_killed_again_and_again_costs_no_message(request_: LoadRequest, kills: int):
     dice, shown = random.Random(0), list[tuple[str, str]]()
     async with real_chat(request_) as stage:
