@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import sqlite3
 import sys
 import time
@@ -354,6 +355,31 @@ async def test_a_full_disk_is_one_notice_and_is_used_again_when_there_is_space(p
         db.read("PRAGMA max_page_count = 1073741823")
         await stage.until(lambda: len(notes(stage)) == 2)
     assert [text[:5] for text in contents(path)] == ["kept", "Bye.", "long", "word ", "more", "Bye."]
+
+
+@pytest.mark.parametrize("times", [3, pytest.param(50, marks=pytest.mark.slow)])
+async def test_whenever_the_disk_is_full_the_answer_stays_on_the_screen_and_is_kept_later(path: Path, times: int):
+    """G3: at any page, again and again in one chat."""
+    dice, said = random.Random(times), list[str]()
+    answers = [[f"{n} ", "word " * dice.randrange(3000, 6000), f"end of {n}"] for n in range(times)]
+    engine = ScriptedEngine(SHORT, *(answer(*(step(text, accepted=0) for text in texts)) for texts in answers))
+    async with kept_chat(engine) as stage:
+        await ask(stage, "first")
+        await stage.until(lambda: stage.chat.chat_id and contents(path) == ["first", "Bye."])
+        db = stage.chat.scribe._paper._history._database  # type: ignore[union-attr]
+        for number, texts in enumerate(answers):
+            told = len(notes(stage))
+            (pages,) = db.read("PRAGMA page_count")[0]
+            db.read(f"PRAGMA max_page_count = {pages + dice.randrange(3)}")
+            await ask(stage, f"question {number}")
+            await stage.until(lambda: len(notes(stage)) > told)  # noqa: B023
+            await stage.sees(f"end of {number}", "is full")
+            assert sound(path)
+            db.read("PRAGMA max_page_count = 1073741823")
+            await stage.until(lambda: writer.AGAIN.message in notes(stage)[told:])  # noqa: B023
+            said += [f"question {number}", "".join(texts)]
+    assert contents(path) == ["first", "Bye.", *said]
+    print(f"\n{times} times full")
 
 
 # --- two programs

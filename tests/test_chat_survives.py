@@ -29,7 +29,8 @@ pytestmark = pytest.mark.heavy
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_snapshot(tmp_path_factory.mktemp("models") / "tiny", gpt2_like(), template=CHATML)
+    name = tmp_path_factory.mktemp("models") / "tiny"
+    return save_snapshot(name, gpt2_like(), template=CHATML, max_position_embeddings=8192)  # 20 answers fit
 
 
 @pytest.fixture
@@ -75,6 +76,7 @@ async def test_an_engine_killed_again_and_again_costs_no_message(request_: LoadR
             shown += [("user", f"question {number}"), ("assistant", chat.conversation.branch[-1].text)]
             await stage.pilot.press("ctrl+r")
         await stage.until(lambda: chat.phase == "idle")
+    print(f"\n{kills} kills after {sum(len(text) for _, text in shown[1::2]):,} characters of answers")
     with History() as history:
         found = history.latest()
         assert found is not None

@@ -89,6 +89,7 @@ def test_a_log_that_ends_anywhere_gives_the_commits_before_it(history: History, 
         with History(copy) as other:
             assert not other.notices
         assert contents(copy) == said[: len(contents(copy))]
+        assert sound(copy)
         for file in tmp_path.glob("cut.db*"):
             file.unlink()
 
