@@ -57,8 +57,8 @@ class DraftModel:
         self.decoder.crop(length)
 
     def read(self, ids: Tensor) -> Tensor:
-        """Logits [1, vocab] after ids [rows]. Ids that only the target knows enter as this model's last one, which costs
-        acceptance and nothing else."""
+        """Logits [1, vocab] after ids [rows]. Ids that only the target knows enter as this model's last one, which
+        costs acceptance and nothing else."""
         return self.decoder.forward(ids.clamp_max(self.decoder.arch.vocab_size - 1), last_only=True)
 
     def padded(self, logits: Tensor) -> Tensor:
