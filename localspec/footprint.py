@@ -57,14 +57,16 @@ class Footprint:
         return (num_bytes - self.offloaded(0)) // self.layer
 
 
-def footprint(snapshot: Snapshot, quant: str, context: int, *, keep_head: bool = False) -> Footprint:
-    """int8 as on a CPU, where our own decoder runs."""
+def footprint(
+    snapshot: Snapshot, quant: str, context: int, *, keep_head: bool = False, device: str = "cpu"
+) -> Footprint:
+    """int8 is the CPU engine's, or on a GPU bitsandbytes'."""
     arch = read_any(snapshot.config)
     if isinstance(arch, GenericArch):
         kv_bytes = arch.kv_elements(context) * ELEMENT_BYTES.get(quant, 2)
         weights = generic_bytes(snapshot, arch, quant, keep_head=keep_head)
         return Footprint(weights, 0, 0, kv_bytes, GENERIC_WORKSPACE)
-    if quant in PACKED:
+    if quant in PACKED and device != "cuda":
         blueprint = Blueprint(arch, PACKED[quant])
         layer = sum(piece.num_bytes for name, piece in blueprint.pieces.items() if name.startswith("0."))
         tables = blueprint.num_bytes - arch.num_layers * layer
@@ -72,9 +74,10 @@ def footprint(snapshot: Snapshot, quant: str, context: int, *, keep_head: bool =
         return Footprint(tables, layer, arch.num_layers, blueprint.kv_bytes(context), workspace)
     kv_bytes = arch.kv_elements(context) * arch.kv_element_bytes(context)
     workspace = WORKSPACE + mask_bytes(arch, context) + arch.rotation_bytes(context)
-    if quant in FOUR_BIT:
-        layer = int(FOUR_BIT_BYTES * arch.layer_elements)
-        return Footprint(four_bit_tables(arch, keep_head=keep_head), layer, arch.num_layers, kv_bytes, workspace)
+    if quant not in ELEMENT_BYTES:
+        element = FOUR_BIT_BYTES if quant in FOUR_BIT else 1
+        layer, tables = int(element * arch.layer_elements), quantised_tables(arch, element, keep_head=keep_head)
+        return Footprint(tables, layer, arch.num_layers, kv_bytes, workspace)
     layer = ELEMENT_BYTES[quant] * num_elements(snapshot, FIRST_LAYER)
     tables = ELEMENT_BYTES[quant] * num_elements(snapshot) - arch.num_layers * layer
     return Footprint(tables, layer, arch.num_layers, kv_bytes, workspace)
@@ -106,8 +109,8 @@ def generic_bytes(snapshot: Snapshot, arch: GenericArch, quant: str, *, keep_hea
     return size
 
 
-def four_bit_tables(arch: Arch, *, keep_head: bool) -> int:
+def quantised_tables(arch: Arch, element: float, *, keep_head: bool) -> int:
     """The embedding in 16 bits, and the head too if it is kept so; a tied one is then the embedding itself."""
     table = arch.vocab_size * arch.hidden_size
-    head = (0 if arch.tied_head else 2 * table) if keep_head else FOUR_BIT_BYTES * table
+    head = (0 if arch.tied_head else 2 * table) if keep_head else element * table
     return int(2 * table + head)

@@ -23,7 +23,7 @@ from localspec.engine.generic_arch import GenericArch, read_any
 from localspec.engine.linear import Dense, Floats, Form, FourBits, Linear, Quantiser, make_form
 from localspec.engine.memory import is_out_of_memory
 from localspec.engine.stream import Stream
-from localspec.errors import DoesNotFit, UsageError
+from localspec.errors import DoesNotFit
 from localspec.events import Loading, Notice
 from localspec.fit import Plan, ways_out
 from localspec.footprint import FIRST_LAYER, PLACES
@@ -35,7 +35,7 @@ from localspec.packed_copy import PackedCopy
 from localspec.packed_copy import progress as checked
 from localspec.sources import Files, Memory, Reader, Source, refuse_not_numbers, slabs
 
-__all__ = ["Assembly", "Files", "Memory", "Source", "assemble", "assemble_in", "load_decoder", "pick_device"]
+__all__ = ["Assembly", "Files", "Memory", "Source", "assemble", "assemble_in", "load_decoder"]
 
 
 class Assembly:
@@ -215,7 +215,7 @@ def load_decoder(
             from localspec.packing import load_packed  # not every machine with a GPU has what a CPU's engine needs
 
             return (yield from load_packed(snapshot, arch, plan, stage=stage))
-        form = make_form(plan.quant, pick_device(plan.device), threshold=plan.int8_threshold)
+        form = make_form(plan.quant, plan.device, threshold=plan.int8_threshold)
         assembly = Assembly(arch, Reader(Files(snapshot)), form, keep_head=plan.keep_head)
         if isinstance(form, Quantiser) and not stored_kind(snapshot.config):
             weights = yield from quantised(snapshot, assembly, form, plan, stage)
@@ -264,16 +264,3 @@ def bytes_to_read(snapshot: Snapshot, plan: Plan) -> int:
     layer = sum(info.num_bytes for name, info in snapshot.tensors.items() if name.startswith(FIRST_LAYER))
     later = int(snapshot.config["num_hidden_layers"]) - plan.resident - PLACES
     return snapshot.total_bytes - later * layer
-
-
-def pick_device(asked: str, quant: str = "auto") -> str:
-    """The device to use; int4 is the CPU engine's alone."""
-    if quant == "int4":
-        if asked == "cuda":
-            raise UsageError(f"{quant} weights run on a CPU only.", hint="Use --device cpu, or --quant nf4.")
-        return "cpu"
-    if asked == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if asked == "cuda" and not torch.cuda.is_available():
-        raise UsageError("There is no CUDA device for --device cuda.", hint="Use --device cpu.")
-    return asked

@@ -20,6 +20,7 @@ from localspec.admission import admit
 from localspec.admission_formats import STAND_IN, admit_format
 from localspec.catalog import Catalog, Entry
 from localspec.checkpoint import Snapshot, check_ids, open_snapshot
+from localspec.devices import gpu_bytes, gpu_faults, pick_device, unused
 from localspec.engine.bandwidth import read_bandwidth
 from localspec.engine.contract import Drafter, Resident, is_layered
 from localspec.engine.drafters.early_exit import EarlyExit
@@ -28,14 +29,14 @@ from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.drafters.model import DraftModel
 from localspec.engine.generic_arch import is_generic, read_any
 from localspec.engine.linear import make_form
+from localspec.engine.memory import give_back
 from localspec.engine.policy import Steered
 from localspec.engine.session import Session
 from localspec.errors import DoesNotFit, EngineError
 from localspec.events import Loading, Memory, ModelCard, Notice, Ready, SpecCard
-from localspec.fit import DENSE, Plan, Wish, draft_format, ladder
+from localspec.fit import DENSE, Plan, Wish, choices, draft_format, ladder
 from localspec.footprint import PACKED, footprint
-from localspec.formats import stored_kind
-from localspec.loader import load_decoder, pick_device
+from localspec.loader import load_decoder
 from localspec.model import Model, Parts
 from localspec.packed_admission import admit_packed
 from localspec.prompt import Prompter
@@ -67,7 +68,8 @@ class Opened:
 
 def open_model(request: LoadRequest) -> Generator[Told, None, Model]:
     """Loading and Notices, then Ready; returns the Model, to which all of it belongs."""
-    return (yield from told_once(open_whole(request)))
+    with gpu_faults():
+        return (yield from told_once(open_whole(request)))
 
 
 def open_whole(request: LoadRequest) -> Generator[Told, None, Model]:
@@ -104,6 +106,8 @@ def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opene
     drafting.check_format(request.draft_quant, choice)
     prompter = Prompter.open(snapshot)
     check_ids(snapshot.folder / "tokenizer.json", prompter.num_ids, snapshot.vocab_size)
+    if request.device == "auto" and (reason := unused()):
+        yield Notice("warning", "device", f"{reason.message} The CPU computes.", reason.hint)
     plan, target = yield from loaded(snapshot, wish_of(request, choice))
     if is_generic(snapshot.config):
         yield Notice("info", "generic", f"transformers runs {snapshot.name}, more slowly than localspec's own decoder.")
@@ -114,9 +118,11 @@ def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opene
 def wish_of(request: LoadRequest, choice: drafting.Choice) -> Wish:
     """What the request asks of a plan, and what the drafter must find in memory."""
     offload = request.device == "offload"
-    device = ("cpu" if request.quant in PACKED else "auto") if offload else request.device
+    asked = ("cpu" if request.quant in PACKED else "auto") if offload else request.device
     limit, least = drafting.check_memory(request.max_memory), max(choice.exit_layer, 1)
-    return Wish.of(request, pick_device(device, request.quant), limit=limit, least=least, drafter=choice.snapshot)
+    device = pick_device(asked, request.quant)
+    wish = Wish.of(request, device, limit=limit, least=least, drafter=choice.snapshot)
+    return replace(wish, gpu_bytes=gpu_bytes()) if device == "cuda" else wish
 
 
 def loaded(snapshot: Snapshot, wish: Wish) -> Generator[Loading | Notice, None, tuple[Plan, Resident]]:
@@ -132,6 +138,7 @@ def loaded(snapshot: Snapshot, wish: Wish) -> Generator[Loading | Notice, None, 
         smaller = next(plans, None) if wish.quant == "auto" else None
         if smaller is None:
             raise found
+        give_back()
         plan = smaller
         yield Notice("warning", "memory", f"{found.message} The next best is {plan}.", found.hint)
 
@@ -168,15 +175,13 @@ def runnable(
 
 
 def chosen(plan: Plan, snapshot: Snapshot) -> Iterator[Notice]:
-    """What "auto" has taken, and why; nothing where that is the weights as they are."""
-    if plan.quant == DENSE[0] or stored_kind(snapshot.config):
-        return
+    """What "auto" has taken, and why; nothing where that is what torch does best."""
+    best = choices(snapshot, Wish(device=plan.device, may_pack=plan.packed is not None))[0]
     if plan.quant == "int8" and plan.packed:
         hint = f"Use --quant {DENSE[0]} for the weights as they are."
         yield Notice("info", "format", "Weights are in int8, which fits in memory.", hint)
-        return
-    best = "int8" if plan.packed else DENSE[0]
-    yield Notice("info", "format", f"Weights are in {plan.quant}: {best} does not fit in memory.")
+    elif plan.quant != best:
+        yield Notice("info", "format", f"Weights are in {plan.quant}: {best} does not fit in memory.")
 
 
 def offloaded(snapshot: Snapshot, plan: Plan) -> Notice:

@@ -788,7 +788,7 @@ def test_a_gpu_does_not_need_the_hosts_memory(models: Path, monkeypatch: pytest.
 
     monkeypatch.setattr("psutil.virtual_memory", Full)
     snapshot = open_snapshot(models / "target")
-    assert make_plan(snapshot, Wish(device="cuda")).quant == "fp32"
+    assert make_plan(snapshot, Wish(device="cuda")).quant == "bf16"
     for device in ("cpu", "auto"):
         refused(DoesNotFit, make_plan, snapshot, Wish(device=device))
 

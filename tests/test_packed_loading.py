@@ -653,7 +653,7 @@ def test_int4_is_not_for_other_devices(folder: Path):
     with pytest.raises(UsageError, match="on a CPU only") as met:
         localspec.load(str(folder), quant="int4", device="cuda")
     assert "--device cpu" in met.value.hint
-    assert make_plan(open_snapshot(folder), Wish(quant="auto", context=None, device="cuda")).quant == "fp32"
+    assert make_plan(open_snapshot(folder), Wish(quant="auto", context=None, device="cuda")).quant == "bf16"
 
 
 def test_an_instruction_set_that_is_not_here_is_a_usage_error(folder: Path, monkeypatch: pytest.MonkeyPatch):

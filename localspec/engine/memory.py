@@ -6,10 +6,12 @@ import gc
 
 import torch
 
+WORDS = ("can't allocate memory", "CUDA error: out of memory")  # of torch's allocator for main memory, and of pinned
+
 
 def is_out_of_memory(fault: Exception) -> bool:
-    """Devices have an error for it; torch's allocator for main memory raises a plain RuntimeError."""
-    return isinstance(fault, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(fault)
+    """Devices have an error for it; main memory's are plain RuntimeErrors."""
+    return isinstance(fault, torch.OutOfMemoryError | MemoryError) or any(words in str(fault) for words in WORDS)
 
 
 def give_back() -> None:

@@ -39,7 +39,7 @@ def fit_report(load: LoadRequest, context: int | None, *, held_bytes: int = 0) -
 
 
 def wish_of(load: LoadRequest, drafter: Choice, tokens: int) -> Wish:
-    device = "cpu" if load.device == "offload" else load.device
+    device = "cpu" if load.device == "offload" else load.device.partition(":")[0]
     limit, least = check_memory(load.max_memory), max(drafter.exit_layer, 1)
     return replace(Wish.of(load, device, limit=limit, least=least, drafter=drafter.snapshot), context=tokens)
 
