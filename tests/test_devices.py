@@ -238,6 +238,18 @@ def test_what_cuda_says_while_loading_is_one_sentence(
     refused(run("--quant", "bf16"), code, words, "nvidia-smi")
 
 
+def test_a_model_that_leaves_no_memory_to_measure_with_answers_all_the_same(
+    run: Command, monkeypatch: pytest.MonkeyPatch
+):
+    def fails(*_: object) -> float:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 256 MiB.")
+
+    monkeypatch.setattr("localspec.opening.read_bandwidth", fails)
+    code, out, err = run("--quant", "fp32", "--stats")
+    assert (code, bool(out.strip())) == (0, True)
+    assert '"bandwidth_peak_gbs": null' in err
+
+
 def test_other_faults_stay_what_they_are():
     with pytest.raises(RuntimeError, match="shapes"), gpu_faults():
         raise RuntimeError("shapes differ")
