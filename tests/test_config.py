@@ -139,10 +139,10 @@ MISTAKES = {
     '[ui]\nanimations = "some"': "ui.animations: there is no 'some'.",
     '[ui.provenance]\nfix = "red"': "ui.provenance.fix: expected #rrggbb or a variable of the theme, such as $accent.",
     '[ui.provenance]\nfixd = "$accent"': "there is no setting 'ui.provenance.fixd'; did you mean 'ui.provenance.fix'.",
-    '[engine]\ndevice = "cuda:x"': "engine.device: expected auto, cpu, cuda, cuda:N or offload.",
     '[engine]\nidle_unload = "1 day"': "engine.idle_unload: expected a time such as 30m, or off.",
     '[spec]\nmode = "never"': "spec.mode: there is no 'never'.",
     "[spec]\nprobe_every = 1": "spec.probe_every: expected a whole number >= 2.",
+    '[engine]\ndevice = "cuda:x"': "engine.device: expected auto, cpu, cuda, cuda:N or offload.",
     "chat = []": "chat: expected a table, got a list.",
 }
 
