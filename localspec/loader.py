@@ -26,13 +26,14 @@ from localspec.engine.stream import Stream
 from localspec.errors import DoesNotFit
 from localspec.events import Loading, Notice
 from localspec.fit import Plan, ways_out
-from localspec.footprint import FIRST_LAYER, PLACES
+from localspec.footprint import FIRST_LAYER, PLACES, footprint
 from localspec.formats import stored_kind
 from localspec.loader_bnb import read_stored
 from localspec.loader_quantised import HEAD, Parts, Quantised, llama_linears
 from localspec.loader_stream import from_files, from_main_memory, pinned
 from localspec.packed_copy import PackedCopy
 from localspec.packed_copy import progress as checked
+from localspec.sizes import size_words
 from localspec.sources import Files, Memory, Reader, Source, refuse_not_numbers, slabs
 
 __all__ = ["Assembly", "Files", "Memory", "Source", "assemble", "assemble_in", "load_decoder"]
@@ -225,7 +226,7 @@ def load_decoder(
     except (RuntimeError, MemoryError) as fault:
         if not is_out_of_memory(fault):
             raise
-        message = f"Memory ran out while loading {snapshot.name} in {plan}."
+        message = f"Memory ran out while loading {snapshot.name} in {plan}, planned with {plan_words(snapshot, plan)}."
         raise DoesNotFit(message, hint=ways_out(plan, generic=isinstance(arch, GenericArch))) from fault
 
 
@@ -255,6 +256,12 @@ def progress(stage: str, total: int, steps: Generator[int, None, Weights]) -> Ge
             weights: Weights = stop.value
             return weights
         yield Loading(stage, done, total, "bytes", (perf_counter() - started) / done * max(total - done, 0))
+
+
+def plan_words(snapshot: Snapshot, plan: Plan) -> str:
+    """How much memory it should have taken."""
+    needs = footprint(snapshot, plan.quant, plan.context, keep_head=plan.keep_head, device=plan.device)
+    return size_words(needs.whole if plan.resident is None else needs.offloaded(plan.resident))
 
 
 def bytes_to_read(snapshot: Snapshot, plan: Plan) -> int:

@@ -29,7 +29,7 @@ from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.drafters.model import DraftModel
 from localspec.engine.generic_arch import is_generic, read_any
 from localspec.engine.linear import make_form
-from localspec.engine.memory import give_back
+from localspec.engine.memory import give_back, is_out_of_memory
 from localspec.engine.policy import Steered
 from localspec.engine.session import Session
 from localspec.errors import DoesNotFit, EngineError
@@ -333,7 +333,7 @@ def measure_memory(threads: int, target: Resident, *drafters: Resident) -> Memor
     """Bandwidth is what the target's threads read at best."""
     weights, before = target.weights.num_bytes, torch.get_num_threads()
     torch.set_num_threads(threads)
-    bandwidth = read_bandwidth(weights, str(target.device))
+    bandwidth = bandwidth_beside(weights, str(target.device))
     torch.set_num_threads(before)
     return Memory(
         target_bytes=weights,
@@ -342,6 +342,16 @@ def measure_memory(threads: int, target: Resident, *drafters: Resident) -> Memor
         bandwidth_peak_gbs=bandwidth,
         device_bytes=all_memory(target.device),
     )
+
+
+def bandwidth_beside(num_bytes: int, device: str) -> float | None:
+    """None where the model leaves too little memory to measure with."""
+    try:
+        return read_bandwidth(num_bytes, device)
+    except (RuntimeError, MemoryError) as fault:
+        if not is_out_of_memory(fault):
+            raise
+        return None
 
 
 def all_memory(device: torch.device) -> int:

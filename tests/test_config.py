@@ -143,6 +143,7 @@ MISTAKES = {
     '[engine]\nidle_unload = "1 day"': "engine.idle_unload: expected a time such as 30m, or off.",
     '[spec]\nmode = "never"': "spec.mode: there is no 'never'.",
     "[spec]\nprobe_every = 1": "spec.probe_every: expected a whole number >= 2.",
+    '[engine]\ndevice = "cuda:x"': "engine.device: expected auto, cpu, cuda, cuda:N or offload.",
     "chat = []": "chat: expected a table, got a list.",
 }
 

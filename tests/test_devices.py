@@ -104,6 +104,20 @@ def test_int4_is_the_cpus_on_every_gpu(gpus: list[int]):
     assert gpus == []
 
 
+def test_a_shape_is_measured_on_the_device_that_is_asked_for(gpus: list[int], monkeypatch: pytest.MonkeyPatch):
+    from localspec.bench import options
+
+    requests: list[Any] = []
+    monkeypatch.setattr(options, "measure_shape", lambda request, _: requests.append(request))
+    given = {"shape": "tiny", "formats": None, "agree": None, "against": (), "exit_layer": None, "max_tokens": 4}
+    given |= {"repeats": 1, "threads": 1, "k": "auto", "offload": None, "device": "auto"}
+    for said in ({}, {"device": "cuda:1"}, {"device": "cpu"}, {"offload": "2GB/s"}):
+        options.shaped({"shape"}, {**given, **said}, progress=False)
+    assert [one.device for one in requests] == ["cuda", "cuda", "cpu", "cuda"]
+    assert requests[-1].formats == ("bf16",)
+    assert gpus == [1]
+
+
 # --- what there is room for
 
 
@@ -222,6 +236,18 @@ def test_what_cuda_says_while_loading_is_one_sentence(
     full(monkeypatch, 1 << 40)
     monkeypatch.setattr("localspec.opening.load_decoder", fails)
     refused(run("--quant", "bf16"), code, words, "nvidia-smi")
+
+
+def test_a_model_that_leaves_no_memory_to_measure_with_answers_all_the_same(
+    run: Command, monkeypatch: pytest.MonkeyPatch
+):
+    def fails(*_: object) -> float:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 256 MiB.")
+
+    monkeypatch.setattr("localspec.opening.read_bandwidth", fails)
+    code, out, err = run("--quant", "fp32", "--stats")
+    assert (code, bool(out.strip())) == (0, True)
+    assert '"bandwidth_peak_gbs": null' in err
 
 
 def test_other_faults_stay_what_they_are():

@@ -52,7 +52,7 @@ def penalise(logits: Tensor, sampling: Sampling, prefix: Sequence[int], drafted:
     """
     scores = logits if logits.dtype == torch.float64 else logits.float()
     if sampling.repetition_penalty != 1.0:
-        seen = seen_tokens(scores.shape, prefix, drafted)
+        seen = seen_tokens(scores.shape, prefix, drafted.to(scores.device))
         penalty = sampling.repetition_penalty
         scores = torch.where(seen, torch.where(scores > 0, scores / penalty, scores * penalty), scores)
     if sampling.usable is not None and sampling.usable < scores.shape[-1]:
