@@ -413,7 +413,9 @@ def test_a_training_interrupted_in_every_part_and_resumed_gives_the_same_weights
     for name, step in (("first layers", 2), ("target", 3), ("draft", 1)):
         with monkeypatch.context() as patched:
             interrupt_at(patched, name, step)
-            with pytest.raises(recipe.Stopped, match=f"step {step + 1} of . of the {name}; go on with: python"):
+            with pytest.raises(
+                recipe.Stopped, match=f"step {step + 1} of . of the {name}; go on with: python -m local"
+            ):
                 recipe.run(small)
     recipe.run(small)
     assert weights(small) == weights(replace(small, out=small.out / "whole"))
