@@ -264,12 +264,14 @@ def measure_paint(folder: str) -> None:
     for count in (10, MESSAGES):
         home = os.path.join(folder, str(count))
         made_past(home, count)
-        taken = []
+        wall, cpu = list[float](), list[float]()
         for _ in range(PAINTS + 1):
             terminal = Terminal([sys.executable, "-m", "localspec", "chat", "--continue"], env=within(home))
-            taken.append(1000 * (terminal.wait(f"Answer {count}.", PATIENCE_SECONDS) - terminal.began))
+            wall.append(1000 * (terminal.wait(f"Answer {count}.", PATIENCE_SECONDS) - terminal.began))
+            cpu.append(1000 * sum(psutil.Process(terminal._process.pid).cpu_times()[:2]))
             terminal.close()
-        row(f"`localspec chat --continue`, {count:,} messages: start to last words, ms", taken[1:])
+        row(f"`localspec chat --continue`, {count:,} messages: start to last words, ms", wall[1:])
+        row(f"`localspec chat --continue`, {count:,} messages: the same, cpu ms", cpu[1:])
 
 
 def until(events: Iterator[AnyEvent], *kinds: type[Any]) -> AnyEvent:
