@@ -28,7 +28,7 @@ import psutil
 from localspec.bench.terminal import Terminal
 from localspec.bench.ui import CLEAR, KEYS, within
 from localspec.bench.ui_report import percentile
-from localspec.events import AnyEvent, Done, Prefill, Ready, Step
+from localspec.events import AnyEvent, Done, Failure, Prefill, Ready, Step
 from localspec.history import History, NewChat, NewMessage, Writer, recall
 from localspec.requests import GenerateRequest, LoadRequest, SamplingOptions
 from localspec.tui import app
@@ -40,7 +40,7 @@ from tests.scripted_engine import ScriptedEngine, answer, rounds
 TOKENS, LINES, MESSAGES = 10_000, 500, 1000
 ROUND_SECONDS = 0.015  # of three tokens
 PATIENCE_SECONDS, REST_SECONDS, BETWEEN_KEYS = 900.0, 0.2, 0.5
-PAGES, PAINTS, STOPS = 60, 3, 200
+PAGES, PAINTS, STOPS, MOST_STOPS = 60, 3, 200, 2000
 PAGE_UP, TOKEN_VIEW = "\x1b[5~", "\x1bOR"
 PROSE = "Drafts are **checked** in one pass, and what is wrong is thrown away, so that the text `stays` the same.\n\n"
 LIST = "".join(f"- item {i} of a list, with `code` in it\n" for i in range(6)) + "\n"
@@ -264,40 +264,49 @@ def measure_paint(folder: str) -> None:
     for count in (10, MESSAGES):
         home = os.path.join(folder, str(count))
         made_past(home, count)
-        taken = []
+        wall, cpu = list[float](), list[float]()
         for _ in range(PAINTS + 1):
             terminal = Terminal([sys.executable, "-m", "localspec", "chat", "--continue"], env=within(home))
-            taken.append(1000 * (terminal.wait(f"Answer {count}.", PATIENCE_SECONDS) - terminal.began))
+            wall.append(1000 * (terminal.wait(f"Answer {count}.", PATIENCE_SECONDS) - terminal.began))
+            cpu.append(1000 * sum(psutil.Process(terminal._process.pid).cpu_times()[:2]))
             terminal.close()
-        row(f"`localspec chat --continue`, {count:,} messages: start to last words, ms", taken[1:])
+        row(f"`localspec chat --continue`, {count:,} messages: start to last words, ms", wall[1:])
+        row(f"`localspec chat --continue`, {count:,} messages: the same, cpu ms", cpu[1:])
 
 
 def until(events: Iterator[AnyEvent], *kinds: type[Any]) -> AnyEvent:
-    return next(event for event in events if isinstance(event, kinds))
+    return next(event for event in events if isinstance(event, (Failure, *kinds)))
+
+
+def stopped_ms(engine: EngineProcess, events: Iterator[AnyEvent], request: GenerateRequest, after: int) -> float | None:
+    """From cancel(), after so many events, to the end; None of an answer that ended by itself."""
+    engine.ask(request)
+    for _ in range(after):
+        if not isinstance(until(events, Prefill, Step, Done), Prefill | Step):
+            return None
+    pressed = monotonic()
+    engine.cancel()
+    done = until(events, Done)
+    return 1000 * (monotonic() - pressed) if isinstance(done, Done) and done.finish_reason == "cancelled" else None
 
 
 def measure_stop(folder: str) -> None:
-    """From cancel() in the parent to the engine's Done in it, guide in a child."""
+    """Of guide in a child: from cancel() in the parent to the end of the answer in it."""
     os.environ.update(within(folder))
-    dice = random.Random(1)
+    dice, wild = random.Random(1), SamplingOptions(temperature=2.0)
     engine = EngineProcess(LoadRequest("guide"))
     engine.start()
     events = engine.events()
     until(events, Ready)
-    wild = SamplingOptions(temperature=2.0)
-    for what in ("writing", "reading a prompt"):
+    for what, words, most in (("an answer is written", 3, 20), ("a prompt is read", 2000, 1)):
         taken = list[float]()
-        while len(taken) < STOPS:
-            words = "word " * (dice.randrange(2500, 3500) if what != "writing" else 3) + str(dice.random())
-            engine.ask(GenerateRequest(prompt=words, max_tokens=1500, sampling=wild))
-            for _ in range(dice.randint(1, 20) if what == "writing" else 1):
-                until(events, Step, Prefill, Done)
-            pressed = monotonic()
-            engine.cancel()
-            done = until(events, Done)
-            assert isinstance(done, Done)
-            if done.finish_reason == "cancelled" and (what == "writing" or not done.stats.predicted_n):
-                taken.append(1000 * (monotonic() - pressed))
+        for _ in range(MOST_STOPS):
+            prompt = "word " * (words + dice.randrange(words)) + str(dice.random())
+            request = GenerateRequest(prompt=prompt, max_tokens=1500, sampling=wild)
+            if (took := stopped_ms(engine, events, request, dice.randint(1, most))) is not None:
+                taken.append(took)
+            if len(taken) == STOPS:
+                break
         row(f"Esc while {what}, guide: cancel to end, ms", taken)
     engine.close()
 
