@@ -167,7 +167,11 @@ class TurnScreen(Screen[None]):
         await self.inform(message.notice)
 
     async def inform(self, notice: Notice) -> None:
-        await self.show(Note(f"{notice.message} {notice.hint}".strip(), level=notice.level))
+        """What already stands at the end of the transcript is not said again."""
+        note = Note(f"{notice.message} {notice.hint}".strip(), level=notice.level)
+        last = next(reversed(self.transcript.children), None)
+        if not (isinstance(last, Note) and last.said == note.said):
+            await self.show(note)
 
     async def drain(self, feed: Feed) -> None:
         """Take what has arrived, then look again a frame later until nothing has."""
