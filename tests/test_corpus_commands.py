@@ -16,6 +16,7 @@ import click
 import pytest
 
 from localspec import paths
+from localspec.bench.prompts import PROMPTS
 from localspec.cli import cli, outcome
 from localspec.config.reading import read
 from localspec.recipe import corpus
@@ -76,12 +77,13 @@ def without_shell(line: str) -> tuple[list[str], bytes]:
 @pytest.mark.parametrize("block", blocks("sh"))
 def test_a_shell_example_runs(block: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     """In this process, which has loaded all that one of its own would load first; where more than a pipe or a file of
-    output is written, as a shell runs it."""
+    output is written, as a shell runs it. A bench asks two of its questions."""
     if SHELL_WORDS.search(block):
         done = subprocess.run(["sh", "-e", "-c", block], check=False, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return
     opened = []
+    monkeypatch.setattr("localspec.bench.options.PROMPTS", PROMPTS[:2])
     monkeypatch.setattr("localspec.tui.app.run", lambda *asked, **_: opened.append(asked) or 0)
     for line in block.splitlines():
         words, piped = without_shell(line)
