@@ -353,7 +353,7 @@ async def test_a_full_disk_is_one_notice_and_is_used_again_when_there_is_space(p
 async def test_whenever_the_disk_is_full_the_answer_stays_on_the_screen_and_is_kept_later(path: Path, times: int):
     """G3: at any page, again and again in one chat."""
     dice, said = random.Random(times), list[str]()
-    answers = [[f"{n} ", "word " * dice.randrange(3000, 6000), f"end of {n}"] for n in range(times)]
+    answers = [[f"{n} ", "word " * dice.randrange(3000, 6000), f"end{n}."] for n in range(times)]
     engine = ScriptedEngine(SHORT, *(answer(*(step(text, accepted=0) for text in texts)) for texts in answers))
     async with kept_chat(engine) as stage:
         await ask(stage, "first")
@@ -371,7 +371,7 @@ async def test_whenever_the_disk_is_full_the_answer_stays_on_the_screen_and_is_k
             await ask(stage, f"question {number}")
             await stage.until(told)
             assert "is full" in told()[0]
-            await stage.sees(f"end of {number}")
+            await stage.sees(f"end{number}.")
             assert sound(path)
             db.read("PRAGMA max_page_count = 1073741823")
             await stage.until(lambda: writer.AGAIN.message in told())
