@@ -17,6 +17,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from localspec.events import Step
+from localspec.tui.collecting import collect
 from localspec.tui.conversation import Utterance
 from localspec.tui.message import Answer, Note, Question, Untold
 from localspec.tui.still import StillScroll
@@ -70,6 +71,7 @@ class Transcript(StillScroll):
         self._changing = Lock()
         self._branch: list[Utterance] = []
         self._start = self._end = 0  # of the window in the branch
+        self._gone = 0  # messages that left the window since the last collection
         self._shown: dict[int, Question | Answer] = {}  # by utterance
         self._pointed: int | None = None
         self._untold: frozenset[int] = frozenset()  # what the model is not told any more
@@ -216,6 +218,7 @@ class Transcript(StillScroll):
     async def _cut(self, place: int, *, everything: bool = False) -> None:
         """Nothing of the window from this place in the branch on."""
         gone = [self._shown.pop(said.id) for said in self._branch[place : self._end]]
+        self._let_go(len(gone))
         if everything:
             await self.remove_children("Question, Answer, More, Note.-info, Note.-warning, Note.-error")
         elif gone:
@@ -229,6 +232,15 @@ class Transcript(StillScroll):
             self._start = place
             first, last = gone[0], self._shown[self._branch[place].id]
             await self.remove_children(self.children[self.children.index(first) : self.children.index(last)])
+            self._let_go(len(gone))
+
+    def _let_go(self, count: int) -> None:
+        """Widgets refer to each other in circles: without a collection now and then, the one after the next answer
+        would find all that the user has paged through, and hold the screen for a second."""
+        self._gone += count
+        if self._gone >= self._most and not self._busy():
+            self._gone = 0
+            self.call_after_refresh(collect)
 
     async def _count(self) -> None:
         """Say what is beyond either end."""
