@@ -74,7 +74,7 @@ def without_shell(line: str) -> tuple[list[str], bytes]:
     return shlex.split(command.partition(" > ")[0]), piped
 
 
-@pytest.mark.parametrize("block", blocks("sh"))
+@pytest.mark.parametrize("block", blocks("(?:ba)?sh"))
 def test_a_shell_example_runs(block: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     """In this process, which has loaded all that one of its own would load first; where more than a pipe or a file of
     output is written, as a shell runs it. A bench asks two of its questions."""
@@ -141,3 +141,19 @@ def test_a_make_target_and_an_extra_that_an_answer_names_exist() -> None:
 @pytest.mark.parametrize("block", blocks("python"))
 def test_a_python_example_runs(block: str) -> None:
     exec(compile(block, "an answer", "exec"), {"__name__": "answer"})
+
+
+def parameters(command: click.Command) -> list[click.Parameter]:
+    """Of a command and of all below it."""
+    below = command.commands.values() if isinstance(command, click.Group) else ()
+    return [*command.params, *(one for child in below for one in parameters(child))]
+
+
+def test_a_flag_and_a_variable_that_an_answer_names_exist() -> None:
+    known = parameters(cli)
+    flags = {flag for one in known for flag in (*one.opts, *one.secondary_opts)} | {"--help"}
+    spans = [span for text in ANSWERS for span in re.findall(r"`([^`\n]+)`", text) if not span.startswith("python")]
+    assert {flag for span in spans for flag in re.findall(r"(?<!\S)--[a-z][a-z0-9-]*", span)} - flags == set()
+    source = "".join(file.read_text() for file in (ROOT / "localspec").rglob("*.py"))
+    variables = {str(one.envvar) for one in known} | set(re.findall(r"LOCALSPEC_[A-Z_]+", source))
+    assert {name for text in ANSWERS for name in re.findall(r"LOCALSPEC_[A-Z_]+", text)} - variables == set()
