@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
+from asyncio import TimerHandle
+from collections.abc import Callable
+from functools import partial
 
 import msgspec
 import pytest
-from textual.content import Content
-from textual.screen import Screen
-from textual.timer import Timer
+from textual.message_pump import MessagePump
 
 from localspec.events import AnyEvent, Proposal, Step, Token
+from localspec.tui import pace as pace_module
+from localspec.tui import turn as turn_module
 from localspec.tui.app import ChatApp
-from localspec.tui.chat import ChatScreen
 from localspec.tui.message import Answer
-from localspec.tui.ribbon import Ribbon
+from localspec.tui.once import once
 from tests.chat_stage import HELLO, Stage, open_chat
 from tests.scripted_engine import ScriptedEngine, answer, step
 from tests.test_chat_hostile import ATTACKS, OWN_SEQUENCES, CapturingDriver
@@ -204,24 +206,61 @@ async def test_a_new_chat_empties_the_panel():
         await stage.until(lambda: "place 1" not in stage.seen and "– tok/s" in stage.seen)
 
 
-async def test_widgets_are_drawn_at_most_twenty_times_a_second(monkeypatch: pytest.MonkeyPatch):
-    """However fast rounds come: what draws them is a frame, and frames are a twentieth of a second apart or more."""
-    waits, drawn = [], []
+class Frames:
+    """Those that the screen asks for, on a clock that goes only from one to the next."""
 
-    def set_timer(screen: ChatScreen, delay: float, *rest: object, **named: object) -> Timer:
-        waits.append(delay)
-        return Screen.set_timer(screen, delay, *rest, **named)
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        self.waits: list[float] = []
+        self.drawn = 0
+        flush = Answer.flush
 
-    def draw(ribbon: Ribbon) -> Content:
-        drawn.append(len(ribbon.rounds))
-        return Content("ribbon")
+        async def counted(shown: Answer) -> None:
+            self.drawn += 1
+            await flush(shown)
 
-    monkeypatch.setattr(ChatScreen, "set_timer", set_timer)
-    monkeypatch.setattr(Ribbon, "render", draw)
-    async with open_chat(ScriptedEngine(answer(*(step("a ", "b ") for _ in range(500)))), size=(120, 30)) as stage:
-        await told(stage)
-        assert min(waits) >= 0.05
-        assert len(set(drawn)) <= len(waits)
+        patch.setattr(pace_module, "monotonic", lambda: self.now)
+        patch.setattr(pace_module, "thread_time", lambda: 0.0)
+        patch.setattr(turn_module, "once", self.ask)
+        patch.setattr(Answer, "flush", counted)
+
+    def ask(self, pump: MessagePump, seconds: float, call: Callable[[], object]) -> TimerHandle:
+        self.waits.append(seconds)
+        self.call = partial(pump.call_next, call)
+        return once(pump, 3600, call)
+
+    async def pass_one(self, stage: Stage) -> None:
+        asked = len(self.waits)
+        self.now += self.waits[-1]
+        self.call()
+        await stage.until(lambda: len(self.waits) > asked)
+
+
+PROSE = [step("a ", "b ")] * 500
+CODE = [step("```py\n", accepted=0), *[step("x = 1\n", accepted=0)] * 499]
+
+
+@pytest.mark.parametrize(("rounds", "most"), [(PROSE, 20), (CODE, 4)], ids=["prose", "code"])
+async def test_an_answer_is_drawn_so_often_a_second_at_most(
+    rounds: list[Step], most: int, monkeypatch: pytest.MonkeyPatch
+):
+    """However fast rounds come, here 400 a second: what draws them is a frame, and inside of code not every one."""
+    frames, played = Frames(monkeypatch), list[AnyEvent]()
+    engine = ScriptedEngine(answer(*rounds), paused=True, before=played.append)
+    async with open_chat(engine) as stage:
+        engine.permit(2)
+        await stage.send("go")
+        await stage.until(lambda: len(played) == 3)  # model and prompt have arrived
+        began = frames.now
+        for _ in range(25):
+            arrived = len(played)
+            engine.permit(20)
+            await stage.until(lambda: len(played) == arrived + 20)  # noqa: B023
+            await frames.pass_one(stage)
+        seconds = frames.now - began
+        assert min(frames.waits) >= 0.05
+        assert most * seconds / 2 <= frames.drawn <= most * seconds + 1
+        engine.permit()
 
 
 async def test_an_answer_from_a_history_shows_its_rounds():
