@@ -346,6 +346,15 @@ async def test_letters_copy_a_message_and_its_code():
         assert shown(stage)[0] == "one"
 
 
+async def test_all_that_was_said_can_be_copied_before_the_first_answer():
+    async with open_chat(ScriptedEngine(paused=True)) as stage:
+        await stage.asks("/copy all", "There is nothing to copy.")
+        await stage.send("one")
+        await stage.sees("You · queued")
+        await stage.send("/copy all")
+        await stage.until(lambda: stage.app.clipboard == "You:\none")
+
+
 async def test_t_shows_the_tokens_of_one_answer_and_i_who_wrote_it():
     async with open_chat(ScriptedEngine(HELLO, HELLO)) as stage:
         await ask(stage, "one")

@@ -237,10 +237,10 @@ class BranchScreen(TurnScreen):
         answer = self.conversation.last("assistant")
         if what not in {"", "code", "all"}:
             self.status.give_hint("What can be copied: /copy, /copy code, /copy all")
+        elif what == "all" and self.conversation.branch:
+            self.take("\n\n".join(f"{said.speaker}:\n{said.text}" for said in self.conversation.branch))
         elif answer is None:
             self.status.give_hint("There is nothing to copy.")
-        elif what == "all":
-            self.take("\n\n".join(f"{said.speaker}:\n{said.text}" for said in self.conversation.branch))
         elif what == "code":
             self.copy_code(answer)
         else:

@@ -17,7 +17,7 @@ from localspec.tui.message import Note
 from localspec.tui.tunable import TunableScreen
 from localspec.tui.turn import Phase
 
-BENCHING = "measuring: {stop} ends it"
+BENCHING = "measuring: {stop} ends it and loads the model again"
 NOT_NOW = "That must wait until the model is loaded and the answer has ended."
 FIT = "Write /fit, or /fit TOKENS: how long a context is to be."
 
