@@ -19,6 +19,7 @@ from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widget import Widget
 
+from localspec.errors import ContextOverflow
 from localspec.events import (
     AnyEvent,
     Done,
@@ -402,7 +403,7 @@ class TurnScreen(Screen[None]):
             await self.show(Note(sentence, level="error"))
         else:
             await self.answer.fail(sentence)
-            self.end_turn("error")
+            self.end_turn("context" if failure.code == ContextOverflow.code else "error")
             self.enter("idle", "idle")
         if self.phase == "idle" and failure.code != "engine_died":
             await self.ask_next()
