@@ -61,6 +61,8 @@ class Prompt(TextArea, inherit_bindings=False):
         self.claims = claims
         self.completion = Completion()  # the screen decides where it stands
         self.pills = Pills()  # what is attached to the next message; it stands above
+        self.under_way = 0  # messages that were sent and have not arrived
+        self.back: list[str] = []  # texts that were given back, until none is under way
 
     def on_text_area_changed(self) -> None:
         self.completion.follow(self.text)
@@ -86,10 +88,18 @@ class Prompt(TextArea, inherit_bindings=False):
         return text
 
     def give(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
-        """Put a text back, before what has been written since."""
+        """Put a text back, before what has been written since. Of lines that were sent in a burst, as a paste is where
+        the terminal does not say that it is one, those that come back stay in their order."""
         self.pills.add(*attachments)
-        self.text = f"{text}\n{self.text}" if self.text else text
-        self.move_cursor(self.document.end)
+        self.back.append(text)
+        self.put_back()
+
+    def put_back(self) -> None:
+        """What was given, once nothing is under way that may be given back behind it."""
+        if self.back and not self.under_way:
+            self.text = "\n".join(filter(None, (*self.back, self.text)))
+            self.back.clear()
+            self.move_cursor(self.document.end)
 
     # A priority binding runs ahead of letters that were typed before it and still wait in this widget's queue.
     # call_later puts the key back in line, so that a burst of typing arrives in the order it was typed.
@@ -117,6 +127,7 @@ class Prompt(TextArea, inherit_bindings=False):
 
     def post_sent(self) -> None:
         if self.text.strip() or self.pills.attachments:
+            self.under_way += 1
             self.post_message(self.Sent(self.take(), self.pills.take()))
 
     def break_line(self) -> None:

@@ -40,7 +40,7 @@ from localspec.requests import GenerateRequest, SpecWish
 from localspec.sanitize import one_line
 from localspec.stats import Tally
 from localspec.tui.collecting import collect
-from localspec.tui.commands import find, literal, parse, unknown
+from localspec.tui.commands import find, literal, parse, typed, unknown
 from localspec.tui.conversation import Utterance
 from localspec.tui.drafts import why_off
 from localspec.tui.feed import Arrived, Engine, Feed
@@ -300,11 +300,15 @@ class TurnScreen(Screen[None]):
 
     async def on_prompt_sent(self, message: Prompt.Sent) -> None:
         self.status.end_hint()  # it was about what was sent before
-        if (typed := parse(message.text)) is not None:
-            self.prompt.pills.add(*message.attachments)
-            await self.obey(message.text, *typed)
-        else:
-            await self.say(literal(message.text), message.attachments)
+        self.prompt.under_way -= 1
+        try:
+            if (command := parse(message.text)) is not None:
+                self.prompt.pills.add(*message.attachments)
+                await self.obey(message.text, *command)
+            else:
+                await self.say(literal(message.text), message.attachments)
+        finally:
+            self.prompt.put_back()
 
     def claims(self, _event: Key) -> bool:
         """Whether a key pressed on the empty prompt is a command here instead."""
@@ -330,7 +334,7 @@ class TurnScreen(Screen[None]):
         if self.phase == "unloaded":
             self.load()
         if self.queued is not None or self.phase == "gone":
-            self.prompt.give(text, attachments)
+            self.prompt.give(typed(text), attachments)
             self.status.give_hint(
                 WAITING if self.queued is not None else f"{self.status.state} Your message stays here."
             )
@@ -445,7 +449,7 @@ class TurnScreen(Screen[None]):
         """The message that waits returns to the prompt."""
         if self.queued is not None:
             question, self.queued = self.queued, None
-            self.prompt.give(question.text, question.attachments)
+            self.prompt.give(typed(question.text), question.attachments)
             self.conversation.take_back(question)
             self.scribe.remove(question, self.conversation.head)
             await self.show_branch()
