@@ -117,13 +117,13 @@ class BranchScreen(TurnScreen):
     def is_free(self) -> bool:
         """Whether the conversation may change now; if not, the user is told."""
         if self.busy:
-            self.status.give_hint(with_keys(self, NOT_NOW))
+            self.refuse(with_keys(self, NOT_NOW))
         return not self.busy
 
     def can_ask(self) -> bool:
         """Whether the engine can, too."""
         if self.is_free() and self.phase != "idle":
-            self.status.give_hint(f"Not now: {self.status.state}")
+            self.refuse(f"Not now: {self.status.state}")
         return not self.busy and self.phase == "idle"
 
     async def retry(self, said: Utterance | None = None) -> None:

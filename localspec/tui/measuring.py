@@ -53,7 +53,7 @@ class MeasuringScreen(TunableScreen):
 
     async def command_bench(self, _: str) -> None:
         if self.phase not in {"idle", "unloaded"}:
-            self.status.give_hint(NOT_NOW)
+            self.refuse(NOT_NOW)
             return
         if self.phase == "idle":
             await self.unload()

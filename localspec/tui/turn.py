@@ -106,6 +106,7 @@ class TurnScreen(Screen[None]):
         self.title = past.chat.title if past else ""
         self.tally, self.pace = Tally(), Pace(1 / tuning.config.ui.max_fps)
         self.feed: Feed | None = None
+        self.obeyed = ""  # the command that is being obeyed, as it was typed
         self.queued: Utterance | None = None
         self.said: Utterance | None = None  # the answer being written, and its widget
         self.answer: Answer | None = None
@@ -138,7 +139,10 @@ class TurnScreen(Screen[None]):
     async def unload(self) -> None:
         """Free what the engine holds. Nothing is lost: what was said is told to the next one."""
         if self.phase not in {"idle", "loading"} or self.feed is None:
-            self.status.give_hint("Stop the answer first: press Esc." if self.answer else "Nothing is loaded.")
+            if self.answer:
+                self.refuse("Stop the answer first: press Esc.")
+            else:
+                self.status.give_hint("Nothing is loaded.")
             return
         feed, self.feed = self.feed, None
         await self.take_back()
@@ -325,9 +329,19 @@ class TurnScreen(Screen[None]):
             self.prompt.give(text)
             self.status.give_hint(unknown(name))
         else:
-            done = getattr(self, command.method)(argument)
-            if isawaitable(done):
-                await done
+            self.obeyed = text
+            try:
+                done = getattr(self, command.method)(argument)
+                if isawaitable(done):
+                    await done
+            finally:
+                self.obeyed = ""
+
+    def refuse(self, why: str) -> None:
+        """What is wanted cannot be at present. If it was typed it stays in the prompt, as a message does."""
+        if self.obeyed:
+            self.prompt.give(self.obeyed)
+        self.status.give_hint(why)
 
     async def say(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
         """Ask this, or let it wait until it can be asked."""
