@@ -79,6 +79,43 @@ async def test_keys_that_edit_are_obeyed_before_what_is_typed_after_them(keys: l
         await stage.until(lambda: stage.chat.prompt.text == text)
 
 
+FIELDS: dict[str, Callable[[ChatScreen], Input]] = {
+    "find": lambda chat: chat.find.words,
+    "search": lambda chat: chat.sidebar.search,
+    "rename": lambda chat: chat.sidebar.name_field,
+}
+
+
+@pytest.mark.parametrize("name", [*FIELDS, "sampling"])
+async def test_so_are_they_in_every_other_field(name: str):
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        if name == "sampling":
+            form = SamplingForm(Tuning())
+            await stage.app.push_screen(form)
+            field: Input = form.inputs["temperature"]
+        else:
+            field = FIELDS[name](stage.chat)
+            for shown in (stage.chat.find, stage.chat.sidebar, field):
+                shown.display = True
+            field.focus()
+        await stage.until(lambda: field.has_focus)
+        for key in ("1", "2", "3", "backspace", "backspace", "4", "home", "5"):
+            stage.app.post_message(events.Key(key, key if len(key) == 1 else None))
+        await stage.until(lambda: field.value == "514")
+
+
+async def test_a_key_that_comes_when_the_focus_has_left_does_nothing():
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        await stage.write("typed")
+        await stage.pilot.press("ctrl+f")
+        await stage.until(lambda: stage.chat.find.words.has_focus)
+        stage.chat.prompt.post_message(events.Key("backspace", None))
+        await stage.pilot.pause()
+        assert stage.chat.prompt.text == "typed"
+
+
 async def test_a_paste_never_sends_and_brings_no_control_bytes():
     async with open_chat(ScriptedEngine(HELLO)) as stage:
         await stage.write("a\r\nb\rc\n\x1b]52;c;aGk=\x07\u202e")
