@@ -281,6 +281,30 @@ async def test_a_message_is_deleted_at_the_second_d(monkeypatch: pytest.MonkeyPa
         assert told(stage) == ["one", "first", "three"]
 
 
+async def test_the_context_is_that_of_what_is_shown_whatever_was_deleted_or_loaded_again(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(branches, "DELETE_SECONDS", 60)
+    first = ScriptedEngine(*says("first"), answer(step("second", accepted=0), prompt=40))
+    async with kept_chat(first, ScriptedEngine()) as stage:
+        await ask(stage, "one")
+        await stage.sees("ctx 13/8,192")
+        await ask(stage, "two")
+        await stage.sees("ctx 41/8,192")
+        await stage.pilot.press("alt+up", "d", "d")
+        await stage.sees("ctx 13/8,192")
+        first.die()
+        await stage.until(lambda: stage.chat.phase == "gone")
+        await stage.pilot.press("ctrl+r")
+        await stage.ready()
+        await stage.sees("ctx 13/8,192")
+    async with kept_chat(ScriptedEngine(), past=recall()) as stage:
+        await stage.ready()
+        await stage.sees("ctx 13/8,192")
+        await stage.pilot.press("alt+up", "alt+up", "alt+up", "d", "d")
+        await stage.until(lambda: not stage.chat.conversation.branch and "ctx" not in stage.seen)
+
+
 # --- the message that is pointed at
 
 

@@ -196,6 +196,7 @@ class BranchScreen(TurnScreen):
             self.conversation.show(other)
             self.scribe.show(self.conversation.head)
             await self.transcript.show(self.conversation.branch, near=other)
+            self.show_figures()
             self.cursor = other.id
 
     async def delete(self, said: Utterance) -> None:

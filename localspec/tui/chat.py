@@ -250,8 +250,8 @@ class ChatScreen(MeasuringScreen):
         await self.app.action_quit()
 
     async def command_stats(self, _: str) -> None:
-        stats = self.status.stats
-        await self.note(answer_report(stats) if stats.predicted_n else "No answer has been measured yet.")
+        measured = self.status.stats.predicted_n
+        await self.note(answer_report(self.tally.stats) if measured else "No answer has been measured yet.")
 
     async def command_show(self, _: str) -> None:
         if self.model is None or self.spec is None or self.phase in {"loading", "gone", "unloaded"}:

@@ -205,11 +205,20 @@ class TurnScreen(Screen[None]):
         return self.has_news
 
     def show_figures(self) -> None:
-        self.status.stats = self.tally.stats if self.answer or self.rounds else Stats()
+        self.status.stats = self.figures
         self.has_news = False
         if self.answer is not None:
             self.answer.follow_rounds()
         self.follow_figures()
+
+    @property
+    def figures(self) -> Stats:
+        """Of the last answer; but the context is the branch's, which may end elsewhere by now."""
+        stats = self.tally.stats if self.answer or self.rounds else Stats()
+        if self.answer is not None or self.model is None:
+            return stats
+        then = self.conversation.counted(self.model)
+        return replace(stats, context_used=then.context_used, context_max=then.context_max)
 
     def follow_figures(self) -> None:
         """Header, panel and state line read what was measured."""
@@ -365,6 +374,7 @@ class TurnScreen(Screen[None]):
         """Its end, and what is said there from now on."""
         await self.transcript.show(self.conversation.branch)
         self.transcript.anchor()
+        self.show_figures()
 
     async def ask_next(self) -> None:
         """Ask what waits, if anything does."""
@@ -492,10 +502,10 @@ class TurnScreen(Screen[None]):
 
     async def begin_with(self, past: OpenChat | None) -> None:
         """The screen as it is at the start, whatever was said in another chat."""
-        self.past, self.status.stats, self.rounds = past, Stats(), ()
+        self.past, self.rounds = past, ()
         self.title = past.chat.title if past else ""
         self.name_terminal()
-        self.follow_figures()
+        self.show_figures()
         self.locate()
         await self.show_chat()
 
