@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from textual import events
+from textual.command import CommandPalette
 from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import HelpPanel, Input
@@ -250,6 +251,31 @@ async def test_whatever_lies_over_the_chat_says_that_the_terminal_is_too_small(o
         await stage.pilot.press("escape")
         await stage.until(lambda: stage.app.screen is stage.chat)
         await stage.sees("The terminal is 40×10; localspec")
+
+
+@pytest.mark.parametrize("over", [*OVER.values(), CommandPalette], ids=[*OVER, "palette"])
+async def test_ctrl_c_closes_whatever_lies_over_the_chat(over: Callable[[], Screen[Any]]):
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        await stage.write("a draft")
+        stage.app.push_screen(over())
+        await stage.until(lambda: stage.app.screen is not stage.chat)
+        await stage.pilot.press("ctrl+c")
+        await stage.until(lambda: stage.app.screen is stage.chat)
+        assert stage.chat.prompt.text == "a draft"
+
+
+async def test_ctrl_c_copies_what_is_selected_over_the_chat_and_then_closes():
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        await stage.pilot.press("f1")
+        await stage.sees("Esc closes this page")
+        stage.app.screen.query_one(".quiet").text_select_all()
+        await stage.pilot.press("ctrl+c")
+        await stage.until(lambda: stage.app.clipboard.startswith("Esc closes this page"))
+        assert stage.app.screen is not stage.chat
+        await stage.pilot.press("ctrl+c")
+        await stage.until(lambda: stage.app.screen is stage.chat)
 
 
 async def test_it_runs_without_colour(monkeypatch: pytest.MonkeyPatch):
