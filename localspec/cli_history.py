@@ -105,7 +105,7 @@ def search(words: tuple[str, ...], limit: int, as_json: bool) -> None:
 @history.command()
 @click.argument("chat", metavar="ID", shell_complete=completions)
 @click.option("--format", "kind", type=click.Choice(FORMATS), default="md", help=FORMAT_HELP)
-@click.option("-o", "--output", "file", type=FILE, metavar="FILE", help="Into a file instead of stdout.")
+@click.option("-o", "--output", "file", type=FILE, metavar="FILE", help="Into a new file instead of stdout.")
 def export(chat: str, kind: Format, file: Path | None) -> None:
     """Write a chat as Markdown or JSON, to stdout or a file."""
     from localspec import output

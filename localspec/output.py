@@ -30,12 +30,14 @@ def hand_over(text: str) -> None:
 
 
 def save(file: Path, text: str) -> None:
-    """The whole file or the old one; what is no plain file (/dev/stdout, a pipe) is written to and not replaced. No
-    folder is made: one that is not there is more likely mistyped than wished for."""
+    """The whole file or none, and never over one that is there; what is no plain file (/dev/stdout, a pipe) is written
+    to. No folder is made: one that is not there is more likely mistyped than wished for."""
     if not file.parent.is_dir():
         raise UsageError(f"There is no folder '{file.parent}'.", hint="Make it, or name another FILE.")
     try:
-        if file.exists() and not file.is_file():
+        if file.is_file():
+            raise UsageError(f"'{file}' is there already.", hint="Delete it, or name another FILE.")
+        if file.exists():
             file.write_bytes(text.encode())
         else:
             write_whole(file.resolve(), text.encode())

@@ -281,6 +281,30 @@ async def test_a_message_is_deleted_at_the_second_d(monkeypatch: pytest.MonkeyPa
         assert told(stage) == ["one", "first", "three"]
 
 
+async def test_the_context_is_that_of_what_is_shown_whatever_was_deleted_or_loaded_again(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(branches, "DELETE_SECONDS", 60)
+    first = ScriptedEngine(*says("first"), answer(step("second", accepted=0), prompt=40))
+    async with kept_chat(first, ScriptedEngine()) as stage:
+        await ask(stage, "one")
+        await stage.sees("ctx 13/8,192")
+        await ask(stage, "two")
+        await stage.sees("ctx 41/8,192")
+        await stage.pilot.press("alt+up", "d", "d")
+        await stage.sees("ctx 13/8,192")
+        first.die()
+        await stage.until(lambda: stage.chat.phase == "gone")
+        await stage.pilot.press("ctrl+r")
+        await stage.ready()
+        await stage.sees("ctx 13/8,192")
+    async with kept_chat(ScriptedEngine(), past=recall()) as stage:
+        await stage.ready()
+        await stage.sees("ctx 13/8,192")
+        await stage.pilot.press("alt+up", "alt+up", "alt+up", "d", "d")
+        await stage.until(lambda: not stage.chat.conversation.branch and "ctx" not in stage.seen)
+
+
 # --- the message that is pointed at
 
 
@@ -344,6 +368,15 @@ async def test_letters_copy_a_message_and_its_code():
         await stage.send("/copy this")
         await stage.sees("What can be copied")
         assert shown(stage)[0] == "one"
+
+
+async def test_all_that_was_said_can_be_copied_before_the_first_answer():
+    async with open_chat(ScriptedEngine(paused=True)) as stage:
+        await stage.asks("/copy all", "There is nothing to copy.")
+        await stage.send("one")
+        await stage.sees("You · queued")
+        await stage.send("/copy all")
+        await stage.until(lambda: stage.app.clipboard == "You:\none")
 
 
 async def test_t_shows_the_tokens_of_one_answer_and_i_who_wrote_it():

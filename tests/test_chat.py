@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from textual import events
 
 from localspec.events import Loading, Notice
 from localspec.requests import Message
@@ -87,6 +88,24 @@ async def test_while_it_answers_one_message_waits_and_a_second_stays_in_the_prom
         assert [message.content for message in engine.requests[1].messages or ()][::2] == ["one", "two"]
         kinds = [type(widget) for widget in stage.chat.transcript.children]
         assert kinds == [Question, Answer, Question, Answer]
+
+
+async def test_lines_sent_in_a_burst_that_come_back_stay_in_their_order():
+    """A paste in a terminal that does not say that it is one."""
+    engine = ScriptedEngine(HELLO, HELLO, paused=True)
+    async with open_chat(engine) as stage:
+        engine.permit(3)
+        await stage.send("one")
+        await stage.sees("Hello there")
+        for line in ("two", "//three", "/tokens", "four", "/nope", "five", "/tokens"):
+            for character in line:
+                stage.app.post_message(events.Key("slash" if character == "/" else character, character))
+            stage.app.post_message(events.Key("enter", "\r"))
+        await stage.until(lambda: stage.chat.prompt.text == "//three\nfour\n/nope\nfive")
+        assert stage.chat.queued is not None
+        assert stage.chat.queued.text == "two"
+        engine.permit()
+        await stage.until(lambda: len(engine.requests) == 2 and stage.chat.phase == "idle")
 
 
 async def test_esc_stops_and_keeps_what_was_written_for_the_next_turn():

@@ -17,7 +17,7 @@ from localspec.tui.message import Note
 from localspec.tui.report import answer_report
 from localspec.tui.turn import WAITING
 from tests.chat_stage import HELLO, Stage, kept_chat, open_chat
-from tests.scripted_engine import ScriptedEngine
+from tests.scripted_engine import ScriptedEngine, answer, step
 
 pytestmark = pytest.mark.heavy
 
@@ -340,6 +340,30 @@ async def test_unload_gives_back_the_question_that_waits_and_leaves_an_answer_al
         await stage.sees("Stop the answer first: press Esc.")
         second.permit()
         await stage.sees("Bye.", "idle")
+
+
+@pytest.mark.parametrize("command", ["/continue", "/retry", "/compare", "/spec on", "/bench"])
+async def test_a_command_that_must_wait_stays_in_the_prompt(command: str):
+    """While the model is loaded again; sent once more then, it runs."""
+    cut = answer(step("Hello", " there", accepted=1), finish="length")
+    first, second = ScriptedEngine(cut), ScriptedEngine(HELLO, HELLO, paused=True)
+    async with open_chat(first, second) as stage:
+        await stage.asks("hi", "cut at", "idle")
+        first.die()
+        await stage.until(lambda: stage.chat.phase == "gone")
+        await stage.pilot.press("ctrl+r")
+        await stage.until(lambda: stage.chat.phase == "loading")
+        await stage.send(command)
+        await stage.until(lambda: stage.chat.prompt.text == command)
+        assert stage.chat.status.hint
+        stage.chat.pick(find("retry"))  # from the menu: nothing was typed
+        await stage.pilot.pause()
+        assert stage.chat.prompt.text == command
+        second.permit()
+        await stage.ready()
+        if command != "/bench":
+            await stage.pilot.press("enter")
+            await stage.until(lambda: (second.requests or second.wishes) and not stage.chat.prompt.text)
 
 
 async def test_a_system_prompt_is_for_this_chat_and_kept_with_it():

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from textual import events
+from textual.command import CommandPalette
 from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import HelpPanel, Input
@@ -77,6 +78,43 @@ async def test_keys_that_edit_are_obeyed_before_what_is_typed_after_them(keys: l
         for key in keys:
             stage.app.post_message(events.Key(key, "/" if key == "slash" else key if len(key) == 1 else None))
         await stage.until(lambda: stage.chat.prompt.text == text)
+
+
+FIELDS: dict[str, Callable[[ChatScreen], Input]] = {
+    "find": lambda chat: chat.find.words,
+    "search": lambda chat: chat.sidebar.search,
+    "rename": lambda chat: chat.sidebar.name_field,
+}
+
+
+@pytest.mark.parametrize("name", [*FIELDS, "sampling"])
+async def test_so_are_they_in_every_other_field(name: str):
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        if name == "sampling":
+            form = SamplingForm(Tuning())
+            await stage.app.push_screen(form)
+            field: Input = form.inputs["temperature"]
+        else:
+            field = FIELDS[name](stage.chat)
+            for shown in (stage.chat.find, stage.chat.sidebar, field):
+                shown.display = True
+            field.focus()
+        await stage.until(lambda: field.has_focus)
+        for key in ("1", "2", "3", "backspace", "backspace", "4", "home", "5"):
+            stage.app.post_message(events.Key(key, key if len(key) == 1 else None))
+        await stage.until(lambda: field.value == "514")
+
+
+async def test_a_key_that_comes_when_the_focus_has_left_does_nothing():
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        await stage.write("typed")
+        await stage.pilot.press("ctrl+f")
+        await stage.until(lambda: stage.chat.find.words.has_focus)
+        stage.chat.prompt.post_message(events.Key("backspace", None))
+        await stage.pilot.pause()
+        assert stage.chat.prompt.text == "typed"
 
 
 async def test_a_paste_never_sends_and_brings_no_control_bytes():
@@ -213,6 +251,31 @@ async def test_whatever_lies_over_the_chat_says_that_the_terminal_is_too_small(o
         await stage.pilot.press("escape")
         await stage.until(lambda: stage.app.screen is stage.chat)
         await stage.sees("The terminal is 40×10; localspec")
+
+
+@pytest.mark.parametrize("over", [*OVER.values(), CommandPalette], ids=[*OVER, "palette"])
+async def test_ctrl_c_closes_whatever_lies_over_the_chat(over: Callable[[], Screen[Any]]):
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        await stage.write("a draft")
+        stage.app.push_screen(over())
+        await stage.until(lambda: stage.app.screen is not stage.chat)
+        await stage.pilot.press("ctrl+c")
+        await stage.until(lambda: stage.app.screen is stage.chat)
+        assert stage.chat.prompt.text == "a draft"
+
+
+async def test_ctrl_c_copies_what_is_selected_over_the_chat_and_then_closes():
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        await stage.pilot.press("f1")
+        await stage.sees("Esc closes this page")
+        stage.app.screen.query_one(".quiet").text_select_all()
+        await stage.pilot.press("ctrl+c")
+        await stage.until(lambda: stage.app.clipboard.startswith("Esc closes this page"))
+        assert stage.app.screen is not stage.chat
+        await stage.pilot.press("ctrl+c")
+        await stage.until(lambda: stage.app.screen is stage.chat)
 
 
 async def test_it_runs_without_colour(monkeypatch: pytest.MonkeyPatch):

@@ -98,7 +98,7 @@ async def test_a_question_during_the_bench_waits_and_esc_ends_the_bench(monkeypa
     async with open_chat(ScriptedEngine(HELLO), ScriptedEngine(HELLO), tuning=guide()) as stage:
         await stage.ready()
         await stage.send("/bench")
-        await stage.sees("measuring: Esc ends it")
+        await stage.sees("measuring: Esc ends it and loads the model again")
         await stage.send("hi")
         await stage.sees("You · queued")
         await stage.pilot.press("escape")

@@ -269,24 +269,29 @@ def test_a_pipe_gets_the_markdown_as_it_was_written(localspec: Program, history:
     assert "\x1b[31mred\x1b[0m\u202e" in localspec("export", said.chat_id).out
 
 
+def test_an_export_writes_over_no_file(localspec: Program, tale: StoredMessage, tmp_path: Path):
+    file = tmp_path / "tale.md"
+    file.write_text("mine")
+    assert "is there already" in sentence(localspec("export", tale.chat_id, "-o", str(file)), 2)
+    assert file.read_text() == "mine"
+
+
 @pytest.mark.parametrize(
     ("number", "code", "words"), [(errno.ENOSPC, 5, "no room"), (errno.EACCES, 2, "cannot be written")]
 )
-def test_a_disk_that_refuses_an_export_is_a_sentence_and_keeps_the_old_file(
+def test_a_disk_that_refuses_an_export_is_a_sentence_and_leaves_no_file(
     localspec: Program, tale: StoredMessage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number, code, words
 ):
     def refuse(*_: object) -> None:
         raise OSError(number, os.strerror(number))
 
     file = tmp_path / "tale.md"
-    file.write_text("old")
     monkeypatch.setattr("pathlib.Path.write_bytes", refuse)
     told = sentence(localspec("export", tale.chat_id, "-o", str(file)), code)
     assert str(file) in told
     assert words in told
     assert "ame another FILE." in told
-    assert file.read_text() == "old"
-    assert [each.name for each in tmp_path.glob("tale*")] == ["tale.md"]
+    assert [each.name for each in tmp_path.glob("tale*")] == []
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")

@@ -51,6 +51,7 @@ class ChatApp(KeyedApp):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+q", "quit", "Quit", key_display="^Q", priority=True, id="quit"),
         Binding("ctrl+p", "command_palette", "Menu", key_display="^P", priority=True, id="palette"),
+        Binding("ctrl+c", "interrupt", "Interrupt", show=False, priority=True, id="interrupt"),
     ]
     COMMANDS = KeyedApp.COMMANDS | {CommandProvider, ChatProvider, ModelProvider}
 
@@ -147,6 +148,19 @@ class ChatApp(KeyedApp):
         if isinstance(event, events.Paste):
             event.text = clean(event.text.replace("\r\n", "\n").replace("\r", "\n"))
         await super().on_event(event)
+
+    async def action_interrupt(self) -> None:
+        """Over the chat: copy what is selected, else close as Esc does, whichever key that is now."""
+        screen = self.screen
+        if isinstance(screen, ChatScreen):
+            screen.action_interrupt()
+        elif selected := screen.get_selected_text():
+            self.chat.take(selected)
+            screen.clear_selection()
+        else:
+            closing = (one for one in screen.BINDINGS if isinstance(one, Binding) and "escape" in one.key.split(","))
+            for binding in closing:
+                await self.run_action(binding.action, screen)
 
     async def action_quit(self) -> None:
         self.exit(return_code=self.chat.exit_code)

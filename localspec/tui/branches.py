@@ -117,13 +117,13 @@ class BranchScreen(TurnScreen):
     def is_free(self) -> bool:
         """Whether the conversation may change now; if not, the user is told."""
         if self.busy:
-            self.status.give_hint(with_keys(self, NOT_NOW))
+            self.refuse(with_keys(self, NOT_NOW))
         return not self.busy
 
     def can_ask(self) -> bool:
         """Whether the engine can, too."""
         if self.is_free() and self.phase != "idle":
-            self.status.give_hint(f"Not now: {self.status.state}")
+            self.refuse(f"Not now: {self.status.state}")
         return not self.busy and self.phase == "idle"
 
     async def retry(self, said: Utterance | None = None) -> None:
@@ -196,6 +196,7 @@ class BranchScreen(TurnScreen):
             self.conversation.show(other)
             self.scribe.show(self.conversation.head)
             await self.transcript.show(self.conversation.branch, near=other)
+            self.show_figures()
             self.cursor = other.id
 
     async def delete(self, said: Utterance) -> None:
@@ -237,10 +238,10 @@ class BranchScreen(TurnScreen):
         answer = self.conversation.last("assistant")
         if what not in {"", "code", "all"}:
             self.status.give_hint("What can be copied: /copy, /copy code, /copy all")
+        elif what == "all" and self.conversation.branch:
+            self.take("\n\n".join(f"{said.speaker}:\n{said.text}" for said in self.conversation.branch))
         elif answer is None:
             self.status.give_hint("There is nothing to copy.")
-        elif what == "all":
-            self.take("\n\n".join(f"{said.speaker}:\n{said.text}" for said in self.conversation.branch))
         elif what == "code":
             self.copy_code(answer)
         else:

@@ -60,7 +60,6 @@ class ChatScreen(MeasuringScreen):
         Binding("f5", "spec", "Speculation", key_display="F5", priority=True, id="spec"),
         Binding("f6", "compare", "Compare", key_display="F6", show=False, priority=True, id="compare"),
         Binding("ctrl+t", "thoughts", "Thoughts", show=False, priority=True, id="thoughts"),
-        Binding("ctrl+c", "interrupt", "Interrupt", show=False, priority=True, id="interrupt"),
         Binding("ctrl+d", "leave", "Quit", show=False, priority=True, id="leave"),
         Binding("f1", "help", "Help", key_display="F1", priority=True, id="help"),
         Binding("ctrl+g", "editor", "Editor", show=False, priority=True, id="editor"),
@@ -159,7 +158,7 @@ class ChatScreen(MeasuringScreen):
         self.call_later(self.load)
 
     def action_interrupt(self) -> None:
-        """Ctrl+C: copy, else stop, else clear, else quit at the second time."""
+        """Ctrl+C with nothing over the chat: copy, else stop, else clear, else quit at the second time."""
         if selected := self.prompt.selected_text or self.get_selected_text():
             self.take(selected)
             self.clear_selection()
@@ -250,8 +249,8 @@ class ChatScreen(MeasuringScreen):
         await self.app.action_quit()
 
     async def command_stats(self, _: str) -> None:
-        stats = self.status.stats
-        await self.note(answer_report(stats) if stats.predicted_n else "No answer has been measured yet.")
+        measured = self.status.stats.predicted_n
+        await self.note(answer_report(self.tally.stats) if measured else "No answer has been measured yet.")
 
     async def command_show(self, _: str) -> None:
         if self.model is None or self.spec is None or self.phase in {"loading", "gone", "unloaded"}:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import count, pairwise
 
-from localspec.events import Step
+from localspec.events import ModelCard, Stats, Step
 from localspec.history import OWN, Attachment, Chat, Generation, Tree, told
 from localspec.history.records import now
 from localspec.requests import GenerateRequest, Message, Role
@@ -119,6 +119,12 @@ class Conversation:
     def last(self, role: Role | None = None) -> Utterance | None:
         """Of the branch, or of one side of it."""
         return next((said for said in reversed(self.branch) if role in (None, said.role)), None)
+
+    def counted(self, model: ModelCard) -> Stats:
+        """Of the last answer that is told; nothing, if it was not this model's, in a context as long as this."""
+        made = next((said.made for said in reversed(self.branch) if said.role == "assistant" and said.text), None)
+        same = made is not None and (made.target, made.stats.context_max) == (model.name, model.context_max)
+        return made.stats if made is not None and same else Stats()
 
     def show(self, said: Utterance) -> None:
         """The branch through this, as far as it was continued last."""

@@ -11,6 +11,8 @@ from textual.containers import Horizontal
 from textual.message import Message
 from textual.widgets import Input, Static
 
+from localspec.tui.field import Field
+
 
 def matching(texts: Sequence[str], words: str) -> list[int]:
     """The places of those that have the words, as they are written, in capitals or not."""
@@ -27,7 +29,7 @@ def before(places: Sequence[int], place: int | None) -> int:
     return next((each for each in reversed(places) if place is None or each < place), places[-1])
 
 
-class Words(Input):
+class Words(Field):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "submit", "Next", show=False, id="find.submit")]
 
 

@@ -17,7 +17,7 @@ from localspec.tui.message import Note
 from localspec.tui.tunable import TunableScreen
 from localspec.tui.turn import Phase
 
-BENCHING = "measuring: {stop} ends it"
+BENCHING = "measuring: {stop} ends it and loads the model again"
 NOT_NOW = "That must wait until the model is loaded and the answer has ended."
 FIT = "Write /fit, or /fit TOKENS: how long a context is to be."
 
@@ -53,7 +53,7 @@ class MeasuringScreen(TunableScreen):
 
     async def command_bench(self, _: str) -> None:
         if self.phase not in {"idle", "unloaded"}:
-            self.status.give_hint(NOT_NOW)
+            self.refuse(NOT_NOW)
             return
         if self.phase == "idle":
             await self.unload()

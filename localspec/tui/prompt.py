@@ -20,6 +20,7 @@ from localspec.history import Attachment
 from localspec.tui.attaching import PASTE_CHARACTERS, file_named, from_file, from_paste, just_mentioned, mentioned
 from localspec.tui.commands import Offer, parse
 from localspec.tui.completion import Completion
+from localspec.tui.field import obeys
 from localspec.tui.pills import Pills
 
 PLACEHOLDER = "Ask anything… (/ for commands, @ for files)"
@@ -61,24 +62,17 @@ class Prompt(TextArea, inherit_bindings=False):
         self.claims = claims
         self.completion = Completion()  # the screen decides where it stands
         self.pills = Pills()  # what is attached to the next message; it stands above
+        self.under_way = 0  # messages that were sent and have not arrived
+        self.back: list[str] = []  # texts that were given back, until none is under way
 
     def on_text_area_changed(self) -> None:
         self.completion.follow(self.text)
 
     async def on_key(self, event: events.Key) -> None:
-        """Runs before the text area's own. Textual obeys a key that is bound here only when it has come back from the
-        app: letters that were typed after it would be there first, and a backspace would take one of those."""
-        if (not self.text and self.claims(event)) or (not event.is_printable and await self.obeys(event.key)):
+        """Runs before the text area's own."""
+        if (not self.text and self.claims(event)) or (not event.is_printable and await obeys(self, event.key)):
             event.stop()
             event.prevent_default()
-
-    async def obeys(self, key: str) -> bool:
-        """Whether it is bound here, and could do something."""
-        own = next(bindings for node, bindings in self.screen._binding_chain if node is self)
-        for binding in own.key_to_bindings.get(key, ()):
-            if not binding.priority and await self.app.run_action(binding.action, self):
-                return True
-        return False
 
     def take(self) -> str:
         """The text, which leaves the prompt."""
@@ -86,10 +80,18 @@ class Prompt(TextArea, inherit_bindings=False):
         return text
 
     def give(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
-        """Put a text back, before what has been written since."""
+        """Put a text back, before what has been written since. Of lines that were sent in a burst, as a paste is where
+        the terminal does not say that it is one, those that come back stay in their order."""
         self.pills.add(*attachments)
-        self.text = f"{text}\n{self.text}" if self.text else text
-        self.move_cursor(self.document.end)
+        self.back.append(text)
+        self.put_back()
+
+    def put_back(self) -> None:
+        """What was given, once nothing is under way that may be given back behind it."""
+        if self.back and not self.under_way:
+            self.text = "\n".join(filter(None, (*self.back, self.text)))
+            self.back.clear()
+            self.move_cursor(self.document.end)
 
     # A priority binding runs ahead of letters that were typed before it and still wait in this widget's queue.
     # call_later puts the key back in line, so that a burst of typing arrives in the order it was typed.
@@ -117,6 +119,7 @@ class Prompt(TextArea, inherit_bindings=False):
 
     def post_sent(self) -> None:
         if self.text.strip() or self.pills.attachments:
+            self.under_way += 1
             self.post_message(self.Sent(self.take(), self.pills.take()))
 
     def break_line(self) -> None:

@@ -20,6 +20,7 @@ from localspec.config import precedence
 from localspec.errors import UsageError
 from localspec.requests import RANGES
 from localspec.sanitize import one_line
+from localspec.tui.field import Field
 from localspec.tui.keys import with_keys
 from localspec.tui.too_small import TooSmall
 from localspec.tui.tuning import Tuning
@@ -55,11 +56,11 @@ class SamplingForm(ModalScreen[bool]):
         self.inputs = {name: self.input(name) for name in RANGES}
         self.wrong = Static(markup=False, id="wrong")
 
-    def input(self, name: str) -> Input:
+    def input(self, name: str) -> Field:
         said = self.tuning.said.said.get(name)
         check = Function(lambda typed: not fault(name, typed))
         value = "" if said is None else f"{said:g}" if isinstance(said, float) else str(said)
-        return Input(value, compact=True, id=name, validators=check, valid_empty=True, max_length=20)
+        return Field(value, compact=True, id=name, validators=check, valid_empty=True, max_length=20)
 
     def compose(self) -> ComposeResult:
         fields = [Static("preset", markup=False), self.preset]

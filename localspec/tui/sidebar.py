@@ -23,6 +23,7 @@ from textual.widgets.option_list import Option
 from localspec.errors import LocalspecError
 from localspec.sanitize import one_line
 from localspec.tui.chat_list import ChatList, More, Row, found, listed
+from localspec.tui.field import Field
 from localspec.tui.keys import shown, with_keys
 from localspec.tui.once import once
 from localspec.tui.shelf import Shelf
@@ -64,9 +65,9 @@ class Sidebar(Vertical):
         super().__init__()
         self.shelf = shelf
         self.border_title = "Chats"
-        self.search = Input(placeholder="Search…", compact=True, id="chat-search")
+        self.search = Field(placeholder="Search…", compact=True, id="chat-search")
         self.list = ChatList()
-        self.name_field = Input(compact=True, id="chat-name")
+        self.name_field = Field(compact=True, id="chat-name")
         self.line = Static(markup=False, id="chat-line")
         self.running: str | None = None
         self.wish: bool | None = None  # of the user, for a wide screen

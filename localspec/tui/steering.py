@@ -54,8 +54,10 @@ class SteerScreen(OutgrowScreen):
 
     def steer(self, wish: SpecWish | None, usage: str) -> None:
         """Tell the engine; it says when it does so, and the lines follow what it says."""
-        if (lack := speculation.lack(self.spec)) or wish is None or self.feed is None:
-            self.status.give_hint(lack or usage)
+        if lack := speculation.lack(self.spec):
+            self.refuse(lack)
+        elif wish is None or self.feed is None:
+            self.status.give_hint(usage)
         else:
             self.wish = wish
             self.feed.steer(wish)
@@ -68,14 +70,14 @@ class SteerScreen(OutgrowScreen):
         try:
             ways = compared(argument, self.spec, self.model)
         except UsageError as fault:
-            self.status.give_hint(one_line(str(fault)))
+            self.refuse(one_line(str(fault)))
         else:
             self.compare(ways)
 
     def compare(self, ways: tuple[Way, Way]) -> None:
         request = self.last_question()
         if self.phase != "idle" or self.feed is None:
-            self.status.give_hint(self.status.state if self.phase in {"gone", "unloaded"} else BUSY)
+            self.refuse(BUSY if self.answering else f"Not now: {self.status.state}")
         elif request is None:
             self.status.give_hint("There is no answered question to compare yet.")
         else:

@@ -19,6 +19,7 @@ from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widget import Widget
 
+from localspec.errors import ContextOverflow
 from localspec.events import (
     AnyEvent,
     Done,
@@ -39,7 +40,7 @@ from localspec.requests import GenerateRequest, SpecWish
 from localspec.sanitize import one_line
 from localspec.stats import Tally
 from localspec.tui.collecting import collect
-from localspec.tui.commands import find, literal, parse, unknown
+from localspec.tui.commands import find, literal, parse, typed, unknown
 from localspec.tui.conversation import Utterance
 from localspec.tui.drafts import why_off
 from localspec.tui.feed import Arrived, Engine, Feed
@@ -105,6 +106,7 @@ class TurnScreen(Screen[None]):
         self.title = past.chat.title if past else ""
         self.tally, self.pace = Tally(), Pace(1 / tuning.config.ui.max_fps)
         self.feed: Feed | None = None
+        self.obeyed = ""  # the command that is being obeyed, as it was typed
         self.queued: Utterance | None = None
         self.said: Utterance | None = None  # the answer being written, and its widget
         self.answer: Answer | None = None
@@ -137,7 +139,10 @@ class TurnScreen(Screen[None]):
     async def unload(self) -> None:
         """Free what the engine holds. Nothing is lost: what was said is told to the next one."""
         if self.phase not in {"idle", "loading"} or self.feed is None:
-            self.status.give_hint("Stop the answer first: press Esc." if self.answer else "Nothing is loaded.")
+            if self.answer:
+                self.refuse("Stop the answer first: press Esc.")
+            else:
+                self.status.give_hint("Nothing is loaded.")
             return
         feed, self.feed = self.feed, None
         await self.take_back()
@@ -200,11 +205,20 @@ class TurnScreen(Screen[None]):
         return self.has_news
 
     def show_figures(self) -> None:
-        self.status.stats = self.tally.stats if self.answer or self.rounds else Stats()
+        self.status.stats = self.figures
         self.has_news = False
         if self.answer is not None:
             self.answer.follow_rounds()
         self.follow_figures()
+
+    @property
+    def figures(self) -> Stats:
+        """Of the last answer; but the context is the branch's, which may end elsewhere by now."""
+        stats = self.tally.stats if self.answer or self.rounds else Stats()
+        if self.answer is not None or self.model is None:
+            return stats
+        then = self.conversation.counted(self.model)
+        return replace(stats, context_used=then.context_used, context_max=then.context_max)
 
     def follow_figures(self) -> None:
         """Header, panel and state line read what was measured."""
@@ -299,11 +313,15 @@ class TurnScreen(Screen[None]):
 
     async def on_prompt_sent(self, message: Prompt.Sent) -> None:
         self.status.end_hint()  # it was about what was sent before
-        if (typed := parse(message.text)) is not None:
-            self.prompt.pills.add(*message.attachments)
-            await self.obey(message.text, *typed)
-        else:
-            await self.say(literal(message.text), message.attachments)
+        self.prompt.under_way -= 1
+        try:
+            if (command := parse(message.text)) is not None:
+                self.prompt.pills.add(*message.attachments)
+                await self.obey(message.text, *command)
+            else:
+                await self.say(literal(message.text), message.attachments)
+        finally:
+            self.prompt.put_back()
 
     def claims(self, _event: Key) -> bool:
         """Whether a key pressed on the empty prompt is a command here instead."""
@@ -320,16 +338,26 @@ class TurnScreen(Screen[None]):
             self.prompt.give(text)
             self.status.give_hint(unknown(name))
         else:
-            done = getattr(self, command.method)(argument)
-            if isawaitable(done):
-                await done
+            self.obeyed = text
+            try:
+                done = getattr(self, command.method)(argument)
+                if isawaitable(done):
+                    await done
+            finally:
+                self.obeyed = ""
+
+    def refuse(self, why: str) -> None:
+        """What is wanted cannot be at present. If it was typed it stays in the prompt, as a message does."""
+        if self.obeyed:
+            self.prompt.give(self.obeyed)
+        self.status.give_hint(why)
 
     async def say(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
         """Ask this, or let it wait until it can be asked."""
         if self.phase == "unloaded":
             self.load()
         if self.queued is not None or self.phase == "gone":
-            self.prompt.give(text, attachments)
+            self.prompt.give(typed(text), attachments)
             self.status.give_hint(
                 WAITING if self.queued is not None else f"{self.status.state} Your message stays here."
             )
@@ -346,6 +374,7 @@ class TurnScreen(Screen[None]):
         """Its end, and what is said there from now on."""
         await self.transcript.show(self.conversation.branch)
         self.transcript.anchor()
+        self.show_figures()
 
     async def ask_next(self) -> None:
         """Ask what waits, if anything does."""
@@ -402,7 +431,7 @@ class TurnScreen(Screen[None]):
             await self.show(Note(sentence, level="error"))
         else:
             await self.answer.fail(sentence)
-            self.end_turn("error")
+            self.end_turn("context" if failure.code == ContextOverflow.code else "error")
             self.enter("idle", "idle")
         if self.phase == "idle" and failure.code != "engine_died":
             await self.ask_next()
@@ -444,7 +473,7 @@ class TurnScreen(Screen[None]):
         """The message that waits returns to the prompt."""
         if self.queued is not None:
             question, self.queued = self.queued, None
-            self.prompt.give(question.text, question.attachments)
+            self.prompt.give(typed(question.text), question.attachments)
             self.conversation.take_back(question)
             self.scribe.remove(question, self.conversation.head)
             await self.show_branch()
@@ -473,10 +502,10 @@ class TurnScreen(Screen[None]):
 
     async def begin_with(self, past: OpenChat | None) -> None:
         """The screen as it is at the start, whatever was said in another chat."""
-        self.past, self.status.stats, self.rounds = past, Stats(), ()
+        self.past, self.rounds = past, ()
         self.title = past.chat.title if past else ""
         self.name_terminal()
-        self.follow_figures()
+        self.show_figures()
         self.locate()
         await self.show_chat()
 
