@@ -270,6 +270,18 @@ async def test_slash_search_opens_the_chats_with_the_search_made():
         await stage.until(lambda: stage.chat.prompt.has_focus)
 
 
+async def test_the_menu_leads_to_the_search_of_all_chats():
+    branches()
+    async with kept_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        await stage.pilot.press("ctrl+p", *"search all")
+        await stage.sees("/search [WORDS]", "search all chats")
+        await stage.pilot.press("down", "enter")
+        await stage.until(lambda: stage.chat.sidebar.search.has_focus)
+        await stage.pilot.press(*"plum")
+        await stage.until(lambda: headings(stage) == ["Fruit"] and "A plum." in stage.seen)
+
+
 async def test_hits_of_an_older_search_never_replace_those_of_a_newer(monkeypatch: pytest.MonkeyPatch):
     branches()
     begun, go_on, late = Event(), Event(), Event()
