@@ -13,7 +13,7 @@ from localspec.history import recall
 from localspec.requests import Message
 from localspec.tui.commands import COMMANDS, Command, awaited, find, nearest, offers, parse
 from localspec.tui.licence import OURS, licences
-from localspec.tui.message import Note
+from localspec.tui.note import Note
 from localspec.tui.report import answer_report
 from localspec.tui.turn import WAITING
 from tests.chat_stage import HELLO, Stage, kept_chat, open_chat

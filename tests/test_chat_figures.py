@@ -12,12 +12,13 @@ from localspec.events import Proposal, Ready, SpecCard, Stats
 from localspec.local_models import Shelved
 from localspec.requests import SamplingOptions
 from localspec.tui import hints, legend
+from localspec.tui.answer import Answer
 from localspec.tui.app import ChatApp
 from localspec.tui.drafts import RECENT, length, length_now, why_off
 from localspec.tui.gain import NOT_YET, against, gain
 from localspec.tui.help_screen import HelpScreen
 from localspec.tui.info import Info, info
-from localspec.tui.message import Answer, Note
+from localspec.tui.note import Note
 from localspec.tui.speaker import clock
 from localspec.tui.speed_panel import Reading, panel
 from localspec.tui.stats_line import summary

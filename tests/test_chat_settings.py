@@ -18,7 +18,7 @@ from localspec.events import Failure, Notice
 from localspec.history import History, NewChat
 from localspec.local_models import on_disk
 from localspec.requests import LoadRequest, SamplingOptions
-from localspec.tui.message import Note
+from localspec.tui.note import Note
 from localspec.tui.picker import Picker
 from localspec.tui.sampling_form import SamplingForm
 from localspec.tui.themes import Look, look, user_themes

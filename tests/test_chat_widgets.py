@@ -11,9 +11,9 @@ from textual.screen import Screen
 from textual.timer import Timer
 
 from localspec.events import AnyEvent, Proposal, Step, Token
+from localspec.tui.answer import Answer
 from localspec.tui.app import ChatApp
 from localspec.tui.chat import ChatScreen
-from localspec.tui.message import Answer
 from localspec.tui.ribbon import Ribbon
 from tests.chat_stage import HELLO, Stage, open_chat
 from tests.scripted_engine import ScriptedEngine, answer, step

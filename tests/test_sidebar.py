@@ -14,8 +14,9 @@ from localspec.history import History, Hit, NewChat, NewMessage, opening, recall
 from localspec.history.records import Part
 from localspec.requests import Message
 from localspec.tui import chat_list, scribe, sidebar
+from localspec.tui.answer import Answer
 from localspec.tui.chat_list import Row
-from localspec.tui.message import Answer, Note
+from localspec.tui.note import Note
 from localspec.tui.shelf import NOT_KEPT, Shelf
 from localspec.tui.sidebar import NO_CHATS, NO_HITS
 from tests.chat_stage import HELLO, Stage, kept_chat, open_chat
