@@ -1,4 +1,4 @@
-"""Which models are known: the models.toml that ships, the user's own over it, and any folder the user names.
+"""Which models are known: the models.toml that ships, the user's own over it, what was fetched, and any folder.
 
 A key becomes an Entry with a folder on this machine. Knows nothing about the network, the files' contents or torch.
 """
@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal  # Any: TOML before it is checked
 
 import msgspec
 
-from localspec import paths
+from localspec import hub_cache, paths
 from localspec.errors import CatalogError, NotDownloaded
 from localspec.requests import LONGEST_DRAFT, RANDOM_SEED, SamplingOptions
 
@@ -132,21 +132,24 @@ class Catalog:
         return cls(_checked(_over(_read(own), found, own.parent), own))
 
     def resolve(self, name: str) -> Entry:
-        """A key, an alias or a folder as an Entry; NotDownloaded when it is none of them."""
+        """A key, an alias, a folder or a repository in the cache as an Entry; NotDownloaded when it is none of them."""
         for key, table in self.models.items():
             if name in (key, *table.aliases):
                 return _entry(key, table)
         return self._folder(name)
 
     def lasting_name(self, name: str) -> str:
-        """What this name means in every folder and at every time: the key, or the whole path of a folder."""
+        """What this name means in every folder and at every time: key, repository, or the whole path of a folder."""
         entry = self.resolve(name)
-        return entry.key if entry.key in self.models else str(entry.path.absolute())
+        is_folder = entry.key not in self.models and os.path.isdir(_expand(entry.key))
+        return str(entry.path.absolute()) if is_folder else entry.key
 
     def _folder(self, name: str) -> Entry:
         folder = _expand(name)
         if name and os.path.isdir(folder):  # False, too, for what cannot be a path
             return Entry(key=name, name=folder.absolute().name, path=folder)
+        if fetched := hub_cache.snapshot(name):
+            return Entry(key=name, name=name, path=fetched)
         if name.startswith((".", "~", "/")) or "\\" in name:
             raise NotDownloaded(f"There is no folder {name[:200]}.", hint=ELSE)
         if "/" in name:
@@ -160,15 +163,13 @@ class Catalog:
 
 
 def _entry(key: str, table: ModelTable) -> Entry:
-    if table.path is None:
-        raise NotDownloaded(
-            f"'{key}' ({table.repo}) is not on this machine.",
-            hint=HELD,
-        )
+    path = _shipped(table.path) if table.path is not None else hub_cache.snapshot(table.repo or "")
+    if path is None:
+        raise NotDownloaded(f"'{key}' ({table.repo}) is not on this machine.", hint=HELD)
     return Entry(
         key=key,
         name=table.name or key,
-        path=_shipped(table.path),
+        path=path,
         sampling=table.sampling.options,
         draft=_draft(table.draft) if table.draft else None,
         drafts=tuple((name, _draft(draft)) for name, draft in table.drafts.items()),

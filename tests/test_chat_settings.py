@@ -26,6 +26,7 @@ from localspec.tui.tuning import Tuning, begin
 from tests.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.models_made_here import save_snapshot
 from tests.scripted_engine import ScriptedEngine
+from tests.test_catalog import fetched
 from tests.tokenizers_made_here import CHATML, byte_level
 
 pytestmark = pytest.mark.heavy
@@ -354,6 +355,30 @@ def test_on_the_shelf_are_the_catalogues_models_and_folders_of_chats_that_are_st
     assert loaded.quant == f"int8, stored {found[GUIDE].quant}"
     (loaded, *_) = on_disk(Catalog.load(), GUIDE, loaded=found[GUIDE].quant)
     assert loaded.quant == found[GUIDE].quant
+
+
+def test_on_the_shelf_are_models_that_were_fetched_and_can_be_loaded():
+    model(fetched("maker/tiny"))
+    fetched("maker/writes-no-text")
+    with History() as history:
+        history.begin(NewChat("maker/tiny"), "hi")
+    shelf = on_disk(Catalog.load(), GUIDE)
+    assert [(found.name, found.quant, found.fit) for found in shelf][1:] == [("maker/tiny", "fp32", "fits")]
+    assert [found.name for found in on_disk(Catalog.load(), "maker/tiny")] == [GUIDE, "maker/tiny"]
+
+
+async def test_what_was_fetched_is_picked_by_its_name():
+    model(fetched("maker/tiny"))
+    async with open_chat(ScriptedEngine(), ScriptedEngine(), tuning=guide(), size=(100, 30)) as stage:
+        await stage.ready()
+        await stage.pilot.press("ctrl+o")
+        await picker(stage)
+        await stage.sees("maker/tiny")
+        await stage.pilot.press("down", "enter", "enter")
+        await stage.until(lambda: len(stage.engines) == 2)
+        assert stage.chat.tuning.load == LoadRequest("maker/tiny", draft="off")
+        assert stage.chat.tuning.name == "maker/tiny"
+        await stage.ready()
 
 
 def test_listing_models_leaves_a_damaged_history_where_it_is():
