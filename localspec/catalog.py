@@ -30,6 +30,7 @@ ELSE = "Give guide, which is built in, or the folder of a model: ./FOLDER."
 EDIT = "Edit it and try again."
 HELD = "Give the folder that holds it: ./FOLDER."
 DraftKind = Literal["model", "early-exit", "off"]
+Quant = Literal["int8", "int4", "nf4", "fp4", "fp32", "bf16"]
 
 Name = Annotated[str, msgspec.Meta(pattern=NAME)]
 Temperature = Annotated[float, msgspec.Meta(ge=0, le=100)]
@@ -39,6 +40,7 @@ Penalty = Annotated[float, msgspec.Meta(ge=0.01, le=100)]
 Seed = Annotated[int, msgspec.Meta(ge=RANDOM_SEED, le=(1 << 63) - 1)]
 DraftLength = Annotated[int, msgspec.Meta(ge=0, le=LONGEST_DRAFT)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
+Context = Annotated[int, msgspec.Meta(ge=2)]
 
 
 class SamplingTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,12 +68,18 @@ class DraftTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ModelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """[models.KEY] as written: exactly one of repo and path."""
+    """[models.KEY] as written: exactly one of repo and path. `quant`, `ctx`, `system`, `preset` and `template` hold in
+    the chat and for `run`, where no flag says otherwise."""
 
     repo: str | None = None
     path: str | None = None
     name: str | None = None
     aliases: tuple[Name, ...] = ()
+    quant: Quant | None = None
+    ctx: Context | None = None
+    system: str | None = None
+    preset: str | None = None
+    template: str | None = None
     sampling: SamplingTable = SamplingTable()
     draft: DraftTable | None = None
     drafts: dict[Name, DraftTable] = {}
@@ -110,6 +118,11 @@ class Entry:
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
     draft: DraftEntry | None = None
     drafts: tuple[tuple[str, DraftEntry], ...] = ()
+    quant: Quant | None = None
+    ctx: int | None = None
+    system: str | None = None
+    preset: str | None = None
+    template: str | None = None
 
     def named_draft(self, name: str) -> DraftEntry | None:
         """The alternative draft that models.toml calls `name`."""
@@ -173,6 +186,11 @@ def _entry(key: str, table: ModelTable) -> Entry:
         sampling=table.sampling.options,
         draft=_draft(table.draft) if table.draft else None,
         drafts=tuple((name, _draft(draft)) for name, draft in table.drafts.items()),
+        quant=table.quant,
+        ctx=table.ctx,
+        system=table.system,
+        preset=table.preset,
+        template=table.template,
     )
 
 
@@ -247,6 +265,8 @@ def _placed(table: dict[str, Any], folder: Path) -> dict[str, Any]:
     for draft in _drafts(table):
         if isinstance(model := draft.get("model"), str) and os.path.isdir(place := folder / _expand(model)):
             draft["model"] = str(place)
+    if isinstance(template := table.get("template"), str) and os.path.isfile(place := folder / _expand(template)):
+        table = {**table, "template": str(place)}
     path = table.get("path")
     return {**table, "path": str(folder / _expand(path))} if isinstance(path, str) else table
 

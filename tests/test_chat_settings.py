@@ -443,6 +443,55 @@ async def test_a_folder_that_is_loaded_is_among_them_before_any_chat_with_it(
         await stage.until(lambda: opened.model_list.highlighted == 1)
 
 
+OWN = f"""
+schema_version = 1
+[models.own]
+path = "{paths.packaged("assets/guide/target")}"
+quant = "fp32"
+ctx = 512
+system = "Be brief."
+preset = "precise"
+template = "words"
+"""
+
+
+async def test_a_model_brings_what_models_toml_says_of_it():
+    paths.models_file().parent.mkdir(parents=True)
+    paths.models_file().write_text(OWN)
+    async with open_chat(*(ScriptedEngine(HELLO, HELLO) for _ in range(3)), tuning=guide(), size=(100, 24)) as stage:
+        await stage.ready()
+        await stage.send("/model own")
+        await stage.until(lambda: len(stage.engines) == 2)
+        await stage.ready()
+        tuning = stage.chat.tuning
+        assert (tuning.load.quant, tuning.load.ctx) == ("fp32", 512)
+        await stage.sees("template words", "preset precise")
+        assert await asked_with(stage) == SamplingOptions(temperature=0)
+        request = stage.engine.requests[-1]
+        assert [m.content for m in request.messages or ()] == ["Be brief.", "hi"]
+        assert request.template is not None
+        assert request.template.name == "words"
+        await stage.send("/model guide")
+        await stage.until(lambda: len(stage.engines) == 3)
+        await stage.ready()
+        assert (tuning.load.quant, tuning.load.ctx, tuning.template) == ("auto", None, None)
+        await asked_with(stage)
+        turns = [m.content for m in stage.engine.requests[-1].messages or ()]
+        assert turns == ["hi", "Hello there, world. Bye.", "hi"]
+
+
+def test_a_chat_begins_with_what_models_toml_says_of_its_model():
+    paths.models_file().parent.mkdir(parents=True)
+    paths.models_file().write_text(OWN)
+    tuning = begin(Config(), "own", load={"ctx": 64}, sampling=SamplingOptions())
+    assert (tuning.load.quant, tuning.load.ctx) == ("fp32", 64)
+    assert tuning.template is not None
+    assert (tuning.template.name, tuning.begin_preset(None, None), tuning.preset) == ("words", (), "precise")
+    assert (tuning.begin_preset(None, "creative"), tuning.preset) == ((), "creative"), "the chat's own comes first"
+    (gone,) = tuning.begin_preset(None, "nobody's")
+    assert (gone.code, tuning.preset) == ("preset", "precise")
+
+
 async def test_another_drafter_is_picked_for_the_same_model():
     async with open_chat(ScriptedEngine(), ScriptedEngine(), ScriptedEngine(), tuning=guide()) as stage:
         await stage.ready()
