@@ -29,6 +29,7 @@ async def main() -> None:
     from localspec.history import NewChat, Writer
     from localspec.requests import LoadRequest
     from localspec.tui.app import ChatApp
+    from localspec.tui.compare import CompareScreen
     from localspec.tui.scribe import Scribe
     from localspec.worker import EngineProcess
 
@@ -45,6 +46,13 @@ async def main() -> None:
         app.chat.prompt.give(question)
         await pilot.press("enter")
         await until(lambda: len(app.chat.conversation.branch) == told + 2 and app.chat.phase == "idle")
+
+    async def compare(pilot: Pilot[None]) -> None:
+        await pilot.press("f6")
+        await until(lambda: isinstance(app.screen, CompareScreen) and app.screen.over)
+        await shoot(pilot, "compare")
+        await pilot.press("escape")
+        await until(lambda: app.screen is app.chat)
 
     async def shoot(pilot: Pilot[None], name: str) -> None:
         app.chat.prompt.cursor_blink = False
@@ -66,6 +74,7 @@ async def main() -> None:
         await shoot(pilot, "answer")
         await pilot.press("shift+f3")
         await shoot(pilot, "tokens")
+        await compare(pilot)
         await pilot.resize_terminal(*WIDE)
         await until(lambda: len(app.chat.sidebar.list.options) > len(EARLIER) + 1)
         await shoot(pilot, "wide")

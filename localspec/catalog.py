@@ -1,4 +1,4 @@
-"""Which models are known: the models.toml that ships, the user's own over it, and any folder the user names.
+"""Which models are known: the models.toml that ships, the user's own over it, what was fetched, and any folder.
 
 A key becomes an Entry with a folder on this machine. Knows nothing about the network, the files' contents or torch.
 """
@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal  # Any: TOML before it is checked
 
 import msgspec
 
-from localspec import paths
+from localspec import hub_cache, paths
 from localspec.errors import CatalogError, NotDownloaded
 from localspec.requests import LONGEST_DRAFT, RANDOM_SEED, SamplingOptions
 
@@ -30,6 +30,7 @@ ELSE = "Give guide, which is built in, or the folder of a model: ./FOLDER."
 EDIT = "Edit it and try again."
 HELD = "Give the folder that holds it: ./FOLDER."
 DraftKind = Literal["model", "early-exit", "off"]
+Quant = Literal["int8", "int4", "nf4", "fp4", "fp32", "bf16"]
 
 Name = Annotated[str, msgspec.Meta(pattern=NAME)]
 Temperature = Annotated[float, msgspec.Meta(ge=0, le=100)]
@@ -39,6 +40,7 @@ Penalty = Annotated[float, msgspec.Meta(ge=0.01, le=100)]
 Seed = Annotated[int, msgspec.Meta(ge=RANDOM_SEED, le=(1 << 63) - 1)]
 DraftLength = Annotated[int, msgspec.Meta(ge=0, le=LONGEST_DRAFT)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
+Context = Annotated[int, msgspec.Meta(ge=2)]
 
 
 class SamplingTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,12 +68,18 @@ class DraftTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ModelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """[models.KEY] as written: exactly one of repo and path."""
+    """[models.KEY] as written: exactly one of repo and path. `quant`, `ctx`, `system`, `preset` and `template` hold in
+    the chat and for `run`, where no flag says otherwise."""
 
     repo: str | None = None
     path: str | None = None
     name: str | None = None
     aliases: tuple[Name, ...] = ()
+    quant: Quant | None = None
+    ctx: Context | None = None
+    system: str | None = None
+    preset: str | None = None
+    template: str | None = None
     sampling: SamplingTable = SamplingTable()
     draft: DraftTable | None = None
     drafts: dict[Name, DraftTable] = {}
@@ -110,6 +118,11 @@ class Entry:
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
     draft: DraftEntry | None = None
     drafts: tuple[tuple[str, DraftEntry], ...] = ()
+    quant: Quant | None = None
+    ctx: int | None = None
+    system: str | None = None
+    preset: str | None = None
+    template: str | None = None
 
     def named_draft(self, name: str) -> DraftEntry | None:
         """The alternative draft that models.toml calls `name`."""
@@ -132,21 +145,24 @@ class Catalog:
         return cls(_checked(_over(_read(own), found, own.parent), own))
 
     def resolve(self, name: str) -> Entry:
-        """A key, an alias or a folder as an Entry; NotDownloaded when it is none of them."""
+        """A key, an alias, a folder or a repository in the cache as an Entry; NotDownloaded when it is none of them."""
         for key, table in self.models.items():
             if name in (key, *table.aliases):
                 return _entry(key, table)
         return self._folder(name)
 
     def lasting_name(self, name: str) -> str:
-        """What this name means in every folder and at every time: the key, or the whole path of a folder."""
+        """What this name means in every folder and at every time: key, repository, or the whole path of a folder."""
         entry = self.resolve(name)
-        return entry.key if entry.key in self.models else str(entry.path.absolute())
+        is_folder = entry.key not in self.models and os.path.isdir(_expand(entry.key))
+        return str(entry.path.absolute()) if is_folder else entry.key
 
     def _folder(self, name: str) -> Entry:
         folder = _expand(name)
         if name and os.path.isdir(folder):  # False, too, for what cannot be a path
             return Entry(key=name, name=folder.absolute().name, path=folder)
+        if fetched := hub_cache.snapshot(name):
+            return Entry(key=name, name=name, path=fetched)
         if name.startswith((".", "~", "/")) or "\\" in name:
             raise NotDownloaded(f"There is no folder {name[:200]}.", hint=ELSE)
         if "/" in name:
@@ -160,18 +176,21 @@ class Catalog:
 
 
 def _entry(key: str, table: ModelTable) -> Entry:
-    if table.path is None:
-        raise NotDownloaded(
-            f"'{key}' ({table.repo}) is not on this machine.",
-            hint=HELD,
-        )
+    path = _shipped(table.path) if table.path is not None else hub_cache.snapshot(table.repo or "")
+    if path is None:
+        raise NotDownloaded(f"'{key}' ({table.repo}) is not on this machine.", hint=HELD)
     return Entry(
         key=key,
         name=table.name or key,
-        path=_shipped(table.path),
+        path=path,
         sampling=table.sampling.options,
         draft=_draft(table.draft) if table.draft else None,
         drafts=tuple((name, _draft(draft)) for name, draft in table.drafts.items()),
+        quant=table.quant,
+        ctx=table.ctx,
+        system=table.system,
+        preset=table.preset,
+        template=table.template,
     )
 
 
@@ -246,6 +265,8 @@ def _placed(table: dict[str, Any], folder: Path) -> dict[str, Any]:
     for draft in _drafts(table):
         if isinstance(model := draft.get("model"), str) and os.path.isdir(place := folder / _expand(model)):
             draft["model"] = str(place)
+    if isinstance(template := table.get("template"), str) and os.path.isfile(place := folder / _expand(template)):
+        table = {**table, "template": str(place)}
     path = table.get("path")
     return {**table, "path": str(folder / _expand(path))} if isinstance(path, str) else table
 

@@ -155,6 +155,7 @@ def chat(
 def run(model: str, prompt: str | None, **given: Any) -> int:
     """Answer one PROMPT with MODEL and exit; piped input is put before PROMPT."""
     leave_on_interrupt()
+    from localspec import templates
     from localspec.catalog import Catalog
     from localspec.config import precedence
     from localspec.config.reading import read
@@ -166,15 +167,18 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
     if given["raw"] and given["system"]:
         raise UsageError("--raw has no place for --system.", hint="Put it into PROMPT, or leave --raw out.")
     settings, catalog = read(), Catalog.load()
-    preset = settings.preset(given["preset"]) if given["preset"] else precedence.NO_PRESET
-    text, raw, system = read_prompt(prompt), given["raw"], given["system"] or preset.system
+    entry = precedence.entry_of(catalog, model)
+    named = precedence.preset_name(settings, entry, given["preset"])
+    preset = settings.preset(named) if named else precedence.NO_PRESET
+    text, raw, system = read_prompt(prompt), given["raw"], precedence.instructions(entry, given["system"], preset)
     turns = ((Message("system", system),) if system else ()) + (Message("user", text),)
     request = GenerateRequest(
         messages=None if raw else turns,
         prompt=text if raw else None,
         max_tokens=given["max_tokens"],
         stop=given["stop"],
-        sampling=precedence.sampling(settings, precedence.entry_of(catalog, model), sampling_of(given), preset),
+        sampling=precedence.sampling(settings, entry, sampling_of(given), preset),
+        template=None if raw or entry is None else templates.find(entry.template or templates.OWN),
     )
     return answer_once(precedence.load_request(settings, catalog, model, said(given, LoadRequest)), request, output)
 

@@ -1,4 +1,4 @@
-"""Which models are on this machine: those of the catalogue, and folders that chats were held with.
+"""Which models are on this machine: those of the catalogue, those fetched, and folders that chats were held with.
 
 Reads headers and the list of chats. Knows nothing about torch or how any of it is shown.
 """
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 
+from localspec import hub_cache
 from localspec.catalog import Catalog, DraftEntry, Entry
 from localspec.checkpoint import Snapshot, open_snapshot
 from localspec.errors import LocalspecError, NotDownloaded
@@ -43,6 +44,10 @@ def on_disk(catalog: Catalog, now: str, *, held_bytes: int = 0, loaded: str = ""
     for name in dict.fromkeys((*catalog.models, now, *folders_of_chats(catalog))):
         with suppress(NotDownloaded):
             found.append(shelved(name, catalog.resolve(name), free))
+    named = {one.name for one in found} | {table.repo for table in catalog.models.values()}
+    fetched = [name for name in hub_cache.repositories() if name not in named]
+    others = [shelved(name, catalog.resolve(name), free) for name in fetched]
+    found += [one for one in others if one.fit != UNREADABLE]  # there are models that write no text, too
     return [as_loaded(one, loaded) if one.name == now else one for one in found]
 
 

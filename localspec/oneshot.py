@@ -76,7 +76,7 @@ def open_quietly(load: LoadRequest, output: Output) -> LLM:
 
 
 def completion_if_base(llm: LLM, request: GenerateRequest, output: Output) -> GenerateRequest:
-    if request.messages is None or llm.ready.model.chat:
+    if request.messages is None or request.template is not None or llm.ready.model.chat:
         return request
     notice = Notice("info", "no_template", "This is a base model (no chat template): it continues the text.", "")
     print_event(notice) if output.jsonl else tell(notice)

@@ -17,10 +17,11 @@ from textual.pilot import Pilot
 from localspec.config.tables import ChatTable, Config, SendKey
 from localspec.history import NewChat, OpenChat, Writer
 from localspec.requests import Message
+from localspec.tui.answer import Answer
 from localspec.tui.app import NO_LOOK, ChatApp
 from localspec.tui.chat import ChatScreen
 from localspec.tui.conversation import turns
-from localspec.tui.message import Answer, Question
+from localspec.tui.question import Question
 from localspec.tui.scribe import Paper, Scribe
 from localspec.tui.themes import Look
 from localspec.tui.tuning import Tuning

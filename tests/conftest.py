@@ -48,11 +48,12 @@ def what_is_loaded_stays() -> None:
 
 @pytest.fixture(autouse=True)
 def own_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Verdicts, calibration, logs, chats and settings of a test are its own; children inherit the folders."""
+    """Verdicts, calibration, logs, chats, settings and fetched models of a test are its own; children inherit them."""
     folder = tmp_path / "state"
     monkeypatch.setenv("LOCALSPEC_STATE_DIR", str(folder))
     monkeypatch.setenv("LOCALSPEC_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("LOCALSPEC_CONFIG_DIR", str(tmp_path / "config"))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     return folder
 
 

@@ -6,7 +6,7 @@ import pytest
 from textual.strip import Strip
 from textual.widget import Widget
 
-from localspec.tui.message import Answer
+from localspec.tui.answer import Answer
 from tests.chat_stage import Stage, open_chat
 from tests.scripted_engine import ScriptedEngine, step
 

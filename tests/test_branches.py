@@ -10,8 +10,9 @@ from textual import events
 from localspec.events import AnyEvent
 from localspec.history import History, NewMessage, recall
 from localspec.tui import branches
-from localspec.tui.message import Answer, Question
+from localspec.tui.answer import Answer
 from localspec.tui.prompt import Prompt
+from localspec.tui.question import Question
 from localspec.tui.speaker import POINTED
 from tests.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.history_made_here import answer as kept_answer

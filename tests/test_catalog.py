@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec import paths
+from localspec import hub_cache, paths
 from localspec.catalog import Catalog
 from localspec.engine.policy import MAX_DRAFT
 from localspec.errors import CatalogError, NotDownloaded
@@ -99,6 +99,65 @@ def test_a_known_model_that_is_not_here_says_so_and_names_no_command_that_does_n
         with pytest.raises(NotDownloaded, match="is not on this machine") as caught:
             load(tmp_path, EXAMPLE).resolve(name)
         assert caught.value.hint == "Give the folder that holds it: ./FOLDER."
+
+
+COMMIT = "0123456789abcdef" * 2 + "01234567"
+
+
+def fetched(repository: str, commit: str = COMMIT) -> Path:
+    """As huggingface_hub leaves it in its cache, without its files."""
+    kept = hub_cache.folder() / f"models--{repository.replace('/', '--')}"
+    (kept / "refs").mkdir(parents=True)
+    (kept / "refs" / "main").write_text(commit)
+    (kept / "snapshots" / commit).mkdir(parents=True)
+    return kept / "snapshots" / commit
+
+
+def test_what_was_fetched_is_found_by_the_name_of_its_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = load(tmp_path, EXAMPLE)
+    far, plain = fetched("Somebody/Far-7B"), fetched("gpt2")
+    assert catalog.resolve("Somebody/Far-7B").path == catalog.resolve("far").path == far
+    assert catalog.resolve("gpt2").path == plain
+    assert [catalog.lasting_name(name) for name in ("far", "Somebody/Far-7B", "gpt2")] == [
+        "far", "Somebody/Far-7B", "gpt2"
+    ]  # fmt: skip
+    assert hub_cache.repositories() == ["Somebody/Far-7B", "gpt2"]
+    (tmp_path / "Somebody" / "Far-7B").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert catalog.resolve("Somebody/Far-7B").path.samefile(tmp_path / "Somebody" / "Far-7B"), "a folder comes first"
+
+
+@pytest.mark.parametrize("commit", ["../../../elsewhere", "", "main", "\xff", COMMIT + "0"])
+def test_a_cache_that_names_no_commit_leads_nowhere(commit: str) -> None:
+    kept = hub_cache.folder() / "models--maker--model"
+    (kept / "refs").mkdir(parents=True)
+    (kept / "refs" / "main").write_text(commit, encoding="latin-1")
+    for place in ("snapshots", "snapshots/main", "snapshots/" + COMMIT + "0"):
+        (kept / place).mkdir()
+    (hub_cache.folder().parent / "elsewhere").mkdir()
+    assert hub_cache.snapshot("maker/model") is None
+    assert hub_cache.repositories() == []
+
+
+@pytest.mark.parametrize(
+    ("said", "where"),
+    [
+        ({"HF_HUB_CACHE": "/a", "HF_HOME": "/b"}, "/a"),
+        ({"HF_HOME": "/b", "XDG_CACHE_HOME": "/c"}, "/b/hub"),
+        ({"XDG_CACHE_HOME": "/c"}, "/c/huggingface/hub"),
+        ({"HOME": "/d"}, "/d/.cache/huggingface/hub"),
+    ],
+)
+def test_the_cache_is_where_the_hubs_own_programs_have_it(
+    said: dict[str, str], where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    for variable, value in said.items():
+        monkeypatch.setenv(variable, value)
+    assert hub_cache.folder() == Path(where)
 
 
 @pytest.mark.parametrize("name", ["", ".", "./nobody", "~nobody/x", "/no/such", "a\0b", "x" * 5000, "..\\x"])

@@ -8,10 +8,12 @@ from textual import events
 from localspec.events import Loading, Notice
 from localspec.requests import Message
 from localspec.tui import turn
+from localspec.tui.answer import Answer
 from localspec.tui.chat import ChatScreen
 from localspec.tui.conversation import Conversation
-from localspec.tui.message import Answer, Note, Question
+from localspec.tui.note import Note
 from localspec.tui.prompt import Prompt
+from localspec.tui.question import Question
 from tests.chat_stage import HELLO, open_chat
 from tests.scripted_engine import READY, ScriptedEngine, answer, step
 

@@ -18,12 +18,13 @@ from localspec.tui.app import ChatApp
 from localspec.tui.branches import LETTERS
 from localspec.tui.chat import ChatScreen
 from localspec.tui.chat_list import ChatList
-from localspec.tui.find import FindBar, Words
+from localspec.tui.find import FindBar
 from localspec.tui.help_screen import HelpScreen
 from localspec.tui.keymap import NO_KEY, Bound, default_keys, remap, spelled
-from localspec.tui.message import Question
 from localspec.tui.prompt import Prompt
+from localspec.tui.question import Question
 from localspec.tui.sidebar import Sidebar
+from localspec.tui.words import Words
 from tests.chat_stage import HELLO, Stage, open_chat, own_keys, scrolled_up
 from tests.scripted_engine import ScriptedEngine
 

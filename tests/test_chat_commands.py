@@ -13,7 +13,7 @@ from localspec.history import recall
 from localspec.requests import Message
 from localspec.tui.commands import COMMANDS, Command, awaited, find, nearest, offers, parse
 from localspec.tui.licence import OURS, licences
-from localspec.tui.message import Note
+from localspec.tui.note import Note
 from localspec.tui.report import answer_report
 from localspec.tui.turn import WAITING
 from tests.chat_stage import HELLO, Stage, kept_chat, open_chat
@@ -278,12 +278,16 @@ async def test_stats_are_those_of_the_last_answer():
         await stage.sees("first token 0.21 s", "6 in 3 rounds, 2.00 per round", "drafted", "3 accepted", "rejected")
 
 
-def test_the_speed_of_an_answer_and_that_of_plain_rounds_are_not_told_as_one():
-    """What comes beside the rounds is in the one and not in the other, so that they do not divide to the speed-up."""
-    told = answer_report(Stats(predicted_n=6, predicted_ms=60.0, draft_n=3, baseline_tps=120.0, speedup=1.5))
+def test_what_plain_would_be_is_on_the_footing_of_the_speed():
+    """The plain rounds' own, 120, is without what comes beside the rounds: it would not divide to the speed-up."""
+    measured = Stats(
+        predicted_n=6, predicted_ms=60.0, draft_n=3, baseline_tps=120.0, baseline_source="probe", speedup=1.5
+    )
+    told = answer_report(measured)
     assert "speed       100.0 tok/s" in told
-    assert "plain       120.0 tok/s in its rounds alone" in told
-    assert "speed-up    ×1.50 in the rounds alone" in told
+    assert "plain       66.7 tok/s, by the speed-up" in told
+    assert "speed-up    ×1.50 in the rounds (probe)" in told
+    assert "120.0" not in told
 
 
 async def test_what_has_just_been_told_is_not_told_again():

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from localspec.tui.message import Answer
+from localspec.tui.answer import Answer
 from localspec.tui.reply import MAX_CELLS, parser
 from localspec.tui.said import Said
 from tests.chat_stage import HELLO, Stage, open_chat

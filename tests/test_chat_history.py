@@ -19,10 +19,12 @@ from localspec.history import History, NewChat, NewMessage, OpenChat, StoredMess
 from localspec.requests import LoadRequest, Message
 from localspec.tui import app as app_module
 from localspec.tui import chat as chat_module
+from localspec.tui.answer import Answer
 from localspec.tui.app import ChatApp
 from localspec.tui.conversation import Conversation
-from localspec.tui.message import Answer, Note, Question
-from localspec.tui.transcript import More
+from localspec.tui.more import More
+from localspec.tui.note import Note
+from localspec.tui.question import Question
 from tests.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.history_made_here import chat, child, contents, partial, sound
 from tests.scripted_engine import READY, ScriptedEngine, answer, step

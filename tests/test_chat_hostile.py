@@ -10,7 +10,8 @@ from textual.drivers.headless_driver import HeadlessDriver
 from localspec.events import Failure, Loading, ModelCard, Notice, Ready, SpecCard
 from localspec.history import Attachment, Chat, Generation, OpenChat, StoredMessage, Tree
 from localspec.tui.app import ChatApp
-from localspec.tui.message import Note, Question
+from localspec.tui.note import Note
+from localspec.tui.question import Question
 from localspec.tui.reply import parser
 from tests.chat_stage import HELLO, Stage
 from tests.scripted_engine import READY, ScriptedEngine, answer, step

@@ -16,15 +16,16 @@ from textual.widgets import HelpPanel, Input
 from localspec.events import Done
 from localspec.requests import GenerateRequest, Message
 from localspec.tui import chat as chat_module
+from localspec.tui.answer import Answer
 from localspec.tui.app import ChatApp
 from localspec.tui.chat import ChatScreen
 from localspec.tui.commands import COMMANDS
 from localspec.tui.compare import CompareScreen
 from localspec.tui.help_screen import HelpScreen
-from localspec.tui.message import Answer, Question
 from localspec.tui.overflow import Overflow
 from localspec.tui.picker import Pick, Picker
 from localspec.tui.prompt import Prompt
+from localspec.tui.question import Question
 from localspec.tui.sampling_form import SamplingForm
 from localspec.tui.transcript import Transcript
 from localspec.tui.tuning import Tuning

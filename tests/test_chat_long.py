@@ -6,9 +6,9 @@ import pytest
 
 from localspec.events import AnyEvent, Step
 from localspec.tui import pace as pace_module
+from localspec.tui.answer import Answer
 from localspec.tui.fence import Fence
 from localspec.tui.leaves import LEAF_LINES, Leaf
-from localspec.tui.message import Answer
 from localspec.tui.pace import CODE_SECONDS, Pace
 from localspec.tui.said import Said
 from localspec.tui.thought import Thought

@@ -11,10 +11,12 @@ from localspec.config.tables import Overflow as Policy
 from localspec.events import Failure
 from localspec.history import recall
 from localspec.requests import Message
+from localspec.tui.answer import Answer
 from localspec.tui.conversation import Utterance
-from localspec.tui.message import Answer, Question, Untold
 from localspec.tui.overflow import Overflow
+from localspec.tui.question import Question
 from localspec.tui.tuning import Tuning
+from localspec.tui.untold import Untold
 from tests.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.scripted_engine import ScriptedEngine
 

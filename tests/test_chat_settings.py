@@ -18,7 +18,7 @@ from localspec.events import Failure, Notice
 from localspec.history import History, NewChat
 from localspec.local_models import on_disk
 from localspec.requests import LoadRequest, SamplingOptions
-from localspec.tui.message import Note
+from localspec.tui.note import Note
 from localspec.tui.picker import Picker
 from localspec.tui.sampling_form import SamplingForm
 from localspec.tui.themes import Look, look, user_themes
@@ -26,6 +26,7 @@ from localspec.tui.tuning import Tuning, begin
 from tests.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.models_made_here import save_snapshot
 from tests.scripted_engine import ScriptedEngine
+from tests.test_catalog import fetched
 from tests.tokenizers_made_here import CHATML, byte_level
 
 pytestmark = pytest.mark.heavy
@@ -356,6 +357,30 @@ def test_on_the_shelf_are_the_catalogues_models_and_folders_of_chats_that_are_st
     assert loaded.quant == found[GUIDE].quant
 
 
+def test_on_the_shelf_are_models_that_were_fetched_and_can_be_loaded():
+    model(fetched("maker/tiny"))
+    fetched("maker/writes-no-text")
+    with History() as history:
+        history.begin(NewChat("maker/tiny"), "hi")
+    shelf = on_disk(Catalog.load(), GUIDE)
+    assert [(found.name, found.quant, found.fit) for found in shelf][1:] == [("maker/tiny", "fp32", "fits")]
+    assert [found.name for found in on_disk(Catalog.load(), "maker/tiny")] == [GUIDE, "maker/tiny"]
+
+
+async def test_what_was_fetched_is_picked_by_its_name():
+    model(fetched("maker/tiny"))
+    async with open_chat(ScriptedEngine(), ScriptedEngine(), tuning=guide(), size=(100, 30)) as stage:
+        await stage.ready()
+        await stage.pilot.press("ctrl+o")
+        await picker(stage)
+        await stage.sees("maker/tiny")
+        await stage.pilot.press("down", "enter", "enter")
+        await stage.until(lambda: len(stage.engines) == 2)
+        assert stage.chat.tuning.load == LoadRequest("maker/tiny", draft="off")
+        assert stage.chat.tuning.name == "maker/tiny"
+        await stage.ready()
+
+
 def test_listing_models_leaves_a_damaged_history_where_it_is():
     path = paths.history_file()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -416,6 +441,55 @@ async def test_a_folder_that_is_loaded_is_among_them_before_any_chat_with_it(
         opened = await picker(stage)
         assert [each.name for each in opened.models] == [GUIDE, str(folder)]
         await stage.until(lambda: opened.model_list.highlighted == 1)
+
+
+OWN = f"""
+schema_version = 1
+[models.own]
+path = "{paths.packaged("assets/guide/target")}"
+quant = "fp32"
+ctx = 512
+system = "Be brief."
+preset = "precise"
+template = "words"
+"""
+
+
+async def test_a_model_brings_what_models_toml_says_of_it():
+    paths.models_file().parent.mkdir(parents=True)
+    paths.models_file().write_text(OWN)
+    async with open_chat(*(ScriptedEngine(HELLO, HELLO) for _ in range(3)), tuning=guide(), size=(100, 24)) as stage:
+        await stage.ready()
+        await stage.send("/model own")
+        await stage.until(lambda: len(stage.engines) == 2)
+        await stage.ready()
+        tuning = stage.chat.tuning
+        assert (tuning.load.quant, tuning.load.ctx) == ("fp32", 512)
+        await stage.sees("template words", "preset precise")
+        assert await asked_with(stage) == SamplingOptions(temperature=0)
+        request = stage.engine.requests[-1]
+        assert [m.content for m in request.messages or ()] == ["Be brief.", "hi"]
+        assert request.template is not None
+        assert request.template.name == "words"
+        await stage.send("/model guide")
+        await stage.until(lambda: len(stage.engines) == 3)
+        await stage.ready()
+        assert (tuning.load.quant, tuning.load.ctx, tuning.template) == ("auto", None, None)
+        await asked_with(stage)
+        turns = [m.content for m in stage.engine.requests[-1].messages or ()]
+        assert turns == ["hi", "Hello there, world. Bye.", "hi"]
+
+
+def test_a_chat_begins_with_what_models_toml_says_of_its_model():
+    paths.models_file().parent.mkdir(parents=True)
+    paths.models_file().write_text(OWN)
+    tuning = begin(Config(), "own", load={"ctx": 64}, sampling=SamplingOptions())
+    assert (tuning.load.quant, tuning.load.ctx) == ("fp32", 64)
+    assert tuning.template is not None
+    assert (tuning.template.name, tuning.begin_preset(None, None), tuning.preset) == ("words", (), "precise")
+    assert (tuning.begin_preset(None, "creative"), tuning.preset) == ((), "creative"), "the chat's own comes first"
+    (gone,) = tuning.begin_preset(None, "nobody's")
+    assert (gone.code, tuning.preset) == ("preset", "precise")
 
 
 async def test_another_drafter_is_picked_for_the_same_model():

@@ -10,8 +10,10 @@ from localspec.history import History, recall
 from localspec.requests import GenerateRequest, Message, SamplingOptions, SpecWish
 from localspec.stats import joined
 from localspec.tui import steering, ways
-from localspec.tui.compare import CompareScreen, Side, parting
-from localspec.tui.message import Answer, Question
+from localspec.tui.answer import Answer
+from localspec.tui.compare import CompareScreen, parting
+from localspec.tui.question import Question
+from localspec.tui.side import Side
 from localspec.tui.stats_line import StatsLine
 from tests.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.scripted_engine import READY, ScriptedEngine, answer, step, totals

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from localspec.events import Failure, Notice
-from localspec.tui.message import Answer, Note
+from localspec.tui.answer import Answer
+from localspec.tui.note import Note
 from tests.chat_stage import HELLO, open_chat
 from tests.scripted_engine import DIED, ScriptedEngine, step
 

@@ -14,8 +14,8 @@ from textual.message_pump import MessagePump
 from localspec.events import AnyEvent, Proposal, Step, Token
 from localspec.tui import pace as pace_module
 from localspec.tui import turn as turn_module
+from localspec.tui.answer import Answer
 from localspec.tui.app import ChatApp
-from localspec.tui.message import Answer
 from localspec.tui.once import once
 from tests.chat_stage import HELLO, Stage, open_chat
 from tests.scripted_engine import ScriptedEngine, answer, step

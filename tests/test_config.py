@@ -207,6 +207,13 @@ exit_layer = 1
 k = 5
 [models.bare]
 path = "assets"
+[models.own]
+path = "assets"
+quant = "fp32"
+ctx = 512
+system = "Be brief."
+preset = "precise"
+template = "words"
 """
 SETTINGS = """
 [engine]
@@ -235,6 +242,8 @@ def catalog(tmp_path: Path) -> Catalog:
         ("bare", {}, LoadRequest("bare", "off", "int4", k="3", threads=2)),
         ("bare", {"draft": "early-exit:2"}, LoadRequest("bare", "early-exit:2", "int4", k="3", threads=2)),
         ("small", {"k": "7", "quant": "fp32"}, LoadRequest("small", "auto", "fp32", k="7", threads=2)),
+        ("own", {}, LoadRequest("own", "off", "fp32", ctx=512, k="3", threads=2)),
+        ("own", {"quant": "auto", "ctx": 64}, LoadRequest("own", "off", "auto", ctx=64, k="3", threads=2)),
         ("nobody", {"ctx": 64}, LoadRequest("nobody", "off", "int4", ctx=64, k="3", threads=2)),
     ],
 )
@@ -262,6 +271,22 @@ def test_of_sampling_what_is_said_comes_before_the_preset_before_models_toml_bef
     table = config.preset(preset) if preset else precedence.NO_PRESET
     found = precedence.sampling(config, catalog.resolve(model), SamplingOptions(temperature=said), table)
     assert (found.temperature, found.top_k) == (temperature, 9)
+
+
+def test_a_model_has_a_preset_and_a_system_prompt_of_its_own_until_somebody_says_otherwise(
+    file: Path, catalog: Catalog, tmp_path: Path
+):
+    file.write_text('[presets.mine]\nsystem = "Be odd."\n')
+    config, own, bare = read(), catalog.resolve("own"), catalog.resolve("bare")
+    named = [precedence.preset_name(config, entry, said) for entry in (own, bare, None) for said in (None, "mine")]
+    assert named == ["precise", "mine", None, "mine", None, "mine"]
+    mine, none = config.preset("mine"), precedence.NO_PRESET
+    told = [precedence.instructions(own, *each) for each in (("Said.", mine), (None, mine), (None, none))]
+    assert told == ["Said.", "Be odd.", "Be brief."]
+    assert precedence.instructions(bare, None, none) == ""
+    (tmp_path / "models.toml").write_text(MODELS.replace("precise", "precice"))
+    with pytest.raises(UsageError, match="There is no preset 'precice'; did you mean 'precise'"):
+        precedence.preset_name(config, Catalog.load(tmp_path / "models.toml").resolve("own"), None)
 
 
 def test_a_seed_of_minus_one_is_none_whatever_is_said_below_it(file: Path, catalog: Catalog):

@@ -13,13 +13,15 @@ from textual.widgets import Static
 from localspec.events import Loading, ModelCard, Proposal, SpecCard, Stats, Token
 from localspec.history import Attachment
 from localspec.local_models import Shelved
+from localspec.tui.answer import Answer
 from localspec.tui.attaching import from_paste
 from localspec.tui.drafts import why_off
 from localspec.tui.header import Header
 from localspec.tui.info import Info, info
-from localspec.tui.message import Answer, Note, Question
 from localspec.tui.model_provider import shown as shown_model
+from localspec.tui.note import Note
 from localspec.tui.pills import Pills
+from localspec.tui.question import Question
 from localspec.tui.reply import parser
 from localspec.tui.speaker import clock
 from localspec.tui.speed_panel import Reading, drafting

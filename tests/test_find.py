@@ -13,7 +13,7 @@ from localspec import output
 from localspec.history import History, recall
 from localspec.tui import chat_file
 from localspec.tui.find import after, before, matching
-from localspec.tui.message import Note
+from localspec.tui.note import Note
 from localspec.tui.shelf import NOT_KEPT, NOTHING_SAID
 from tests.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.history_made_here import chat

@@ -15,8 +15,8 @@ from localspec.bench.prompts import PROMPTS
 from localspec.paths import packaged
 from localspec.recipe import corpus
 from localspec.requests import LoadRequest
+from localspec.tui.answer import Answer
 from localspec.tui.app import ChatApp
-from localspec.tui.message import Answer
 from localspec.worker import EngineProcess
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("one_state_folder")]

@@ -11,6 +11,7 @@ from localspec import paths
 from localspec.catalog import Catalog
 from localspec.errors import CatalogError, NotDownloaded
 from localspec.local_models import UNREADABLE, on_disk
+from localspec.requests import GenerateRequest, LoadRequest
 from tests.conftest import Program
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like
@@ -61,6 +62,23 @@ def test_its_paths_are_from_its_own_folder(own: Path, tmp_path: Path):
     assert Catalog.load().resolve("mine").path == tmp_path / "elsewhere"
 
 
+def test_a_template_beside_it_is_found_from_anywhere(own: Path):
+    own.write_text(MINE.replace('name = "My Own"', 'template = "mine.jinja"'))
+    assert Catalog.load().resolve("mine").template == "mine.jinja"
+    (own.parent / "mine.jinja").write_text("{{ messages[0].content }}")
+    assert Catalog.load().resolve("mine").template == str(own.parent / "mine.jinja")
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [('quant = "auto"', "quant"), ("ctx = 1", "ctx"), ("system = 3", "system"), ("tags = []", "tags")],
+)
+def test_what_a_model_cannot_have_is_named(line: str, fault: str, own: Path):
+    own.write_text(MINE.replace('name = "My Own"', line))
+    with pytest.raises(CatalogError, match=fault):
+        Catalog.load()
+
+
 def test_of_a_model_that_ships_it_may_say_a_part(own: Path):
     shipped = Catalog.load().resolve("guide")
     own.write_text(
@@ -105,6 +123,40 @@ def test_one_of_them_answers(own: Path, localspec: Program, monkeypatch: pytest.
     words = ("--quant", "fp32", "--max-tokens", "3", "--draft", "off")
     code, out, _ = localspec("run", "m", "hi", *words)
     assert (code, bool(out)) == (0, True)
+
+
+def test_run_asks_it_as_the_file_says_unless_a_flag_does(
+    own: Path, localspec: Program, monkeypatch: pytest.MonkeyPatch
+):
+    says = 'ctx = 128\nquant = "fp32"\nsystem = "Be brief."\npreset = "precise"\ntemplate = "words"'
+    own.write_text(MINE.replace('name = "My Own"', says))
+    asked: list[tuple[LoadRequest, GenerateRequest]] = []
+    monkeypatch.setattr("localspec.oneshot.answer_once", lambda load, request, _: asked.append((load, request)) or 0)
+    assert localspec("run", "mine", "hi")[0] == 0
+    assert localspec("run", "mine", "hi", "--ctx", "64", "--preset", "creative", "-s", "Be long.", "--raw")[0] == 2
+    assert localspec("run", "mine", "hi", "--ctx", "64", "--preset", "creative", "-s", "Be long.")[0] == 0
+    assert [(load.quant, load.ctx, request.sampling.temperature) for load, request in asked] == [
+        ("fp32", 128, 0.0),
+        ("fp32", 64, 1.0),
+    ]
+    told = [[message.content for message in request.messages or ()] for _, request in asked]
+    assert told == [["Be brief.", "hi"], ["Be long.", "hi"]]
+    assert {request.template.name for _, request in asked if request.template} == {"words"}
+
+
+def test_a_base_model_with_a_template_of_the_files_is_asked_and_not_continued(
+    own: Path, localspec: Program, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("localspec.opening.admit", lambda _: None)
+    save_snapshot(own.parent / "tiny", gpt2_like(), template=None)
+    words = ("run", "mine", "hi", "--quant", "fp32", "--max-tokens", "3", "--draft", "off")
+    continued = "it continues the text"
+    own.write_text(MINE)
+    code, _, err = localspec(*words)
+    assert (code, continued in err) == (0, True)
+    own.write_text(MINE.replace('name = "My Own"', 'template = "words"'))
+    code, _, err = localspec(*words)
+    assert (code, continued in err) == (0, False)
 
 
 HOSTILE: dict[str, bytes] = {

@@ -11,8 +11,8 @@ from textual._compositor import ChopsUpdate, Compositor, LayoutUpdate
 from textual.screen import Screen
 
 from localspec.tui import pace as pace_module
+from localspec.tui.answer import Answer
 from localspec.tui.app import ChatApp
-from localspec.tui.message import Answer
 from localspec.tui.pace import FIGURES_SECONDS, FRAME_SECONDS, SHARE, SLOWEST_FRAME, SPARE_SHARE, Pace
 from localspec.tui.paragraph import Paragraph
 from localspec.tui.room import LINES_AHEAD

@@ -14,8 +14,9 @@ from localspec.history import History, Hit, NewChat, NewMessage, opening, recall
 from localspec.history.records import Part
 from localspec.requests import Message
 from localspec.tui import chat_list, scribe, sidebar
+from localspec.tui.answer import Answer
 from localspec.tui.chat_list import Row
-from localspec.tui.message import Answer, Note
+from localspec.tui.note import Note
 from localspec.tui.shelf import NOT_KEPT, Shelf
 from localspec.tui.sidebar import NO_CHATS, NO_HITS
 from tests.chat_stage import HELLO, Stage, kept_chat, open_chat
@@ -268,6 +269,18 @@ async def test_slash_search_opens_the_chats_with_the_search_made():
         assert stage.chat.sidebar.search.value == "lumber"
         await stage.pilot.press("escape")
         await stage.until(lambda: stage.chat.prompt.has_focus)
+
+
+async def test_the_menu_leads_to_the_search_of_all_chats():
+    branches()
+    async with kept_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        await stage.pilot.press("ctrl+p", *"search all")
+        await stage.sees("/search [WORDS]", "search all chats")
+        await stage.pilot.press("down", "enter")
+        await stage.until(lambda: stage.chat.sidebar.search.has_focus)
+        await stage.pilot.press(*"plum")
+        await stage.until(lambda: headings(stage) == ["Fruit"] and "A plum." in stage.seen)
 
 
 async def test_hits_of_an_older_search_never_replace_those_of_a_newer(monkeypatch: pytest.MonkeyPatch):

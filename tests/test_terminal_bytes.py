@@ -13,10 +13,12 @@ from textual.widgets import OptionList
 
 from localspec.events import Loading, ModelCard, SpecCard
 from localspec.history import Chat, History, NewChat, recall
+from localspec.tui.answer import Answer
 from localspec.tui.app import ChatApp
 from localspec.tui.chat_list import Row
 from localspec.tui.header import Header
-from localspec.tui.message import Answer, Note, Question
+from localspec.tui.note import Note
+from localspec.tui.question import Question
 from localspec.tui.scribe import Scribe
 from localspec.tui.stats_line import loading_words
 from tests.chat_stage import HELLO, Stage, kept_chat

@@ -10,8 +10,9 @@ from textual.events import MouseScrollUp
 
 from localspec.history import History, NewMessage, OpenChat, recall
 from localspec.tui import transcript
-from localspec.tui.message import Answer, Question
-from localspec.tui.transcript import More
+from localspec.tui.answer import Answer
+from localspec.tui.more import More
+from localspec.tui.question import Question
 from tests.chat_stage import HELLO, Stage, open_chat
 from tests.history_made_here import ROUNDS, chat
 from tests.history_made_here import answer as kept_answer

@@ -17,15 +17,29 @@ NO_PRESET = PresetTable()
 
 
 def load_request(config: Config, catalog: Catalog, model: str, said: Mapping[str, Any]) -> LoadRequest:
-    """How a model is loaded. `said`: by a flag or the environment. What models.toml says is left to the engine."""
+    """How a model is loaded. `said`: by a flag or the environment. What models.toml says of drafts is left to the
+    engine."""
     engine = config.engine
     built = {name: getattr(engine, name) for name in ("device", "quant", "save_quantized", "ctx", "threads")}
     spec = {"probe_every": config.spec.probe_every, "mode": "auto" if "k" in said else config.spec.mode}
     entry = entry_of(catalog, model)
+    own = {name: value for name in ("quant", "ctx") if (value := getattr(entry, name, None)) is not None}
     draft = said.get("draft") or ("auto" if entry is not None and entry.draft else config.spec.draft)
-    return LoadRequest(
-        model, **{**built, **spec, **said, "draft": draft, "k": said.get("k") or draft_length(config, entry, draft)}
-    )
+    k = said.get("k") or draft_length(config, entry, draft)
+    return LoadRequest(model, **{**built, **spec, **own, **said, "draft": draft, "k": k})
+
+
+def preset_name(config: Config, entry: Entry | None, said: str | None) -> str | None:
+    """The preset that was asked for, else the model's own; UsageError where there is none of that name."""
+    name = said or (entry.preset if entry is not None else None)
+    if name:
+        config.preset(name)
+    return name or None
+
+
+def instructions(entry: Entry | None, said: str | None, preset: PresetTable) -> str:
+    """The system prompt where a chat has none of its own."""
+    return said or preset.system or (entry.system if entry is not None else None) or ""
 
 
 def draft_length(config: Config, entry: Entry | None, draft: str) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from localspec.catalog import DraftLength, SamplingTable
+from localspec.catalog import Context, DraftLength, Quant, SamplingTable
 from localspec.errors import UsageError
 from localspec.events import Mode
 from localspec.requests import PROBE_EVERY
@@ -68,9 +68,9 @@ class EngineTable(Table, frozen=True):
     `idle_unload` frees the memory."""
 
     device: Annotated[str, msgspec.Meta(pattern=DEVICE)] = "auto"
-    quant: Literal["auto", "int8", "int4", "nf4", "fp4", "fp32", "bf16"] = "auto"
+    quant: Literal["auto", Quant] = "auto"
     save_quantized: bool = False
-    ctx: Annotated[int, msgspec.Meta(ge=2)] | None = None
+    ctx: Context | None = None
     threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
     idle_unload: Duration = "30m"
 

@@ -24,7 +24,7 @@ from localspec.tui.legend import Legend
 from localspec.tui.licence import licences
 from localspec.tui.link import NO_BROWSER, NOT_WEB, LinkScreen, Wish, browse, host
 from localspec.tui.measuring import MeasuringScreen
-from localspec.tui.message import Note
+from localspec.tui.note import Note
 from localspec.tui.report import answer_report, load_report
 from localspec.tui.scribe import SAVE_SECONDS
 from localspec.tui.speed_panel import LEAST_WIDTH

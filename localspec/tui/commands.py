@@ -88,7 +88,7 @@ COMMANDS = (
     Command("log", "where the engine's log is"),
     Command("help", "all commands and keys"),
     Command("chats", "show the chats that were kept"),
-    Command("search", "find words in all chats", "WORDS"),
+    Command("search", "search all chats", "[WORDS]"),
     Command("export", "write this chat to a file", "md|json|jsonl [PATH]"),
     Command("bye", "leave", aliases=("exit", "quit")),
 )

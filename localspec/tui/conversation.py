@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import count, pairwise
 
+from localspec.config import precedence
 from localspec.events import ModelCard, Stats, Step
 from localspec.history import OWN, Attachment, Chat, Generation, Tree, told
 from localspec.history.records import now
@@ -80,7 +81,7 @@ class Conversation:
         """The system prompt of the next question."""
         if self.own_system is not None:
             return self.own_system
-        return self.system or self.tuning.preset_table.system or ""
+        return precedence.instructions(self.tuning.entry, self.system, self.tuning.preset_table)
 
     @property
     def branch(self) -> list[Utterance]:

@@ -11,7 +11,7 @@ from textual.containers import Horizontal
 from textual.message import Message
 from textual.widgets import Input, Static
 
-from localspec.tui.field import Field
+from localspec.tui.words import Words
 
 
 def matching(texts: Sequence[str], words: str) -> list[int]:
@@ -27,10 +27,6 @@ def after(places: Sequence[int], place: int | None) -> int:
 
 def before(places: Sequence[int], place: int | None) -> int:
     return next((each for each in reversed(places) if place is None or each < place), places[-1])
-
-
-class Words(Field):
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "submit", "Next", show=False, id="find.submit")]
 
 
 class FindBar(Horizontal):

@@ -21,17 +21,23 @@ def gain(speedup: float | None, band: float | None, *, shows_band: bool = False)
     return Content.styled(f"{words} {arrow}", f"bold {tone}")
 
 
-def baseline(stats: Stats, probes: int) -> str:
-    """Tokens per second without a draft, and how that is known."""
-    if not stats.baseline_tps:
+def plain(stats: Stats) -> float | None:
+    """Tokens per second of the same answer without a draft. From the speed, so that the three figures agree: what comes
+    beside the rounds, and the machine's hiccups, are in the speed, and the speed-up leaves them out."""
+    return stats.predicted_per_second / stats.speedup if stats.speedup else None
+
+
+def baseline(stats: Stats, probes: int, *, unit: str = "") -> str:
+    """The same in words, and what it is known from."""
+    if (speed := plain(stats)) is None:
         return UNKNOWN
     source = f"probe ×{probes}" if stats.baseline_source == "probe" else stats.baseline_source
-    return f"{stats.baseline_tps:.1f} ({source})"
+    return f"{speed:.1f}{unit} ({source})"
 
 
 def against(stats: Stats, band: float | None, probes: int) -> str:
-    """The same in a sentence, for who points at the figure."""
-    if not stats.speedup or not stats.baseline_tps:
+    """The speed-up in a sentence, for who points at the figure."""
+    if not stats.speedup:
         return NOT_YET
-    measured = f"{gain(stats.speedup, band, shows_band=True)} over plain tok/s {baseline(stats, probes)}"
-    return f"{measured}; hiccups of the machine count in neither"
+    compared = f"{gain(stats.speedup, band, shows_band=True)}, of rounds against rounds without a draft, hiccups aside"
+    return f"{compared}: plain would be {baseline(stats, probes, unit=' tok/s')}"

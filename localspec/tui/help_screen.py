@@ -17,7 +17,7 @@ from localspec.tui.branches import LETTERS
 from localspec.tui.chat_list import ChatList
 from localspec.tui.commands import COMMANDS
 from localspec.tui.compare import CompareScreen
-from localspec.tui.find import FindBar, Words
+from localspec.tui.find import FindBar
 from localspec.tui.keymap import default_keys, spelled, twins
 from localspec.tui.keys import rows, with_keys
 from localspec.tui.legend import meanings
@@ -27,6 +27,7 @@ from localspec.tui.picker import Picker
 from localspec.tui.sampling_form import SamplingForm
 from localspec.tui.sidebar import Sidebar
 from localspec.tui.too_small import TooSmall
+from localspec.tui.words import Words
 
 OVER: dict[str, type[Screen[Any]]] = {
     "a comparison": CompareScreen,

@@ -10,7 +10,7 @@ from localspec.tui.branches import LETTERS
 from localspec.tui.chat import ChatScreen
 from localspec.tui.chat_list import ChatList
 from localspec.tui.compare import CompareScreen
-from localspec.tui.find import FindBar, Words
+from localspec.tui.find import FindBar
 from localspec.tui.help_screen import HelpScreen
 from localspec.tui.keymap import Bound, bound
 from localspec.tui.link import LinkScreen
@@ -19,6 +19,7 @@ from localspec.tui.picker import Picker
 from localspec.tui.prompt import Prompt
 from localspec.tui.sampling_form import SamplingForm
 from localspec.tui.sidebar import Sidebar
+from localspec.tui.words import Words
 
 
 def known_ids(everywhere: Iterable[BindingType]) -> dict[str, Bound]:

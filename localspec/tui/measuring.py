@@ -13,7 +13,7 @@ from localspec.errors import LocalspecError
 from localspec.events import Notice
 from localspec.tui.benching import as_text, command, measured
 from localspec.tui.keys import with_keys
-from localspec.tui.message import Note
+from localspec.tui.note import Note
 from localspec.tui.tunable import TunableScreen
 from localspec.tui.turn import Phase
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from localspec.events import ModelCard, SpecCard, Stats
 from localspec.sanitize import one_line
+from localspec.tui.gain import plain
 from localspec.tui.header import drafting
 from localspec.tui.speed_panel import gigabytes, memory
 from localspec.tui.stats_line import ENDINGS
@@ -20,7 +21,7 @@ def answer_report(stats: Stats) -> str:
     """All figures of one answer."""
     ending = ENDINGS.get(stats.finish_reason, "") if stats.finish_reason else ""
     start = [("ended", ending), ("prompt", prompt(stats)), ("first token", seconds(stats.ttft_ms))]
-    speed = [("tokens", tokens(stats)), ("speed", f"{stats.predicted_per_second:.1f} tok/s"), ("plain", plain(stats))]
+    speed = [("tokens", tokens(stats)), ("speed", f"{stats.predicted_per_second:.1f} tok/s")]
     used = f"{stats.context_used:,} of {stats.context_max:,} tokens"
     held = [("memory", memory(stats)), ("reads", reads(stats)), ("context", used)]
     return lines([*start, *speed, *drafted(stats), ("time", times(stats)), *held])
@@ -37,9 +38,12 @@ def tokens(stats: Stats) -> str:
     return f"{stats.predicted_n:,}{rounds}"
 
 
-def plain(stats: Stats) -> str:
-    """The speed without a draft, and how that is known."""
-    return f"{stats.baseline_tps:.1f} tok/s in its rounds alone ({stats.baseline_source})" if stats.baseline_tps else ""
+def gained(stats: Stats) -> list[tuple[str, str]]:
+    """The speed-up, how it is known, and what the speed would be without it."""
+    if not stats.speedup:
+        return [("speed-up", "not known yet")]
+    found = f"×{stats.speedup:.2f} in the rounds ({stats.baseline_source})"
+    return [("plain", f"{plain(stats):.1f} tok/s, by the speed-up"), ("speed-up", found)]
 
 
 def drafted(stats: Stats) -> list[tuple[str, str]]:
@@ -49,7 +53,7 @@ def drafted(stats: Stats) -> list[tuple[str, str]]:
     accepted, rejected, ignored = stats.draft_n_accepted, stats.draft_n_rejected, stats.draft_n_ignored
     places = " · ".join(f"{100 * share:.0f} %" for share in stats.accept_per_pos)
     return [
-        ("speed-up", f"×{stats.speedup:.2f} in the rounds alone" if stats.speedup else "not known yet"),
+        *gained(stats),
         ("drafted", f"{stats.draft_n:,}: {accepted:,} accepted, {rejected:,} rejected, {ignored:,} not looked at"),
         ("accepted", f"{100 * stats.acceptance_rate:.0f} %" if stats.acceptance_rate is not None else ""),
         ("by place", places),

@@ -10,8 +10,9 @@ from textual.widgets.markdown import MarkdownBlock
 
 from localspec.sanitize import clean
 from localspec.tui.aside import Aside
+from localspec.tui.bullets import Bullets
 from localspec.tui.fence import Fence
-from localspec.tui.lists import Bullets, Numbers
+from localspec.tui.numbers import Numbers
 from localspec.tui.paragraph import Paragraph
 from localspec.tui.passages import Passage
 from localspec.tui.pile import Pile

@@ -43,8 +43,7 @@ class Reading:
 def panel(reading: Reading, width: int, height: int) -> Content:
     """Lines of `width`. Places in the draft that do not fit into `height` are left out, the last ones first."""
     stats, drafts = reading.stats, reading.stats.draft_kind != "off"
-    above = [pace(reading.rounds, stats, width), row("plain", baseline(stats, reading.probes))]
-    above += [speedup(reading), acceptance(stats), row("per step", per_step(stats))] if drafts else []
+    above = [pace(reading.rounds, stats, width), *(drafted(reading) if drafts else [])]
     below = [*(shares(stats) if drafts else []), row("memory", memory(stats)), *share_of_device(reading, width)]
     below += [context(stats, width), *drafting(reading, width), reads(stats)]
     places = by_place(stats, width)[: max(0, height - len(above) - len(below))]
@@ -74,8 +73,11 @@ def speed(rounds: Sequence[Step]) -> float:
     return sum(len(step.tokens) for step in rounds) / spent if spent else 0.0
 
 
-def speedup(reading: Reading) -> Content:
-    return row("speed-up", "") + gain(reading.stats.speedup, reading.band, shows_band=True)
+def drafted(reading: Reading) -> list[Content]:
+    """What drafting brings; the speed is the plain one times the speed-up."""
+    stats = reading.stats
+    speedup = row("speed-up", "") + gain(stats.speedup, reading.band, shows_band=True)
+    return [row("plain", baseline(stats, reading.probes)), speedup, acceptance(stats), row("per step", per_step(stats))]
 
 
 def acceptance(stats: Stats) -> Content:

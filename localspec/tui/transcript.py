@@ -10,43 +10,24 @@ from asyncio import Lock
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
-from textual import events
-from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
-from textual.widgets import Static
 
 from localspec.events import Step
+from localspec.tui.answer import Answer
 from localspec.tui.collecting import collect
 from localspec.tui.conversation import Utterance
-from localspec.tui.message import Answer, Note, Question, Untold
+from localspec.tui.more import More
+from localspec.tui.note import Note
+from localspec.tui.question import Question
 from localspec.tui.still import StillScroll
 from localspec.tui.token_view import View
+from localspec.tui.untold import Untold
 from localspec.tui.welcome import Welcome
 
 SHOWN = 20  # of a chat that is opened: a screen or two
 MORE = 10
 MOST = 60
-
-
-class More(Static):
-    """How many messages are beyond an end of the window. Pressed, it brings the next ones."""
-
-    class Pressed(Message):
-        """`direction` is -1 for earlier ones."""
-
-        def __init__(self, direction: int) -> None:
-            super().__init__()
-            self.direction = direction
-
-    def __init__(self, count: int, direction: int) -> None:
-        arrow, when = ("▲", "earlier") if direction < 0 else ("▼", "later")
-        super().__init__(f"{arrow} {count:,} {when} message{'s' if count > 1 else ''}", markup=False)
-        self.direction = direction
-
-    def on_click(self, event: events.Click) -> None:
-        event.stop()
-        self.post_message(self.Pressed(self.direction))
 
 
 class Transcript(StillScroll):

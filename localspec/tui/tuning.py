@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any  # Any: what was said on the command line, by name
 
+from localspec import templates
 from localspec.catalog import Catalog, Entry
 from localspec.config import precedence
 from localspec.config.tables import Config, PresetTable
@@ -22,11 +23,13 @@ HOW = "Write it so: /set temperature=0.7 top_p=0.9"
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A model to load, as it was checked; `name` is what the history calls it."""
+    """A model to load, as it was checked; `name` is what the history calls it. `preset` and `template` are its own."""
 
     load: LoadRequest
     entry: Entry | None
     name: str
+    preset: str | None = None
+    template: Template | None = None
 
 
 @dataclass
@@ -76,13 +79,12 @@ class Tuning:
         self.preset, self.said = name or None, SamplingOptions()
 
     def begin_preset(self, asked: str | None, past: str | None) -> tuple[Notice, ...]:
-        """The preset that was asked for, else the one that a chat goes on with, if there still is one."""
-        if asked:
-            self.config.preset(asked)
-        elif past and past not in self.config.all_presets:
-            return (Notice("warning", "preset", f"The preset of this chat, '{past}', is not there any more."),)
-        self.preset = asked or past
-        return ()
+        """The preset that was asked for, else the one that a chat goes on with, if there still is one, else the
+        model's own."""
+        is_gone = bool(past and not asked and past not in self.config.all_presets)
+        self.preset = precedence.preset_name(self.config, self.entry, asked or (None if is_gone else past))
+        gone = Notice("warning", "preset", f"The preset of this chat, '{past}', is not there any more.")
+        return (gone,) if is_gone else ()
 
     def set(self, typed: str) -> None:
         """`temperature=0.7 top_p=0.9`; an option with nothing behind `=` is no longer said."""
@@ -101,11 +103,15 @@ class Tuning:
         said = {name: value for name, value in self.load_said.items() if name != "draft"}
         load = precedence.load_request(self.config, self.catalog, model, said | ({"draft": draft} if draft else {}))
         check(load)
-        return Choice(load, precedence.entry_of(self.catalog, model), self.catalog.lasting_name(model))
+        entry = precedence.entry_of(self.catalog, model)
+        preset = precedence.preset_name(self.config, entry, None)
+        return Choice(load, entry, self.catalog.lasting_name(model), preset, own_template(entry))
 
     def take(self, choice: Choice) -> None:
+        """Another model comes with its own template, and with its own preset if it has one."""
         if choice.name != self.name:
-            self.template = None
+            self.template = choice.template
+            self.preset = choice.preset or self.preset
         self.load, self.entry, self.name = choice.load, choice.entry, choice.name
 
 
@@ -116,4 +122,10 @@ def begin(config: Config, model: str, *, load: Mapping[str, Any], sampling: Samp
     catalog = Catalog.load()
     request = precedence.load_request(config, catalog, model, load)
     entry = precedence.entry_of(catalog, model)
-    return Tuning(config, catalog, request, entry, catalog.lasting_name(model) if entry else model, load, sampling)
+    name = catalog.lasting_name(model) if entry else model
+    return Tuning(config, catalog, request, entry, name, load, sampling, template=own_template(entry))
+
+
+def own_template(entry: Entry | None) -> Template | None:
+    """The one that models.toml names for it. Reads the disk."""
+    return templates.find(entry.template or templates.OWN) if entry is not None else None

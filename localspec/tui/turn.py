@@ -39,6 +39,7 @@ from localspec.history import Attachment, OpenChat, first_line
 from localspec.requests import GenerateRequest, SpecWish
 from localspec.sanitize import one_line
 from localspec.stats import Tally
+from localspec.tui.answer import Answer
 from localspec.tui.collecting import collect
 from localspec.tui.commands import find, literal, parse, typed, unknown
 from localspec.tui.conversation import Utterance
@@ -47,7 +48,7 @@ from localspec.tui.feed import Arrived, Engine, Feed
 from localspec.tui.header import Header, switch
 from localspec.tui.info import Info
 from localspec.tui.keys import with_keys
-from localspec.tui.message import Answer, Note
+from localspec.tui.note import Note
 from localspec.tui.once import once
 from localspec.tui.pace import SHARE, SPARE_SHARE, Pace
 from localspec.tui.painter import Painter

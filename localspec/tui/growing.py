@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
-from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
-from textual.widgets._markdown import MarkdownBullet, MarkdownBulletList, MarkdownListItem, MarkdownOrderedList
+from textual.widgets._markdown import MarkdownListItem
 from textual.widgets.markdown import MarkdownBlock
 
 from localspec.tui.fence import Fence
+from localspec.tui.item import Item
 from localspec.tui.paragraph import Paragraph
-from localspec.tui.pile import Pile
+from localspec.tui.row import Row
 from localspec.tui.tall import Tall
 
 if TYPE_CHECKING:
@@ -21,57 +21,7 @@ if TYPE_CHECKING:
 else:
     Block = object  # a mixin, as Tall is
 
-
-def spelled(block: MarkdownBlock) -> str:
-    """What it says, with all that is in it; before it is composed, which empties it."""
-    return "".join([f"{block.name} {block._content.plain}\n", *map(spelled, block._blocks)])
-
-
 Items = list[MarkdownListItem]
-
-
-def own_signs(items: Items) -> list[str]:
-    return [item.bullet for item in items]
-
-
-def numbers(items: Items) -> list[str]:
-    """As wide as the last."""
-    first = int(items[0].bullet) if items else 1
-    found = [f"{first + place}. " for place in range(len(items))]
-    return [number.rjust(len(found[-1]) + 1) for number in found]
-
-
-class Row(Tall, Horizontal):
-    """A sign and an item."""
-
-    def __init__(self, sign: str, blocks: Sequence[MarkdownBlock]) -> None:
-        self.item = Item(*blocks)
-        bullet = MarkdownBullet()
-        bullet.symbol = sign
-        super().__init__(bullet, self.item)
-
-
-class Item(Pile, Vertical):
-    """The blocks of an item."""
-
-    def goes_on(self, blocks: Sequence[MarkdownBlock]) -> bool:
-        """Whether these are its own and more of the last one, if those before that are."""
-        end = len(self.children) - 1
-        return 0 <= end < len(blocks) and goes_on(self.children[end], blocks[end])
-
-    async def go_on(self, blocks: Sequence[MarkdownBlock]) -> None:
-        end = self.children[-1]
-        assert isinstance(end, MarkdownBlock)
-        place = len(self.children)
-        await end._update_from_block(blocks[place - 1])
-        await self.mount_all(blocks[place:])
-
-
-def goes_on(shown: Widget, block: MarkdownBlock) -> bool:
-    """Whether this is what is shown and more of it, and can be shown in its place."""
-    if isinstance(shown, Growing):
-        return shown.goes_on_in(block)
-    return isinstance(shown, Paragraph | Fence) and type(shown) is type(block)
 
 
 class Growing(Tall, Block):
@@ -117,7 +67,7 @@ class Growing(Tall, Block):
         stands = len(rows) - 1
         (*before, _), self.said = self.said[stands], block.spell()
         blocks, shown = block.items[stands]._blocks, rows[stands].item
-        if list(self.said[stands][: len(before)]) == before and shown.goes_on(blocks):
+        if list(self.said[stands][: len(before)]) == before and item_goes_on(shown, blocks):
             await shown.go_on(blocks)
             stands += 1
         else:
@@ -125,13 +75,19 @@ class Growing(Tall, Block):
         await self.mount_all(block.rows(stands))
 
 
-class Bullets(Growing, MarkdownBulletList):
-    """Each item's sign is known to it: how deep the list stands."""
+def spelled(block: MarkdownBlock) -> str:
+    """What it says, with all that is in it; before it is composed, which empties it."""
+    return "".join([f"{block.name} {block._content.plain}\n", *map(spelled, block._blocks)])
 
-    signs = staticmethod(own_signs)
+
+def goes_on(shown: Widget, block: MarkdownBlock) -> bool:
+    """Whether this is what is shown and more of it, and can be shown in its place."""
+    if isinstance(shown, Growing):
+        return shown.goes_on_in(block)
+    return isinstance(shown, Paragraph | Fence) and type(shown) is type(block)
 
 
-class Numbers(Growing, MarkdownOrderedList):
-    """Counted from the first item's number on."""
-
-    signs = staticmethod(numbers)
+def item_goes_on(item: Item, blocks: Sequence[MarkdownBlock]) -> bool:
+    """Whether these are its own and more of the last one, if those before that are."""
+    end = len(item.children) - 1
+    return 0 <= end < len(blocks) and goes_on(item.children[end], blocks[end])

@@ -1,4 +1,4 @@
-"""What stands in the transcript: a question, an answer that grows, a note. The door where their text is cleaned."""
+"""An answer as it stands in the transcript, and as it grows. The door where its text is cleaned."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from textual.reactive import reactive
 from textual.widgets import Static
 
 from localspec.events import Stats, Step
-from localspec.history import Attachment
 from localspec.sanitize import clean, one_line
 from localspec.tui.passages import Passages
 from localspec.tui.pile import Pile
-from localspec.tui.pills import pills
 from localspec.tui.ribbon import Ribbon
 from localspec.tui.speaker import Speaker
 from localspec.tui.stats_line import summary
@@ -23,41 +21,6 @@ from localspec.tui.token_view import TokenView, View
 
 if TYPE_CHECKING:
     from localspec.tui.body import Body
-
-SIGNS = {"warning": "! ", "error": "✗ "}  # of notes: colour alone would say nothing in monochrome
-
-
-class Question(Pile, Vertical):
-    """What the user said, exactly."""
-
-    def __init__(
-        self,
-        text: str,
-        *,
-        attachments: tuple[Attachment, ...] = (),
-        version: tuple[int, int] = (1, 1),
-        at: str = "",
-    ) -> None:
-        super().__init__()
-        self.text, self.attachments = text, attachments
-        self.speaker = Speaker("You", version, at)
-
-    def compose(self) -> ComposeResult:
-        yield self.speaker
-        if self.attachments:
-            yield Static(pills(self.attachments), markup=False, classes="pills")
-        if self.text:
-            yield Static(clean(self.text), markup=False, classes="body")
-
-    def wait(self) -> None:
-        """It cannot be asked yet."""
-        self.speaker.rename("You · queued")
-        self.add_class("-queued")
-
-    def asked(self) -> None:
-        """It is no longer waiting."""
-        self.speaker.rename("You")
-        self.remove_class("-queued")
 
 
 class Answer(Pile, Vertical):
@@ -168,18 +131,3 @@ def body(passages: Passages) -> Body:
     from localspec.tui.body import Body
 
     return Body(passages)
-
-
-class Note(Static):
-    """A line from the program itself, not from anyone in the conversation."""
-
-    def __init__(self, text: str, *, level: str = "info") -> None:
-        self.said = f"{SIGNS.get(level, '')}{clean(text)}"
-        super().__init__(self.said, markup=False, classes=f"-{level}")
-
-
-class Untold(Note):
-    """Stands between what the model is not told any more and what it is."""
-
-    def __init__(self) -> None:
-        super().__init__("Above: not told to the model any more.")
