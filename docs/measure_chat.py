@@ -18,10 +18,11 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import monotonic, perf_counter, sleep, thread_time
-from typing import Any  # Any: JSON, and what Textual draws
+from time import monotonic, sleep
+from typing import Any  # Any: JSON
 
 import psutil
 
@@ -32,8 +33,9 @@ from localspec.events import AnyEvent, Done, Failure, Prefill, Ready, Step
 from localspec.history import History, NewChat, NewMessage, Writer, recall
 from localspec.requests import GenerateRequest, LoadRequest, SamplingOptions
 from localspec.tui import app
-from localspec.tui.app import ChatApp, collect_between_answers
+from localspec.tui.app import collect_between_answers
 from localspec.tui.scribe import Scribe
+from localspec.tui.watched import WatchedChat
 from localspec.worker import EngineProcess
 from tests.scripted_engine import ScriptedEngine, answer, rounds
 
@@ -45,8 +47,6 @@ PAGE_UP, TOKEN_VIEW = "\x1b[5~", "\x1bOR"
 PROSE = "Drafts are **checked** in one pass, and what is wrong is thrown away, so that the text `stays` the same.\n\n"
 LIST = "".join(f"- item {i} of a list, with `code` in it\n" for i in range(6)) + "\n"
 SAID = PROSE + LIST
-
-Figures = dict[str, list[float]]
 
 
 def long_text() -> str:
@@ -65,41 +65,18 @@ def words_in(text: str) -> int:
 # --- the program under measurement
 
 
-class MeasuredChat(ChatApp):
+class MeasuredChat(WatchedChat):
     """Tells what its frames took: when it is ready, when it has answered, and whenever it is sent a signal."""
 
     CSS_PATH = Path(app.__file__).with_name("chat.tcss")
 
     def __init__(self, fd: int, engine: ScriptedEngine, **kept: Any) -> None:
         super().__init__(lambda: engine, **kept)
-        self.fd, self.drawn, self.figures = fd, False, Figures(wall=[], cpu=[], idle=[])
-
-    def _display(self, screen: Any, renderable: Any) -> None:
-        self.drawn = True
-        super()._display(screen, renderable)
+        self.fd = fd
 
     def on_mount(self) -> None:
-        loop: Any = asyncio.get_running_loop()
-        loop._selector.select = self.watching(loop._selector.select)
-        loop.add_signal_handler(signal.SIGUSR1, self.tell)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, self.tell)
         self.run_worker(self.play())
-
-    def watching(self, select: Any) -> Any:
-        began = perf_counter(), thread_time()
-
-        def watched(timeout: float | None = None) -> Any:
-            nonlocal began
-            wall, cpu = (1000 * (now - then) for now, then in zip((perf_counter(), thread_time()), began, strict=True))
-            if self.drawn:
-                self.figures["wall"].append(wall)
-                self.figures["cpu"].append(cpu)
-            else:
-                self.figures["idle"].append(wall)
-            found = select(timeout)
-            self.drawn, began = False, (perf_counter(), thread_time())
-            return found
-
-        return watched
 
     async def play(self) -> None:
         while self.chat.phase == "loading":
@@ -113,8 +90,7 @@ class MeasuredChat(ChatApp):
             self.tell()
 
     def tell(self) -> None:
-        told = {**self.figures, "pid": os.getpid()}
-        self.figures = Figures(wall=[], cpu=[], idle=[])
+        told = {**asdict(self.take_frames()), "pid": os.getpid()}
         os.write(self.fd, f"{json.dumps(told)}\n".encode())
 
 

@@ -21,24 +21,64 @@ from localspec.errors import EngineError, UsageError
 from localspec.events import Done, Step
 from localspec.history import History
 from localspec.requests import GenerateRequest, LoadRequest, Message
+from localspec.tui import watched
+from localspec.tui.watched import Frames, WatchedChat
+from tests.chat_stage import HELLO, Stage
+from tests.scripted_engine import ScriptedEngine
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="terminals of Unix")
 
 
 def test_each_turn_is_compared_with_its_own_and_the_median_counts():
     runs = [Played(100, seconds, 0.0, seconds - 0.25) for seconds in (1.0, 2.0, 1.0)]
-    chats = [Played(100, seconds, 0.1, seconds - 0.5, (1.0, 30.0)) for seconds in (1.25, 2.0, 2.0)]
+    chats = [Played(100, seconds, 0.1, seconds - 0.5, (1.0, 30.0), 40.0) for seconds in (1.25, 2.0, 2.0)]
     report = UiReport("tiny", "int8", 100, 3, {}, tuple(runs), tuple(chats), (5.0, 9.0), (400.0, 300.0, 500.0))
     assert [round(row.ratio, 3) for row in report.rows()] == [0.8, 1.0, 0.5]
     assert report.ratio == pytest.approx(0.8)
     assert [row.engine_ratio for row in report.rows()] == [1.0, pytest.approx(1.75 / 1.5), 0.5]
     assert (report.figures()["run_rest_seconds"], report.figures()["chat_rest_seconds"]) == (0.25, 0.5)
     assert report.figures()["first_paint_ms"] == 400.0
-    assert report.figures()["late_max_ms"] == 30.0
+    assert (report.figures()["frame_max_ms"], report.figures()["longest_ms"]) == (30.0, 40.0)
     assert "| chat over run, median | ×0.800 | ≥ 0.95 |" in report.to_markdown()
     assert "| first paint, median | 400 ms | ≤ 500 ms |" in report.to_markdown()
+    assert "| frame, p95 and max | 30 ms, 30 ms | |" in report.to_markdown()
     assert json.loads(report.to_json())["figures"]["echo_p95_ms"] == 9.0
     assert len(report.to_csv().splitlines()) == 4
+
+
+def test_a_frame_is_what_was_done_between_two_looks_for_keys_if_it_drew(monkeypatch: pytest.MonkeyPatch):
+    """Waiting for keys is no part of it, however long."""
+    now, spent, chat = 0.0, 0.0, WatchedChat(ScriptedEngine)
+    monkeypatch.setattr(watched, "perf_counter", lambda: now)
+    monkeypatch.setattr(watched, "thread_time", lambda: spent)
+
+    def select(_timeout: float | None) -> list[object]:
+        nonlocal now
+        now += 9.0
+        return []
+
+    look = chat.watching(select)
+    for seconds, chat.drawn in [(0.5, True), (0.25, False), (0.125, True), (2.0, False)]:
+        now, spent = now + seconds, spent + seconds / 2
+        assert look(None) == []
+    taken = chat.take_frames()
+    assert taken == Frames([500.0, 125.0], [250.0, 62.5], [250.0, 2000.0])
+    assert (taken.longest, chat.take_frames().longest) == (2000.0, 0.0)
+
+
+@pytest.mark.heavy
+async def test_what_is_drawn_is_counted_among_the_frames():
+    engine = ScriptedEngine(HELLO)
+    chat = WatchedChat(lambda: engine)
+    async with chat.run_test() as pilot:
+        stage = Stage(pilot, chat, [])
+        await stage.ready()
+        chat.take_frames()
+        await stage.asks("hi", "Bye.", "idle")
+        await pilot.pause()
+        taken = chat.take_frames()
+    assert len(taken.wall) == len(taken.cpu) > 0
+    assert taken.longest >= max(taken.wall)
 
 
 def test_a_percentile_is_one_of_the_values():
@@ -98,7 +138,9 @@ def test_the_chat_that_is_measured_saves_what_is_said(tmp_path: Path):
         chat.terminal.type(QUESTION)
         chat.terminal.wait(QUESTION, 60)
         chat.terminal.type("\r")
-        assert chat.told(600).tokens == 64
+        told = chat.told(600)
+        assert told.tokens == 64
+        assert 0 < max(told.frames_ms) <= told.longest_ms
         chat.terminal.type("\x11")
         with pytest.raises(EngineError, match="ended"):
             chat.told(60)

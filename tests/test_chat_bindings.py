@@ -40,12 +40,13 @@ def owner_of(stage: Stage, kind: type[DOMNode]) -> DOMNode:
 
 
 async def runs(stage: Stage, key: str, binding: Binding, owner: DOMNode) -> bool:
-    """Whether the key, pressed while the prompt has some text, calls the action of the binding."""
+    """Whether the key, pressed while the prompt has some text, calls the action of the binding. To reload, which has
+    its key from another, there must be something to."""
     node, name, arguments = stage.app._parse_action(binding.action, owner)
     called: list[tuple[object, ...]] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(node, f"action_{name}", lambda *given: called.append(given))
-        patch.setattr(stage.chat, "check_action", lambda action, _: action == name)
+        patch.setattr(stage.chat, "drafter_failed", name == "reload")
         stage.chat.prompt.text = "some words"
         stage.chat.prompt.move_cursor((0, 4))
         await stage.pilot.press(key)
@@ -62,6 +63,21 @@ async def test_every_key_does_its_work_with_the_prompt_focused(kind: type[DOMNod
         await stage.ready()
         owner = owner_of(stage, kind)
         bindings = [*Binding.make_bindings(kind.BINDINGS)]
+        assert [(b.key, b.action) for b in bindings if not await runs(stage, b.key, b, owner)] == []
+        assert stage.chat.focused is stage.chat.prompt
+        assert bindings
+
+
+@pytest.mark.parametrize("kind", OWNERS)
+async def test_every_key_does_its_work_while_an_answer_is_written(kind: type[DOMNode]):
+    """But the one to reload, which is to retry then."""
+    engine = ScriptedEngine(HELLO, paused=True)
+    async with open_chat(engine) as stage:
+        engine.permit(3)
+        await stage.send("hi")
+        await stage.sees("Hello there")
+        owner = owner_of(stage, kind)
+        bindings = [b for b in Binding.make_bindings(kind.BINDINGS) if b.action != "reload"]
         assert [(b.key, b.action) for b in bindings if not await runs(stage, b.key, b, owner)] == []
         assert stage.chat.focused is stage.chat.prompt
         assert bindings

@@ -311,6 +311,16 @@ async def test_a_newer_history_is_one_notice_and_stays_as_it_is(path: Path):
     assert contents(path) == ["kept"]
 
 
+async def test_a_folder_that_cannot_be_made_is_one_notice_and_the_reason_at_the_end(monkeypatch: pytest.MonkeyPatch):
+    """The list of chats says why it is empty, where there is one."""
+    monkeypatch.setenv("LOCALSPEC_DATA_DIR", "/dev/null/x")
+    paper = Writer()
+    async with open_chat(ScriptedEngine(HELLO, SHORT), paper=paper, size=(130, 36)) as stage:
+        await tells_once_and_goes_on(stage, "/dev/null/x cannot be made", "LOCALSPEC_DATA_DIR")
+        await stage.until(lambda: "/dev/null/x cannot be made" in str(stage.chat.sidebar.line.content))
+    assert "/dev/null/x" in paper.close().message  # type: ignore[union-attr]
+
+
 async def test_a_locked_history_is_one_notice_and_is_written_when_it_is_free(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ):

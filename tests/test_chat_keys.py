@@ -23,6 +23,7 @@ from localspec.tui.commands import COMMANDS
 from localspec.tui.compare import CompareScreen
 from localspec.tui.help_screen import HelpScreen
 from localspec.tui.overflow import Overflow
+from localspec.tui.paragraph import Paragraph
 from localspec.tui.picker import Pick, Picker
 from localspec.tui.prompt import Prompt
 from localspec.tui.question import Question
@@ -191,6 +192,39 @@ async def test_ctrl_c_stops_then_clears_then_quits_at_the_second_time(monkeypatc
         await stage.pilot.press("ctrl+c")
         await stage.until(lambda: not stage.app.is_running)
     assert stage.app.return_code == 0
+
+
+async def test_ctrl_c_first_copies_what_is_selected_in_the_prompt():
+    """Though an answer is being written, which it stops only when nothing is selected any more."""
+    engine = ScriptedEngine(HELLO, paused=True)
+    async with open_chat(engine) as stage:
+        engine.permit(3)
+        await stage.send("hi")
+        await stage.sees("Hello there")
+        await stage.write("two words")
+        await stage.pilot.press(*["shift+left"] * 5, "ctrl+c")
+        await stage.sees("Copied.")
+        assert stage.app.clipboard == "words"
+        assert stage.chat.phase == "generating"
+        assert stage.chat.prompt.text == "two words"
+        await stage.pilot.press("ctrl+c")
+        await stage.sees("stopped", "two words")
+
+
+async def test_ctrl_c_first_copies_what_is_selected_in_the_transcript():
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.asks("hi", "Bye.", "idle")
+        await stage.write("a draft")
+        words = stage.chat.query_one(Paragraph)
+        await stage.pilot.mouse_down(words, offset=(6, 0))
+        await stage.pilot.hover(words, offset=(10, 0))
+        await stage.pilot.mouse_up(words, offset=(10, 0))
+        await stage.pilot.press("ctrl+c")
+        await stage.sees("Copied.")
+        assert stage.app.clipboard == "there"
+        assert stage.chat.prompt.text == "a draft"
+        await stage.pilot.press("ctrl+c")
+        await stage.until(lambda: not stage.chat.prompt.text)
 
 
 @pytest.mark.parametrize("key", ["ctrl+q", "ctrl+d"])

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
 from localspec.requests import GenerateRequest
+from localspec.tui import ids
 from localspec.tui.app import ChatApp
 from localspec.tui.compare import CompareScreen
 from localspec.tui.help_screen import HelpScreen
 from localspec.tui.ids import known_ids
-from localspec.tui.keymap import Bound, remap, spelled
+from localspec.tui.keymap import Bound, bound, remap, spelled
 from localspec.tui.link import LinkScreen
 from localspec.tui.overflow import Overflow
 from localspec.tui.picker import Pick, Picker
@@ -143,7 +146,18 @@ def test_a_key_is_spelled_as_it_stands_on_a_keyboard(key: str, stands: str):
     assert spelled(key) == stands
 
 
-def test_every_id_there_is_can_be_given_a_key_and_has_one_name():
+def test_every_id_there_is_can_be_given_a_key_and_stands_once(monkeypatch: pytest.MonkeyPatch):
+    """Counted where they are bound: of two that were the same, the dict would have the last."""
+    lists: list[list[BindingType]] = []
+
+    def listed(bindings: Iterable[BindingType], heard: str = "", *, writes: bool = True) -> dict[str, Bound]:
+        lists.append([*bindings])
+        return bound(lists[-1], heard, writes=writes)
+
+    monkeypatch.setattr(ids, "bound", listed)
     known = known_ids(ChatApp.BINDINGS)
+    counted = Counter(b.id for each in lists for b in each if isinstance(b, Binding) and b.id)
     assert {"quit", "stop", "send", "msg.copy", "find.next", "chats.pin", "compare.close", "help.close"} <= known.keys()
+    assert [name for name, count in counted.items() if count > 1] == []
+    assert counted.keys() == known.keys()
     assert all(each.keys and all(each.keys) for each in known.values())

@@ -43,7 +43,8 @@ class Told(msgspec.Struct, frozen=True):
     tokens: int = 0
     cpu_seconds: float = 0.0
     engine_seconds: float = 0.0
-    late_ms: list[float] = []
+    frames_ms: list[float] = []
+    longest_ms: float = 0.0
 
 
 TOLD = msgspec.json.Decoder(Told)
@@ -152,7 +153,8 @@ def by_chat(chat: Program, echoes: list[float]) -> Played:
 
 
 def played(told: Told, seconds: float) -> Played:
-    return Played(told.tokens, seconds, told.cpu_seconds, told.engine_seconds, tuple(told.late_ms))
+    shown = tuple(told.frames_ms), told.longest_ms
+    return Played(told.tokens, seconds, told.cpu_seconds, told.engine_seconds, *shown)
 
 
 @contextmanager

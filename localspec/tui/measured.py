@@ -12,43 +12,41 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from time import monotonic, process_time
+from time import process_time
 from typing import Any  # Any: JSON
 
 from localspec.events import Notice, Step
 from localspec.history import Answered, NewChat, Said, Writer
 from localspec.requests import LoadRequest
-from localspec.tui.app import ChatApp, collect_between_answers
+from localspec.tui.app import collect_between_answers
 from localspec.tui.scribe import Scribe
+from localspec.tui.watched import WatchedChat
 from localspec.worker import EngineProcess
 
-BEAT_SECONDS = 0.1  # more often than a frame is drawn; to look costs the model too
+LOOK_SECONDS = 0.1  # to look costs the model too
 
 
-class MeasuredChat(ChatApp):
-    """Also a heart that beats: as late as a beat comes, so long the screen was busy and could not take a key."""
+class MeasuredChat(WatchedChat):
+    """Counts from the beginning of an answer, which it looks for now and then."""
 
     def __init__(self, request: LoadRequest, opener: str, tell: Callable[..., None]) -> None:
         super().__init__(lambda: EngineProcess(request, opener), scribe=Scribe(self, NewChat(request.model)))
         self.writer = Writer()
         self.tell_figures = tell
-        self.late_ms: list[float] = []
         self.cpu_before = 0.0
 
     def on_mount(self) -> None:
-        self.run_worker(self.beat())
+        self.run_worker(self.look())
 
-    async def beat(self) -> None:
+    async def look(self) -> None:
         while self.chat.phase == "loading":
-            await asyncio.sleep(BEAT_SECONDS)
+            await asyncio.sleep(LOOK_SECONDS)
         self.tell_figures(ready=True)
         while True:
-            before = monotonic()
-            await asyncio.sleep(BEAT_SECONDS)
-            if self.chat.answering:
-                self.late_ms.append(1000 * (monotonic() - before - BEAT_SECONDS))
-            else:
-                self.late_ms, self.cpu_before = [], process_time()
+            if not self.chat.answering:
+                self.cpu_before = process_time()
+                self.take_frames()
+            await asyncio.sleep(LOOK_SECONDS)
 
     # --- the paper on which its scribe writes
 
@@ -62,9 +60,12 @@ class MeasuredChat(ChatApp):
         self.writer.post(said)
         if isinstance(said, Answered) and said.answer.status != "partial":
             stats, cpu = said.answer.generation.stats, process_time() - self.cpu_before
-            engine_seconds = (stats.prompt_ms + stats.predicted_ms) / 1000
             self.tell_figures(
-                tokens=stats.predicted_n, cpu_seconds=cpu, engine_seconds=engine_seconds, late_ms=self.late_ms
+                tokens=stats.predicted_n,
+                cpu_seconds=cpu,
+                engine_seconds=(stats.prompt_ms + stats.predicted_ms) / 1000,
+                frames_ms=self.frames.wall,
+                longest_ms=self.frames.longest,
             )
 
 
