@@ -6,6 +6,7 @@ side imports no torch.
 
 from __future__ import annotations
 
+import io
 import multiprocessing
 import os
 import pkgutil
@@ -14,6 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import datetime
 from multiprocessing.connection import Connection
 from multiprocessing.sharedctypes import Synchronized
 from typing import TYPE_CHECKING
@@ -25,6 +27,7 @@ from localspec.drain import drain
 from localspec.errors import ContextOverflow, LocalspecError, UsageError
 from localspec.events import AnyEvent, Failure, Ready, Steered
 from localspec.requests import GenerateRequest, LoadRequest, SpecWish
+from localspec.sanitize import clean
 
 if TYPE_CHECKING:
     from localspec.model import Model
@@ -34,6 +37,7 @@ EVENTS = msgspec.msgpack.Decoder(AnyEvent)
 MESSAGES = msgspec.msgpack.Decoder(GenerateRequest | SpecWish)
 ENCODE = msgspec.msgpack.Encoder().encode
 OPEN_MODEL = "localspec.opening:open_model"
+MOST_LOG_BYTES = 1 << 20  # then the next start begins another, and keeps this one beside it
 DIED = Failure("engine_died", "The engine stopped.", "Load it again; what was written is kept.", 1)
 
 
@@ -163,15 +167,29 @@ def child(
         tell(pipe, failure(fault))
 
 
+class CleanLog(io.TextIOWrapper):
+    """What is printed into it can be read in a terminal."""
+
+    def write(self, text: str) -> int:
+        super().write(clean(text))
+        return len(text)
+
+
 def quieten(log: str) -> None:
-    """Whatever libraries print goes to the log; Ctrl+C belongs to the parent."""
+    """Whatever libraries print goes to the log, after what is there from starts before; Ctrl+C belongs to the parent.
+
+    What native code writes past Python goes there as it comes."""
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    file = open(log, "w", encoding="utf-8", buffering=1)  # noqa: SIM115 - open until the child ends
+    with suppress(OSError):
+        if os.path.getsize(log) > MOST_LOG_BYTES:
+            os.replace(log, f"{log}.1")
+    file = CleanLog(open(log, "ab"), encoding="utf-8", line_buffering=True)  # noqa: SIM115 - open until the child ends
     os.dup2(file.fileno(), 1)
     os.dup2(file.fileno(), 2)
     sys.stdout = sys.stderr = file
+    print(f"--- {datetime.now():%Y-%m-%d %H:%M:%S}, process {os.getpid()}")
 
 
 def load(pipe: Connection, request: LoadRequest, opener: str) -> Model:

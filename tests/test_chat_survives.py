@@ -17,7 +17,10 @@ from localspec.history import History, NewChat, Writer
 from localspec.requests import LoadRequest
 from localspec.tui.app import ChatApp
 from localspec.tui.chat import ChatScreen
+from localspec.tui.keys import with_keys
+from localspec.tui.message import Note
 from localspec.tui.scribe import Scribe
+from localspec.tui.turn import DIED
 from localspec.worker import EngineProcess
 from tests.chat_stage import Stage
 from tests.history_made_here import sound
@@ -56,6 +59,11 @@ def written(chat: ChatScreen, number: int) -> int:
     return len(branch[-1].text) if len(branch) == 2 * number + 2 else 0
 
 
+def notices(chat: ChatScreen) -> set[object]:
+    """Where the transcript says something itself: the answers that trouble ended, and lines of its own."""
+    return {*chat.query(Note), *(said.id for said in chat.conversation.branch if said.how == "-failed")}
+
+
 @pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.slow)])
 @pytest.mark.usefixtures("warm_engines")
 async def test_an_engine_killed_again_and_again_costs_no_message(request_: LoadRequest, kills: int):
@@ -70,9 +78,12 @@ async def test_an_engine_killed_again_and_again_costs_no_message(request_: LoadR
             assert chat.feed is not None
             assert isinstance(chat.feed.engine, EngineProcess)
             assert chat.feed.engine.pid
+            before = notices(chat)
             os.kill(chat.feed.engine.pid, signal.SIGKILL)
             await stage.until(lambda: chat.phase == "gone")
             await stage.sees("The engine stopped.")
+            assert chat.status.state == with_keys(chat, DIED)
+            assert len(notices(chat) - before) == 1
             shown += [("user", f"question {number}"), ("assistant", chat.conversation.branch[-1].text)]
             await stage.pilot.press("ctrl+r")
         await stage.until(lambda: chat.phase == "idle")

@@ -18,6 +18,7 @@ from localspec.events import AnyEvent, Done, Failure, Loading, Notice, Prefill, 
 from localspec.requests import EarlyExit, GenerateRequest, LoadRequest, Message, SamplingOptions, SpecWish
 from localspec.worker import EngineProcess
 from tests.models_made_here import save_snapshot
+from tests.test_sanitize import FORBIDDEN
 from tests.tokenizers_made_here import CHATML, gpt2_like
 
 pytestmark = pytest.mark.heavy
@@ -169,22 +170,60 @@ def test_a_failed_start_says_why_with_its_exit_code(tmp_path: Path):
     assert {event.code for event in events[1:] if isinstance(event, Failure)} <= {"engine_died"}
 
 
+def printed(log: Path, program: str) -> str:
+    """What stands in the log once a child has run this."""
+    child = f"import os, sys\nfrom localspec.worker import quieten\nquieten({str(log)!r})\n{program}"
+    done = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("", "")
+    return log.read_text()
+
+
 def test_the_childs_prints_go_to_the_log(tmp_path: Path):
-    log = tmp_path / "engine.log"
-    program = f"""
-import os, sys
-from localspec.worker import quieten
-quieten({str(log)!r})
+    program = """
 print("a library prints")
 print("a warning", file=sys.stderr)
 os.write(1, b"native code writes\\n")
 os.system("echo a child of the child")
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr) == ("", "")
-    written = log.read_text()
+    written = printed(tmp_path / "engine.log", program)
     for words in ("a library prints", "a warning", "native code writes", "a child of the child"):
         assert words in written
+
+
+def test_what_a_crash_printed_is_there_after_the_next_start(tmp_path: Path):
+    """The sentence that names the log is read with a reload behind it."""
+    log = tmp_path / "engine.log"
+    assert "ZeroDivisionError" in printed(log, "1 / 0")
+    written = printed(log, "print('the next')")
+    assert written.index("ZeroDivisionError") < written.index("the next")
+    assert written.count("--- 2") == 2
+
+
+def test_a_log_that_is_long_is_set_aside_at_the_next_start(tmp_path: Path):
+    log, aside = tmp_path / "engine.log", tmp_path / "engine.log.1"
+    for size in (worker.MOST_LOG_BYTES, worker.MOST_LOG_BYTES + 1):
+        log.write_text("x" * size)
+        written = printed(log, "print('the next')")
+        assert "the next" in written
+        assert aside.exists() == ("xx" not in written) == (size > worker.MOST_LOG_BYTES)
+    assert aside.stat().st_size == worker.MOST_LOG_BYTES + 1
+
+
+@pytest.mark.parametrize("count", [1000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_nothing_that_drives_a_terminal_comes_into_the_log(tmp_path: Path, count: int):
+    """F1: printed, warned of, and raised."""
+    program = f"""
+import warnings
+from tests.test_sanitize import fuzzed
+for number, text in enumerate(fuzzed(7, {count})):
+    print(text, file=(sys.stdout, sys.stderr)[number % 2])
+warnings.warn(chr(27) + "[31m a warning")
+raise ValueError(chr(27) + "[2J the end")
+"""
+    written = printed(tmp_path / "engine.log", program)
+    assert FORBIDDEN.isdisjoint(written), sorted(FORBIDDEN & set(written))
+    assert "␛[31m a warning" in written
+    assert "␛[2J the end" in written
 
 
 PARENT = """
