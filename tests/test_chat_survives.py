@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from localspec.tui.message import Note
 
 from localspec import admission, paths
 from localspec.history import History, NewChat, Writer
@@ -19,6 +18,7 @@ from localspec.requests import LoadRequest
 from localspec.tui.app import ChatApp
 from localspec.tui.chat import ChatScreen
 from localspec.tui.keys import with_keys
+from localspec.tui.note import Note
 from localspec.tui.scribe import Scribe
 from localspec.tui.turn import DIED
 from localspec.worker import EngineProcess
