@@ -25,7 +25,7 @@ from localspec.recipe.meter import Meter
 from localspec.recipe.resume import Keeper, fingerprint
 from localspec.whole_file import write_whole
 
-FIRST_STEPS, STEPS, DRAFT_STEPS = STEPS_OF_EACH = 4000, 1000, 800
+FIRST_STEPS, STEPS, DRAFT_STEPS = STEPS_OF_EACH = 5000, 1000, 600
 THREADS = 2
 BATCH_TOKENS = 4096
 FIRST_RATE, TARGET_RATE, DRAFT_RATE = 1e-3, 4e-4, 2e-3
