@@ -11,7 +11,7 @@ from functools import cached_property
 
 from localspec.engine.arch import Arch
 from localspec.engine.cpu.formats import GROUP, OUTPUTS, RECORD_BYTES, Format, padded
-from localspec.engine.cpu.layout import CHUNK
+from localspec.engine.cpu.layout import CHUNK, partial_bytes
 
 VECTOR = 16  # floats; a head's channels are padded to whole ones
 KV_BYTES = 2  # float16
@@ -84,6 +84,11 @@ class Blueprint:
         """As PackedCache allocates it."""
         arch = self.arch
         return 2 * arch.num_layers * arch.num_kv_heads * padded(context, CHUNK) * self.head * KV_BYTES
+
+    def scratch_bytes(self, context: int) -> int:
+        """What grows with the context beside its cache: the rotary tables, and what attention tasks leave."""
+        arch = self.arch
+        return arch.rotation_bytes(context) + partial_bytes(arch.num_heads, self.head, padded(context, CHUNK))
 
     def _pieces(self) -> Iterator[Piece]:
         yield from linear("embedding", "int8", self.arch.vocab_size, self.hidden)

@@ -1,4 +1,4 @@
-"""Which models are known: models.toml, and any folder the user names.
+"""Which models are known: the models.toml that ships, the user's own over it, and any folder the user names.
 
 A key becomes an Entry with a folder on this machine. Knows nothing about the network, the files' contents or torch.
 """
@@ -8,26 +8,35 @@ from __future__ import annotations
 import difflib
 import os
 import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import date, datetime, time
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal  # Any: TOML before it is checked
 
 import msgspec
 
 from localspec import paths
 from localspec.errors import CatalogError, NotDownloaded
-from localspec.requests import LONGEST_DRAFT, SamplingOptions
+from localspec.requests import LONGEST_DRAFT, RANDOM_SEED, SamplingOptions
 
 SCHEMA_VERSION = 1
+MOST_BYTES = 1 << 20
+LONGEST_FAULT = 300  # of what a file has, when it is told
+NAME = r"^\w[\w.:+-]{0,99}$"
+NAME_WORDS = "a name of letters, digits and any of _ . : + -"
 ELSE = "Give guide, which is built in, or the folder of a model: ./FOLDER."
+EDIT = "Edit it and try again."
 HELD = "Give the folder that holds it: ./FOLDER."
 DraftKind = Literal["model", "early-exit", "off"]
 
+Name = Annotated[str, msgspec.Meta(pattern=NAME)]
 Temperature = Annotated[float, msgspec.Meta(ge=0, le=100)]
 Mass = Annotated[float, msgspec.Meta(ge=1e-9, le=1)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Penalty = Annotated[float, msgspec.Meta(ge=0.01, le=100)]
-Seed = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+Seed = Annotated[int, msgspec.Meta(ge=RANDOM_SEED, le=(1 << 63) - 1)]
 DraftLength = Annotated[int, msgspec.Meta(ge=0, le=LONGEST_DRAFT)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
 
@@ -62,17 +71,17 @@ class ModelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     repo: str | None = None
     path: str | None = None
     name: str | None = None
-    aliases: tuple[str, ...] = ()
+    aliases: tuple[Name, ...] = ()
     sampling: SamplingTable = SamplingTable()
     draft: DraftTable | None = None
-    drafts: dict[str, DraftTable] = {}
+    drafts: dict[Name, DraftTable] = {}
 
 
 class CatalogFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """models.toml as written."""
 
     schema_version: int
-    models: dict[str, ModelTable] = {}
+    models: dict[Name, ModelTable] = {}
 
 
 FIELDS = sorted(
@@ -115,16 +124,12 @@ class Catalog:
 
     @classmethod
     def load(cls, file: Path | None = None) -> Catalog:
-        """Read models.toml, the packaged one unless told."""
+        """This models.toml alone; unless told, the packaged one and the user's own over it."""
         source = file or paths.packaged("models.toml")
-        try:
-            read = msgspec.toml.decode(source.read_bytes(), type=CatalogFile)
-        except OSError as error:
-            raise CatalogError(f"{source} cannot be read ({error.strerror or error}).") from error
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise CatalogError(f"{source}: {_explain(str(error))}.", hint="Edit it and try again.") from error
-        _check(source, read)
-        return cls(read.models)
+        found, own = _read(source), None if file else _own_file()
+        if own is None:
+            return cls(_checked(found, source))
+        return cls(_checked(_over(_read(own), found, own.parent), own))
 
     def resolve(self, name: str) -> Entry:
         """A key, an alias or a folder as an Entry; NotDownloaded when it is none of them."""
@@ -189,6 +194,69 @@ def _expand(name: str) -> Path:
         return Path(name)
 
 
+def _own_file() -> Path | None:
+    with suppress(ImportError):  # a machine that is only measured need not have what finds the folder
+        return file if os.path.lexists(file := paths.models_file()) else None
+    return None
+
+
+def _read(source: Path) -> dict[str, Any]:
+    """A models.toml as it is written."""
+    try:
+        if not source.is_file():
+            raise CatalogError(f"{source} is not a file.", hint=EDIT)
+        if source.stat().st_size > MOST_BYTES:
+            raise CatalogError(f"{source} is too large: at most {MOST_BYTES:,} bytes are read.", hint=EDIT)
+        found: dict[str, Any] = msgspec.toml.decode(source.read_bytes())
+        return found
+    except OSError as error:
+        raise CatalogError(f"{source} cannot be read ({error.strerror or error}).") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CatalogError(f"{source}: {_explain(str(error))}.", hint=EDIT) from error
+
+
+def _checked(found: Mapping[str, Any], source: Path) -> dict[str, ModelTable]:
+    try:
+        read = msgspec.convert(found, CatalogFile, builtin_types=(datetime, date, time))
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise CatalogError(f"{source}: {_explain(str(error))}.", hint=EDIT) from error
+    _check(source, read)
+    return read.models
+
+
+def _over(own: dict[str, Any], shipped: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The user's file, with the models of the shipped one before its own. What it says of one of those comes first,
+    field by field; another place is instead of the shipped one's."""
+    models = own.get("models", {})
+    if not isinstance(models, dict):
+        return own
+    merged = dict(shipped["models"])
+    for key, table in models.items():
+        if isinstance(table, dict):
+            elsewhere = {"repo", "path"} if table.keys() & {"repo", "path"} else set()
+            known = {name: value for name, value in merged.get(key, {}).items() if name not in elsewhere}
+            merged[key] = {**known, **_placed(table, folder)}
+        else:
+            merged[key] = table
+    return {**own, "models": merged}
+
+
+def _placed(table: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The user's paths are from the folder of the user's file."""
+    for draft in _drafts(table):
+        if isinstance(model := draft.get("model"), str) and os.path.isdir(place := folder / _expand(model)):
+            draft["model"] = str(place)
+    path = table.get("path")
+    return {**table, "path": str(folder / _expand(path))} if isinstance(path, str) else table
+
+
+def _drafts(table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    named = table.get("drafts")
+    for draft in (table.get("draft"), *(named.values() if isinstance(named, dict) else ())):
+        if isinstance(draft, dict):
+            yield draft
+
+
 def _check(source: Path, read: CatalogFile) -> None:
     """What a type cannot say."""
     if read.schema_version != SCHEMA_VERSION:
@@ -217,6 +285,8 @@ def _check_draft(source: Path, key: str, draft: DraftTable) -> None:
 
 def _explain(message: str) -> str:
     """msgspec's words, with the nearest known name when one is unknown."""
+    named = message.replace(f"`str` matching regex {NAME!r}", NAME_WORDS)
+    message = " ".join(named.split())[:LONGEST_FAULT].rstrip(".")
     unknown = re.search(r"unknown field `([^`]*)`(.*)", message)
     if not unknown:
         return message

@@ -6,9 +6,11 @@ Checks everything a stranger wrote before anybody acts on it. Knows nothing abou
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any  # Any: JSON from a stranger, hardened below
 
@@ -24,6 +26,7 @@ MAX_CONFIG_BYTES = 10 << 20
 MAX_TOKENIZER_BYTES = 64 << 20  # Gemma's, the largest we know, has 33 MB
 MAX_TEMPLATE_BYTES = 64 << 10
 MAX_INTEGER = 1 << 53
+COMMIT = re.compile("[0-9a-f]{40}")
 
 # Fields through which loading a configuration has run code (CVE-2026-4372, CVE-2026-5241) or could fetch other files.
 FORBIDDEN = ("auto_map", "trust_remote_code", "custom_generate")
@@ -68,6 +71,18 @@ class Snapshot:
         """The files of weights as they are now: other names, sizes or times are other weights."""
         stats = [(file.name, file.stat()) for file in sorted({info.file for info in self.tensors.values()})]
         return "".join(f"{name} {stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}\n" for name, stat in stats)
+
+    @property
+    def fingerprint(self) -> str:
+        """The same in twelve letters."""
+        return sha256(self.state.encode()).hexdigest()[:12]
+
+    @property
+    def revision(self) -> str:
+        """Which weights these are: the commit of a cached snapshot, else the files as they are."""
+        folder = self.folder.resolve()
+        cached = folder.parent.name == "snapshots" and COMMIT.fullmatch(folder.name)
+        return folder.name if cached else f"files {self.fingerprint}"
 
     @property
     def vocab_size(self) -> int | None:

@@ -37,7 +37,7 @@ PROMPTS_HELP = "Eight fixed questions, or all that the exam's model must know.  
 OFFLOAD_HELP = "Of a shape: layers behind the exit come and go at a rate, 2GB/s say, or as a disk is: real."
 SWEEP_HELP = "Find the best exit-layer, or k; exit-layer=2:8:2 tries 2, 4, 6 and 8.  [may be given twice]"
 QUANT_HELP = "Weight format: auto, int8, int4, nf4, fp4, fp32 or bf16."
-DEVICE_HELP = "auto, cpu, cuda, or offload: most layers on disk, or beside a GPU in main memory."
+DEVICE_HELP = "auto, cpu, cuda, cuda:N, or offload: most layers on disk, or beside a GPU in main memory."
 THRESHOLD_HELP = "On a GPU, int8 multiplies inputs beyond T in 16 bits; 0 for none.  [default: 6]"
 SAVE_HELP = "Keep on disk what nf4, fp4, and int8 on a GPU make of the weights: the next start reads that."
 DRAFT_QUANT_HELP = "A draft model's own weight format.  [default: the target's, where it can have it]"
@@ -339,10 +339,19 @@ def outcome() -> int:
         return leave.exit_code
     except click.UsageError as fault:
         command = fault.ctx.command_path if fault.ctx else "localspec"
-        complain(f"{fault.format_message()} Try: {command} --help")
+        complain(f"{in_words(fault)} Try: {command} --help")
         return UsageError.exit_code
     except (KeyboardInterrupt, click.exceptions.Abort):
         return EXIT_STOPPED
+
+
+def in_words(fault: click.UsageError) -> str:
+    """click names the flag, also where nobody typed it."""
+    if isinstance(fault, click.BadParameter) and fault.ctx is not None and fault.param is not None:
+        source = fault.ctx.get_parameter_source(fault.param.name or "")
+        if source is click.core.ParameterSource.ENVIRONMENT:
+            return f"Invalid value for {fault.param.envvar} in the environment: {fault.message}"
+    return fault.format_message()
 
 
 def mend_streams() -> None:

@@ -180,8 +180,8 @@ def opened() -> Iterator[History]:
 
 
 def newest_first(kept: History) -> list[Chat]:
-    """Every chat, also those that were put away."""
-    return sorted(kept.chats() + kept.chats(archived=True), key=lambda chat: chat.updated_at, reverse=True)
+    """Every chat, pinned or not."""
+    return sorted(kept.chats(), key=lambda chat: chat.updated_at, reverse=True)
 
 
 def named(kept: History, beginnings: Sequence[str]) -> list[Chat]:

@@ -22,6 +22,7 @@ from localspec.sizes import read_size
 
 NOTHING_KNOWN = Calibration()
 THREADS_PER_PROCESSOR = 8
+HERE = "Use auto, off, early-exit:E, or the folder of a small model."
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,8 @@ def parse(text: str) -> str | EarlyExit | DraftModel:
     """ "auto", "off", "early-exit", "early-exit:E", or the name of a model."""
     if text in ("auto", "off"):
         return text
+    if text == "lookup":
+        raise UsageError("Drafting by look-up is not in this version.", hint=HERE)
     kind, colon, layer = text.partition(":")
     if kind != "early-exit":
         return DraftModel(text)

@@ -52,7 +52,8 @@ class Token(Record, frozen=True):
 
 
 class ModelCard(Record, frozen=True):
-    """The target as loaded. `quant` is the weight format, `context_max` in tokens; `layers` 0: not known."""
+    """The target as loaded. `quant` is the weight format, `context_max` in tokens; `layers` 0: not known. `revision`
+    says which weights these are."""
 
     name: str
     quant: str
@@ -60,6 +61,7 @@ class ModelCard(Record, frozen=True):
     context_max: int
     chat: bool
     layers: int = 0
+    revision: str = ""
 
 
 class SpecCard(Record, frozen=True):
@@ -113,6 +115,8 @@ class Stats(Record, frozen=True):
     draft_n_ignored: int = 0
     accepted_counts: tuple[int, ...] = ()
     """accepted_counts[j]: drafted rounds that accepted exactly j tokens."""
+    tested_counts: tuple[int, ...] = ()
+    """tested_counts[j]: drafted rounds whose first j tokens were accepted or rejected, and the rest ignored."""
     draft_ms: float = 0.0
     verify_ms: float = 0.0
     baseline_tps: float | None = None
@@ -153,9 +157,9 @@ class Stats(Record, frozen=True):
 
     @property
     def accept_per_pos(self) -> tuple[float, ...]:
-        """Share of drafted rounds in which the draft's place i was accepted."""
-        reached = [sum(self.accepted_counts[i:]) for i in range(1, len(self.accepted_counts))]
-        return tuple(n / self.draft_rounds for n in reached) if self.draft_rounds else ()
+        """How often the draft's place i was accepted, of the rounds whose draft was so long."""
+        tested = [sum(self.tested_counts[i:]) for i in range(1, len(self.tested_counts))]
+        return tuple(sum(self.accepted_counts[i:]) / n for i, n in enumerate(tested, start=1) if n)
 
     @property
     def overhead_ms(self) -> float:

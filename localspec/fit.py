@@ -1,6 +1,6 @@
 """The plan decided before loading: weight format, context, device, and which layers are resident, by what fits.
 
-Works from a snapshot's headers and config alone. Knows nothing about torch; a GPU's memory shows itself at loading.
+Works from a snapshot's headers and config alone. Knows nothing about torch: how much a GPU has free it is told.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from localspec.formats import FOUR_BIT, INT8_THRESHOLD, stored_kind
 from localspec.requests import LoadRequest
 from localspec.sizes import size_words
 
-DENSE = ("fp32", "bf16")  # torch's, best first
+DENSE = ("fp32", "bf16")  # torch's on a CPU, best first
+ON_GPU = ("bf16", "int8", "nf4")  # best first: a step takes as long as it takes to read the weights
 SMALLER = {"fp64": "--quant bf16", "fp32": "--quant bf16", "bf16": "--quant int8", "int8": "--quant int4"}
 DEFAULT_CONTEXT = 8192  # tokens; a longer one is asked for, because its KV store is paid for at load
 
@@ -66,8 +67,9 @@ class Wish:
     """What is asked of a plan, and what it must keep to.
 
     `may_pack`: the CPU engine runs here, so "auto" may choose its formats; they are faster than torch's. `limit`: bytes
-    of memory. `offload`: layers come and go, even all that may where there is no limit. The first `least` may not: a
-    drafter runs them over and over. `drafter`: a model that takes its memory beside the target, in `draft_quant`.
+    of memory. `gpu_bytes`: free on the GPU; None where nobody has asked. `offload`: layers come and go, even all that
+    may where there is no limit. The first `least` may not: a drafter runs them over and over. `drafter`: a model that
+    takes its memory beside the target, in `draft_quant`.
     """
 
     quant: str = "auto"
@@ -82,6 +84,7 @@ class Wish:
     drafter: Snapshot | None = None
     save_quantized: bool = False
     draft_quant: str = "auto"
+    gpu_bytes: int | None = None
 
     @classmethod
     def of(cls, request: LoadRequest, device: str, *, limit: int | None, least: int, drafter: Snapshot | None) -> Self:
@@ -131,16 +134,28 @@ def ladder(snapshot: Snapshot, wish: Wish, *, held_bytes: int = 0) -> Iterator[P
 
 
 def rungs(snapshot: Snapshot, wish: Wish, free: int) -> Iterator[Plan]:
-    """Those that fit into so many bytes. A GPU has memory of its own, which only a limit is known of."""
-    room = wish.limit if wish.device == "cuda" else min(free, wish.limit or free)
+    """Those that fit, with so many bytes free in main memory."""
+    room = room_of(wish, free)
     for quant in () if wish.smallest else choices(snapshot, wish):
         if room is None or needed(snapshot, wish, quant).whole <= room:
             yield plan_of(wish, quant)
     for quant in offloadable(snapshot, wish):
         needs = needed(snapshot, wish, quant)
         most = wish.least if room is None else needs.resident(room)
-        if wish.least <= most:
-            yield plan_of(wish, quant, resident=wish.least if wish.smallest else min(most, needs.layers - 1))
+        resident = wish.least if wish.smallest else min(most, needs.layers - 1)
+        if wish.least <= most and not short_of_main_memory(wish, needs, resident, free):
+            yield plan_of(wish, quant, resident=resident)
+
+
+def room_of(wish: Wish, free: int) -> int | None:
+    """Bytes for what is computed with: a GPU has its own. None where they show themselves at loading."""
+    known = wish.gpu_bytes if wish.device == "cuda" else free
+    return min((size for size in (known, wish.limit) if size is not None), default=None)
+
+
+def short_of_main_memory(wish: Wish, needs: Footprint, resident: int, free: int) -> bool:
+    """Whether layers that come to a GPU have too little room where they come from."""
+    return wish.device == "cuda" and (needs.layers - resident) * needs.layer > free
 
 
 def plan_of(wish: Wish, quant: str, *, resident: int | None = None) -> Plan:
@@ -172,7 +187,10 @@ def check(wish: Wish) -> None:
             f"--int8-threshold {wish.int8_threshold} is not a number from 0 on.", hint=f"Use {INT8_THRESHOLD}, say."
         )
     if wish.device not in ("auto", "cpu", "cuda"):
-        raise UsageError(f"There is no device '{wish.device}'.", hint="Use --device auto, cpu, cuda or offload.")
+        raise UsageError(
+            f"There is no device '{wish.device[:20]}': localspec computes on CPUs and CUDA's GPUs.",
+            hint="Use --device auto, cpu, cuda, cuda:1 or offload.",
+        )
 
 
 def check_generic(arch: GenericArch, wish: Wish) -> None:
@@ -203,8 +221,8 @@ def choices(snapshot: Snapshot, wish: Wish) -> tuple[str, ...]:
         return (wish.quant,)
     if packs(snapshot, wish):
         return tuple(PACKED)
-    if wish.device == "cuda" and can_quantise(snapshot):
-        return (*DENSE, "int8", "nf4")  # those behind the first are for a GPU whose memory runs out
+    if wish.device == "cuda":
+        return ON_GPU if can_quantise(snapshot) else ON_GPU[:1]
     return DENSE
 
 
@@ -245,11 +263,12 @@ def can_quantise(snapshot: Snapshot) -> bool:
 def needed(snapshot: Snapshot, wish: Wish, quant: str) -> Footprint:
     """In this format, with its drafter, which shares the workspace."""
     context = wish.context or DEFAULT_CONTEXT
-    own = footprint(snapshot, quant, context, keep_head=wish.keep_head)
+    own = footprint(snapshot, quant, context, keep_head=wish.keep_head, device=wish.device)
     if wish.drafter is None:
         return own
     shorter = min(context, read_any(wish.drafter.config).max_context)
-    drafter = footprint(wish.drafter, draft_format(wish.drafter, quant, wish.device, wish.draft_quant), shorter)
+    theirs = draft_format(wish.drafter, quant, wish.device, wish.draft_quant)
+    drafter = footprint(wish.drafter, theirs, shorter, device=wish.device)
     return replace(own, drafter=drafter.whole - drafter.workspace)
 
 
@@ -278,16 +297,19 @@ def own_format(drafter: Snapshot, wish: Wish) -> str:
 
 def too_large(snapshot: Snapshot, wish: Wish, free: int) -> DoesNotFit:
     """Even the smallest plan."""
-    limited = wish.limit is not None and wish.limit <= free
-    has = f"--max-memory is {size_words(wish.limit or 0)}" if limited else f"{size_words(free)} free"
+    room, on_gpu = room_of(wish, free), wish.device == "cuda"
+    limited, where = room == wish.limit, " on the GPU" if on_gpu else ""
+    has = f"--max-memory is {size_words(room or 0)}" if limited else f"{size_words(room or 0)} free{where}"
     if offloaded := offloadable(snapshot, wish):
         quant = min(offloaded, key=lambda name: needed(snapshot, wish, name).offloaded(wish.least))
         needs = needed(snapshot, wish, quant)
+        if room is None or needs.offloaded(wish.least) <= room:
+            return short_beside_gpu(snapshot, quant, needs, free)
         most = size_words(needs.offloaded(wish.least))
         return DoesNotFit(
             f"Not enough memory for {snapshot.name} in {quant}, even with {needs.layers - wish.least} of its"
             f" {needs.layers} layers elsewhere (needs {most}, {has}).",
-            hint=f"Try {'a larger --max-memory' if limited else 'a smaller model'} or a smaller --ctx.",
+            hint=f"Try {'a larger --max-memory' if limited else elsewhere(on_gpu)} or a smaller --ctx.",
         )
     quant = choices(snapshot, wish)[-1]
     most = size_words(needed(snapshot, wish, quant).whole)
@@ -295,11 +317,26 @@ def too_large(snapshot: Snapshot, wish: Wish, free: int) -> DoesNotFit:
     return DoesNotFit(message, hint=ways_out(plan_of(wish, quant), generic=is_generic(snapshot.config)))
 
 
+def short_beside_gpu(snapshot: Snapshot, quant: str, needs: Footprint, free: int) -> DoesNotFit:
+    """Neither the GPU's memory nor the computer's holds it."""
+    most = size_words(needs.layers * needs.layer)
+    return DoesNotFit(
+        f"Not enough main memory for the layers of {snapshot.name} in {quant} (up to {most}, {size_words(free)} free).",
+        hint="Try --quant nf4, or --device cpu --quant int4.",
+    )
+
+
+def elsewhere(on_gpu: bool) -> str:
+    return "--device cpu, a smaller model" if on_gpu else "a smaller model"
+
+
 def ways_out(plan: Plan, *, generic: bool) -> str:
     """What to try where a plan does not fit. `generic`: of a model that transformers runs."""
     ways = [smaller(plan.quant, plan.device, generic=generic)]
     if plan.resident is None and not generic and can_offload(plan.quant, plan.device):
         ways.append("--device offload")
+    if plan.device == "cuda":
+        ways.append("--device cpu")
     return f"Try {', '.join(ways)} or a smaller --ctx."
 
 

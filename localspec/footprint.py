@@ -19,7 +19,7 @@ PACKED: dict[str, Format] = {"int8": "int8", "int4": "int4"}  # formats of the C
 ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "bf16": 2}
 STORED_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 FOUR_BIT_BYTES = 9 / 16  # a weight of four bits with its share of a float32 scale, which the scale has at most
-PACKED_WORKSPACE, WORKSPACE = 40 << 20, 152 << 20  # activations of a prefill chunk, and rows on their way into blocks
+PACKED_WORKSPACE, WORKSPACE = 48 << 20, 152 << 20  # activations of a prefill chunk, and rows on their way into blocks
 GENERIC_WORKSPACE = 256 << 20  # what transformers computes a chunk in; not measured family by family
 CHUNK = 512  # rows that torch masks at once: a prefill chunk
 PLACES = 2  # that layers are brought to: one is computed with while the next is on its way
@@ -57,24 +57,27 @@ class Footprint:
         return (num_bytes - self.offloaded(0)) // self.layer
 
 
-def footprint(snapshot: Snapshot, quant: str, context: int, *, keep_head: bool = False) -> Footprint:
-    """int8 as on a CPU, where our own decoder runs."""
+def footprint(
+    snapshot: Snapshot, quant: str, context: int, *, keep_head: bool = False, device: str = "cpu"
+) -> Footprint:
+    """int8 is the CPU engine's, or on a GPU bitsandbytes'."""
     arch = read_any(snapshot.config)
     if isinstance(arch, GenericArch):
         kv_bytes = arch.kv_elements(context) * ELEMENT_BYTES.get(quant, 2)
         weights = generic_bytes(snapshot, arch, quant, keep_head=keep_head)
         return Footprint(weights, 0, 0, kv_bytes, GENERIC_WORKSPACE)
-    if quant in PACKED:
+    if quant in PACKED and device != "cuda":
         blueprint = Blueprint(arch, PACKED[quant])
         layer = sum(piece.num_bytes for name, piece in blueprint.pieces.items() if name.startswith("0."))
         tables = blueprint.num_bytes - arch.num_layers * layer
-        workspace = PACKED_WORKSPACE + rotation_bytes(arch, context)
+        workspace = PACKED_WORKSPACE + blueprint.scratch_bytes(context)
         return Footprint(tables, layer, arch.num_layers, blueprint.kv_bytes(context), workspace)
     kv_bytes = arch.kv_elements(context) * arch.kv_element_bytes(context)
-    workspace = WORKSPACE + mask_bytes(arch, context) + rotation_bytes(arch, context)
-    if quant in FOUR_BIT:
-        layer = int(FOUR_BIT_BYTES * arch.layer_elements)
-        return Footprint(four_bit_tables(arch, keep_head=keep_head), layer, arch.num_layers, kv_bytes, workspace)
+    workspace = WORKSPACE + mask_bytes(arch, context) + arch.rotation_bytes(context)
+    if quant not in ELEMENT_BYTES:
+        element = FOUR_BIT_BYTES if quant in FOUR_BIT else 1
+        layer, tables = int(element * arch.layer_elements), quantised_tables(arch, element, keep_head=keep_head)
+        return Footprint(tables, layer, arch.num_layers, kv_bytes, workspace)
     layer = ELEMENT_BYTES[quant] * num_elements(snapshot, FIRST_LAYER)
     tables = ELEMENT_BYTES[quant] * num_elements(snapshot) - arch.num_layers * layer
     return Footprint(tables, layer, arch.num_layers, kv_bytes, workspace)
@@ -83,11 +86,6 @@ def footprint(snapshot: Snapshot, quant: str, context: int, *, keep_head: bool =
 def mask_bytes(arch: Arch, context: int) -> int:
     """Of a chunk's attention in torch: a row for every query of a group, and what it is made from."""
     return CHUNK * context * (arch.query_group + 1) * arch.kv_element_bytes(context)
-
-
-def rotation_bytes(arch: Arch, context: int) -> int:
-    """Cosines and sines of every position, in float32."""
-    return 2 * 4 * context * arch.head_dim
 
 
 def num_elements(snapshot: Snapshot, prefix: str = "") -> int:
@@ -111,8 +109,8 @@ def generic_bytes(snapshot: Snapshot, arch: GenericArch, quant: str, *, keep_hea
     return size
 
 
-def four_bit_tables(arch: Arch, *, keep_head: bool) -> int:
+def quantised_tables(arch: Arch, element: float, *, keep_head: bool) -> int:
     """The embedding in 16 bits, and the head too if it is kept so; a tied one is then the embedding itself."""
     table = arch.vocab_size * arch.hidden_size
-    head = (0 if arch.tied_head else 2 * table) if keep_head else FOUR_BIT_BYTES * table
+    head = (0 if arch.tied_head else 2 * table) if keep_head else element * table
     return int(2 * table + head)

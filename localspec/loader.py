@@ -21,20 +21,22 @@ from localspec.engine.decoder import Decoder, Layer, Weights
 from localspec.engine.four_bit import BLOCK, can_join, dequantised, joined
 from localspec.engine.generic_arch import GenericArch, read_any
 from localspec.engine.linear import Dense, Floats, Form, FourBits, Linear, Quantiser, make_form
+from localspec.engine.memory import is_out_of_memory
 from localspec.engine.stream import Stream
-from localspec.errors import DoesNotFit, UsageError
+from localspec.errors import DoesNotFit
 from localspec.events import Loading, Notice
 from localspec.fit import Plan, ways_out
-from localspec.footprint import FIRST_LAYER, PLACES
+from localspec.footprint import FIRST_LAYER, PLACES, footprint
 from localspec.formats import stored_kind
 from localspec.loader_bnb import read_stored
 from localspec.loader_quantised import HEAD, Parts, Quantised, llama_linears
 from localspec.loader_stream import from_files, from_main_memory, pinned
 from localspec.packed_copy import PackedCopy
 from localspec.packed_copy import progress as checked
+from localspec.sizes import size_words
 from localspec.sources import Files, Memory, Reader, Source, refuse_not_numbers, slabs
 
-__all__ = ["Assembly", "Files", "Memory", "Source", "assemble", "assemble_in", "load_decoder", "pick_device"]
+__all__ = ["Assembly", "Files", "Memory", "Source", "assemble", "assemble_in", "load_decoder"]
 
 
 class Assembly:
@@ -214,7 +216,7 @@ def load_decoder(
             from localspec.packing import load_packed  # not every machine with a GPU has what a CPU's engine needs
 
             return (yield from load_packed(snapshot, arch, plan, stage=stage))
-        form = make_form(plan.quant, pick_device(plan.device), threshold=plan.int8_threshold)
+        form = make_form(plan.quant, plan.device, threshold=plan.int8_threshold)
         assembly = Assembly(arch, Reader(Files(snapshot)), form, keep_head=plan.keep_head)
         if isinstance(form, Quantiser) and not stored_kind(snapshot.config):
             weights = yield from quantised(snapshot, assembly, form, plan, stage)
@@ -224,7 +226,7 @@ def load_decoder(
     except (RuntimeError, MemoryError) as fault:
         if not is_out_of_memory(fault):
             raise
-        message = f"Memory ran out while loading {snapshot.name} in {plan}."
+        message = f"Memory ran out while loading {snapshot.name} in {plan}, planned with {plan_words(snapshot, plan)}."
         raise DoesNotFit(message, hint=ways_out(plan, generic=isinstance(arch, GenericArch))) from fault
 
 
@@ -256,6 +258,12 @@ def progress(stage: str, total: int, steps: Generator[int, None, Weights]) -> Ge
         yield Loading(stage, done, total, "bytes", (perf_counter() - started) / done * max(total - done, 0))
 
 
+def plan_words(snapshot: Snapshot, plan: Plan) -> str:
+    """How much memory it should have taken."""
+    needs = footprint(snapshot, plan.quant, plan.context, keep_head=plan.keep_head, device=plan.device)
+    return size_words(needs.whole if plan.resident is None else needs.offloaded(plan.resident))
+
+
 def bytes_to_read(snapshot: Snapshot, plan: Plan) -> int:
     """Of the snapshot, before the first question."""
     if plan.resident is None or plan.device == "cuda":
@@ -263,21 +271,3 @@ def bytes_to_read(snapshot: Snapshot, plan: Plan) -> int:
     layer = sum(info.num_bytes for name, info in snapshot.tensors.items() if name.startswith(FIRST_LAYER))
     later = int(snapshot.config["num_hidden_layers"]) - plan.resident - PLACES
     return snapshot.total_bytes - later * layer
-
-
-def is_out_of_memory(fault: Exception) -> bool:
-    """Devices have an error for it; torch's allocator for main memory raises a plain RuntimeError."""
-    return isinstance(fault, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(fault)
-
-
-def pick_device(asked: str, quant: str = "auto") -> str:
-    """The device to use; int4 is the CPU engine's alone."""
-    if quant == "int4":
-        if asked == "cuda":
-            raise UsageError(f"{quant} weights run on a CPU only.", hint="Use --device cpu, or --quant nf4.")
-        return "cpu"
-    if asked == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if asked == "cuda" and not torch.cuda.is_available():
-        raise UsageError("There is no CUDA device for --device cuda.", hint="Use --device cpu.")
-    return asked

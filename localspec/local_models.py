@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -26,7 +26,8 @@ MOST_CHATS = 200  # that are looked through for folders
 
 @dataclass(frozen=True, slots=True)
 class Shelved:
-    """`name` loads it. `quant` is how its weights are stored; `fit` whether they fit."""
+    """`name` loads it. `quant` is how its weights are stored, and before that how they are loaded, if they are; `fit`
+    whether they fit."""
 
     name: str
     quant: str
@@ -35,14 +36,18 @@ class Shelved:
     drafts: tuple[tuple[str, str], ...]
 
 
-def on_disk(catalog: Catalog, now: str, *, held_bytes: int = 0) -> list[Shelved]:
-    """With the model that is loaded now, whose `held_bytes` are given back before another is."""
+def on_disk(catalog: Catalog, now: str, *, held_bytes: int = 0, loaded: str = "") -> list[Shelved]:
+    """With the model that is loaded `now`, in this format, whose `held_bytes` are given back before another is."""
     free = psutil.virtual_memory().available + held_bytes
     found = []
     for name in dict.fromkeys((*catalog.models, now, *folders_of_chats(catalog))):
         with suppress(NotDownloaded):
             found.append(shelved(name, catalog.resolve(name), free))
-    return found
+    return [as_loaded(one, loaded) if one.name == now else one for one in found]
+
+
+def as_loaded(model: Shelved, quant: str) -> Shelved:
+    return replace(model, quant=f"{quant}, stored {model.quant}") if quant not in ("", model.quant) else model
 
 
 def shelved(name: str, entry: Entry, free: int) -> Shelved:
@@ -77,7 +82,7 @@ def drafters(entry: Entry) -> tuple[tuple[str, str], ...]:
 def described(draft: DraftEntry) -> str:
     if draft.kind == "early-exit":
         return f"early exit after layer {draft.exit_layer}" if draft.exit_layer else "early exit"
-    return f"a model: {Path(str(draft.model)).name}"
+    return f"a smaller model ({Path(str(draft.model)).name})"
 
 
 def folders_of_chats(catalog: Catalog) -> list[str]:

@@ -21,11 +21,13 @@ from localspec.drafting import check_exit, check_k
 from localspec.engine.contract import Resident, Round, Sampler, is_layered
 from localspec.engine.decode import decode
 from localspec.engine.drafters.early_exit import EarlyExit
+from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.drafters.relief import Relief
+from localspec.engine.memory import give_back, is_out_of_memory
 from localspec.engine.policy import Policy, Steered
 from localspec.engine.samplers import make_sampler
-from localspec.engine.session import Session
+from localspec.engine.session import Reading, Session
 from localspec.engine.witness import Witness
 from localspec.errors import Cancelled, ContextOverflow, EngineError, UsageError, first_line
 from localspec.events import AnyEvent, Done, FinishReason, Notice, Prefill, Ready, SpecCard, Stats, Step
@@ -38,6 +40,7 @@ from localspec.stats import Tally
 from localspec.usage import peak_bytes
 
 Item = TypeVar("Item")
+MORE_MEMORY = "Close other programs, or load it again with a smaller --ctx."
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,14 @@ class Parts:
     greedy_drafts: bool = False
     calibration_key: str = ""
 
+    def without_drafter(self) -> Parts:
+        """The same, decoding plain. What the drafter held in memory is held by this one alone."""
+        target, *drafters = self.decoders
+        for decoder in drafters:
+            decoder.close()
+        self.session.drafter = NoDrafter()
+        return replace(self, decoders=(target,), owned=tuple(one for one in self.owned if one is target))
+
 
 class Model:
     """Target, drafter and conversation, ready to answer. Its tally carries the measured baseline from turn to turn."""
@@ -66,7 +77,8 @@ class Model:
         self.tally.add(parts.ready)
         self._held: Parts | None = parts
         self._answering = threading.Lock()
-        self._told_fault = False
+        self._read_by_drafters = 0  # in bytes, by those that are gone
+        self._untold: Notice | None = None
 
     def answer(
         self, request: GenerateRequest, cancelled: Callable[[], bool] | None = None
@@ -90,9 +102,10 @@ class Model:
         step_seconds: list[float] = []
         prompt_seconds, read_before = 0.0, self._bytes_read()
         try:
-            for seconds, reading in timed(self._session.prefill(ids)):
+            for seconds, reading in timed(self._read(ids)):
                 prompt_seconds += seconds
                 yield self._told(Prefill(reading.done - reading.cached, reading.total, reading.cached))
+                yield from self._faults()
             read_before = self._bytes_read()
             for seconds, (done, step) in timed(self._steps(writer, request)):
                 step_seconds.append(seconds)
@@ -105,6 +118,8 @@ class Model:
             turns = self._turns_over(request)
             raise ContextOverflow(fault.message, hint=self._ways_out(request), turns_over=turns) from fault
         except (RuntimeError, MemoryError) as fault:
+            if is_out_of_memory(fault):
+                raise EngineError("Memory ran out while answering.", hint=MORE_MEMORY) from fault
             raise EngineError(f"The model failed while answering ({first_line(fault)}).", hint="Ask again.") from fault
         measured = self._measured(prompt_seconds, step_seconds, self._bytes_read() - read_before)
         yield self._told(Done(reason, msgspec.structs.replace(measured, finish_reason=reason)))
@@ -146,16 +161,17 @@ class Model:
     @contextmanager
     def _relief(self, exit_layer: int | None) -> Iterator[None]:
         """For one answer the target's first layers draft, if that was asked for."""
-        session, usual = self._session, self._session.drafter
+        session = self._session
         if exit_layer is not None:
             target = self._parts.decoders[0]
             check_exit(exit_layer, self.ready.model.layers, self.ready.model.name)
             assert is_layered(target)
-            session.drafter = Relief(EarlyExit(target, exit_layer), usual)
+            session.drafter = Relief(EarlyExit(target, exit_layer), session.drafter)
         try:
             yield
         finally:
-            session.drafter = usual
+            if isinstance(session.drafter, Relief):  # else it had to go
+                session.drafter = session.drafter.resting
 
     def _prepare(self, request: GenerateRequest, cancelled: Callable[[], bool] | None) -> tuple[list[int], Writer]:
         """The prompt as ids, and who writes what follows; the session set to choose as asked."""
@@ -194,13 +210,33 @@ class Model:
         chat = self._parts.prompter.using(request.template).chat
         return turns_over(request.messages or (), self.ready.model.context_max, lambda messages: len(chat(messages)))
 
+    def _read(self, ids: list[int]) -> Iterator[Reading]:
+        """The prompt; what was read of it before memory ran out was not there before."""
+        cached: int | None = None
+        for reading in self._sparing(lambda: self._session.prefill(ids)):
+            cached = reading.cached if cached is None else cached
+            yield replace(reading, cached=cached)
+
+    def _sparing(self, work: Callable[[], Iterator[Item]]) -> Iterator[Item]:
+        """What the work gives. Where memory runs out the drafter is let go, and the work goes on from there."""
+        try:
+            yield from work()
+            return
+        except (RuntimeError, MemoryError) as fault:
+            if not is_out_of_memory(fault) or isinstance(self._session.drafter, NoDrafter):
+                raise
+        # Not sooner: the fault's traceback holds the tensors that there was no room for.
+        self._let_go("Memory ran out, so the drafter had to go; decoding goes on without it.")
+        yield from work()
+
     def _steps(self, writer: Writer, request: GenerateRequest) -> Iterator[tuple[Round, Step]]:
-        limit = self._session.room + 1 if request.max_tokens is None else request.max_tokens
-        sampler = self._session.sampler
-        for bare in decode(self._session, self._policy(request), max_tokens=limit):
+        session, policy = self._session, self._policy(request)
+        sampler, most = session.sampler, session.room + 1 if request.max_tokens is None else request.max_tokens
+        last = len(session.tokens) + most
+        for bare in self._sparing(lambda: decode(session, policy, max_tokens=last - len(session.tokens))):
             done = replace(bare, odds=sampler.odds) if isinstance(sampler, Witness) else bare
             step = writer.step(done)
-            self._session.rewind(len(self._session.tokens) - len(done.tokens) + len(step.tokens))
+            session.rewind(len(session.tokens) - len(done.tokens) + len(step.tokens))
             yield done, step
             if writer.stopped:
                 return
@@ -217,14 +253,22 @@ class Model:
         return event
 
     def _faults(self) -> Iterator[Notice]:
-        """A drafter that failed is told of once."""
+        """A drafter that failed or had to go is told of once."""
         drafter = self._session.drafter
-        if isinstance(drafter, Guarded) and drafter.fault is not None and not self._told_fault:
-            self._told_fault = True
-            message = f"The drafter failed ({first_line(drafter.fault)}); decoding goes on without it."
-            yield Notice(
-                "warning", "drafter_failed", message, "The text is the same, only slower. Reload to try again."
-            )
+        if isinstance(drafter, Guarded) and drafter.fault is not None:
+            self._let_go(f"The drafter failed ({first_line(drafter.fault)}); decoding goes on without it.")
+        untold, self._untold = self._untold, None
+        if untold is not None:
+            yield untold
+
+    def _let_go(self, message: str) -> None:
+        """Plain from now on; the drafter's memory is free."""
+        self._read_by_drafters += sum(decoder.bytes_read for decoder in self._parts.decoders[1:])
+        self._held = self._parts.without_drafter()
+        self.spec = msgspec.structs.replace(self.spec, kind="off", reason="it failed")
+        hint = "The text is the same, only slower. Reload to try again."
+        self._untold = Notice("warning", "drafter_failed", message, hint)
+        give_back()
 
     def _measured(self, prompt_seconds: float, step_seconds: list[float], bytes_read: int) -> Stats:
         meter = self.tally.meter
@@ -236,12 +280,14 @@ class Model:
             ttft_ms=1000 * (prompt_seconds + step_seconds[0]) if step_seconds else 0.0,
             predicted_ms=1000 * sum(step_seconds),
             read_bytes=bytes_read,
+            drafter_bytes=sum(decoder.weights.num_bytes for decoder in self._parts.decoders[1:]),
+            kv_bytes=sum(decoder.cache.num_bytes for decoder in self._parts.decoders),
             peak_bytes=peak_bytes(),
             context_used=len(self._session.tokens),
         )
 
     def _bytes_read(self) -> int:
-        return sum(decoder.bytes_read for decoder in self._parts.decoders)
+        return self._read_by_drafters + sum(decoder.bytes_read for decoder in self._parts.decoders)
 
 
 def timed(items: Iterator[Item]) -> Iterator[tuple[float, Item]]:

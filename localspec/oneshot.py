@@ -22,6 +22,7 @@ from localspec.output import as_json, tell
 from localspec.progress import Progress
 from localspec.requests import GenerateRequest, LoadRequest
 from localspec.sanitize import clean
+from localspec.settings import check_limits, check_ranges
 from localspec.stats import to_dict
 
 EXIT_CANCELLED = 130
@@ -39,6 +40,8 @@ class Output:
 def answer_once(load: LoadRequest, request: GenerateRequest, output: Output) -> int:
     """Prints the answer and returns the exit code; a base model completes instead of chatting, and says so."""
     try:
+        check_limits(request)  # before what may take minutes
+        check_ranges(request.sampling.said)
         with open_quietly(load, output) as llm:
             request = completion_if_base(llm, request, output)
             stream = llm.answer(request)

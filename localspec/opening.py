@@ -9,7 +9,6 @@ import os
 import sys
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from localspec.admission import admit
 from localspec.admission_formats import STAND_IN, admit_format
 from localspec.catalog import Catalog, Entry
 from localspec.checkpoint import Snapshot, check_ids, open_snapshot
+from localspec.devices import gpu_bytes, gpu_faults, pick_device, unused
 from localspec.engine.bandwidth import read_bandwidth
 from localspec.engine.contract import Drafter, Resident, is_layered
 from localspec.engine.drafters.early_exit import EarlyExit
@@ -29,14 +29,14 @@ from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.drafters.model import DraftModel
 from localspec.engine.generic_arch import is_generic, read_any
 from localspec.engine.linear import make_form
+from localspec.engine.memory import give_back, is_out_of_memory
 from localspec.engine.policy import Steered
 from localspec.engine.session import Session
 from localspec.errors import DoesNotFit, EngineError
 from localspec.events import Loading, Memory, ModelCard, Notice, Ready, SpecCard
-from localspec.fit import DENSE, Plan, Wish, draft_format, ladder
+from localspec.fit import DENSE, Plan, Wish, choices, draft_format, ladder
 from localspec.footprint import PACKED, footprint
-from localspec.formats import stored_kind
-from localspec.loader import load_decoder, pick_device
+from localspec.loader import load_decoder
 from localspec.model import Model, Parts
 from localspec.packed_admission import admit_packed
 from localspec.prompt import Prompter
@@ -68,7 +68,8 @@ class Opened:
 
 def open_model(request: LoadRequest) -> Generator[Told, None, Model]:
     """Loading and Notices, then Ready; returns the Model, to which all of it belongs."""
-    return (yield from told_once(open_whole(request)))
+    with gpu_faults():
+        return (yield from told_once(open_whole(request)))
 
 
 def open_whole(request: LoadRequest) -> Generator[Told, None, Model]:
@@ -105,6 +106,8 @@ def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opene
     drafting.check_format(request.draft_quant, choice)
     prompter = Prompter.open(snapshot)
     check_ids(snapshot.folder / "tokenizer.json", prompter.num_ids, snapshot.vocab_size)
+    if request.device == "auto" and (reason := unused()):
+        yield Notice("warning", "device", f"{reason.message} The CPU computes.", reason.hint)
     plan, target = yield from loaded(snapshot, wish_of(request, choice))
     if is_generic(snapshot.config):
         yield Notice("info", "generic", f"transformers runs {snapshot.name}, more slowly than localspec's own decoder.")
@@ -115,9 +118,11 @@ def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opene
 def wish_of(request: LoadRequest, choice: drafting.Choice) -> Wish:
     """What the request asks of a plan, and what the drafter must find in memory."""
     offload = request.device == "offload"
-    device = ("cpu" if request.quant in PACKED else "auto") if offload else request.device
+    asked = ("cpu" if request.quant in PACKED else "auto") if offload else request.device
     limit, least = drafting.check_memory(request.max_memory), max(choice.exit_layer, 1)
-    return Wish.of(request, pick_device(device, request.quant), limit=limit, least=least, drafter=choice.snapshot)
+    device = pick_device(asked, request.quant)
+    wish = Wish.of(request, device, limit=limit, least=least, drafter=choice.snapshot)
+    return replace(wish, gpu_bytes=gpu_bytes()) if device == "cuda" else wish
 
 
 def loaded(snapshot: Snapshot, wish: Wish) -> Generator[Loading | Notice, None, tuple[Plan, Resident]]:
@@ -133,6 +138,7 @@ def loaded(snapshot: Snapshot, wish: Wish) -> Generator[Loading | Notice, None, 
         smaller = next(plans, None) if wish.quant == "auto" else None
         if smaller is None:
             raise found
+        give_back()
         plan = smaller
         yield Notice("warning", "memory", f"{found.message} The next best is {plan}.", found.hint)
 
@@ -169,15 +175,13 @@ def runnable(
 
 
 def chosen(plan: Plan, snapshot: Snapshot) -> Iterator[Notice]:
-    """What "auto" has taken, and why; nothing where that is the weights as they are."""
-    if plan.quant == DENSE[0] or stored_kind(snapshot.config):
-        return
+    """What "auto" has taken, and why; nothing where that is what torch does best."""
+    best = choices(snapshot, Wish(device=plan.device, may_pack=plan.packed is not None))[0]
     if plan.quant == "int8" and plan.packed:
         hint = f"Use --quant {DENSE[0]} for the weights as they are."
         yield Notice("info", "format", "Weights are in int8, which fits in memory.", hint)
-        return
-    best = "int8" if plan.packed else DENSE[0]
-    yield Notice("info", "format", f"Weights are in {plan.quant}: {best} does not fit in memory.")
+    elif plan.quant != best:
+        yield Notice("info", "format", f"Weights are in {plan.quant}: {best} does not fit in memory.")
 
 
 def offloaded(snapshot: Snapshot, plan: Plan) -> Notice:
@@ -244,7 +248,7 @@ def attach(
     spec = SpecCard(choice.kind, choice.name, k, choice.reason, plain_ms, choice.exit_layer or None, wish.mode)
     can_chat, layers = opened.prompter.can_chat, target.arch.num_layers if is_layered(target) else 0
     place = str(target.device) if plan.resident is None else f"{target.device} and {plan.place}"
-    card = ModelCard(entry.name, plan.quant, place, plan.context, can_chat, layers)
+    card = ModelCard(entry.name, plan.quant, place, plan.context, can_chat, layers, snapshot.revision)
     drafters = (drafter.decoder,) if isinstance(drafter, DraftModel) else ()
     ready = Ready(card, spec, measure_memory(opened.threads, target, *drafters))
     yield ready
@@ -252,7 +256,7 @@ def attach(
         Parts(
             ready,
             opened.prompter,
-            Session(target, Guarded(drafter), device=str(target.device)),
+            Session(target, drafter if choice.kind == "off" else Guarded(drafter), device=str(target.device)),
             policy=Steered(wish.mode, wish.k, opened.request.probe_every),
             defaults=defaults(entry, snapshot),
             stop_ids=frozenset(snapshot.eos_ids),
@@ -266,8 +270,8 @@ def attach(
 
 def swept_key(opened: Opened) -> str:
     """What a sweep's result belongs to: these weights in this format, whatever count of threads was fastest today."""
-    weights = sha256(opened.snapshot.state.encode()).hexdigest()[:12]
-    return f"{opened.snapshot.folder.resolve()} {weights} {opened.plan.variant} {opened.target.device}"
+    snapshot = opened.snapshot
+    return f"{snapshot.folder.resolve()} {snapshot.fingerprint} {opened.plan.variant} {opened.target.device}"
 
 
 def timed_key(opened: Opened) -> str:
@@ -329,7 +333,7 @@ def measure_memory(threads: int, target: Resident, *drafters: Resident) -> Memor
     """Bandwidth is what the target's threads read at best."""
     weights, before = target.weights.num_bytes, torch.get_num_threads()
     torch.set_num_threads(threads)
-    bandwidth = read_bandwidth(weights, str(target.device))
+    bandwidth = bandwidth_beside(weights, str(target.device))
     torch.set_num_threads(before)
     return Memory(
         target_bytes=weights,
@@ -338,6 +342,16 @@ def measure_memory(threads: int, target: Resident, *drafters: Resident) -> Memor
         bandwidth_peak_gbs=bandwidth,
         device_bytes=all_memory(target.device),
     )
+
+
+def bandwidth_beside(num_bytes: int, device: str) -> float | None:
+    """None where the model leaves too little memory to measure with."""
+    try:
+        return read_bandwidth(num_bytes, device)
+    except (RuntimeError, MemoryError) as fault:
+        if not is_out_of_memory(fault):
+            raise
+        return None
 
 
 def all_memory(device: torch.device) -> int:

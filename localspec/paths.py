@@ -54,6 +54,14 @@ def config_dir() -> Path:
     return folder("config")
 
 
+def pictures_dir() -> Path:
+    """For what the user makes of the screen: the folder of downloads, or the present one where there is none."""
+    from platformdirs import user_downloads_path
+
+    downloads = user_downloads_path()
+    return downloads if downloads.is_dir() else Path.cwd()
+
+
 def packed_dir() -> Path:
     """Models packed for the CPU engine, and those that bitsandbytes has quantised."""
     return made(cache_dir() / PACKED, variable="LOCALSPEC_CACHE_DIR")
@@ -84,6 +92,11 @@ def history_file() -> Path:
 
 def config_file() -> Path:
     return config_dir() / "config.toml"
+
+
+def models_file() -> Path:
+    """The user's own models, over those that ship."""
+    return config_dir() / "models.toml"
 
 
 def hints_file() -> Path:

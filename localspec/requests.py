@@ -12,6 +12,7 @@ from localspec.formats import INT8_THRESHOLD
 
 Role = Literal["system", "user", "assistant"]
 PROBE_EVERY = 16  # rounds: the first of the engine's PROBE_GAPS
+RANDOM_SEED = -1  # another one every time, whatever those with less to say have said
 LONGEST_DRAFT = 16  # the engine's MAX_DRAFT, known here without its torch
 
 RANGES: dict[str, tuple[float, float]] = {
@@ -20,7 +21,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "top_p": (1e-9, 1),
     "min_p": (0, 1),
     "repetition_penalty": (0.01, 100),
-    "seed": (0, (1 << 63) - 1),
+    "seed": (RANDOM_SEED, (1 << 63) - 1),
 }
 
 
@@ -79,7 +80,8 @@ class LoadRequest(Record, frozen=True):
 
 
 class SamplingOptions(Record, frozen=True):
-    """How the next token is chosen. temperature 0 is greedy; a seed makes the text repeat."""
+    """How the next token is chosen. temperature 0 is greedy; a seed makes the text repeat, and
+    RANDOM_SEED does not."""
 
     temperature: float | None = None
     top_k: int | None = None
@@ -92,6 +94,11 @@ class SamplingOptions(Record, frozen=True):
     def said(self) -> dict[str, Any]:
         """The options that were said."""
         return {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
+
+    @property
+    def fixed_seed(self) -> int | None:
+        """The seed under which the text repeats, if there is one."""
+        return None if self.seed == RANDOM_SEED else self.seed
 
     def over(self, other: SamplingOptions) -> SamplingOptions:
         """What this one says, else what the other says."""

@@ -5,6 +5,7 @@ Knows nothing about how sampling works.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any  # Any: generation_config.json is somebody else's
 
 from localspec.catalog import Entry
@@ -31,12 +32,17 @@ def from_generation_config(config: dict[str, Any]) -> SamplingOptions:
 
 def resolve_sampling(asked: SamplingOptions, fallback: SamplingOptions, *, usable: int) -> Sampling:
     """The engine's record; UsageError names the option that is out of range."""
-    said = asked.over(fallback).said
+    options = asked.over(fallback)
+    said = options.said
+    check_ranges(said)
+    return Sampling(**{**said, "seed": options.fixed_seed}, usable=usable)
+
+
+def check_ranges(said: Mapping[str, float | int]) -> None:
     for name, value in said.items():
         low, high = RANGES[name]
         if not low <= value <= high:
             raise UsageError(f"{name} {value} is out of range.", hint=f"Use {low} to {high}.")
-    return Sampling(**said, usable=usable)
 
 
 def check_limits(request: GenerateRequest) -> None:

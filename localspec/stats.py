@@ -195,6 +195,7 @@ def add_step(stats: Stats, step: Step) -> Stats:
         draft_n_rejected=stats.draft_n_rejected + len(step.rejected),
         draft_n_ignored=stats.draft_n_ignored + step.ignored,
         accepted_counts=count(stats.accepted_counts, step.accepted) if drafted else stats.accepted_counts,
+        tested_counts=count(stats.tested_counts, step.drafted - step.ignored) if drafted else stats.tested_counts,
         draft_ms=stats.draft_ms + step.draft_ms,
         verify_ms=stats.verify_ms + step.verify_ms,
         context_used=stats.context_used + len(step.tokens),
@@ -219,7 +220,6 @@ SUMS = (
 
 def joined(first: Stats, then: Stats) -> Stats:
     """Of an answer that went on: the sums of both parts, the prompt of the first, all else as it was at the end."""
-    counts = zip_longest(first.accepted_counts, then.accepted_counts, fillvalue=0)
     measured = [part for part in (first, then) if part.speedup and part.predicted_ms]
     spent = sum(part.predicted_ms for part in measured)
     return msgspec.structs.replace(
@@ -228,9 +228,15 @@ def joined(first: Stats, then: Stats) -> Stats:
         prompt_n=first.prompt_n,
         cached_n=first.cached_n,
         ttft_ms=first.ttft_ms or then.ttft_ms,
-        accepted_counts=tuple(map(sum, counts)),
+        accepted_counts=added(first.accepted_counts, then.accepted_counts),
+        tested_counts=added(first.tested_counts, then.tested_counts),
         speedup=sum((part.speedup or 0) * part.predicted_ms for part in measured) / spent if spent else None,
     )
+
+
+def added(first: tuple[int, ...], then: tuple[int, ...]) -> tuple[int, ...]:
+    """Two histograms as one."""
+    return tuple(map(sum, zip_longest(first, then, fillvalue=0)))
 
 
 def count(counts: tuple[int, ...], index: int) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import io
 import os
 import socket
@@ -61,6 +62,13 @@ def one_state_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyte
     monkeypatch.setenv("LOCALSPEC_STATE_DIR", str(tmp_path_factory.getbasetemp() / "one-state"))
 
 
+@pytest.fixture
+def warm_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Engines in child processes have torch from the start. Elsewhere than on Linux a fork of it may not run."""
+    if sys.platform == "linux":
+        monkeypatch.setattr("localspec.worker.SPAWN", importlib.import_module("tests.warm").FORKS)
+
+
 @pytest.fixture(autouse=True)
 def no_desktop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever runs the tests keeps what is on their clipboard."""
@@ -80,14 +88,16 @@ def history() -> Iterator[History]:
 
 @pytest.fixture
 def localspec(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Program:
-    """The program in this process, given these words: its exit code, and what it prints where."""
+    """The program in this process, given these words: its exit code, and what it prints where. Without stdin: as Python
+    begins where that is closed."""
     from localspec.cli import main
 
-    def program(*words: str | Path, stdin: str = "") -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+    def program(*words: str | Path, stdin: bytes | None = b"") -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "stdin", None if stdin is None else io.TextIOWrapper(io.BytesIO(stdin)))
         monkeypatch.setattr(sys, "argv", ["localspec", *map(str, words)])
         with pytest.raises(SystemExit) as left:
             main()
+        sys.stdin.close()
         shown = capsys.readouterr()
         assert isinstance(left.value.code, int)
         return left.value.code, shown.out, shown.err

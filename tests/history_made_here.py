@@ -108,7 +108,8 @@ def old_file(path: Path, version: int, *, rows: bool) -> None:
     for step_to in MIGRATIONS[:version]:
         step_to(db)
     if rows:
-        db.execute("INSERT INTO conversation VALUES ('old', 'A tale', '2026', '2026', 'guide', NULL, NULL, 2, 0, 0)")
+        columns, values = "id, title, created_at, updated_at, model_key, head_id", "'old', 'A tale', '', '', 'guide', 2"
+        db.execute(f"INSERT INTO conversation({columns}) VALUES ({values})")
         db.execute("INSERT INTO message VALUES (1, 'old', NULL, 'user', 'Once?', 'done', '2026')")
         db.execute("INSERT INTO message VALUES (2, 'old', 1, 'assistant', 'Upon a time.', 'done', '2026')")
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")

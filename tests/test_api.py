@@ -34,7 +34,8 @@ from localspec.errors import (
 from localspec.events import AnyEvent, Done, Loading, Notice, Prefill, Ready, Step
 from localspec.fit import Wish, make_plan
 from localspec.footprint import footprint
-from localspec.requests import DraftModel, EarlyExit, LoadRequest, Message
+from localspec.requests import DraftModel, EarlyExit, LoadRequest, Message, SamplingOptions
+from localspec.settings import resolve_sampling
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like, llama3_like
 
@@ -202,6 +203,13 @@ def test_random_without_a_seed_runs_and_differs(draft: str, models: Path):
     with open_target(models, draft=draft, quant="auto", k=3) as llm:
         texts = {llm.generate(STORY, max_tokens=24, temperature=1.5, top_p=0.95).text for _ in range(4)}
     assert len(texts) > 1
+
+
+def test_a_seed_of_minus_one_is_another_every_time_whatever_the_model_has(llm: LLM):
+    texts = {llm.generate(STORY, max_tokens=24, temperature=1.5, seed=-1).text for _ in range(4)}
+    assert len(texts) > 1
+    assert resolve_sampling(SamplingOptions(seed=-1), SamplingOptions(seed=5), usable=9).seed is None
+    assert resolve_sampling(SamplingOptions(), SamplingOptions(seed=5), usable=9).seed == 5
 
 
 def test_a_second_turn_reads_only_what_is_new(llm: LLM):
@@ -441,7 +449,7 @@ def test_a_bad_option_of_loading_is_a_usage_error(options: dict[str, Any], model
         {"top_k": -1},
         {"min_p": 2},
         {"repetition_penalty": 0},
-        {"seed": -1},
+        {"seed": -2},
         {"max_tokens": 0},
         {"max_tokens": -3},
         {"temprature": 1},
@@ -780,7 +788,7 @@ def test_a_gpu_does_not_need_the_hosts_memory(models: Path, monkeypatch: pytest.
 
     monkeypatch.setattr("psutil.virtual_memory", Full)
     snapshot = open_snapshot(models / "target")
-    assert make_plan(snapshot, Wish(device="cuda")).quant == "fp32"
+    assert make_plan(snapshot, Wish(device="cuda")).quant == "bf16"
     for device in ("cpu", "auto"):
         refused(DoesNotFit, make_plan, snapshot, Wish(device=device))
 

@@ -411,7 +411,7 @@ REFUSED = {
     "a model": (("guide", "--shape", "tiny"), "MODEL does not go with --shape."),
     "a drafter": (("--shape", "tiny", "--draft", "off"), "--draft does not go with --shape."),
     "a length": (("--shape", "tiny", "--k", "3"), "--k does not go with --shape."),
-    "a device": (("--shape", "tiny", "--device", "cpu"), "--device does not go with --shape."),
+    "a device": (("--shape", "tiny", "--device", "offload"), "--device offload does not go with --shape."),
     "a task": (("--shape", "tiny", "--task", "guide"), "--task does not go with --shape."),
     "agreement of no shape": (("guide", "--agree", "0.8"), "--agree needs --shape."),
     "an unknown format": (("--shape", "tiny", "--format", "int8,q4"), "--format has 'q4'."),

@@ -8,10 +8,14 @@ import pytest
 from textual.events import Key
 from textual.widgets import HelpPanel
 
+from localspec.events import Notice, Stats
 from localspec.history import recall
 from localspec.requests import Message
 from localspec.tui.commands import COMMANDS, Command, awaited, find, nearest, offers, parse
 from localspec.tui.licence import OURS, licences
+from localspec.tui.message import Note
+from localspec.tui.report import answer_report
+from localspec.tui.turn import WAITING
 from tests.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.scripted_engine import ScriptedEngine
 
@@ -220,6 +224,32 @@ async def test_a_word_that_is_no_command_brings_the_nearest_one_to_mind():
     assert nearest("zzz", ("theme",)) == ""
 
 
+async def test_what_is_sent_ends_the_sentence_about_what_was_sent_before():
+    """A refusal beside a command that did what it should would be taken for its own."""
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        await stage.asks("/k 99", "Write /k auto")
+        await stage.send("/k 3")
+        await stage.until(lambda: stage.engine.wishes)
+        assert stage.chat.status.hint == ""
+
+
+async def test_why_a_message_stays_in_the_prompt_is_told_longer_than_until_the_first_word():
+    engine = ScriptedEngine(HELLO, HELLO, paused=True)
+    async with open_chat(engine) as stage:
+        engine.permit(2)
+        await stage.send("one")
+        await stage.until(lambda: stage.chat.phase == "reading")
+        await stage.send("two")
+        await stage.send("three")
+        await stage.until(lambda: stage.chat.status.hint == WAITING)
+        engine.permit(1)
+        await stage.until(lambda: stage.chat.phase == "generating")
+        assert stage.chat.status.hint == WAITING
+        engine.permit()
+        await stage.until(lambda: len(engine.requests) == 2 and stage.chat.phase == "idle")
+
+
 async def test_every_command_is_in_the_palette(picky: list[str]):
     async with open_chat(ScriptedEngine(HELLO), size=(80, 160)) as stage:
         await stage.ready()
@@ -246,6 +276,25 @@ async def test_stats_are_those_of_the_last_answer():
         await stage.sees("Bye.", "idle")
         await stage.send("/stats")
         await stage.sees("first token 0.21 s", "6 in 3 rounds, 2.00 per round", "drafted", "3 accepted", "rejected")
+
+
+def test_the_speed_of_an_answer_and_that_of_plain_rounds_are_not_told_as_one():
+    """What comes beside the rounds is in the one and not in the other, so that they do not divide to the speed-up."""
+    told = answer_report(Stats(predicted_n=6, predicted_ms=60.0, draft_n=3, baseline_tps=120.0, speedup=1.5))
+    assert "speed       100.0 tok/s" in told
+    assert "plain       120.0 tok/s in its rounds alone" in told
+    assert "speed-up    ×1.50 in the rounds alone" in told
+
+
+async def test_what_has_just_been_told_is_not_told_again():
+    """As the format of the weights, which every loading tells."""
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        for words in ("Weights are in int8.", "Weights are in int8.", "Speculation is off.", "Weights are in int8."):
+            stage.chat.tell(Notice("info", "format", words, ""))
+        await stage.until(lambda: len(stage.chat.query(Note)) >= 3)
+        told = [note.said for note in stage.chat.query(Note)]
+        assert told == ["Weights are in int8.", "Speculation is off.", "Weights are in int8."]
 
 
 async def test_show_says_what_is_loaded():

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import random
 import sqlite3
 import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from localspec import __version__, paths
 from localspec.cli import main
-from localspec.events import Failure, Notice, Stats
+from localspec.events import Failure, Notice, Ready, Stats
 from localspec.history import History, NewChat, NewMessage, OpenChat, StoredMessage, Writer, database, recall, writer
 from localspec.requests import LoadRequest, Message
 from localspec.tui import app as app_module
@@ -23,7 +25,7 @@ from localspec.tui.message import Answer, Note, Question
 from localspec.tui.transcript import More
 from tests.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.history_made_here import chat, child, contents, partial, sound
-from tests.scripted_engine import ScriptedEngine, answer, step
+from tests.scripted_engine import READY, ScriptedEngine, answer, step
 from tests.test_sanitize import FORBIDDEN
 
 pytestmark = pytest.mark.heavy
@@ -162,6 +164,13 @@ async def test_an_answer_whose_engine_died_is_kept():
         await stage.ready()
         await ask(stage, "more")
     assert words() == [("hi", "done"), ("Hello there", "error"), ("more", "done"), ("Bye.", "done")]
+
+
+async def test_which_weights_answered_is_kept():
+    model = msgspec.structs.replace(READY.model, revision="files 0123456789ab")
+    async with kept_chat(ScriptedEngine(HELLO, opening=[Ready(model, READY.spec, READY.memory)])) as stage:
+        await ask(stage, "hi")
+    assert [said.generation.target_sha for said in saved() if said.generation] == [model.revision]
 
 
 async def test_who_leaves_in_mid_answer_finds_what_was_written():
@@ -346,6 +355,31 @@ async def test_a_full_disk_is_one_notice_and_is_used_again_when_there_is_space(p
         db.read("PRAGMA max_page_count = 1073741823")
         await stage.until(lambda: len(notes(stage)) == 2)
     assert [text[:5] for text in contents(path)] == ["kept", "Bye.", "long", "word ", "more", "Bye."]
+
+
+@pytest.mark.parametrize("times", [3, pytest.param(50, marks=pytest.mark.slow)])
+async def test_whenever_the_disk_is_full_the_answer_stays_on_the_screen_and_is_kept_later(path: Path, times: int):
+    """G3: at any page, again and again in one chat."""
+    dice, said = random.Random(times), list[str]()
+    answers = [[f"{n} ", "word " * dice.randrange(3000, 6000), f"end of {n}"] for n in range(times)]
+    engine = ScriptedEngine(SHORT, *(answer(*(step(text, accepted=0) for text in texts)) for texts in answers))
+    async with kept_chat(engine) as stage:
+        await ask(stage, "first")
+        await stage.until(lambda: stage.chat.chat_id and contents(path) == ["first", "Bye."])
+        db = stage.chat.scribe._paper._history._database  # type: ignore[union-attr]
+        for number, texts in enumerate(answers):
+            told = len(notes(stage))
+            (pages,) = db.read("PRAGMA page_count")[0]
+            db.read(f"PRAGMA max_page_count = {pages + dice.randrange(3)}")
+            await ask(stage, f"question {number}")
+            await stage.until(lambda: len(notes(stage)) > told)  # noqa: B023
+            await stage.sees(f"end of {number}", "is full")
+            assert sound(path)
+            db.read("PRAGMA max_page_count = 1073741823")
+            await stage.until(lambda: writer.AGAIN.message in notes(stage)[told:])  # noqa: B023
+            said += [f"question {number}", "".join(texts)]
+    assert contents(path) == ["first", "Bye.", *said]
+    print(f"\n{times} times full")
 
 
 # --- two programs

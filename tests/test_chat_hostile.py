@@ -48,7 +48,7 @@ def hostile_past() -> OpenChat:
         StoredMessage(2, ATTACKS, 1, "assistant", ATTACKS, "stopped", ATTACKS, generation=made),
         StoredMessage(3, ATTACKS, 2, "assistant", ATTACKS, "done", ATTACKS),
     )
-    chat = Chat(ATTACKS, ATTACKS, ATTACKS, ATTACKS, ATTACKS, ATTACKS, ATTACKS, 3, False, False, 3)
+    chat = Chat(ATTACKS, ATTACKS, ATTACKS, ATTACKS, ATTACKS, ATTACKS, ATTACKS, 3, False, 3)
     return OpenChat(chat, Tree(said))
 
 

@@ -60,6 +60,25 @@ async def test_a_burst_of_typing_is_taken_in_the_order_it_was_typed():
         assert stage.chat.prompt.text == "next"
 
 
+@pytest.mark.parametrize(
+    ("keys", "text"),
+    [
+        (["a", "b", "c", "backspace", "backspace", "x"], "ax"),
+        (["a", "b", "left", "x", "home", "y"], "yaxb"),
+        (["a", "b", "ctrl+u", "x"], "x"),
+        (["a", "b", "ctrl+a", "x", "delete", "delete", "y"], "xy"),
+        (["slash", "p", "r", "e", "tab", "x"], "/preset x"),
+    ],
+)
+async def test_keys_that_edit_are_obeyed_before_what_is_typed_after_them(keys: list[str], text: str):
+    """In a burst, as a busy computer makes one of quick typing."""
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        for key in keys:
+            stage.app.post_message(events.Key(key, "/" if key == "slash" else key if len(key) == 1 else None))
+        await stage.until(lambda: stage.chat.prompt.text == text)
+
+
 async def test_a_paste_never_sends_and_brings_no_control_bytes():
     async with open_chat(ScriptedEngine(HELLO)) as stage:
         await stage.write("a\r\nb\rc\n\x1b]52;c;aGk=\x07\u202e")

@@ -50,7 +50,10 @@ async def test_what_the_model_needs_is_shown_format_by_format(typed: str):
 
 @pytest.mark.parametrize(
     ("typed", "sentence"),
-    [("/fit much", "Write /fit, or /fit TOKENS"), ("/fit 99999", "outside what guide was made for")],
+    [
+        ("/fit much", "Write /fit, or /fit TOKENS"),
+        ("/fit 99999", "made for a context of 2 to 2,048 tokens. Try: /fit 2048"),
+    ],
 )
 async def test_a_context_that_is_none_is_told(typed: str, sentence: str):
     async with open_chat(ScriptedEngine(HELLO), tuning=guide(), size=(100, 30)) as stage:

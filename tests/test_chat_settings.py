@@ -59,6 +59,15 @@ async def test_what_is_set_holds_from_the_next_question_on():
         assert await asked_with(stage) == SamplingOptions(temperature=0.7)
 
 
+async def test_a_seed_of_minus_one_is_no_seed():
+    async with open_chat(ScriptedEngine(HELLO), size=(100, 24)) as stage:
+        await stage.ready()
+        await stage.send("/set seed=3")
+        await stage.sees("· seed 3 ·")
+        await stage.send("/set seed=-1")
+        await stage.sees("· seed – ·")
+
+
 @pytest.mark.parametrize(
     ("typed", "sentence"),
     [
@@ -136,6 +145,7 @@ async def test_the_form_shows_what_is_said_and_beneath_it_what_applies(size: tup
         assert [field.value for field in opened.query(Input)] == ["", "5", "", "", "", ""]
         assert opened.query_one("#temperature", Input).placeholder == "0"  # models.toml
         assert opened.query_one("#min_p", Input).placeholder == "the model's"
+        assert opened.query_one("#seed", Input).placeholder == "another each time"  # no model has one
         await stage.sees("Sampling", "repetition penalty", "seed", "Apply", "Cancel", "Esc closes")
         await stage.pilot.press("0", ".", "4", "enter")
         await stage.until(lambda: stage.app.screen is stage.chat)
@@ -340,6 +350,10 @@ def test_on_the_shelf_are_the_catalogues_models_and_folders_of_chats_that_are_st
     assert found[GUIDE].drafts[0][1] == "early exit after layer 2"
     assert [name for name, _ in found[str(tmp_path / "tiny")].drafts] == ["off"]
     assert found[str(tmp_path / "broken")].fit == "cannot be loaded"
+    (loaded, *_) = on_disk(Catalog.load(), GUIDE, loaded="int8")
+    assert loaded.quant == f"int8, stored {found[GUIDE].quant}"
+    (loaded, *_) = on_disk(Catalog.load(), GUIDE, loaded=found[GUIDE].quant)
+    assert loaded.quant == found[GUIDE].quant
 
 
 def test_listing_models_leaves_a_damaged_history_where_it_is():
@@ -409,6 +423,7 @@ async def test_another_drafter_is_picked_for_the_same_model():
         await stage.ready()
         await stage.send("/draft")
         opened = await picker(stage)
+        await stage.sees("●  guide  int8, stored bf16")
         await stage.until(lambda: opened.focused is opened.draft_list)
         await stage.pilot.press("down", "enter")
         await stage.until(lambda: len(stage.engines) == 2)
@@ -426,12 +441,24 @@ async def test_another_drafter_is_picked_for_the_same_model():
         assert len(stage.engines) == 3
 
 
+async def test_what_is_loaded_is_not_loaded_again_when_it_is_picked():
+    async with open_chat(ScriptedEngine(), tuning=guide()) as stage:
+        await stage.ready()
+        await stage.pilot.press("ctrl+o")
+        opened = await picker(stage)
+        await stage.until(lambda: opened.drafts)
+        await stage.pilot.press("enter", "enter")
+        await stage.sees("Nothing changes: this model and this drafter are in use.")
+        assert stage.chat.phase == "idle"
+
+
 @pytest.mark.parametrize(
     ("typed", "sentence"),
     [
         ("/model giude", "There is no model 'giude'; did you mean 'guide'?"),
         ("/draft early-exit:x", "'x' is not an exit layer."),
         ("/draft nobody", "There is no model 'nobody'"),
+        ("/draft lookup", "Drafting by look-up is not in this version. Use auto, off, early-exit:E,"),
     ],
 )
 async def test_a_model_that_is_not_there_leaves_the_one_there_is(typed: str, sentence: str):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -72,6 +75,22 @@ def test_a_snapshot_of_the_shared_cache_is_read_through_its_links(folder: Path, 
     snapshot = open_snapshot(cached)
     assert snapshot.name == "maker/model"
     assert snapshot.total_bytes == 80
+
+
+def test_which_weights_they_are_is_the_commit_of_a_cached_snapshot_else_how_the_files_are(
+    folder: Path, tmp_path: Path
+) -> None:
+    commit = "0123456789abcdef" * 2 + "01234567"
+    cached = tmp_path / "models--maker--model" / "snapshots" / commit
+    cached.parent.mkdir(parents=True)
+    shutil.copytree(folder, cached)
+    (tmp_path / "link").symlink_to(cached)
+    assert open_snapshot(cached).revision == open_snapshot(tmp_path / "link").revision == commit
+    before = open_snapshot(folder).revision
+    assert re.fullmatch("files [0-9a-f]{12}", before)
+    assert open_snapshot(folder).revision == before
+    os.utime(folder / "model.safetensors", (1, 1))
+    assert open_snapshot(folder).revision != before
 
 
 def test_every_token_that_ends_a_turn_is_known(folder: Path) -> None:

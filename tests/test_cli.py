@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -40,17 +41,10 @@ def folder(tmp_path_factory) -> Path:
     return made
 
 
-def shell(*words: str | Path, stdin: bytes = b"", env: dict[str, str] | None = None):
+def shell(*words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """The program in a process of its own, as a shell runs it."""
-    done = subprocess.run(
-        [sys.executable, "-m", "localspec", *map(str, words)],
-        check=False,
-        input=stdin,
-        capture_output=True,
-        timeout=120,
-        env=env,
-    )
-    done.stdout, done.stderr = done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
+    command = [sys.executable, "-m", "localspec", *words]
+    done = subprocess.run(command, check=False, input="", capture_output=True, text=True, timeout=120, env=env)
     assert "Traceback" not in done.stderr
     return done
 
@@ -68,10 +62,11 @@ def test_the_shell_can_complete_its_commands():
 
 
 @pytest.mark.heavy
-def test_text_goes_to_stdout_and_one_line_of_statistics_to_stderr(folder):
-    done = shell("run", folder / "tiny", "hello", "--max-tokens", "9", "--draft", "early-exit:2", "--stats")
-    assert (done.returncode, done.stdout != "") == (0, True)
-    figures = json.loads(done.stderr.strip().splitlines()[-1])
+def test_text_goes_to_stdout_and_one_line_of_statistics_to_stderr(folder: Path, localspec: Program):
+    words = ("run", folder / "tiny", "hello", "--max-tokens", "9", "--draft", "early-exit:2", "--stats")
+    code, out, err = localspec(*words)
+    assert (code, out != "") == (0, True)
+    figures = json.loads(err.strip().splitlines()[-1])
     assert figures["predicted_n"] == 9
     assert figures["draft_n"] == figures["draft_n_accepted"] + figures["draft_n_rejected"] + figures["draft_n_ignored"]
     assert figures["bandwidth_peak_gbs"] > 0
@@ -90,7 +85,7 @@ def test_every_event_is_a_line_of_json_and_a_seed_repeats_the_text(folder: Path,
     words = ("run", folder / "tiny", "--max-tokens", "12", "--jsonl", "--temperature", "1", "--seed", "7")
     texts = set()
     for draft in ("off", "early-exit:1", folder / "tiny"):
-        _, out, _ = localspec(*words, "--draft", draft, stdin="piped")
+        _, out, _ = localspec(*words, "--draft", draft, stdin=b"piped")
         events = [json.loads(line) for line in out.splitlines()]
         kinds = [event["type"] for event in events]
         assert kinds[-1] == "done"
@@ -135,7 +130,7 @@ BAD = {
     "threads for a bench": (("bench", "--shape", "tiny", "--threads", "1000"), 2, "too many for this computer's"),
     "raw and system": (("run", "@tiny", "hi", "--raw", "--system", "Be odd."), 2, "--raw has no place for --system."),
     "top-p": (("run", "@tiny", "hi", "--top-p", "0"), 2, "Use 1e-09 to 1."),
-    "seed": (("run", "@tiny", "hi", "--seed", "-1"), 2, "Use 0 to 9223372036854775807."),
+    "seed": (("run", "@tiny", "hi", "--seed", "-2"), 2, "Use -1 to 9223372036854775807."),
     "json and jsonl": (("run", "@tiny", "hi", "--json", "--jsonl"), 2, "exclude each other"),
     "chat with an unknown model": (("chat", "gide"), 3, "did you mean 'guide'"),
     "chat with an unknown drafter": (("chat", "guide", "--draft", "smal"), 3, "smal"),
@@ -161,21 +156,35 @@ def test_bad_input_is_one_sentence_and_an_exit_code(
     assert "localspec chat" not in sentence, "advises another command"
 
 
-@pytest.mark.heavy
-def test_a_pipe_that_is_not_text_is_told_so(folder):
-    done = shell("run", folder / "tiny", stdin=b"\xff\xfe\xfa", env={"PYTHONUTF8": "1", "PATH": ""})
-    assert done.returncode == 2
-    assert "UTF-8" in done.stderr
+@pytest.mark.parametrize(
+    ("flag", "sentence"),
+    [
+        ("--seed", "seed -5 is out of range. Use 0 to 9223372036854775807."),
+        ("--max-tokens", "max_tokens -5 is out of range. Use 1 or more."),
+    ],
+)
+def test_what_is_out_of_range_is_told_before_anything_is_loaded(
+    folder: Path, flag: str, sentence: str, localspec: Program
+):
+    """A large model takes minutes."""
+    assert localspec("run", folder / "tiny", "hi", flag, "-5") == (2, "", f"error: {sentence}\n")
+
+
+def test_a_value_from_the_environment_is_not_laid_to_a_flag(localspec: Program, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LOCALSPEC_TOP_K", "many")
+    _, _, err = localspec("run", "guide", "hi")
+    sentence = "Invalid value for LOCALSPEC_TOP_K in the environment: 'many' is not a valid integer."
+    assert err == f"error: {sentence} Try: localspec run --help\n"
 
 
 @pytest.mark.heavy
-def test_a_closed_pipe_is_no_prompt(folder):
-    command = [sys.executable, "-m", "localspec", "run", str(folder / "tiny")]
-    closed = ["sh", "-c", '"$@" <&-', "sh", *command]
-    done = subprocess.run(closed, check=False, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 2
-    assert "no prompt" in done.stderr
-    assert "Traceback" not in done.stderr
+@pytest.mark.parametrize(("stdin", "told"), [(b"\xff\xfe\xfa", "UTF-8"), (None, "no prompt")], ids=["noise", "closed"])
+def test_a_pipe_that_is_not_text_or_is_closed_is_told_so(
+    stdin: bytes | None, told: str, folder: Path, localspec: Program
+):
+    code, _, err = localspec("run", folder / "tiny", stdin=stdin)
+    assert code == 2
+    assert told in err
 
 
 def start(*words: str | Path, **streams: Any) -> subprocess.Popen[bytes]:
@@ -190,12 +199,19 @@ def complaints(stderr: bytes | None) -> list[str]:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("option", ["--raw", "--jsonl", "--json"])
-def test_a_reader_that_leaves_early_ends_it_quietly_as_a_closed_pipe_ends_others(folder, option):
-    running = start("run", folder / "tiny", "hi", "--max-tokens", "9", "--draft", "off", "--quant", "fp32", option)
-    assert running.stdout
-    running.stdout.close()
-    _, stderr = running.communicate(timeout=120)
-    assert (running.returncode, complaints(stderr)) == (141, [])
+def test_a_reader_that_leaves_early_ends_it_quietly_as_a_closed_pipe_ends_others(
+    option: str, folder: Path, tmp_path: Path, localspec: Program, monkeypatch: pytest.MonkeyPatch
+):
+    reader, writer = os.pipe()
+    os.close(reader)
+    said = tmp_path / "stderr"
+    told = TextIOWrapper(said.open("wb", buffering=0), write_through=True)
+    with open(writer, "w") as unread, told, monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", unread)
+        patched.setattr(sys, "stderr", told)
+        words = ("hi", "--max-tokens", "9", "--draft", "off", "--quant", "fp32", option)
+        code, _, _ = localspec("run", folder / "tiny", *words)
+    assert (code, complaints(said.read_bytes())) == (141, [])
 
 
 def test_help_and_errors_that_nobody_reads_are_no_error():
@@ -220,17 +236,19 @@ def test_a_full_disk_is_one_sentence():
 
 
 @pytest.mark.heavy
-def test_streams_that_are_closed_do_no_harm(folder):
+@pytest.mark.parametrize(("closed", "exit_code"), [("<&- 2>&-", 0), ("<&- >&- 2>&-", 1)])
+def test_streams_that_are_closed_do_no_harm(closed: str, exit_code: int, folder: Path):
     command = [sys.executable, "-m", "localspec", "run", str(folder / "tiny"), "hi", "--max-tokens", "3"]
-    for closed, exit_code in (("<&-", 0), ("2>&-", 0), (">&-", 1), ("<&- >&- 2>&-", 1)):
-        done = subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", *command], check=False, capture_output=True)
-        assert (done.returncode, b"Traceback" in done.stderr) == (exit_code, False), closed
+    done = subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", *command], check=False, capture_output=True)
+    assert (done.returncode, done.stdout == b"", done.stderr) == (exit_code, bool(exit_code), b"")
 
 
-def test_an_answer_that_nobody_can_read_is_no_success():
+@pytest.mark.parametrize(("closed", "exit_code"), [("<&-", 0), ("2>&-", 0), (">&-", 1)])
+def test_an_answer_that_nobody_can_read_is_no_success(closed: str, exit_code: int):
     command = [sys.executable, "-m", "localspec", "config", "path"]
-    done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], check=False, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (1, "error: The output is closed, so nothing can be written there.\n")
+    done = subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", *command], check=False, capture_output=True, text=True)
+    told = "error: The output is closed, so nothing can be written there.\n" if exit_code else ""
+    assert (done.returncode, done.stderr) == (exit_code, told)
 
 
 @pytest.mark.heavy
@@ -283,13 +301,21 @@ def test_ctrl_c_while_libraries_are_imported_ends_it_without_a_word(folder, seco
 
 
 @pytest.mark.heavy
-def test_a_character_that_the_terminal_lacks_is_no_error(folder: Path, localspec: Program):
-    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
+def test_a_character_that_the_terminal_lacks_is_no_error(
+    folder: Path, localspec: Program, monkeypatch: pytest.MonkeyPatch
+):
+    def in_ascii(*words: str | Path) -> str:
+        shown = TextIOWrapper(raw := BytesIO(), "ascii")
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "stdout", shown)
+            assert localspec(*words)[0] == 0
+        return raw.getvalue().decode("ascii")
+
     words = ("run", folder / "tiny", "naïve Ελληνικά", "--max-tokens", "40", "--temperature", "3", "--seed", "1")
-    done = shell(*words, env=ascii_only)
-    assert (done.returncode, done.stdout.isascii()) == (0, True)
-    as_json = shell(*words, "--json", env=ascii_only)
-    assert json.loads(as_json.stdout)["text"] == json.loads(localspec(*words, "--json")[1])["text"]
+    text = json.loads(localspec(*words, "--json")[1])["text"]
+    assert not text.isascii()
+    assert in_ascii(*words).rstrip("\n") == text.encode("ascii", "replace").decode().rstrip("\n")
+    assert json.loads(in_ascii(*words, "--json"))["text"] == text
 
 
 def stopping(event: AnyEvent | None) -> Iterator[AnyEvent]:

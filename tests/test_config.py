@@ -118,30 +118,32 @@ def test_every_setting_is_read(file: Path):
 
 EDIT = " Edit it: localspec config edit"
 MISTAKES = {
-    "[sampling]\ntemprature = 1": "there is no setting 'sampling.temprature'; did you mean 'sampling.temperature'.",
-    "temperature = 1": "there is no setting 'temperature'; did you mean 'sampling.temperature'.",
-    "[engin]\nctx = 5": "there is no setting 'engin'; did you mean 'engine'.",
+    "[sampling]\ntemprature = 1": "there is no setting 'sampling.temprature'; did you mean 'sampling.temperature'?",
+    "temperature = 1": "there is no setting 'temperature'; did you mean 'sampling.temperature'?",
+    "[engin]\nctx = 5": "there is no setting 'engin'; did you mean 'engine'?",
     "[xyzzy]": "there is no setting 'xyzzy'.",
-    "[presets.mine]\ntop_q = 1": "there is no setting 'presets.mine.top_q'; did you mean 'presets.mine.top_p'.",
+    "[presets.mine]\ntop_q = 1": "there is no setting 'presets.mine.top_q'; did you mean 'presets.mine.top_p'?",
     '[sampling]\ntemperature = "hot"': "sampling.temperature: expected a number, got text.",
     "[presets.mine]\nseed = 1.5": "presets.mine.seed: expected a whole number, got a number.",
     "presets = 3": "presets: expected a table, got a whole number.",
     "[keymap]\ntokens = 3": "keymap.tokens: expected text, got a whole number.",
     "[sampling]\ntop_p = 1.5": "sampling.top_p: expected a number <= 1.0.",
-    "[sampling]\nseed = -1": "sampling.seed: expected a whole number >= 0.",
+    "[sampling]\nseed = -2": "sampling.seed: expected a whole number >= -1.",
     '[ui]\ntoken_view = "html"': "ui.token_view: there is no 'html'.",
     "[spec]\nk = 17": "spec.k: expected a whole number <= 16.",
     '[spec]\nk = "fast"': "spec.k: there is no 'fast'.",
     "[chat]\nhistory = 0": "chat.history: expected true or false, got a whole number.",
     "schema_version = 0": "schema_version: expected a whole number >= 1.",
+    "[ui]\nmax_fps = 21": "ui.max_fps: expected a whole number <= 20.",
     "[ui]\nmax_fps = 0": "ui.max_fps: expected a whole number >= 1.",
     "[ui]\nwindow_messages = 3": "ui.window_messages: expected a whole number >= 10.",
     '[ui]\nanimations = "some"': "ui.animations: there is no 'some'.",
     '[ui.provenance]\nfix = "red"': "ui.provenance.fix: expected #rrggbb or a variable of the theme, such as $accent.",
-    '[ui.provenance]\nfixd = "$accent"': "there is no setting 'ui.provenance.fixd'; did you mean 'ui.provenance.fix'.",
+    '[ui.provenance]\nfixd = "$accent"': "there is no setting 'ui.provenance.fixd'; did you mean 'ui.provenance.fix'?",
     '[engine]\nidle_unload = "1 day"': "engine.idle_unload: expected a time such as 30m, or off.",
     '[spec]\nmode = "never"': "spec.mode: there is no 'never'.",
     "[spec]\nprobe_every = 1": "spec.probe_every: expected a whole number >= 2.",
+    '[engine]\ndevice = "cuda:x"': "engine.device: expected auto, cpu, cuda, cuda:N or offload.",
     "chat = []": "chat: expected a table, got a list.",
 }
 
@@ -260,6 +262,19 @@ def test_of_sampling_what_is_said_comes_before_the_preset_before_models_toml_bef
     table = config.preset(preset) if preset else precedence.NO_PRESET
     found = precedence.sampling(config, catalog.resolve(model), SamplingOptions(temperature=said), table)
     assert (found.temperature, found.top_k) == (temperature, 9)
+
+
+def test_a_seed_of_minus_one_is_none_whatever_is_said_below_it(file: Path, catalog: Catalog):
+    file.write_text("[sampling]\nseed = 5\n[presets.mine]\nseed = -1\n")
+    config, entry = read(), catalog.resolve("bare")
+    assert precedence.sampling(config, entry, SamplingOptions()).fixed_seed == 5
+    assert precedence.sampling(config, entry, SamplingOptions(seed=-1)).fixed_seed is None
+    assert precedence.sampling(config, entry, SamplingOptions(), config.preset("mine")).fixed_seed is None
+    file.write_text("[sampling]\nseed = -1\n")
+    assert precedence.sampling(read(), entry, SamplingOptions()).fixed_seed is None
+    assert precedence.option("seed", "-1") == -1
+    with pytest.raises(UsageError, match="from -1 to"):
+        precedence.option("seed", "random")
 
 
 def test_how_to_speculate_is_a_setting_that_a_draft_length_said_on_the_command_line_sets_aside(catalog: Catalog):

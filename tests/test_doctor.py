@@ -22,8 +22,9 @@ import torch
 from localspec import __version__, paths, processor
 from localspec.doctor import backend, examine, packages
 from localspec.doctor.findings import of_bitsandbytes, of_driver, of_package
-from localspec.doctor.records import Bitsandbytes, Driver, Package, Report, Torch
+from localspec.doctor.records import Bitsandbytes, Package, Report, Torch
 from localspec.doctor.text import WIDTH
+from localspec.driver import Driver
 from tests.conftest import Program
 
 ASKED = backend.asked
@@ -40,7 +41,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("localspec.engine.bandwidth.read_bandwidth", lambda _, device: {"cpu": 30.0}.get(device, 900.0))
     monkeypatch.setattr(backend, "asked", lambda: nullcontext(lambda: Bitsandbytes("CPU", "libbitsandbytes_cpu.so")))
-    monkeypatch.setattr("localspec.doctor.driver.look", lambda: None)
+    monkeypatch.setattr("localspec.driver.look", lambda: None)
     monkeypatch.setattr(processor, "usable_threads", processor.physical_cores)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
@@ -78,7 +79,7 @@ def test_the_text_says_what_the_report_says_within_80_columns(localspec: Program
 
 def test_versions_are_those_of_the_metadata():
     found = {package.name: package.version for package in packages.look()}
-    assert {"torch", "transformers", "safetensors", "textual", "bitsandbytes", "gptqmodel"} <= set(found)
+    assert {"torch", "transformers", "safetensors", "textual", "bitsandbytes", "llama-cpp-python"} <= set(found)
     for name, said in found.items():
         try:
             assert said == version(name)
@@ -105,7 +106,7 @@ def test_a_version_outside_the_range_is_named():
     assert "transformers 5.0.0" in old.message
     assert "pip install 'transformers>=5.3'" in old.hint
     assert [*of_package(Package("torch", "2.13.0+cpu", ">=2.11,<2.14", True))] == []
-    assert [*of_package(Package("gptqmodel", None, "", False))] == []
+    assert [*of_package(Package("llama-cpp-python", None, "", False))] == []
     assert len([*of_package(Package("torch", "mine", ">=2.11", True))]) == 1
 
 

@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 import pytest
+from textual.widget import Widget
 
 from localspec.history import Writer
 from localspec.tui.chat import ChatScreen
@@ -96,3 +97,18 @@ async def test_what_is_said_before_the_history_is_open_is_kept(monkeypatch: pyte
             "early",
             "Hello there, world. Bye.",
         ]
+
+
+async def test_what_is_typed_before_the_first_frame_is_the_prompts(monkeypatch: pytest.MonkeyPatch):
+    """Else it went into the search among the chats, which is the first field on the screen, or hidden."""
+    focused: list[str | None] = []
+    set_focus = ChatScreen.set_focus
+
+    def heard(screen: ChatScreen, widget: Widget | None, scroll_visible: bool = True) -> None:
+        focused.append(widget.id if widget else None)
+        set_focus(screen, widget, scroll_visible)
+
+    monkeypatch.setattr(ChatScreen, "set_focus", heard)
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        assert set(focused) == {"prompt"}

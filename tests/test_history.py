@@ -25,7 +25,7 @@ from localspec.history import (
     first_line,
 )
 from localspec.history.database import connect
-from localspec.history.opening import copy, dated
+from localspec.history.opening import beside, copy, dated
 from localspec.history.records import STATUS_OF
 from tests.history_made_here import ROUNDS, answer, chat, contents, deepen, partial, reply, stats
 
@@ -112,14 +112,11 @@ def test_half_a_character_is_kept_as_a_replacement_and_not_refused(history: Hist
 
 
 def test_chats_are_listed_pinned_first_then_used_last(history: History):
-    first, second, third = (chat(history, text)[0] for text in ("one", "two", "three"))
+    first, second, _ = (chat(history, text)[0] for text in ("one", "two", "three"))
     reply(history, first, "again")
     history.change(second.chat_id, pinned=True)
     assert [each.title for each in history.chats()] == ["two", "one", "three"]
     assert [each.title for each in history.chats(limit=1)] == ["two"]
-    history.change(third.chat_id, archived=True)
-    assert [each.title for each in history.chats(archived=True)] == ["three"]
-    assert [each.title for each in history.chats()] == ["two", "one"]
 
 
 def test_the_latest_chat_is_the_one_that_was_used_last(history: History):
@@ -355,7 +352,7 @@ def test_chats_are_deleted_all_or_none(history: History):
 def test_copies_beside_the_history_are_named(history: History):
     assert history.copies() == []
     with closing(connect(history.path)) as db:
-        copy(db, dated(history.path, "version-1"))
+        copy(db, beside(history.path, ".copying"), dated(history.path, "version-1"))
     assert [each.name.startswith("history.db.version-1-") for each in history.copies()] == [True]
 
 

@@ -88,7 +88,6 @@ def sentence(done: Done, code: int) -> str:
 def test_chats_are_listed_with_the_one_used_last_first(localspec: Program, history: History):
     ids = [chat(history, text, "Yes.")[0].chat_id for text in ("What is a drafter?", "天气怎么样？", "Again")]
     history.change(ids[0], pinned=True)
-    history.change(ids[1], archived=True)
     done = localspec("ls")
     head, *lines = masked(done.out).splitlines()
     assert head.split() == ["ID", "LAST", "USED", "MESSAGES", "MODEL", "TITLE"]
@@ -315,8 +314,8 @@ def test_one_unknown_id_deletes_nothing(localspec: Program, history: History):
     assert len(history.chats()) == 1
 
 
-def test_all_are_deleted_also_those_put_away(localspec: Program, history: History):
-    history.change(chat(history, "a")[0].chat_id, archived=True)
+def test_all_are_deleted_also_those_that_are_pinned(localspec: Program, history: History):
+    history.change(chat(history, "a")[0].chat_id, pinned=True)
     chat(history, "b")
     assert localspec("rm", "--all", "--yes").err == "Deleted 2 chats.\n"
     assert history.totals().chats == 0

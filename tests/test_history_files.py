@@ -89,6 +89,7 @@ def test_a_log_that_ends_anywhere_gives_the_commits_before_it(history: History, 
         with History(copy) as other:
             assert not other.notices
         assert contents(copy) == said[: len(contents(copy))]
+        assert sound(copy)
         for file in tmp_path.glob("cut.db*"):
             file.unlink()
 
@@ -525,3 +526,91 @@ def test_a_program_killed_between_two_steps_leaves_the_old_file(path: Path, step
         assert len(history.chats()) == version
         chat(history, "more")
     assert sound(path)
+
+
+STOPS = """
+import os, signal, sqlite3, sys
+from pathlib import Path
+from localspec.history import History, opening
+from localspec.history.database import Connection
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+class Dying(Connection):
+    # After so many statements of a migration, or pages of the copy before it.
+    statements = None
+
+    def execute(self, sql, parameters=(), /):
+        if sql == "BEGIN IMMEDIATE":
+            Dying.statements = left
+        if Dying.statements == 0:
+            die()
+        done = super().execute(sql, parameters)
+        if Dying.statements is not None:
+            Dying.statements -= 1
+        return done
+
+    def backup(self, target, **named):
+        super().backup(target, pages=pages or -1, progress=lambda _, rest, whole: pages and rest and die())
+
+def killed(path, statements, copied):
+    global left, pages
+    left, pages = statements, copied
+    child = os.fork()
+    if not child:
+        History(path).close()
+        os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+database = sys.modules["localspec.history.database"]
+database.Connection = Dying
+top, name = Path(sys.argv[1]), sys.argv[2]
+where = (lambda n: (None, n)) if name == "copy" else (lambda n: (n, None))
+n = 1 if name == "copy" else 0
+while killed(top / str(n) / "history.db", *where(n)):
+    print(n, flush=True)
+    n += 1
+"""
+
+
+SAID = ["Once?", "Upon a time.", "And then?"]
+
+
+def with_a_log(path: Path, version: int, copies: int) -> list[Path]:
+    """Old histories whose last row is in the log alone, as a program leaves it that was killed."""
+    old_file(path, version, rows=True)
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("INSERT INTO message VALUES (3, 'old', 2, 'user', 'And then?', 'done', '2026')")
+    found = [path.parent / str(number) / path.name for number in range(copies)]
+    for copy in found:
+        copy.parent.mkdir()
+        for part in ("", "-wal"):
+            shutil.copy(f"{path}{part}", f"{copy}{part}")
+    db.close()
+    return found
+
+
+@pytest.mark.skipif(os.name == "nt", reason="fork, and SIGKILL")
+@pytest.mark.parametrize("where", ["copy", "migration"])
+@pytest.mark.parametrize("version", OLD)
+def test_a_program_killed_at_any_statement_of_a_migration_costs_no_row(path: Path, version: int, where: str):
+    """G5: before, between and after all that it executes, and while the file is copied before it."""
+    files = with_a_log(path, version, 40)
+    stopped = child(STOPS, path.parent, where)
+    out, errors = stopped.communicate()
+    assert (errors, stopped.returncode) == ("", 0)
+    kills = [int(line) for line in out.split()]
+    assert 5 < len(kills) < len(files) - 1
+    for here in (files[number] for number in kills):
+        with History(here) as history:
+            assert history.notices == ()
+            assert [said.content for said in history.open("old").tree.nodes.values()] == SAID
+            assert {hit.message_id for hit in history.search("tale") + history.search("then")} == {None, 3}
+            chat(history, "more")
+        assert contents(here) == [*SAID, "more"]
+        assert sound(here)
+        assert list(here.parent.glob("*.copying*")) == []
+        copies = [file for file in here.parent.glob("*.version-*") if not file.name.endswith(("-wal", "-shm"))]
+        assert copies
+        assert [contents(file) for file in copies] == [SAID] * len(copies)

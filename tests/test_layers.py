@@ -16,11 +16,11 @@ import pytest
 ROOT = Path(__file__).parents[1] / "localspec"
 
 LAYERS = [
-    "errors paths events sanitize requests strictjson drain whole_file processor formats sizes",
+    "errors paths events sanitize requests strictjson drain whole_file processor driver formats sizes",
     "catalog checkpoint weights template templates stats calibration exam history config shortening",
     "pairing prompt detokenize reuse",
     "engine",
-    "blueprint footprint fit sources packed_copy packing loader loader_bnb loader_stream"
+    "devices blueprint footprint fit sources packed_copy packing loader loader_bnb loader_stream"
     " loader_generic loader_quantised admission packed_reference packed_admission admission_formats",
     "drafting answer continuation settings usage local_models",
     "model opening api worker",
@@ -33,7 +33,7 @@ HEAVY = {"torch", "transformers", "textual", "numpy", "numba", "safetensors", "t
 NETWORK = {"socket", "ssl", "http", "urllib", "ftplib", "smtplib", "socketserver", "xmlrpc", "huggingface_hub"}
 NETWORK |= {"requests", "httpx", "aiohttp", "websockets", "urllib3"}
 ROOMS_OF_TENSORS = ("engine", "sources", "packing", "packed_", "loader", "admission", "opening")
-ROOMS_OF_TENSORS += ("bench", "recipe", "doctor")
+ROOMS_OF_TENSORS += ("devices", "bench", "recipe", "doctor")
 ENGINE_BOX = {"torch", "transformers", "safetensors", "msgspec"}  # what a GPU box has
 
 

@@ -223,7 +223,7 @@ def test_the_ladder_goes_from_int8_to_int4_to_disk(folder: Path, monkeypatch: py
     no_engine = [plan.quant for plan in ladder(snapshot, Wish(device="cpu", may_pack=False))]
     assert no_engine == ["fp32", "bf16", "bf16"]
     gpu = [(plan.quant, plan.resident) for plan in ladder(snapshot, Wish(device="cuda"))]
-    assert gpu == [("fp32", None), ("bf16", None), ("int8", None), ("nf4", None), ("bf16", 1)]
+    assert gpu == [("bf16", None), ("int8", None), ("nf4", None), ("bf16", 1)]
 
 
 def test_a_picker_says_that_it_would_come_from_disk(folder: Path):

@@ -23,6 +23,7 @@ STATS = Stats(
     draft_n_accepted=312,
     draft_n_rejected=128,
     accepted_counts=(14, 18, 19, 49),
+    tested_counts=(0, 0, 0, 100),
     draft_ms=3100.0,
     verify_ms=6600.0,
     baseline_tps=22.4,
@@ -75,7 +76,7 @@ def test_before_anything_is_known_it_is_dashes():
 
 
 def test_without_a_drafter_it_says_nothing_of_drafts():
-    words = " ".join(lines(changed(draft_kind="off", draft_rounds=0, accepted_counts=())))
+    words = " ".join(lines(changed(draft_kind="off", draft_rounds=0, accepted_counts=(), tested_counts=())))
     assert not {"speed-up", "accepted", "verify", "place"} & set(words.split())
 
 
@@ -106,7 +107,7 @@ def test_what_it_reads_per_second_is_known_at_the_end():
 
 @pytest.mark.parametrize("height", range(9, 30))
 def test_places_give_way_to_what_stands_below(height: int):
-    found = lines(changed(accepted_counts=(9,) * 17), height=height)
+    found = lines(changed(accepted_counts=(9,) * 17, tested_counts=(9,) * 17), height=height)
     assert found[-1].startswith("reads")
     assert len(found) == min(height, 25)
 

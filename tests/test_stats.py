@@ -176,9 +176,22 @@ def test_sums_of_any_steps_add_up(seed: int):
     assert sum(n * count for n, count in enumerate(stats.accepted_counts)) == stats.draft_n_accepted
     assert stats.predicted_ms == pytest.approx(stats.draft_ms + stats.verify_ms)
     assert stats.context_used == stats.predicted_n
-    assert list(stats.accept_per_pos) == sorted(stats.accept_per_pos, reverse=True)
-    if stats.draft_rounds:
-        assert sum(stats.accept_per_pos) == pytest.approx(stats.draft_n_accepted / stats.draft_rounds)
+    assert sum(stats.tested_counts) == stats.draft_rounds
+    tested = stats.draft_n_accepted + stats.draft_n_rejected
+    assert sum(n * count for n, count in enumerate(stats.tested_counts)) == tested
+    for place, share in enumerate(stats.accept_per_pos):
+        long = [step for step in steps if step.drafted - step.ignored > place]
+        assert share == pytest.approx(sum(step.accepted > place for step in long) / len(long))
+
+
+def test_a_place_that_few_drafts_have_is_judged_by_those_few():
+    """Ten drafts of one, all accepted, and two of three, one of them whole: every second third place was accepted."""
+    stats = Stats()
+    for accepted, drafted in [(1, 1)] * 10 + [(3, 3), (1, 3)]:
+        tokens = (*(Token(1, "a", "draft", pos=place) for place in range(accepted)), Token(1, "b", "bonus"))
+        rejected = (Proposal(1, "c"),) * (drafted - accepted)
+        stats = add_step(stats, Step("draft", tokens, drafted, accepted, rejected=rejected))
+    assert stats.accept_per_pos == (1.0, 0.5, 0.5)
 
 
 def test_nothing_divides_by_nothing():

@@ -78,9 +78,8 @@ def test_it_runs_where_there_is_neither_click_nor_textual_nor_a_compiler():
     assert "transformers nf4 ms" in text
 
 
-@pytest.mark.parametrize("module", ["survey", "survey_parts", "peers_exit"])
-def test_importing_it_imports_no_command_line_and_no_screen(module: str):
-    code = f"import sys, localspec.bench.{module}; print(*sys.modules)"
+def test_importing_it_imports_no_command_line_and_no_screen():
+    code = "import sys; from localspec.bench import survey, survey_parts, peers_exit; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     packages = {name.partition(".")[0] for name in done.stdout.split()}
     assert not packages & {"click", "textual", "rich", "psutil", "platformdirs", "numba", "transformers", "tokenizers"}
@@ -264,14 +263,14 @@ def test_the_shape_is_one_that_fits(device: str, large: str, small: str, monkeyp
 
 
 @pytest.fixture(scope="module")
-def ways() -> list[Any]:
+def racers() -> list[Any]:
     return contenders(Race(MINI, random_tensors(MINI, 0), 1, 4, 24, 1), ("bf16", "nf4"))
 
 
-def test_every_draft_is_right_for_both_and_both_say_what_they_say_plain(ways: list[Any]):
-    texts = {way.name: way.write(1) for way in ways}
-    assert {type(way) for way in ways} == {Ours, Theirs}
-    for way in ways:
+def test_every_draft_is_right_for_both_and_both_say_what_they_say_plain(racers: list[Any]):
+    texts = {one.way.name: one.write(1) for one in racers}
+    assert {type(one) for one in racers} == {Ours, Theirs}
+    for way in (one.way for one in racers):
         found = texts[way.name]
         assert len(found.ids) == 24
         assert found.ids == texts[way.plain].ids, way.name
@@ -280,9 +279,9 @@ def test_every_draft_is_right_for_both_and_both_say_what_they_say_plain(ways: li
     assert texts["bf16 plain"].ids == texts["transformers bf16 plain"].ids
 
 
-def test_the_table_compares_texts_of_the_same_turn(ways: list[Any]):
-    texts = [[Writing((1, 2), seconds, 1 + (way.k == 0)) for seconds in (1.0, 2.0)] for way in ways]
-    made = table(ways, texts)
+def test_the_table_compares_texts_of_the_same_turn(racers: list[Any]):
+    texts = [[Writing((1, 2), seconds, 1 + (one.way.k == 0)) for seconds in (1.0, 2.0)] for one in racers]
+    made = table(racers, texts)
     assert len({len(line) for line in made}) == 1
     assert made[1][:4] == ["transformers bf16 plain", "0", "2.0", "1.00"]
     assert made[4][0] == "bf16 early exit 1"
@@ -290,8 +289,8 @@ def test_the_table_compares_texts_of_the_same_turn(ways: list[Any]):
     assert made[4][-1] == "2/2"
 
 
-def test_the_config_is_whole_again_after_their_early_exit_fails(ways: list[Any], monkeypatch: pytest.MonkeyPatch):
-    theirs = next(way for way in ways if isinstance(way, Theirs) and way.k)
+def test_the_config_is_whole_again_after_their_early_exit_fails(racers: list[Any], monkeypatch: pytest.MonkeyPatch):
+    theirs = next(one for one in racers if isinstance(one, Theirs) and one.way.k)
 
     def fails(*_: Any, **__: Any) -> Any:
         theirs.model.config.num_hidden_layers = 1
@@ -329,6 +328,7 @@ def test_formats_by_device_are_formats_and_the_command_knows_every_shape():
     ("request_", "said"),
     [
         (ShapeRequest("tiny", ("int4",), device="cuda"), "run on a CPU only"),
+        (ShapeRequest("tiny", against=("llama-cpp",), device="cuda"), "compared on a CPU"),
         (ShapeRequest("tiny", ("nf4",), offload=survey_parts.Rate(10)), "cannot be offloaded"),
     ],
 )

@@ -94,7 +94,7 @@ async def test_at_the_top_earlier_messages_come_and_what_is_read_stays_where_it_
 
 @pytest.mark.parametrize("how", ["wheel", "pageup", "pointing"])
 async def test_every_way_up_reaches_the_first_message(how: str):
-    async with opened(45) as stage:
+    async with opened(35) as stage:
         for _ in range(200):
             if how == "wheel":
                 scroll = stage.chat.transcript

@@ -45,7 +45,7 @@ def request_of(folder: Path) -> Callable[..., LoadRequest]:
 
 
 @pytest.fixture
-def engine(request_of: Callable[..., LoadRequest]) -> Iterator[EngineProcess]:
+def engine(request_of: Callable[..., LoadRequest], warm_engines: None) -> Iterator[EngineProcess]:  # noqa: ARG001
     process = EngineProcess(request_of())
     process.start()
     yield process
@@ -157,6 +157,7 @@ def test_closing_twice_or_before_the_start_does_no_harm(request_of: Callable[...
     assert list(engine.events()) == []  # closed on purpose: nothing to tell
 
 
+@pytest.mark.usefixtures("warm_engines")
 def test_a_failed_start_says_why_with_its_exit_code(tmp_path: Path):
     engine = EngineProcess(LoadRequest(str(tmp_path / "nothing here")))
     engine.start()
@@ -248,12 +249,13 @@ def test_a_foreign_error_in_an_answer_is_told_and_its_details_go_to_the_log(caps
     assert "index out of range" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("warm_engines")
 def test_with_no_folder_for_the_log_it_prints_nowhere_and_runs(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("LOCALSPEC_STATE_DIR", "/dev/null/x")
     assert worker.log_file() == os.devnull
     with pytest.raises(UsageError, match=r"/dev/null/x.*LOCALSPEC_STATE_DIR"):
         paths.engine_log()
-    engine = EngineProcess(LoadRequest(str(folder), "off", threads=1))
+    engine = EngineProcess(LoadRequest(str(folder), "off", threads=1), "tests.warm:open_admitted")
     engine.start()
     assert isinstance(until(engine.events(), Ready, Failure)[-1], Ready)
     engine.close()

@@ -19,12 +19,13 @@ from localspec.bench.prompts import PROMPTS
 from localspec.bench.report import Report
 from localspec.bench.shape_measure import ShapeRequest, measure_shape, watch
 from localspec.bench.shape_report import ShapeReport
-from localspec.bench.shapes import FORMATS, WeightFormat
+from localspec.bench.shapes import FORMATS, USUAL, WeightFormat
 from localspec.bench.sweep import SweepReport, axis, sweep
 from localspec.bench.task import FORMATS as TASK_FORMATS
 from localspec.bench.task import exam_prompts, measure_task
 from localspec.bench.task_report import TaskReport
 from localspec.bench.ui_report import UiReport
+from localspec.devices import pick_device
 from localspec.drafting import check_threads
 from localspec.errors import EngineError, UsageError
 from localspec.footprint import PACKED
@@ -44,7 +45,6 @@ OF_MODELS = {
     "quant": "--quant",
     "keep_head": "--keep-head",
     "int8_threshold": "--int8-threshold",
-    "device": "--device",
     "max_memory": "--max-memory",
     "save_quantized": "--save-quantized",
     "ctx": "--ctx",
@@ -151,9 +151,10 @@ def brought(asked: set[str], given: Mapping[str, Any], progress: bool) -> ShapeR
     refuse(asked - {"k"}, OF_MODELS | OF_TASKS | OF_PEERS, "does not go with --offload.", "Leave it out.")
     ks = lengths(given["k"] if "k" in asked else OFFLOAD_K)
     plan = Plan(widths=(1, *sorted(int(k) + 1 for k in ks if k.isdecimal())), depths=(PROMPT_TOKENS,), prefill=0)
+    asked_for = shape_request(given)
     request = replace(
-        shape_request(given),
-        formats=formats(given["formats"]) or ("int8",),
+        asked_for,
+        formats=asked_for.formats or (("int8",) if asked_for.device == "cpu" else ("bf16",)),
         agree=shares(given["agree"] or OFFLOAD_AGREE),
         lengths=ks,
         plan=plan,
@@ -172,7 +173,16 @@ def shape_request(given: Mapping[str, Any]) -> ShapeRequest:
         max_tokens=given["max_tokens"],
         repeats=given["repeats"],
         threads=given["threads"],
+        device=shape_device(given["device"]),
     )
+
+
+def shape_device(asked: str) -> str:
+    """A GPU if there is one, unless another is named."""
+    device = pick_device(asked)
+    if device not in USUAL:
+        raise UsageError(f"--device {device[:20]} does not go with --shape.", hint="Use --device cpu or cuda.")
+    return device
 
 
 def lengths(words: str) -> tuple[str, ...]:

@@ -35,27 +35,12 @@ if TYPE_CHECKING:
 LAST = ("self_attn.o_proj", "mlp.down_proj")  # what a layer adds to the stream of residuals ends with these
 
 
-class Answers(Protocol):
-    """One way to answer the prompt. `plain`: whose texts and speed its own are compared with."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def k(self) -> int: ...
-
-    @property
-    def plain(self) -> str: ...
-
-    def write(self, turn: int) -> Writing: ...
-
-
-@dataclass(frozen=True)
-class Ours:
-    """Our decoder. `k` 0: plain."""
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How the prompt is answered: in a format, plain where `k` is 0. `early`: what early exit is called there."""
 
     kind: str
-    decoder: Decoder | PackedDecoder
+    early: str
     exit_layer: int
     k: int
     max_tokens: int
@@ -63,22 +48,40 @@ class Ours:
 
     @property
     def name(self) -> str:
-        return f"{self.kind} early exit {self.exit_layer}" if self.k else self.plain
+        return f"{self.kind} {self.early} {self.exit_layer}" if self.k else self.plain
 
     @property
     def plain(self) -> str:
+        """Whose texts and speed its own are compared with."""
         return f"{self.kind} plain"
 
+
+class Answers(Protocol):
+    """Answers the prompt in one way."""
+
+    @property
+    def way(self) -> Way: ...
+
+    def write(self, turn: int) -> Writing: ...
+
+
+@dataclass(frozen=True)
+class Ours:
+    """Our decoder."""
+
+    way: Way
+    decoder: Decoder | PackedDecoder
+
     def write(self, turn: int) -> Writing:  # noqa: ARG002 - nothing is drawn
-        torch.set_num_threads(self.threads)
+        torch.set_num_threads(self.way.threads)
         self.decoder.crop(0)
-        drafter = EarlyExit(self.decoder, self.exit_layer) if self.k else NoDrafter()
+        drafter = EarlyExit(self.decoder, self.way.exit_layer) if self.way.k else NoDrafter()
         session = Session(self.decoder, drafter, device=str(self.decoder.device))
         session.begin(Greedy(Sampling(temperature=0.0)))
         started = perf_counter()
         for _ in session.prefill(prompt(self.decoder.arch.vocab_size)):
             pass
-        rounds = list(decode(session, Constant(self.k), max_tokens=self.max_tokens))
+        rounds = list(decode(session, Constant(self.way.k), max_tokens=self.way.max_tokens))
         finish(self.decoder.device)
         return written(rounds, perf_counter() - started)
 
@@ -87,29 +90,17 @@ class Ours:
 class Theirs:
     """transformers' `generate`, drafts of a constant length as ours are."""
 
-    kind: str
+    way: Way
     model: Any
-    exit_layer: int
-    k: int
-    max_tokens: int
-    threads: int
-
-    @property
-    def name(self) -> str:
-        return f"transformers {self.kind} assistant_early_exit {self.exit_layer}" if self.k else self.plain
-
-    @property
-    def plain(self) -> str:
-        return f"transformers {self.kind} plain"
 
     def write(self, turn: int) -> Writing:  # noqa: ARG002 - nothing is drawn
-        torch.set_num_threads(self.threads)
+        torch.set_num_threads(self.way.threads)
         config, layers = self.model.config, self.model.config.num_hidden_layers
         ids = torch.tensor([prompt(config.vocab_size)], device=self.model.device)
         said = self.model.generation_config
-        said.num_assistant_tokens, said.num_assistant_tokens_schedule = self.k, "constant"
+        said.num_assistant_tokens, said.num_assistant_tokens_schedule = self.way.k, "constant"
         said.assistant_confidence_threshold, said.eos_token_id = 0.0, None
-        drafts = {"assistant_early_exit": self.exit_layer} if self.k else {}
+        drafts = {"assistant_early_exit": self.way.exit_layer} if self.way.k else {}
         forwards: list[int] = []
         count = self.model.register_forward_pre_hook(lambda *_: forwards.append(config.num_hidden_layers))
         try:
@@ -118,7 +109,7 @@ class Theirs:
                 out = self.model.generate(
                     ids,
                     attention_mask=torch.ones_like(ids),
-                    max_new_tokens=self.max_tokens,
+                    max_new_tokens=self.way.max_tokens,
                     do_sample=False,
                     pad_token_id=0,
                     **drafts,
@@ -160,25 +151,29 @@ def contenders(race: Race, kinds: Sequence[WeightFormat]) -> list[Answers]:
     weights = silenced(race.source, race.exit_layer, race.shape)
     dense = next(kind for kind in kinds if kind in DTYPES)
     model = dense_model(race.shape, weights, race.context, DTYPES[dense], race.device)
-    lengths = (0, race.k)
-    found: list[Answers] = [Theirs(dense, model, race.exit_layer, k, race.max_tokens, race.threads) for k in lengths]
+
+    def ways(kind: str, early: str, threads: int) -> list[Way]:
+        return [Way(kind, early, race.exit_layer, k, race.max_tokens, threads) for k in (0, race.k)]
+
+    theirs = ways(f"transformers {dense}", "assistant_early_exit", race.threads)
+    found: list[Answers] = [Theirs(way, model) for way in theirs]
     arch = race.shape.arch(race.context)
     for kind in kinds:
         decoder = make_decoder(arch, weights, kind, context=race.context, threads=race.threads, device=race.device)
         threads = race.threads if isinstance(decoder, Decoder) else 1  # of torch, beside the CPU engine's own
-        found += [Ours(kind, decoder, race.exit_layer, k, race.max_tokens, threads) for k in lengths]
+        found += [Ours(way, decoder) for way in ways(kind, "early exit", threads)]
     return found
 
 
-def table(ways: Sequence[Answers], texts: Sequence[Sequence[Writing]]) -> list[list[str]]:
+def table(found: Sequence[Answers], texts: Sequence[Sequence[Writing]]) -> list[list[str]]:
     """A row for each; ratios of the same turn. `same`: as many texts as equal this way's own plain ones."""
-    by_name = {way.name: found for way, found in zip(ways, texts, strict=True)}
-    theirs = [way for way in ways if isinstance(way, Theirs)]
+    by_name = {one.way.name: written for one, written in zip(found, texts, strict=True)}
+    theirs = [one.way for one in found if isinstance(one, Theirs)]
     head = ["method", "k", "tok/s", "tok/round", "× own plain", *(f"× {way.name}" for way in theirs), "same"]
-    return [head, *(row(way, by_name, theirs) for way in ways)]
+    return [head, *(row(one.way, by_name, theirs) for one in found)]
 
 
-def row(way: Answers, texts: dict[str, Sequence[Writing]], theirs: Sequence[Theirs]) -> list[str]:
+def row(way: Way, texts: dict[str, Sequence[Writing]], theirs: Sequence[Way]) -> list[str]:
     own, plain = texts[way.name], texts[way.plain]
     speeds = sorted(text.tokens_per_second for text in own)
     ratios = [told(faster(own, texts[name])) for name in (way.plain, *(one.name for one in theirs))]

@@ -217,6 +217,8 @@ def check(request: ShapeRequest) -> dict[str, str]:
         raise UsageError("int4 weights run on a CPU only.", hint="Use --device cpu, or --format nf4.")
     if "llama-cpp" not in request.against:
         return {}
+    if request.device != "cpu":
+        raise UsageError("llama.cpp is compared on a CPU.", hint="Add --device cpu.")
     if request.formats and not RIVALS.keys() & set(request.formats):
         raise UsageError("llama.cpp is compared with int8 and int4.", hint="Try: --format int8,int4")
     return {"llama-cpp-python": llama_cpp.require()}

@@ -63,7 +63,7 @@ def option(name: str, typed: str) -> float | int:
     try:
         value = int(typed) if name in WHOLE else float(typed)
     except ValueError:
-        value = -1
+        value = float("nan")
     if not low <= value <= high:
         kind = "a whole number" if name in WHOLE else "a number"
         raise UsageError(f"{name} is {kind} from {low} to {high}, not '{typed[:40]}'.")

@@ -68,7 +68,8 @@ def checked(found: dict[str, Any], file: Path) -> Config:
             convert(keys, str, f"keymap.{name}", ())
         return convert(found, Config, "", (*KEYS, *SECTIONS, "keymap", "presets"))
     except ValueError as fault:
-        raise UsageError(f"{file}: {fault}.", hint=EDIT) from fault
+        end = "" if str(fault).endswith("?") else "."
+        raise UsageError(f"{file}: {fault}{end}", hint=EDIT) from fault
 
 
 def members(found: dict[str, Any], section: str) -> list[tuple[str, Any]]:
@@ -92,7 +93,7 @@ def explain(message: str, at: str, known: Sequence[str]) -> str:
     if unknown := re.search(r"unknown field `([^`]*)`", said):
         name = ".".join(part for part in (place, unknown[1]) if part)
         near = difflib.get_close_matches(name, [f"{at}.{field}" if at else field for field in known], n=1)
-        return f"there is no setting '{name}'" + (f"; did you mean '{near[0]}'" if near else "")
+        return f"there is no setting '{name}'" + (f"; did you mean '{near[0]}'?" if near else "")
     for pattern, words in PATTERNS.items():
         said = said.replace(f"`str` matching regex {pattern!r}", words)
     said = re.sub(r"`([^`]*)`", lambda kinds: in_words(kinds[1]), said.replace("Invalid enum value", "there is no"))

@@ -15,8 +15,13 @@ from localspec.requests import PROBE_EVERY
 SCHEMA_VERSION = 1
 SendKey = Literal["enter", "ctrl+j"]
 Overflow = Literal["ask", "drop-oldest", "stop"]
+DEVICE = r"^(auto|cpu|cuda(:[0-9]{1,2})?|offload)$"
 COLOUR, DURATION = r"^(\$[a-z][a-z0-9-]*|#[0-9a-fA-F]{6})$", r"^(off|[1-9][0-9]{0,5}[smh])$"
-PATTERNS = {COLOUR: "#rrggbb or a variable of the theme, such as $accent", DURATION: "a time such as 30m, or off"}
+PATTERNS = {
+    COLOUR: "#rrggbb or a variable of the theme, such as $accent",
+    DURATION: "a time such as 30m, or off",
+    DEVICE: "auto, cpu, cuda, cuda:N or offload",
+}
 SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 Colour = Annotated[str, msgspec.Meta(pattern=COLOUR)]
@@ -52,7 +57,7 @@ class UiTable(Table, frozen=True):
     theme: str = "tokyo-night"
     token_view: Literal["markdown", "tokens"] = "markdown"
     speed_panel: Literal["auto", "on", "off"] = "auto"
-    max_fps: Annotated[int, msgspec.Meta(ge=1, le=60)] = 20
+    max_fps: Annotated[int, msgspec.Meta(ge=1, le=20)] = 20
     window_messages: Annotated[int, msgspec.Meta(ge=10, le=500)] = 20
     animations: Literal["none", "basic", "full"] = "basic"
     provenance: ProvenanceTable = ProvenanceTable()
@@ -62,7 +67,7 @@ class EngineTable(Table, frozen=True):
     """[engine]: --device, --quant, --save-quantized, --ctx and --threads. A chat in which nothing happens for
     `idle_unload` frees the memory."""
 
-    device: Literal["auto", "cpu", "cuda", "offload"] = "auto"
+    device: Annotated[str, msgspec.Meta(pattern=DEVICE)] = "auto"
     quant: Literal["auto", "int8", "int4", "nf4", "fp4", "fp32", "bf16"] = "auto"
     save_quantized: bool = False
     ctx: Annotated[int, msgspec.Meta(ge=2)] | None = None

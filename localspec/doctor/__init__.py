@@ -10,8 +10,8 @@ import platform
 import psutil
 from msgspec.structs import replace
 
-from localspec import __version__, paths
-from localspec.doctor import backend, bandwidth, cpu, devices, driver, folders, login, packages, terminal
+from localspec import __version__, driver, paths
+from localspec.doctor import backend, bandwidth, cpu, devices, folders, login, packages, terminal
 from localspec.doctor.findings import findings
 from localspec.doctor.records import Memory, Report, Settings
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from localspec.doctor.packages import is_in_range
-from localspec.doctor.records import Bitsandbytes, Device, Driver, Finding, Folder, Level, Package, Report, Torch
+from localspec.doctor.records import Bitsandbytes, Device, Finding, Folder, Level, Package, Report, Torch
+from localspec.driver import Driver, why_unused
 
 VITAL = {"torch", "transformers", "safetensors", "tokenizers", "jinja2", "msgspec", "click", "platformdirs", "psutil"}
 SPARE_BYTES = 256 << 20  # of a disk: with less, nothing is kept
@@ -51,22 +52,8 @@ def of_torch(torch: Torch, packages: tuple[Package, ...]) -> Iterator[Finding]:
 
 def of_driver(driver: Driver | None, torch: Torch) -> Iterator[Finding]:
     """The driver knows a GPU, and torch uses none."""
-    if driver is None or not driver.gpus or torch.devices or torch.fault:
-        return
-    gpu, build = driver.gpus[0], torch.cuda
-    if build is None:
-        index = "cu130" if major(driver.cuda) >= 13 else "cu126"
-        install = f"pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/{index}"
-        yield Finding("warning", f"There is a GPU ({gpu}), but this torch is built without CUDA.", f"Try: {install}")
-    elif major(driver.cuda) < major(build):
-        message = f"The NVIDIA driver {driver.version} runs CUDA {driver.cuda}, too old for this torch ({build})."
-        yield Finding("warning", message, "Update the driver, then look again: nvidia-smi")
-    elif driver.visible is not None:
-        message = f"CUDA_VISIBLE_DEVICES is '{driver.visible}', which hides the GPU ({gpu})."
-        yield Finding("warning", message, "Try: env -u CUDA_VISIBLE_DEVICES localspec doctor")
-    else:
-        hint = 'See why: python -c "import torch; torch.cuda.init()"'
-        yield Finding("warning", f"torch cannot use the GPU ({gpu}).", hint)
+    if not torch.devices and not torch.fault and (reason := why_unused(driver, torch.cuda)):
+        yield Finding("warning", reason.message, reason.hint)
 
 
 def of_device(device: Device) -> Iterator[Finding]:
@@ -103,9 +90,3 @@ def of_folder(folder: Folder) -> Iterator[Finding]:
     elif folder.free_bytes is not None and folder.free_bytes < SPARE_BYTES:
         message = f"The disk of the {folder.purpose} folder has {folder.free_bytes / 1e6:.0f} MB free."
         yield Finding("warning", message, f"Make room, or set {folder.variable} to another folder.")
-
-
-def major(version: str) -> int:
-    """0 for what is no version."""
-    first = version.partition(".")[0]
-    return int(first) if first.isdecimal() else 0

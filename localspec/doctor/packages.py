@@ -11,8 +11,8 @@ from packaging.version import InvalidVersion
 
 from localspec.doctor.records import Package
 
-FIRST = ("torch", "transformers", "safetensors", "textual", "bitsandbytes", "optimum-quanto")
-OPTIONAL = ("gptqmodel", "llama-cpp-python")
+FIRST = ("torch", "transformers", "safetensors", "textual", "bitsandbytes")
+OPTIONAL = ("llama-cpp-python",)
 
 
 def look() -> tuple[Package, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from localspec.driver import Driver
 from localspec.events import Record
 
 Level = Literal["warning", "error"]
@@ -59,15 +60,6 @@ class Torch(Record, frozen=True):
     rocm: str | None = None
     devices: tuple[Device, ...] = ()
     fault: str = ""
-
-
-class Driver(Record, frozen=True):
-    """NVIDIA's; `cuda` is the newest CUDA it runs, `gpus` are all it has, `visible` is CUDA_VISIBLE_DEVICES."""
-
-    version: str
-    cuda: str
-    gpus: tuple[str, ...]
-    visible: str | None
 
 
 class Bitsandbytes(Record, frozen=True):

@@ -111,6 +111,10 @@ class Arch:
         """4, and 2 once the KV store would take a gibibyte."""
         return 4 if 4 * self.kv_elements(context) < GIB else 2
 
+    def rotation_bytes(self, context: int) -> int:
+        """Cosines and sines of every position, in float32."""
+        return 2 * 4 * context * self.head_dim
+
 
 def read_arch(config: Config) -> Arch:
     """The decoder's shape from config.json; CheckpointError names the field it cannot honour."""

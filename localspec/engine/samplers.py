@@ -75,7 +75,12 @@ class Seeded:
         """The token of each row [rows, vocab]; row i stands at position + i."""
         vocab = scores.shape[-1]
         noise = torch.stack([gumbel_noise(self.seed, position + row, vocab) for row in range(scores.shape[0])])
-        return (shape(scores, self.sampling).double().log() + noise.to(scores.device)).argmax(-1)
+        return (shape(scores, self.sampling).double().log() + on_device(noise, scores.device)).argmax(-1)
+
+
+def on_device(noise: Tensor, device: torch.device) -> Tensor:
+    """From pinned memory, so that nobody waits until a GPU has it."""
+    return noise.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else noise.to(device)
 
 
 def make_sampler(sampling: Sampling, *, certain_drafts: bool = False) -> Sampler:

@@ -52,7 +52,7 @@ def penalise(logits: Tensor, sampling: Sampling, prefix: Sequence[int], drafted:
     """
     scores = logits if logits.dtype == torch.float64 else logits.float()
     if sampling.repetition_penalty != 1.0:
-        seen = seen_tokens(scores.shape, prefix, drafted).to(scores.device)
+        seen = seen_tokens(scores.shape, prefix, drafted.to(scores.device))
         penalty = sampling.repetition_penalty
         scores = torch.where(seen, torch.where(scores > 0, scores / penalty, scores * penalty), scores)
     if sampling.usable is not None and sampling.usable < scores.shape[-1]:
@@ -63,11 +63,11 @@ def penalise(logits: Tensor, sampling: Sampling, prefix: Sequence[int], drafted:
 
 def seen_tokens(shape: torch.Size, prefix: Sequence[int], drafted: Tensor) -> Tensor:
     """Mask [rows, vocab] of the tokens before each row."""
-    seen = torch.zeros(shape, dtype=torch.bool)
-    before_first = len(drafted) - shape[0] + 1
-    seen[:, torch.tensor([*prefix, *drafted[:before_first].tolist()], dtype=torch.long)] = True
-    for row, token in enumerate(drafted[before_first:].tolist()):
-        seen[row + 1 :, token] = True
+    rows, device = shape[0], drafted.device
+    seen = torch.zeros(shape, dtype=torch.bool, device=device)
+    seen[:, torch.tensor(prefix, dtype=torch.long, device=device)] = True
+    row, place = torch.tril_indices(rows, len(drafted), len(drafted) - rows, device=device)
+    seen[row, drafted[place]] = True
     return seen
 
 

@@ -35,6 +35,7 @@ class Session:
         self.drafter = drafter
         self.tokens: list[int] = []
         self.nothing = torch.empty(0, dtype=torch.long, device=device)
+        self.can_look = device == "cpu"
         self.sampler: Sampler
         self.stop_ids: frozenset[int] = frozenset()
         self.cancelled: Callable[[], bool] = lambda: False
@@ -87,7 +88,9 @@ class Session:
         self.drafter.crop(length)
 
     def ends_with(self, token: Tensor) -> bool:
-        return int(token) in self.stop_ids
+        """Whether a draft need not go on behind this. A GPU would have to be waited for, token by token, and a draft
+        that is too long costs less: False."""
+        return self.can_look and int(token) in self.stop_ids
 
     def check_cancel(self) -> None:
         """Called before every forward."""

@@ -64,13 +64,13 @@ class OnDevice:
         self._arrived: defaultdict[int, torch.cuda.Event] = defaultdict(torch.cuda.Event)
 
     def begin(self, layer: int, place: int) -> None:
-        self._stream.wait_stream(torch.cuda.current_stream())  # what is there is still computed with
+        self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))  # what is there is still computed with
         with torch.cuda.stream(self._stream):
             self.fill(layer, place)
             self._arrived[place].record()
 
     def wait(self, place: int) -> None:
-        torch.cuda.current_stream().wait_event(self._arrived[place])
+        torch.cuda.current_stream(self._stream.device).wait_event(self._arrived[place])
 
     def close(self) -> None:
         self._stream.synchronize()

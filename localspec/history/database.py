@@ -10,15 +10,18 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from random import uniform
 from threading import RLock
+from time import monotonic, sleep
 from typing import Any, TypeVar
 
 from localspec.errors import HistoryError
 from localspec.history import schema
-from localspec.history.faults import Damaged, index_is_damaged, one_sentence
+from localspec.history.faults import Damaged, index_is_damaged, one_sentence, primary
 
 T = TypeVar("T")
 LOCKED_SECONDS = 5.0  # another program's commit takes milliseconds; its longest search less than this
+TRY_SECONDS = 0.004  # at most between two tries, at random: not in step with the other program
 SETTINGS = (
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",  # a commit survives the power going out, not only the program
@@ -115,7 +118,7 @@ class Database:
             self._db.close()
 
     def _transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        self._db.execute("BEGIN IMMEDIATE")
+        self._begin()
         try:
             self._check_place()
             result = work(self._db)
@@ -126,6 +129,27 @@ class Database:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
             raise
+
+    def _begin(self) -> None:
+        """As soon as no other program writes. SQLite's own tries come a tenth of a second apart: of a program that
+        commits on and on they may miss every moment in which it has let go."""
+        (milliseconds,) = self._db.execute("PRAGMA busy_timeout").fetchone()
+        until = monotonic() + milliseconds / 1000
+        self._db.execute("PRAGMA busy_timeout = 0")
+        try:
+            while not self._begun(last=monotonic() >= until):
+                sleep(uniform(0, TRY_SECONDS))
+        finally:
+            self._db.execute(f"PRAGMA busy_timeout = {milliseconds}")
+
+    def _begun(self, *, last: bool) -> bool:
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as fault:
+            if last or primary(fault) != sqlite3.SQLITE_BUSY:
+                raise
+            return False
+        return True
 
     def _check_place(self) -> None:
         """A file that was moved away takes writes that nobody finds; a newer program's has rules we do not know."""

@@ -95,19 +95,27 @@ def bring_up_to_date(db: Connection, path: Path) -> None:
     if found == len(schema.MIGRATIONS):
         return
     if found:
-        copy(db, dated(path, f"version-{found}"))
+        copy(db, beside(path, ".copying"), dated(path, f"version-{found}"))
     schema.migrate(db)
 
 
-def copy(db: Connection, target: Path) -> None:
-    """A whole copy, or none."""
-    private(target)
+def copy(db: Connection, begun: Path, target: Path) -> None:
+    """A whole copy, or none: one that was begun by a program that is gone is cleared away."""
+    clear(begun)
+    private(begun)
     try:
-        with closing(connect(target)) as other:
+        with closing(connect(begun)) as other:
             db.backup(other)
+        os.replace(begun, target)
     except BaseException:
-        target.unlink(missing_ok=True)
+        clear(begun)
         raise
+
+
+def clear(path: Path) -> None:
+    """The database with all its files."""
+    for part in (*BESIDE, "-journal"):
+        beside(path, part).unlink(missing_ok=True)
 
 
 def set_aside(path: Path) -> Notice:

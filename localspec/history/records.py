@@ -66,7 +66,6 @@ class Chat(Record, frozen=True):
     preset: str | None
     system: str | None
     head_id: int | None
-    archived: bool
     pinned: bool
     num_messages: int
     when_full: WhenFull | None = None
@@ -80,7 +79,6 @@ class Changes(TypedDict, total=False):
     model_key: str
     preset: str | None
     system: str | None
-    archived: bool
     pinned: bool
     when_full: WhenFull | None
     untold: int

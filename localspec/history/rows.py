@@ -36,7 +36,7 @@ PLAIN = ("id", "chat_id", "parent_id", "role", "content", "status", "created_at"
 IDENTITY = ("target", "target_sha", "quant", "device", "draft")
 
 CHAT = """
-SELECT id, title, created_at, updated_at, model_key, preset, system, head_id, archived, pinned, when_full, untold,
+SELECT id, title, created_at, updated_at, model_key, preset, system, head_id, pinned, when_full, untold,
   (SELECT count(*) FROM message WHERE conversation_id = conversation.id) AS num_messages
 FROM conversation
 """
@@ -69,7 +69,7 @@ def new_id() -> str:
 
 
 def as_chat(row: sqlite3.Row) -> Chat:
-    return Chat(**{**dict(row), "archived": bool(row["archived"]), "pinned": bool(row["pinned"])})
+    return Chat(**{**dict(row), "pinned": bool(row["pinned"])})
 
 
 def as_messages(rows: Iterable[sqlite3.Row], attached: Iterable[sqlite3.Row]) -> list[StoredMessage]:

@@ -63,6 +63,12 @@ def m003_full_contexts(db: sqlite3.Connection) -> None:
         db.execute(f"ALTER TABLE conversation ADD COLUMN {column}")
 
 
+@migration
+def m004_nothing_is_put_away(db: sqlite3.Connection) -> None:
+    """A chat is listed until it is deleted."""
+    db.execute("ALTER TABLE conversation DROP COLUMN archived")
+
+
 CONVERSATION = """
 CREATE TABLE conversation(
   id TEXT PRIMARY KEY, title TEXT NOT NULL, created_at TEXT NOT NULL, updated_at TEXT NOT NULL,

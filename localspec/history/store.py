@@ -54,10 +54,9 @@ class History:
     def close(self) -> None:
         self._database.close()
 
-    def chats(self, *, archived: bool = False, limit: int = -1) -> list[Chat]:
+    def chats(self, *, limit: int = -1) -> list[Chat]:
         """Pinned ones first, then those that were used last; -1 is all of them."""
-        query = f"{rows.CHAT} WHERE archived = ? {NEWEST_FIRST}"
-        return [rows.as_chat(row) for row in self._database.read(query, (int(archived), limit))]
+        return [rows.as_chat(row) for row in self._database.read(f"{rows.CHAT} {NEWEST_FIRST}", (limit,))]
 
     def latest(self) -> Chat | None:
         """The chat that was used last: what --continue means."""

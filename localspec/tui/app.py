@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 from multiprocessing import resource_tracker
 from threading import Lock
 from typing import ClassVar
@@ -129,6 +130,13 @@ class ChatApp(KeyedApp):
 
         self._driver = InlineDriver(self, debug=False, mouse=mouse, size=size)
         return self._driver
+
+    def deliver_screenshot(
+        self, filename: str | None = None, path: str | None = None, time_format: str | None = None
+    ) -> str | None:
+        """Where there is a folder for it. Textual names it after the state and the title, which says nothing later."""
+        name = filename or f"localspec-{datetime.now():%Y-%m-%d-%H%M%S}.svg"
+        return super().deliver_screenshot(name, path or str(paths.pictures_dir()), time_format)
 
     def watch_title(self, title: str) -> None:
         if show := getattr(self._driver, "show_title", None):  # our own driver's; others leave the terminal its title

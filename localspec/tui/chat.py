@@ -45,6 +45,7 @@ HELP_PANEL = "HelpPanel"  # by name: its module imports all of Markdown
 class ChatScreen(MeasuringScreen):
     """Header, transcript between the chats that were kept and the speed panel, state line, prompt."""
 
+    AUTO_FOCUS = "#prompt"  # else the first field there is, that of the chats, has the first keys
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "stop", "Stop", key_display="Esc", priority=True, id="stop"),
         Binding("ctrl+n", "new", "New", key_display="^N", priority=True, id="new"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from localspec.chatlog.lists import when
 from localspec.sanitize import one_line
 from localspec.tui.conversation import Utterance
 
@@ -9,9 +10,9 @@ from localspec.tui.conversation import Utterance
 def details(said: Utterance) -> str:
     """Most wanted first: a narrow screen cuts the end off."""
     made = said.made
-    when = [f"{said.at[:10]} {said.at[11:16]} UTC"] if said.at else []
+    at = [when(said.at)] if said.at else []
     if made is None:
-        return one_line(" · ".join([said.speaker, f"{len(said.text):,} characters", *when]))
+        return one_line(" · ".join([said.speaker, f"{len(said.text):,} characters", *at]))
     stats = made.stats
     parts = [
         " ".join(part for part in (made.target, made.quant, made.device) if part),
@@ -19,6 +20,6 @@ def details(said: Utterance) -> str:
         f"prompt {stats.prompt_n:,} tok, {stats.cached_n:,} cached",
         f"{stats.predicted_n:,} tok in {stats.rounds:,} rounds",
         *([str(stats.finish_reason)] if stats.finish_reason else []),
-        *when,
+        *at,
     ]
     return one_line(" · ".join(parts))

@@ -11,7 +11,7 @@ from localspec.chatlog.columns import columns
 from localspec.checkpoint import Snapshot, open_snapshot
 from localspec.drafting import Choice, check_memory, choose
 from localspec.engine.generic_arch import read_any
-from localspec.errors import DoesNotFit
+from localspec.errors import DoesNotFit, UsageError
 from localspec.fit import Wish, choices, choose_context, make_plan, needed
 from localspec.requests import LoadRequest
 from localspec.sanitize import one_line
@@ -26,7 +26,11 @@ def fit_report(load: LoadRequest, context: int | None, *, held_bytes: int = 0) -
     entry = catalog.resolve(load.model)
     snapshot = open_snapshot(entry.path, entry.key)
     drafter = choose(load.draft, entry, snapshot, catalog)
-    tokens = choose_context(snapshot.name, read_any(snapshot.config).max_context, context or load.ctx)
+    longest = read_any(snapshot.config).max_context
+    if context is not None and not 1 < context <= longest:
+        made_for = f"{one_line(entry.name)} was made for a context of 2 to {longest:,} tokens."
+        raise UsageError(made_for, hint=f"Try: /fit {longest}")
+    tokens = choose_context(snapshot.name, longest, context or load.ctx)
     wish = wish_of(load, drafter, tokens)
     free = psutil.virtual_memory().available + held_bytes
     rows = [row(snapshot, wish, quant, free) for quant in choices(snapshot, replace(wish, quant="auto", device="cpu"))]
@@ -35,7 +39,7 @@ def fit_report(load: LoadRequest, context: int | None, *, held_bytes: int = 0) -
 
 
 def wish_of(load: LoadRequest, drafter: Choice, tokens: int) -> Wish:
-    device = "cpu" if load.device == "offload" else load.device
+    device = "cpu" if load.device == "offload" else load.device.partition(":")[0]
     limit, least = check_memory(load.max_memory), max(drafter.exit_layer, 1)
     return replace(Wish.of(load, device, limit=limit, least=least, drafter=drafter.snapshot), context=tokens)
 

@@ -33,4 +33,5 @@ def against(stats: Stats, band: float | None, probes: int) -> str:
     """The same in a sentence, for who points at the figure."""
     if not stats.speedup or not stats.baseline_tps:
         return NOT_YET
-    return f"{gain(stats.speedup, band, shows_band=True)} over plain tok/s {baseline(stats, probes)}"
+    measured = f"{gain(stats.speedup, band, shows_band=True)} over plain tok/s {baseline(stats, probes)}"
+    return f"{measured}; hiccups of the machine count in neither"

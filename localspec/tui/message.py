@@ -174,7 +174,8 @@ class Note(Static):
     """A line from the program itself, not from anyone in the conversation."""
 
     def __init__(self, text: str, *, level: str = "info") -> None:
-        super().__init__(f"{SIGNS.get(level, '')}{clean(text)}", markup=False, classes=f"-{level}")
+        self.said = f"{SIGNS.get(level, '')}{clean(text)}"
+        super().__init__(self.said, markup=False, classes=f"-{level}")
 
 
 class Untold(Note):

@@ -21,7 +21,7 @@ from localspec.tui.keys import shown, with_keys
 from localspec.tui.too_small import TooSmall
 
 Choice = Literal["stop", "drop-oldest", "new"]
-KEYS = "↑ ↓ Enter, or a letter. {overflow.leave}: unanswered, and ask again."
+KEYS = "↑ ↓ Enter, or a letter. {overflow.leave}: unanswered, this time only."
 
 
 class Overflow(ModalScreen[Choice | None]):
@@ -43,7 +43,7 @@ class Overflow(ModalScreen[Choice | None]):
         with Vertical():
             yield Static(clean(self._sentence), markup=False)
             yield OptionList(
-                option(shown(self, "overflow.stop"), "Stop here: the question stays unanswered", "stop"),
+                option(shown(self, "overflow.stop"), "Stop here: such questions stay unanswered in this chat", "stop"),
                 option(shown(self, "overflow.drop"), f"Drop {oldest}: not told to the model any more", "drop-oldest"),
                 option(shown(self, "overflow.new"), "New chat: ask it there", "new"),
                 markup=False,

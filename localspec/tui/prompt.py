@@ -65,11 +65,20 @@ class Prompt(TextArea, inherit_bindings=False):
     def on_text_area_changed(self) -> None:
         self.completion.follow(self.text)
 
-    def on_key(self, event: events.Key) -> None:
-        """Runs before the text area's own."""
-        if not self.text and self.claims(event):
+    async def on_key(self, event: events.Key) -> None:
+        """Runs before the text area's own. Textual obeys a key that is bound here only when it has come back from the
+        app: letters that were typed after it would be there first, and a backspace would take one of those."""
+        if (not self.text and self.claims(event)) or (not event.is_printable and await self.obeys(event.key)):
             event.stop()
             event.prevent_default()
+
+    async def obeys(self, key: str) -> bool:
+        """Whether it is bound here, and could do something."""
+        own = next(bindings for node, bindings in self.screen._binding_chain if node is self)
+        for binding in own.key_to_bindings.get(key, ()):
+            if not binding.priority and await self.app.run_action(binding.action, self):
+                return True
+        return False
 
     def take(self) -> str:
         """The text, which leaves the prompt."""

@@ -39,7 +39,7 @@ def tokens(stats: Stats) -> str:
 
 def plain(stats: Stats) -> str:
     """The speed without a draft, and how that is known."""
-    return f"{stats.baseline_tps:.1f} tok/s ({stats.baseline_source})" if stats.baseline_tps else ""
+    return f"{stats.baseline_tps:.1f} tok/s in its rounds alone ({stats.baseline_source})" if stats.baseline_tps else ""
 
 
 def drafted(stats: Stats) -> list[tuple[str, str]]:
@@ -49,7 +49,7 @@ def drafted(stats: Stats) -> list[tuple[str, str]]:
     accepted, rejected, ignored = stats.draft_n_accepted, stats.draft_n_rejected, stats.draft_n_ignored
     places = " · ".join(f"{100 * share:.0f} %" for share in stats.accept_per_pos)
     return [
-        ("speed-up", f"×{stats.speedup:.2f}" if stats.speedup else "not known yet"),
+        ("speed-up", f"×{stats.speedup:.2f} in the rounds alone" if stats.speedup else "not known yet"),
         ("drafted", f"{stats.draft_n:,}: {accepted:,} accepted, {rejected:,} rejected, {ignored:,} not looked at"),
         ("accepted", f"{100 * stats.acceptance_rate:.0f} %" if stats.acceptance_rate is not None else ""),
         ("by place", places),

@@ -36,6 +36,7 @@ class Roomy(Base):
     """To be named before the widget's own class."""
 
     _room = 0  # lines that are laid out for it, whether it needs them yet or not
+    _room_width = 0  # at which they were counted; 0 where they were not
     _changed: tuple[Region, ...] = ()
 
     def grow(self, old: Content, new: Content) -> None:
@@ -50,13 +51,13 @@ class Roomy(Base):
             self.update(new, layout=False)
             self._changed = ()
         else:
-            self._room = lines + LINES_AHEAD
+            self._room, self._room_width = lines + LINES_AHEAD, width
             self.update(new)
 
     def reserve(self) -> None:
         """More is to come: lines for it, with those that it has its first place for."""
         if not self._room:
-            self._room = LINES_AHEAD
+            self._room, self._room_width = LINES_AHEAD, 0
             self.refresh(layout=True)
 
     def settle(self) -> None:
@@ -66,7 +67,10 @@ class Roomy(Base):
             self.refresh(layout=True)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        return max(super().get_content_height(container, viewport, width), self._room)
+        lines = super().get_content_height(container, viewport, width)
+        if self._room and 0 < self._room_width != width:  # the terminal was given another size meanwhile
+            self._room, self._room_width = lines + LINES_AHEAD, width
+        return max(lines, self._room)
 
     def _lines(self, content: Content, width: int) -> int:
         return content.get_height(cast("RulesMap", self.styles), width)

@@ -25,6 +25,7 @@ from localspec.tui.too_small import TooSmall
 from localspec.tui.tuning import Tuning
 
 MODELS_OWN = "the model's"
+NO_SEED = "another each time"
 KEYS = "Enter applies · Tab next · {form.close} closes"
 
 
@@ -83,7 +84,8 @@ class SamplingForm(ModalScreen[bool]):
     def show_beneath(self) -> None:
         beneath = self.tuning.beneath(self.chosen).said
         for name, field in self.inputs.items():
-            field.placeholder = f"{beneath[name]:g}" if name in beneath else MODELS_OWN
+            unsaid = NO_SEED if name == "seed" else MODELS_OWN
+            field.placeholder = f"{beneath[name]:g}" if name in beneath else unsaid
 
     @on(Select.Changed)
     def change_preset(self, event: Select.Changed) -> None:

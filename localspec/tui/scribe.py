@@ -101,6 +101,7 @@ class Scribe:
         model = ready.model
         self._author = Generation(
             model.name,
+            target_sha=model.revision or None,
             quant=model.quant,
             device=model.device,
             draft=drafter(ready.spec),

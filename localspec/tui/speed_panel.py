@@ -89,7 +89,7 @@ def per_step(stats: Stats) -> str:
 
 
 def by_place(stats: Stats, width: int) -> list[Content]:
-    """In how many of the rounds with a draft each place of it was accepted."""
+    """How often each place of a draft was accepted, of the drafts that were so long."""
     found = []
     for number, share in enumerate(stats.accept_per_pos, start=1):
         label, percent = f"place {number}".ljust(LABEL), f" {100 * share:.0f} %".rjust(6)

@@ -24,12 +24,16 @@ from localspec.tui.tuning import Choice
 if TYPE_CHECKING:
     from localspec.local_models import Shelved
 
+AWAY = ("loading", "gone", "unloaded")
 NO_TEMPLATE = Notice(
     "info",
     "no_template",
     "This is a base model (no chat template): it continues the text.",
     "/template chatml overrides.",
 )
+
+
+IN_USE = "Nothing changes: this model and this drafter are in use."
 
 
 def template_words(template: Template | None) -> str:
@@ -117,17 +121,24 @@ class TunableScreen(ChatsScreen):
         self.choose(self.tuning.load.model, argument) if argument else self.action_models(drafts_first=True)
 
     def action_models(self, *, drafts_first: bool = False) -> None:
-        now = Pick(self.tuning.name, str(self.tuning.load.draft))
-        self.app.push_screen(Picker(self.models_here, now, drafts_first=drafts_first), self.picked)
+        self.app.push_screen(Picker(self.models_here, self.in_use, drafts_first=drafts_first), self.picked)
+
+    @property
+    def in_use(self) -> Pick:
+        return Pick(self.tuning.name, str(self.tuning.load.draft))
 
     def models_here(self) -> Sequence[Shelved]:
         """Those on this machine. Reads the disk."""
         from localspec.local_models import on_disk  # imports psutil
 
-        return on_disk(self.tuning.catalog, self.tuning.name, held_bytes=held(self.tally.stats))
+        loaded = self.model.quant if self.model is not None and self.phase not in AWAY else ""
+        return on_disk(self.tuning.catalog, self.tuning.name, held_bytes=held(self.tally.stats), loaded=loaded)
 
     def picked(self, pick: Pick | None) -> None:
-        if pick is not None:
+        """What is loaded is not loaded again, unless that would help."""
+        if pick == self.in_use and not self.can_reload:
+            self.status.give_hint(IN_USE)
+        elif pick is not None:
             self.choose(pick.model, pick.draft)
 
     def choose(self, model: str, draft: str | None = None) -> None:

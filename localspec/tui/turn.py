@@ -167,7 +167,11 @@ class TurnScreen(Screen[None]):
         await self.inform(message.notice)
 
     async def inform(self, notice: Notice) -> None:
-        await self.show(Note(f"{notice.message} {notice.hint}".strip(), level=notice.level))
+        """What already stands at the end of the transcript is not said again."""
+        note = Note(f"{notice.message} {notice.hint}".strip(), level=notice.level)
+        last = next(reversed(self.transcript.children), None)
+        if not (isinstance(last, Note) and last.said == note.said):
+            await self.show(note)
 
     async def drain(self, feed: Feed) -> None:
         """Take what has arrived, then look again a frame later until nothing has."""
@@ -220,7 +224,7 @@ class TurnScreen(Screen[None]):
         if why and not before and self.spec is not None and self.spec.kind != "off":
             self.status.give_hint(f"Nothing is drafted at present: {why}.")
         spec = switch(self.spec) if self.spec else ""
-        self.status.info = Info(self.tuning.preset, self.tuning.sampling.seed, spec, why)
+        self.status.info = Info(self.tuning.preset, self.tuning.sampling.fixed_seed, spec, why)
 
     async def receive(self, event: AnyEvent | None) -> None:
         if event is not None:
@@ -277,7 +281,7 @@ class TurnScreen(Screen[None]):
         self.enter("gone", with_keys(self, NOT_LOADED if self.exit_code else DIED))
 
     def enter(self, phase: Phase, words: str) -> None:
-        if phase != self.phase:
+        if phase not in {self.phase, "generating"}:  # the first word of an answer contradicts no hint
             self.status.end_hint()
         could_reload = self.can_reload
         self.phase, self.status.state = phase, words
@@ -294,6 +298,7 @@ class TurnScreen(Screen[None]):
     # --- a turn
 
     async def on_prompt_sent(self, message: Prompt.Sent) -> None:
+        self.status.end_hint()  # it was about what was sent before
         if (typed := parse(message.text)) is not None:
             self.prompt.pills.add(*message.attachments)
             await self.obey(message.text, *typed)

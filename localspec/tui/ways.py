@@ -26,7 +26,8 @@ class Way:
 
     def asks(self, request: GenerateRequest) -> GenerateRequest:
         """The same question, with the same chances."""
-        seed = SEED if request.sampling.seed is None else request.sampling.seed
+        fixed = request.sampling.fixed_seed
+        seed = SEED if fixed is None else fixed
         sampling = msgspec.structs.replace(request.sampling, seed=seed)
         return msgspec.structs.replace(request, sampling=sampling, speculate=self.speculate, exit_layer=self.exit_layer)
 

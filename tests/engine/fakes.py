@@ -193,6 +193,15 @@ def plain(target: Target, prompt: Sequence[int], **said: object) -> list[Round]:
     return generate(Session(target, NoDrafter()), prompt, **said)  # type: ignore[arg-type]
 
 
+def prefilled(target: Target, drafter: Drafter, prompt: Sequence[int], sampling: Sampling = GREEDY) -> Session:
+    """A session that has read the prompt and drafted nothing yet."""
+    session = Session(target, drafter)
+    session.begin(make_sampler(sampling))
+    for _ in session.prefill(prompt):
+        pass
+    return session
+
+
 def text(rounds: Sequence[Round]) -> list[int]:
     return [token for done in rounds for token in done.tokens]
 

@@ -24,6 +24,7 @@ from localspec import admission_formats, loader, paths
 from localspec.admission import reference_logits
 from localspec.api import load
 from localspec.checkpoint import open_snapshot
+from localspec.devices import pick_device
 from localspec.drain import drain
 from localspec.engine import four_bit, linear
 from localspec.engine.arch import read_arch
@@ -39,7 +40,7 @@ from localspec.errors import CheckpointError, EngineError, UsageError
 from localspec.fit import Plan, Wish, choices, make_plan, smaller
 from localspec.footprint import footprint
 from localspec.formats import FOUR_BIT, FourBitKind, stored_kind
-from localspec.loader import assemble_in, load_decoder, pick_device
+from localspec.loader import assemble_in, load_decoder
 from localspec.local_models import stored
 from localspec.sources import Memory, Reader
 from tests.engine.fakes import generate, text

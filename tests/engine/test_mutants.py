@@ -132,7 +132,7 @@ MUTANTS = {
         "matches.long()",
         "torch.cat((matches[..., :1] | True, matches[..., 1:]), dim=-1).long()",
     ),
-    "penalties a row late": Mutant("L3", sampling, "seen_tokens", "seen[row + 1 :, token]", "seen[row + 2 :, token]"),
+    "penalties a row late": Mutant("L3", sampling, "seen_tokens", "len(drafted) - rows,", "len(drafted) - rows - 1,"),
     "a stop rewinds one too few": Mutant("L3", decode, "cut", "+ length)", "+ length + 1)"),
     "a draft as long as the context": Mutant("L3", decode, "decode", "session.room - 1)", "session.room)"),
     "what was missed is not read": Mutant(

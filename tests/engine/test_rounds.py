@@ -11,9 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from localspec.engine import session as session_module
 from localspec.engine.contract import Drafter, ExitStates
 from localspec.engine.decode import decode
 from localspec.engine.decoder import Decoder
+from localspec.engine.drafters import model as model_module
 from localspec.engine.drafters.early_exit import EarlyExit
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
@@ -21,7 +23,7 @@ from localspec.engine.drafters.model import DraftModel
 from localspec.engine.policy import Auto, Constant, Policy, Probed
 from localspec.engine.samplers import make_sampler
 from localspec.engine.sampling import Sampling
-from localspec.engine.session import Session
+from localspec.engine.session import PREFILL_CHUNK, Session, common_prefix_length
 from localspec.errors import Cancelled, ContextOverflow, EngineError
 from tests.engine.fakes import (
     Alarm,
@@ -78,7 +80,7 @@ def check_cache(session: Session) -> None:
     assert target.length == len(tokens) - 1
     if not target.length:
         return
-    fresh = tiny_decoder(seed=1)
+    fresh = tiny_decoder(seed=1, context=target.context, max_position_embeddings=target.context)
     fresh.forward(torch.tensor(tokens[:-1]))
     held, read = target.cache.store[:, : target.length], fresh.cache.store[:, : target.length]
     torch.testing.assert_close(held, read, rtol=1e-10, atol=1e-10)
@@ -93,6 +95,35 @@ def test_cancel_leaves_the_cache_equal_to_the_committed_tokens_20_times(kind: st
 @pytest.mark.parametrize("kind", KINDS)
 def test_cancel_leaves_the_cache_equal_to_the_committed_tokens_200_times(kind: str) -> None:
     check_cancel(kind, 200)
+
+
+@pytest.mark.parametrize(("cases", "chunk"), [(20, 16), pytest.param(200, PREFILL_CHUNK, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_cancel_while_a_prompt_is_read_keeps_the_chunks_that_were(
+    kind: str, cases: int, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between any two chunks; what was read is kept, and the next turn reads on from there. Every fourth is checked
+    against fresh models, since a fresh reading takes as long as the case."""
+    for module in (session_module, model_module):
+        monkeypatch.setattr(module, "PREFILL_CHUNK", chunk)
+    context = 4 * chunk + 64
+    target = tiny_decoder(seed=1, context=context, max_position_embeddings=context)
+    session, dice = Session(target, KINDS[kind](target)), random.Random(kind)
+    for case in range(cases):
+        prompt = [dice.randrange(VOCAB) for _ in range(dice.randint(chunk + 2, 4 * chunk))]
+        alarm = Alarm(dice.randint(1, math.ceil((len(prompt) - 1) / chunk)))
+        held = min(common_prefix_length(session.tokens, prompt), target.length)
+        with pytest.raises(Cancelled):
+            generate(session, prompt, max_tokens=9, policy=3, cancelled=alarm)
+        assert alarm.looks == alarm.at, "somebody went on after the flag was seen"
+        read = held + (alarm.looks - 1) * chunk
+        assert session.tokens == prompt[: read + 1]
+        if case % 4 == 0:
+            check_cache(session)
+            said = text(generate(session, prompt, max_tokens=4, policy=3))
+            fresh = tiny_decoder(seed=1, context=context, max_position_embeddings=context)
+            assert said == text(plain(fresh, prompt, max_tokens=4))
+    print(f"\n{kind}: {cases} cancels while prompts of {chunk + 2} to {4 * chunk} tokens are read")
 
 
 @pytest.mark.parametrize("kind", KINDS)

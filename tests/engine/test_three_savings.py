@@ -14,10 +14,9 @@ from localspec.engine.decode import speculative_round
 from localspec.engine.decoder import Decoder
 from localspec.engine.drafters.early_exit import EarlyExit
 from localspec.engine.drafters.empty import NoDrafter
-from localspec.engine.samplers import make_sampler
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
-from tests.engine.fakes import generate, text
+from tests.engine.fakes import GREEDY, generate, prefilled, text
 from tests.models_made_here import TINY, tiny_decoder
 
 LAYERS = TINY["num_hidden_layers"]
@@ -46,16 +45,12 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Run]]:
     return counted
 
 
-def early_exit_session(exit_layer: int, sampling: Sampling = Sampling()) -> Session:  # noqa: B008
+def early_exit_session(exit_layer: int, sampling: Sampling = GREEDY) -> Session:
     target = tiny_decoder(seed=1)
-    session = Session(target, EarlyExit(target, exit_layer))
-    session.begin(make_sampler(sampling))
-    for _ in session.prefill(PROMPT):
-        pass
-    return session
+    return prefilled(target, EarlyExit(target, exit_layer), PROMPT, sampling)
 
 
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=1.0)], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("sampling", [GREEDY, Sampling(temperature=1.0)], ids=["greedy", "sampled"])
 @pytest.mark.parametrize("k", [1, 2, 5, 8])
 @pytest.mark.parametrize("exit_layer", range(1, LAYERS))
 def test_a_round_runs_early_layers_on_k_plus_one_single_rows_and_late_layers_once(

@@ -268,7 +268,6 @@ class PackedDecoder:
         arch, wide = self.arch, padded(self.arch.head_dim, 16)
         mixed = max(self.weights.layers[0].qkv.outputs, self.weights.layers[0].output.inputs) * 4
         context = self.cache.padded
-        segments = -(-context // at.SEGMENT)
         cos, sin = rotation_table(arch, self.context, torch.float32)
         constants = [arch.norm_eps, 1 / arch.hidden_size, 1 / arch.head_dim, 1 / math.sqrt(arch.head_dim)]
         for field, value in (
@@ -287,7 +286,7 @@ class PackedDecoder:
             (at.MIXED, self._room(at.MAX_ROWS * mixed)),
             (at.MIXED_STRIDE, mixed),
             (at.QUERIES, self._room(at.MAX_ROWS * arch.num_heads * wide * 4)),
-            (at.PARTIAL, self._room(segments * at.MAX_ROWS * arch.num_heads * (wide + 2 * at.STATE_FLOATS) * 4)),
+            (at.PARTIAL, self._room(at.partial_bytes(arch.num_heads, wide, context))),
         ):
             self._set(field, value)
         self._describe_rows(at.NARROW, max(self.hidden, self.weights.layers[0].output.inputs))

@@ -13,6 +13,12 @@ CHUNK: Final = 128  # positions whose scores are held at once
 SEGMENT: Final = 1024  # positions of one attention task
 STATE_FLOATS: Final = 16  # beside a segment's sums: their greatest score and total weight
 
+
+def partial_bytes(num_heads: int, wide: int, context: int) -> int:
+    """Where attention tasks leave their sums, [segments, MAX_ROWS, heads, head + state] float32. `wide`: of a head."""
+    return -(-context // SEGMENT) * MAX_ROWS * num_heads * (wide + 2 * STATE_FLOATS) * 4
+
+
 # A linear
 WEIGHT: Final = 0
 BIAS: Final = 8

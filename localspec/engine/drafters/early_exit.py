@@ -26,18 +26,20 @@ class EarlyExit:
         pass  # the target's own prefill filled the shared cache
 
     def draft(self, session: Session, k: int) -> Draft:
-        token, drafted, probs, states = session.pending, session.nothing, [], []
+        token, drafted, probs, states, sums = session.pending, session.nothing, [], [], []
         for place in range(k):
             session.check_cancel()
             state, logits = self.target.early(token, self.exit_layer, self.target.length + place)
-            token, q = session.sampler.propose(finite(logits), session, drafted)
+            token, q = session.sampler.propose(logits, session, drafted)
             drafted = torch.cat((drafted, token))
             states.append(state)
             probs.append(q)
+            sums.append(logits.sum())
             if session.ends_with(token):
                 break
         if not states:
             return empty(session)
+        finite(torch.stack(sums))  # once: on a GPU every look waits for it
         return Draft(drafted, stack(probs), ExitStates(self.exit_layer, torch.cat(states)))
 
     def crop(self, length: int) -> None:

@@ -3,37 +3,41 @@
 from __future__ import annotations
 
 from localspec.engine.contract import Draft, Drafter
-from localspec.engine.drafters.empty import empty
+from localspec.engine.drafters.empty import NoDrafter, empty
 from localspec.engine.session import Session
 from localspec.errors import Cancelled
 
 
 class Guarded:
-    """Passes everything on until the drafter raises; from then on proposes nothing."""
+    """Passes everything on until the drafter raises; from then on proposes nothing, and holds nothing of it."""
 
     def __init__(self, drafter: Drafter) -> None:
         self.drafter = drafter
         self.fault: Exception | None = None
 
     def prefill(self, session: Session) -> None:
-        if self.fault is None:
-            try:
-                self.drafter.prefill(session)
-            except Cancelled:
-                raise
-            except Exception as fault:
-                self.fault = fault
+        try:
+            self.drafter.prefill(session)
+        except Cancelled:
+            raise
+        except Exception as fault:
+            self.fail(fault)
 
     def draft(self, session: Session, k: int) -> Draft:
-        if self.fault is not None or k <= 0:
+        if k <= 0:
             return empty(session)
         try:
             return self.drafter.draft(session, k)
         except Cancelled:
             raise
         except Exception as fault:
-            self.fault = fault
+            self.fail(fault)
             return empty(session)
 
     def crop(self, length: int) -> None:
         self.drafter.crop(length)
+
+    def fail(self, fault: Exception) -> None:
+        """Tracebacks would hold the drafter, and all that it was computing."""
+        fault.__cause__ = fault.__context__ = None
+        self.fault, self.drafter = fault.with_traceback(None), NoDrafter()

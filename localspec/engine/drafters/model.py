@@ -31,10 +31,10 @@ class DraftModel:
         unread = session.tokens[self.decoder.length : -1]
         for start in range(0, len(unread), PREFILL_CHUNK):
             session.check_cancel()
-            self.read(torch.tensor(unread[start : start + PREFILL_CHUNK]))
+            finite(self.read(torch.tensor(unread[start : start + PREFILL_CHUNK])))
 
     def draft(self, session: Session, k: int) -> Draft:
-        drafted, probs = session.nothing, []
+        drafted, probs, sums = session.nothing, [], []
         k = min(k, self.decoder.context - len(session.tokens))
         if k <= 0:
             return empty(session)
@@ -43,19 +43,25 @@ class DraftModel:
         token = torch.tensor(session.tokens[self.decoder.length :])  # what it missed, and the pending token
         for _ in range(k):
             session.check_cancel()
-            token, q = session.sampler.propose(self.read(token), session, drafted)
+            logits = self.read(token)
+            sums.append(logits.sum())
+            token, q = session.sampler.propose(self.padded(logits), session, drafted)
             drafted = torch.cat((drafted, token))
             probs.append(q)
             if session.ends_with(token):
                 break
+        finite(torch.stack(sums))  # once: on a GPU every look waits for it
         return Draft(drafted, stack(probs))
 
     def crop(self, length: int) -> None:
         self.decoder.crop(length)
 
     def read(self, ids: Tensor) -> Tensor:
-        """Logits [1, target's vocab] after ids [rows]. Ids that only the target knows enter as this model's last one,
-        which costs acceptance and nothing else; columns that only one of them has are never drafted."""
-        logits = finite(self.decoder.forward(ids.clamp_max(self.decoder.arch.vocab_size - 1), last_only=True))
+        """Logits [1, vocab] after ids [rows]. Ids that only the target knows enter as this model's last one, which
+        costs acceptance and nothing else."""
+        return self.decoder.forward(ids.clamp_max(self.decoder.arch.vocab_size - 1), last_only=True)
+
+    def padded(self, logits: Tensor) -> Tensor:
+        """As wide as the target's; columns that only one of them has are never drafted."""
         missing = self.vocab - logits.shape[-1]
         return functional.pad(logits, (0, missing), value=-torch.inf) if missing else logits

@@ -13,10 +13,10 @@ from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.cpu.pool import Pool
 from localspec.engine.decode import speculative_round
 from localspec.engine.drafters.early_exit import EarlyExit
-from localspec.engine.samplers import make_sampler
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
 from tests.engine.cpu.packed_models import packed_decoder, random_ids
+from tests.engine.fakes import GREEDY, prefilled
 from tests.models_made_here import TINY
 
 pytestmark = pytest.mark.heavy
@@ -54,16 +54,12 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     return told
 
 
-def early_exit_session(exit_layer: int, sampling: Sampling = Sampling()) -> Session:  # noqa: B008
+def early_exit_session(exit_layer: int, sampling: Sampling = GREEDY) -> Session:
     target = packed_decoder(seed=1)
-    session = Session(target, EarlyExit(target, exit_layer))
-    session.begin(make_sampler(sampling))
-    for _ in session.prefill(PROMPT):
-        pass
-    return session
+    return prefilled(target, EarlyExit(target, exit_layer), PROMPT, sampling)
 
 
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=1.0)], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("sampling", [GREEDY, Sampling(temperature=1.0)], ids=["greedy", "sampled"])
 @pytest.mark.parametrize("k", [1, 2, 5, 8])
 @pytest.mark.parametrize("exit_layer", range(1, LAYERS))
 def test_a_round_runs_early_layers_on_k_plus_one_single_rows_and_late_layers_once(
