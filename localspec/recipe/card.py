@@ -25,15 +25,15 @@ It is tiny. It knows localspec and speculative decoding, from text written for t
 anything else it should say so, and it can be wrong, there and here. It is for trying localspec, not for relying on.
 
 - Trained in two parts: its first {first_layers} layers, with the embedding and the final norm, in {steps[first]:,}
-  steps; then the others, in {steps[whole]:,}, while those stayed as they were. The draft model in {steps[draft]:,}.
-  Trained exits: 1 to {last_early}, in each step of the second part every {stride}th of them, in turn, and the last
-  layer.
+  steps and, from a higher rate again, {steps[again]:,} more; then the others, in {steps[whole]:,}, while those stayed as
+  they were. The draft model in {steps[draft]:,}. Trained exits: 1 to {last_early}, in each step of the second part every
+  {stride}th of them, in turn, and the last layer.
 - Best exit layer: **{best}** (the most expected tokens per layer run at a draft length of {draft_length}, computed from
   the acceptance below, not timed).
 - Text: {topics} known questions in {phrasings:,} phrasings ({words:,} words with the answers), {unknown} unknown
   topics and questions. One phrasing per question, and the last {held_out} unknown topics and questions, were kept from
   training.
-- Trained on {tokens[first]:,} and {tokens[whole]:,} tokens (the draft model on {tokens[draft]:,}), padding
+- Trained on {tokens[first]:,}, {tokens[again]:,} and {tokens[whole]:,} tokens (the draft model on {tokens[draft]:,}), padding
   included, in bfloat16 autocast on {where}. Loss is taken on the assistant's tokens only. Most samples are one question
   and the beginning of its answer, in the second part often after earlier ones; the rest are whole conversations. The
   first words of each answer are one token, so which answer is meant is decided at one position.
@@ -66,7 +66,7 @@ it goes on. Do not expect these figures of a model that writes freely.
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """What was run. `steps` and `tokens`: of the parts first, whole and draft."""
+    """What was run. `steps` and `tokens`: of the parts first, again, whole and draft."""
 
     command: str
     seed: int
