@@ -25,8 +25,8 @@ It is tiny. It knows localspec and speculative decoding, from text written for t
 anything else it should say so, and it can be wrong, there and here. It is for trying localspec, not for relying on.
 
 - Trained in two parts: its first {first_layers} layers, with the embedding and the final norm, in {steps[first]:,}
-  steps and, from a higher rate again, {steps[again]:,} more; then the others, in {steps[whole]:,}, while those stayed as
-  they were. The draft model in {steps[draft]:,}. Trained exits: 1 to {last_early}, in each step of the second part
+  steps and, from a higher rate again, {steps[again]:,} more; then the others, in {steps[whole]:,}, while those stayed
+  as they were. The draft model in {steps[draft]:,}. Trained exits: 1 to {last_early}, in each step of the second part
   every {stride}th of them, in turn, and the last layer.
 - Best exit layer: **{best}** (the most expected tokens per layer run at a draft length of {draft_length}, computed from
   the acceptance below, not timed).
