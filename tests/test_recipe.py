@@ -348,7 +348,7 @@ def test_the_card_says_only_what_was_measured(text: corpus.Corpus):
     assert f"Best exit layer: **{card.best_exit(exits)}**" in page
     assert "| 3 | 1.000 | 0.875 |" in page
     assert "in 4,000\n  steps and, from a higher rate again, 2,000 more; then the others, in 30," in page
-    assert "Trained on 2,000, 1,000 and 1,000 tokens (the draft model on 500)" in page
+    assert "Trained on 2,000, 1,000 and 1,000 tokens (the draft model on 500)," in page
     assert "3 of 4 known" in page
     assert "5 of 6 known, 7 of 8 unknown" in page
     assert "minutes for everything\n  (in a test).\n" in page
