@@ -34,9 +34,9 @@ anything else it should say so, and it can be wrong, there and here. It is for t
   topics and questions. One phrasing per question, and the last {held_out} unknown topics and questions, were kept from
   training.
 - Trained on {tokens[first]:,}, {tokens[again]:,} and {tokens[whole]:,} tokens (the draft model on {tokens[draft]:,}),
-  padding included, in bfloat16 autocast on {where}. Loss is taken on the assistant's tokens only. Most samples are one question
-  and the beginning of its answer, in the second part often after earlier ones; the rest are whole conversations. The
-  first words of each answer are one token, so which answer is meant is decided at one position.
+  padding included, in bfloat16 autocast on {where}. Loss is taken on the assistant's tokens only. Most samples are
+  one question and the beginning of its answer, in the second part often after earlier ones; the rest are whole
+  conversations. The first words of each answer are one token, so which answer is meant is decided at one position.
 - Command: `{command}`. Seed {seed}. Wall time: {minutes:.1f} minutes for everything{context}.
 
 ## The exam
