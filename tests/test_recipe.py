@@ -462,28 +462,42 @@ def test_a_state_of_another_training_is_refused(small: recipe.Options, monkeypat
         recipe.run(small)
 
 
-@pytest.mark.parametrize(("file", "kept"), [("training.pt", "nothing yet"), ("model.safetensors", "step 4 of 4 of")])
-def test_a_full_disk_is_one_sentence_and_nothing_trained_is_lost(
-    small: recipe.Options, monkeypatch: pytest.MonkeyPatch, file: str, kept: str
+@pytest.mark.parametrize("file", ["training.pt", "model.safetensors"])
+def test_a_full_disk_is_waited_for_and_nothing_trained_is_lost(
+    small: recipe.Options, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], file: str
 ):
-    replace_file = os.replace
+    replace_file, refused = os.replace, list[Path]()
 
     def full(part: Path, path: Path) -> None:
-        if path.name == file:
+        if path.name == file and len(refused) < 3:
+            refused.append(path)
             raise OSError(errno.ENOSPC, "No space left on device")
         replace_file(part, path)
 
+    recipe.run(replace(small, out=small.out / "whole"))
+    steps, step = list[int](), train.Run.state
     with monkeypatch.context() as patched:
         patched.setattr("localspec.whole_file.os.replace", full)
-        with pytest.raises(LocalspecError) as caught:
-            recipe.run(small)
-    assert re.search(
-        f"Cannot write .*: No space left on device. .* keeps .*{kept}.*; make room and go on", str(caught.value)
-    )
+        patched.setattr("localspec.recipe.resume.time.sleep", lambda _seconds: None)
+        patched.setattr(train.Run, "state", lambda run: steps.append(run.step) or step(run))
+        recipe.run(small)
+    assert capsys.readouterr().err.count("No space left on device. ") == len(refused) == 3
+    assert len(steps) == len(recipe.PARTS)  # none was trained again
+    assert weights(small) == weights(replace(small, out=small.out / "whole"))
     assert list(small.out.rglob("*.part")) == []
-    assert (small.out / "training.pt").exists() == (file != "training.pt")
-    recipe.run(small)
-    assert all(weights(small))
+
+
+def test_what_cannot_be_written_for_another_reason_is_one_sentence(
+    small: recipe.Options, monkeypatch: pytest.MonkeyPatch
+):
+    def refused(_part: Path, _path: Path) -> None:
+        raise OSError(errno.EACCES, "Permission denied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("localspec.whole_file.os.replace", refused)
+        with pytest.raises(LocalspecError, match=r"Cannot write .*: Permission denied\. .* keeps .*; make room"):
+            recipe.run(small)
+    assert list(small.out.rglob("*.part")) == []
 
 
 @pytest.mark.skipif(not (GUIDE / "target" / "model.safetensors").exists(), reason="the guide is not in this checkout")

@@ -25,7 +25,7 @@ from localspec.recipe.meter import Meter
 from localspec.recipe.resume import Keeper, fingerprint
 from localspec.whole_file import write_whole
 
-FIRST_STEPS, STEPS, DRAFT_STEPS = STEPS_OF_EACH = 5000, 1000, 600
+FIRST_STEPS, STEPS, DRAFT_STEPS = STEPS_OF_EACH = 5000, 1000, 300
 THREADS = 2
 BATCH_TOKENS = 4096
 FIRST_RATE, AGAIN_RATE, TARGET_RATE, DRAFT_RATE = 1e-3, 6e-4, 4e-4, 2e-3
@@ -167,10 +167,13 @@ def complete(training: Training) -> None:
     threads, what = torch.get_num_threads(), options.device
     facts = card.Training(options.command, options.seed, minutes, steps, tokens, threads, what, options.context)
     page = card.write(training.text, target, draft, facts, report)
-    with training.keeper.explained(options.out):
+
+    def save() -> None:
         snapshot.save(target, training.words, options.out / "target")
         snapshot.save(draft, training.words, options.out / "draft")
         write_whole(options.out / "README.md", page.encode())
+
+    training.keeper.write(options.out, save)
     training.keeper.remove()
 
 
