@@ -261,6 +261,16 @@ def test_a_network_begins_as_an_average_of_words(
     assert sum(a == b for a, b in zip(chosen, right, strict=True)) > 0.5 * len(asked)
 
 
+@pytest.mark.parametrize("talks", [False, True])
+def test_where_answers_are_only_begun_tasks_and_tones_are_whole(talks: bool, text: corpus.Corpus, words: Tokenizer):
+    author = dialogue.Author(text, words, 0, 1.0, talks=talks)
+    end = tokenizer.control_ids(words)[tokenizer.TURN_END]
+    samples = [author.sample() for _ in range(1000)]
+    whole = [sample for sample in samples if not sample.learn[-1]]
+    assert all(sample.learn[-2] and sample.ids[-2] == end for sample in whole)
+    assert len(whole) == pytest.approx(1000 * dialogue.FREE_SHARE if talks else 0, abs=40 if talks else 0)
+
+
 def test_layer_dropout_grows_with_depth_to_its_maximum():
     rates = drop_rates(12, 0.1)
     assert rates == sorted(set(rates))
