@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
 import torch
+from torch import Tensor
 
 from localspec.errors import LocalspecError
 from localspec.exam import questions as exam
@@ -122,9 +123,14 @@ def recipe_code() -> list[str]:
     return [file.read_text(encoding="utf-8") for file in sorted(Path(__file__).parent.glob("*.py"))]
 
 
+def mean_of(*networks: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """State dicts, weight by weight."""
+    return {name: torch.stack([network[name] for network in networks]).mean(0) for name in networks[0]}
+
+
 def train_both(training: Training) -> tuple[network.Network, network.Network]:
-    """The target, its first layers before the others and in two goes (Loshchilov and Hutter, arXiv 1608.03983), and the
-    draft model distilled from it; each begins as an average of words."""
+    """The target, its first layers before the others: in two goes, whose mean stays (Izmailov et al., 1803.05407). Then
+    the draft model distilled from it. Each begins as an average of words."""
     options, first = training.options, train.train_first
     target, draft = training.begin("first layers", TARGET), training.begin("draft", DRAFT)
 
@@ -133,6 +139,7 @@ def train_both(training: Training) -> tuple[network.Network, network.Network]:
 
     learn("first layers", options.first_steps, FIRST_RATE, FIRST_DECISIONS, first)
     learn("first layers again", options.first_steps // 2, AGAIN_RATE, FIRST_DECISIONS, first)
+    target.load_state_dict(mean_of(*(training.state[PARTS[part]]["network"] for part in ("first", "again"))))
     train.hold_first(target)
     learn("target", options.steps, TARGET_RATE, DECISIONS, train.train_target)
     snapshot.round_weights(target)

@@ -27,9 +27,9 @@ anything else it should say so, and it can be wrong, there and here. It is for t
 - Both networks begin as an average of words: a classifier of the questions' words is laid into the first layer and the
   embedding (`localspec/recipe/averages.py`).
 - Trained in two parts: its first {first_layers} layers, with the embedding and the final norm, in {steps[first]:,}
-  steps and, from a higher rate again, {steps[again]:,} more; then the others, in {steps[whole]:,}, while those stayed
-  as they were. The draft model in {steps[draft]:,}. Trained exits: 1 to {last_early}, in each step of the second part
-  every {stride}th of them, in turn, and the last layer.
+  steps and, from a higher rate again, {steps[again]:,} more, of which the mean was kept; then the others, in
+  {steps[whole]:,}, while those stayed as they were. The draft model in {steps[draft]:,}. Trained exits: 1 to
+  {last_early}, in each step of the second part every {stride}th of them, in turn, and the last layer.
 - Best exit layer: **{best}** (the most expected tokens per layer run at a draft length of {draft_length}, computed from
   the acceptance below, not timed).
 - Text: {topics} known questions in {phrasings:,} phrasings ({words:,} words with the answers), {unknown} unknown
