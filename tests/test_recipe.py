@@ -357,10 +357,7 @@ def test_the_card_says_only_what_was_measured(text: corpus.Corpus):
     page = card.write(text, network, network, training, report)
     assert f"Best exit layer: **{card.best_exit(exits)}**" in page
     assert "| 3 | 1.000 | 0.875 |" in page
-    assert (
-        "again, 2,000 more, of which the mean was kept; then the others, in\n  30,"
-        in page
-    )
+    assert "again, 2,000 more, of which the mean was kept; then the others, in\n  30," in page
     assert "Trained on 2,000, 1,000 and 1,000 tokens (the draft model on 500)," in page
     assert "3 of 4 known" in page
     assert "5 of 6 known, 7 of 8 unknown" in page
