@@ -261,6 +261,16 @@ def test_a_network_begins_as_an_average_of_words(
     assert sum(a == b for a, b in zip(chosen, right, strict=True)) > 0.5 * len(asked)
 
 
+@pytest.mark.parametrize("talks", [False, True])
+def test_where_answers_are_only_begun_tasks_and_tones_are_whole(talks: bool, text: corpus.Corpus, words: Tokenizer):
+    author = dialogue.Author(text, words, 0, 1.0, talks=talks)
+    end = tokenizer.control_ids(words)[tokenizer.TURN_END]
+    samples = [author.sample() for _ in range(1000)]
+    whole = [sample for sample in samples if not sample.learn[-1]]
+    assert all(sample.learn[-2] and sample.ids[-2] == end for sample in whole)
+    assert len(whole) == pytest.approx(1000 * dialogue.FREE_SHARE if talks else 0, abs=40 if talks else 0)
+
+
 def test_layer_dropout_grows_with_depth_to_its_maximum():
     rates = drop_rates(12, 0.1)
     assert rates == sorted(set(rates))
@@ -341,13 +351,14 @@ def test_the_card_says_only_what_was_measured(text: corpus.Corpus):
     network = Network(TINY)
     exits = tuple(evaluate.ExitScore(layers, 1.0, 1 - 0.5**layers) for layers in range(1, 5))
     report = evaluate.Report(exits, 0.75, {"known": (3, 4)}, {"known": (4, 4)}, {"known": (5, 6), "unknown": (7, 8)})
-    steps, tokens = {"first": 4000, "whole": 30, "draft": 20}, {"first": 2000, "whole": 1000, "draft": 500}
+    steps = {"first": 4000, "again": 2000, "whole": 30, "draft": 20}
+    tokens = {"first": 2000, "again": 1000, "whole": 1000, "draft": 500}
     training = card.Training("python -m localspec.recipe", 0, 1.5, steps, tokens, 2, "cpu", "in a test")
     page = card.write(text, network, network, training, report)
     assert f"Best exit layer: **{card.best_exit(exits)}**" in page
     assert "| 3 | 1.000 | 0.875 |" in page
-    assert "others, in 30, while those stayed as they were. The draft model in 20.\n  Trained exits: 1 to 3," in page
-    assert "Trained on 2,000 and 1,000 tokens (the draft model on 500)" in page
+    assert "again, 2,000 more, of which the mean was kept; then the others, in\n  30," in page
+    assert "Trained on 2,000, 1,000 and 1,000 tokens (the draft model on 500)," in page
     assert "3 of 4 known" in page
     assert "5 of 6 known, 7 of 8 unknown" in page
     assert "minutes for everything\n  (in a test).\n" in page
@@ -410,7 +421,7 @@ def test_a_training_interrupted_in_every_part_and_resumed_gives_the_same_weights
     small: recipe.Options, monkeypatch: pytest.MonkeyPatch
 ):
     recipe.run(replace(small, out=small.out / "whole"))
-    for name, step in (("first layers", 2), ("target", 3), ("draft", 1)):
+    for name, step in (("first layers", 2), ("first layers again", 1), ("target", 3), ("draft", 1)):
         with monkeypatch.context() as patched:
             interrupt_at(patched, name, step)
             with pytest.raises(
@@ -426,7 +437,7 @@ def test_a_training_interrupted_in_every_part_and_resumed_gives_the_same_weights
 def test_what_the_first_layers_learned_alone_stays_as_it_was(small: recipe.Options):
     training = recipe.Training(small, corpus.load())
     target, _ = recipe.train_both(training)
-    alone = training.state[recipe.PARTS["first"]]["network"]
+    alone = recipe.mean_of(*(training.state[recipe.PARTS[part]]["network"] for part in ("first", "again")))
     changed = {name for name, values in target.state_dict().items() if not values.equal(alone[name].bfloat16().float())}
     assert changed >= {f"model.layers.{layer}.self_attn.q_proj.weight" for layer in (2, 3)}
     assert all(name.startswith(("model.layers.2.", "model.layers.3.")) for name in changed)
@@ -461,28 +472,42 @@ def test_a_state_of_another_training_is_refused(small: recipe.Options, monkeypat
         recipe.run(small)
 
 
-@pytest.mark.parametrize(("file", "kept"), [("training.pt", "nothing yet"), ("model.safetensors", "step 4 of 4 of")])
-def test_a_full_disk_is_one_sentence_and_nothing_trained_is_lost(
-    small: recipe.Options, monkeypatch: pytest.MonkeyPatch, file: str, kept: str
+@pytest.mark.parametrize("file", ["training.pt", "model.safetensors"])
+def test_a_full_disk_is_waited_for_and_nothing_trained_is_lost(
+    small: recipe.Options, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], file: str
 ):
-    replace_file = os.replace
+    replace_file, refused = os.replace, list[Path]()
 
     def full(part: Path, path: Path) -> None:
-        if path.name == file:
+        if path.name == file and len(refused) < 3:
+            refused.append(path)
             raise OSError(errno.ENOSPC, "No space left on device")
         replace_file(part, path)
 
+    recipe.run(replace(small, out=small.out / "whole"))
+    steps, step = list[int](), train.Run.state
     with monkeypatch.context() as patched:
         patched.setattr("localspec.whole_file.os.replace", full)
-        with pytest.raises(LocalspecError) as caught:
-            recipe.run(small)
-    assert re.search(
-        f"Cannot write .*: No space left on device. .* keeps .*{kept}.*; make room and go on", str(caught.value)
-    )
+        patched.setattr("localspec.recipe.resume.time.sleep", lambda _seconds: None)
+        patched.setattr(train.Run, "state", lambda run: steps.append(run.step) or step(run))
+        recipe.run(small)
+    assert capsys.readouterr().err.count("No space left on device. ") == len(refused) == 3
+    assert len(steps) == len(recipe.PARTS)  # none was trained again
+    assert weights(small) == weights(replace(small, out=small.out / "whole"))
     assert list(small.out.rglob("*.part")) == []
-    assert (small.out / "training.pt").exists() == (file != "training.pt")
-    recipe.run(small)
-    assert all(weights(small))
+
+
+def test_what_cannot_be_written_for_another_reason_is_one_sentence(
+    small: recipe.Options, monkeypatch: pytest.MonkeyPatch
+):
+    def refused(_part: Path, _path: Path) -> None:
+        raise OSError(errno.EACCES, "Permission denied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("localspec.whole_file.os.replace", refused)
+        with pytest.raises(LocalspecError, match=r"Cannot write .*: Permission denied\. .* keeps .*; make room"):
+            recipe.run(small)
+    assert list(small.out.rglob("*.part")) == []
 
 
 @pytest.mark.skipif(not (GUIDE / "target" / "model.safetensors").exists(), reason="the guide is not in this checkout")

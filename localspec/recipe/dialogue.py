@@ -29,7 +29,8 @@ DECISION_TURNS = (1, 1, 2, 3, 4)
 WHOLE_SHARE, CUT_TOKENS = 0.2, 12  # of a decision's earlier answers; how long the others are, on average
 SYSTEM_SHARE, TONE_SHARE = 0.2, 0.06  # the second is part of the first
 UNKNOWN_SHARE, ELSEWHERE_SHARE, FOLLOW_UP_SHARE, TASK_SHARE = 0.2, 0.2, 0.2, 0.04
-NO_SUBJECT_SHARE, KEYWORD_SHARE, WRITTEN_SHARE = 0.02, 0.1, 0.5
+NO_SUBJECT_SHARE, KEYWORD_SHARE, WRITTEN_SHARE, SECOND_SHARE = 0.02, 0.1, 0.5, 0.3
+FREE_SHARE = 0.15  # of samples in talks: tasks and tones, whole, for nothing of them is known by heart
 OPENING_WORDS = 3
 POOL = 1024  # samples sorted by length at a time, so that padding stays small
 HELD_OUT_TOPICS = 12
@@ -105,7 +106,7 @@ class Author:
 
     `decisions` is the share of samples that end soon after an answer has begun: which answer is meant is hard, the
     rest of it is learned by heart. `talks`: those have earlier turns too, whose answers are mostly cut short, as by
-    a user who has read enough; of each only the beginning is learned.
+    a user who has read enough; of each only the beginning is learned; and there are tasks and tones, whole.
     `place` is the pool that is being handed out and how many of its batches are: an author starts again from there.
     """
 
@@ -143,6 +144,16 @@ class Author:
             return keywords(entry.trained, self.rng)
         return self.rng.choice(entry.trained)
 
+    def free(self) -> Sample:
+        """A task, or a tone that the system prompt asks for; sometimes after another turn."""
+        before = [self.turn(None)] if self.rng.random() < SECOND_SHARE else []
+        if self.rng.random() < 0.5:
+            return render([*before, Turn(*task(self.rng))], self.tokenizer)
+        entry, tone = self.rng.choice(self.corpus.known), self.rng.choice(TONES)
+        turns = [*before, Turn(vary(self.known(entry), self.rng), entry.answer, entry)]
+        turns = [replace(turn, answer=tone.apply(turn.answer)) for turn in turns]
+        return render(turns, self.tokenizer, self.rng.choice(tone.prompts))
+
     def conversation(self, count: int) -> Sample:
         """So many turns, sometimes after a system prompt, which may ask for a tone."""
         turns, roll = list[Turn](), self.rng.random()
@@ -158,6 +169,8 @@ class Author:
 
     def sample(self) -> Sample:
         """A conversation, or only questions and the beginnings of their answers."""
+        if self.talks and self.rng.random() < FREE_SHARE:
+            return self.free()
         if self.rng.random() < self.decisions:
             return beginnings(self.conversation(self.rng.choice(DECISION_TURNS) if self.talks else 1), self.rng)
         return self.conversation(LONG_TURNS if self.rng.random() < LONG_SHARE else self.rng.choice(TURNS))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, cycle
 from random import Random
 
 import torch
@@ -22,14 +22,15 @@ from localspec.recipe.dialogue import Turn, opening, render, unknown_question
 from localspec.recipe.network import Network
 from localspec.recipe.tasks import held_out_task
 from localspec.recipe.tokenizer import TURN_END, control_ids
+from localspec.recipe.tones import TONES
 
 MAX_ANSWER_TOKENS = 240  # longer than any answer in the corpus
 DECIDED_TOKENS = 12
 TAIL = 4  # tokens by which an answer that began otherwise is found again in a known one
 ROWS = 32  # questions at a time
-NUM_UNKNOWN, NUM_TASKS = 60, 40
+NUM_UNKNOWN, NUM_TASKS, NUM_TONES = 60, 40, 40
 FOLLOW_UP_EVERY, SCORED = 5, 300  # entries that a follow-up is asked about; questions that exits are measured on
-GROUPS = ("known", "follow-up", "unknown", "task")
+GROUPS = ("known", "follow-up", "unknown", "task", "tone")
 
 Scores = dict[str, tuple[int, int]]
 """Right and asked, for each group of questions."""
@@ -65,15 +66,16 @@ class Report:
     exam: Scores = field(default_factory=dict)
 
 
-def _question(group: str, turns: list[Turn], tokenizer: Tokenizer) -> Question:
-    ids = render(turns, tokenizer).ids
+def _question(group: str, turns: list[Turn], tokenizer: Tokenizer, system: str = "") -> Question:
+    ids = render(turns, tokenizer, system).ids
     answer = tokenizer.encode(turns[-1].answer + TURN_END, add_special_tokens=False).ids
     end = len(ids) - 1  # render ends every turn with one newline token
     return Question(group, ids[: end - len(answer)], answer)
 
 
 def held_out(corpus: Corpus, tokenizer: Tokenizer, seed: int) -> list[Question]:
-    """Each entry's held-out phrasing; follow-ups on some of them; unknown topics that training never names."""
+    """Each entry's held-out phrasing; follow-ups on some of them, and tones; unknown topics that training never names;
+    tasks."""
     rng, questions = Random(seed), list[Question]()
     for place, entry in enumerate(corpus.known):
         first = Turn(entry.held_out, entry.answer)
@@ -87,6 +89,9 @@ def held_out(corpus: Corpus, tokenizer: Tokenizer, seed: int) -> list[Question]:
         asked = unknown_question(corpus, rng, held_out=True)
         questions.append(_question("unknown", [Turn(asked, corpus.fallback)], tokenizer))
     questions += [_question("task", [Turn(*held_out_task(rng))], tokenizer) for _ in range(NUM_TASKS)]
+    for entry, tone in zip(rng.sample(corpus.known, min(NUM_TONES, len(corpus.known))), cycle(TONES), strict=False):
+        turn = Turn(entry.held_out, tone.apply(entry.answer))
+        questions.append(_question("tone", [turn], tokenizer, tone.held_out))
     return questions
 
 

@@ -5,12 +5,14 @@ The file is whole or not there, and belongs to one text, recipe and command. Kno
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import signal
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -21,7 +23,8 @@ import torch
 from localspec.errors import LocalspecError
 from localspec.whole_file import write_whole
 
-SAVE_EVERY_SECONDS = 120.0
+SAVE_EVERY_SECONDS, RETRY_SECONDS = 120.0, 10.0
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def fingerprint(*parts: object) -> str:
@@ -57,8 +60,7 @@ class Keeper:
         """Replaces what was kept."""
         content = io.BytesIO()  # torch's own writer turns a full disk into an error without a reason
         torch.save({**state, "where": where, "training": self.training}, content)
-        with self.explained(self.file):
-            write_whole(self.file, content.getvalue())
+        self.write(self.file, lambda: write_whole(self.file, content.getvalue()))
         self.saved, self.kept = time.monotonic(), f"the training up to {where}"
 
     @property
@@ -74,16 +76,20 @@ class Keeper:
         """All is done."""
         self.file.unlink(missing_ok=True)
 
-    @contextmanager
-    def explained(self, what: Path) -> Iterator[None]:
-        """A failing write becomes one sentence about what is kept and how to go on."""
-        try:
-            yield
-        except OSError as error:
-            raise LocalspecError(
-                f"Cannot write {what}: {error.strerror or error}. {self.file} keeps {self.kept}; "
-                f"make room and go on with: {self.command}"
-            ) from None
+    def write(self, what: Path, attempt: Callable[[], object]) -> None:
+        """Where the disk is full it waits for room, since what was trained is nowhere else; another failure is one
+        sentence about what is kept and how to go on."""
+        while True:
+            try:
+                attempt()
+                return
+            except OSError as error:
+                fault = f"Cannot write {what}: {error.strerror or error}. {self.file} keeps {self.kept}"
+                if error.errno not in FULL or self.stopping:
+                    raise LocalspecError(f"{fault}; make room and go on with: {self.command}") from None
+            again = f"Make room: it is tried again every {RETRY_SECONDS:.0f} seconds."
+            print(f"{fault}. {again}", file=sys.stderr, flush=True)
+            time.sleep(RETRY_SECONDS)
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
