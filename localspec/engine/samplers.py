@@ -10,7 +10,7 @@ from torch import Tensor
 
 from localspec.engine.acceptance import accept_matching, accept_rejection, draw
 from localspec.engine.contract import Draft, Sampler
-from localspec.engine.sampling import Sampling, gumbel_noise, penalise, shape
+from localspec.engine.sampling import Sampling, gumbel_noise, likeliest, penalise, shape
 from localspec.engine.session import Session
 
 
@@ -21,10 +21,10 @@ class Greedy:
         self.sampling = sampling
 
     def propose(self, logits: Tensor, session: Session, drafted: Tensor) -> tuple[Tensor, Tensor | None]:
-        return penalise(logits, self.sampling, session.tokens, drafted).argmax(-1), None
+        return likeliest(penalise(logits, self.sampling, session.tokens, drafted)), None
 
     def accept(self, logits: Tensor, draft: Draft, session: Session) -> tuple[int, int]:
-        chosen = penalise(logits, self.sampling, session.tokens, draft.tokens).argmax(-1)
+        chosen = likeliest(penalise(logits, self.sampling, session.tokens, draft.tokens))
         accepted = int(accept_matching(chosen, draft.tokens))
         return accepted, int(chosen[accepted])
 
@@ -43,7 +43,7 @@ class Rejection:
     def propose(self, logits: Tensor, session: Session, drafted: Tensor) -> tuple[Tensor, Tensor | None]:
         scores = penalise(logits, self.sampling, session.tokens, drafted)
         if self.certain:
-            return scores.argmax(-1), None
+            return likeliest(scores), None
         q = shape(scores, self.sampling)
         return draw(q, self.generator), q
 
@@ -75,7 +75,7 @@ class Seeded:
         """The token of each row [rows, vocab]; row i stands at position + i."""
         vocab = scores.shape[-1]
         noise = torch.stack([gumbel_noise(self.seed, position + row, vocab) for row in range(scores.shape[0])])
-        return (shape(scores, self.sampling).double().log() + on_device(noise, scores.device)).argmax(-1)
+        return likeliest(shape(scores, self.sampling).double().log() + on_device(noise, scores.device))
 
 
 def on_device(noise: Tensor, device: torch.device) -> Tensor:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from localspec.engine import acceptance
+from localspec.engine.sampling import likeliest
 
 EXACT = 1e-12
 HALVINGS = 52  # of [0, 1): a coin's resolution in float64
@@ -197,3 +198,14 @@ def test_drawing_is_exact_for_one_hot_laws_and_never_draws_what_has_no_chance() 
 @pytest.mark.slow
 def test_the_emitted_token_has_the_targets_law_for_1000_pairs_in_every_vocabulary() -> None:
     check_algebra(1000)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_the_likeliest_is_the_first_of_equals_in_every_row_and_precision(dtype: torch.dtype) -> None:
+    scores = torch.tensor([[1, 3, 3, 2], [5, 5, 5, 5], [-torch.inf, -torch.inf, -1, -2]], dtype=dtype)
+    assert likeliest(scores).tolist() == [1, 0, 2]
+    assert likeliest(torch.cat((scores, scores), 1)[:, 2:]).tolist() == [0, 0, 0]  # rows that do not lie together
+
+
+def test_the_likeliest_of_numbers_that_a_narrower_precision_cannot_tell_apart() -> None:
+    assert likeliest(torch.tensor([[1.0, 1.0 + 1e-12]], dtype=torch.float64)).tolist() == [1]
