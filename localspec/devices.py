@@ -74,6 +74,12 @@ def gpu_bytes() -> int:
         return int(free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())
 
 
+def is_lost(fault: Exception) -> bool:
+    """After this one nothing runs on that GPU any more in this process, as after an assert in a kernel. Memory that ran
+    out is asked after first."""
+    return isinstance(fault, torch.AcceleratorError) or "CUDA error" in str(fault)
+
+
 @contextmanager
 def gpu_faults() -> Iterator[None]:
     """What CUDA says in here becomes one of ours."""

@@ -129,7 +129,7 @@ class EngineError(LocalspecError):
 
 
 class EngineDied(LocalspecError):
-    """The engine's process is gone. What was written is kept; the user reloads the model."""
+    """The engine's process is gone, or its GPU to it. What was written is kept; the user reloads the model."""
 
     code = "engine_died"
 

@@ -17,6 +17,7 @@ import msgspec
 from localspec import calibration
 from localspec.answer import Writer
 from localspec.continuation import go_on
+from localspec.devices import is_lost
 from localspec.drafting import check_exit, check_k
 from localspec.engine.contract import Resident, Round, Sampler, is_layered
 from localspec.engine.decode import decode
@@ -29,7 +30,7 @@ from localspec.engine.policy import Policy, Steered
 from localspec.engine.samplers import make_sampler
 from localspec.engine.session import Reading, Session
 from localspec.engine.witness import Witness
-from localspec.errors import Cancelled, ContextOverflow, EngineError, UsageError, first_line
+from localspec.errors import Cancelled, ContextOverflow, EngineDied, EngineError, UsageError, first_line
 from localspec.events import AnyEvent, Done, FinishReason, Notice, Prefill, Ready, SpecCard, Stats, Step
 from localspec.prompt import Prompter
 from localspec.requests import GenerateRequest, SamplingOptions, SpecWish
@@ -40,6 +41,7 @@ from localspec.stats import Tally
 from localspec.usage import peak_bytes
 
 Item = TypeVar("Item")
+LOAD_AGAIN = "Load it again; what was written is kept."
 MORE_MEMORY = "Close other programs, or load it again with a smaller --ctx."
 
 
@@ -120,6 +122,9 @@ class Model:
         except (RuntimeError, MemoryError) as fault:
             if is_out_of_memory(fault):
                 raise EngineError("Memory ran out while answering.", hint=MORE_MEMORY) from fault
+            if is_lost(fault):
+                said = first_line(fault)[:200]
+                raise EngineDied(f"The GPU failed while answering ({said}).", hint=LOAD_AGAIN) from fault
             raise EngineError(f"The model failed while answering ({first_line(fault)}).", hint="Ask again.") from fault
         measured = self._measured(prompt_seconds, step_seconds, self._bytes_read() - read_before)
         yield self._told(Done(reason, msgspec.structs.replace(measured, finish_reason=reason)))

@@ -24,7 +24,7 @@ import msgspec
 
 from localspec import paths
 from localspec.drain import drain
-from localspec.errors import ContextOverflow, LocalspecError, UsageError
+from localspec.errors import ContextOverflow, EngineDied, LocalspecError, UsageError
 from localspec.events import AnyEvent, Failure, Ready, Steered
 from localspec.requests import GenerateRequest, LoadRequest, SpecWish
 from localspec.sanitize import clean
@@ -38,7 +38,7 @@ MESSAGES = msgspec.msgpack.Decoder(GenerateRequest | SpecWish)
 ENCODE = msgspec.msgpack.Encoder().encode
 OPEN_MODEL = "localspec.opening:open_model"
 MOST_LOG_BYTES = 1 << 20  # then the next start begins another, and keeps this one beside it
-DIED = Failure("engine_died", "The engine stopped.", "Load it again; what was written is kept.", 1)
+DIED = Failure(EngineDied.code, "The engine stopped.", "Load it again; what was written is kept.", EngineDied.exit_code)
 
 
 class EngineProcess:
@@ -80,8 +80,9 @@ class EngineProcess:
             try:
                 event = EVENTS.decode(self._pipe.recv_bytes())
             except (EOFError, OSError, msgspec.DecodeError):
-                if not self._closed and (ready or not isinstance(event, Failure)):
-                    yield DIED  # a start that failed has said so itself
+                told = isinstance(event, Failure) and (not ready or event.code == EngineDied.code)
+                if not self._closed and not told:
+                    yield DIED
                 return
             ready = ready or isinstance(event, Ready)
             yield event
@@ -208,9 +209,11 @@ def answer(
 
 
 def to_the_end(events: Iterator[AnyEvent]) -> Iterator[AnyEvent]:
-    """The events; an error, whosesoever, becomes a Failure and the engine lives on."""
+    """The events; an error becomes a Failure and the engine lives on, but for one that it cannot outlive."""
     try:
         yield from events
+    except EngineDied:
+        raise
     except Exception as fault:
         yield failure(fault)
 

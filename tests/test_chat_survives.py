@@ -21,7 +21,8 @@ from localspec.tui.keys import with_keys
 from localspec.tui.note import Note
 from localspec.tui.scribe import Scribe
 from localspec.tui.turn import DIED
-from localspec.worker import EngineProcess
+from localspec.worker import OPEN_MODEL, EngineProcess
+from tests import failing_gpu
 from tests.chat_stage import Stage
 from tests.history_made_here import sound
 from tests.models_made_here import save_snapshot
@@ -45,9 +46,9 @@ def request_(folder: Path) -> LoadRequest:
 
 
 @asynccontextmanager
-async def real_chat(request: LoadRequest) -> AsyncIterator[Stage]:
+async def real_chat(request: LoadRequest, opener: str = OPEN_MODEL) -> AsyncIterator[Stage]:
     paper = Writer()
-    app = ChatApp(lambda: EngineProcess(request), scribe=Scribe(paper, NewChat("tiny")))
+    app = ChatApp(lambda: EngineProcess(request, opener), scribe=Scribe(paper, NewChat("tiny")))
     async with app.run_test(size=(80, 24)) as pilot:
         yield Stage(pilot, app, [])
     assert paper.close() is None
@@ -87,7 +88,33 @@ async def test_an_engine_killed_again_and_again_costs_no_message(request_: LoadR
             shown += [("user", f"question {number}"), ("assistant", chat.conversation.branch[-1].text)]
             await stage.pilot.press("ctrl+r")
         await stage.until(lambda: chat.phase == "idle")
+    kept_as_shown(shown)
     print(f"\n{kills} kills after {sum(len(text) for _, text in shown[1::2]):,} characters of answers")
+
+
+@pytest.mark.parametrize("failures", [1, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.usefixtures("warm_engines")
+async def test_a_gpu_that_fails_again_and_again_costs_no_message(request_: LoadRequest, failures: int):
+    shown = list[tuple[str, str]]()
+    async with real_chat(request_, failing_gpu.OPENER) as stage:
+        chat = stage.chat
+        for number in range(failures):
+            await stage.until(lambda: chat.phase == "idle")
+            before = notices(chat)
+            await stage.send(f"question {number}")
+            await stage.until(lambda: chat.phase == "gone")
+            await stage.sees("The GPU failed while answering")
+            assert chat.status.state == with_keys(chat, DIED)
+            assert len(notices(chat) - before) == 1
+            assert written(chat, number)
+            shown += [("user", f"question {number}"), ("assistant", chat.conversation.branch[-1].text)]
+            await stage.pilot.press("ctrl+r")
+        await stage.until(lambda: chat.phase == "idle")
+    kept_as_shown(shown)
+
+
+def kept_as_shown(shown: list[tuple[str, str]]) -> None:
+    """The history has just these messages, and is sound."""
     with History() as history:
         found = history.latest()
         assert found is not None

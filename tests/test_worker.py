@@ -17,6 +17,7 @@ from localspec.errors import UsageError
 from localspec.events import AnyEvent, Done, Failure, Loading, Notice, Prefill, Ready, Step
 from localspec.requests import EarlyExit, GenerateRequest, LoadRequest, Message, SamplingOptions, SpecWish
 from localspec.worker import EngineProcess
+from tests import failing_gpu
 from tests.models_made_here import save_snapshot
 from tests.test_sanitize import FORBIDDEN
 from tests.tokenizers_made_here import CHATML, gpt2_like
@@ -135,6 +136,24 @@ def test_a_kill_in_an_answer_is_told_last_and_ends_the_events(engine: EngineProc
     engine.ask(SHORT)  # says nothing, harms nobody
     engine.cancel()
     engine.close()
+
+
+@pytest.mark.usefixtures("warm_engines")
+def test_a_gpu_that_fails_in_an_answer_ends_the_engine_and_is_told_once(request_of: Callable[..., LoadRequest]):
+    engine = EngineProcess(request_of(), failing_gpu.OPENER)
+    engine.start()
+    events = engine.events()
+    until(events, Ready)
+    engine.ask(LONG)
+    engine.ask(SHORT)  # is never begun: nothing runs on that GPU any more
+    rest = list(events)
+    engine.close()
+    assert text_of(rest)
+    assert [event for event in rest if isinstance(event, Failure)] == [rest[-1]]
+    assert isinstance(rest[-1], Failure)
+    assert rest[-1].code == "engine_died"
+    assert rest[-1].message == "The GPU failed while answering (CUDA error: device-side assert triggered)."
+    assert not any(isinstance(event, Done) for event in rest)
 
 
 def test_a_kill_while_loading_is_told(engine: EngineProcess):
