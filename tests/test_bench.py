@@ -12,8 +12,11 @@ from typing import Any
 
 import msgspec
 import pytest
+import torch
 
+from localspec import processor
 from localspec.bench import peers_generate
+from localspec.bench.machine import describe_machine
 from localspec.bench.measure import Bar, gather, interleave, measure
 from localspec.bench.peers_generate import Mode
 from localspec.bench.prompts import PROMPTS
@@ -256,6 +259,24 @@ def test_a_model_that_nobody_knows_a_drafter_for_is_measured_plain_and_told_so(f
     made = bench(folder / "tiny")
     assert [row.method for row in made.rows()] == ["plain"]
     assert "No drafter is known for tiny: name one with --draft" in made.to_markdown().splitlines()[-1]
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "A GPU")
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("device", ["cpu", "cpu and disk", "cuda", "cuda and main memory"])
+def test_a_figure_belongs_to_the_device_that_computed(device: str):
+    expected = "A GPU" if device.startswith("cuda") else processor.name()
+    assert describe_machine(1, device)["processor"] == expected
+
+
+@pytest.mark.usefixtures("admitted", "gpu")
+def test_what_was_measured_on_a_cpu_beside_a_gpu_is_the_cpus(folder: Path):
+    assert bench(folder / "tiny", draft="off", device="cpu").machine["processor"] == processor.name()
 
 
 @pytest.mark.usefixtures("admitted")

@@ -112,7 +112,7 @@ def report(
         " and ".join(own),
         max_tokens,
         repeats,
-        describe_machine(opened.threads),
+        describe_machine(opened.threads, opened.plan.device),
         runs,
         frozenset(one.way for one in contenders if one.failed),
         {one.way: one_line(one.fault) for one in contenders if one.fault},

@@ -98,7 +98,7 @@ def measure_shape(request: ShapeRequest, watch: Watch = Watch(), source: Memory 
         request.shape,
         SEED,
         request.repeats,
-        {**describe_machine(request.cores), **kernels(request, kinds), **versions},
+        {**describe_machine(request.cores, request.device), **kernels(request, kinds), **versions},
         timed(bench.memory, request.plan),
         tuple(request.plan.works),
         tuple(timed(method, request.plan) for method in bench.methods),

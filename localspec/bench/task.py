@@ -47,7 +47,7 @@ def measure_task(
         sitting, said = sit(request, name, exam, max_tokens, partial(part, tell, done, len(ways)))
         sittings.append(sitting)
         notes += [one_line(f"{sitting.method} in {sitting.quant}: {sentence}") for sentence in said]
-    machine = {name: value for name, value in describe_machine(0).items() if name != "threads"}
+    machine = {name: value for name, value in describe_machine(0, sittings[0].device).items() if name != "threads"}
     return TaskReport(task, one_line(entry.name), machine, tuple(sittings), tuple(dict.fromkeys(notes)), list_wrong)
 
 
@@ -77,8 +77,8 @@ def sit(
             answers.append(graded(question, phrasing, text))
             tell(done / len(asked))
         failed = name != PLAIN and (off or len(said) > faults)
-        spec = llm.ready.spec
-        return Sitting(named(name, spec), "0" if off else spec.k, llm.ready.model.quant, tuple(answers), failed), said
+        spec, card = llm.ready.spec, llm.ready.model
+        return Sitting(named(name, spec), "0" if off else spec.k, card.quant, card.device, tuple(answers), failed), said
 
 
 def ask(llm: LLM, phrasing: str, max_tokens: int | None) -> tuple[str, list[str]]:

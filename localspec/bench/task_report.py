@@ -35,6 +35,7 @@ class Sitting:
     method: str
     k: str
     quant: str
+    device: str
     answers: tuple[Answer, ...]
     failed: bool = False
 
