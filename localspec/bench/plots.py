@@ -18,13 +18,18 @@ INCHES = (7.0, 3.4)
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What one value of the setting gave; `speedup` is over plain decoding."""
+    """What one value of the setting gave; `speedup` is over plain decoding. `failed`: it decoded plain, or ended so."""
 
-    place: str
+    value: str
     tokens_per_second: float
     spread: float
     speedup: float
     acceptance: float | None
+    failed: bool = False
+
+    @property
+    def place(self) -> str:
+        return f"{self.value} (failed)" if self.failed else self.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +41,9 @@ class Curve:
     plain: float
 
     @property
-    def best(self) -> Point:
-        return max(self.points, key=lambda point: point.speedup)
+    def best(self) -> Point | None:
+        """The fastest of those that did not fail."""
+        return max((point for point in self.points if not point.failed), key=lambda point: point.speedup, default=None)
 
 
 def bars(curve: Curve) -> list[str]:
