@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from math import ceil
 from statistics import median
 from typing import Any  # Any: JSON
 
@@ -161,6 +162,6 @@ def row(turn: int, run: Played, chat: Played) -> Row:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that so great a share of all does not exceed; 0 of none."""
+    """The smallest value that at least this share of all does not exceed; 0 of none."""
     ranked = sorted(values)
-    return ranked[min(len(ranked) - 1, int(share * len(ranked)))] if ranked else 0.0
+    return ranked[max(0, ceil(share * len(ranked)) - 1)] if ranked else 0.0
