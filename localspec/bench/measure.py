@@ -17,6 +17,7 @@ import torch
 from localspec.bench.machine import describe_machine
 from localspec.bench.prompts import PROMPTS
 from localspec.bench.report import OURS, PLAIN, Key, Report, Run, Way
+from localspec.bench.turns import rotated
 from localspec.calibration import recall
 from localspec.catalog import Entry
 from localspec.drafting import parse
@@ -227,8 +228,7 @@ def interleave(
     total = repeats * len(prompts)
     for turn in range(total):
         place, repeat = turn % len(prompts), turn // len(prompts)
-        first = turn % len(contenders)
-        for contender in [*contenders[first:], *contenders[:first]]:
+        for contender in rotated(contenders, turn):
             if not contender.fault:
                 runs[contender.way][place, repeat] = contender.answer(prompts[place], max_tokens)
         tell((turn + 1) / total)
