@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any  # Any: matplotlib's axes
 
+from localspec.blocks import bar
 from localspec.errors import LocalspecError, UsageError
 
 SUFFIXES = (".svg", ".png")
 BAR, SHORT_BAR = 30, 10  # columns: two bars, a label and figures fit into eighty
-EIGHTHS = " ▏▎▍▌▋▊▉"
 INCHES = (7.0, 3.4)
 
 
@@ -57,11 +57,6 @@ def bars(curve: Curve) -> list[str]:
         share = "–" if point.acceptance is None else f"{bar(point.acceptance, SHORT_BAR)} {point.acceptance:4.0%}"
         lines.append(f"{point.place:>{wide}}  {speed}  {share}")
     return [*lines, f"{'plain':>{wide}}  {bar(curve.plain / top, BAR)} {curve.plain:>7.0f}".rstrip()]
-
-
-def bar(share: float, columns: int) -> str:
-    eighths = round(8 * columns * min(max(share, 0), 1))
-    return ("█" * (eighths // 8) + EIGHTHS[eighths % 8].strip()).ljust(columns)
 
 
 def check(file: Path) -> None:
