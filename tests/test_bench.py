@@ -12,9 +12,13 @@ from typing import Any
 
 import msgspec
 import pytest
+import torch
 
+from localspec import processor
 from localspec.bench import peers_generate
-from localspec.bench.measure import Bar, gather, interleave, measure
+from localspec.bench.bar import bar
+from localspec.bench.machine import describe_machine
+from localspec.bench.measure import gather, interleave, measure
 from localspec.bench.peers_generate import Mode
 from localspec.bench.prompts import PROMPTS
 from localspec.bench.report import Key, Report, Run, Way, same
@@ -224,9 +228,9 @@ def test_a_bar_in_a_name_keeps_the_table_whole():
 
 
 def test_the_bar_ends_its_line_when_all_is_measured(capsys: pytest.CaptureFixture[str]):
-    bar = Bar()
-    bar(0.5)
-    bar(1.0)
+    tell = bar(True)
+    tell(0.5)
+    tell(1.0)
     assert capsys.readouterr().err == f"\rmeasuring {'█' * 15}{'░' * 15}  50%\rmeasuring {'█' * 30} 100%\n"
 
 
@@ -247,7 +251,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def bench(model: Path | str, **given: Any) -> Report:
     """On two questions."""
-    options = {name: given.pop(name) for name in ("formats", "against") if name in given}
+    options = {name: given.pop(name) for name in ("formats", "against", "progress") if name in given}
     return measure(LoadRequest(str(model), threads=1, **given), prompts=PROMPTS[:2], max_tokens=8, repeats=1, **options)
 
 
@@ -256,6 +260,24 @@ def test_a_model_that_nobody_knows_a_drafter_for_is_measured_plain_and_told_so(f
     made = bench(folder / "tiny")
     assert [row.method for row in made.rows()] == ["plain"]
     assert "No drafter is known for tiny: name one with --draft" in made.to_markdown().splitlines()[-1]
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "A GPU")
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("device", ["cpu", "cpu and disk", "cuda", "cuda and main memory"])
+def test_a_figure_belongs_to_the_device_that_computed(device: str):
+    expected = "A GPU" if device.startswith("cuda") else processor.name()
+    assert describe_machine(1, device)["processor"] == expected
+
+
+@pytest.mark.usefixtures("admitted", "gpu")
+def test_what_was_measured_on_a_cpu_beside_a_gpu_is_the_cpus(folder: Path):
+    assert bench(folder / "tiny", draft="off", device="cpu").machine["processor"] == processor.name()
 
 
 @pytest.mark.usefixtures("admitted")
@@ -340,6 +362,18 @@ def test_beside_a_peer_ours_runs_in_fp32_too_where_the_format_is_left_open(
 
 
 @pytest.mark.usefixtures("admitted")
+@pytest.mark.parametrize("progress", [False, True])
+def test_who_asked_for_no_progress_is_told_of_none_at_a_terminal(
+    progress: bool, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(peers_generate, "contenders", lambda *_: [])
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    bench(folder / "tiny", draft="off", quant="fp32", against="transformers", progress=progress)
+    said = capsys.readouterr().err
+    assert ("trying transformers' formats" in said, "measuring" in said) == (progress, progress)
+
+
+@pytest.mark.usefixtures("admitted")
 def test_fp32_that_does_not_fit_beside_the_peer_is_left_out_and_said(folder: Path, monkeypatch: pytest.MonkeyPatch):
     def short_of_memory(request: LoadRequest) -> Any:
         if request.quant == "fp32":
@@ -369,7 +403,7 @@ def test_transformers_writes_our_plain_answers_in_all_its_ways(
     folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ):
     given: list[list[Any]] = []
-    monkeypatch.setattr(MODULE, "gather", lambda *asked: given.append(gather(*asked)) or given[0])
+    monkeypatch.setattr(MODULE, "gather", lambda *asked, **more: given.append(gather(*asked, **more)) or given[0])
     made = bench(folder / name, draft="early-exit:1", against="transformers", quant="fp32")
     theirs = [f"transformers {mode}" for mode in THEIRS]
     assert [row.method for row in made.rows()] == ["plain", "early exit 1", *theirs]

@@ -8,7 +8,7 @@ import json
 import struct
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from localspec.bench import agreement, llama_cpp
+from localspec.bench import agreement, llama_cpp, shape_measure
 from localspec.bench.agreement import ForcedAgreement, Stand, Writing, time_writers, writers
 from localspec.bench.forwards import PREFILLS, Ours, Plan, Work, seconds, stages, time_forwards
 from localspec.bench.gguf_file import by_pairs, write_gguf
@@ -218,6 +218,28 @@ def test_torch_has_its_threads_where_it_computes_and_one_beside_the_cpu_engine()
         method.prepare(Work("forward", 1))
         found.append((method.name, torch.get_num_threads()))
     assert found == [("int8", 1), ("fp32", 2), ("transformers fp32", 2)]
+
+
+@pytest.mark.usefixtures("mini")
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_engine_of_theirs_is_closed_whether_it_was_measured_or_fell(fails: bool, monkeypatch: pytest.MonkeyPatch):
+    """Its weights and caches are memory that Python does not know of."""
+    log: list[Any] = []
+
+    class Engine(Scripted):
+        def run(self, work: Work) -> None:
+            assert not fails
+            super().run(work)
+
+        def close(self) -> None:
+            log.append((self.name, "closed"))
+
+    monkeypatch.setattr(shape_measure, "LlamaCpp", lambda _arch, _source, kind, **_: Engine(kind, log))
+    monkeypatch.setattr(llama_cpp, "require", lambda: "1")
+    request = ShapeRequest("mini", ("int8",), against=("llama-cpp",), threads=1, plan=Plan((1,), (16,), 0))
+    with pytest.raises(AssertionError) if fails else nullcontext():
+        measure_shape(request)
+    assert [entry for entry in log if entry[1] == "closed"] == [("Q8_0", "closed")] == log[-1:]
 
 
 # --- forced agreement

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from click.testing import CliRunner
 
 from localspec.bench import task
@@ -44,8 +45,8 @@ class Scripted:
         return self
 
 
-def card(quant: str) -> ModelCard:
-    return ModelCard("guide", quant, "cpu", 2048, chat=True)
+def card(quant: str, device: str) -> ModelCard:
+    return ModelCard("guide", quant, device, 2048, chat=True)
 
 
 def drafter(asked: Any) -> SpecCard:
@@ -63,6 +64,7 @@ class Engine:
         self.asked: list[tuple[str, int | None, float]] = []
         self.other: dict[tuple[str, str], str] = {}
         self.notice: Notice | None = None
+        self.device = "cpu"
         self.open = 0
 
     def load_events(self, request: LoadRequest) -> Iterator[Notice]:
@@ -80,7 +82,8 @@ class Engine:
 
         self.open += 1
         assert self.open == 1, "one model at a time"
-        yield SimpleNamespace(stream=stream, ready=Ready(card(request.quant), drafter(request.draft), Memory(0, 0, 0)))
+        ready = Ready(card(request.quant, self.device), drafter(request.draft), Memory(0, 0, 0))
+        yield SimpleNamespace(stream=stream, ready=ready)
         self.open -= 1
 
 
@@ -144,9 +147,17 @@ def test_a_drafter_that_failed_loses_its_label(engine: Engine):
     assert made.notes[0] == "early exit 1 in int8: The drafter failed (why)."
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda and main memory"])
+def test_the_machine_is_what_the_exam_was_taken_on(device: str, engine: Engine, monkeypatch: pytest.MonkeyPatch):
+    engine.device = device
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "A GPU")
+    assert (take(formats=["bf16"]).machine["processor"] == "A GPU") is (device != "cpu")
+
+
 def sitting(method: str = "plain", *good: bool) -> Sitting:
     answers = tuple(Answer("key", f"Question {place}?", True, "words", one) for place, one in enumerate(good))
-    return Sitting(method, "0", "int8", answers)
+    return Sitting(method, "0", "int8", "cpu", answers)
 
 
 def test_the_three_formats_say_the_same():
@@ -173,7 +184,7 @@ def test_wrong_answers_are_shown_once_with_those_who_gave_them():
 
 def test_a_wrong_answer_cannot_command_the_terminal():
     told = Answer("key", "Question?", True, "\x1b]0;owned\x07red\n\x1b[31mtext", False)
-    made = TaskReport("guide", "guide", {}, (Sitting("plain", "0", "int8", (told,)),), list_wrong=True)
+    made = TaskReport("guide", "guide", {}, (Sitting("plain", "0", "int8", "cpu", (told,)),), list_wrong=True)
     assert "\x1b" not in made.to_markdown() + made.to_json()
     assert "\x07" not in made.to_markdown()
 

@@ -82,7 +82,9 @@ async def test_what_is_drawn_is_counted_among_the_frames():
 
 
 def test_a_percentile_is_one_of_the_values():
-    assert [percentile([3.0, 1.0, 2.0, 4.0], share) for share in (0.0, 0.5, 0.95)] == [1.0, 3.0, 4.0]
+    """Of a hundred the 95th is the 95th: a rank that is whole is not rounded up."""
+    assert [percentile([3.0, 1.0, 2.0, 4.0], share) for share in (0.0, 0.5, 0.95, 1.0)] == [1.0, 2.0, 4.0, 4.0]
+    assert percentile([float(value) for value in range(1, 101)], 0.95) == 95.0
     assert percentile([], 0.5) == 0.0
 
 

@@ -239,12 +239,14 @@ def test_an_answer_to_a_question_that_another_program_deleted_is_told_once(
     assert [notice.hint for notice in told] == ["Your next message begins a new chat."]
 
 
-def test_rounds_are_read_while_the_chat_is_written(running: Writer, talk: Talk):
+def test_rounds_are_read_from_another_thread_until_the_writer_is_closed(running: Writer, talk: Talk):
     running.post(talk.asks("one"))
     running.post(talk.answers(answer("first")))
     eventually(lambda: len(kept(paths.history_file())) == 2)
     assert running.steps(2) == ROUNDS
     assert running.steps(1) == running.steps(99) == ()
+    assert running.close() is None
+    assert running.steps(2) == ()
 
 
 def test_rounds_of_a_history_that_cannot_be_opened_are_none(path: Path, told: list[Notice]):

@@ -230,6 +230,13 @@ def test_the_section_says_when_where_with_what_and_how():
     assert text.endswith("| 1 |\n")
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_head_names_what_computed(device: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "A GPU")
+    assert ("tiny on A GPU, measured" in section(small(device), [], "it", 1.0)) is (device == "cuda")
+
+
 def test_a_file_is_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     parts(monkeypatch, lambda _: "| 1 |")
     out = tmp_path / "section.md"

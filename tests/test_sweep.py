@@ -17,7 +17,7 @@ from localspec import calibration, drafting
 from localspec.bench import plots, sweep
 from localspec.bench.measure import measure
 from localspec.bench.plots import Curve, Point
-from localspec.bench.report import Row
+from localspec.bench.report import Report, Run, Way
 from localspec.calibration import Calibration
 from localspec.catalog import Catalog, DraftEntry
 from localspec.checkpoint import open_snapshot
@@ -109,21 +109,41 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[int, str]]]:
     """Nothing is timed: the speed-up of an early exit is highest at layer 3, and grows with the draft length."""
     asked: list[list[tuple[int, str]]] = []
 
-    class Figures:
-        def __init__(self, tried: list[tuple[int, str]]) -> None:
-            self.tried = tried
-
-        def rows(self) -> list[Row]:
-            plain = Row("plain", "0", "fp32", 1, tokens_per_second=100.0, speedup=1.0)
-            gains = [(2 - abs(layer - 3) / 4) * (1 if k == "auto" else int(k) / 4) for layer, k in self.tried]
-            return [plain, *(replace(plain, tokens_per_second=100 * gain, speedup=gain) for gain in gains)]
-
-    def figures(_opened: Opened, tried: list[tuple[int, str]], *_: Any, **__: Any) -> Figures:
+    def figures(_opened: Opened, tried: list[tuple[int, str]], *_: Any, **__: Any) -> Report:
         asked.append(tried)
-        return Figures(tried)
+        return gains({(layer, k): (2 - abs(layer - 3) / 4) * (1 if k == "auto" else int(k) / 4) for layer, k in tried})
 
     monkeypatch.setattr(sweep, "measured", figures)
     return asked
+
+
+def gains(tried: dict[tuple[int, str], float], *, failed: tuple[int, ...] = ()) -> Report:
+    """One answer of each way beside plain's, with these speed-ups; `failed`: exit layers."""
+    ways = {place: Way(f"early exit {place[0]}", place[1], "fp32") for place in tried}
+    runs = {Way("plain", "0", "fp32"): {(0, 0): Run((1,) * 16, 1.0)}}
+    runs |= {ways[place]: {(0, 0): Run((1,) * round(16 * gain), 1.0)} for place, gain in tried.items()}
+    fell = frozenset(way for (layer, _), way in ways.items() if layer in failed)
+    return Report("guide", "fp32", 8, 1, {}, runs, fell)
+
+
+@pytest.mark.parametrize(("failed", "best"), [((), "2"), ((2,), "3"), ((1, 2, 3), None)])
+def test_what_failed_is_never_the_best_and_is_drawn_as_failed(failed: tuple[int, ...], best: str | None):
+    """It decoded plain, so that its speed-up is noise."""
+    tried = {(1, "auto"): 1.0, (2, "auto"): 1.5, (3, "auto"): 1.25}
+    found = sweep.curve_of("exit-layer", list(tried), gains(tried, failed=failed))
+    assert (found.best and found.best.value) == best
+    lines = plots.bars(found)
+    assert [line.split()[0] for line in lines if "◂" in line] == ([best] if best else [])
+    assert [line.split()[0] for line in lines if "(failed)" in line] == [str(layer) for layer in failed]
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.heavy
+def test_a_layer_that_failed_is_not_remembered_however_fast_it_seemed(monkeypatch: pytest.MonkeyPatch):
+    measured = gains({(1, "auto"): 1.0, (2, "auto"): 1.5}, failed=(2,))
+    monkeypatch.setattr(sweep, "measured", lambda *_, **__: measured)
+    found = sweep.sweep(GUIDE, [sweep.axis("exit-layer=1:2")])
+    assert (found.best, calibration.recall(swept_key(drain(open_target(GUIDE)))).exit_layer) == (None, None)
 
 
 @pytest.mark.heavy

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from localspec.bench.forwards import never
 from localspec.bench.llama_cpp import RIVALS, LlamaCpp, name_of
+from localspec.bench.turns import rotated
 from localspec.engine.contract import Draft, Drafter, Round, Sampler
 from localspec.engine.decode import decode
 from localspec.engine.decoder import Decoder
@@ -188,8 +189,7 @@ def time_writers(
     for turn in range(repeats + 1):
         if turn > 1 and late():
             break
-        order = [(place + turn) % len(writers) for place in range(len(writers))]
-        for done, place in enumerate(order, start=1):
+        for done, place in enumerate(rotated(range(len(writers)), turn), start=1):
             text = writers[place].write(turn)
             if turn:
                 found[place].append(text)

@@ -10,13 +10,12 @@ from collections.abc import Generator
 from pathlib import Path
 
 import msgspec
-import psutil
 import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
-from localspec import paths
+from localspec import paths, processor
 from localspec.bench.agreement import ForcedAgreement
 from localspec.bench.shapes import SHAPES, WeightFormat, make_decoder, random_tensors
 from localspec.engine.decode import decode
@@ -45,7 +44,7 @@ def open_forced(request: LoadRequest) -> Generator[Loading | Ready, None, Model]
     from localspec.engine.cpu.decoder import PackedDecoder
 
     shape, length = SHAPES[request.model], request.ctx or 512
-    threads = request.threads or psutil.cpu_count(logical=False) or 1
+    threads = request.threads or processor.physical_cores()
     torch.set_num_threads(1)
     prompter = Prompter(
         words(shape.vocab_size),

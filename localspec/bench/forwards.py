@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
 
+from localspec.bench.turns import rotated
 from localspec.engine.bandwidth import MOST_BYTES
 from localspec.engine.cpu.pages import in_large_pages
 from localspec.engine.decoder import Decoder
@@ -208,12 +209,6 @@ def stages(plan: Plan) -> list[list[Work]]:
 
 def counts(work: Work, turn: int) -> bool:
     return work.kind != "prefill" or turn < PREFILLS
-
-
-def rotated(methods: Sequence[Method], by: int) -> list[Method]:
-    """Who comes first turns, so that a slow moment hits all."""
-    first = by % len(methods)
-    return [*methods[first:], *methods[:first]]
 
 
 def seconds(method: Method, work: Work) -> float:

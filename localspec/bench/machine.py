@@ -13,10 +13,10 @@ import torch
 from localspec import __version__, processor
 
 
-def describe_machine(threads: int) -> dict[str, str]:
-    """Processor, cores, threads used, versions, and the commit where this is a clone."""
+def describe_machine(threads: int, device: str) -> dict[str, str]:
+    """What computed, cores, threads used, versions, and the commit where this is a clone."""
     return {
-        "processor": torch.cuda.get_device_name() if torch.cuda.is_available() else processor.name(),
+        "processor": torch.cuda.get_device_name() if device.startswith("cuda") else processor.name(),
         "cores": str(os.cpu_count()),
         "threads": str(threads),
         "python": platform.python_version(),

@@ -14,9 +14,11 @@ from typing import Protocol
 import msgspec
 import torch
 
+from localspec.bench.bar import bar
 from localspec.bench.machine import describe_machine
 from localspec.bench.prompts import PROMPTS
 from localspec.bench.report import OURS, PLAIN, Key, Report, Run, Way
+from localspec.bench.turns import rotated
 from localspec.calibration import recall
 from localspec.catalog import Entry
 from localspec.drafting import parse
@@ -92,8 +94,8 @@ def measure(
     `formats`: () for the one of `load`; where that is left open and there is a peer, fp32 beside it.
     """
     targets, left_out = open_targets(load, formats, compared=against is not None)
-    contenders, opened = gather(targets, load, against), targets[0]
-    runs = interleave(contenders, max_tokens, repeats, Bar() if progress else lambda _share: None, prompts)
+    contenders, opened = gather(targets, load, against, progress=progress), targets[0]
+    runs = interleave(contenders, max_tokens, repeats, bar(progress), prompts)
     return report(opened, contenders, runs, max_tokens, repeats, (*left_out, *notes(opened, load.draft, contenders)))
 
 
@@ -112,7 +114,7 @@ def report(
         " and ".join(own),
         max_tokens,
         repeats,
-        describe_machine(opened.threads),
+        describe_machine(opened.threads, opened.plan.device),
         runs,
         frozenset(one.way for one in contenders if one.failed),
         {one.way: one_line(one.fault) for one in contenders if one.fault},
@@ -135,14 +137,14 @@ def open_targets(
         return (first,), (one_line(f"Ours in fp32 is left out: {fault.message}"),)
 
 
-def gather(targets: Sequence[Opened], load: LoadRequest, against: str | None) -> list[Contender]:
+def gather(targets: Sequence[Opened], load: LoadRequest, against: str | None, *, progress: bool) -> list[Contender]:
     """Ours in every format, then the peer's."""
     ways = ways_of(targets[0], load.draft)
     contenders: list[Contender] = [ours(opened, name, choice, load.k) for opened in targets for name, choice in ways]
     if against == "transformers":
         from localspec.bench import peers_generate
 
-        if sys.stderr.isatty():
+        if progress:
             print("trying transformers' formats and threads", file=sys.stderr, flush=True)
         contenders += peers_generate.contenders(targets[0], ways[1:], [one.plan.quant for one in targets], load.threads)
     return contenders
@@ -227,17 +229,8 @@ def interleave(
     total = repeats * len(prompts)
     for turn in range(total):
         place, repeat = turn % len(prompts), turn // len(prompts)
-        first = turn % len(contenders)
-        for contender in [*contenders[first:], *contenders[:first]]:
+        for contender in rotated(contenders, turn):
             if not contender.fault:
                 runs[contender.way][place, repeat] = contender.answer(prompts[place], max_tokens)
         tell((turn + 1) / total)
     return {contender.way: runs[contender.way] for contender in contenders if not contender.fault}
-
-
-class Bar:
-    """A progress bar on stderr."""
-
-    def __call__(self, share: float) -> None:
-        end = "\n" if share >= 1 else ""
-        print(f"\rmeasuring {'█' * round(30 * share):░<30} {share:4.0%}", end=end, file=sys.stderr, flush=True)

@@ -17,7 +17,7 @@ from typing import Any  # Any: transformers is untyped
 import psutil
 import torch
 
-from localspec import drafting
+from localspec import drafting, processor
 from localspec.bench.prompts import PROMPTS
 from localspec.bench.report import PLAIN, Run, Way
 from localspec.calibration import recall
@@ -153,7 +153,7 @@ def contenders(opened: Opened, drafts: Drafts, quants: Sequence[str], threads: i
     checkpoints = Checkpoints(str(opened.target.device))
     own = [quant for quant in quants if quant in DTYPES]
     tried = own if len(own) == len(quants) else list(dict.fromkeys([*own, *fitting(opened.snapshot.folder)]))
-    counts = [threads] if threads else sorted({1, psutil.cpu_count(logical=False) or 1})
+    counts = [threads] if threads else sorted({1, processor.physical_cores()})
     found: list[Transformers] = []
     for mode in modes(opened, drafts):
         by_quant = [best(partial(Transformers, opened, mode, checkpoints, quant=quant), counts) for quant in tried]

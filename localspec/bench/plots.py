@@ -8,23 +8,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any  # Any: matplotlib's axes
 
+from localspec.blocks import bar
 from localspec.errors import LocalspecError, UsageError
 
 SUFFIXES = (".svg", ".png")
 BAR, SHORT_BAR = 30, 10  # columns: two bars, a label and figures fit into eighty
-EIGHTHS = " ▏▎▍▌▋▊▉"
 INCHES = (7.0, 3.4)
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What one value of the setting gave; `speedup` is over plain decoding."""
+    """What one value of the setting gave; `speedup` is over plain decoding. `failed`: it decoded plain, or ended so."""
 
-    place: str
+    value: str
     tokens_per_second: float
     spread: float
     speedup: float
     acceptance: float | None
+    failed: bool = False
+
+    @property
+    def place(self) -> str:
+        return f"{self.value} (failed)" if self.failed else self.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +41,9 @@ class Curve:
     plain: float
 
     @property
-    def best(self) -> Point:
-        return max(self.points, key=lambda point: point.speedup)
+    def best(self) -> Point | None:
+        """The fastest of those that did not fail."""
+        return max((point for point in self.points if not point.failed), key=lambda point: point.speedup, default=None)
 
 
 def bars(curve: Curve) -> list[str]:
@@ -51,11 +57,6 @@ def bars(curve: Curve) -> list[str]:
         share = "–" if point.acceptance is None else f"{bar(point.acceptance, SHORT_BAR)} {point.acceptance:4.0%}"
         lines.append(f"{point.place:>{wide}}  {speed}  {share}")
     return [*lines, f"{'plain':>{wide}}  {bar(curve.plain / top, BAR)} {curve.plain:>7.0f}".rstrip()]
-
-
-def bar(share: float, columns: int) -> str:
-    eighths = round(8 * columns * min(max(share, 0), 1))
-    return ("█" * (eighths // 8) + EIGHTHS[eighths % 8].strip()).ljust(columns)
 
 
 def check(file: Path) -> None:

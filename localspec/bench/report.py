@@ -6,14 +6,13 @@ prompt in the same repeat. Knows nothing about how the runs were made.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any  # Any: JSON
 
+from localspec.bench.tables import csv_text, markdown
 from localspec.events import Stats
 
 PLAIN = "plain"
@@ -146,8 +145,7 @@ class Report:
     def to_markdown(self) -> str:
         head = f"{self.model} · {self.quant} · greedy · {self.max_tokens} tokens · {self.repeats} repeats"
         machine = " · ".join(f"{name} {value}" for name, value in self.machine.items())
-        table = markdown(self.rows())
-        return "\n".join([f"{head}\n{machine}\n", *table, *(f"\n{note}" for note in self.notes)])
+        return "\n\n".join([f"{head}\n{machine}", markdown(table(self.rows())), *self.notes])
 
     def to_json(self) -> str:
         fields = {"model": self.model, "quant": self.quant, "max_tokens": self.max_tokens, "repeats": self.repeats}
@@ -155,12 +153,7 @@ class Report:
         return json.dumps({**everything, "notes": self.notes}, indent=1)
 
     def to_csv(self) -> str:
-        out = io.StringIO()
-        rows = [asdict(row) for row in self.rows()]
-        writer = csv.DictWriter(out, ["model", *rows[0]], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({"model": self.model, **row} for row in rows)
-        return out.getvalue().rstrip("\n")
+        return csv_text([{"model": self.model, **asdict(row)} for row in self.rows()])
 
 
 def spread(values: Sequence[float]) -> float:
@@ -224,20 +217,19 @@ def difference(left: Sequence[int], right: Sequence[int]) -> int | None:
     return None if len(left) == len(right) else min(len(left), len(right))
 
 
-def markdown(rows: Sequence[Row]) -> list[str]:
-    """A table; what is compared with more than one plain has columns only where there is such."""
+def table(rows: Sequence[Row]) -> list[list[str]]:
+    """A line for every row; what is compared with more than one plain has columns only where there is such."""
     compared = {"× own plain", "× theirs"}
-    table = [cells(row) for row in rows]
-    names = [name for name in table[0] if name not in compared or any(line[name] != "–" for line in table)]
-    head, *lines = [f"| {' | '.join(line)} |" for line in (names, *([line[name] for name in names] for line in table))]
-    return [head, "|" + "---|" * len(names), *lines]
+    lines = [cells(row) for row in rows]
+    names = [name for name in lines[0] if name not in compared or any(line[name] != "–" for line in lines)]
+    return [names, *([line[name] for name in names] for line in lines)]
 
 
 def cells(row: Row) -> dict[str, str]:
     """What each column says."""
     peak = f" of {row.peak_gbs:.1f}" if row.peak_gbs else ""
     return {
-        "method": row.method.replace("|", "\\|"),
+        "method": row.method,
         "format": row.quant,
         "threads": str(row.threads),
         "k": row.k,

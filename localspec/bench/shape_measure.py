@@ -14,6 +14,7 @@ import torch
 from localspec import processor
 from localspec.bench import llama_cpp
 from localspec.bench.agreement import LENGTHS, PROMPT_TOKENS, Stand, Theirs, Writer, time_writers, writers
+from localspec.bench.bar import bar
 from localspec.bench.forwards import Memory as MemoryRead
 from localspec.bench.forwards import Method, Ours, Plan, never, time_forwards
 from localspec.bench.llama_cpp import RIVALS, LlamaCpp
@@ -90,15 +91,15 @@ def measure_shape(request: ShapeRequest, watch: Watch = Watch(), source: Memory 
     if source is None:
         watch.say("random weights")
         source = random_tensors(SHAPES[request.shape], SEED, request.device)
-    with ExitStack() as files:
-        bench = Bench(request, kinds, source, watch, files)
+    with ExitStack() as held:
+        bench = Bench(request, kinds, source, watch, held)
         times = time_forwards([*bench.methods, bench.memory], request.plan, request.repeats, watch.tell, watch.late)
         texts = bench.texts(watch) if request.agree else ()
     return ShapeReport(
         request.shape,
         SEED,
         request.repeats,
-        {**describe_machine(request.cores), **kernels(request, kinds), **versions},
+        {**describe_machine(request.cores, request.device), **kernels(request, kinds), **versions},
         timed(bench.memory, request.plan),
         tuple(request.plan.works),
         tuple(timed(method, request.plan) for method in bench.methods),
@@ -117,10 +118,10 @@ class Bench:
         kinds: tuple[WeightFormat, ...],
         source: Memory,
         watch: Watch,
-        files: ExitStack,
+        held: ExitStack,
     ) -> None:
-        """`files` end when nothing is read from them any more."""
-        self.request, self.files, say = request, files, watch.say
+        """`held`: files and engines of theirs, let go when all is measured."""
+        self.request, self.held, say = request, held, watch.say
         arch, context, threads = SHAPES[request.shape].arch(request.context), request.context, request.cores
         self.engines: dict[str, LlamaCpp] = {}
         self.decoders: dict[WeightFormat, Decoder | PackedDecoder] = {}
@@ -131,6 +132,7 @@ class Bench:
             if kind in RIVALS:
                 say(llama_cpp.name_of(RIVALS[kind]))
                 self.engines[kind] = LlamaCpp(arch, source, RIVALS[kind], context=context, threads=threads)
+                held.callback(self.engines[kind].close)
         self.theirs: list[TransformersForwards] = []
         for name in theirs(kinds) if "transformers" in request.against else ():
             say(f"transformers {name}".strip())
@@ -152,7 +154,7 @@ class Bench:
         if self.request.device != "cpu":
             return from_host(arch, source, kind, resident=resident, context=context, device=self.request.device)
         if offload.bytes_per_second is None:
-            found = self.files.enter_context(from_disk(shape, source, kind, resident=resident, context=context))
+            found = self.held.enter_context(from_disk(shape, source, kind, resident=resident, context=context))
         else:
             whole = make_decoder(arch, source, kind, context=context, threads=cores)
             found = offloaded(whole, resident, offload.carry(whole.layer_bytes[-1]))
@@ -311,6 +313,6 @@ def timed(method: Method, plan: Plan) -> Timed:
 
 def watch(progress: bool) -> Watch:
     """A bar, and a line for what is being made; neither where nobody watches."""
-    from localspec.bench.measure import Bar  # its room needs more than measuring a shape does
-
-    return Watch(Bar(), lambda what: print(f"making {what}", file=sys.stderr, flush=True)) if progress else Watch()
+    if not progress:
+        return Watch()
+    return Watch(bar(progress), lambda what: print(f"making {what}", file=sys.stderr, flush=True))

@@ -5,8 +5,6 @@ A ratio is of times taken in the same turn. Knows nothing about how the figures 
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -16,6 +14,7 @@ from typing import Any  # Any: cells
 from localspec.bench.agreement import Writing
 from localspec.bench.forwards import Times, Work
 from localspec.bench.report import spread
+from localspec.bench.tables import csv_text, markdown
 
 Ratio = tuple[float, float]
 """Median and spread."""
@@ -166,13 +165,7 @@ class ShapeReport:
     def to_csv(self) -> str:
         """A line for every figure's row; cells that a row has not are empty."""
         found = [*map(asdict, self.forwards()), *map(asdict, self.texts())]
-        rows = [{"shape": self.shape, **flat(row)} for row in found]
-        names = list(dict.fromkeys(name for row in rows for name in row))
-        out = io.StringIO()
-        writer = csv.DictWriter(out, names, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        return out.getvalue().rstrip("\n")
+        return csv_text([{"shape": self.shape, **flat(row)} for row in found])
 
 
 def ratio(values: Sequence[float]) -> Ratio:
@@ -242,8 +235,3 @@ def text_cells(row: TextRow) -> list[str]:
 
 def told(found: Ratio | None) -> str:
     return "–" if found is None else f"{found[0]:.2f} ± {found[1]:.2f}"
-
-
-def markdown(table: Sequence[Sequence[str]]) -> str:
-    head, *lines = [f"| {' | '.join(line)} |" for line in table]
-    return "\n".join([head, "|" + "---|" * len(table[0]), *lines])

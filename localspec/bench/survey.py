@@ -108,7 +108,7 @@ def attempt(title: str, run: Callable[[], str], clock: Clock, share: float) -> O
 
 def section(survey: Survey, outcomes: Sequence[Outcome], command: str, spent: float) -> str:
     """As docs/measurements.md has them."""
-    machine = describe_machine(survey.threads)
+    machine = describe_machine(survey.threads, survey.device)
     localspec, threads = machine.pop("localspec"), machine.pop("threads")
     found = installed()
     versions = ", ".join(f"{name} {told}" for name, told in {**machine, **found}.items() if name != "processor")

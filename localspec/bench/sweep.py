@@ -15,7 +15,8 @@ from typing import Final, Literal
 
 from localspec import calibration
 from localspec.bench import plots
-from localspec.bench.measure import Bar, Draft, interleave, ours, report
+from localspec.bench.bar import bar
+from localspec.bench.measure import Draft, interleave, ours, report
 from localspec.bench.plots import Curve, Point
 from localspec.bench.prompts import PROMPTS
 from localspec.bench.report import PLAIN, Report, Row
@@ -138,9 +139,8 @@ def sweep(
         else:
             tried = [(layer, k) for k in one.lengths()]
         found = measured(opened, tried, prompts, max_tokens, repeats, progress=progress)
-        rows = found.rows()
-        curve = Curve(TITLES[one.setting], points(one.setting, tried, rows[1:]), rows[0].tokens_per_second or 0.0)
-        if curve.best.speedup > 1:
+        curve = curve_of(one.setting, tried, found)
+        if curve.best and curve.best.speedup > 1:
             (layer, length), gain = tried[curve.points.index(curve.best)], curve.best.speedup
         curves.append(curve)
         reports.append(found)
@@ -189,22 +189,21 @@ def measured(
 ) -> Report:
     contenders = [ours(opened, PLAIN, "off", "auto")]
     contenders += [ours(opened, f"early exit {layer}", EarlyExit(layer), k) for layer, k in tried]
-    runs = interleave(contenders, max_tokens, repeats, Bar() if progress else lambda _share: None, prompts)
+    runs = interleave(contenders, max_tokens, repeats, bar(progress), prompts)
     fell = [one_line(f"{one.way.name}: {note}") for one in contenders if one.failed for note in one.notes]
     return report(opened, contenders, runs, max_tokens, repeats, tuple(dict.fromkeys(fell)))
 
 
-def points(setting: Setting, tried: Sequence[tuple[int, str]], rows: Sequence[Row]) -> tuple[Point, ...]:
-    return tuple(
-        Point(
-            str(layer) if setting == "exit-layer" else k,
-            row.tokens_per_second or 0.0,
-            row.tokens_per_second_spread or 0.0,
-            row.speedup or 0.0,
-            row.acceptance,
-        )
-        for (layer, k), row in zip(tried, rows, strict=True)
-    )
+def curve_of(setting: Setting, tried: Sequence[tuple[int, str]], found: Report) -> Curve:
+    plain, *ways = found.runs
+    values = [str(layer) if setting == "exit-layer" else k for layer, k in tried]
+    points = [point(value, found.row(way), failed=way in found.failed) for value, way in zip(values, ways, strict=True)]
+    return Curve(TITLES[setting], tuple(points), found.row(plain).tokens_per_second or 0.0)
+
+
+def point(value: str, row: Row, *, failed: bool) -> Point:
+    speed, spread = row.tokens_per_second or 0.0, row.tokens_per_second_spread or 0.0
+    return Point(value, speed, spread, row.speedup or 0.0, row.acceptance, failed)
 
 
 def remember(opened: Opened, layer: int, k: str, speedup: float) -> Best | None:

@@ -11,8 +11,9 @@ from functools import partial
 import msgspec
 
 from localspec.api import LLM, load_events
+from localspec.bench.bar import bar
 from localspec.bench.machine import describe_machine
-from localspec.bench.measure import Bar, drafts, named
+from localspec.bench.measure import drafts, named
 from localspec.bench.report import PLAIN
 from localspec.bench.task_report import Answer, Sitting, TaskReport
 from localspec.catalog import Catalog
@@ -39,7 +40,7 @@ def measure_task(
     """One model after the other, so that one is in memory at a time. `max_tokens` None: as long as it talks."""
     exam, entry = load_exam(), Catalog.load().resolve(load.model)
     ways = [(quant, name, choice) for quant in formats for name, choice in drafts(entry, load.draft)]
-    tell = Bar() if progress else lambda _share: None
+    tell = bar(progress)
     sittings: list[Sitting] = []
     notes: list[str] = []
     for done, (quant, name, choice) in enumerate(ways):
@@ -47,7 +48,7 @@ def measure_task(
         sitting, said = sit(request, name, exam, max_tokens, partial(part, tell, done, len(ways)))
         sittings.append(sitting)
         notes += [one_line(f"{sitting.method} in {sitting.quant}: {sentence}") for sentence in said]
-    machine = {name: value for name, value in describe_machine(0).items() if name != "threads"}
+    machine = {name: value for name, value in describe_machine(0, sittings[0].device).items() if name != "threads"}
     return TaskReport(task, one_line(entry.name), machine, tuple(sittings), tuple(dict.fromkeys(notes)), list_wrong)
 
 
@@ -77,8 +78,8 @@ def sit(
             answers.append(graded(question, phrasing, text))
             tell(done / len(asked))
         failed = name != PLAIN and (off or len(said) > faults)
-        spec = llm.ready.spec
-        return Sitting(named(name, spec), "0" if off else spec.k, llm.ready.model.quant, tuple(answers), failed), said
+        spec, card = llm.ready.spec, llm.ready.model
+        return Sitting(named(name, spec), "0" if off else spec.k, card.quant, card.device, tuple(answers), failed), said
 
 
 def ask(llm: LLM, phrasing: str, max_tokens: int | None) -> tuple[str, list[str]]:

@@ -5,16 +5,17 @@ Knows nothing about how the answers were made or graded.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any  # Any: JSON
 
 from localspec.bench.report import PLAIN
+from localspec.bench.tables import csv_text, markdown
 from localspec.footprint import PACKED
 from localspec.sanitize import clean
+
+COLUMNS = ["method", "format", "k", "known right", "honest", "equal"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class Sitting:
     method: str
     k: str
     quant: str
+    device: str
     answers: tuple[Answer, ...]
     failed: bool = False
 
@@ -114,13 +116,10 @@ class TaskReport:
 
     def to_markdown(self) -> str:
         machine = " · ".join(f"{name} {value}" for name, value in self.machine.items())
-        lines = [
-            f"{self.model} · exam {self.task} · greedy\n{machine}\n",
-            "| method | format | k | known right | honest | equal |",
-            "|---|---|---|---|---|---|",
-        ]
+        head = f"{self.model} · exam {self.task} · greedy\n{machine}"
+        table = markdown([COLUMNS, *map(cells, self.rows())])
         wrong = [*self.wrong_answers()] if self.list_wrong else []
-        return "\n".join([*lines, *map(markdown, self.rows()), *(f"\n{note}" for note in (*self.notes, *wrong))])
+        return "\n\n".join([head, table, *self.notes, *wrong])
 
     def wrong_answers(self) -> Iterator[str]:
         """What was not good, the same answers of several sittings once."""
@@ -144,12 +143,7 @@ class TaskReport:
         return json.dumps({**fields, "rows": rows, "notes": self.notes, "answers": answers}, indent=1)
 
     def to_csv(self) -> str:
-        out = io.StringIO()
-        rows = [{"task": self.task, "model": self.model, **asdict(row)} for row in self.rows()]
-        writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        return out.getvalue().rstrip("\n")
+        return csv_text([{"task": self.task, "model": self.model, **asdict(row)} for row in self.rows()])
 
 
 def told(scores: tuple[int, int]) -> str:
@@ -157,16 +151,15 @@ def told(scores: tuple[int, int]) -> str:
     return f"{right} right and {honest} honest"
 
 
-def markdown(row: Score) -> str:
-    cells = [
-        row.method.replace("|", "\\|"),
+def cells(row: Score) -> list[str]:
+    return [
+        row.method,
         row.quant,
         row.k,
         share(row.right, row.known),
         share(row.honest, row.unknown),
         f"{row.equal}/{row.known + row.unknown}",
     ]
-    return f"| {' | '.join(cells)} |"
 
 
 def share(count: int, total: int) -> str:

@@ -19,6 +19,7 @@ from time import monotonic, sleep
 import msgspec
 import psutil
 
+from localspec import processor
 from localspec.bench.forced import QUESTION
 from localspec.bench.machine import describe_machine
 from localspec.bench.shapes import BITS, SHAPES, WeightFormat
@@ -97,7 +98,7 @@ def measure_ui(shape: str, kind: WeightFormat, tokens: int, repeats: int, tell: 
     paints = [first_paint(progress) for _ in range(repeats + 1)][1:]
     with TemporaryDirectory() as folder:
         turns, echoes = play((shape, kind, str(tokens)), folder, repeats + 1, progress)
-    machine = describe_machine(psutil.cpu_count(logical=False) or 1)
+    machine = describe_machine(processor.physical_cores(), "cpu")
     runs, chats = zip(*turns[1:], strict=True)
     return UiReport(shape, kind, tokens, repeats, machine, runs, chats, echoes, tuple(paints))
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from math import ceil
 from statistics import median
 from typing import Any  # Any: JSON
+
+from localspec.bench.tables import csv_text
 
 ASKED_RATIO, ASKED_ECHO_MS, ASKED_PAINT_MS = 0.95, 50, 500  # at least, at most, at most
 
@@ -136,12 +137,7 @@ class UiReport:
         return json.dumps(found, indent=2)
 
     def to_csv(self) -> str:
-        out = io.StringIO()
-        rows = [asdict(one) for one in self.rows()]
-        writer = csv.DictWriter(out, rows[0].keys(), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        return out.getvalue().rstrip("\n")
+        return csv_text([asdict(one) for one in self.rows()])
 
 
 def row(turn: int, run: Played, chat: Played) -> Row:
@@ -161,6 +157,6 @@ def row(turn: int, run: Played, chat: Played) -> Row:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that so great a share of all does not exceed; 0 of none."""
+    """The smallest value that at least this share of all does not exceed; 0 of none."""
     ranked = sorted(values)
-    return ranked[min(len(ranked) - 1, int(share * len(ranked)))] if ranked else 0.0
+    return ranked[max(0, ceil(share * len(ranked)) - 1)] if ranked else 0.0

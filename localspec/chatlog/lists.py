@@ -37,11 +37,16 @@ def chat_table(chats: Sequence[Chat], *, letters: int) -> str:
 
 
 def hit_list(hits: Sequence[Hit], *, letters: int) -> str:
-    """The chats in the order of their first hit, each with its hits below."""
+    """A head for each chat, its hits below."""
+    return "\n\n".join("\n".join(hit_lines(found, letters)) for found in by_chat(hits))
+
+
+def by_chat(hits: Iterable[Hit]) -> Iterable[list[Hit]]:
+    """Each chat's hits; the chats in the order of their first."""
     chats: dict[str, list[Hit]] = {}
     for hit in hits:
         chats.setdefault(hit.chat_id, []).append(hit)
-    return "\n\n".join("\n".join(hit_lines(found, letters)) for found in chats.values())
+    return chats.values()
 
 
 def hit_lines(hits: Sequence[Hit], letters: int) -> list[str]:

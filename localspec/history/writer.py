@@ -29,7 +29,7 @@ LATE = Notice("warning", "history", "The history took too long: the end of the c
 
 
 class Writer:
-    """`chat` is the one to go on with. `start` opens the history; from then on the thread alone has its connection."""
+    """`chat` is the one to go on with. `start` opens the history: its thread alone writes, `steps` reads from any."""
 
     def __init__(self, path: Path | None = None, *, chat: Chat | None = None) -> None:
         self._path = path

@@ -14,7 +14,7 @@ from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from localspec.chatlog.lists import speaker, title
+from localspec.chatlog.lists import by_chat, speaker, title
 from localspec.history import Chat, Hit
 from localspec.history.records import Part
 from localspec.sanitize import clean
@@ -107,11 +107,8 @@ def period(at: str, today: date) -> str:
 
 
 def found(hits: Sequence[Hit], *, running: str | None) -> list[Option]:
-    """Each chat once, in the order of its first hit, with its messages below; only where there was a hit is a row."""
-    chats: dict[str, list[Hit]] = {}
-    for hit in hits:
-        chats.setdefault(hit.chat_id, []).append(hit)
-    return [row for chat_hits in chats.values() for row in hit_rows(chat_hits, running)]
+    """Each chat once, with its messages below; only where there was a hit is a row."""
+    return [row for chat_hits in by_chat(hits) for row in hit_rows(chat_hits, running)]
 
 
 def hit_rows(hits: Sequence[Hit], running: str | None) -> Iterable[Option]:

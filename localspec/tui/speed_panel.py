@@ -13,9 +13,9 @@ from textual.content import Content
 from textual.geometry import Region
 from textual.widget import Widget
 
+from localspec.blocks import bar, column, grouped, meter, per_cell
 from localspec.events import SpecCard, Stats, Step
 from localspec.sanitize import one_line
-from localspec.tui.blocks import bar, column, grouped, meter, per_cell
 from localspec.tui.drafts import length
 from localspec.tui.gain import UNKNOWN, baseline, gain
 
