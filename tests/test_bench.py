@@ -16,9 +16,8 @@ import torch
 
 from localspec import processor
 from localspec.bench import peers_generate
-from localspec.bench.bar import bar
 from localspec.bench.machine import describe_machine
-from localspec.bench.measure import gather, interleave, measure
+from localspec.bench.measure import Bar, gather, interleave, measure
 from localspec.bench.peers_generate import Mode
 from localspec.bench.prompts import PROMPTS
 from localspec.bench.report import Key, Report, Run, Way, same
@@ -228,9 +227,9 @@ def test_a_bar_in_a_name_keeps_the_table_whole():
 
 
 def test_the_bar_ends_its_line_when_all_is_measured(capsys: pytest.CaptureFixture[str]):
-    tell = bar(True)
-    tell(0.5)
-    tell(1.0)
+    bar = Bar()
+    bar(0.5)
+    bar(1.0)
     assert capsys.readouterr().err == f"\rmeasuring {'█' * 15}{'░' * 15}  50%\rmeasuring {'█' * 30} 100%\n"
 
 
@@ -251,7 +250,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def bench(model: Path | str, **given: Any) -> Report:
     """On two questions."""
-    options = {name: given.pop(name) for name in ("formats", "against", "progress") if name in given}
+    options = {name: given.pop(name) for name in ("formats", "against") if name in given}
     return measure(LoadRequest(str(model), threads=1, **given), prompts=PROMPTS[:2], max_tokens=8, repeats=1, **options)
 
 
@@ -362,18 +361,6 @@ def test_beside_a_peer_ours_runs_in_fp32_too_where_the_format_is_left_open(
 
 
 @pytest.mark.usefixtures("admitted")
-@pytest.mark.parametrize("progress", [False, True])
-def test_who_asked_for_no_progress_is_told_of_none_at_a_terminal(
-    progress: bool, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    monkeypatch.setattr(peers_generate, "contenders", lambda *_: [])
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    bench(folder / "tiny", draft="off", quant="fp32", against="transformers", progress=progress)
-    said = capsys.readouterr().err
-    assert ("trying transformers' formats" in said, "measuring" in said) == (progress, progress)
-
-
-@pytest.mark.usefixtures("admitted")
 def test_fp32_that_does_not_fit_beside_the_peer_is_left_out_and_said(folder: Path, monkeypatch: pytest.MonkeyPatch):
     def short_of_memory(request: LoadRequest) -> Any:
         if request.quant == "fp32":
@@ -403,7 +390,7 @@ def test_transformers_writes_our_plain_answers_in_all_its_ways(
     folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ):
     given: list[list[Any]] = []
-    monkeypatch.setattr(MODULE, "gather", lambda *asked, **more: given.append(gather(*asked, **more)) or given[0])
+    monkeypatch.setattr(MODULE, "gather", lambda *asked: given.append(gather(*asked)) or given[0])
     made = bench(folder / name, draft="early-exit:1", against="transformers", quant="fp32")
     theirs = [f"transformers {mode}" for mode in THEIRS]
     assert [row.method for row in made.rows()] == ["plain", "early exit 1", *theirs]

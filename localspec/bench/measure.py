@@ -14,7 +14,6 @@ from typing import Protocol
 import msgspec
 import torch
 
-from localspec.bench.bar import bar
 from localspec.bench.machine import describe_machine
 from localspec.bench.prompts import PROMPTS
 from localspec.bench.report import OURS, PLAIN, Key, Report, Run, Way
@@ -94,8 +93,8 @@ def measure(
     `formats`: () for the one of `load`; where that is left open and there is a peer, fp32 beside it.
     """
     targets, left_out = open_targets(load, formats, compared=against is not None)
-    contenders, opened = gather(targets, load, against, progress=progress), targets[0]
-    runs = interleave(contenders, max_tokens, repeats, bar(progress), prompts)
+    contenders, opened = gather(targets, load, against), targets[0]
+    runs = interleave(contenders, max_tokens, repeats, Bar() if progress else lambda _share: None, prompts)
     return report(opened, contenders, runs, max_tokens, repeats, (*left_out, *notes(opened, load.draft, contenders)))
 
 
@@ -137,14 +136,14 @@ def open_targets(
         return (first,), (one_line(f"Ours in fp32 is left out: {fault.message}"),)
 
 
-def gather(targets: Sequence[Opened], load: LoadRequest, against: str | None, *, progress: bool) -> list[Contender]:
+def gather(targets: Sequence[Opened], load: LoadRequest, against: str | None) -> list[Contender]:
     """Ours in every format, then the peer's."""
     ways = ways_of(targets[0], load.draft)
     contenders: list[Contender] = [ours(opened, name, choice, load.k) for opened in targets for name, choice in ways]
     if against == "transformers":
         from localspec.bench import peers_generate
 
-        if progress:
+        if sys.stderr.isatty():
             print("trying transformers' formats and threads", file=sys.stderr, flush=True)
         contenders += peers_generate.contenders(targets[0], ways[1:], [one.plan.quant for one in targets], load.threads)
     return contenders
@@ -234,3 +233,11 @@ def interleave(
                 runs[contender.way][place, repeat] = contender.answer(prompts[place], max_tokens)
         tell((turn + 1) / total)
     return {contender.way: runs[contender.way] for contender in contenders if not contender.fault}
+
+
+class Bar:
+    """A progress bar on stderr."""
+
+    def __call__(self, share: float) -> None:
+        end = "\n" if share >= 1 else ""
+        print(f"\rmeasuring {'█' * round(30 * share):░<30} {share:4.0%}", end=end, file=sys.stderr, flush=True)

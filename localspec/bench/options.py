@@ -12,9 +12,8 @@ from typing import Any  # Any: click's parsed options
 
 from localspec.bench import plots
 from localspec.bench.agreement import PROMPT_TOKENS
-from localspec.bench.bar import bar
 from localspec.bench.forwards import Plan
-from localspec.bench.measure import measure
+from localspec.bench.measure import Bar, measure
 from localspec.bench.offload import read_rate
 from localspec.bench.prompts import PROMPTS
 from localspec.bench.report import Report
@@ -205,7 +204,7 @@ def looked_at(asked: set[str], given: Mapping[str, Any], progress: bool) -> UiRe
 
     tokens = given["max_tokens"] if "max_tokens" in asked else UI_TOKENS
     repeats = given["repeats"] if "repeats" in asked else UI_REPEATS
-    return measure_ui(given["shape"] or UI_SHAPE, kinds[0], tokens, repeats, bar(progress))
+    return measure_ui(given["shape"] or UI_SHAPE, kinds[0], tokens, repeats, Bar() if progress else lambda _share: None)
 
 
 def refuse(asked: set[str], names: Mapping[str, str], why: str, hint: str) -> None:

@@ -14,7 +14,6 @@ import torch
 from localspec import processor
 from localspec.bench import llama_cpp
 from localspec.bench.agreement import LENGTHS, PROMPT_TOKENS, Stand, Theirs, Writer, time_writers, writers
-from localspec.bench.bar import bar
 from localspec.bench.forwards import Memory as MemoryRead
 from localspec.bench.forwards import Method, Ours, Plan, never, time_forwards
 from localspec.bench.llama_cpp import RIVALS, LlamaCpp
@@ -313,6 +312,6 @@ def timed(method: Method, plan: Plan) -> Timed:
 
 def watch(progress: bool) -> Watch:
     """A bar, and a line for what is being made; neither where nobody watches."""
-    if not progress:
-        return Watch()
-    return Watch(bar(progress), lambda what: print(f"making {what}", file=sys.stderr, flush=True))
+    from localspec.bench.measure import Bar  # its room needs more than measuring a shape does
+
+    return Watch(Bar(), lambda what: print(f"making {what}", file=sys.stderr, flush=True)) if progress else Watch()

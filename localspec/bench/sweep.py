@@ -15,8 +15,7 @@ from typing import Final, Literal
 
 from localspec import calibration
 from localspec.bench import plots
-from localspec.bench.bar import bar
-from localspec.bench.measure import Draft, interleave, ours, report
+from localspec.bench.measure import Bar, Draft, interleave, ours, report
 from localspec.bench.plots import Curve, Point
 from localspec.bench.prompts import PROMPTS
 from localspec.bench.report import PLAIN, Report, Row
@@ -189,7 +188,7 @@ def measured(
 ) -> Report:
     contenders = [ours(opened, PLAIN, "off", "auto")]
     contenders += [ours(opened, f"early exit {layer}", EarlyExit(layer), k) for layer, k in tried]
-    runs = interleave(contenders, max_tokens, repeats, bar(progress), prompts)
+    runs = interleave(contenders, max_tokens, repeats, Bar() if progress else lambda _share: None, prompts)
     fell = [one_line(f"{one.way.name}: {note}") for one in contenders if one.failed for note in one.notes]
     return report(opened, contenders, runs, max_tokens, repeats, tuple(dict.fromkeys(fell)))
 

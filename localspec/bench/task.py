@@ -11,9 +11,8 @@ from functools import partial
 import msgspec
 
 from localspec.api import LLM, load_events
-from localspec.bench.bar import bar
 from localspec.bench.machine import describe_machine
-from localspec.bench.measure import drafts, named
+from localspec.bench.measure import Bar, drafts, named
 from localspec.bench.report import PLAIN
 from localspec.bench.task_report import Answer, Sitting, TaskReport
 from localspec.catalog import Catalog
@@ -40,7 +39,7 @@ def measure_task(
     """One model after the other, so that one is in memory at a time. `max_tokens` None: as long as it talks."""
     exam, entry = load_exam(), Catalog.load().resolve(load.model)
     ways = [(quant, name, choice) for quant in formats for name, choice in drafts(entry, load.draft)]
-    tell = bar(progress)
+    tell = Bar() if progress else lambda _share: None
     sittings: list[Sitting] = []
     notes: list[str] = []
     for done, (quant, name, choice) in enumerate(ways):
