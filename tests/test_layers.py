@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1] / "localspec"
 
 LAYERS = [
     "errors paths events sanitize requests strictjson drain whole_file processor driver formats sizes hub_cache",
-    "catalog checkpoint weights template templates stats calibration exam history config shortening",
+    "catalog checkpoint weights template templates stats calibration verdicts exam history config shortening",
     "pairing prompt detokenize reuse",
     "engine",
     "devices blueprint footprint fit sources packed_copy packing loader loader_bnb loader_stream"
