@@ -1,4 +1,5 @@
-"""A generator that tells of its progress and returns a value, run to its end. Knows nothing about what it makes."""
+"""Generators that tell of their progress and return a value: run to the end, or passed on. Knows nothing about what
+they make."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from collections.abc import Callable, Generator
 from typing import TypeVar
 
 Told = TypeVar("Told")
+Passed = TypeVar("Passed")
 Value = TypeVar("Value")
 
 
@@ -18,3 +20,17 @@ def drain(steps: Generator[Told, None, Value], tell: Callable[[Told], object] = 
             value: Value = stop.value
             return value
         tell(told)
+
+
+def relay(
+    steps: Generator[Told, None, Value], change: Callable[[Told], Passed | None]
+) -> Generator[Passed, None, Value]:
+    """Returns what the generator returns; yields what `change` makes of what it yields, unless that is None."""
+    while True:
+        try:
+            told = next(steps)
+        except StopIteration as stop:
+            value: Value = stop.value
+            return value
+        if (passed := change(told)) is not None:
+            yield passed

@@ -24,7 +24,8 @@ from localspec.events import Loading, Notice
 from localspec.fit import Plan
 from localspec.loader_quantised import Parts
 from localspec.loader_quantised import Quantised as Contents
-from localspec.packed_copy import PackedCopy, progress
+from localspec.loading import progress
+from localspec.packed_copy import PackedCopy
 from localspec.sources import refuse_not_numbers, slabs
 
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ class Linears:
         for name, (parent, child) in self.found.items():
             yield name, rows_of(getattr(parent, child))[1]
 
-    def replace(self, kept: Mapping[str, Parts]) -> Iterator[int]:
+    def replace(self, kept: Mapping[str, Parts]) -> Generator[int, None, None]:
         """One after the other, so that its floats are let go; yields their bytes."""
         from localspec.engine.generic import Quantised
 

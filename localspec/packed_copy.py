@@ -13,7 +13,7 @@ import os
 import shutil
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -22,7 +22,6 @@ from io import FileIO
 from itertools import accumulate
 from operator import eq
 from pathlib import Path
-from time import perf_counter
 from typing import Protocol
 
 import torch
@@ -34,6 +33,7 @@ from localspec.engine.cpu.pages import in_large_pages
 from localspec.engine.stream import Fill
 from localspec.errors import UsageError
 from localspec.events import Loading, Notice
+from localspec.loading import progress
 from localspec.sources import advise, lost
 
 SMALLEST_BYTES = 32 << 20  # a smaller model is packed in less than half a second
@@ -120,7 +120,7 @@ class PackedCopy:
     def file(self) -> Path:
         return paths.packed_dir() / f"{self.family}{self.made_from[:16]}.safetensors"
 
-    def read(self, into: dict[str, Tensor]) -> Iterator[int]:
+    def read(self, into: dict[str, Tensor]) -> Generator[int, None, None]:
         """Maps the file and checks every byte of it, yielding how many more are checked; `into` is filled at the end,
         or left empty."""
         if not self.is_worth_it:
@@ -273,19 +273,10 @@ class PackedCopy:
                     other.unlink()
 
 
-def each(put: Callable[[str, Tensor], None], tensors: Mapping[str, Tensor]) -> Iterator[int]:
+def each(put: Callable[[str, Tensor], None], tensors: Mapping[str, Tensor]) -> Generator[int, None, None]:
     for name, tensor in tensors.items():
         put(name, tensor.cpu())
         yield tensor.nbytes
-
-
-def progress(stage: str, total: int, steps: Iterator[int]) -> Iterator[Loading]:
-    """Bytes of blocks done so far of `total`, with the time that is left."""
-    started, done = perf_counter(), 0
-    for more in steps:
-        done += more
-        left = (perf_counter() - started) / max(done, 1) * (total - done)
-        yield Loading(stage, done, total, "bytes", left)
 
 
 def check_room(folder: Path, num_bytes: int) -> None:

@@ -26,7 +26,8 @@ from localspec.errors import DoesNotFit, EngineError, UsageError
 from localspec.events import Loading, Notice
 from localspec.fit import Plan
 from localspec.footprint import PLACES
-from localspec.packed_copy import PackedCopy, progress
+from localspec.loading import progress
+from localspec.packed_copy import PackedCopy
 from localspec.sizes import size_words
 from localspec.sources import Files, Reader, refuse_not_numbers, slabs
 
@@ -50,7 +51,7 @@ class Packer:
         self.keep = keep or self.made.__setitem__
         self.workers = torch.get_num_threads()
 
-    def pieces(self) -> Iterator[int]:
+    def pieces(self) -> Generator[int, None, None]:
         """Packs, some rows on each core; yields how many bytes more are packed."""
         with one_thread(), ThreadPoolExecutor(self.workers) as self.threads:
             yield from self.model()

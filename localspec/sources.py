@@ -121,6 +121,11 @@ class Reader:
         self.bytes_read += found.nbytes
         return found
 
+    def just_read(self) -> int:
+        """Bytes since this was asked the last time."""
+        num_bytes, self.bytes_read = self.bytes_read, 0
+        return num_bytes
+
     def refuse_unused(self, *, tied_head: bool) -> None:
         """A tensor nobody reads means that the config does not describe this model."""
         extra = {name for name in self._names - self._used if not name.endswith(LEFT_OVER)}

@@ -17,7 +17,7 @@ from localspec.checkpoint import open_snapshot
 from localspec.drain import drain
 from localspec.engine.generic_arch import read_any
 from localspec.errors import CheckpointError, DoesNotFit, EngineError, IncompatiblePair, UsageError
-from localspec.events import Loading, Notice
+from localspec.events import AnyEvent, Loading, Notice
 from localspec.fit import Plan, Wish, fit_word, ladder, make_plan, needed
 from localspec.footprint import footprint
 from localspec.loader_generic import load_generic
@@ -48,14 +48,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def opened(folder: Path, **options: Any) -> tuple[LLM, list[Notice]]:
     """With what was told meanwhile."""
     request = LoadRequest(str(folder), **{"draft": "off", "quant": "fp32", "threads": 1, **options})
-    steps, notices = load_events(request), []
-    while True:
-        try:
-            event = next(steps)
-        except StopIteration as stop:
-            return stop.value, notices
-        if isinstance(event, Notice):
-            notices.append(event)
+    events: list[AnyEvent] = []
+    llm = drain(load_events(request), events.append)
+    return llm, [event for event in events if isinstance(event, Notice)]
 
 
 @pytest.fixture(autouse=True)

@@ -413,6 +413,7 @@ import sys, threading, time
 from pathlib import Path
 import psutil, torch
 from localspec.checkpoint import open_snapshot
+from localspec.drain import drain
 from localspec.engine.cpu import decoder, isa, program
 from localspec.fit import Plan
 from localspec.footprint import footprint
@@ -431,13 +432,7 @@ def watch():
 
 before = me.memory_info().rss
 threading.Thread(target=watch, daemon=True).start()
-steps = load_decoder(snapshot, Plan(quant, 2048, "cpu", resident=resident))
-while True:
-    try:
-        next(steps)
-    except StopIteration as stop:
-        target = stop.value
-        break
+target = drain(load_decoder(snapshot, Plan(quant, 2048, "cpu", resident=resident)))
 prompt = torch.arange(1900) % 1000
 for part in torch.split(prompt, 512):
     target.forward(part, last_only=True)
