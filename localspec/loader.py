@@ -33,9 +33,7 @@ from localspec.loader_stream import from_files, from_main_memory, pinned
 from localspec.loading import progress
 from localspec.packed_copy import PackedCopy
 from localspec.sizes import size_words
-from localspec.sources import Files, Memory, Reader, Source, refuse_not_numbers, slabs
-
-__all__ = ["Assembly", "Files", "Memory", "Source", "assemble", "assemble_in", "load_decoder"]
+from localspec.sources import Files, Reader, Source, refuse_not_numbers, slabs, spans
 
 
 class Assembly:
@@ -102,16 +100,10 @@ class Assembly:
 
     def slabs(self, names: list[str], rows: list[int], inputs: int) -> Iterator[Tensor]:
         """The rows of several tensors as if they were one's, few at a time."""
+        sizes = dict(zip(names, rows, strict=True))
         for first, last in slabs(sum(rows), inputs, BLOCK):
-            yield torch.cat(list(self.stacked(names, rows, inputs, first, last)))
-
-    def stacked(self, names: list[str], rows: list[int], inputs: int, first: int, last: int) -> Iterator[Tensor]:
-        start = 0
-        for name, size in zip(names, rows, strict=True):
-            low, high = max(first, start) - start, min(last, start + size) - start
-            if low < high:
-                yield self.rows(name, low, high, size, inputs)
-            start += size
+            parts = spans(sizes, first, last)
+            yield torch.cat([self.rows(name, low, high, sizes[name], inputs) for name, low, high in parts])
 
     def layer(self, index: int) -> Layer:
         arch, at = self.arch, f"model.layers.{index}"

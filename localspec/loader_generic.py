@@ -7,6 +7,7 @@ pickle and no adapter to load. Whether the model then computes what it should is
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
@@ -136,16 +137,9 @@ def refuse_too_large(kind: Any, config: Any, snapshot: Snapshot) -> None:
     """A config may not ask for more than the files hold: transformers would allocate it, and fill it by chance."""
     with torch.device("meta"):
         asked = sum(weight.numel() for weight in kind(copy.deepcopy(config)).parameters())
-    held = sum(count(info.shape) for info in snapshot.tensors.values())
+    held = sum(math.prod(info.shape) for info in snapshot.tensors.values())
     if asked > SLACK * held:
         raise CheckpointError(f"config.json describes {asked:,} weights, and {snapshot.name} has {held:,}.")
-
-
-def count(shape: tuple[int, ...]) -> int:
-    elements = 1
-    for side in shape:
-        elements *= side
-    return elements
 
 
 def refuse_incomplete(report: dict[str, Any], name: str) -> None:

@@ -162,6 +162,16 @@ def refuse_not_numbers(name: str, rows: Tensor) -> None:
         )
 
 
+def spans(rows: Mapping[str, int], first: int, last: int) -> Iterator[tuple[str, int, int]]:
+    """Rows first..last - 1 of several tensors as if they were one's: of which tensor, and from where to where in it."""
+    start = 0
+    for name, size in rows.items():
+        low, high = max(first, start) - start, min(last, start + size) - start
+        if low < high:
+            yield name, low, high
+        start += size
+
+
 def slabs(rows: int, elements: int, multiple: int) -> Iterator[tuple[int, int]]:
     """Ranges of rows of so many elements each, in multiples of `multiple`, small enough to be float32 for a while."""
     step = max(SLAB_ELEMENTS // elements // multiple, 1) * multiple
