@@ -28,7 +28,7 @@ from localspec.fit import Plan, ways_out
 from localspec.footprint import FIRST_LAYER, PLACES, footprint
 from localspec.formats import stored_kind
 from localspec.loader_bnb import read_stored
-from localspec.loader_quantised import HEAD, Parts, Quantised, llama_linears
+from localspec.loader_quantised import HEAD, Parts, QuantisedContents, llama_linears
 from localspec.loader_stream import from_files, from_main_memory, pinned
 from localspec.loading import progress
 from localspec.packed_copy import PackedCopy
@@ -225,7 +225,7 @@ def quantised(
     snapshot: Snapshot, assembly: Assembly, form: Quantiser, plan: Plan, stage: str
 ) -> Generator[Loading | Notice, None, Weights]:
     """From the copy on disk if there is a sound one; else made, and kept for the next start where that is wished."""
-    contents = Quantised.of(form, llama_linears(assembly.arch, keep_head=plan.keep_head))
+    contents = QuantisedContents.of(form, llama_linears(assembly.arch, keep_head=plan.keep_head))
     copy, found = PackedCopy(snapshot, contents, asked=True), Parts()
     yield from progress(stage, contents.num_bytes, copy.read(found))
     assembly.kept = contents.join(found)

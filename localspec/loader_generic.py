@@ -23,8 +23,7 @@ from localspec.engine.linear import DTYPES, Linear, Quantiser, make_form
 from localspec.errors import CheckpointError, EngineError, first_line
 from localspec.events import Loading, Notice
 from localspec.fit import Plan
-from localspec.loader_quantised import Parts
-from localspec.loader_quantised import Quantised as Contents
+from localspec.loader_quantised import Parts, QuantisedContents
 from localspec.loading import progress
 from localspec.packed_copy import PackedCopy
 from localspec.sources import refuse_not_numbers, slabs
@@ -160,7 +159,7 @@ def refuse_incomplete(report: dict[str, Any], name: str) -> None:
 
 def quantised(snapshot: Snapshot, linears: Linears, plan: Plan, stage: str) -> Iterator[Loading | Notice]:
     """From the copy on disk if there is a sound one; else made, and kept for the next start where that is wished."""
-    contents = Contents.of(linears.form, linears.shapes())
+    contents = QuantisedContents.of(linears.form, linears.shapes())
     copy, found = PackedCopy(snapshot, contents, asked=True), Parts()
     yield from progress(stage, contents.num_bytes, copy.read(found))
     yield from progress(stage, snapshot.total_bytes, linears.replace(contents.join(found)))
