@@ -40,16 +40,10 @@ from localspec.settings import resolve_sampling
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like, llama3_like
 
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
 
 HI = [{"role": "user", "content": "hello there general"}]
 STORY = "The quick brown fox jumps over"
-
-
-@pytest.fixture(autouse=True)
-def admitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """transformers takes seconds to import; test_admission.py is about it."""
-    monkeypatch.setattr("localspec.opening.admit", lambda _: None)
 
 
 @pytest.fixture(scope="module")

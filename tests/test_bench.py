@@ -230,12 +230,6 @@ def test_the_bar_ends_its_line_when_all_is_measured(capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err == f"\rmeasuring {'█' * 15}{'░' * 15}  50%\rmeasuring {'█' * 30} 100%\n"
 
 
-@pytest.fixture
-def admitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """transformers takes seconds to import; test_admission.py is about it."""
-    monkeypatch.setattr("localspec.opening.admit", lambda _: None)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("models")

@@ -27,7 +27,7 @@ from tests.generic_models_made_here import blurred, make_model, save_generic
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like
 
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
 
 HI = [Message("user", "hello there general")]
 WORDS = {"chat_template": CHATML, "eos_token": "<|im_end|>"}
@@ -51,12 +51,6 @@ def opened(folder: Path, **options: Any) -> tuple[LLM, list[Notice]]:
     events: list[AnyEvent] = []
     llm = drain(load_events(request), events.append)
     return llm, [event for event in events if isinstance(event, Notice)]
-
-
-@pytest.fixture(autouse=True)
-def admitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """test_admission.py is about it."""
-    monkeypatch.setattr("localspec.opening.admit", lambda _: None)
 
 
 def test_it_chats_with_a_draft_model_and_says_who_runs_it(models: Path):

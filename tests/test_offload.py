@@ -38,17 +38,11 @@ from localspec.tui.fitting import fit_report
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like
 
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
 
 HI = [{"role": "user", "content": "hello there general"}]
 LAYERS = 6
 FORMATS = ("int8", "int4", "bf16", "fp32")
-
-
-@pytest.fixture(autouse=True)
-def admitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """transformers takes seconds to import; test_admission.py is about it."""
-    monkeypatch.setattr("localspec.opening.admit", lambda _: None)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -42,16 +42,10 @@ from localspec.sources import Files, Memory, Reader
 from tests.models_made_here import ODD, TINY, random_tensors, save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like
 
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
 
 KINDS = ("int8", "int4")
 HI = [{"role": "user", "content": "hello there general"}]
-
-
-@pytest.fixture(autouse=True)
-def admitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """transformers takes seconds to import; test_admission.py is about it."""
-    monkeypatch.setattr("localspec.opening.admit", lambda _: None)
 
 
 @pytest.fixture(scope="module", autouse=True)
