@@ -324,7 +324,7 @@ def test_a_copy_of_something_else_is_not_used(
 
 
 BESIDE = {  # what the sources of a copy import, and what nothing in its bytes depends on
-    "__init__", "checkpoint", "errors", "events", "fit", "formats", "footprint", "packed_copy", "sizes",
+    "__init__", "checkpoint", "errors", "events", "fit", "formats", "footprint", "loading", "packed_copy", "sizes",
     "engine.arch", "engine.stream", "engine.cpu.__init__", "engine.cpu.decoder", "engine.cpu.isa", "engine.cpu.pages",
     "engine.cpu.program",
 }  # fmt: skip
