@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from contextlib import suppress
 from copy import deepcopy
 from importlib.metadata import version
 from typing import Any
@@ -16,12 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from localspec import __version__, paths
+from localspec import __version__
 from localspec.engine.arch import read_arch
-from localspec.errors import CheckpointError, UsageError
+from localspec.errors import CheckpointError
 from localspec.loader import assemble
 from localspec.sources import Memory
-from localspec.whole_file import write_whole
+from localspec.verdicts import difference_of
 
 TOLERANCE = 2e-5  # of the largest logit: float32 rounding of two layers stays well below
 ROWS = 24
@@ -32,14 +31,10 @@ IDENTITY = ("bos_token_id", "eos_token_id", "pad_token_id", "architectures", "tr
 
 def admit(config: dict[str, Any]) -> None:
     """Nothing, or CheckpointError: the decoder computes something else than transformers does for this config."""
-    key = fingerprint(config)
-    verdicts = read_verdicts()
-    if key not in verdicts:
-        verdicts[key] = difference(config)
-        remember(verdicts)
-    if not verdicts[key] <= TOLERANCE:
+    off = difference_of(fingerprint(config), lambda: difference(config))
+    if not off <= TOLERANCE:
         raise CheckpointError(
-            f"localspec's decoder does not agree with transformers on this configuration (off by {verdicts[key]:.1e})."
+            f"localspec's decoder does not agree with transformers on this configuration (off by {off:.1e})."
         )
 
 
@@ -47,20 +42,6 @@ def fingerprint(config: dict[str, Any]) -> str:
     said = {name: value for name, value in config.items() if name not in IDENTITY}
     text = json.dumps([said, version("transformers"), version("torch"), __version__], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def remember(verdicts: dict[str, float]) -> None:
-    with suppress(OSError, UsageError):  # a read-only disk costs the next start this check again
-        write_whole(paths.admissions_file(), json.dumps(verdicts, indent=1).encode())
-
-
-def read_verdicts() -> dict[str, float]:
-    """Differences by fingerprint; an unreadable file is an empty one."""
-    try:
-        read = json.loads(paths.admissions_file().read_text(encoding="utf-8"))
-        return {str(key): float(value) for key, value in read.items()}
-    except (OSError, UsageError, ValueError, TypeError, AttributeError, RecursionError):
-        return {}
 
 
 def difference(config: dict[str, Any]) -> float:

@@ -22,6 +22,7 @@ from localspec.engine.linear import Dense, EightBits, Form, FourBits
 from localspec.errors import EngineError
 from localspec.loader import assemble_in
 from localspec.packed_admission import Invented, read_in, relative
+from localspec.verdicts import difference_of
 
 # Of the root mean square of a row's logits. Rows rounded to 16 bits or, in LLM.int8, to 8 are set apart by a few
 # hundredths at most; a product with the wrong weights by about one.
@@ -65,14 +66,11 @@ def admit_format(config: dict[str, Any], form: Form) -> None:
     """Nothing, or EngineError: bitsandbytes is not there, or computes something else than it should."""
     if not isinstance(form, FourBits | EightBits):
         return
-    key, verdicts = fingerprint(config, form), admission.read_verdicts()
-    if key not in verdicts:
-        verdicts[key] = difference(shrunk(config), form)
-        admission.remember(verdicts)
-    if not verdicts[key] <= TOLERANCE:
+    off = difference_of(fingerprint(config, form), lambda: difference(shrunk(config), form))
+    if not off <= TOLERANCE:
         name = form.kind if isinstance(form, FourBits) else "int8"
         raise EngineError(
-            f"bitsandbytes computes {name} wrongly on this machine (off by {verdicts[key]:.1e}).",
+            f"bitsandbytes computes {name} wrongly on this machine (off by {off:.1e}).",
             hint="Use --quant bf16, or another version of bitsandbytes.",
         )
 

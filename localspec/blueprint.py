@@ -5,6 +5,7 @@ What memory it takes, what the packer makes and what a copy on disk must hold ar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,9 +33,7 @@ class Piece:
 
     @property
     def num_bytes(self) -> int:
-        elements = 1
-        for size in self.shape:
-            elements *= size
+        elements = math.prod(self.shape)
         return elements if self.kind else 4 * elements
 
 

@@ -19,7 +19,7 @@ import msgspec
 
 from localspec import hub_cache, paths
 from localspec.errors import CatalogError, NotDownloaded
-from localspec.requests import LONGEST_DRAFT, RANDOM_SEED, SamplingOptions
+from localspec.requests import LONGEST_DRAFT, RANGES, SamplingOptions
 
 SCHEMA_VERSION = 1
 MOST_BYTES = 1 << 20
@@ -33,25 +33,26 @@ DraftKind = Literal["model", "early-exit", "off"]
 Quant = Literal["int8", "int4", "nf4", "fp4", "fp32", "bf16"]
 
 Name = Annotated[str, msgspec.Meta(pattern=NAME)]
-Temperature = Annotated[float, msgspec.Meta(ge=0, le=100)]
-Mass = Annotated[float, msgspec.Meta(ge=1e-9, le=1)]
-Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
-Penalty = Annotated[float, msgspec.Meta(ge=0.01, le=100)]
-Seed = Annotated[int, msgspec.Meta(ge=RANDOM_SEED, le=(1 << 63) - 1)]
 DraftLength = Annotated[int, msgspec.Meta(ge=0, le=LONGEST_DRAFT)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
 Context = Annotated[int, msgspec.Meta(ge=2)]
 
 
+def within(name: str) -> msgspec.Meta:
+    """The bounds of a sampling option."""
+    low, high = RANGES[name]
+    return msgspec.Meta(ge=low, le=high)
+
+
 class SamplingTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """[models.KEY.sampling]: the model's own defaults, in SamplingOptions' words."""
 
-    temperature: Temperature | None = None
-    top_k: Annotated[int, msgspec.Meta(ge=0, le=1 << 22)] | None = None
-    top_p: Mass | None = None
-    min_p: Share | None = None
-    repetition_penalty: Penalty | None = None
-    seed: Seed | None = None
+    temperature: Annotated[float, within("temperature")] | None = None
+    top_k: Annotated[int, within("top_k")] | None = None
+    top_p: Annotated[float, within("top_p")] | None = None
+    min_p: Annotated[float, within("min_p")] | None = None
+    repetition_penalty: Annotated[float, within("repetition_penalty")] | None = None
+    seed: Annotated[int, within("seed")] | None = None
 
     @property
     def options(self) -> SamplingOptions:

@@ -24,14 +24,14 @@ from click.shell_completion import shell_complete
 from localspec import __version__
 from localspec.cli_config import config
 from localspec.cli_history import history
-from localspec.errors import FULL, DoesNotFit, LocalspecError, UsageError
+from localspec.errors import FULL, Cancelled, DoesNotFit, LocalspecError, UsageError
 from localspec.formats import INT8_THRESHOLD
 from localspec.requests import GenerateRequest, LoadRequest, Message, SamplingOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 SHAPES = ["llama2-7b", "llama-1b", "135m", "tiny"]  # of localspec.bench.shapes, which --help must not import
-EXIT_STOPPED, EXIT_NOBODY_READS = 130, 141  # 128 + SIGINT and 128 + SIGPIPE, as shells count
+EXIT_NOBODY_READS = 141  # 128 + SIGPIPE, as shells count
 
 AGAINST_HELP = "Also measure a peer; llama-cpp needs --shape.  [may be given twice]"
 PROMPTS_HELP = "Eight fixed questions, or all that the exam's model must know.  [default: bench]"
@@ -134,7 +134,7 @@ def chat(
     settings = read()
     past = chats.recall(chat_id) if latest or chat_id is not None else None
     model = model or (past.chat.model_key if past else settings.default_model)
-    tuned = tuning.begin(settings, model, load=said(given, LoadRequest), sampling=sampling_of(given))
+    tuned = tuning.begin(settings, model, load=said(given), sampling=sampling_of(given))
     notice = tuned.begin_preset(given["preset"], past.chat.preset if past else None)
     check(tuned.load)
     kept = settings.chat.history and not no_history
@@ -181,7 +181,7 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
         sampling=precedence.sampling(settings, entry, sampling_of(given), preset),
         template=None if raw or entry is None else templates.find(entry.template or templates.OWN),
     )
-    return answer_once(precedence.load_request(settings, catalog, model, said(given, LoadRequest)), request, output)
+    return answer_once(precedence.load_request(settings, catalog, model, said(given)), request, output)
 
 
 @cli.command()
@@ -261,11 +261,11 @@ def is_given(name: str) -> bool:
     return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
 
 
-def said(given: dict[str, Any], record: type[LoadRequest]) -> dict[str, Any]:
-    """Those fields of a record that a flag or the environment gave."""
+def said(given: dict[str, Any]) -> dict[str, Any]:
+    """Those fields of a LoadRequest that a flag or the environment gave."""
     context = click.get_current_context()
     sources = (click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.ENVIRONMENT)
-    names = [name for name in record.__struct_fields__ if name in given]
+    names = [name for name in LoadRequest.__struct_fields__ if name in given]
     return {name: given[name] for name in names if context.get_parameter_source(name) in sources}
 
 
@@ -286,7 +286,7 @@ def leave_on_interrupt() -> None:
     def stop(*_: object) -> None:
         if sys.stderr.isatty():
             os.write(sys.stderr.fileno(), b"\n")  # a line of its own for what the shell says next
-        os._exit(EXIT_STOPPED)
+        os._exit(Cancelled.exit_code)
 
     if threading.current_thread() is threading.main_thread():
         context = click.get_current_context()
@@ -359,7 +359,7 @@ def outcome() -> int:
         complain(f"{in_words(fault)} Try: {command} --help")
         return UsageError.exit_code
     except (KeyboardInterrupt, click.exceptions.Abort):
-        return EXIT_STOPPED
+        return Cancelled.exit_code
 
 
 def in_words(fault: click.UsageError) -> str:

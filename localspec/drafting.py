@@ -14,7 +14,7 @@ from localspec.calibration import Calibration
 from localspec.catalog import Catalog, DraftEntry, Entry
 from localspec.checkpoint import Snapshot, open_snapshot
 from localspec.engine.arch import Arch
-from localspec.engine.generic_arch import GenericArch, read_any
+from localspec.engine.generic_arch import read_any
 from localspec.errors import IncompatiblePair, NotDownloaded, UsageError
 from localspec.events import Notice
 from localspec.requests import LONGEST_DRAFT, DraftModel, EarlyExit, LoadRequest, is_draft_length
@@ -90,11 +90,12 @@ def choose(
     catalog: Catalog,
     known: Calibration = NOTHING_KNOWN,
 ) -> Choice:
-    """The user's own choice raises when it cannot draft; ours becomes plain decoding with a Notice."""
+    """The user's own choice raises when it cannot draft; ours becomes plain decoding with a Notice, and so does any
+    draft model where the target cannot take a draft back."""
     match asked if not isinstance(asked, str) else parse(asked):
         case EarlyExit(layer=layer, greedy=greedy):
             return early_exit(layer, entry, target, greedy=greedy)
-        case DraftModel() | "auto" if not can_rewind(target):
+        case DraftModel() | "auto" if not read_any(target.config).can_rewind:
             return no_way_back(target)
         case DraftModel(model=name, greedy=greedy):
             named = entry.named_draft(name)
@@ -178,12 +179,6 @@ def exit_layers(target: Snapshot) -> int:
     return arch.num_layers if isinstance(arch, Arch) else 0
 
 
-def can_rewind(snapshot: Snapshot) -> bool:
-    """Whether it can take back what a draft got wrong."""
-    arch = read_any(snapshot.config)
-    return not isinstance(arch, GenericArch) or arch.can_rewind
-
-
 def no_way_back(target: Snapshot) -> Choice:
     reason = f"{target.name} folds all it has read into one state and cannot take a rejected draft back"
     notice = Notice("info", "no_rewind", f"Speculation is off: {reason}.", "It decodes plain.")
@@ -191,7 +186,7 @@ def no_way_back(target: Snapshot) -> Choice:
 
 
 def draft_model(drafter: Snapshot, target: Snapshot, *, greedy: bool) -> Choice:
-    if not can_rewind(drafter):
+    if not read_any(drafter.config).can_rewind:
         raise IncompatiblePair(
             f"Draft '{drafter.name}' folds all it has read into one state and cannot take a rejected draft back.",
             hint="Use a draft of another kind, or --draft off.",

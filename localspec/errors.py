@@ -137,7 +137,7 @@ class EngineDied(LocalspecError):
 class Cancelled(LocalspecError):
     """Somebody pressed stop. Raised inside the engine between forwards; the user sees finish_reason "cancelled"."""
 
-    code, exit_code = "cancelled", 130
+    code, exit_code = "cancelled", 130  # 128 + SIGINT, as shells count
 
 
 def first_line(fault: BaseException) -> str:

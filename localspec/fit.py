@@ -222,7 +222,7 @@ def choices(snapshot: Snapshot, wish: Wish) -> tuple[str, ...]:
     if packs(snapshot, wish):
         return tuple(PACKED)
     if wish.device == "cuda":
-        return ON_GPU if can_quantise(snapshot) else ON_GPU[:1]
+        return ON_GPU if read_any(snapshot.config).can_rewind else ON_GPU[:1]  # states stay in floats
     return DENSE
 
 
@@ -252,12 +252,6 @@ def can_offload(quant: str, device: str) -> bool:
 def packs(snapshot: Snapshot, wish: Wish) -> bool:
     """Whether "auto" may choose what the CPU engine computes."""
     return wish.may_pack and wish.device != "cuda" and not is_generic(snapshot.config)
-
-
-def can_quantise(snapshot: Snapshot) -> bool:
-    """What folds its past into a state runs in floats only."""
-    arch = read_any(snapshot.config)
-    return not isinstance(arch, GenericArch) or arch.can_rewind
 
 
 def needed(snapshot: Snapshot, wish: Wish, quant: str) -> Footprint:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from functools import cached_property
-from time import perf_counter
 
 import torch
 from torch import Tensor
@@ -29,14 +28,12 @@ from localspec.fit import Plan, ways_out
 from localspec.footprint import FIRST_LAYER, PLACES, footprint
 from localspec.formats import stored_kind
 from localspec.loader_bnb import read_stored
-from localspec.loader_quantised import HEAD, Parts, Quantised, llama_linears
+from localspec.loader_quantised import HEAD, Parts, QuantisedContents, llama_linears
 from localspec.loader_stream import from_files, from_main_memory, pinned
+from localspec.loading import progress
 from localspec.packed_copy import PackedCopy
-from localspec.packed_copy import progress as checked
 from localspec.sizes import size_words
-from localspec.sources import Files, Memory, Reader, Source, refuse_not_numbers, slabs
-
-__all__ = ["Assembly", "Files", "Memory", "Source", "assemble", "assemble_in", "load_decoder"]
+from localspec.sources import Files, Reader, Source, refuse_not_numbers, slabs, spans
 
 
 class Assembly:
@@ -103,16 +100,10 @@ class Assembly:
 
     def slabs(self, names: list[str], rows: list[int], inputs: int) -> Iterator[Tensor]:
         """The rows of several tensors as if they were one's, few at a time."""
+        sizes = dict(zip(names, rows, strict=True))
         for first, last in slabs(sum(rows), inputs, BLOCK):
-            yield torch.cat(list(self.stacked(names, rows, inputs, first, last)))
-
-    def stacked(self, names: list[str], rows: list[int], inputs: int, first: int, last: int) -> Iterator[Tensor]:
-        start = 0
-        for name, size in zip(names, rows, strict=True):
-            low, high = max(first, start) - start, min(last, start + size) - start
-            if low < high:
-                yield self.rows(name, low, high, size, inputs)
-            start += size
+            parts = spans(sizes, first, last)
+            yield torch.cat([self.rows(name, low, high, sizes[name], inputs) for name, low, high in parts])
 
     def layer(self, index: int) -> Layer:
         arch, at = self.arch, f"model.layers.{index}"
@@ -133,7 +124,7 @@ class Assembly:
         )
 
     def weights(self, resident: int | None = None) -> Generator[int, None, Weights]:
-        """Yields how many bytes are read so far. `resident`: so many layers stay where they are computed with, and the
+        """Yields how many bytes more are read. `resident`: so many layers stay where they are computed with, and the
         others come and go; None for all."""
         arch = self.arch
         embedding = self.embedding()
@@ -142,14 +133,14 @@ class Assembly:
         norm = self.tensor("model.norm.weight", arch.hidden_size)
         head = self.head(embedding)
         self.reader.refuse_unused(tied_head=arch.tied_head)
-        yield self.reader.bytes_read
+        yield self.reader.just_read()
         return Weights(embedding, tuple(layers), norm, head, stream)
 
     def layers(self, indices: Iterable[int]) -> Generator[int, None, list[Layer]]:
         found = []
         for index in indices:
             found.append(self.layer(index))
-            yield self.reader.bytes_read
+            yield self.reader.just_read()
         return found
 
     def stream(self, first: int) -> Generator[int, None, Stream[Layer]]:
@@ -160,7 +151,7 @@ class Assembly:
         host, far = Assembly(self.arch, self.reader, Floats(self.form.stream)), []
         for index in range(first, self.arch.num_layers):
             far.append(pinned(host.layer(index)))
-            yield self.reader.bytes_read
+            yield self.reader.just_read()
         return from_main_memory(far, self.form.device, first)
 
     def embedding(self) -> Tensor:
@@ -234,9 +225,9 @@ def quantised(
     snapshot: Snapshot, assembly: Assembly, form: Quantiser, plan: Plan, stage: str
 ) -> Generator[Loading | Notice, None, Weights]:
     """From the copy on disk if there is a sound one; else made, and kept for the next start where that is wished."""
-    contents = Quantised.of(form, llama_linears(assembly.arch, keep_head=plan.keep_head))
+    contents = QuantisedContents.of(form, llama_linears(assembly.arch, keep_head=plan.keep_head))
     copy, found = PackedCopy(snapshot, contents, asked=True), Parts()
-    yield from checked(stage, contents.num_bytes, copy.read(found))
+    yield from progress(stage, contents.num_bytes, copy.read(found))
     assembly.kept = contents.join(found)
     if found:
         return drain(assembly.weights())
@@ -244,18 +235,6 @@ def quantised(
     if plan.save_quantized:
         yield from copy.keep(contents.split(assembly.made))
     return weights
-
-
-def progress(stage: str, total: int, steps: Generator[int, None, Weights]) -> Generator[Loading, None, Weights]:
-    """Bytes read so far of `total`, with the time that is left."""
-    started = perf_counter()
-    while True:
-        try:
-            done = next(steps)
-        except StopIteration as stop:
-            weights: Weights = stop.value
-            return weights
-        yield Loading(stage, done, total, "bytes", (perf_counter() - started) / done * max(total - done, 0))
 
 
 def plan_words(snapshot: Snapshot, plan: Plan) -> str:

@@ -7,6 +7,7 @@ pickle and no adapter to load. Whether the model then computes what it should is
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
@@ -22,9 +23,9 @@ from localspec.engine.linear import DTYPES, Linear, Quantiser, make_form
 from localspec.errors import CheckpointError, EngineError, first_line
 from localspec.events import Loading, Notice
 from localspec.fit import Plan
-from localspec.loader_quantised import Parts
-from localspec.loader_quantised import Quantised as Contents
-from localspec.packed_copy import PackedCopy, progress
+from localspec.loader_quantised import Parts, QuantisedContents
+from localspec.loading import progress
+from localspec.packed_copy import PackedCopy
 from localspec.sources import refuse_not_numbers, slabs
 
 if TYPE_CHECKING:
@@ -135,16 +136,9 @@ def refuse_too_large(kind: Any, config: Any, snapshot: Snapshot) -> None:
     """A config may not ask for more than the files hold: transformers would allocate it, and fill it by chance."""
     with torch.device("meta"):
         asked = sum(weight.numel() for weight in kind(copy.deepcopy(config)).parameters())
-    held = sum(count(info.shape) for info in snapshot.tensors.values())
+    held = sum(math.prod(info.shape) for info in snapshot.tensors.values())
     if asked > SLACK * held:
         raise CheckpointError(f"config.json describes {asked:,} weights, and {snapshot.name} has {held:,}.")
-
-
-def count(shape: tuple[int, ...]) -> int:
-    elements = 1
-    for side in shape:
-        elements *= side
-    return elements
 
 
 def refuse_incomplete(report: dict[str, Any], name: str) -> None:
@@ -165,7 +159,7 @@ def refuse_incomplete(report: dict[str, Any], name: str) -> None:
 
 def quantised(snapshot: Snapshot, linears: Linears, plan: Plan, stage: str) -> Iterator[Loading | Notice]:
     """From the copy on disk if there is a sound one; else made, and kept for the next start where that is wished."""
-    contents = Contents.of(linears.form, linears.shapes())
+    contents = QuantisedContents.of(linears.form, linears.shapes())
     copy, found = PackedCopy(snapshot, contents, asked=True), Parts()
     yield from progress(stage, contents.num_bytes, copy.read(found))
     yield from progress(stage, snapshot.total_bytes, linears.replace(contents.join(found)))
@@ -190,7 +184,7 @@ class Linears:
         for name, (parent, child) in self.found.items():
             yield name, rows_of(getattr(parent, child))[1]
 
-    def replace(self, kept: Mapping[str, Parts]) -> Iterator[int]:
+    def replace(self, kept: Mapping[str, Parts]) -> Generator[int, None, None]:
         """One after the other, so that its floats are let go; yields their bytes."""
         from localspec.engine.generic import Quantised
 

@@ -37,7 +37,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Quantised:
+class QuantisedContents:
     """Linears [outputs, inputs] by the name of their (first) weight, in a form. `made_by`: bitsandbytes' version."""
 
     form: Quantiser
@@ -45,7 +45,7 @@ class Quantised:
     made_by: str
 
     @classmethod
-    def of(cls, form: Quantiser, linears: Iterable[tuple[str, Shape]]) -> Quantised:
+    def of(cls, form: Quantiser, linears: Iterable[tuple[str, Shape]]) -> QuantisedContents:
         return cls(form, tuple(linears), library().__version__)
 
     @property

@@ -16,7 +16,7 @@ from typing import Any  # Any: JSON
 
 from localspec.api import LLM, Result, Stream, load_events
 from localspec.drain import drain
-from localspec.errors import LocalspecError
+from localspec.errors import Cancelled, LocalspecError
 from localspec.events import AnyEvent, Failure, Loading, Notice, Step
 from localspec.output import as_json, print_event, tell
 from localspec.progress import Progress
@@ -24,8 +24,6 @@ from localspec.requests import GenerateRequest, LoadRequest
 from localspec.sanitize import clean
 from localspec.settings import check_limits, check_ranges
 from localspec.stats import to_dict
-
-EXIT_CANCELLED = 130
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +55,7 @@ def answer_once(load: LoadRequest, request: GenerateRequest, output: Output) -> 
         tell(full(result.stats.context_max))
     if output.stats:
         print(json.dumps(to_dict(result.stats)), file=sys.stderr)
-    return EXIT_CANCELLED if result.finish_reason == "cancelled" else 0
+    return Cancelled.exit_code if result.finish_reason == "cancelled" else 0
 
 
 def open_quietly(load: LoadRequest, output: Output) -> LLM:

@@ -21,6 +21,7 @@ from localspec.admission_formats import STAND_IN, admit_format
 from localspec.catalog import Catalog, Entry
 from localspec.checkpoint import Snapshot, check_ids, open_snapshot
 from localspec.devices import gpu_bytes, gpu_faults, pick_device, unused
+from localspec.drain import relay
 from localspec.engine.bandwidth import read_bandwidth
 from localspec.engine.contract import Drafter, Resident, is_layered
 from localspec.engine.drafters.early_exit import EarlyExit
@@ -80,17 +81,17 @@ def open_whole(request: LoadRequest) -> Generator[Told, None, Model]:
 def told_once(steps: Generator[Told, None, Model]) -> Generator[Told, None, Model]:
     """Without the Notices that the draft repeats after the target."""
     told: set[tuple[str, str]] = set()
-    while True:
-        try:
-            event = next(steps)
-        except StopIteration as stop:
-            model: Model = stop.value
-            return model
+
+    def news(event: Told) -> Told | None:
         if not isinstance(event, Notice):
-            yield event
-        elif (event.code, event.message) not in told:
-            told.add((event.code, event.message))
-            yield event
+            return event
+        said = (event.code, event.message)
+        if said in told:
+            return None
+        told.add(said)
+        return event
+
+    return relay(steps, news)
 
 
 def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opened]:
@@ -219,14 +220,9 @@ def compiled_engine() -> Generator[Loading | Notice, None, Program]:
         raise EngineError(
             f"The CPU engine needs {fault.name}, which is not installed.", hint="Use --quant fp32 or bf16."
         ) from fault
-    steps = loading(choose())
-    while True:
-        try:
-            done, total = next(steps)
-        except StopIteration as stop:
-            program: Program = stop.value
-            break
-        yield Loading("compiling the engine (once)", done, total, "steps")
+    program = yield from relay(
+        loading(choose()), lambda step: Loading("compiling the engine (once)", *step, unit="steps")
+    )
     if not program.kept:
         message = "The compiled engine cannot be kept on disk, so every start compiles it again."
         yield Notice("info", "cache", message, "Set LOCALSPEC_CACHE_DIR to a folder that can be written.")

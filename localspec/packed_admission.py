@@ -27,6 +27,7 @@ from localspec.errors import EngineError
 from localspec.packed_reference import reference
 from localspec.packing import one_thread, pack_source
 from localspec.sources import Memory, Reader
+from localspec.verdicts import difference_of
 
 if TYPE_CHECKING:
     from localspec.engine.cpu.decoder import PackedDecoder
@@ -69,15 +70,12 @@ def shrunk(config: dict[str, Any]) -> Arch:
 def check_agreement(
     config: dict[str, Any], blueprint: Blueprint, decoder: PackedDecoder, tensors: dict[str, Tensor]
 ) -> None:
-    key, verdicts = fingerprint(config, blueprint.kind, decoder.program), admission.read_verdicts()
-    if key not in verdicts:
-        expected = reference(blueprint, Memory(tensors), context=decoder.context)
-        verdicts[key] = difference(decoder, expected)
-        admission.remember(verdicts)
-    if not verdicts[key] <= TOLERANCE:
-        raise EngineError(
-            f"The CPU engine does not agree with torch on this configuration (off by {verdicts[key]:.1e})."
-        )
+    def measure() -> float:
+        return difference(decoder, reference(blueprint, Memory(tensors), context=decoder.context))
+
+    off = difference_of(fingerprint(config, blueprint.kind, decoder.program), measure)
+    if not off <= TOLERANCE:
+        raise EngineError(f"The CPU engine does not agree with torch on this configuration (off by {off:.1e}).")
 
 
 def check_widths(decoder: PackedDecoder) -> None:

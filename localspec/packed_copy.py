@@ -13,7 +13,7 @@ import os
 import shutil
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -22,7 +22,6 @@ from io import FileIO
 from itertools import accumulate
 from operator import eq
 from pathlib import Path
-from time import perf_counter
 from typing import Protocol
 
 import torch
@@ -34,6 +33,7 @@ from localspec.engine.cpu.pages import in_large_pages
 from localspec.engine.stream import Fill
 from localspec.errors import UsageError
 from localspec.events import Loading, Notice
+from localspec.loading import progress
 from localspec.sources import advise, lost
 
 SMALLEST_BYTES = 32 << 20  # a smaller model is packed in less than half a second
@@ -104,23 +104,23 @@ class PackedCopy:
     """
 
     def __init__(
-        self, snapshot: Snapshot, blueprint: Contents, *, resident: int | None = None, asked: bool = False
+        self, snapshot: Snapshot, contents: Contents, *, resident: int | None = None, asked: bool = False
     ) -> None:
-        self.snapshot, self.blueprint, self.asked = snapshot, blueprint, asked
-        away = [] if resident is None else blueprint.layers[resident:]
+        self.snapshot, self.contents, self.asked = snapshot, contents, asked
+        away = [] if resident is None else contents.layers[resident:]
         self.away = [piece.name for layer in away for piece in layer]
         place = sha256(str(snapshot.folder.resolve()).encode()).hexdigest()[:16]
-        self.family = f"{place}-{blueprint.kind}-"
-        self.made_from = fingerprint(snapshot, blueprint)
+        self.family = f"{place}-{contents.kind}-"
+        self.made_from = fingerprint(snapshot, contents)
 
     @property
     def is_worth_it(self) -> bool:
-        return self.asked or self.blueprint.num_bytes >= SMALLEST_BYTES or bool(self.away)
+        return self.asked or self.contents.num_bytes >= SMALLEST_BYTES or bool(self.away)
 
     def file(self) -> Path:
         return paths.packed_dir() / f"{self.family}{self.made_from[:16]}.safetensors"
 
-    def read(self, into: dict[str, Tensor]) -> Iterator[int]:
+    def read(self, into: dict[str, Tensor]) -> Generator[int, None, None]:
         """Maps the file and checks every byte of it, yielding how many more are checked; `into` is filled at the end,
         or left empty."""
         if not self.is_worth_it:
@@ -134,11 +134,11 @@ class PackedCopy:
             return
         if mapped is None:
             return
-        found, sizes = self.cut(mapped), [piece.num_bytes for piece in self.blueprint.pieces.values()]
+        found, sizes = self.cut(mapped), [piece.num_bytes for piece in self.contents.pieces.values()]
         for name in self.away:
             del found[name]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            actual = pool.map(lambda name: self.actual(name, found, file), self.blueprint.pieces)
+            actual = pool.map(lambda name: self.actual(name, found, file), self.contents.pieces)
             for num_bytes, is_sound in zip(sizes, map(eq, actual, checksums), strict=True):
                 if not is_sound:
                     pool.shutdown(cancel_futures=True)
@@ -150,7 +150,7 @@ class PackedCopy:
         """The checksum of a tensor; those that stay away are read and let go."""
         if name in found:
             return checksum(found[name])
-        at, num_bytes, crc = self.starts[name], self.blueprint.pieces[name].num_bytes, 0
+        at, num_bytes, crc = self.starts[name], self.contents.pieces[name].num_bytes, 0
         buffer = memoryview(bytearray(min(num_bytes, BUFFER_BYTES)))
         with suppress(OSError), file.open("rb", buffering=0) as stream:
             stream.seek(at)
@@ -164,7 +164,7 @@ class PackedCopy:
 
     def reading(self, places: Sequence[dict[str, Tensor]]) -> Fill:
         """Layers from the file into the tensors of a place, in the order in which they lie there."""
-        file, layers = self.file(), self.blueprint.layers
+        file, layers = self.file(), self.contents.layers
         rooms = [[in_memory(tensor) for tensor in place.values()] for place in places]
 
         def fill(layer: int, place: int) -> None:
@@ -184,16 +184,16 @@ class PackedCopy:
     @cached_property
     def starts(self) -> dict[str, int]:
         """Where each tensor begins in the file."""
-        at = len(self.header(["0" * 8] * len(self.blueprint.pieces)))
-        sizes = [piece.num_bytes for piece in self.blueprint.pieces.values()]
-        return dict(zip(self.blueprint.pieces, accumulate(sizes, initial=at), strict=False))
+        at = len(self.header(["0" * 8] * len(self.contents.pieces)))
+        sizes = [piece.num_bytes for piece in self.contents.pieces.values()]
+        return dict(zip(self.contents.pieces, accumulate(sizes, initial=at), strict=False))
 
     def checksums(self, file: Path) -> list[str]:
         """What the header says; empty where it is not the header this copy must have."""
-        expected = self.header(["0" * 8] * len(self.blueprint.pieces))
+        expected = self.header(["0" * 8] * len(self.contents.pieces))
         with file.open("rb") as stream:
             header = stream.read(len(expected))
-        if file.stat().st_size != len(expected) + self.blueprint.num_bytes:
+        if file.stat().st_size != len(expected) + self.contents.num_bytes:
             return []
         try:
             said = json.loads(header[8:])["__metadata__"]["checksums"].split(" ")
@@ -206,7 +206,7 @@ class PackedCopy:
         metadata = {"made_from": self.made_from, "checksums": " ".join(checksums)}
         entries: dict[str, object] = {"__metadata__": metadata}
         at = 0
-        for piece in self.blueprint.pieces.values():
+        for piece in self.contents.pieces.values():
             dtype, end = "U8" if piece.is_bytes else "F32", at + piece.num_bytes
             entries[piece.name] = {"dtype": dtype, "shape": piece.shape, "data_offsets": [at, end]}
             at = end
@@ -216,8 +216,8 @@ class PackedCopy:
 
     def cut(self, mapped: Tensor) -> dict[str, Tensor]:
         """The tensors that a mapped file holds."""
-        found, at = {}, mapped.nbytes - self.blueprint.num_bytes
-        for piece in self.blueprint.pieces.values():
+        found, at = {}, mapped.nbytes - self.contents.num_bytes
+        for piece in self.contents.pieces.values():
             part = mapped[at : at + piece.num_bytes]
             found[piece.name] = (part if piece.is_bytes else part.view(torch.float32)).view(piece.shape)
             at += piece.num_bytes
@@ -231,24 +231,22 @@ class PackedCopy:
             yield from self.write(self.file(), tensors)
         except (OSError, UsageError) as fault:
             reason = (fault.strerror if isinstance(fault, OSError) else fault.message) or str(fault)
-            what = f"The {self.blueprint.made} weights cannot be kept on disk ({reason.rstrip('.')})"
-            hint = (
-                f"Make {self.blueprint.num_bytes / 1e9:.1f} GB of room, or set LOCALSPEC_CACHE_DIR to another folder."
-            )
+            what = f"The {self.contents.made} weights cannot be kept on disk ({reason.rstrip('.')})"
+            hint = f"Make {self.contents.num_bytes / 1e9:.1f} GB of room, or set LOCALSPEC_CACHE_DIR to another folder."
             yield Notice(
                 "warning" if self.asked else "info", "packed_copy", f"{what}; each start makes them again.", hint
             )
 
     def write(self, file: Path, tensors: dict[str, Tensor]) -> Iterator[Loading]:
         with self.writing(file) as put:
-            ordered = {name: tensors[name] for name in self.blueprint.pieces}
-            yield from progress(f"{self.blueprint.made} weights to disk", self.blueprint.num_bytes, each(put, ordered))
+            ordered = {name: tensors[name] for name in self.contents.pieces}
+            yield from progress(f"{self.contents.made} weights to disk", self.contents.num_bytes, each(put, ordered))
 
     @contextmanager
     def writing(self, file: Path) -> Iterator[Callable[[str, Tensor], None]]:
         """Takes every tensor once, in any order. A file of its own name first, so that nobody ever sees half of one."""
         self.sweep(file)
-        check_room(file.parent, self.blueprint.num_bytes)
+        check_room(file.parent, self.contents.num_bytes)
         part, checksums = file.with_suffix(f".{os.getpid()}.part"), dict[str, str]()
         try:
             with part.open("wb") as stream:
@@ -260,7 +258,7 @@ class PackedCopy:
 
                 yield put
                 stream.seek(0)
-                stream.write(self.header([checksums[name] for name in self.blueprint.pieces]))
+                stream.write(self.header([checksums[name] for name in self.contents.pieces]))
             part.replace(file)
         finally:
             part.unlink(missing_ok=True)
@@ -273,19 +271,10 @@ class PackedCopy:
                     other.unlink()
 
 
-def each(put: Callable[[str, Tensor], None], tensors: Mapping[str, Tensor]) -> Iterator[int]:
+def each(put: Callable[[str, Tensor], None], tensors: Mapping[str, Tensor]) -> Generator[int, None, None]:
     for name, tensor in tensors.items():
         put(name, tensor.cpu())
         yield tensor.nbytes
-
-
-def progress(stage: str, total: int, steps: Iterator[int]) -> Iterator[Loading]:
-    """Bytes of blocks done so far of `total`, with the time that is left."""
-    started, done = perf_counter(), 0
-    for more in steps:
-        done += more
-        left = (perf_counter() - started) / max(done, 1) * (total - done)
-        yield Loading(stage, done, total, "bytes", left)
 
 
 def check_room(folder: Path, num_bytes: int) -> None:
@@ -293,9 +282,9 @@ def check_room(folder: Path, num_bytes: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def fingerprint(snapshot: Snapshot, blueprint: Contents) -> str:
+def fingerprint(snapshot: Snapshot, contents: Contents) -> str:
     """What a copy is made from: the files of weights as they are now, the configuration, and the code that makes it."""
-    digest = sha256(f"{__version__} {torch.__version__} {blueprint!r}".encode())
+    digest = sha256(f"{__version__} {torch.__version__} {contents!r}".encode())
     for source in SOURCES:
         digest.update((Path(__file__).parent / source).read_bytes())
     for name, info in sorted(snapshot.tensors.items()):

@@ -26,9 +26,10 @@ from localspec.errors import DoesNotFit, EngineError, UsageError
 from localspec.events import Loading, Notice
 from localspec.fit import Plan
 from localspec.footprint import PLACES
-from localspec.packed_copy import PackedCopy, progress
+from localspec.loading import progress
+from localspec.packed_copy import PackedCopy
 from localspec.sizes import size_words
-from localspec.sources import Files, Reader, refuse_not_numbers, slabs
+from localspec.sources import Files, Reader, refuse_not_numbers, slabs, spans
 
 if TYPE_CHECKING:
     from localspec.engine.cpu.decoder import PackedDecoder, PackedLayer, PackedWeights
@@ -50,7 +51,7 @@ class Packer:
         self.keep = keep or self.made.__setitem__
         self.workers = torch.get_num_threads()
 
-    def pieces(self) -> Iterator[int]:
+    def pieces(self) -> Generator[int, None, None]:
         """Packs, some rows on each core; yields how many bytes more are packed."""
         with one_thread(), ThreadPoolExecutor(self.workers) as self.threads:
             yield from self.model()
@@ -124,18 +125,11 @@ class Packer:
     def heads(self, attention: str) -> Iterator[Tensor]:
         """Queries', keys' and values' rows, each head padded to whole vectors; two heads always fill blocks."""
         size, hidden = self.arch.head_dim, self.arch.hidden_size
+        sizes = {f"{attention}.{part}_proj.weight": rows for part, rows in self.head_rows().items()}
         for first, last in slabs(self.blueprint.heads, size * hidden, 2):
-            rows = torch.cat(list(self.stacked(attention, first * size, last * size)))
+            parts = spans(sizes, first * size, last * size)
+            rows = torch.cat([self.rows(name, low, high, sizes[name], hidden) for name, low, high in parts])
             yield pad_rows(rows, last - first, size)
-
-    def stacked(self, attention: str, first: int, last: int) -> Iterator[Tensor]:
-        """Rows first..last - 1 of q, k and v as if they were one."""
-        start = 0
-        for part, size in self.head_rows().items():
-            low, high = max(first, start) - start, min(last, start + size) - start
-            if low < high:
-                yield self.rows(f"{attention}.{part}_proj.weight", low, high, size, self.arch.hidden_size)
-            start += size
 
     def head_rows(self) -> dict[str, int]:
         arch = self.arch

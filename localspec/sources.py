@@ -121,6 +121,11 @@ class Reader:
         self.bytes_read += found.nbytes
         return found
 
+    def just_read(self) -> int:
+        """Bytes since this was asked the last time."""
+        num_bytes, self.bytes_read = self.bytes_read, 0
+        return num_bytes
+
     def refuse_unused(self, *, tied_head: bool) -> None:
         """A tensor nobody reads means that the config does not describe this model."""
         extra = {name for name in self._names - self._used if not name.endswith(LEFT_OVER)}
@@ -155,6 +160,16 @@ def refuse_not_numbers(name: str, rows: Tensor) -> None:
         raise CheckpointError(
             f"The checkpoint's '{name}' has a weight that is infinite or not a number.", hint="Fetch the model again."
         )
+
+
+def spans(rows: Mapping[str, int], first: int, last: int) -> Iterator[tuple[str, int, int]]:
+    """Rows first..last - 1 of several tensors as if they were one's: of which tensor, and from where to where in it."""
+    start = 0
+    for name, size in rows.items():
+        low, high = max(first, start) - start, min(last, start + size) - start
+        if low < high:
+            yield name, low, high
+        start += size
 
 
 def slabs(rows: int, elements: int, multiple: int) -> Iterator[tuple[int, int]]:

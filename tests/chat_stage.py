@@ -94,6 +94,11 @@ class Stage:
         await self.send(text)
         await self.sees(*answers)
 
+    async def begins(self, text: str) -> None:
+        """Sends it to an engine that is paused, and sees the first words of HELLO: the others wait for a permit."""
+        self.engine.permit(3)
+        await self.asks(text, "Hello there")
+
     async def ready(self) -> None:
         await self.until(lambda: self.chat.phase == "idle")
 

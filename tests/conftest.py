@@ -64,6 +64,12 @@ def one_state_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyte
 
 
 @pytest.fixture
+def admitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers takes seconds to import; test_admission.py is about it."""
+    monkeypatch.setattr("localspec.opening.admit", lambda _: None)
+
+
+@pytest.fixture
 def warm_engines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Engines in child processes have torch from the start. Elsewhere than on Linux a fork of it may not run."""
     if sys.platform == "linux":

@@ -12,7 +12,8 @@ from tokenizers import Tokenizer
 
 from localspec.engine.arch import Arch, read_arch
 from localspec.engine.decoder import Decoder
-from localspec.loader import Memory, assemble
+from localspec.loader import assemble
+from localspec.sources import Memory
 
 TINY: dict[str, Any] = {
     "model_type": "llama",

@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from localspec.api import LLM, Chat, load, load_events, make_request
 from localspec.checkpoint import open_snapshot
+from localspec.drain import drain
 from localspec.engine.arch import MAX_CONTEXT, read_arch
 from localspec.engine.cache import Cache, kv_dtype
 from localspec.engine.drafters.early_exit import EarlyExit as EarlyExitDrafter
@@ -39,16 +40,10 @@ from localspec.settings import resolve_sampling
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like, llama3_like
 
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
 
 HI = [{"role": "user", "content": "hello there general"}]
 STORY = "The quick brown fox jumps over"
-
-
-@pytest.fixture(autouse=True)
-def admitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """transformers takes seconds to import; test_admission.py is about it."""
-    monkeypatch.setattr("localspec.opening.admit", lambda _: None)
 
 
 @pytest.fixture(scope="module")
@@ -86,13 +81,8 @@ def total(events: list[AnyEvent]) -> int:
 
 def test_a_folder_is_loaded_with_progress_then_ready(models: Path):
     request = LoadRequest(str(models / "target"), draft="early-exit:1", quant="fp32", threads=1)
-    steps, events = load_events(request), []
-    while True:
-        try:
-            events.append(next(steps))
-        except StopIteration as stop:
-            llm = stop.value
-            break
+    events: list[AnyEvent] = []
+    llm = drain(load_events(request), events.append)
     loading = [event for event in events if isinstance(event, Loading)]
     assert [event.done for event in loading] == sorted(event.done for event in loading)
     assert all(0 <= event.done <= event.total for event in loading)
@@ -498,12 +488,12 @@ def test_a_base_model_completes_and_does_not_chat(models: Path):
         assert llm.generate(STORY, max_tokens=3).text
 
 
-def drain(request: LoadRequest) -> list[AnyEvent]:
+def told(request: LoadRequest) -> list[AnyEvent]:
     return list(load_events(request))
 
 
 def test_auto_for_a_folder_is_plain_with_a_notice(models: Path):
-    events = drain(LoadRequest(str(models / "target"), quant="fp32", threads=1))
+    events = told(LoadRequest(str(models / "target"), quant="fp32", threads=1))
     (notice,) = [event for event in events if isinstance(event, Notice)]
     ready = events[-1]
     assert isinstance(ready, Ready)
@@ -514,7 +504,7 @@ def test_auto_for_a_folder_is_plain_with_a_notice(models: Path):
 
 def test_exits_nobody_trained_are_told_of(models: Path):
     notices = [
-        event for event in drain(LoadRequest(str(models / "target"), "early-exit:1", "fp32")) if event.type == "notice"
+        event for event in told(LoadRequest(str(models / "target"), "early-exit:1", "fp32")) if event.type == "notice"
     ]
     assert [notice.code for notice in notices] == ["untrained_exit"]  # type: ignore[union-attr]
 
@@ -774,7 +764,7 @@ def test_a_draft_of_the_catalogue_that_is_not_here_costs_a_notice(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     known_as(models, tmp_path, monkeypatch, "[models.known.draft]\nkind = 'model'\nmodel = '/no/such'")
-    events = drain(LoadRequest("known", quant="fp32", threads=1))
+    events = told(LoadRequest("known", quant="fp32", threads=1))
     assert [(event.level, event.code) for event in events if isinstance(event, Notice)] == [
         ("warning", "not_downloaded")
     ]

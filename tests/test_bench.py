@@ -245,12 +245,6 @@ def test_what_is_measured_and_how_far_it_is_are_events(monkeypatch: pytest.Monke
     assert {(event.stage, event.total, event.unit) for event in told} == {("plain, early exit 2", 100, "percent")}
 
 
-@pytest.fixture
-def admitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """transformers takes seconds to import; test_admission.py is about it."""
-    monkeypatch.setattr("localspec.opening.admit", lambda _: None)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("models")

@@ -445,9 +445,7 @@ async def test_a_message_that_waits_is_in_the_history_before_its_turn_comes():
     """A killed program must not lose it: it stands below the answer that is still being written."""
     engine = ScriptedEngine(HELLO, *says("then"), paused=True)
     async with kept_chat(engine) as stage:
-        engine.permit(3)
-        await stage.send("one")
-        await stage.sees("Hello there")
+        await stage.begins("one")
         await stage.send("two")
         with History() as history:
             await stage.until(lambda: history.chats() and len(history.open(history.chats()[0].id).branch) == 3)

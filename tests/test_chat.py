@@ -77,9 +77,7 @@ async def test_idle_never_means_that_a_question_is_half_asked(monkeypatch: pytes
 async def test_while_it_answers_one_message_waits_and_a_second_stays_in_the_prompt():
     engine = ScriptedEngine(HELLO, HELLO, paused=True)
     async with open_chat(engine) as stage:
-        engine.permit(3)
-        await stage.send("one")
-        await stage.sees("Hello there")
+        await stage.begins("one")
         await stage.send("two")
         await stage.sees("You · queued")
         await stage.send("three")
@@ -96,9 +94,7 @@ async def test_lines_sent_in_a_burst_that_come_back_stay_in_their_order():
     """A paste in a terminal that does not say that it is one."""
     engine = ScriptedEngine(HELLO, HELLO, paused=True)
     async with open_chat(engine) as stage:
-        engine.permit(3)
-        await stage.send("one")
-        await stage.sees("Hello there")
+        await stage.begins("one")
         for line in ("two", "//three", "/tokens", "four", "/nope", "five", "/tokens"):
             for character in line:
                 stage.app.post_message(events.Key("slash" if character == "/" else character, character))
@@ -113,9 +109,7 @@ async def test_lines_sent_in_a_burst_that_come_back_stay_in_their_order():
 async def test_esc_stops_and_keeps_what_was_written_for_the_next_turn():
     engine = ScriptedEngine(HELLO, HELLO, paused=True)
     async with open_chat(engine, system="Be brief.") as stage:
-        engine.permit(3)
-        await stage.send("hi")
-        await stage.sees("Hello there")
+        await stage.begins("hi")
         await stage.pilot.press("escape")
         await stage.sees("Hello there", "stopped · ", " 2 tok")
         engine.permit()
@@ -146,9 +140,7 @@ async def test_notices_are_one_line_each_before_the_answer_they_precede():
 async def test_a_new_chat_forgets_the_old_one_even_while_it_is_being_answered():
     engine = ScriptedEngine(HELLO, HELLO, paused=True)
     async with open_chat(engine) as stage:
-        engine.permit(3)
-        await stage.send("old")
-        await stage.sees("Hello there")
+        await stage.begins("old")
         await stage.pilot.press("ctrl+n")
         await stage.sees("Ask anything.")
         engine.permit()

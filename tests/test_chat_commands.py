@@ -162,9 +162,7 @@ async def test_an_argument_that_may_be_anything_is_only_hinted_at():
 async def test_esc_closes_the_list_and_stops_nothing():
     engine = ScriptedEngine(HELLO, paused=True)
     async with open_chat(engine) as stage:
-        engine.permit(3)
-        await stage.send("hi")
-        await stage.sees("Hello there")
+        await stage.begins("hi")
         await stage.pilot.press("slash", "t")
         await stage.until(lambda: popup(stage))
         await stage.pilot.press("escape")

@@ -134,9 +134,7 @@ async def test_an_answer_is_kept_every_200_tokens_though_no_clock_says_so(monkey
 async def test_a_stopped_answer_is_kept_as_far_as_it_came_and_says_so():
     engine = ScriptedEngine(HELLO, paused=True)
     async with kept_chat(engine) as stage:
-        engine.permit(3)
-        await stage.send("hi")
-        await stage.sees("Hello there")
+        await stage.begins("hi")
         await stage.pilot.press("escape")
         await stage.sees("stopped · ")
     assert words() == [("hi", "done"), ("Hello there", "stopped")]
@@ -157,9 +155,7 @@ async def test_a_failed_answer_is_kept_with_figures_of_its_own(written: int):
 async def test_an_answer_whose_engine_died_is_kept():
     first, second = ScriptedEngine(HELLO, paused=True), ScriptedEngine(SHORT)
     async with kept_chat(first, second) as stage:
-        first.permit(3)
-        await stage.send("hi")
-        await stage.sees("Hello there")
+        await stage.begins("hi")
         first.die()
         await stage.until(lambda: stage.chat.phase == "gone")
         await stage.pilot.press("ctrl+r")
@@ -178,9 +174,7 @@ async def test_which_weights_answered_is_kept():
 async def test_who_leaves_in_mid_answer_finds_what_was_written():
     engine = ScriptedEngine(HELLO, paused=True)
     async with kept_chat(engine) as stage:
-        engine.permit(3)
-        await stage.send("hi")
-        await stage.sees("Hello there")
+        await stage.begins("hi")
         await stage.pilot.press("ctrl+q")
     assert words() == [("hi", "done"), ("Hello there", "stopped")]
 
@@ -200,9 +194,7 @@ async def test_a_new_chat_is_another_in_the_history_and_an_empty_one_is_none():
     engine = ScriptedEngine(HELLO, SHORT, paused=True)
     async with kept_chat(engine) as stage:
         await stage.pilot.press("ctrl+n")
-        engine.permit(3)
-        await stage.send("old")
-        await stage.sees("Hello there")
+        await stage.begins("old")
         await stage.pilot.press("ctrl+n", "ctrl+n")
         await stage.sees("Ask anything.")
         engine.permit()

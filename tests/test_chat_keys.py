@@ -175,9 +175,7 @@ async def test_what_ctrl_c_cleared_comes_back_with_ctrl_z():
 async def test_ctrl_c_stops_then_clears_then_quits_at_the_second_time(monkeypatch: pytest.MonkeyPatch):
     engine = ScriptedEngine(HELLO, paused=True)
     async with open_chat(engine) as stage:
-        engine.permit(3)
-        await stage.send("hi")
-        await stage.sees("Hello there")
+        await stage.begins("hi")
         await stage.write("draft")
         await stage.pilot.press("ctrl+c")
         await stage.sees("stopped", "draft")
@@ -198,9 +196,7 @@ async def test_ctrl_c_first_copies_what_is_selected_in_the_prompt():
     """Though an answer is being written, which it stops only when nothing is selected any more."""
     engine = ScriptedEngine(HELLO, paused=True)
     async with open_chat(engine) as stage:
-        engine.permit(3)
-        await stage.send("hi")
-        await stage.sees("Hello there")
+        await stage.begins("hi")
         await stage.write("two words")
         await stage.pilot.press(*["shift+left"] * 5, "ctrl+c")
         await stage.sees("Copied.")

@@ -163,9 +163,7 @@ async def test_a_bench_that_fails_is_one_sentence(monkeypatch: pytest.MonkeyPatc
 async def test_the_bench_waits_until_an_answer_has_ended():
     engine = ScriptedEngine(HELLO, paused=True)
     async with open_chat(engine, tuning=guide()) as stage:
-        engine.permit(3)
-        await stage.send("hi")
-        await stage.sees("Hello there")
+        await stage.begins("hi")
         await stage.send("/bench")
         await stage.sees("That must wait")
 

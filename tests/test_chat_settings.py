@@ -53,8 +53,7 @@ async def test_what_is_set_holds_from_the_next_question_on():
     async with open_chat(ScriptedEngine(HELLO, HELLO, HELLO)) as stage:
         await stage.ready()
         assert await asked_with(stage) == SamplingOptions()
-        await stage.send("/set temperature=0.7 top_k=5")
-        await stage.sees("From the next question on: temperature 0.7 · top_k 5")
+        await stage.asks("/set temperature=0.7 top_k=5", "From the next question on: temperature 0.7 · top_k 5")
         assert await asked_with(stage) == SamplingOptions(temperature=0.7, top_k=5)
         await stage.send("/set top_k=")
         assert await asked_with(stage) == SamplingOptions(temperature=0.7)
@@ -63,10 +62,8 @@ async def test_what_is_set_holds_from_the_next_question_on():
 async def test_a_seed_of_minus_one_is_no_seed():
     async with open_chat(ScriptedEngine(HELLO), size=(100, 24)) as stage:
         await stage.ready()
-        await stage.send("/set seed=3")
-        await stage.sees("· seed 3 ·")
-        await stage.send("/set seed=-1")
-        await stage.sees("· seed – ·")
+        await stage.asks("/set seed=3", "· seed 3 ·")
+        await stage.asks("/set seed=-1", "· seed – ·")
 
 
 @pytest.mark.parametrize(
@@ -91,10 +88,8 @@ async def test_a_preset_takes_the_place_of_what_was_said_and_brings_its_system_p
     async with open_chat(ScriptedEngine(HELLO, HELLO), tuning=tuning, size=(100, 24)) as stage:
         await stage.ready()
         await stage.send("/set temperature=0.9")
-        await stage.send("/preset")
-        await stage.sees("Presets: precise, balanced, creative, [/nope]")
-        await stage.send("/preset [/nope]")
-        await stage.sees("preset [/nope] · temperature 0 · top_p 0.5")
+        await stage.asks("/preset", "Presets: precise, balanced, creative, [/nope]")
+        await stage.asks("/preset [/nope]", "preset [/nope] · temperature 0 · top_p 0.5")
         assert await asked_with(stage) == SamplingOptions(temperature=0, top_p=0.5)  # models.toml: the guide is greedy
         assert [m.content for m in stage.engine.requests[-1].messages or ()] == ["Be odd.", "hi"]
         await stage.send("/preset balanced")
@@ -302,12 +297,9 @@ async def test_keys_that_are_named_are_the_users():
 async def test_the_header_names_the_template_that_was_chosen():
     async with open_chat(ScriptedEngine(HELLO), size=(130, 30)) as stage:
         await stage.ready()
-        await stage.send("/template chatml")
-        await stage.sees("int8 · template chatml ⇐")
-        await stage.send("/template none")
-        await stage.sees("int8 · completion mode ⇐")
-        await stage.send("/template auto")
-        await stage.sees("int8 ⇐")
+        await stage.asks("/template chatml", "int8 · template chatml ⇐")
+        await stage.asks("/template none", "int8 · completion mode ⇐")
+        await stage.asks("/template auto", "int8 ⇐")
 
 
 async def test_the_chat_looks_as_the_settings_say():
@@ -538,8 +530,7 @@ async def test_what_is_loaded_is_not_loaded_again_when_it_is_picked():
 async def test_a_model_that_is_not_there_leaves_the_one_there_is(typed: str, sentence: str):
     async with open_chat(ScriptedEngine(HELLO), tuning=guide(), size=(120, 24)) as stage:
         await stage.ready()
-        await stage.send(typed)
-        await stage.sees(sentence, "idle")
+        await stage.asks(typed, sentence, "idle")
         assert await asked_with(stage) == SamplingOptions(temperature=0)
         assert len(stage.engines) == 1
 
@@ -551,8 +542,7 @@ async def test_a_model_that_does_not_load_says_why_and_another_can_be_picked(tmp
         ScriptedEngine(), ScriptedEngine(opening=[refused]), ScriptedEngine(HELLO), tuning=guide()
     ) as stage:
         await stage.ready()
-        await stage.send(f"/model {folder}")
-        await stage.sees("Not enough memory for big. Try a smaller one.", "Ctrl+O another model")
+        await stage.asks(f"/model {folder}", "Not enough memory for big. Try a smaller one.", "Ctrl+O another model")
         await stage.pilot.press("ctrl+o")
         opened = await picker(stage)
         await stage.pilot.press("enter")
@@ -560,8 +550,7 @@ async def test_a_model_that_does_not_load_says_why_and_another_can_be_picked(tmp
         await stage.pilot.press("enter")
         await stage.until(lambda: len(stage.engines) == 3)
         await stage.ready()
-        await stage.send("hi")
-        await stage.sees("Bye.", "idle")
+        await stage.asks("hi", "Bye.", "idle")
 
 
 async def test_another_model_ends_the_answer_that_is_being_written_and_keeps_it(tmp_path: Path):
@@ -569,9 +558,7 @@ async def test_another_model_ends_the_answer_that_is_being_written_and_keeps_it(
     writing, after = ScriptedEngine(HELLO, paused=True), ScriptedEngine(HELLO)
     async with kept_chat(writing, after) as stage:
         stage.chat.tuning = stage.chat.conversation.tuning = guide()
-        writing.permit(3)
-        await stage.send("hi")
-        await stage.sees("Hello there")
+        await stage.begins("hi")
         await stage.send(f"/model {folder}")
         await stage.until(lambda: len(stage.engines) == 2)
         await stage.ready()

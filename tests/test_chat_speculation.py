@@ -52,9 +52,7 @@ async def test_f5_goes_round_and_both_lines_say_what_the_engine_does():
 async def test_pressed_in_an_answer_it_changes_the_rest_of_it():
     engine = ScriptedEngine(HELLO, paused=True)
     async with open_chat(engine) as stage:
-        engine.permit(3)
-        await stage.send("hi")
-        await stage.sees("Hello there")
+        await stage.begins("hi")
         await stage.pilot.press("f5")
         await stage.sees("spec: off", "generating")
         engine.permit()
@@ -145,9 +143,7 @@ async def test_the_switch_and_the_speed_are_in_sight_however_long_the_names_are(
 async def test_a_stopped_answer_goes_on_in_its_own_message():
     engine = ScriptedEngine(HELLO, MORE, HELLO, paused=True)
     async with open_chat(engine, system="Be brief.") as stage:
-        engine.permit(3)
-        await stage.send("hi")
-        await stage.sees("Hello there")
+        await stage.begins("hi")
         await stage.pilot.press("escape")
         await stage.sees("stopped · ")
         engine.permit()
@@ -219,9 +215,7 @@ async def test_in_a_full_context_nothing_goes_on():
 async def test_nothing_goes_on_while_something_is_being_answered():
     engine = ScriptedEngine(HELLO, paused=True)
     async with open_chat(engine) as stage:
-        engine.permit(3)
-        await stage.send("hi")
-        await stage.sees("Hello there")
+        await stage.begins("hi")
         await stage.send("/continue")
         await stage.sees("Not while an answer is awaited")
         assert len(engine.requests) == 1
@@ -230,9 +224,7 @@ async def test_nothing_goes_on_while_something_is_being_answered():
 async def test_an_answer_that_goes_on_may_be_stopped_and_go_on_again():
     engine = ScriptedEngine(HELLO, MORE, MORE, paused=True)
     async with open_chat(engine) as stage:
-        engine.permit(3)
-        await stage.send("hi")
-        await stage.sees("Hello there")
+        await stage.begins("hi")
         await stage.pilot.press("escape")
         await stage.sees("stopped · ")
         engine.permit(2 - engine._permits)

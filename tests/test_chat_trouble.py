@@ -16,9 +16,7 @@ pytestmark = pytest.mark.heavy
 async def test_when_the_engine_dies_nothing_is_lost_and_a_reload_goes_on():
     first, second = ScriptedEngine(HELLO, paused=True), ScriptedEngine(HELLO)
     async with open_chat(first, second) as stage:
-        first.permit(3)
-        await stage.send("hi")
-        await stage.sees("Hello there")
+        await stage.begins("hi")
         await stage.send("next")
         await stage.sees("You · queued")
         await stage.write("half a thought")

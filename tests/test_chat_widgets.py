@@ -113,9 +113,7 @@ async def test_marks_survive_without_colour(no_color: bool, monkeypatch: pytest.
 async def test_tokens_stream_and_the_next_answer_keeps_the_view():
     engine = ScriptedEngine(HELLO, MIXED, paused=True)
     async with open_chat(engine) as stage:
-        engine.permit(3)
-        await stage.send("one")
-        await stage.sees("Hello there")
+        await stage.begins("one")
         await stage.pilot.press("f3")
         await stage.sees("Hello₁ there")
         engine.permit()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from localspec import paths
@@ -182,8 +183,10 @@ def test_settings_files_take_what_the_engine_takes_and_nothing_else():
     for name, (low, high) in RANGES.items():
         for value in (low, high):
             assert precedence.option(name, str(value)) == value
-        table = SamplingTable.__annotations__[name]
-        assert table is not None
+            assert getattr(msgspec.convert({name: value}, SamplingTable), name) == value
+        for value in (low - 1, 2 * high):
+            with pytest.raises(msgspec.ValidationError):
+                msgspec.convert({name: value}, SamplingTable)
     with pytest.raises(UsageError, match=r"top_p is a number from 1e-09 to 1, not '0'"):
         precedence.option("top_p", "0")
     with pytest.raises(UsageError, match=r"top_k is a whole number from 0 to 4194304, not '1\.5'"):

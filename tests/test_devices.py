@@ -26,6 +26,8 @@ from localspec.sources import Files, Reader
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like
 
+pytestmark = pytest.mark.usefixtures("admitted")
+
 LAYERS = 6
 OLD = driver.Driver("470.1", "11.4", ("Fake 3090",), None)
 BUSY = "CUDA error: CUDA-capable device(s) is/are busy or unavailable\nCUDA kernel errors might be reported later."
@@ -33,9 +35,7 @@ Command = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(autouse=True)
-def admitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """transformers takes seconds to import; test_admission.py is about it."""
-    monkeypatch.setattr("localspec.opening.admit", lambda _: None)
+def no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "look", lambda: None)
 
 

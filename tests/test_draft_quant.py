@@ -19,7 +19,7 @@ from tests.generic_models_made_here import make_model, save_generic
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like
 
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
 
 HI = [Message("user", "hello there general")]
 SIZES = {"hidden_size": 64, "intermediate_size": 128}
@@ -33,11 +33,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     gpt2 = make_model("gpt2", vocab_size=tokenizer.get_vocab_size())
     save_generic(gpt2.float(), top / "gpt2", tokenizer)
     return top
-
-
-@pytest.fixture(autouse=True)
-def admitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("localspec.opening.admit", lambda _: None)
 
 
 def opened(models: Path, quant: str, draft_quant: str, **options: int) -> LLM:

@@ -22,6 +22,8 @@ from localspec.events import Step
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like
 
+pytestmark = pytest.mark.usefixtures("admitted")
+
 EXIT_CODES = {  # ux.md
     "CheckpointError": 1,
     "HistoryError": 1,
@@ -85,12 +87,6 @@ def test_an_error_reads_as_its_message_and_its_hint():
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_snapshot(tmp_path_factory.mktemp("models") / "tiny", gpt2_like(), template=CHATML, eos="<|im_end|>")
-
-
-@pytest.fixture(autouse=True)
-def admitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """transformers takes seconds to import, and is not what is tested here."""
-    monkeypatch.setattr("localspec.opening.admit", lambda _: None)
 
 
 def raising(error: BaseException) -> Callable[..., Any]:

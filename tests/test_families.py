@@ -14,7 +14,8 @@ from localspec.engine.arch import read_arch
 from localspec.engine.contract import ExitStates
 from localspec.engine.decoder import Decoder
 from localspec.errors import CheckpointError
-from localspec.loader import Memory, assemble
+from localspec.loader import assemble
+from localspec.sources import Memory
 
 pytestmark = pytest.mark.heavy
 

@@ -81,9 +81,7 @@ async def test_every_match_is_brought_into_sight_one_after_the_other(size: tuple
 async def test_esc_leaves_the_search_and_not_the_answer_that_grows():
     engine = ScriptedEngine(HELLO, paused=True)
     async with open_chat(engine) as stage:
-        engine.permit(3)
-        await stage.send("hi")
-        await stage.sees("Hello there")
+        await stage.begins("hi")
         await stage.pilot.press("ctrl+f", *"WORLD")
         await stage.until(lambda: count(stage) == "0 found")
         await stage.pilot.press("enter", "escape")
@@ -138,9 +136,7 @@ async def test_a_chat_becomes_a_file_named_after_it_and_no_file_is_written_over(
 async def test_an_answer_is_exported_as_far_as_it_has_come(own_folder: Path):
     engine = ScriptedEngine(HELLO, paused=True)
     async with kept_chat(engine) as stage:
-        engine.permit(3)
-        await stage.send("hi")
-        await stage.sees("Hello there")
+        await stage.begins("hi")
         await export(stage, "md")
     assert re.search(r"\(interrupted\)\s+Hello there\n", (own_folder / "chat-hi.md").read_text())
 

@@ -17,7 +17,7 @@ from localspec.checkpoint import open_snapshot
 from localspec.drain import drain
 from localspec.engine.generic_arch import read_any
 from localspec.errors import CheckpointError, DoesNotFit, EngineError, IncompatiblePair, UsageError
-from localspec.events import Loading, Notice
+from localspec.events import AnyEvent, Loading, Notice
 from localspec.fit import Plan, Wish, fit_word, ladder, make_plan, needed
 from localspec.footprint import footprint
 from localspec.loader_generic import load_generic
@@ -27,7 +27,7 @@ from tests.generic_models_made_here import blurred, make_model, save_generic
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like
 
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
 
 HI = [Message("user", "hello there general")]
 WORDS = {"chat_template": CHATML, "eos_token": "<|im_end|>"}
@@ -48,20 +48,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def opened(folder: Path, **options: Any) -> tuple[LLM, list[Notice]]:
     """With what was told meanwhile."""
     request = LoadRequest(str(folder), **{"draft": "off", "quant": "fp32", "threads": 1, **options})
-    steps, notices = load_events(request), []
-    while True:
-        try:
-            event = next(steps)
-        except StopIteration as stop:
-            return stop.value, notices
-        if isinstance(event, Notice):
-            notices.append(event)
-
-
-@pytest.fixture(autouse=True)
-def admitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """test_admission.py is about it."""
-    monkeypatch.setattr("localspec.opening.admit", lambda _: None)
+    events: list[AnyEvent] = []
+    llm = drain(load_events(request), events.append)
+    return llm, [event for event in events if isinstance(event, Notice)]
 
 
 def test_it_chats_with_a_draft_model_and_says_who_runs_it(models: Path):

@@ -21,16 +21,10 @@ from localspec.worker import EngineProcess
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, KINDS, LLAMA2_CHAT, gpt2_like, llama2_like
 
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
 
 HI = [Message("user", "hello there general")]
 WAYS: list[dict[str, Any]] = [{"temperature": 0}, {"temperature": 1.0, "seed": 7}]
-
-
-@pytest.fixture(autouse=True)
-def admitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """transformers takes seconds to import; test_admission.py is about it."""
-    monkeypatch.setattr("localspec.opening.admit", lambda _: None)
 
 
 @pytest.fixture(scope="module")

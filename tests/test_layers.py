@@ -17,10 +17,10 @@ ROOT = Path(__file__).parents[1] / "localspec"
 
 LAYERS = [
     "errors paths events sanitize requests strictjson blocks drain whole_file processor driver formats sizes hub_cache",
-    "catalog checkpoint weights template templates stats calibration exam history config shortening",
+    "catalog checkpoint weights template templates stats calibration verdicts exam history config shortening",
     "pairing prompt detokenize reuse",
     "engine",
-    "devices blueprint footprint fit sources packed_copy packing loader loader_bnb loader_stream"
+    "devices blueprint footprint fit sources loading packed_copy packing loader loader_bnb loader_stream"
     " loader_generic loader_quantised admission packed_reference packed_admission admission_formats",
     "drafting answer continuation settings usage local_models",
     "model opening api worker",

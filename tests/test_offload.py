@@ -38,17 +38,11 @@ from localspec.tui.fitting import fit_report
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like
 
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
 
 HI = [{"role": "user", "content": "hello there general"}]
 LAYERS = 6
 FORMATS = ("int8", "int4", "bf16", "fp32")
-
-
-@pytest.fixture(autouse=True)
-def admitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """transformers takes seconds to import; test_admission.py is about it."""
-    monkeypatch.setattr("localspec.opening.admit", lambda _: None)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -413,6 +407,7 @@ import sys, threading, time
 from pathlib import Path
 import psutil, torch
 from localspec.checkpoint import open_snapshot
+from localspec.drain import drain
 from localspec.engine.cpu import decoder, isa, program
 from localspec.fit import Plan
 from localspec.footprint import footprint
@@ -431,13 +426,7 @@ def watch():
 
 before = me.memory_info().rss
 threading.Thread(target=watch, daemon=True).start()
-steps = load_decoder(snapshot, Plan(quant, 2048, "cpu", resident=resident))
-while True:
-    try:
-        next(steps)
-    except StopIteration as stop:
-        target = stop.value
-        break
+target = drain(load_decoder(snapshot, Plan(quant, 2048, "cpu", resident=resident)))
 prompt = torch.arange(1900) % 1000
 for part in torch.split(prompt, 512):
     target.forward(part, last_only=True)

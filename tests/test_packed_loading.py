@@ -42,16 +42,10 @@ from localspec.sources import Files, Memory, Reader
 from tests.models_made_here import ODD, TINY, random_tensors, save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like
 
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
 
 KINDS = ("int8", "int4")
 HI = [{"role": "user", "content": "hello there general"}]
-
-
-@pytest.fixture(autouse=True)
-def admitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """transformers takes seconds to import; test_admission.py is about it."""
-    monkeypatch.setattr("localspec.opening.admit", lambda _: None)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -330,7 +324,7 @@ def test_a_copy_of_something_else_is_not_used(
 
 
 BESIDE = {  # what the sources of a copy import, and what nothing in its bytes depends on
-    "__init__", "checkpoint", "errors", "events", "fit", "formats", "footprint", "packed_copy", "sizes",
+    "__init__", "checkpoint", "errors", "events", "fit", "formats", "footprint", "loading", "packed_copy", "sizes",
     "engine.arch", "engine.stream", "engine.cpu.__init__", "engine.cpu.decoder", "engine.cpu.isa", "engine.cpu.pages",
     "engine.cpu.program",
 }  # fmt: skip

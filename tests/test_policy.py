@@ -21,9 +21,8 @@ from localspec.engine.policy import (
     Probed,
     Steered,
     line,
-    make_policy,
 )
-from tests.virtual_time import world
+from tests.virtual_time import policy_of, world
 
 pytestmark = pytest.mark.heavy
 
@@ -264,7 +263,7 @@ PROBES = [2, 5, 9, 25, 57, 121, 185, 249, 313, 377]
 
 @pytest.mark.parametrize("k", ["auto", "heuristic", "4"])
 def test_probes_are_rounds_2_5_and_9_then_after_16_32_and_every_64(k: str):
-    rounds = world(make_policy(k), COSTS["flat offload"], ACCEPTS[".9"], tokens=8 * 380)
+    rounds = world(policy_of(k), COSTS["flat offload"], ACCEPTS[".9"], tokens=8 * 380)
     plain = [place for place, done in enumerate(rounds, start=1) if done.drafted == 0][: len(PROBES)]
     assert plain == PROBES if k != "auto" else set(PROBES) <= set(range(1, len(rounds) + 1))
     assert all(rounds[place - 1].drafted == 0 for place in PROBES if place <= len(rounds))
@@ -303,10 +302,9 @@ def test_probes_cost_little():
 
 
 def test_policies_by_name():
-    assert isinstance(make_policy("auto"), Probed)
-    assert isinstance(make_policy("auto").policy, Auto)  # type: ignore[attr-defined]
-    assert isinstance(make_policy("heuristic").policy, Heuristic)  # type: ignore[attr-defined]
-    assert make_policy("3").policy.next() == 3  # type: ignore[attr-defined]
+    assert isinstance(policy_of("auto").probed.policy, Auto)
+    assert isinstance(policy_of("heuristic").probed.policy, Heuristic)
+    assert policy_of("3").probed.policy.next() == 3
 
 
 def rounds_of(policy: Policy, count: int, cost: str = "cheap draft") -> list[Round]:

@@ -37,13 +37,7 @@ from localspec.requests import LoadRequest
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like
 
-pytestmark = pytest.mark.heavy
-
-
-@pytest.fixture(autouse=True)
-def admitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """transformers takes seconds to import; test_admission.py is about it."""
-    monkeypatch.setattr("localspec.opening.admit", lambda _: None)
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
 
 
 @pytest.fixture(scope="module")

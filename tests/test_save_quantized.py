@@ -27,7 +27,7 @@ from localspec.errors import DoesNotFit
 from localspec.events import AnyEvent, Loading, Notice
 from localspec.fit import Plan
 from localspec.loader import Assembly, load_decoder, quantised
-from localspec.loader_quantised import Quantised, llama_linears
+from localspec.loader_quantised import QuantisedContents, llama_linears
 from localspec.sources import Files, Reader
 from tests.conftest import Program
 from tests.generic_models_made_here import make_model, save_generic
@@ -196,7 +196,7 @@ def test_every_tensor_begins_where_its_type_may(models: Path):
     for name in MODELS:
         snapshot = open_snapshot(models / name)
         form = FourBits("nf4", torch.float32)
-        contents = Quantised.of(form, llama_linears(read_arch(snapshot.config), keep_head=False))
+        contents = QuantisedContents.of(form, llama_linears(read_arch(snapshot.config), keep_head=False))
         copy = packed_copy.PackedCopy(snapshot, contents, asked=True)
         for part in contents.pieces.values():
             like = form.room(dict(contents.linears)[part.name.rpartition(".")[0]])[part.name.rpartition(".")[2]]

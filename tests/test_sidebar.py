@@ -176,9 +176,7 @@ async def test_an_answer_is_stopped_and_kept_when_another_chat_is_chosen_and_wha
         chat(history, "other", "answered")
     engine = ScriptedEngine(HELLO, SHORT, paused=True)
     async with kept_chat(engine, size=WIDE) as stage:
-        engine.permit(3)
-        await stage.send("mine")
-        await stage.sees("Hello there")
+        await stage.begins("mine")
         await stage.send("waits")
         await stage.until(lambda: titles(stage) == ["mine", "other"])
         await show_chats(stage, "mine", "other")
@@ -353,9 +351,7 @@ async def test_delete_is_pressed_twice_on_the_same_chat():
 async def test_the_running_chat_can_be_deleted_in_mid_answer_and_a_new_one_begins():
     engine = ScriptedEngine(HELLO, SHORT, paused=True)
     async with kept_chat(engine) as stage:
-        engine.permit(3)
-        await stage.send("doomed")
-        await stage.sees("Hello there")
+        await stage.begins("doomed")
         await show_chats(stage, "doomed")
         await stage.pilot.press("delete", "delete")
         await stage.until(lambda: titles(stage) == [] and line(stage) == NO_CHATS)

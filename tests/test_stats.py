@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from localspec.engine.contract import Round
-from localspec.engine.policy import Policy, make_policy
+from localspec.engine.policy import Policy
 from localspec.events import (
     AnyEvent,
     Done,
@@ -29,7 +29,7 @@ from localspec.events import (
     Token,
 )
 from localspec.stats import SpeedMeter, Tally, add_step, steady_mean, to_dict
-from tests.virtual_time import world
+from tests.virtual_time import policy_of, world
 
 Cost = Callable[[int], float]
 
@@ -66,18 +66,18 @@ def measure(policy: Policy, cost: Cost, accept: float, *, seed: int, hiccups: bo
 @pytest.mark.parametrize("cost", COSTS)
 def test_the_speed_up_is_true_within_one_per_cent(cost: str, k: str, accept: float):
     for seed in range(3):
-        measured, truth = measure(make_policy(k), COSTS[cost], accept, seed=seed)
+        measured, truth = measure(policy_of(k), COSTS[cost], accept, seed=seed)
         assert measured == pytest.approx(truth, rel=0.01)
 
 
 @pytest.mark.parametrize("k", ["auto", "4"])
 def test_without_hiccups_the_speed_up_is_exact(k: str):
-    measured, truth = measure(make_policy(k), COSTS["early exit"], 0.7, seed=0, hiccups=False)
+    measured, truth = measure(policy_of(k), COSTS["early exit"], 0.7, seed=0, hiccups=False)
     assert measured == pytest.approx(truth, rel=1e-9)
 
 
 def test_a_drafter_that_slows_down_is_shown_as_such():
-    measured, _ = measure(make_policy("4"), COSTS["slower"], 0.3, seed=0)
+    measured, _ = measure(policy_of("4"), COSTS["slower"], 0.3, seed=0)
     assert measured < 0.5
 
 
@@ -316,5 +316,5 @@ def test_a_second_model_starts_a_new_baseline():
 
 
 def test_rounds_of_the_virtual_world_are_rounds():
-    done = world(make_policy("2"), lambda k: 1.0 + k, lambda _: 1.0, tokens=10)
+    done = world(policy_of("2"), lambda k: 1.0 + k, lambda _: 1.0, tokens=10)
     assert all(isinstance(one, Round) and one.drafted in (0, 2) for one in done)

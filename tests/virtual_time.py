@@ -6,7 +6,14 @@ import random
 from collections.abc import Callable
 
 from localspec.engine.contract import Round
-from localspec.engine.policy import Policy
+from localspec.engine.policy import Policy, Steered
+from localspec.requests import SpecWish
+
+
+def policy_of(k: str) -> Steered:
+    """What --k says."""
+    wish = SpecWish.of(k)
+    return Steered(wish.mode, wish.k)
 
 
 def world(

@@ -23,10 +23,11 @@ from localspec.engine.decode import decode
 from localspec.engine.decoder import Decoder
 from localspec.engine.drafters.early_exit import EarlyExit
 from localspec.engine.drafters.empty import NoDrafter
-from localspec.engine.policy import Constant, make_policy
+from localspec.engine.policy import Steered
 from localspec.engine.samplers import Greedy
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
+from localspec.requests import SpecWish
 
 if TYPE_CHECKING:
     from localspec.engine.cpu.decoder import PackedDecoder
@@ -127,7 +128,8 @@ class Ours:
         self.agreement = drafter.agreement if isinstance(drafter, ForcedAgreement) else None
         self.name = f"{kind} plain" if self.agreement is None else f"{kind} early exit"
         self.plain, self.peer = f"{kind} plain", f"{name_of(RIVALS[kind])} plain" if kind in RIVALS else ""
-        self.policy = Constant(0) if self.agreement is None else make_policy(k)
+        wish = SpecWish.of(k)
+        self.policy = Steered(wish.mode, wish.k)
 
     def write(self, turn: int) -> Writing:
         if isinstance(self.drafter, ForcedAgreement):

@@ -95,6 +95,11 @@ class Arch:
     tied_head: bool
 
     @property
+    def can_rewind(self) -> bool:
+        """As a GenericArch says it: here all keys and values lie by position."""
+        return True
+
+    @property
     def query_group(self) -> int:
         return self.num_heads // self.num_kv_heads
 

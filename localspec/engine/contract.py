@@ -101,7 +101,7 @@ class Target(Protocol):
 
 
 class Sized(Protocol):
-    """Weights or a cache."""
+    """Weights, a layer or a cache."""
 
     @property
     def num_bytes(self) -> int: ...

@@ -197,12 +197,8 @@ def probe_rounds(every: int) -> Iterator[int]:
     yield from accumulate(chain([FIRST_PROBES[-1] + next(gaps)], gaps))
 
 
-def make_policy(k: str) -> Policy:
-    """ "auto", "heuristic", or a number."""
-    return Probed(Auto() if k == "auto" else fixed(k))
-
-
 def fixed(k: str) -> Policy:
+    """ "heuristic", or a number."""
     return Heuristic() if k == "heuristic" else Constant(int(k))
 
 

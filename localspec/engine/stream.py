@@ -15,6 +15,8 @@ from typing import Generic, Protocol, TypeVar
 import torch
 from torch import Tensor
 
+from localspec.engine.contract import Sized
+
 L = TypeVar("L")
 Fill = Callable[[int, int], None]
 """(layer, place): brings the layer's weights into the place."""
@@ -120,13 +122,6 @@ def copying(far: Sequence[Sequence[Tensor]], places: Sequence[Sequence[Tensor]],
             target.copy_(source, non_blocking=True)
 
     return fill
-
-
-class Sized(Protocol):
-    """A layer, as far as memory goes."""
-
-    @property
-    def num_bytes(self) -> int: ...
 
 
 S = TypeVar("S", bound=Sized)

@@ -122,7 +122,7 @@ class PackedDecoder:
     def __init__(self, arch: Arch, weights: PackedWeights, context: int, program: Program, *, threads: int = 1) -> None:
         self.arch, self.weights, self.program = arch, weights, program
         self.cache = PackedCache(arch, context)
-        self.device, self.dtype = torch.device("cpu"), torch.float32
+        self.device = torch.device("cpu")
         self.bytes_read = 0
         self.layer_bytes = weights.layer_bytes
         self.hidden = padded(arch.hidden_size, GROUP)

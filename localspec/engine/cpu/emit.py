@@ -16,7 +16,7 @@ Value = Any
 Builder = Any
 
 LANES = 16
-I1, I8, I16, I32, I64, F32 = (*(ir.IntType(bits) for bits in (1, 8, 16, 32, 64)), ir.FloatType())
+I8, I16, I32, I64, F32 = (*(ir.IntType(bits) for bits in (8, 16, 32, 64)), ir.FloatType())
 BYTES, WORDS, INTS, FLOATS = (
     ir.VectorType(I8, 64),
     ir.VectorType(I16, 16),

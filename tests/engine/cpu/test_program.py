@@ -275,22 +275,13 @@ def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch, *lines: str) -> None
     monkeypatch.setattr(sys, "executable", str(script))
 
 
-def exhausted(building: Generator[tuple[int, int], None, bytes], steps: list[tuple[int, int]]) -> bytes:
-    """Its result; what it yields goes to `steps`."""
-    while True:
-        try:
-            steps.append(next(building))
-        except StopIteration as done:
-            return bytes(done.value)
-
-
 @posix
 def test_what_the_compiler_writes_is_the_code_and_its_lines_are_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(tmp_path, monkeypatch, "for i in 1 2 3 4 5 6; do echo line; done", 'printf "$LOCALSPEC_CPU_ISA" > "$3"')
     steps: list[tuple[int, int]] = []
-    assert exhausted(program.building(BEST), steps) == BEST.name.encode()
+    assert drain(program.building(BEST), steps.append) == BEST.name.encode()
     assert steps[0] == (0, STEPS)
     assert steps == sorted(steps)
     assert {most for _, most in steps} == {STEPS}
