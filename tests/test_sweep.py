@@ -285,6 +285,7 @@ def test_nothing_accepted_and_nothing_known_can_be_drawn():
     assert "–" in plots.bars(Curve("k", (point,), 1.0))[1]
 
 
+@pytest.mark.heavy
 def test_a_picture_is_the_same_every_time(tmp_path: Path):
     pytest.importorskip("matplotlib")
     for name in ("a.svg", "b.svg", "c.PNG"):
