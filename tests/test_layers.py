@@ -58,14 +58,15 @@ FILES = {dotted(file): file for file in sorted(ROOT.rglob("*.py"))}
 
 def walk(node: ast.AST, *, late: bool = False, typing: bool = False) -> Iterator[Import]:
     for child in ast.iter_child_nodes(node):
-        inside = late or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        inside = late or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
         guarded = typing or (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test))
         if isinstance(child, ast.Import):
             yield from (Import(alias.name, None, late, typing, child.lineno) for alias in child.names)
         elif isinstance(child, ast.ImportFrom):
             assert child.level == 0, f"relative import in line {child.lineno}"
             yield from (Import(str(child.module), alias.name, late, typing, child.lineno) for alias in child.names)
-        yield from walk(child, late=inside, typing=guarded)
+        if not isinstance(child, ast.expr):  # no import is in one
+            yield from walk(child, late=inside, typing=guarded)
 
 
 @cache

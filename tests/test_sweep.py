@@ -32,6 +32,12 @@ CATALOG = Catalog.load()
 ENTRY = CATALOG.resolve("guide")
 
 
+@pytest.fixture(autouse=True)
+def admitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers takes seconds to import, and is not what is tested here."""
+    monkeypatch.setattr("localspec.opening.admit", lambda _: None)
+
+
 def curve(*speedups: float, setting: str = "exit layer") -> Curve:
     points = [Point(str(i), 1000 * x, 5.0, x, 0.5 + i / 20) for i, x in enumerate(speedups, start=1)]
     return Curve(setting, tuple(points), 1000.0)
