@@ -17,14 +17,16 @@ PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
 OFFLINE = ["--no-deps", "--no-index"]
 COMMAND = "Scripts/localspec.exe" if os.name == "nt" else "bin/localspec"
 
-LENT = sysconfig.get_path("purelib")  # maybe inside the clone, in its .venv
+LENT = sysconfig.get_path("purelib")
+FOLDERS = os.path.realpath(ROOT), os.path.realpath(LENT)  # the second is in the first where the clone has its .venv
 WATCH = f"""
 import os, sys
 
 def refuse(event, args):
     if event in ("open", "os.listdir", "os.scandir") and isinstance(args[0], (str, bytes, os.PathLike)):
         path = os.path.realpath(os.fsdecode(args[0]))
-        if path.startswith({str(ROOT) + os.sep!r}) and not path.startswith({os.path.realpath(LENT) + os.sep!r}):
+        clone, lent = ((path + os.sep).startswith(folder + os.sep) for folder in {FOLDERS!r})
+        if clone and not lent:
             raise RuntimeError(path + " is of the clone")
 
 sys.addaudithook(refuse)
