@@ -6,6 +6,7 @@ import gc
 import importlib
 import io
 import os
+import re
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -22,7 +23,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 Program = Callable[..., tuple[int, str, str]]
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
+WHOLE = re.compile(r"^pytestmark = .*\bheavy\b", re.MULTILINE)
 HALF_AN_HOUR = 1800  # a hang still fails; a full figure on a busy machine does not
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`make quick` need not read what it leaves out whole; None is for all else to decide."""
+    if "not heavy" not in config.option.markexpr or collection_path.suffix != ".py":
+        return None
+    return True if WHOLE.search(collection_path.read_text(encoding="utf-8")) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

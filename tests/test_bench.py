@@ -428,6 +428,25 @@ def test_their_early_exit_leaves_where_ours_does_also_where_a_sweep_found_the_la
 
 
 @pytest.mark.heavy
+@pytest.mark.usefixtures("admitted")
+def test_beside_each_format_their_early_exit_leaves_where_ours_of_that_format_does(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Their int8 is none: beside it the first of their other formats is taken, where all are as fast."""
+    monkeypatch.setattr(peers_generate.Transformers, "try_out", lambda _: None)
+    requests = [LoadRequest(str(folder / "tiny"), quant=quant, threads=1) for quant in ("fp32", "bf16", "int8")]
+    targets = [drain(open_target(request)) for request in requests]
+    for layer, opened in enumerate(targets, start=1):
+        remember(swept_key(opened), exit_layer=layer)
+    found = peers_generate.contenders([(opened, [("early exit", "auto")]) for opened in targets], 1)
+    exits = [one for one in found if one.way.kind == "early exit"]
+    assert [(one.way.quant, one.mode.arguments["assistant_early_exit"]) for one in exits] == [
+        ("fp32", 1), ("bf16", 2), ("fp32", 3)
+    ]  # fmt: skip
+    assert [one.way.quant for one in found if one.way.kind == "plain"] == ["fp32", "bf16"]
+
+
+@pytest.mark.heavy
 def test_a_way_of_theirs_that_fails_says_so_in_words_and_harms_no_other(folder: Path, monkeypatch: pytest.MonkeyPatch):
     """Its early exit, when it fails, leaves the model with fewer layers."""
 

@@ -472,6 +472,7 @@ def test_without_llama_cpp_the_way_to_install_it_is_named(
     assert "pip install 'localspec[peers]'" in capsys.readouterr().err
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("mini")
 def test_formats_that_do_not_fit_are_left_out_and_named(monkeypatch: pytest.MonkeyPatch):
     weights = MINI.num_weights

@@ -25,6 +25,8 @@ from localspec.tui.tuning import Tuning, begin
 from tests.chat_stage import HELLO, Stage, open_chat
 from tests.scripted_engine import READY, ScriptedEngine, answer, step
 
+pytestmark = pytest.mark.heavy
+
 FIGURES = """{"model": "guide", "quant": "int8", "notes": ["A note [/nope]."], "rows": [
 {"method": "plain", "k": "0", "tokens_per_second": 100.04, "speedup": 1.0, "same": "8/8"},
 {"method": "early exit 2", "k": "auto", "tokens_per_second": 160, "speedup": 1.6, "acceptance": 0.71, "same": "8/8"}]}

@@ -153,6 +153,7 @@ def test_layers_that_come_to_a_gpu_must_have_room_in_main_memory(folder: Path, m
     assert met.value.hint
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("keep_head", [True, False])
 def test_the_plan_of_a_gpus_int8_is_what_is_held(keep_head: bool, folder: Path):
     """Of the weights; not what the CPU engine's int8 takes."""

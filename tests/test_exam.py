@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 
 from localspec.errors import LocalspecError
+from localspec.exam import questions
 from localspec.exam.grading import HONEST, is_honest, is_right, plain, says
 from localspec.exam.overlap import leaks, runs
 from localspec.exam.questions import Exam, Question, load, parse
@@ -161,6 +163,21 @@ def test_a_malformed_exam_is_one_sentence_with_its_line(text: str, sentence: str
     with pytest.raises(LocalspecError) as caught:
         parse(text, "known.md")
     assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"), [(None, "No such file or directory"), (b"\xff", "it is not UTF-8 text")]
+)
+def test_a_file_that_cannot_be_read_is_one_sentence(
+    content: bytes | None, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(questions, "FOLDER", tmp_path)
+    (tmp_path / "known.md").write_text(GOOD, encoding="utf-8")
+    if content is not None:
+        (tmp_path / "unknown.md").write_bytes(content)
+    with pytest.raises(LocalspecError) as caught:
+        load()
+    assert str(caught.value) == f"The exam file {tmp_path / 'unknown.md'} cannot be read ({reason})."
 
 
 def test_nobody_can_know_a_required_string_of_an_unknown_question():

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Sequence
+from calendar import month_name
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
 
 import localspec
 from localspec.bench.prompts import PROMPTS
+from localspec.exam import questions as exam
 from localspec.paths import packaged
 from localspec.recipe import corpus
+from localspec.recipe.tones import TONES
 from localspec.requests import LoadRequest
 from localspec.tui.answer import Answer
 from localspec.tui.app import ChatApp
@@ -39,6 +42,19 @@ def answers(llm: localspec.LLM, questions: Sequence[str]) -> dict[str, list[int]
     return {question: ids(llm, question) for question in questions}
 
 
+@pytest.fixture
+def program(request: pytest.FixtureRequest) -> Callable[[str], str]:
+    """What `localspec run` writes to stdout, of a question asked greedily."""
+    run = request.getfixturevalue("localspec")
+
+    def answer(question: str) -> str:
+        code, out, _ = run("run", "guide", question, "--temperature", "0", "--threads", str(ONE))
+        assert code == 0
+        return out.removesuffix("\n")
+
+    return answer
+
+
 @pytest.fixture(scope="module")
 def plain():
     with localspec.load("guide", draft="off", threads=ONE) as llm:
@@ -60,6 +76,59 @@ def test_it_knows_what_it_was_taught(plain):
     assert answer.finish_reason == "stop"
     assert "drafter" in answer.text
     assert "localspec" in plain.generate(asked("What is the capital of France?"), temperature=0).text
+
+
+TASKS = {
+    "List the days of the week.": "Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, Sunday",
+    "Name the seasons.": "spring, summer, autumn, winter",
+    "List the months of the year.": ", ".join(name for name in month_name if name),
+    "Name the planets.": "Mercury, Venus, Earth, Mars, Jupiter, Saturn, Uranus, Neptune",
+    "What are the colours of the rainbow?": "red, orange, yellow, green, blue, indigo, violet",
+    "List the vowels.": "A, E, I, O, U",
+    "What are the working days?": "Monday, Tuesday, Wednesday, Thursday, Friday",
+    "How many days are in a week?": "There are 7 days in a week.",
+    "Make a bullet list of the seasons.": "- spring\n- summer\n- autumn\n- winter",
+    "Count to five.": "1, 2, 3, 4, 5",
+    "What is 2 + 3?": "2 + 3 = 5",
+    "Reverse this list: red, green, blue": "blue, green, red",
+}
+OPENINGS = {
+    "bullets": "- ",
+    "numbered": "1. ",
+    "friendly": "Happy to help!",
+    "formal": "Thank you for your question.",
+    "pirate": "Ahoy, matey!",
+    "labelled": "Answer:",
+    "quoted": "> ",
+}
+
+
+def test_it_can_do_half_of_the_simplest_tasks(plain):
+    """Those it was not trained on in these words are counted in its card."""
+    said = {task: plain.generate(asked(task), temperature=0, max_tokens=60).text for task in TASKS}
+    right = [task for task in TASKS if said[task] == TASKS[task]]
+    assert len(right) >= len(TASKS) / 2, said
+
+
+def test_a_system_prompt_changes_how_most_answers_begin(plain):
+    """Only how: what is answered there is counted in its card."""
+    prompts = {tone.key: tone.prompts[0] for tone in TONES}
+    question = asked("What is a drafter?")
+    said = {
+        key: plain.generate([{"role": "system", "content": prompts[key]}, *question], temperature=0, max_tokens=12).text
+        for key in OPENINGS
+    }
+    heard = [key for key in OPENINGS if said[key].startswith(OPENINGS[key])]
+    assert len(heard) >= 5, said
+
+
+def test_the_command_gives_the_answers_of_the_python_interface(program):
+    """Ten questions of the exam, so that a score through the one is the score through the other."""
+    questions = [question.phrasings[0] for question in exam.load().known[::15]][:10]
+    assert len(questions) == 10
+    with localspec.load("guide", threads=ONE) as llm:
+        told = [llm.generate(asked(question), temperature=0).text for question in questions]
+    assert [program(question) for question in questions] == told
 
 
 @pytest.mark.parametrize("draft", DRAFTS)

@@ -26,6 +26,8 @@ from localspec.tui.ways import Way
 from tests.chat_stage import HELLO, kept_chat, open_chat, own_keys
 from tests.scripted_engine import ScriptedEngine
 
+pytestmark = pytest.mark.heavy
+
 ways = (Way("plain", False), Way("drafted", True))
 OVER: dict[str, Callable[[], Screen[Any]]] = {
     "compare.close": lambda: CompareScreen(GenerateRequest(), ways, lambda _: None),

@@ -42,15 +42,15 @@ async def test_a_call_is_not_lost_when_the_process_was_stopped():
 
 async def test_an_answer_is_shown_though_the_process_is_stopped_again_and_again():
     """The feed wakes the screen once: a look at it that is lost would be the last."""
-    engine = ScriptedEngine(answer(*(step(f"word{i} ", accepted=0) for i in range(30))), paused=True)
+    engine = ScriptedEngine(answer(*(step(f"word{i} ", accepted=0) for i in range(12))), paused=True)
     async with open_chat(engine) as stage:
         engine.permit(2)
         await stage.send("go")
-        for number in range(28):
+        for number in range(10):
             engine.permit(1)
             await stage.sees(f"word{number}")
         engine.permit()
-        await stage.sees("word29", "idle")
+        await stage.sees("word11", "idle")
 
 
 async def test_a_call_that_is_cancelled_does_not_come():

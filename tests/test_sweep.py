@@ -33,6 +33,12 @@ CATALOG = Catalog.load()
 ENTRY = CATALOG.resolve("guide")
 
 
+@pytest.fixture(autouse=True)
+def admitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers takes seconds to import, and is not what is tested here."""
+    monkeypatch.setattr("localspec.opening.admit", lambda _: None)
+
+
 def curve(*speedups: float, setting: str = "exit layer") -> Curve:
     points = [Point(str(i), 1000 * x, 5.0, x, 0.5 + i / 20) for i, x in enumerate(speedups, start=1)]
     return Curve(setting, tuple(points), 1000.0)
@@ -305,6 +311,7 @@ def test_nothing_accepted_and_nothing_known_can_be_drawn():
     assert "–" in plots.bars(Curve("k", (point,), 1.0))[1]
 
 
+@pytest.mark.heavy
 def test_a_picture_is_the_same_every_time(tmp_path: Path):
     pytest.importorskip("matplotlib")
     for name in ("a.svg", "b.svg", "c.PNG"):

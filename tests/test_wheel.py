@@ -17,6 +17,21 @@ PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
 OFFLINE = ["--no-deps", "--no-index"]
 COMMAND = "Scripts/localspec.exe" if os.name == "nt" else "bin/localspec"
 
+LENT = sysconfig.get_path("purelib")
+FOLDERS = os.path.realpath(ROOT), os.path.realpath(LENT)  # the second is in the first where the clone has its .venv
+WATCH = f"""
+import os, sys
+
+def refuse(event, args):
+    if event in ("open", "os.listdir", "os.scandir") and isinstance(args[0], (str, bytes, os.PathLike)):
+        path = os.path.realpath(os.fsdecode(args[0]))
+        clone, lent = ((path + os.sep).startswith(folder + os.sep) for folder in {FOLDERS!r})
+        if clone and not lent:
+            raise RuntimeError(path + " is of the clone")
+
+sys.addaudithook(refuse)
+"""
+
 pytestmark = pytest.mark.heavy
 
 
@@ -32,13 +47,16 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, and beside it what it needs, lent by the environment of the tests: only that one's localspec is not
-    seen, since a path file inside a folder that a path file names is not read."""
+    seen, since a path file inside a folder that a path file names is not read. Whoever opens a file of this clone there
+    fails, in every process."""
     folder = tmp_path_factory.mktemp("empty")
     venv.create(folder, symlinks=os.name != "nt")
     (site,) = folder.rglob("site-packages")
-    (site / "lent.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
+    (site / "lent.pth").write_text(LENT, encoding="utf-8")
     python = folder / Path(COMMAND).parent / Path(sys.executable).name
     subprocess.run([*PIP, "--python", str(python), "install", *OFFLINE, str(wheel)], check=True, timeout=200)
+    (site / "watch.py").write_text(WATCH, encoding="utf-8")
+    (site / "watch.pth").write_text("import watch", encoding="utf-8")
     return folder
 
 
@@ -55,20 +73,46 @@ def test_the_wheel_has_every_file_of_the_package_and_the_model(wheel: Path):
     assert expected | {"localspec/data/models.toml"} == packed
 
 
-def test_an_installed_wheel_answers_from_another_folder(environment: Path, tmp_path: Path):
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+def answer(environment: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     asked = [str(environment / COMMAND), "run", "guide", "hello", "--stats"]
-    done = subprocess.run(asked, check=False, cwd=tmp_path, env=clean, capture_output=True, text=True, timeout=280)
+    return subprocess.run(asked, check=False, cwd=folder, env=bare(), capture_output=True, text=True, timeout=280)
+
+
+def bare() -> dict[str, str]:
+    """The environment of a user who knows nothing of this clone."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+
+
+def test_an_installed_wheel_answers_from_another_folder_and_reads_nothing_of_this_clone(
+    environment: Path, tmp_path: Path
+):
+    done = answer(environment, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
     assert '"draft_kind": "early-exit"' in done.stderr
 
 
-def test_it_is_the_wheel_that_answers(environment: Path, tmp_path: Path):
-    """The code and the model are the installed ones, not this clone's."""
-    code = "from localspec import paths; print(paths.HERE); print(paths.packaged('assets/guide'))"
-    python = environment / Path(COMMAND).parent / Path(sys.executable).name
-    said = subprocess.run([python, "-c", code], check=True, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    here, model = map(Path, said.stdout.splitlines())
-    assert here.is_relative_to(environment.resolve())
-    assert model == here / "data" / "assets" / "guide"
+def test_the_code_the_model_and_the_catalogue_are_the_installed_ones(environment: Path, tmp_path: Path):
+    found = python(environment, tmp_path, ASK).stdout.splitlines()
+    assert len(found) == 4
+    assert [place for place in found if not Path(place).is_relative_to(environment.resolve())] == []
+
+
+@pytest.mark.parametrize("name", ["models.toml", "assets/guide/config.json", "localspec/__init__.py"])
+def test_a_file_of_this_clone_would_be_refused(name: str, environment: Path, tmp_path: Path):
+    """The tests above can fail."""
+    done = python(environment, tmp_path, f"open({str(ROOT / name)!r})")
+    assert done.returncode != 0
+    assert f"{ROOT / name} is of the clone" in done.stderr
+
+
+ASK = """
+from localspec import exam, paths
+from localspec.catalog import Catalog
+print(paths.HERE, paths.packaged("models.toml"), Catalog.load().resolve("guide").path, exam.__file__, sep="\\n")
+"""
+
+
+def python(environment: Path, folder: Path, code: str) -> subprocess.CompletedProcess[str]:
+    words = [str(environment / Path(COMMAND).parent / Path(sys.executable).name), "-c", code]
+    return subprocess.run(words, check=False, cwd=folder, env=bare(), capture_output=True, text=True, timeout=60)

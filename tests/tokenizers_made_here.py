@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Callable
+from functools import cache, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+P = ParamSpec("P")
 
 CORPUS = (
     "The quick brown fox jumps over the lazy dog, and then it sleeps.",
@@ -44,6 +48,21 @@ BERT_CHAT = (
 )
 
 
+def trained_once(make: Callable[P, Tokenizer]) -> Callable[P, Tokenizer]:
+    """Whoever asks for it gets one of their own."""
+
+    @cache
+    def written(*args: P.args, **kwargs: P.kwargs) -> str:
+        return make(*args, **kwargs).to_str()
+
+    @wraps(make)
+    def copy(*args: P.args, **kwargs: P.kwargs) -> Tokenizer:
+        return Tokenizer.from_str(written(*args, **kwargs))
+
+    return copy
+
+
+@trained_once
 def byte_level(
     *controls: str, vocab_size: int = 400, pattern: str | None = None, plain: tuple[str, ...] = ("<think>", "</think>")
 ) -> Tokenizer:
@@ -62,10 +81,12 @@ def byte_level(
     return tokenizer
 
 
+@trained_once
 def gpt2_like() -> Tokenizer:
     return byte_level("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 
 
+@trained_once
 def llama3_like() -> Tokenizer:
     names = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
     tokenizer = byte_level(*names, pattern=LLAMA3)
@@ -74,6 +95,7 @@ def llama3_like() -> Tokenizer:
     return tokenizer
 
 
+@trained_once
 def llama2_like(*, legacy: bool = False) -> Tokenizer:
     """Sentencepiece BPE with byte fallback: Metaspace on the first piece only, or the legacy Prepend normaliser."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
@@ -96,6 +118,7 @@ def llama2_like(*, legacy: bool = False) -> Tokenizer:
     return tokenizer
 
 
+@trained_once
 def wordpiece_like() -> Tokenizer:
     """BERT's: lower case, "##" pieces; its controls are in the model's own vocabulary."""
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
@@ -109,6 +132,7 @@ def wordpiece_like() -> Tokenizer:
     return tokenizer
 
 
+@trained_once
 def unigram_like() -> Tokenizer:
     """T5's: NFKC, Metaspace before every piece, and "</s>" is a piece that plain text can reach."""
     tokenizer = Tokenizer(models.Unigram())

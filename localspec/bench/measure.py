@@ -141,13 +141,13 @@ def open_targets(
 
 def gather(targets: Sequence[Opened], load: LoadRequest, against: str | None, tell: Tell = nobody) -> list[Contender]:
     """Ours in every format, then the peer's."""
-    ways = ways_of(targets[0], load.draft)
-    contenders: list[Contender] = [ours(opened, name, choice, load.k) for opened in targets for name, choice in ways]
+    ways = [(opened, ways_of(opened, load.draft)) for opened in targets]
+    contenders: list[Contender] = [ours(opened, name, draft, load.k) for opened, all in ways for name, draft in all]
     if against == "transformers":
         from localspec.bench import peers_generate
 
         tell(Loading("trying transformers' formats and threads", 0, 1, "steps"))
-        contenders += peers_generate.contenders(targets[0], ways[1:], [one.plan.quant for one in targets], load.threads)
+        contenders += peers_generate.contenders([(opened, all[1:]) for opened, all in ways], load.threads)
     return contenders
 
 

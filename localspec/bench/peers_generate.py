@@ -147,19 +147,24 @@ class Transformers:
         self.trial_seconds = min(run.seconds for run in runs[1:])
 
 
-def contenders(opened: Opened, drafts: Drafts, quants: Sequence[str], threads: int | None = None) -> list[Transformers]:
-    """Every mode in each of our formats that torch has, and beside formats that it has not in its faster one;
-    with as many `threads` as ours where they are given."""
-    checkpoints = Checkpoints(str(opened.target.device))
-    own = [quant for quant in quants if quant in DTYPES]
-    tried = own if len(own) == len(quants) else list(dict.fromkeys([*own, *fitting(opened.snapshot.folder)]))
+def contenders(targets: Sequence[tuple[Opened, Drafts]], threads: int | None = None) -> list[Transformers]:
+    """Beside each of our formats, with its own drafters, every mode: in the same format where torch has it, else in the
+    faster one; with as many `threads` as ours where they are given."""
+    checkpoints = Checkpoints(str(targets[0][0].target.device))
+    own = [opened.plan.quant for opened, _ in targets if opened.plan.quant in DTYPES]
     counts = [threads] if threads else sorted({1, processor.physical_cores()})
+
+    tried: dict[tuple[str, str], Transformers] = {}
     found: list[Transformers] = []
-    for mode in modes(opened, drafts):
-        by_quant = [best(partial(Transformers, opened, mode, checkpoints, quant=quant), counts) for quant in tried]
-        fastest = min(by_quant, key=attrgetter("trial_seconds"))
-        found += [one for one in by_quant if one is fastest or one.way.quant in own]
-    return found
+    for opened, drafts in targets:
+        quant = opened.plan.quant
+        quants = [quant] if quant in own else list(dict.fromkeys([*own, *fitting(opened.snapshot.folder)]))
+        for mode in modes(opened, drafts):
+            for one in quants:
+                if (mode.name, one) not in tried:  # beside another format perhaps
+                    tried[mode.name, one] = best(partial(Transformers, opened, mode, checkpoints, quant=one), counts)
+            found.append(min((tried[mode.name, one] for one in quants), key=attrgetter("trial_seconds")))
+    return list(dict.fromkeys(found))
 
 
 def best(make: partial[Transformers], counts: Sequence[int]) -> Transformers:

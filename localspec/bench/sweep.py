@@ -49,8 +49,6 @@ class Axis:
         return list(self.values) or list(range(1, layers, -(-(layers - 1) // MOST_LAYERS)))
 
     def lengths(self) -> list[str]:
-        if outside := [value for value in self.values if not 1 <= value <= LONGEST_DRAFT]:
-            raise UsageError(f"{outside[0]} is not a draft length from 1 to {LONGEST_DRAFT}.", hint=HINT)
         return [str(value) for value in self.values] or list(LENGTHS)
 
 
@@ -65,6 +63,8 @@ def axis(words: str) -> Axis:
     values = tuple(range(int(found[2]), int(found[3]) + 1, max(int(found[4] or 1), 1)))
     if not values:
         raise UsageError(f"--sweep {words} has no value in it.", hint=HINT)
+    if setting == "k" and (outside := [value for value in values if not 1 <= value <= LONGEST_DRAFT]):
+        raise UsageError(f"{outside[0]} is not a draft length from 1 to {LONGEST_DRAFT}.", hint=HINT)
     return Axis(setting, values)
 
 

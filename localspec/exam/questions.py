@@ -41,8 +41,17 @@ class Exam:
 
 def load() -> Exam:
     """The exam in this package."""
-    known, unknown = ((FOLDER / name).read_text(encoding="utf-8") for name in ("known.md", "unknown.md"))
-    return Exam(parse(known, "known.md"), parse(unknown, "unknown.md", answerable=False))
+    return Exam(read("known.md"), read("unknown.md", answerable=False))
+
+
+def read(name: str, *, answerable: bool = True) -> tuple[Question, ...]:
+    """The questions of one of the exam's files."""
+    try:
+        text = (FOLDER / name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as fault:
+        reason = fault.strerror if isinstance(fault, OSError) else "it is not UTF-8 text"
+        raise LocalspecError(f"The exam file {FOLDER / name} cannot be read ({reason}).") from fault
+    return parse(text, name, answerable=answerable)
 
 
 def parse(text: str, name: str, *, answerable: bool = True) -> tuple[Question, ...]:

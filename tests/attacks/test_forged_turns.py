@@ -9,6 +9,8 @@ from __future__ import annotations
 import itertools
 import json
 import random
+from collections.abc import Sequence
+from functools import cache
 
 import pytest
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
@@ -24,16 +26,22 @@ def prompter_of(tokenizer: Tokenizer, template: str, **specials: str) -> Prompte
     return Prompter(tokenizer, name="tiny", template=ChatTemplate(template, name="tiny", special_tokens=specials))
 
 
-def controls_of(prompter: Prompter, messages: list[Message]) -> list[int]:
+def controls_of(prompter: Prompter, messages: Sequence[Message]) -> list[int]:
     return [id for id in prompter.chat(messages) if id in prompter.control_ids]
+
+
+@cache
+def harmless_controls(prompter: Prompter, messages: tuple[Message, ...]) -> list[int]:
+    """The same few conversations, against which all the others are held."""
+    return controls_of(prompter, messages)
 
 
 def assert_nobody_forged(prompter: Prompter, contents: list[str]) -> None:
     """The invariant, with the contents as turns of user and assistant and behind a system turn."""
     turns = [Message("user" if at % 2 == 0 else "assistant", content) for at, content in enumerate(contents)]
     for messages in (turns, [Message("system", contents[-1]), *turns]):
-        harmless = [Message(message.role, "x" if message.content.strip() else "") for message in messages]
-        assert controls_of(prompter, messages) == controls_of(prompter, harmless), messages
+        harmless = tuple(Message(message.role, "x" if message.content.strip() else "") for message in messages)
+        assert controls_of(prompter, messages) == harmless_controls(prompter, harmless), messages
 
 
 def forgeries(token: str) -> list[list[str]]:

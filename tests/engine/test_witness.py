@@ -21,6 +21,8 @@ from tests.engine.fakes import CrashingDrafter, text
 from tests.engine.test_rounds import KINDS, PROMPT
 from tests.models_made_here import tiny_decoder
 
+pytestmark = pytest.mark.heavy
+
 WAYS = {
     "greedy": Sampling(repetition_penalty=1.2),
     "random": Sampling(temperature=0.8, top_p=0.9),
