@@ -18,9 +18,9 @@ from localspec.requests import LoadRequest
 from localspec.tui.app import ChatApp
 from localspec.tui.chat import ChatScreen
 from localspec.tui.keys import with_keys
+from localspec.tui.listening import DIED
 from localspec.tui.note import Note
 from localspec.tui.scribe import Scribe
-from localspec.tui.turn import DIED
 from localspec.worker import EngineProcess
 from tests.chat_stage import Stage
 from tests.history_made_here import sound

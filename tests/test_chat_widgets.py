@@ -12,8 +12,8 @@ import pytest
 from textual.message_pump import MessagePump
 
 from localspec.events import AnyEvent, Proposal, Step, Token
+from localspec.tui import listening as listening_module
 from localspec.tui import pace as pace_module
-from localspec.tui import turn as turn_module
 from localspec.tui.answer import Answer
 from localspec.tui.app import ChatApp
 from localspec.tui.once import once
@@ -221,7 +221,7 @@ class Frames:
 
         patch.setattr(pace_module, "monotonic", lambda: self.now)
         patch.setattr(pace_module, "thread_time", lambda: 0.0)
-        patch.setattr(turn_module, "once", self.ask)
+        patch.setattr(listening_module, "once", self.ask)
         patch.setattr(Answer, "flush", counted)
 
     def ask(self, pump: MessagePump, seconds: float, call: Callable[[], object]) -> TimerHandle:

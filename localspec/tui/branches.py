@@ -26,7 +26,7 @@ from localspec.tui.conversation import Utterance
 from localspec.tui.details import details
 from localspec.tui.keys import keys_of, rows, with_keys
 from localspec.tui.prompt import Prompt
-from localspec.tui.turn import TurnScreen
+from localspec.tui.replacing import ReplaceScreen
 
 LETTERS = (  # with what each does, in so few words that all fit in 80 columns
     Binding("y", "", "copy", id="msg.copy"),
@@ -48,7 +48,7 @@ NO_BRANCH = "A branch begins at an answer. Another version of a message: {msg.ed
 EDITING = "{send} sends it as another version · {stop} gives it up"
 
 
-class BranchScreen(TurnScreen):
+class BranchScreen(ReplaceScreen):
     """A message may be pointed at (`cursor`), and one edited in the prompt, whose draft is kept for afterwards."""
 
     cursor: reactive[int | None] = reactive(None, init=False)

@@ -94,6 +94,14 @@ class ChatsScreen(SteerScreen):
 
     # --- finding in this chat
 
+    @property
+    def spoken(self) -> list[Utterance]:
+        """By user and model, in sight or not."""
+        return [said for said in self.conversation.branch if said.role != "system"]
+
+    def texts(self) -> list[str]:
+        return [said.text for said in self.spoken]
+
     def action_find(self) -> None:
         self.find.open()
 

@@ -14,8 +14,8 @@ from localspec.events import Notice
 from localspec.tui.benching import as_text, command, measured
 from localspec.tui.keys import with_keys
 from localspec.tui.note import Note
+from localspec.tui.state import Phase
 from localspec.tui.tunable import TunableScreen
-from localspec.tui.turn import Phase
 
 BENCHING = "measuring: {stop} ends it and loads the model again"
 NOT_NOW = "That must wait until the model is loaded and the answer has ended."
