@@ -71,6 +71,33 @@ async def test_what_does_not_fit_says_so_and_what_would_help(monkeypatch: pytest
         await stage.sees("NO, ", "GB too little", "Not enough memory for guide", "Try ")
 
 
+@pytest.mark.parametrize("away", ["not", "unloaded", "gone", "benchmarking"])
+async def test_memory_is_given_back_by_a_model_that_is_there_and_by_no_other(
+    away: str, monkeypatch: pytest.MonkeyPatch
+):
+    """The picker and /fit count it once, and /show tells of none that is away."""
+    counted: list[int] = []
+    monkeypatch.setattr("localspec.local_models.on_disk", lambda *_, held_bytes, **__: counted.append(held_bytes) or [])
+    monkeypatch.setattr(
+        "localspec.tui.fitting.fit_report", lambda *_, held_bytes: counted.append(held_bytes) or "It fits."
+    )
+    says(monkeypatch, "import time; time.sleep(600)")
+    async with open_chat(ScriptedEngine(), tuning=guide(), size=(100, 40)) as stage:
+        await stage.ready()
+        if away == "gone":
+            stage.engine.die()
+        elif away != "not":
+            await stage.send("/unload" if away == "unloaded" else "/bench")
+        await stage.until(lambda: stage.chat.phase == (away if away != "not" else "idle"))
+        await stage.send("/fit")
+        await stage.sees("It fits.")
+        await stage.send("/show")
+        await stage.sees("weights 105 MB" if away == "not" else "Nothing is loaded.")
+        await stage.pilot.press("ctrl+o")
+        await stage.until(lambda: len(counted) == 2)
+        assert counted == [118 << 20 if away == "not" else 0] * 2
+
+
 # --- /bench
 
 
