@@ -19,8 +19,8 @@ from textual.widgets.option_list import Option
 from localspec.chatlog.columns import columns
 from localspec.chatlog.lists import model_name
 from localspec.sanitize import one_line
+from localspec.sizes import size_words
 from localspec.tui.keys import with_keys
-from localspec.tui.speed_panel import gigabytes
 from localspec.tui.too_small import TooSmall
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Picker(ModalScreen[Pick | None]):
                 NOW if model.name == self.now.model else " ",
                 model_name(model.name),
                 one_line(model.quant),
-                gigabytes(model.num_bytes) if model.num_bytes else "–",
+                size_words(model.num_bytes) if model.num_bytes else "–",
                 one_line(model.fit),
             )
             for model in self.models
