@@ -15,6 +15,7 @@ from textual.message import Message
 from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
+from textual.worker import Worker, WorkerState
 
 from localspec.chatlog.columns import columns
 from localspec.chatlog.lists import model_name
@@ -73,6 +74,11 @@ class Picker(ModalScreen[Pick | None]):
     def on_mount(self) -> None:
         self.model_list.focus()
         self.run_worker(lambda: self.post_message(Found(self.look())), thread=True, exit_on_error=False)
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """Whatever it was that failed, what is looked for is not awaited any more."""
+        if event.state is WorkerState.ERROR:
+            self.state.update(one_line(f"The models on this machine cannot be listed: {event.worker.error}"))
 
     def on_found(self, message: Found) -> None:
         self.models = message.models
