@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import json
 import os
 import signal
 import sys
@@ -188,7 +189,14 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
 @load_options
 @click.option("-n", "--max-tokens", type=click.IntRange(8), default=64, show_default=True, help="Tokens per answer.")
 @click.option("-r", "--repeats", type=click.IntRange(1), default=3, show_default=True, help="Runs of every prompt.")
-@click.option("-o", "--output", type=click.Choice(["md", "json", "csv"]), default="md", show_default=True)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["md", "json", "jsonl", "csv"]),
+    default="md",
+    show_default=True,
+    help="jsonl: how far it is as events, then the figures, a line each.",
+)
 @click.option("--against", type=click.Choice(["transformers", "llama-cpp"]), multiple=True, help=AGAINST_HELP)
 @click.option("--shape", type=click.Choice(SHAPES), help="Instead of MODEL: random weights.")
 @click.option("--ui", is_flag=True, help="Instead of a model's speed: what the chat's screen costs, on a shape.")
@@ -211,11 +219,16 @@ def bench(output: str, **given: Any) -> None:
     """
     leave_on_interrupt()
     from localspec.bench import options
+    from localspec.output import as_json, print_event
+    from localspec.progress import Progress
 
-    progress = sys.stderr.isatty()
     asked = {name for name in click.get_current_context().params if is_given(name)}
-    report = options.measured(asked, given, progress)
-    click.echo({"md": report.to_markdown, "json": report.to_json, "csv": report.to_csv}[output]())
+    with Progress() as bar:
+        report = options.measured(asked, given, print_event if output == "jsonl" else bar.show)
+    if output == "jsonl":
+        click.echo(as_json(json.loads(report.to_json())))
+    else:
+        click.echo({"md": report.to_markdown, "json": report.to_json, "csv": report.to_csv}[output]())
     options.conclude(report, given)
 
 

@@ -171,7 +171,7 @@ class Stats(Record, frozen=True):
 
 
 class Loading(Event, frozen=True):
-    """Progress of a start. `unit` is "bytes" or "steps"."""
+    """Progress of a start, or of a measurement. `unit` is "bytes" or "steps", of a measurement "percent"."""
 
     stage: str
     done: int

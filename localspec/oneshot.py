@@ -18,7 +18,7 @@ from localspec.api import LLM, Result, Stream, load_events
 from localspec.drain import drain
 from localspec.errors import LocalspecError
 from localspec.events import AnyEvent, Failure, Loading, Notice, Step
-from localspec.output import as_json, tell
+from localspec.output import as_json, print_event, tell
 from localspec.progress import Progress
 from localspec.requests import GenerateRequest, LoadRequest
 from localspec.sanitize import clean
@@ -127,10 +127,6 @@ def stop_on_interrupt(stream: Stream) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def print_event(event: AnyEvent) -> None:
-    print(as_json(to_dict(event)), flush=True)
 
 
 def as_object(result: Result) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any  # Any: JSON
 
 from localspec.errors import FULL, DoesNotFit, UsageError
-from localspec.events import Notice
+from localspec.events import AnyEvent, Notice
 from localspec.sanitize import TABLE, clean
+from localspec.stats import to_dict
 from localspec.whole_file import write_whole
 
 ESCAPES = {code: json.dumps(chr(code))[1:-1] for code in TABLE if chr(code) not in "\t\n"} | {0x7F: "\\u007f"}
@@ -63,6 +64,11 @@ def tell(notice: Notice) -> None:
 def as_json(value: Any) -> str:
     """One line."""
     return safe_json(json.dumps(value, ensure_ascii=False))
+
+
+def print_event(event: AnyEvent) -> None:
+    """A line for whatever reads them as they come."""
+    print(as_json(to_dict(event)), flush=True)
 
 
 def safe_json(text: str) -> str:

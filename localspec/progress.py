@@ -6,6 +6,7 @@ Knows Loading events and nothing about what is loaded.
 from __future__ import annotations
 
 import sys
+from shutil import get_terminal_size
 from time import monotonic
 from typing import Self
 
@@ -38,7 +39,8 @@ class Progress:
             return
         if sys.stderr.isatty():
             self.drawn = True
-            print(f"\r\033[K{one_line(line(event))}", end="", file=sys.stderr, flush=True)
+            shown = one_line(line(event))[: get_terminal_size().columns - 1]  # what wraps cannot be wiped
+            print(f"\r\033[K{shown}", end="", file=sys.stderr, flush=True)
         else:
             self.tell(event)
 
@@ -49,8 +51,13 @@ class Progress:
         tenth = 10 * event.done // max(event.total, 1)
         if tenth > self.told:
             self.told = tenth
-            words = line(event) if event.unit == "steps" else f"loading {event.stage} {10 * tenth} %"
-            print(one_line(words), file=sys.stderr)
+            print(one_line(words(event, 10 * tenth)), file=sys.stderr)
+
+
+def words(event: Loading, percent: int) -> str:
+    if event.unit == "steps":
+        return line(event)
+    return f"measuring {percent} % · {event.stage}" if event.unit == "percent" else f"loading {event.stage} {percent} %"
 
 
 def line(event: Loading) -> str:
@@ -58,4 +65,5 @@ def line(event: Loading) -> str:
         return f"{event.stage} {event.done}/{event.total}" if event.total > 1 else event.stage
     share = event.done / max(event.total, 1)
     eta = f"  {event.eta_s:.0f} s left" if event.eta_s is not None else ""
-    return f"loading {event.stage} {'█' * round(share * WIDTH):░<{WIDTH}} {share:4.0%}{eta}"
+    bar = f"{'█' * round(share * WIDTH):░<{WIDTH}} {share:4.0%}{eta}"
+    return f"measuring {bar} · {event.stage}" if event.unit == "percent" else f"loading {event.stage} {bar}"

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from localspec.bench import peers_generate
-from localspec.bench.measure import Bar, gather, interleave, measure
+from localspec.bench import peers_generate, telling
+from localspec.bench.measure import gather, interleave, measure
 from localspec.bench.peers_generate import Mode
 from localspec.bench.prompts import PROMPTS
 from localspec.bench.report import Key, Report, Run, Way, same
@@ -23,7 +23,7 @@ from localspec.cli import main
 from localspec.drain import drain
 from localspec.engine.drafters.early_exit import EarlyExit
 from localspec.errors import DoesNotFit, IncompatiblePair
-from localspec.events import Stats
+from localspec.events import Loading, Stats
 from localspec.opening import open_target, swept_key
 from localspec.requests import LoadRequest
 from tests.models_made_here import save_snapshot
@@ -223,11 +223,23 @@ def test_a_bar_in_a_name_keeps_the_table_whole():
     assert r"draft model a\|b" in report({"plain": timed(1.0), "draft model a|b": timed(1.0)}).to_markdown()
 
 
-def test_the_bar_ends_its_line_when_all_is_measured(capsys: pytest.CaptureFixture[str]):
-    bar = Bar()
-    bar(0.5)
-    bar(1.0)
-    assert capsys.readouterr().err == f"\rmeasuring {'█' * 15}{'░' * 15}  50%\rmeasuring {'█' * 30} 100%\n"
+def test_every_answer_brings_the_end_nearer():
+    """Those of the warm-up, too, and those of a contender that has fallen."""
+    told: list[float] = []
+    interleave([Scripted(way("kept"), []), Scripted(way("fallen"), [], last=3)], 8, 1, told.append)
+    answers = 2 * (1 + len(PROMPTS))
+    assert told == [done / answers for done in range(answers + 1)]
+
+
+def test_what_is_measured_and_how_far_it_is_are_events(monkeypatch: pytest.MonkeyPatch):
+    clock = iter([10.0, 12.0, 14.0])
+    monkeypatch.setattr("localspec.bench.telling.perf_counter", lambda: next(clock))
+    told: list[Loading] = []
+    tell = telling.shares(told.append, "plain, early exit 2")
+    for share in (0.0, 0.25, 1.0):
+        tell(share)
+    assert [(event.done, event.eta_s) for event in told] == [(0, None), (25, 6.0), (100, 0.0)]
+    assert {(event.stage, event.total, event.unit) for event in told} == {("plain, early exit 2", 100, "percent")}
 
 
 @pytest.fixture
@@ -420,12 +432,15 @@ def test_a_way_of_theirs_that_fails_says_so_in_words_and_harms_no_other(folder: 
 def test_the_command_prints_what_parses(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    words = ["bench", str(folder / "tiny"), "--draft", "early-exit:1", "-n", "8", "-r", "1", "-o", "json"]
+    words = ["bench", str(folder / "tiny"), "--draft", "early-exit:1", "-n", "8", "-r", "1", "-o", "jsonl"]
     monkeypatch.setattr(sys, "argv", ["localspec", *words, "--threads", "1"])
     with pytest.raises(SystemExit) as left:
         main()
     assert left.value.code == 0
-    said = json.loads(capsys.readouterr().out)
+    *events, said = map(json.loads, capsys.readouterr().out.splitlines())
+    measuring = [event["done"] for event in events if event["stage"] == "plain, early exit 1"]
+    assert (measuring[0], measuring[-1]) == (0, 100)
+    assert {event["type"] for event in events} == {"loading"}
     assert (said["model"], said["max_tokens"], said["repeats"]) == ("tiny", 8, 1)
     assert [row["method"] for row in said["rows"]] == ["plain", "early exit 1"]
     assert [row["same"] for row in said["rows"]] == [f"{len(PROMPTS)}/{len(PROMPTS)}"] * 2

@@ -19,7 +19,7 @@ from localspec.bench import task
 from localspec.bench.task import exam_prompts, graded, measure_task
 from localspec.bench.task_report import Answer, Sitting, TaskReport
 from localspec.cli import cli, main
-from localspec.events import AnyEvent, Memory, ModelCard, Notice, Ready, SpecCard
+from localspec.events import AnyEvent, Loading, Memory, ModelCard, Notice, Ready, SpecCard
 from localspec.exam.questions import Exam, Question, load
 from localspec.requests import LoadRequest
 
@@ -179,10 +179,11 @@ def test_a_wrong_answer_cannot_command_the_terminal():
 
 
 @pytest.mark.usefixtures("engine")
-def test_the_bar_goes_from_nothing_to_all(capsys: pytest.CaptureFixture[str]):
-    take(formats=["int8"], progress=True)
-    shares = [line.split()[-1] for line in capsys.readouterr().err.split("\r") if line]
-    assert shares == ["11%", "22%", "33%", "44%", "56%", "67%", "78%", "89%", "100%"]
+def test_how_far_the_exam_is_is_told():
+    told: list[Loading] = []
+    take(formats=["int8"], tell=told.append)
+    assert [event.done for event in told] == [11, 22, 33, 44, 56, 67, 78, 89, 100]
+    assert {(event.stage, event.unit, event.eta_s) for event in told} == {("the exam of guide", "percent", None)}
 
 
 def test_the_exams_known_questions_can_be_prompts():

@@ -12,7 +12,7 @@ from textual.widgets import Markdown
 from localspec.cli import cli
 from localspec.config.reading import read
 from localspec.config.tables import Config, EngineTable, ProvenanceTable, SpecTable, UiTable
-from localspec.events import Memory
+from localspec.events import Loading, Memory
 from localspec.requests import LoadRequest, SamplingOptions, SpecWish
 from localspec.templates import COMPLETION, NAMED
 from localspec.tui import measuring
@@ -28,7 +28,7 @@ from tests.scripted_engine import READY, ScriptedEngine, answer, step
 FIGURES = """{"model": "guide", "quant": "int8", "notes": ["A note [/nope]."], "rows": [
 {"method": "plain", "k": "0", "tokens_per_second": 100.04, "speedup": 1.0, "same": "8/8"},
 {"method": "early exit 2", "k": "auto", "tokens_per_second": 160, "speedup": 1.6, "acceptance": 0.71, "same": "8/8"}]}
-"""
+""".replace("\n", "")
 
 
 def guide(config: Config | None = None) -> Tuning:
@@ -133,6 +133,41 @@ async def test_a_question_during_the_bench_waits_and_esc_ends_the_bench(monkeypa
         assert len(stage.engines) == 2
 
 
+def told(stage: str, done: int, unit: str, eta_s: float | None = None) -> str:
+    return msgspec.json.encode(Loading(stage, done, 100, unit, eta_s)).decode()
+
+
+@pytest.mark.parametrize("size", [(80, 24), (130, 36)])
+@pytest.mark.parametrize(
+    ("line", "state"),
+    [
+        (told("weights", 25, "bytes"), "loading weights 25 % · Esc ends it"),
+        (told("plain, [/nope]\x1b", 0, "percent"), f"measuring {'░' * 10} 0 % · Esc ends it · plain, [/nope]␛"),
+        (told("plain", 45, "percent", 71.6), f"measuring {'█' * 4}{'░' * 6} 45 % · eta 72 s · Esc ends it · plain"),
+    ],
+)
+async def test_the_state_line_says_how_far_the_bench_is(
+    size: tuple[int, int], line: str, state: str, monkeypatch: pytest.MonkeyPatch
+):
+    """And what is measured, as far as there is room; Esc ends it wherever it is."""
+    says(monkeypatch, f"import time; print({line!r}, flush=True); time.sleep(600)")
+    async with open_chat(ScriptedEngine(HELLO), ScriptedEngine(HELLO), tuning=guide(), size=size) as stage:
+        await stage.ready()
+        await stage.send("/bench")
+        await stage.sees(state)
+        await stage.pilot.press("escape")
+        await stage.until(lambda: len(stage.engines) == 2)
+        await stage.ready()
+
+
+async def test_figures_come_after_what_was_told_before_them(monkeypatch: pytest.MonkeyPatch):
+    says(monkeypatch, f"print({told('plain', 100, 'percent', 0.0)!r}); print({FIGURES!r})")
+    async with open_chat(ScriptedEngine(HELLO), ScriptedEngine(HELLO), tuning=guide()) as stage:
+        await stage.ready()
+        await stage.send("/bench")
+        await stage.sees("early exit 2", "×1.60", "idle")
+
+
 async def test_who_leaves_during_the_bench_leaves_no_engine_running(monkeypatch: pytest.MonkeyPatch):
     says(monkeypatch, "import time; time.sleep(600)")
     async with open_chat(ScriptedEngine(HELLO), tuning=guide()) as stage:
@@ -167,7 +202,7 @@ def test_what_is_asked_of_the_bench_is_what_its_command_takes():
     bench = cli.commands["bench"]
     given = bench.make_context("bench", arguments(load)[1:]).params
     named = ("model", "draft", "quant", "ctx", "threads", "keep_head", "output")
-    assert [given[name] for name in named] == ["./-odd", "early-exit:2", "int4", 512, 1, True, "json"]
+    assert [given[name] for name in named] == ["./-odd", "early-exit:2", "int4", 512, 1, True, "jsonl"]
 
 
 def test_figures_that_could_not_be_measured_are_dashes():

@@ -24,7 +24,7 @@ from tests.tokenizers_made_here import CHATML, byte_level, gpt2_like
 
 pytestmark = pytest.mark.usefixtures("one_state_folder")
 
-PROGRESS = ("loading", "checking", "compiling")
+PROGRESS = ("loading", "checking", "compiling", "making", "measuring")
 SPECIALS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
 
 

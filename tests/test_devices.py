@@ -106,13 +106,14 @@ def test_int4_is_the_cpus_on_every_gpu(gpus: list[int]):
 
 def test_a_shape_is_measured_on_the_device_that_is_asked_for(gpus: list[int], monkeypatch: pytest.MonkeyPatch):
     from localspec.bench import options
+    from localspec.bench.telling import nobody
 
     requests: list[Any] = []
     monkeypatch.setattr(options, "measure_shape", lambda request, _: requests.append(request))
     given = {"shape": "tiny", "formats": None, "agree": None, "against": (), "exit_layer": None, "max_tokens": 4}
     given |= {"repeats": 1, "threads": 1, "k": "auto", "offload": None, "device": "auto"}
     for said in ({}, {"device": "cuda:1"}, {"device": "cpu"}, {"offload": "2GB/s"}):
-        options.shaped({"shape"}, {**given, **said}, progress=False)
+        options.shaped({"shape"}, {**given, **said}, tell=nobody)
     assert [one.device for one in requests] == ["cuda", "cuda", "cpu", "cuda"]
     assert requests[-1].formats == ("bf16",)
     assert gpus == [1]

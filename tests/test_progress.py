@@ -60,3 +60,19 @@ def test_a_terminal_has_one_line_that_is_wiped_at_the_end(monkeypatch: pytest.Mo
 def test_the_chat_says_the_same_words():
     assert loading_words(CHECK) == CHECK.stage
     assert loading_words(Loading("weights", 1, 2, eta_s=3.2)) == "loading weights 50 % · eta 3 s"
+
+
+MEASURING = Loading("plain, early exit 2", 50, 100, "percent", 3.2)
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_measurement_is_told_of_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """What it would not have room for on a terminal is cut: a line that wraps could not be wiped."""
+    show(MEASURING)
+    assert capsys.readouterr().err == "measuring 50 % · plain, early exit 2\n"
+    screen = Terminal()
+    monkeypatch.setattr("sys.stderr", screen)
+    show(MEASURING, Loading("long " * 40, 50, 100, "percent"))
+    (_, shown, cut, _) = screen.getvalue().split("\r\033[K")
+    assert shown == f"measuring {'█' * 15}{'░' * 15} 50% 3 s left · plain, early exit 2"
+    assert len(cut) < 80

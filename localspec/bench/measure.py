@@ -6,9 +6,9 @@ plain in some answer or all, one with a `fault` not at all. Knows nothing about 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Protocol
 
 import msgspec
@@ -17,6 +17,7 @@ import torch
 from localspec.bench.machine import describe_machine
 from localspec.bench.prompts import PROMPTS
 from localspec.bench.report import OURS, PLAIN, Key, Report, Run, Way
+from localspec.bench.telling import Tell, loading, nobody, shares
 from localspec.calibration import recall
 from localspec.catalog import Entry
 from localspec.drafting import parse
@@ -85,15 +86,15 @@ def measure(
     max_tokens: int = 64,
     repeats: int = 3,
     against: str | None = None,
-    progress: bool = False,
+    tell: Tell = nobody,
 ) -> Report:
     """Plain decoding first, then each drafter there is for the model, in every format; with "transformers", that too.
 
     `formats`: () for the one of `load`; where that is left open and there is a peer, fp32 beside it.
     """
-    targets, left_out = open_targets(load, formats, compared=against is not None)
-    contenders, opened = gather(targets, load, against), targets[0]
-    runs = interleave(contenders, max_tokens, repeats, Bar() if progress else lambda _share: None, prompts)
+    targets, left_out = open_targets(load, formats, tell, compared=against is not None)
+    contenders, opened = gather(targets, load, against, tell), targets[0]
+    runs = interleave(contenders, max_tokens, repeats, shares(tell, names(contenders)), prompts)
     return report(opened, contenders, runs, max_tokens, repeats, (*left_out, *notes(opened, load.draft, contenders)))
 
 
@@ -121,29 +122,30 @@ def report(
 
 
 def open_targets(
-    request: LoadRequest, formats: Sequence[str], *, compared: bool
+    request: LoadRequest, formats: Sequence[str], tell: Tell, *, compared: bool
 ) -> tuple[tuple[Opened, ...], tuple[str, ...]]:
     """The target in every format, and a sentence about what nobody asked for and does not fit."""
     if formats:
-        return tuple(drain(open_target(msgspec.structs.replace(request, quant=quant))) for quant in formats), ()
-    first = drain(open_target(request))
+        return tuple(
+            drain(open_target(msgspec.structs.replace(request, quant=quant)), loading(tell)) for quant in formats
+        ), ()
+    first = drain(open_target(request), loading(tell))
     if not compared or request.quant != "auto" or first.plan.quant == "fp32":
         return (first,), ()
     try:
-        return (first, drain(open_target(msgspec.structs.replace(request, quant="fp32")))), ()
+        return (first, drain(open_target(msgspec.structs.replace(request, quant="fp32")), loading(tell))), ()
     except DoesNotFit as fault:
         return (first,), (one_line(f"Ours in fp32 is left out: {fault.message}"),)
 
 
-def gather(targets: Sequence[Opened], load: LoadRequest, against: str | None) -> list[Contender]:
+def gather(targets: Sequence[Opened], load: LoadRequest, against: str | None, tell: Tell = nobody) -> list[Contender]:
     """Ours in every format, then the peer's."""
     ways = ways_of(targets[0], load.draft)
     contenders: list[Contender] = [ours(opened, name, choice, load.k) for opened in targets for name, choice in ways]
     if against == "transformers":
         from localspec.bench import peers_generate
 
-        if sys.stderr.isatty():
-            print("trying transformers' formats and threads", file=sys.stderr, flush=True)
+        tell(Loading("trying transformers' formats and threads", 0, 1, "steps"))
         contenders += peers_generate.contenders(targets[0], ways[1:], [one.plan.quant for one in targets], load.threads)
     return contenders
 
@@ -222,22 +224,20 @@ def interleave(
     """Runs by way and (prompt, repeat), without those who fell. The order turns with every prompt, so that a slow
     minute hits all."""
     runs: dict[Way, dict[Key, Run]] = {contender.way: {} for contender in contenders}
+    answers, done = (1 + repeats * len(prompts)) * len(contenders), count(1)
+    tell(0.0)
     for contender in contenders:  # warm-up, not counted
         contender.answer(prompts[0], max_tokens)
-    total = repeats * len(prompts)
-    for turn in range(total):
+        tell(next(done) / answers)
+    for turn in range(repeats * len(prompts)):
         place, repeat = turn % len(prompts), turn // len(prompts)
         first = turn % len(contenders)
         for contender in [*contenders[first:], *contenders[:first]]:
             if not contender.fault:
                 runs[contender.way][place, repeat] = contender.answer(prompts[place], max_tokens)
-        tell((turn + 1) / total)
+            tell(next(done) / answers)
     return {contender.way: runs[contender.way] for contender in contenders if not contender.fault}
 
 
-class Bar:
-    """A progress bar on stderr."""
-
-    def __call__(self, share: float) -> None:
-        end = "\n" if share >= 1 else ""
-        print(f"\rmeasuring {'█' * round(30 * share):░<30} {share:4.0%}", end=end, file=sys.stderr, flush=True)
+def names(contenders: Sequence[Contender]) -> str:
+    return ", ".join(dict.fromkeys(one.way.name for one in contenders))

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any  # Any: click's parsed options
 
-from localspec.bench import plots
+from localspec.bench import plots, telling
 from localspec.bench.agreement import PROMPT_TOKENS
 from localspec.bench.forwards import Plan
-from localspec.bench.measure import Bar, measure
+from localspec.bench.measure import measure
 from localspec.bench.offload import read_rate
 from localspec.bench.prompts import PROMPTS
 from localspec.bench.report import Report
@@ -24,6 +24,7 @@ from localspec.bench.sweep import SweepReport, axis, sweep
 from localspec.bench.task import FORMATS as TASK_FORMATS
 from localspec.bench.task import exam_prompts, measure_task
 from localspec.bench.task_report import TaskReport
+from localspec.bench.telling import Tell
 from localspec.bench.ui_report import UiReport
 from localspec.devices import pick_device
 from localspec.drafting import check_threads
@@ -58,18 +59,18 @@ UI_SHAPE, UI_TOKENS, UI_REPEATS = "llama-1b", 512, 5
 Told = Report | ShapeReport | TaskReport | SweepReport | UiReport
 
 
-def measured(asked: set[str], given: Mapping[str, Any], progress: bool) -> Told:
+def measured(asked: set[str], given: Mapping[str, Any], tell: Tell) -> Told:
     """`asked`: the options that stand on the command line; `given`: all, defaults too."""
     check_threads(given["threads"])
     if not given["sweep"]:
         refuse(asked, OF_SWEEPS, "needs --sweep.", "Try: localspec bench guide --sweep exit-layer --plot sweep.svg")
     if given["ui"]:
-        return looked_at(asked, given, progress)
+        return looked_at(asked, given, tell)
     if given["shape"]:
-        return shaped(asked, given, progress)
+        return shaped(asked, given, tell)
     if given["task"]:
-        return examined(asked, given, progress)
-    return swept(asked, given, progress) if given["sweep"] else plain(asked, given, progress)
+        return examined(asked, given, tell)
+    return swept(asked, given, tell) if given["sweep"] else plain(asked, given, tell)
 
 
 def conclude(report: Told, given: Mapping[str, Any]) -> None:
@@ -80,7 +81,7 @@ def conclude(report: Told, given: Mapping[str, Any]) -> None:
         raise EngineError(" ".join(report.losses))
 
 
-def plain(asked: set[str], given: Mapping[str, Any], progress: bool) -> Report:
+def plain(asked: set[str], given: Mapping[str, Any], tell: Tell) -> Report:
     refuse(asked, OF_SHAPES, "needs --shape.", "Try: localspec bench --shape tiny")
     refuse(asked, OF_TASKS, "needs --task.", "Try: localspec bench guide --task guide --wrong")
     against = given["against"]
@@ -93,11 +94,11 @@ def plain(asked: set[str], given: Mapping[str, Any], progress: bool) -> Report:
         max_tokens=given["max_tokens"],
         repeats=given["repeats"],
         against=against[0] if against else None,
-        progress=progress,
+        tell=tell,
     )
 
 
-def swept(asked: set[str], given: Mapping[str, Any], progress: bool) -> SweepReport:
+def swept(asked: set[str], given: Mapping[str, Any], tell: Tell) -> SweepReport:
     refuse(asked, NOT_SWEPT, "does not go with --sweep.", "Leave it out.")
     axes = [axis(words) for words in given["sweep"]]
     if given["plot"]:
@@ -108,7 +109,7 @@ def swept(asked: set[str], given: Mapping[str, Any], progress: bool) -> SweepRep
         prompts=prompts(given),
         max_tokens=given["max_tokens"],
         repeats=given["repeats"],
-        progress=progress,
+        tell=tell,
     )
 
 
@@ -116,7 +117,7 @@ def prompts(given: Mapping[str, Any]) -> tuple[str, ...]:
     return exam_prompts() if given["prompts"] == "exam" else PROMPTS
 
 
-def examined(asked: set[str], given: Mapping[str, Any], progress: bool) -> TaskReport:
+def examined(asked: set[str], given: Mapping[str, Any], tell: Tell) -> TaskReport:
     refuse(asked, OF_SPEED, "does not go with --task.", "Leave it out.")
     formats = model_formats(asked, given) or (TASK_FORMATS if given["quant"] == "auto" else (given["quant"],))
     return measure_task(
@@ -125,7 +126,7 @@ def examined(asked: set[str], given: Mapping[str, Any], progress: bool) -> TaskR
         formats=formats,
         max_tokens=given["max_tokens"] if "max_tokens" in asked else None,
         list_wrong=given["list_wrong"],
-        progress=progress,
+        tell=tell,
     )
 
 
@@ -139,14 +140,14 @@ def model_formats(asked: set[str], given: Mapping[str, Any]) -> tuple[WeightForm
     return formats(given["formats"])
 
 
-def shaped(asked: set[str], given: Mapping[str, Any], progress: bool) -> ShapeReport:
+def shaped(asked: set[str], given: Mapping[str, Any], tell: Tell) -> ShapeReport:
     if given["offload"]:
-        return brought(asked, given, progress)
+        return brought(asked, given, tell)
     refuse(asked, OF_MODELS | OF_TASKS, "does not go with --shape.", "Leave it out.")
-    return measure_shape(shape_request(given), watch(progress))
+    return measure_shape(shape_request(given), watch(given["shape"], tell))
 
 
-def brought(asked: set[str], given: Mapping[str, Any], progress: bool) -> ShapeReport:
+def brought(asked: set[str], given: Mapping[str, Any], tell: Tell) -> ShapeReport:
     """Layers that come and go, plain and with early exit, in one format unless several are named."""
     refuse(asked - {"k"}, OF_MODELS | OF_TASKS | OF_PEERS, "does not go with --offload.", "Leave it out.")
     ks = lengths(given["k"] if "k" in asked else OFFLOAD_K)
@@ -160,7 +161,7 @@ def brought(asked: set[str], given: Mapping[str, Any], progress: bool) -> ShapeR
         plan=plan,
         offload=read_rate(given["offload"]),
     )
-    return measure_shape(request, watch(progress))
+    return measure_shape(request, watch(given["shape"], tell))
 
 
 def shape_request(given: Mapping[str, Any]) -> ShapeRequest:
@@ -193,7 +194,7 @@ def lengths(words: str) -> tuple[str, ...]:
     return found
 
 
-def looked_at(asked: set[str], given: Mapping[str, Any], progress: bool) -> UiReport:
+def looked_at(asked: set[str], given: Mapping[str, Any], tell: Tell) -> UiReport:
     refuse(asked, OF_MODELS | OF_TASKS | OF_SCREENS, "does not go with --ui.", "Leave it out.")
     kinds = formats(given["formats"]) or ("int8",)
     if len(kinds) > 1 or kinds[0] not in PACKED:
@@ -204,7 +205,7 @@ def looked_at(asked: set[str], given: Mapping[str, Any], progress: bool) -> UiRe
 
     tokens = given["max_tokens"] if "max_tokens" in asked else UI_TOKENS
     repeats = given["repeats"] if "repeats" in asked else UI_REPEATS
-    return measure_ui(given["shape"] or UI_SHAPE, kinds[0], tokens, repeats, Bar() if progress else lambda _share: None)
+    return measure_ui(given["shape"] or UI_SHAPE, kinds[0], tokens, repeats, telling.shares(tell, "the chat"))
 
 
 def refuse(asked: set[str], names: Mapping[str, str], why: str, hint: str) -> None:

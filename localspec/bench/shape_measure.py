@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -22,11 +21,13 @@ from localspec.bench.offload import Rate, from_disk, from_host, offloaded
 from localspec.bench.peers import TransformersForwards
 from localspec.bench.shape_report import ShapeReport, Timed, Written
 from localspec.bench.shapes import BITS, SHAPES, USUAL, WeightFormat, make_decoder, random_tensors
+from localspec.bench.telling import Tell, shares
 from localspec.drain import drain
 from localspec.engine.arch import Arch
 from localspec.engine.decoder import Decoder
 from localspec.engine.four_bit import library
 from localspec.errors import EngineError, UsageError
+from localspec.events import Loading
 from localspec.footprint import PACKED
 from localspec.formats import FOUR_BIT
 from localspec.sizes import size_words
@@ -309,8 +310,10 @@ def timed(method: Method, plan: Plan) -> Timed:
     return Timed(method.name, method.rivals, {work: method.num_bytes(work) for work in plan.works})
 
 
-def watch(progress: bool) -> Watch:
-    """A bar, and a line for what is being made; neither where nobody watches."""
-    from localspec.bench.measure import Bar  # its room needs more than measuring a shape does
+def watch(shape: str, tell: Tell) -> Watch:
+    """The share that is done, and what is being made."""
 
-    return Watch(Bar(), lambda what: print(f"making {what}", file=sys.stderr, flush=True)) if progress else Watch()
+    def say(what: str) -> None:
+        tell(Loading(f"making {what}", 0, 1, "steps"))
+
+    return Watch(shares(tell, shape), say)

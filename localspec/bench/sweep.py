@@ -15,10 +15,11 @@ from typing import Final, Literal
 
 from localspec import calibration
 from localspec.bench import plots
-from localspec.bench.measure import Bar, Draft, interleave, ours, report
+from localspec.bench.measure import Draft, interleave, names, ours, report
 from localspec.bench.plots import Curve, Point
 from localspec.bench.prompts import PROMPTS
 from localspec.bench.report import PLAIN, Report, Row
+from localspec.bench.telling import Tell, loading, nobody, shares
 from localspec.drafting import choose, parse
 from localspec.drain import drain
 from localspec.errors import UsageError
@@ -124,12 +125,12 @@ def sweep(
     prompts: Sequence[str] = PROMPTS,
     max_tokens: int = 64,
     repeats: int = 3,
-    progress: bool = False,
+    tell: Tell = nobody,
 ) -> SweepReport:
     """Exit layers first, then draft lengths."""
     asked, k = exit_asked(load.draft), load.k
     refuse({one.setting for one in axes}, len(axes), asked, k)
-    opened = drain(open_target(load))
+    opened = drain(open_target(load), loading(tell))
     layer, length, gain = asked.layer or usual_layer(opened), k, 1.0
     curves, reports = list[Curve](), list[Report]()
     for one in sorted(axes, key=lambda one: one.setting):
@@ -137,7 +138,7 @@ def sweep(
             tried = [(place, length) for place in one.exit_layers(opened.target.arch.num_layers)]
         else:
             tried = [(layer, k) for k in one.lengths()]
-        found = measured(opened, tried, prompts, max_tokens, repeats, progress=progress)
+        found = measured(opened, tried, prompts, max_tokens, repeats, tell)
         rows = found.rows()
         curve = Curve(TITLES[one.setting], points(one.setting, tried, rows[1:]), rows[0].tokens_per_second or 0.0)
         if curve.best.speedup > 1:
@@ -184,12 +185,11 @@ def measured(
     prompts: Sequence[str],
     max_tokens: int,
     repeats: int,
-    *,
-    progress: bool,
+    tell: Tell,
 ) -> Report:
     contenders = [ours(opened, PLAIN, "off", "auto")]
     contenders += [ours(opened, f"early exit {layer}", EarlyExit(layer), k) for layer, k in tried]
-    runs = interleave(contenders, max_tokens, repeats, Bar() if progress else lambda _share: None, prompts)
+    runs = interleave(contenders, max_tokens, repeats, shares(tell, names(contenders)), prompts)
     fell = [one_line(f"{one.way.name}: {note}") for one in contenders if one.failed for note in one.notes]
     return report(opened, contenders, runs, max_tokens, repeats, tuple(dict.fromkeys(fell)))
 

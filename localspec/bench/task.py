@@ -12,9 +12,10 @@ import msgspec
 
 from localspec.api import LLM, load_events
 from localspec.bench.machine import describe_machine
-from localspec.bench.measure import Bar, drafts, named
+from localspec.bench.measure import drafts, named
 from localspec.bench.report import PLAIN
 from localspec.bench.task_report import Answer, Sitting, TaskReport
+from localspec.bench.telling import Tell, nobody, shares
 from localspec.catalog import Catalog
 from localspec.drain import drain
 from localspec.events import Loading, Notice, Ready
@@ -34,17 +35,17 @@ def measure_task(
     formats: Sequence[str] = FORMATS,
     max_tokens: int | None = None,
     list_wrong: bool = False,
-    progress: bool = False,
+    tell: Tell = nobody,
 ) -> TaskReport:
     """One model after the other, so that one is in memory at a time. `max_tokens` None: as long as it talks."""
     exam, entry = load_exam(), Catalog.load().resolve(load.model)
     ways = [(quant, name, choice) for quant in formats for name, choice in drafts(entry, load.draft)]
-    tell = Bar() if progress else lambda _share: None
+    told = shares(tell, f"the exam of {task}")
     sittings: list[Sitting] = []
     notes: list[str] = []
     for done, (quant, name, choice) in enumerate(ways):
         request = msgspec.structs.replace(load, quant=quant, draft=choice)
-        sitting, said = sit(request, name, exam, max_tokens, partial(part, tell, done, len(ways)))
+        sitting, said = sit(request, name, exam, max_tokens, partial(part, told, done, len(ways)))
         sittings.append(sitting)
         notes += [one_line(f"{sitting.method} in {sitting.quant}: {sentence}") for sentence in said]
     machine = {name: value for name, value in describe_machine(0).items() if name != "threads"}

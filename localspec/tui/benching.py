@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from localspec.chatlog.columns import columns
 from localspec.errors import EngineError
+from localspec.events import Loading
 from localspec.requests import LoadRequest
 from localspec.sanitize import one_line
+from localspec.tui.stats_line import loading_words
 
 TOKENS, REPEATS = 64, 1  # a look, in the middle of a chat; the command measures longer
+LONGEST_LINE = 1 << 20  # the figures come in one
+BAR = 10
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -49,7 +53,7 @@ def arguments(load: LoadRequest) -> list[str]:
         "--int8-threshold": load.int8_threshold,
         "-n": TOKENS,
         "-r": REPEATS,
-        "-o": "json",
+        "-o": "jsonl",
     }
     flags = [word for flag, value in said.items() if value is not None for word in (flag, str(value))]
     flags += ["--draft-quant", load.draft_quant] if load.draft_quant != "auto" else []
@@ -61,11 +65,16 @@ def command(load: LoadRequest) -> list[str]:
     return [sys.executable, "-P", "-m", "localspec", *arguments(load)]
 
 
-async def measured(command: Sequence[str]) -> Measured:
-    """Runs to its end; a cancel ends it. EngineError with what it said, where it says no."""
-    process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
+async def measured(command: Sequence[str], tell: Callable[[Loading], object]) -> Measured:
+    """Runs to its end, and tells how far it is; a cancel ends it. EngineError with what it said, where it says no."""
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, limit=LONGEST_LINE
+    )
+    assert process.stdout is not None  # both are pipes
+    assert process.stderr is not None
     try:
-        said, complaint = await process.communicate()
+        figures, complaint = await asyncio.gather(last_line(process.stdout, tell), process.stderr.read())
+        await process.wait()
     finally:
         if process.returncode is None:
             process.kill()
@@ -74,9 +83,29 @@ async def measured(command: Sequence[str]) -> Measured:
         last = (complaint.decode(errors="replace").strip().splitlines() or ["It said nothing."])[-1]
         raise EngineError(f"The bench failed: {one_line(last).removeprefix('error: ')}")
     try:
-        return msgspec.json.decode(said, type=Measured)
+        return msgspec.json.decode(figures, type=Measured)
     except msgspec.DecodeError as fault:
         raise EngineError(f"The bench's figures cannot be read ({fault}).", hint="Try: localspec bench") from fault
+
+
+async def last_line(lines: asyncio.StreamReader, tell: Callable[[Loading], object]) -> bytes:
+    """The figures; what comes before them is told."""
+    last = b""
+    async for line in lines:
+        try:
+            tell(msgspec.json.decode(line, type=Loading))
+        except msgspec.DecodeError:
+            last = line
+    return last
+
+
+def progress(event: Loading, ends: str) -> str:
+    """In a line that a narrow screen cuts: how far it is, what `ends` it, what is measured."""
+    if event.unit != "percent":
+        return f"{loading_words(event)} · {ends}"
+    bar = "█" * (event.done * BAR // event.total)
+    eta = [f"eta {event.eta_s:.0f} s"] if event.eta_s is not None else []
+    return " · ".join([f"measuring {bar:░<{BAR}} {event.done} %", *eta, ends, one_line(event.stage)])
 
 
 def as_text(found: Measured) -> str:

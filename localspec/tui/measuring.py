@@ -10,8 +10,8 @@ from textual import work
 from textual.worker import Worker
 
 from localspec.errors import LocalspecError
-from localspec.events import Notice
-from localspec.tui.benching import as_text, command, measured
+from localspec.events import Loading, Notice
+from localspec.tui.benching import as_text, command, measured, progress
 from localspec.tui.keys import with_keys
 from localspec.tui.note import Note
 from localspec.tui.once import once
@@ -19,6 +19,7 @@ from localspec.tui.state import Phase
 from localspec.tui.tunable import TunableScreen
 
 BENCHING = "measuring: {stop} ends it and loads the model again"
+ENDS = "{stop} ends it"
 NOT_NOW = "That must wait until the model is loaded and the answer has ended."
 FIT = "Write /fit, or /fit TOKENS: how long a context is to be."
 
@@ -62,10 +63,14 @@ class MeasuringScreen(TunableScreen):
     @work(group="bench")
     async def run_bench(self) -> None:
         try:
-            await self.show(Note(as_text(await measured(command(self.tuning.load)))))
+            await self.show(Note(as_text(await measured(command(self.tuning.load), self.show_progress))))
         except LocalspecError as fault:
             self.tell(Notice("warning", fault.code, fault.message, fault.hint))
         self.end_bench()
+
+    def show_progress(self, event: Loading) -> None:
+        if self.phase == "benchmarking":
+            self.enter("benchmarking", progress(event, with_keys(self, ENDS)))
 
     def end_bench(self) -> None:
         self.bench = None
