@@ -187,6 +187,14 @@ async def test_a_bench_that_fails_is_one_sentence(monkeypatch: pytest.MonkeyPatc
         await stage.sees("The bench failed: It ␛[2J broke.", "idle")
 
 
+async def test_a_bench_that_cannot_be_started_is_one_sentence(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(measuring, "command", lambda _: ["/no/such/program"])
+    async with open_chat(ScriptedEngine(HELLO), ScriptedEngine(HELLO), tuning=guide()) as stage:
+        await stage.ready()
+        await stage.send("/bench")
+        await stage.sees("The bench could not be started (No such file or directory).", "idle")
+
+
 async def test_the_bench_waits_until_an_answer_has_ended():
     engine = ScriptedEngine(HELLO, paused=True)
     async with open_chat(engine, tuning=guide()) as stage:
@@ -198,11 +206,13 @@ async def test_the_bench_waits_until_an_answer_has_ended():
 
 
 def test_what_is_asked_of_the_bench_is_what_its_command_takes():
-    load = LoadRequest("./-odd", draft="early-exit:2", quant="int4", ctx=512, threads=1, keep_head=True)
+    load = LoadRequest(
+        "./-odd", draft="early-exit:2", quant="int4", ctx=512, threads=1, keep_head=True, max_memory="8GB"
+    )
     bench = cli.commands["bench"]
     given = bench.make_context("bench", arguments(load)[1:]).params
-    named = ("model", "draft", "quant", "ctx", "threads", "keep_head", "output")
-    assert [given[name] for name in named] == ["./-odd", "early-exit:2", "int4", 512, 1, True, "jsonl"]
+    named = ("model", "draft", "quant", "ctx", "threads", "keep_head", "max_memory", "output")
+    assert [given[name] for name in named] == ["./-odd", "early-exit:2", "int4", 512, 1, True, "8GB", "jsonl"]
 
 
 def test_figures_that_could_not_be_measured_are_dashes():
