@@ -80,7 +80,7 @@ class BranchScreen(ReplaceScreen):
 
     def move(self, direction: int) -> None:
         """To the message before or after; from nowhere to the last one."""
-        branch = [said for said in self.conversation.branch if said.role != "system"]
+        branch = self.conversation.branch
         place = branch.index(self.at) + direction if self.at in branch else len(branch) - 1
         if branch:
             self.cursor = branch[max(0, min(place, len(branch) - 1))].id
