@@ -6,6 +6,7 @@ Knows Jinja's text and no tokenizer. Imports jinja late: only a file's template 
 from __future__ import annotations
 
 import difflib
+import os
 from pathlib import Path
 
 from localspec import strictjson
@@ -63,8 +64,8 @@ def from_file(typed: str) -> Template:
     """Compiled once, so that what is wrong with it is said now."""
     from localspec.template import ChatTemplate
 
-    file = Path(typed).expanduser()
-    if not file.is_file():
+    file = Path(os.path.expanduser(typed))
+    if not os.path.isfile(file):  # False, too, for what cannot be looked at
         near = difflib.get_close_matches(typed, CHOICES, n=1)
         raise UsageError(
             f"There is no template '{typed[:200]}'" + (f"; did you mean '{near[0]}'?" if near else "."),

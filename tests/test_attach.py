@@ -10,7 +10,7 @@ from textual import events
 from localspec.errors import UsageError
 from localspec.history import Attachment, History, told
 from localspec.history.export import export
-from localspec.tui.attaching import MAX_BYTES, PASTE_CHARACTERS, from_file, just_mentioned, mentioned
+from localspec.tui.attaching import MAX_BYTES, PASTE_CHARACTERS, file_named, from_file, just_mentioned, mentioned
 from localspec.tui.conversation import turns
 from localspec.tui.past import conversation
 from tests.chat_stage import HELLO, kept_chat, open_chat
@@ -52,6 +52,9 @@ def test_what_is_no_text_file_is_refused_in_one_sentence(tmp_path: Path):
         from_file(str(tmp_path))
     with pytest.raises(UsageError):
         from_file("x" * 5000)
+    with pytest.raises(UsageError, match="There is no file ~no-such-user/x"):
+        from_file("~no-such-user/x")
+    assert file_named("~no-such-user/x") is file_named("x" * 5000) is file_named("") is None
 
 
 def test_a_file_is_read_as_text(notes: Path):

@@ -150,6 +150,28 @@ async def test_an_edit_that_is_given_up_gives_the_draft_back():
         await shows(stage, "/one", "first")
 
 
+@pytest.mark.parametrize("sent", [False, True])
+async def test_an_edit_has_the_questions_files_and_the_draft_keeps_its_own(sent: bool):
+    """What is longer than 2,500 characters is attached."""
+    engine = ScriptedEngine(*says("first", "second"))
+    async with open_chat(engine, size=(100, 24)) as stage:
+        await stage.ready()
+        await stage.write("a" * 3000)
+        await ask(stage, "one")
+        await stage.write("b" * 4000)
+        await stage.write("a draft")
+        await stage.pilot.press("alt+e")
+        await stage.until(lambda: stage.chat.prompt.text == "one")
+        pills = stage.chat.prompt.pills
+        assert [len(each.text or "") for each in pills.attachments] == [3000]
+        await stage.pilot.press("enter" if sent else "escape")
+        await stage.until(lambda: stage.chat.prompt.text == "a draft")
+        assert [len(each.text or "") for each in pills.attachments] == [4000]
+        if sent:
+            await ended(stage, 2)
+            assert told(stage) == [stage.engine.requests[0].messages[-1].content]  # type: ignore[index]
+
+
 async def test_a_hostile_question_from_a_history_is_harmless_in_the_prompt():
     with History() as history:
         chat(history, "/[/nope]\x1b[2J\x9b2J", "first")

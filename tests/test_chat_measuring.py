@@ -73,6 +73,33 @@ async def test_what_does_not_fit_says_so_and_what_would_help(monkeypatch: pytest
         await stage.sees("NO, ", "GB too little", "Not enough memory for guide", "Try ")
 
 
+@pytest.mark.parametrize("away", ["not", "unloaded", "gone", "benchmarking"])
+async def test_memory_is_given_back_by_a_model_that_is_there_and_by_no_other(
+    away: str, monkeypatch: pytest.MonkeyPatch
+):
+    """The picker and /fit count it once, and /show tells of none that is away."""
+    counted: list[int] = []
+    monkeypatch.setattr("localspec.local_models.on_disk", lambda *_, held_bytes, **__: counted.append(held_bytes) or [])
+    monkeypatch.setattr(
+        "localspec.tui.fitting.fit_report", lambda *_, held_bytes: counted.append(held_bytes) or "It fits."
+    )
+    says(monkeypatch, "import time; time.sleep(600)")
+    async with open_chat(ScriptedEngine(), tuning=guide(), size=(100, 40)) as stage:
+        await stage.ready()
+        if away == "gone":
+            stage.engine.die()
+        elif away != "not":
+            await stage.send("/unload" if away == "unloaded" else "/bench")
+        await stage.until(lambda: stage.chat.phase == (away if away != "not" else "idle"))
+        await stage.send("/fit")
+        await stage.sees("It fits.")
+        await stage.send("/show")
+        await stage.sees("weights 105 MB" if away == "not" else "Nothing is loaded.")
+        await stage.pilot.press("ctrl+o")
+        await stage.until(lambda: len(counted) == 2)
+        assert counted == [118 << 20 if away == "not" else 0] * 2
+
+
 # --- /bench
 
 
@@ -162,6 +189,14 @@ async def test_a_bench_that_fails_is_one_sentence(monkeypatch: pytest.MonkeyPatc
         await stage.sees("The bench failed: It ␛[2J broke.", "idle")
 
 
+async def test_a_bench_that_cannot_be_started_is_one_sentence(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(measuring, "command", lambda _: ["/no/such/program"])
+    async with open_chat(ScriptedEngine(HELLO), ScriptedEngine(HELLO), tuning=guide()) as stage:
+        await stage.ready()
+        await stage.send("/bench")
+        await stage.sees("The bench could not be started (No such file or directory).", "idle")
+
+
 async def test_the_bench_waits_until_an_answer_has_ended():
     engine = ScriptedEngine(HELLO, paused=True)
     async with open_chat(engine, tuning=guide()) as stage:
@@ -171,11 +206,13 @@ async def test_the_bench_waits_until_an_answer_has_ended():
 
 
 def test_what_is_asked_of_the_bench_is_what_its_command_takes():
-    load = LoadRequest("./-odd", draft="early-exit:2", quant="int4", ctx=512, threads=1, keep_head=True)
+    load = LoadRequest(
+        "./-odd", draft="early-exit:2", quant="int4", ctx=512, threads=1, keep_head=True, max_memory="8GB"
+    )
     bench = cli.commands["bench"]
     given = bench.make_context("bench", arguments(load)[1:]).params
-    named = ("model", "draft", "quant", "ctx", "threads", "keep_head", "output")
-    assert [given[name] for name in named] == ["./-odd", "early-exit:2", "int4", 512, 1, True, "jsonl"]
+    named = ("model", "draft", "quant", "ctx", "threads", "keep_head", "max_memory", "output")
+    assert [given[name] for name in named] == ["./-odd", "early-exit:2", "int4", 512, 1, True, "8GB", "jsonl"]
 
 
 def test_figures_that_could_not_be_measured_are_dashes():

@@ -381,6 +381,24 @@ def test_listing_models_leaves_a_damaged_history_where_it_is():
     assert {file.name: file.read_bytes() for file in path.parent.iterdir()} == {path.name: b"no database " * 99}
 
 
+def test_a_history_out_of_reach_has_no_chats(monkeypatch: pytest.MonkeyPatch):
+    """Nobody may look into its folder: for root, who runs tests too, a name as long as none may be."""
+    monkeypatch.setenv("LOCALSPEC_DATA_DIR", "/" + "x" * 5000)
+    assert [found.name for found in on_disk(Catalog.load(), GUIDE)] == [GUIDE]
+
+
+async def test_models_that_cannot_be_listed_are_a_sentence(monkeypatch: pytest.MonkeyPatch):
+    def breaks(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission\x1b[2J denied")
+
+    monkeypatch.setattr("localspec.local_models.on_disk", breaks)
+    async with open_chat(ScriptedEngine(), tuning=guide(), size=(100, 30)) as stage:
+        await stage.ready()
+        await stage.pilot.press("ctrl+o")
+        await stage.sees("The models on this machine cannot be listed:", "Permission␛[2J denied")
+        assert "Looking for models" not in stage.seen
+
+
 def test_a_model_without_room_says_so(monkeypatch: pytest.MonkeyPatch):
     def available(free: int) -> str:
         monkeypatch.setattr("psutil.virtual_memory", lambda: type("Memory", (), {"available": free}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from localspec.catalog import Catalog
 from localspec.events import AnyEvent, Done, Failure, FinishReason, Notice, Prefill, Ready, SpecCard, Stats
 from localspec.history import History, recall
 from localspec.requests import GenerateRequest, Message, SamplingOptions, SpecWish
@@ -15,6 +16,7 @@ from localspec.tui.compare import CompareScreen, parting
 from localspec.tui.question import Question
 from localspec.tui.side import Side
 from localspec.tui.stats_line import StatsLine
+from localspec.tui.tuning import Tuning
 from tests.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.scripted_engine import READY, ScriptedEngine, answer, step, totals
 
@@ -421,6 +423,28 @@ async def test_a_failure_is_told_and_the_chat_is_as_it_was(dies: bool):
         await stage.pilot.press("escape")
         await stage.until(lambda: stage.app.screen is stage.chat and stage.chat.phase == ("gone" if dies else "idle"))
         assert len(stage.chat.conversation.branch) == 2
+
+
+@pytest.mark.parametrize("closed", [False, True])
+async def test_another_model_ends_a_comparison_and_the_next_answer_is_the_chats(closed: bool):
+    first, second = ScriptedEngine(HELLO, PLAIN, paused=True), ScriptedEngine(answer(step("Another", ".")))
+    async with open_chat(first, second, tuning=Tuning(catalog=Catalog.load())) as stage:
+        first.permit(1 + len(HELLO))
+        await answered(stage)
+        await stage.pilot.press("f6")
+        await sees(stage, "reading prompt")
+        stage.engine.cancel = lambda: None  # type: ignore[method-assign]  # it takes a while
+        if closed:
+            await stage.pilot.press("escape")
+            await stage.until(lambda: stage.app.screen is stage.chat)
+        stage.chat.choose("guide")
+        await stage.until(lambda: len(stage.engines) == 2 and stage.chat.phase == "idle")
+        if not closed:
+            await sees(stage, "Another engine is being loaded.", "Nothing was compared.")
+            await stage.pilot.press("escape")
+            await stage.until(lambda: stage.app.screen is stage.chat)
+        assert stage.chat.phase == "idle"
+        await stage.asks("next", "Another.", "idle")
 
 
 async def test_there_must_be_something_to_compare():

@@ -9,7 +9,9 @@ import pytest
 from textual import _time
 from textual.timer import Timer
 
+from localspec.config.tables import Config, EngineTable
 from localspec.tui.once import once
+from localspec.tui.tuning import Tuning
 from tests.chat_stage import open_chat
 from tests.scripted_engine import ScriptedEngine, answer, step
 
@@ -51,6 +53,12 @@ async def test_an_answer_is_shown_though_the_process_is_stopped_again_and_again(
             await stage.sees(f"word{number}")
         engine.permit()
         await stage.sees("word11", "idle")
+
+
+async def test_a_chat_at_rest_frees_the_memory_though_the_process_slept():
+    tuning = Tuning(Config(engine=EngineTable(idle_unload="1s")))
+    async with open_chat(ScriptedEngine(), tuning=tuning) as stage:
+        await stage.until(lambda: stage.chat.phase == "unloaded")
 
 
 async def test_a_call_that_is_cancelled_does_not_come():

@@ -381,6 +381,23 @@ async def test_a_chat_is_renamed_in_place_and_found_by_its_new_name():
     assert recall().chat.title == "old namex"
 
 
+@pytest.mark.parametrize("title", ["so long a title that no row has room for it, " * 3 + "its end", ""])
+async def test_a_title_that_is_not_changed_stays_whole(title: str):
+    with History() as history:
+        history.begin(NewChat("guide", title=title), "one")
+    async with kept_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.pilot.press("ctrl+b")
+        await stage.sees("so long a title" if title else "Untitled")
+        await stage.until(lambda: stage.chat.sidebar.list.row)
+        await stage.pilot.press("r")
+        field = stage.chat.sidebar.name_field
+        await stage.until(lambda: field.has_focus)
+        assert field.value == title
+        await stage.pilot.press("enter")
+        await stage.until(lambda: stage.chat.sidebar.list.has_focus)
+    assert recall().chat.title == title
+
+
 # --- others, and trouble
 
 

@@ -74,6 +74,9 @@ def test_a_file_is_a_template_and_what_is_none_is_told(tmp_path: Path):
         find(str(file))
     with pytest.raises(UsageError, match="no template 'chatmi'; did you mean 'chatml'"):
         find("chatmi")
+    for no_file in ("~no-such-user/x", "x" * 5000):
+        with pytest.raises(UsageError, match="There is no template"):
+            find(no_file)
 
 
 @pytest.mark.heavy

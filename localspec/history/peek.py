@@ -14,12 +14,12 @@ from localspec.history.store import NEWEST_FIRST
 
 
 def peek(path: Path | None = None, *, limit: int = -1) -> list[Chat]:
-    """All chats; none where there is no history, or it is damaged or of another version."""
+    """All chats; none where there is no history, or it is damaged, of another version or out of reach."""
     try:
         with closing(look_at(path or paths.folder("data") / paths.HISTORY)) as db:
             if schema.version(db) != len(schema.MIGRATIONS):
                 return []
             query = f"{rows.CHAT} {NEWEST_FIRST}"
             return [rows.as_chat(row) for row in db.execute(query, (limit,)).fetchall()]
-    except sqlite3.Error:
+    except (OSError, sqlite3.Error):
         return []

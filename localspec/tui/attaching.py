@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from hashlib import sha256
@@ -23,7 +24,7 @@ def from_paste(text: str) -> Attachment:
 
 def from_file(typed: str) -> Attachment:
     """The file as text; a UsageError in one sentence for what is none. Waits for the disk."""
-    path = Path(typed).expanduser()
+    path = Path(os.path.expanduser(typed))
     try:
         if not path.exists():
             raise UsageError(f"There is no file {typed}.", hint="Name another: /attach PATH")
@@ -62,10 +63,5 @@ def just_mentioned(line: str) -> str | None:
 
 def file_named(name: str) -> str | None:
     """The file that a mention means, if there is one: a full stop may end the sentence. Waits for the disk."""
-    for candidate in (name, name.rstrip(PUNCTUATION)):
-        try:
-            if candidate and Path(candidate).expanduser().is_file():
-                return candidate
-        except (OSError, RuntimeError, ValueError):
-            continue
-    return None
+    candidates = (name, name.rstrip(PUNCTUATION))
+    return next((each for each in candidates if os.path.isfile(os.path.expanduser(each))), None)

@@ -48,6 +48,7 @@ def arguments(load: LoadRequest) -> list[str]:
         "--k": load.k,
         "--quant": load.quant,
         "--device": load.device,
+        "--max-memory": load.max_memory,
         "--ctx": load.ctx,
         "--threads": load.threads,
         "--int8-threshold": load.int8_threshold,
@@ -67,9 +68,12 @@ def command(load: LoadRequest) -> list[str]:
 
 async def measured(command: Sequence[str], tell: Callable[[Loading], object]) -> Measured:
     """Runs to its end, and tells how far it is; a cancel ends it. EngineError with what it said, where it says no."""
-    process = await asyncio.create_subprocess_exec(
-        *command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, limit=LONGEST_LINE
-    )
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, limit=LONGEST_LINE
+        )
+    except OSError as fault:
+        raise EngineError(f"The bench could not be started ({fault.strerror or type(fault).__name__}).") from fault
     assert process.stdout is not None  # both are pipes
     assert process.stderr is not None
     try:

@@ -54,7 +54,7 @@ class BranchScreen(ReplaceScreen):
     cursor: reactive[int | None] = reactive(None, init=False)
 
     edited: Utterance | None = None
-    draft = ""  # what was in the prompt before it
+    draft: tuple[str, tuple[Attachment, ...]] = "", ()  # what was in the prompt before it, and attached
 
     @cached_property
     def letters(self) -> Mapping[str, Callable[[Utterance], object]]:
@@ -80,7 +80,7 @@ class BranchScreen(ReplaceScreen):
 
     def move(self, direction: int) -> None:
         """To the message before or after; from nowhere to the last one."""
-        branch = [said for said in self.conversation.branch if said.role != "system"]
+        branch = self.conversation.branch
         place = branch.index(self.at) + direction if self.at in branch else len(branch) - 1
         if branch:
             self.cursor = branch[max(0, min(place, len(branch) - 1))].id
@@ -148,17 +148,17 @@ class BranchScreen(ReplaceScreen):
 
     def begin_edit(self, question: Utterance) -> None:
         if self.edited is None:
-            self.draft = self.prompt.text
+            self.draft = self.prompt.text, self.prompt.pills.attachments
         self.edited, self.cursor = question, None
         self.prompt.text = typed(clean(question.text))  # it may be from a history that somebody else wrote
-        self.prompt.pills.add(*question.attachments)
+        self.prompt.pills.attachments = question.attachments
         self.prompt.move_cursor(self.prompt.document.end)
         self.prompt.border_title = escape(with_keys(self, EDITING))
 
     def end_edit(self) -> None:
         """What was in the prompt before is there again."""
         self.edited, self.prompt.border_title = None, None
-        self.prompt.text = self.draft
+        self.prompt.text, self.prompt.pills.attachments = self.draft
         self.prompt.move_cursor(self.prompt.document.end)
 
     async def say(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:

@@ -28,6 +28,7 @@ from localspec.tui.note import Note
 from localspec.tui.report import answer_report, load_report
 from localspec.tui.scribe import SAVE_SECONDS
 from localspec.tui.speed_panel import LEAST_WIDTH
+from localspec.tui.state import AWAY
 from localspec.tui.thought import Thought
 from localspec.tui.token_view import View
 from localspec.tui.too_small import TooSmall
@@ -253,7 +254,7 @@ class ChatScreen(MeasuringScreen):
         await self.note(answer_report(self.tally.stats) if measured else "No answer has been measured yet.")
 
     async def command_show(self, _: str) -> None:
-        if self.model is None or self.spec is None or self.phase in {"loading", "gone", "unloaded"}:
+        if self.model is None or self.spec is None or self.phase in AWAY:
             self.status.give_hint("Nothing is loaded.")
         else:
             await self.note(load_report(self.model, self.spec, self.tally.stats))

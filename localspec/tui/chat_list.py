@@ -27,7 +27,7 @@ BEFORE = 10  # letters before a match, so that the match itself is in sight
 
 
 class Row(Option):
-    """A chat, or a message in one; a heading is of no chat and cannot be chosen."""
+    """A chat with its whole title, or a message in one; a heading is of no chat and cannot be chosen."""
 
     def __init__(self, words: Content, *, chat_id: str = "", title: str = "", message_id: int | None = None) -> None:
         super().__init__(words, disabled=not chat_id)
@@ -93,7 +93,7 @@ def listed(chats: Sequence[Chat], *, running: str | None, today: date) -> list[O
     """Under headings, in the order they came in."""
     rows: list[Option] = []
     for name, group in groupby(chats, lambda chat: PINNED if chat.pinned else period(chat.updated_at, today)):
-        rows += [heading(name), *(chat_row(chat.id, title(chat.title), running) for chat in group)]
+        rows += [heading(name), *(chat_row(chat.id, chat.title, running) for chat in group)]
     return rows
 
 
@@ -113,11 +113,11 @@ def found(hits: Sequence[Hit], *, running: str | None) -> list[Option]:
 
 def hit_rows(hits: Sequence[Hit], running: str | None) -> Iterable[Option]:
     first = hits[0]
-    name = title(first.title)
+    mark, name = sign(first.chat_id, running), first.title
     if first.message_id is None:
-        yield Row(Content.assemble(sign(first.chat_id, running), shown(first.parts)), chat_id=first.chat_id, title=name)
+        yield Row(Content.assemble(mark, shown(first.parts)), chat_id=first.chat_id, title=name)
     else:
-        yield heading(name, sign(first.chat_id, running))
+        yield heading(title(name), mark)
     for hit in hits:
         if hit.message_id is not None:
             words = Content.assemble((f"  {speaker(hit)}: ", QUIET), shown(leading(hit.parts)))
@@ -129,7 +129,7 @@ def heading(text: str, before: str = "") -> Row:
 
 
 def chat_row(chat_id: str, name: str, running: str | None) -> Row:
-    return Row(Content.assemble(sign(chat_id, running), name), chat_id=chat_id, title=name)
+    return Row(Content.assemble(sign(chat_id, running), title(name)), chat_id=chat_id, title=name)
 
 
 def sign(chat_id: str, running: str | None) -> str:

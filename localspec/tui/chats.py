@@ -94,19 +94,14 @@ class ChatsScreen(SteerScreen):
 
     # --- finding in this chat
 
-    @property
-    def spoken(self) -> list[Utterance]:
-        """By user and model, in sight or not."""
-        return [said for said in self.conversation.branch if said.role != "system"]
-
     def texts(self) -> list[str]:
-        return [said.text for said in self.spoken]
+        return [said.text for said in self.conversation.branch]
 
     def action_find(self) -> None:
         self.find.open()
 
     async def on_find_bar_found(self, message: FindBar.Found) -> None:
-        await self.reveal(self.spoken[message.place])
+        await self.reveal(self.conversation.branch[message.place])
 
     def on_find_bar_left(self) -> None:
         self.query(".-found").remove_class("-found")

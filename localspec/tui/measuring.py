@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from asyncio import TimerHandle
 from functools import partial
 
 from textual import work
-from textual.timer import Timer
 from textual.worker import Worker
 
 from localspec.errors import LocalspecError
@@ -14,6 +14,7 @@ from localspec.events import Loading, Notice
 from localspec.tui.benching import as_text, command, measured, progress
 from localspec.tui.keys import with_keys
 from localspec.tui.note import Note
+from localspec.tui.once import once
 from localspec.tui.state import Phase
 from localspec.tui.tunable import TunableScreen
 
@@ -27,7 +28,7 @@ class MeasuringScreen(TunableScreen):
     """While the bench runs nothing is loaded here: it has the memory and the processor to itself."""
 
     bench: Worker[None] | None = None
-    rest: Timer | None = None
+    rest: TimerHandle | None = None
 
     # --- /fit
 
@@ -42,9 +43,7 @@ class MeasuringScreen(TunableScreen):
     async def look_what_fits(self, context: int | None) -> None:
         from localspec.tui.fitting import fit_report  # imports psutil
 
-        stats = self.tally.stats
-        held = stats.target_bytes + stats.drafter_bytes + stats.kv_bytes
-        look = partial(fit_report, self.tuning.load, context, held_bytes=held if self.feed is not None else 0)
+        look = partial(fit_report, self.tuning.load, context, held_bytes=self.held_bytes)
         try:
             await self.show(Note(await asyncio.to_thread(look)))
         except LocalspecError as fault:
@@ -95,6 +94,6 @@ class MeasuringScreen(TunableScreen):
         """A chat in which nothing happens for long gives the memory back."""
         super().enter(phase, words)
         if self.rest is not None:
-            self.rest.stop()
+            self.rest.cancel()
         seconds = self.tuning.config.engine.idle_seconds
-        self.rest = self.set_timer(seconds, self.unload) if phase == "idle" and seconds is not None else None
+        self.rest = once(self, seconds, self.unload) if phase == "idle" and seconds is not None else None

@@ -15,12 +15,13 @@ from textual.message import Message
 from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
+from textual.worker import Worker, WorkerState
 
 from localspec.chatlog.columns import columns
 from localspec.chatlog.lists import model_name
 from localspec.sanitize import one_line
+from localspec.sizes import size_words
 from localspec.tui.keys import with_keys
-from localspec.tui.speed_panel import gigabytes
 from localspec.tui.too_small import TooSmall
 
 if TYPE_CHECKING:
@@ -74,6 +75,11 @@ class Picker(ModalScreen[Pick | None]):
         self.model_list.focus()
         self.run_worker(lambda: self.post_message(Found(self.look())), thread=True, exit_on_error=False)
 
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """Whatever it was that failed, what is looked for is not awaited any more."""
+        if event.state is WorkerState.ERROR:
+            self.state.update(one_line(f"The models on this machine cannot be listed: {event.worker.error}"))
+
     def on_found(self, message: Found) -> None:
         self.models = message.models
         self.state.update("" if self.models else "There is no model on this machine.")
@@ -90,7 +96,7 @@ class Picker(ModalScreen[Pick | None]):
                 NOW if model.name == self.now.model else " ",
                 model_name(model.name),
                 one_line(model.quant),
-                gigabytes(model.num_bytes) if model.num_bytes else "–",
+                size_words(model.num_bytes) if model.num_bytes else "–",
                 one_line(model.fit),
             )
             for model in self.models

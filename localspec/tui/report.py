@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from localspec.events import ModelCard, SpecCard, Stats
 from localspec.sanitize import one_line
+from localspec.sizes import size_words
 from localspec.tui.gain import plain
 from localspec.tui.header import drafting
-from localspec.tui.speed_panel import gigabytes, memory
+from localspec.tui.speed_panel import memory
 from localspec.tui.stats_line import ENDINGS
 
 LABEL = 12
@@ -80,8 +81,8 @@ def seconds(milliseconds: float) -> str:
 def load_report(model: ModelCard, spec: SpecCard, sizes: Stats) -> str:
     """What is loaded. `sizes` are those of the load."""
     chat = "it has a chat template" if model.chat else "no chat template: it continues texts"
-    drafter = f" · drafter {gigabytes(sizes.drafter_bytes)}" if sizes.drafter_bytes else ""
-    held = f"weights {gigabytes(sizes.target_bytes)}{drafter} · keys and values {gigabytes(sizes.kv_bytes)}"
+    drafter = f" · drafter {size_words(sizes.drafter_bytes)}" if sizes.drafter_bytes else ""
+    held = f"weights {size_words(sizes.target_bytes)}{drafter} · keys and values {size_words(sizes.kv_bytes)}"
     return lines(
         [
             ("model", one_line(model.name)),

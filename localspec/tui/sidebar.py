@@ -20,6 +20,7 @@ from textual.message import Message
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from localspec.chatlog.lists import title
 from localspec.errors import LocalspecError
 from localspec.sanitize import one_line
 from localspec.tui.chat_list import ChatList, More, Row, found, listed
@@ -241,11 +242,11 @@ class Sidebar(Vertical):
             self.post_message(self.Doomed(row.chat_id))
         else:
             self._doomed = row.chat_id
-            self.say(f"Press {shown(self, 'chats.delete')} again to delete “{row.title}” for good.")
+            self.say(f"Press {shown(self, 'chats.delete')} again to delete “{title(row.title)}” for good.")
 
     def _ask_name(self, row: Row) -> None:
         self._renamed = row.chat_id
-        self.name_field.value = row.title
+        self.name_field.value = one_line(row.title)
         self.name_field.display = True
         self.name_field.focus()
 

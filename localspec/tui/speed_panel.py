@@ -16,6 +16,7 @@ from textual.widget import Widget
 from localspec.blocks import bar, column, grouped, meter, per_cell
 from localspec.events import SpecCard, Stats, Step
 from localspec.sanitize import one_line
+from localspec.sizes import size_words
 from localspec.tui.drafts import length
 from localspec.tui.gain import UNKNOWN, baseline, gain
 
@@ -113,8 +114,8 @@ def held(stats: Stats) -> int:
 
 
 def memory(stats: Stats) -> str:
-    peak = f" · peak {gigabytes(stats.peak_bytes)}" if stats.peak_bytes else ""
-    return f"{gigabytes(held(stats))}{peak}" if held(stats) else UNKNOWN
+    peak = f" · peak {size_words(stats.peak_bytes)}" if stats.peak_bytes else ""
+    return f"{size_words(held(stats))}{peak}" if held(stats) else UNKNOWN
 
 
 def share_of_device(reading: Reading, width: int) -> list[Content]:
@@ -125,10 +126,6 @@ def share_of_device(reading: Reading, width: int) -> list[Content]:
     words = f" {taken / 1e9:.1f}/{total / 1e9:.1f} GB"
     label = "RAM" if reading.device == "cpu" else "VRAM"
     return [row(label, meter(taken / total, max(LEAST_BAR, width - LABEL - len(words))) + words)]
-
-
-def gigabytes(count: int) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
 
 
 def context(stats: Stats, width: int) -> Content:

@@ -21,12 +21,13 @@ from localspec.tui.painter import Painter
 from localspec.tui.past import conversation
 from localspec.tui.prompt import Prompt
 from localspec.tui.scribe import Scribe
-from localspec.tui.speed_panel import Reading, SpeedPanel
+from localspec.tui.speed_panel import Reading, SpeedPanel, held
 from localspec.tui.stats_line import StatsLine
 from localspec.tui.transcript import Transcript
 from localspec.tui.tuning import Tuning
 
 Phase = Literal["loading", "idle", "reading", "generating", "stopping", "comparing", "benchmarking", "gone", "unloaded"]
+AWAY: frozenset[Phase] = frozenset(("loading", "benchmarking", "gone", "unloaded"))  # no model is in memory here
 
 
 class StateScreen(Screen[None]):
@@ -80,6 +81,11 @@ class StateScreen(Screen[None]):
     @property
     def can_reload(self) -> bool:
         return self.phase in {"gone", "unloaded"} or (self.phase == "idle" and self.drafter_failed)
+
+    @property
+    def held_bytes(self) -> int:
+        """What is given back before another model is loaded."""
+        return 0 if self.phase in AWAY else held(self.tally.stats)
 
     def enter(self, phase: Phase, words: str) -> None:
         if phase not in {self.phase, "generating"}:  # the first word of an answer contradicts no hint

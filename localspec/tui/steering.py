@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from localspec.errors import UsageError
-from localspec.events import AnyEvent
+from localspec.events import AnyEvent, Failure
 from localspec.requests import GenerateRequest, SpecWish
 from localspec.sanitize import one_line
 from localspec.tui import speculation
@@ -17,6 +17,7 @@ from localspec.tui.ways import Way, compared
 
 BUSY = "That must wait until the answer has ended."
 ENDED = "The last answer ended by itself: there is nothing to continue."
+REPLACED = Failure("replaced", "Another engine is being loaded.")
 FULL = "The context is full: this answer cannot go on."
 
 
@@ -24,6 +25,13 @@ class SteerScreen(OutgrowScreen):
     """Tells the engine what is wished; the lines follow what the engine says."""
 
     comparison: CompareScreen | None = None
+
+    def load(self) -> None:
+        """A comparison ends with the engine that it asked."""
+        if self.comparison is not None:
+            self.comparison.receive(REPLACED)
+            self.comparison = None
+        super().load()
 
     async def receive(self, event: AnyEvent | None) -> None:
         """What the engine says belongs to the comparison until that is over, though it may be closed by then."""

@@ -73,7 +73,7 @@ class Transcript(StillScroll):
     async def show(self, branch: Sequence[Utterance], *, near: Utterance | None = None) -> None:
         """This branch, to its end or some way past a message. What it shares with the one before stays as it is."""
         async with self._changing:
-            said = [each for each in branch if each.role != "system"]
+            said = list(branch)
             place = said.index(near) if near in said else None
             end = len(said) if place is None else min(len(said), place + MORE)
             same = next(

@@ -18,13 +18,12 @@ from localspec.tui.chats import ChatsScreen
 from localspec.tui.picker import Pick, Picker
 from localspec.tui.sampling_form import SamplingForm
 from localspec.tui.scribe import Told
-from localspec.tui.speed_panel import held
+from localspec.tui.state import AWAY
 from localspec.tui.tuning import Choice
 
 if TYPE_CHECKING:
     from localspec.local_models import Shelved
 
-AWAY = ("loading", "gone", "unloaded")
 NO_TEMPLATE = Notice(
     "info",
     "no_template",
@@ -132,7 +131,7 @@ class TunableScreen(ChatsScreen):
         from localspec.local_models import on_disk  # imports psutil
 
         loaded = self.model.quant if self.model is not None and self.phase not in AWAY else ""
-        return on_disk(self.tuning.catalog, self.tuning.name, held_bytes=held(self.tally.stats), loaded=loaded)
+        return on_disk(self.tuning.catalog, self.tuning.name, held_bytes=self.held_bytes, loaded=loaded)
 
     def picked(self, pick: Pick | None) -> None:
         """What is loaded is not loaded again, unless that would help."""
