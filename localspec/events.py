@@ -171,7 +171,7 @@ class Stats(Record, frozen=True):
 
 
 class Loading(Event, frozen=True):
-    """Progress of a start. `unit` is "bytes" or "steps"."""
+    """Progress of a start. `stage` says what is done, in words; `unit` is "bytes" or "steps"."""
 
     stage: str
     done: int

@@ -49,7 +49,7 @@ class Progress:
         tenth = 10 * event.done // max(event.total, 1)
         if tenth > self.told:
             self.told = tenth
-            words = line(event) if event.unit == "steps" else f"loading {event.stage} {10 * tenth} %"
+            words = line(event) if event.unit == "steps" else f"{event.stage} {10 * tenth} %"
             print(one_line(words), file=sys.stderr)
 
 
@@ -58,4 +58,4 @@ def line(event: Loading) -> str:
         return f"{event.stage} {event.done}/{event.total}" if event.total > 1 else event.stage
     share = event.done / max(event.total, 1)
     eta = f"  {event.eta_s:.0f} s left" if event.eta_s is not None else ""
-    return f"loading {event.stage} {'█' * round(share * WIDTH):░<{WIDTH}} {share:4.0%}{eta}"
+    return f"{event.stage} {'█' * round(share * WIDTH):░<{WIDTH}} {share:4.0%}{eta}"
