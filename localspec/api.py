@@ -31,6 +31,7 @@ from localspec.requests import (
 )
 
 Messages = Sequence[Message | dict[str, Any]]
+SUCH = 'Write {"role": "user", "content": "Hello"}, say.'
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,8 +243,11 @@ def make_message(message: Message | dict[str, Any]) -> Message:
     if isinstance(message, Message):
         return message
     if set(message) != {"role", "content"} or message["role"] not in ("system", "user", "assistant"):
-        raise UsageError("A message has a role (system, user or assistant) and a content, and nothing else.")
-    return Message(message["role"], str(message["content"]))
+        fault = "A message has a role (system, user or assistant) and a content, and nothing else."
+        raise UsageError(fault, hint=SUCH)
+    if not isinstance(message["content"], str):
+        raise UsageError("A message's content is text.", hint=SUCH)
+    return Message(message["role"], message["content"])
 
 
 def load(  # noqa: PLR0913 - the words of the command line

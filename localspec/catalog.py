@@ -155,11 +155,11 @@ class Catalog:
     def lasting_name(self, name: str) -> str:
         """What this name means in every folder and at every time: key, repository, or the whole path of a folder."""
         entry = self.resolve(name)
-        is_folder = entry.key not in self.models and os.path.isdir(_expand(entry.key))
+        is_folder = entry.key not in self.models and os.path.isdir(paths.expanded(entry.key))
         return str(entry.path.absolute()) if is_folder else entry.key
 
     def _folder(self, name: str) -> Entry:
-        folder = _expand(name)
+        folder = paths.expanded(name)
         if name and os.path.isdir(folder):  # False, too, for what cannot be a path
             return Entry(key=name, name=folder.absolute().name, path=folder)
         if fetched := hub_cache.snapshot(name):
@@ -203,15 +203,8 @@ def _draft(table: DraftTable) -> DraftEntry:
 
 def _shipped(name: str) -> Path:
     """A path in models.toml: absolute, from the user's home, or among the packaged files."""
-    path = _expand(name)
+    path = paths.expanded(name)
     return path if path.is_absolute() else paths.packaged(name)
-
-
-def _expand(name: str) -> Path:
-    try:
-        return Path(name).expanduser()
-    except RuntimeError:  # ~somebody without a home
-        return Path(name)
 
 
 def _own_file() -> Path | None:
@@ -230,7 +223,7 @@ def _read(source: Path) -> dict[str, Any]:
         found: dict[str, Any] = msgspec.toml.decode(source.read_bytes())
         return found
     except OSError as error:
-        raise CatalogError(f"{source} cannot be read ({error.strerror or error}).") from error
+        raise CatalogError(f"{source} cannot be read ({error.strerror or error}).", hint=EDIT) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CatalogError(f"{source}: {_explain(str(error))}.", hint=EDIT) from error
 
@@ -264,12 +257,13 @@ def _over(own: dict[str, Any], shipped: Mapping[str, Any], folder: Path) -> dict
 def _placed(table: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The user's paths are from the folder of the user's file."""
     for draft in _drafts(table):
-        if isinstance(model := draft.get("model"), str) and os.path.isdir(place := folder / _expand(model)):
+        if isinstance(model := draft.get("model"), str) and os.path.isdir(place := folder / paths.expanded(model)):
             draft["model"] = str(place)
-    if isinstance(template := table.get("template"), str) and os.path.isfile(place := folder / _expand(template)):
+    template = table.get("template")
+    if isinstance(template, str) and os.path.isfile(place := folder / paths.expanded(template)):
         table = {**table, "template": str(place)}
     path = table.get("path")
-    return {**table, "path": str(folder / _expand(path))} if isinstance(path, str) else table
+    return {**table, "path": str(folder / paths.expanded(path))} if isinstance(path, str) else table
 
 
 def _drafts(table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -288,21 +282,24 @@ def _check(source: Path, read: CatalogFile) -> None:
     seen: dict[str, str] = {}
     for key, table in read.models.items():
         if (table.repo is None) == (table.path is None):
-            raise CatalogError(f"{source}: '{key}' must have exactly one of repo and path.")
+            raise CatalogError(f"{source}: '{key}' must have exactly one of repo and path.", hint=EDIT)
         for word in (key, *table.aliases):
             if seen.setdefault(word, key) != key:
-                raise CatalogError(f"{source}: '{word}' names both '{seen[word]}' and '{key}'.")
+                raise CatalogError(f"{source}: '{word}' names both '{seen[word]}' and '{key}'.", hint=EDIT)
         for draft in (*table.drafts.values(), *filter(None, (table.draft,))):
             _check_draft(source, key, draft)
         if odd := [name for name, draft in table.drafts.items() if draft.kind != "model"]:
-            raise CatalogError(f"{source}: '{key}' has a named draft '{odd[0]}' whose kind is not \"model\".")
+            message = f"{source}: '{key}' has a named draft '{odd[0]}' whose kind is not \"model\"."
+            raise CatalogError(message, hint=EDIT)
 
 
 def _check_draft(source: Path, key: str, draft: DraftTable) -> None:
     if (draft.kind == "model") != (draft.model is not None):
-        raise CatalogError(f"{source}: a draft of '{key}' needs a model if, and only if, its kind is \"model\".")
+        message = f"{source}: a draft of '{key}' needs a model if, and only if, its kind is \"model\"."
+        raise CatalogError(message, hint=EDIT)
     if draft.exit_layer is not None and draft.kind != "early-exit":
-        raise CatalogError(f"{source}: a draft of '{key}' has an exit_layer, and its kind is not \"early-exit\".")
+        message = f"{source}: a draft of '{key}' has an exit_layer, and its kind is not \"early-exit\"."
+        raise CatalogError(message, hint=EDIT)
 
 
 def _explain(message: str) -> str:

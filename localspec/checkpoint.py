@@ -6,7 +6,6 @@ Checks everything a stranger wrote before anybody acts on it. Knows nothing abou
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any  # Any: JSON from a stranger, hardened below
 
-from localspec import strictjson
+from localspec import hub_cache, strictjson
 from localspec.errors import CheckpointError, NotDownloaded
 from localspec.strictjson import REPEAT
 from localspec.weights import TensorInfo, find_tensors
@@ -26,7 +25,6 @@ MAX_CONFIG_BYTES = 10 << 20
 MAX_TOKENIZER_BYTES = 64 << 20  # Gemma's, the largest we know, has 33 MB
 MAX_TEMPLATE_BYTES = 64 << 10
 MAX_INTEGER = 1 << 53
-COMMIT = re.compile("[0-9a-f]{40}")
 
 # Fields through which loading a configuration has run code (CVE-2026-4372, CVE-2026-5241) or could fetch other files.
 FORBIDDEN = ("auto_map", "trust_remote_code", "custom_generate")
@@ -81,7 +79,7 @@ class Snapshot:
     def revision(self) -> str:
         """Which weights these are: the commit of a cached snapshot, else the files as they are."""
         folder = self.folder.resolve()
-        cached = folder.parent.name == "snapshots" and COMMIT.fullmatch(folder.name)
+        cached = folder.parent.name == "snapshots" and hub_cache.COMMIT.fullmatch(folder.name)
         return folder.name if cached else f"files {self.fingerprint}"
 
     @property
@@ -119,9 +117,9 @@ def open_snapshot(folder: Path, name: str = "") -> Snapshot:
 def model_name(folder: Path) -> str:
     """What people call it: the repository of a cached snapshot, else the folder's name."""
     resolved = folder.absolute()
-    repository = resolved.parent.parent.name
-    if resolved.parent.name == "snapshots" and repository.startswith("models--"):
-        return repository.removeprefix("models--").replace("--", "/")
+    kept = resolved.parent.parent.name
+    if resolved.parent.name == "snapshots" and kept.startswith(hub_cache.MODELS):
+        return hub_cache.repository(kept)
     return resolved.name
 
 

@@ -24,7 +24,7 @@ def pick_device(asked: str, quant: str = "auto") -> str:
     if quant == "int4":
         if kind == "cuda":
             raise UsageError(f"{quant} weights run on a CPU only.", hint="Use --device cpu, or --quant nf4.")
-        return "cpu"
+        return "cpu" if asked == "auto" else asked
     if asked == "auto":
         return "cuda" if has_gpu() else "cpu"
     if kind != "cuda":

@@ -171,7 +171,8 @@ class Stats(Record, frozen=True):
 
 
 class Loading(Event, frozen=True):
-    """Progress of a start, or of a measurement. `unit` is "bytes" or "steps", of a measurement "percent"."""
+    """Progress of a start, or of a measurement. `stage` says what is done, in words; `unit` is "bytes" or "steps", of a
+    measurement "percent"."""
 
     stage: str
     done: int

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import suppress
 from pathlib import Path
 
 REPOSITORY = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")
@@ -16,12 +15,24 @@ def folder() -> Path:
     """Where the cache is, by the hub's own rules."""
     for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if chosen := os.environ.get(variable):
-            return Path(chosen)
+            return expanded(chosen)
+    return home() / "hub"
+
+
+def home() -> Path:
+    """Where Hugging Face's programs keep all that is theirs."""
     caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    home = Path(os.environ.get("HF_HOME") or f"{caches}/huggingface")
-    with suppress(RuntimeError):  # there is no home
-        home = home.expanduser()
-    return home / "hub"
+    return expanded(os.environ.get("HF_HOME") or f"{caches}/huggingface")
+
+
+def expanded(written: str) -> Path:
+    """~ and $VARIABLE mean what they do in a shell."""
+    return Path(os.path.expandvars(os.path.expanduser(written)))
+
+
+def repository(kept: str) -> str:
+    """What a folder of the cache holds, by the folder's name. A model's own name may have two dashes."""
+    return kept.removeprefix(MODELS).replace("--", "/", 1)
 
 
 def snapshot(repository: str) -> Path | None:
@@ -43,5 +54,4 @@ def repositories() -> list[str]:
         kept = sorted(entry.name for entry in os.scandir(folder()) if entry.name.startswith(MODELS))
     except OSError:
         return []
-    names = (name.removeprefix(MODELS).replace("--", "/", 1) for name in kept)
-    return [name for name in names if snapshot(name)]
+    return [name for name in map(repository, kept) if snapshot(name)]

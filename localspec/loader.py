@@ -194,7 +194,7 @@ def with_cache(arch: Arch, weights: Weights, form: Form, context: int) -> Decode
 
 
 def load_decoder(
-    snapshot: Snapshot, plan: Plan, *, stage: str = "weights"
+    snapshot: Snapshot, plan: Plan, *, stage: str = "loading weights"
 ) -> Generator[Loading | Notice, None, Resident]:
     """Loading events in bytes; returns the decoder that the plan's format asks for."""
     arch = read_any(snapshot.config)

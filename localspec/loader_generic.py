@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any  # Any: transformers is untyped
 
@@ -18,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from localspec.checkpoint import Snapshot
+from localspec.engine.foreign import transformers_faults
 from localspec.engine.generic_arch import GenericArch
 from localspec.engine.linear import DTYPES, Linear, Quantiser, make_form
 from localspec.errors import CheckpointError, EngineError, first_line
@@ -79,7 +79,7 @@ def build(snapshot: Snapshot, dtype: torch.dtype) -> Any:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     said = {name: value for name, value in snapshot.config.items() if name not in UNSAID}
-    with transformers_faults(snapshot):
+    with transformers_faults(snapshot.name):
         config = CONFIG_MAPPING[said["model_type"]].from_dict(copy.deepcopy(said))
         kind = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
         refuse_too_large(kind, config, snapshot)
@@ -119,26 +119,14 @@ def resident(model: Any, device: str) -> Any:
     return model.to(device)
 
 
-@contextmanager
-def transformers_faults(snapshot: Snapshot) -> Iterator[None]:
-    """What a stranger's config makes transformers raise is the model's fault; memory is not."""
-    try:
-        yield
-    except (CheckpointError, MemoryError, torch.OutOfMemoryError):
-        raise
-    except Exception as fault:
-        if "can't allocate memory" in str(fault):
-            raise
-        raise CheckpointError(f"transformers cannot load {snapshot.name} ({first_line(fault)[:200]}).") from fault
-
-
 def refuse_too_large(kind: Any, config: Any, snapshot: Snapshot) -> None:
     """A config may not ask for more than the files hold: transformers would allocate it, and fill it by chance."""
     with torch.device("meta"):
         asked = sum(weight.numel() for weight in kind(copy.deepcopy(config)).parameters())
     held = sum(math.prod(info.shape) for info in snapshot.tensors.values())
     if asked > SLACK * held:
-        raise CheckpointError(f"config.json describes {asked:,} weights, and {snapshot.name} has {held:,}.")
+        message = f"config.json describes {asked:,} weights, and {snapshot.name} has {held:,}."
+        raise CheckpointError(message, hint="Fetch the model again.")
 
 
 def refuse_incomplete(report: dict[str, Any], name: str) -> None:

@@ -286,7 +286,7 @@ def make_drafter(choice: drafting.Choice, opened: Opened) -> Generator[Loading |
     quant = draft_format(choice.snapshot, plan.quant, plan.device, opened.request.draft_quant)
     plan = replace(plan, context=context, quant=quant, resident=None)
     yield from admitted(choice.snapshot, plan)
-    drafter = yield from load_decoder(choice.snapshot, plan, stage="draft weights")
+    drafter = yield from load_decoder(choice.snapshot, plan, stage="loading draft weights")
     torch.set_num_threads(1)
     for decoder in (
         opened.target,
@@ -299,7 +299,7 @@ def make_drafter(choice: drafting.Choice, opened: Opened) -> Generator[Loading |
 def choose_threads(target: Resident, asked: int | None, *, every: bool = False) -> int:
     """The count of threads with the fastest single row; a small model may want fewer than there are cores. `every`:
     all cores, unasked; layers that come and go take their time whoever computes."""
-    most = processor.physical_cores()
+    most = min(processor.physical_cores(), processor.usable_threads())
     asked = asked or (most if every else None)
     counts = [asked] if asked else sorted({1, *(n for n in (2, 4, 8, 16, 32, 64) if n < most), most})
     best = counts[0] if len(counts) == 1 else min(counts, key=lambda n: row_seconds(target, n))

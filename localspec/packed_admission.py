@@ -41,6 +41,7 @@ TOLERANCE, NEAR = 1e-4, 0.1
 TEXTS, ROWS = 16, 12
 HIDDEN = 128
 SPLIT = [5, 1, 6]
+IN_TORCH = "Use --quant bf16."
 WIDEST = MAX_DRAFT + 1  # a draft and the token before it
 
 
@@ -75,7 +76,8 @@ def check_agreement(
 
     off = difference_of(fingerprint(config, blueprint.kind, decoder.program), measure)
     if not off <= TOLERANCE:
-        raise EngineError(f"The CPU engine does not agree with torch on this configuration (off by {off:.1e}).")
+        message = f"The CPU engine does not agree with torch on this configuration (off by {off:.1e})."
+        raise EngineError(message, hint=IN_TORCH)
 
 
 def check_widths(decoder: PackedDecoder) -> None:
@@ -86,7 +88,7 @@ def check_widths(decoder: PackedDecoder) -> None:
         if width == WIDEST and os.cpu_count() != 1:
             decoder.set_threads(2)
         if not torch.equal(alone, read_in(decoder, ids, width)):
-            raise EngineError(f"The CPU engine computes {width} rows otherwise than one by one.")
+            raise EngineError(f"The CPU engine computes {width} rows otherwise than one by one.", hint=IN_TORCH)
 
 
 def check_exit(decoder: PackedDecoder) -> None:
@@ -96,7 +98,7 @@ def check_exit(decoder: PackedDecoder) -> None:
     decoder.crop(0)
     states, _ = decoder.early(ids[:-1], 1, 0)
     if not torch.equal(alone, decoder.forward(ids, ExitStates(1, states))):
-        raise EngineError("The CPU engine verifies otherwise than it decodes.")
+        raise EngineError("The CPU engine verifies otherwise than it decodes.", hint=IN_TORCH)
 
 
 def fingerprint(config: dict[str, Any], kind: Format, program: Program) -> str:

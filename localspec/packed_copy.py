@@ -41,6 +41,7 @@ SPARE_BYTES = 256 << 20  # of the disk, left for others
 BUFFER_BYTES = 1 << 20
 PAGE = 4096
 STALE_PART_SECONDS = 3600.0
+KEY = 16  # letters that tell a copy from others of its model and format
 SOURCES = (  # what decides the bytes
     "blueprint.py",
     "packing.py",
@@ -53,6 +54,8 @@ SOURCES = (  # what decides the bytes
     "engine/cpu/packer.py",
     "engine/four_bit.py",
     "engine/linear.py",
+    "loader.py",
+    "loader_generic.py",
     "loader_quantised.py",
 )
 
@@ -118,7 +121,7 @@ class PackedCopy:
         return self.asked or self.contents.num_bytes >= SMALLEST_BYTES or bool(self.away)
 
     def file(self) -> Path:
-        return paths.packed_dir() / f"{self.family}{self.made_from[:16]}.safetensors"
+        return paths.packed_dir() / f"{self.family}{self.made_from[:KEY]}.safetensors"
 
     def read(self, into: dict[str, Tensor]) -> Generator[int, None, None]:
         """Maps the file and checks every byte of it, yielding how many more are checked; `into` is filled at the end,
@@ -240,7 +243,8 @@ class PackedCopy:
     def write(self, file: Path, tensors: dict[str, Tensor]) -> Iterator[Loading]:
         with self.writing(file) as put:
             ordered = {name: tensors[name] for name in self.contents.pieces}
-            yield from progress(f"{self.contents.made} weights to disk", self.contents.num_bytes, each(put, ordered))
+            stage = f"writing {self.contents.made} weights to disk"
+            yield from progress(stage, self.contents.num_bytes, each(put, ordered))
 
     @contextmanager
     def writing(self, file: Path) -> Iterator[Callable[[str, Tensor], None]]:
@@ -265,7 +269,7 @@ class PackedCopy:
 
     def sweep(self, file: Path) -> None:
         """Copies of this model that nobody will read again, and what processes that died have left."""
-        for other in file.parent.glob(f"{self.family}*"):
+        for other in file.parent.glob(f"{self.family}{'?' * KEY}.*"):  # not int8-cuda-…, which begins like int8-…
             with suppress(OSError):
                 if other.suffix != ".part" or other.stat().st_mtime < time.time() - STALE_PART_SECONDS:
                     other.unlink()

@@ -16,6 +16,11 @@ def packaged(name: str) -> Path:
     return inside if inside.exists() else HERE.parent / name
 
 
+def expanded(typed: str) -> Path:
+    """~ is the user's home, and stays what it is where there is none."""
+    return Path(os.path.expanduser(typed))
+
+
 PURPOSES = ("config", "cache", "state", "data")
 PACKED, COMPILED, HISTORY = "packed", "engine", "history.db"
 

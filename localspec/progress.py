@@ -57,7 +57,7 @@ class Progress:
 def words(event: Loading, percent: int) -> str:
     if event.unit == "steps":
         return line(event)
-    return f"measuring {percent} % · {event.stage}" if event.unit == "percent" else f"loading {event.stage} {percent} %"
+    return f"measuring {percent} % · {event.stage}" if event.unit == "percent" else f"{event.stage} {percent} %"
 
 
 def line(event: Loading) -> str:
@@ -66,4 +66,4 @@ def line(event: Loading) -> str:
     share = event.done / max(event.total, 1)
     eta = f"  {event.eta_s:.0f} s left" if event.eta_s is not None else ""
     bar = f"{'█' * round(share * WIDTH):░<{WIDTH}} {share:4.0%}{eta}"
-    return f"measuring {bar} · {event.stage}" if event.unit == "percent" else f"loading {event.stage} {bar}"
+    return f"measuring {bar} · {event.stage}" if event.unit == "percent" else f"{event.stage} {bar}"

@@ -5,6 +5,7 @@ Knows nothing about who asks or how it is answered.
 
 from __future__ import annotations
 
+from numbers import Integral, Real
 from typing import Any, Literal, Self  # Any: each option has a type of its own
 
 from localspec.events import Mode, Record
@@ -23,6 +24,20 @@ RANGES: dict[str, tuple[float, float]] = {
     "repetition_penalty": (0.01, 100),
     "seed": (RANDOM_SEED, (1 << 63) - 1),
 }
+WHOLE = ("top_k", "seed")
+
+
+def is_in_range(name: str, value: Any) -> bool:
+    """Whether this sampling option may have this value, whoever gave it."""
+    low, high = RANGES[name]
+    is_number = isinstance(value, Integral if name in WHOLE else Real) and not isinstance(value, bool)
+    return is_number and bool(low <= value <= high)
+
+
+def range_words(name: str) -> str:
+    """What this sampling option may be."""
+    low, high = RANGES[name]
+    return f"a {'whole ' if name in WHOLE else ''}number from {low} to {high}"
 
 
 class Message(Record, frozen=True):

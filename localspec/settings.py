@@ -12,7 +12,7 @@ from localspec.catalog import Entry
 from localspec.checkpoint import Snapshot
 from localspec.engine.sampling import Sampling
 from localspec.errors import UsageError
-from localspec.requests import RANGES, GenerateRequest, SamplingOptions
+from localspec.requests import GenerateRequest, SamplingOptions, is_in_range, range_words
 
 
 def defaults(entry: Entry, snapshot: Snapshot) -> SamplingOptions:
@@ -21,9 +21,9 @@ def defaults(entry: Entry, snapshot: Snapshot) -> SamplingOptions:
 
 
 def from_generation_config(config: dict[str, Any]) -> SamplingOptions:
-    """transformers' fields; a model that does not ask to sample is greedy."""
+    """transformers' fields, as far as they are in range; a model that does not ask to sample is greedy."""
     names = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
-    said = {name: config[name] for name in names if isinstance(config.get(name), int | float)}
+    said = {name: config[name] for name in names if is_in_range(name, config.get(name))}
     if not config.get("do_sample"):
         said = {name: value for name, value in said.items() if name == "repetition_penalty"}
         return SamplingOptions(temperature=0.0, **said)
@@ -40,13 +40,12 @@ def resolve_sampling(asked: SamplingOptions, fallback: SamplingOptions, *, usabl
 
 def check_ranges(said: Mapping[str, float | int]) -> None:
     for name, value in said.items():
-        low, high = RANGES[name]
-        if not low <= value <= high:
-            raise UsageError(f"{name} {value} is out of range.", hint=f"Use {low} to {high}.")
+        if not is_in_range(name, value):
+            raise UsageError(f"{name} {str(value)[:40]} is out of range.", hint=f"Use {range_words(name)}.")
 
 
 def check_limits(request: GenerateRequest) -> None:
     if (request.messages is None) == (request.prompt is None):
-        raise UsageError("A request has messages or a prompt, and not both.")
+        raise UsageError("A request has messages or a prompt, and not both.", hint="Give one of them.")
     if request.max_tokens is not None and request.max_tokens < 1:
         raise UsageError(f"max_tokens {request.max_tokens} is out of range.", hint="Use 1 or more.")

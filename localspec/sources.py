@@ -131,7 +131,8 @@ class Reader:
         extra = {name for name in self._names - self._used if not name.endswith(LEFT_OVER)}
         extra -= {"lm_head.weight"} if tied_head else set()
         if extra:
-            raise CheckpointError(f"The checkpoint has a tensor its config does not explain: '{min(extra)}'.")
+            message = f"The checkpoint has a tensor its config does not explain: '{min(extra)[:120]}'."
+            raise CheckpointError(message, hint="Fetch the model again.")
 
     def check(self, name: str, shape: tuple[int, ...]) -> None:
         """It is there, has this shape, and counts as used."""
@@ -139,7 +140,8 @@ class Reader:
             raise CheckpointError(f"The checkpoint has no tensor '{name}'.", hint="Fetch the model again.")
         stored = self.source.shape(name)
         if stored != shape:
-            raise CheckpointError(f"The checkpoint's '{name}' is {stored}, and its config says {shape}.")
+            message = f"The checkpoint's '{name}' is {str(stored)[:40]}, and its config says {shape}."
+            raise CheckpointError(message, hint="Fetch the model again.")
         self._used.add(name)
 
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import difflib
 import os
-from pathlib import Path
 
-from localspec import strictjson
+from localspec import paths, strictjson
 from localspec.errors import CheckpointError, UsageError
 from localspec.requests import Template
 
@@ -64,8 +63,8 @@ def from_file(typed: str) -> Template:
     """Compiled once, so that what is wrong with it is said now."""
     from localspec.template import ChatTemplate
 
-    file = Path(os.path.expanduser(typed))
-    if not os.path.isfile(file):  # False, too, for what cannot be looked at
+    file = paths.expanded(typed)
+    if not os.path.isfile(file):  # False, too, for what cannot be a path
         near = difflib.get_close_matches(typed, CHOICES, n=1)
         raise UsageError(
             f"There is no template '{typed[:200]}'" + (f"; did you mean '{near[0]}'?" if near else "."),

@@ -218,7 +218,7 @@ def demonstration() -> ScriptedEngine:
     def pace(event: AnyEvent) -> None:
         time.sleep({Loading: 0.3, Prefill: 0.2, Step: 0.03}.get(type(event), 0))
 
-    opening = [*(Loading("weights", n, 8, eta_s=0.3 * (8 - n)) for n in range(9)), READY]
+    opening = [*(Loading("loading weights", n, 8, eta_s=0.3 * (8 - n)) for n in range(9)), READY]
     notice = Notice("info", "demo", "This is a demonstration: nothing here is a model.")
     script = answer(*rounds(TEXT))
     return ScriptedEngine([notice, *script], script, script, script, opening=opening, before=pace)

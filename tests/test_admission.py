@@ -16,7 +16,7 @@ import torch
 
 from localspec import admission, packed_admission, paths
 from localspec.engine import rope
-from localspec.engine.arch import Arch
+from localspec.engine.arch import Arch, read_arch
 from localspec.engine.cpu.decoder import PackedDecoder, PackedLayer
 from localspec.engine.cpu.isa import choose
 from localspec.engine.cpu.program import Program, load
@@ -244,6 +244,27 @@ def test_a_decoder_with_a_fault_is_refused_in_one_sentence(fault: Any, monkeypat
     assert "does not agree with transformers" in message
     assert message.endswith(".")
     assert message.count(". ") == 0
+    assert refused.value.hint
+
+
+ROPES = [{"rope_type": "llama3"}, {"rope_type": "linear"}, {"rope_type": "longrope", "short_factor": "x"}]
+ROPES += [{"rope_type": "yarn", "factor": 2.0, "beta_fast": "x"}, {"rope_type": ["x"]}, {"rope_type": "y" * 5000}]
+
+
+@pytest.mark.parametrize("said", ROPES, ids=lambda said: str(said)[:40])
+def test_a_rope_that_transformers_cannot_make_is_one_sentence(said: dict[str, Any]):
+    config = {**BASE, "rope_scaling": said}
+    for refused in (lambda: admission.admit(config), lambda: rope.rotation_table(read_arch(config), 64, torch.float32)):
+        with pytest.raises(CheckpointError) as met:
+            refused()
+        assert len(met.value.message) < 300
+        assert "\n" not in met.value.message
+        assert met.value.hint
+
+
+def test_a_field_of_another_kind_is_one_sentence():
+    with pytest.raises(CheckpointError, match=r"cannot load this configuration .*'attention_bias'"):
+        admission.admit({**BASE, "attention_bias": "x"})
 
 
 def test_a_refusal_is_remembered_too(monkeypatch: pytest.MonkeyPatch):
@@ -373,7 +394,7 @@ def test_an_engine_with_a_fault_is_refused_in_one_sentence(
     config, how, change = PACKED_FAULTS[name]
     with monkeypatch.context() as patch:
         how(patch, change)
-        with pytest.raises(EngineError, match=r"^The CPU engine does not agree with torch .*\.$"):
+        with pytest.raises(EngineError, match=r"^The CPU engine does not agree with torch .*\. Use --quant bf16\.$"):
             packed_admission.admit_packed(config, kind, engine)
     with pytest.raises(EngineError, match="does not agree"):  # a refusal is remembered
         packed_admission.admit_packed(config, kind, engine)
@@ -405,5 +426,5 @@ def test_rows_that_depend_on_their_number_are_refused_at_every_load(
 
     packed_admission.admit_packed(BASE, "int8", engine)
     monkeypatch.setattr(PackedDecoder, "forward", forward)
-    with pytest.raises(EngineError, match=f"computes {width} rows otherwise"):
+    with pytest.raises(EngineError, match=f"computes {width} rows otherwise.*Use --quant bf16"):
         packed_admission.admit_packed(BASE, "int8", engine)

@@ -9,18 +9,22 @@ import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from localspec import processor
 from localspec.api import LLM, Chat, load, load_events, make_request
 from localspec.checkpoint import open_snapshot
 from localspec.drain import drain
 from localspec.engine.arch import MAX_CONTEXT, read_arch
 from localspec.engine.cache import Cache, kv_dtype
 from localspec.engine.drafters.early_exit import EarlyExit as EarlyExitDrafter
+from localspec.engine.drafters.model import DraftModel as DraftModelDrafter
+from localspec.engine.session import Session
 from localspec.errors import (
     CheckpointError,
     ContextOverflow,
@@ -35,8 +39,9 @@ from localspec.errors import (
 from localspec.events import AnyEvent, Done, Loading, Notice, Prefill, Ready, Step
 from localspec.fit import Wish, make_plan
 from localspec.footprint import footprint
+from localspec.opening import choose_threads
 from localspec.requests import DraftModel, EarlyExit, LoadRequest, Message, SamplingOptions
-from localspec.settings import resolve_sampling
+from localspec.settings import from_generation_config, resolve_sampling
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like, llama3_like
 
@@ -200,6 +205,56 @@ def test_a_seed_of_minus_one_is_another_every_time_whatever_the_model_has(llm: L
     assert len(texts) > 1
     assert resolve_sampling(SamplingOptions(seed=-1), SamplingOptions(seed=5), usable=9).seed is None
     assert resolve_sampling(SamplingOptions(), SamplingOptions(seed=5), usable=9).seed == 5
+
+
+def test_of_what_a_model_says_of_sampling_only_what_can_be_is_heard():
+    said = {"top_k": 50.0, "top_p": 2, "min_p": True, "temperature": "hot", "repetition_penalty": 1.1, "seed": 3}
+    assert from_generation_config({**said, "do_sample": True}) == SamplingOptions(1.0, repetition_penalty=1.1)
+    assert from_generation_config({"do_sample": True, "top_k": 50}) == SamplingOptions(1.0, top_k=50)
+    assert from_generation_config({"repetition_penalty": 0}) == SamplingOptions(0.0)
+
+
+@pytest.mark.parametrize(("name", "value"), [("top_k", 2.5), ("top_k", True), ("seed", "5"), ("top_p", 2)])
+def test_an_option_that_cannot_be_is_refused_with_what_can(name: str, value: Any, llm: LLM):
+    with pytest.raises(UsageError, match=f"{name} {value} is out of range") as met:
+        llm.generate(STORY, **{name: value})
+    assert met.value.hint.startswith("Use a number from" if name == "top_p" else "Use a whole number from")
+
+
+def test_what_a_draft_model_reads_of_the_prompt_is_time_of_the_prompt(models: Path, monkeypatch: pytest.MonkeyPatch):
+    """On a clock that goes only while it does."""
+    real, now = DraftModelDrafter.prefill, 0.0
+
+    def prefill(drafter: DraftModelDrafter, session: Session) -> None:
+        nonlocal now
+        now += 5
+        real(drafter, session)
+
+    monkeypatch.setattr(DraftModelDrafter, "prefill", prefill)
+    monkeypatch.setattr("localspec.model.perf_counter", lambda: now)
+    with open_target(models, draft=str(models / "draft"), k=2) as llm:
+        stats = llm.generate(STORY, max_tokens=4, temperature=0).stats
+    assert (stats.prompt_ms, stats.ttft_ms) == (5000, 5000)
+
+
+@pytest.mark.parametrize("content", [None, 3, [{"type": "text", "text": "hi"}]])
+def test_a_message_that_is_no_text_is_refused(content: object, llm: LLM):
+    """Nobody means Python's way of writing it."""
+    with pytest.raises(UsageError, match="A message's content is text") as met:
+        llm.generate([{"role": "user", "content": content}])
+    assert met.value.hint
+
+
+def test_no_more_threads_than_may_run_at_once_are_tried(monkeypatch: pytest.MonkeyPatch):
+    """taskset or a container leaves two of eight cores."""
+    monkeypatch.setattr("psutil.cpu_count", lambda **_: 8)
+    monkeypatch.setattr(processor, "usable_threads", lambda: 2)
+    tried: list[int] = []
+    target: Any = SimpleNamespace(set_threads=tried.append, forward=lambda _: None, crop=lambda _: None)
+    assert choose_threads(target, None) in (1, 2)
+    assert set(tried) == {1, 2}
+    assert choose_threads(target, None, every=True) == 2
+    assert choose_threads(target, 5) == 5  # asked for
 
 
 def test_a_second_turn_reads_only_what_is_new(llm: LLM):

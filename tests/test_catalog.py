@@ -148,6 +148,9 @@ def test_a_cache_that_names_no_commit_leads_nowhere(commit: str) -> None:
         ({"HF_HOME": "/b", "XDG_CACHE_HOME": "/c"}, "/b/hub"),
         ({"XDG_CACHE_HOME": "/c"}, "/c/huggingface/hub"),
         ({"HOME": "/d"}, "/d/.cache/huggingface/hub"),
+        ({"HF_HUB_CACHE": "~/a", "HOME": "/d"}, "/d/a"),
+        ({"HUGGINGFACE_HUB_CACHE": "$PLACE/a", "PLACE": "/e"}, "/e/a"),
+        ({"HF_HOME": "${PLACE}/b", "PLACE": "/e"}, "/e/b/hub"),
     ],
 )
 def test_the_cache_is_where_the_hubs_own_programs_have_it(
@@ -200,6 +203,7 @@ def test_a_mistake_in_the_file_is_explained(text: str, tmp_path: Path) -> None:
     with pytest.raises(CatalogError, match=MISTAKES[text]) as caught:
         load(tmp_path, text)
     assert "models.toml" in caught.value.message
+    assert caught.value.hint
 
 
 def test_the_longest_draft_is_the_engines() -> None:
@@ -215,5 +219,6 @@ def test_a_newer_file_asks_for_an_upgrade(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "models.toml").write_bytes(b"\xff\xfe")
     for file in (tmp_path / "nobody.toml", tmp_path / "models.toml"):
-        with pytest.raises(CatalogError, match=file.name):
+        with pytest.raises(CatalogError, match=file.name) as caught:
             Catalog.load(file)
+        assert caught.value.hint

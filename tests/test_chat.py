@@ -43,7 +43,7 @@ async def test_the_speed_up_shows_once_there_are_three_plain_rounds():
 
 
 async def test_a_message_sent_while_the_model_loads_is_answered_when_it_is_ready():
-    opening = [Loading("weights", 62, 100, eta_s=8.0), READY]
+    opening = [Loading("loading weights", 62, 100, eta_s=8.0), READY]
     async with open_chat(ScriptedEngine(HELLO, opening=opening, paused=True)) as stage:
         stage.engine.permit(1)
         await stage.sees("loading weights 62 % · eta 8 s")

@@ -159,7 +159,7 @@ def test_bad_input_is_one_sentence_and_an_exit_code(
 @pytest.mark.parametrize(
     ("flag", "sentence"),
     [
-        ("--seed", "seed -5 is out of range. Use -1 to 9223372036854775807."),
+        ("--seed", "seed -5 is out of range. Use a whole number from -1 to 9223372036854775807."),
         ("--max-tokens", "max_tokens -5 is out of range. Use 1 or more."),
     ],
 )

@@ -100,7 +100,7 @@ def test_int4_is_the_cpus_on_every_gpu(gpus: list[int]):
     for asked in ("cuda", "cuda:1"):
         with pytest.raises(UsageError, match="on a CPU only"):
             pick_device(asked, "int4")
-    assert pick_device("auto", "int4") == "cpu"
+    assert [pick_device(asked, "int4") for asked in ("auto", "cpu", "mps")] == ["cpu", "cpu", "mps"]  # refused below
     assert gpus == []
 
 
@@ -182,7 +182,10 @@ def refused(found: tuple[int, str, str], code: int, *words: str) -> None:
 
 def test_without_a_gpu_it_is_one_sentence(run: Command):
     refused(run("--device", "cuda"), 2, "There is no CUDA device for --device cuda.", "Use --device cpu.")
-    refused(run("--device", "mps"), 2, "There is no device 'mps'", "Use --device auto, cpu")
+    for device in ("mps", "cpu:3"):
+        for quant in ("auto", "int4"):
+            said = run("--device", device, "--quant", quant)
+            refused(said, 2, f"There is no device '{device}'", "Use --device auto, cpu")
 
 
 def test_a_driver_that_is_too_old_is_one_sentence(run: Command, monkeypatch: pytest.MonkeyPatch):

@@ -20,7 +20,7 @@ import pytest
 import torch
 
 from localspec import __version__, paths, processor
-from localspec.doctor import backend, examine, packages
+from localspec.doctor import backend, examine, login, packages
 from localspec.doctor.findings import of_bitsandbytes, of_driver, of_package
 from localspec.doctor.records import Bitsandbytes, Package, Report, Torch
 from localspec.doctor.text import WIDTH
@@ -279,6 +279,14 @@ def test_the_token_is_never_shown_and_its_source_always(
         assert "HF_TOKEN is in use" in out
         assert SECRET not in out + err
         assert OTHER_SECRET not in out + err
+
+
+def test_the_tokens_file_is_where_the_hubs_own_programs_have_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PLACE", "/p")
+    monkeypatch.setenv("HF_HOME", "$PLACE/hf")
+    assert login.token_file() == Path("/p/hf/token")
+    monkeypatch.setenv("HF_TOKEN_PATH", "$PLACE/mine")
+    assert login.token_file() == Path("/p/mine")
 
 
 def test_what_strangers_wrote_comes_through_clean(localspec: Program, monkeypatch: pytest.MonkeyPatch):

@@ -15,7 +15,7 @@ from localspec.engine.contract import ExitStates
 from localspec.engine.decoder import Decoder
 from localspec.errors import CheckpointError
 from localspec.loader import assemble
-from localspec.sources import Memory
+from localspec.sources import Memory, Reader
 
 pytestmark = pytest.mark.heavy
 
@@ -242,6 +242,15 @@ def test_a_field_we_do_not_honour_is_refused_by_name(family: str, field: str, va
 def test_a_family_we_do_not_know_is_refused_by_name():
     with pytest.raises(CheckpointError, match="'gpt_neox'"):
         read_arch({**BASE, "model_type": "gpt_neox"})
+
+
+def test_a_tensor_is_named_in_part_and_with_a_way_on():
+    reader = Reader(Memory({"y" * 5000: torch.zeros(1), "w": torch.zeros((1,) * 60)}))
+    for refused in (lambda: reader.check("w", (4,)), lambda: reader.refuse_unused(tied_head=False)):
+        with pytest.raises(CheckpointError, match="its config") as met:
+            refused()
+        assert len(met.value.message) < 300
+        assert met.value.hint
 
 
 @pytest.mark.parametrize("field", ["vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"])

@@ -249,5 +249,5 @@ def test_numbers_that_are_none_are_refused(tmp_path: Path):
 
 def test_loading_is_told(models: Path):
     request = LoadRequest(str(models / "gpt2"), draft="off", quant="fp32", threads=1)
-    told = [event for event in load_events(request) if isinstance(event, Loading) and event.stage == "weights"]
+    told = [event for event in load_events(request) if isinstance(event, Loading) and event.stage == "loading weights"]
     assert (told[0].done, told[-1].done) == (0, told[-1].total)

@@ -36,14 +36,15 @@ def weights(stage: str) -> list[Loading]:
 
 @pytest.mark.usefixtures("patient")
 def test_a_second_stage_is_told_of_as_the_first_was(capsys: pytest.CaptureFixture[str]):
-    show(*weights("weights"), CHECK, *weights("draft weights"))
+    show(*weights("loading weights"), CHECK, *weights("writing weights to disk"))
     tenths = range(0, 101, 10)
-    first, second = ([f"loading {stage} {tenth} %" for tenth in tenths] for stage in ("weights", "draft weights"))
+    stages = ("loading weights", "writing weights to disk")
+    first, second = ([f"{stage} {tenth} %" for tenth in tenths] for stage in stages)
     assert capsys.readouterr().err.splitlines() == [*first, CHECK.stage, *second]
 
 
 def test_a_quick_start_prints_nothing(capsys: pytest.CaptureFixture[str]):
-    show(CHECK, *weights("weights"))
+    show(CHECK, *weights("loading weights"))
     assert capsys.readouterr().err == ""
 
 
@@ -51,7 +52,7 @@ def test_a_quick_start_prints_nothing(capsys: pytest.CaptureFixture[str]):
 def test_a_terminal_has_one_line_that_is_wiped_at_the_end(monkeypatch: pytest.MonkeyPatch):
     screen = Terminal()
     monkeypatch.setattr("sys.stderr", screen)
-    show(CHECK, Loading("weights", 1, 2, eta_s=3.2))
+    show(CHECK, Loading("loading weights", 1, 2, eta_s=3.2))
     shown = screen.getvalue()
     assert "\n" not in shown
     assert shown.split("\r\033[K") == ["", CHECK.stage, f"loading weights {'█' * 15}{'░' * 15} 50% 3 s left", ""]
@@ -59,7 +60,7 @@ def test_a_terminal_has_one_line_that_is_wiped_at_the_end(monkeypatch: pytest.Mo
 
 def test_the_chat_says_the_same_words():
     assert loading_words(CHECK) == CHECK.stage
-    assert loading_words(Loading("weights", 1, 2, eta_s=3.2)) == "loading weights 50 % · eta 3 s"
+    assert loading_words(Loading("loading weights", 1, 2, eta_s=3.2)) == "loading weights 50 % · eta 3 s"
 
 
 MEASURING = Loading("plain, early exit 2", 50, 100, "percent", 3.2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from localspec import load, loader_quantised, packed_copy
+from localspec.blueprint import Blueprint
 from localspec.catalog import Catalog
 from localspec.checkpoint import open_snapshot
 from localspec.config import precedence
@@ -170,6 +172,21 @@ def test_nothing_is_kept_unless_it_is_asked_for(folder: Path, cache: Path):
     assert not list(cache.glob("*"))
 
 
+def test_the_cpus_int8_and_a_gpus_lie_side_by_side(folder: Path):
+    """Each takes the place of its own older copies alone."""
+    snapshot = open_snapshot(folder)
+    arch, of_a_gpu = read_arch(snapshot.config), EightBits(6.0, torch.bfloat16, "cuda")
+    quantised_by_hand = QuantisedContents.of(of_a_gpu, llama_linears(arch, keep_head=False))
+    for mine, other in itertools.permutations((Blueprint(arch, "int8"), quantised_by_hand)):
+        copy, kept = packed_copy.PackedCopy(snapshot, mine), packed_copy.PackedCopy(snapshot, other).file()
+        old = [copy.file().with_name(f"{copy.family}{'0' * 16}.{end}") for end in ("safetensors", "7.part")]
+        for file in (kept, copy.file(), *old):
+            file.touch()
+            os.utime(file, (0, 0))
+        copy.sweep(copy.file())
+        assert [file.exists() for file in (kept, copy.file(), *old)] == [True, False, False, False]
+
+
 @pytest.mark.parametrize("quant", ["bf16", "fp32"])
 def test_floats_leave_no_copy(quant: str, folder: Path, cache: Path):
     started(folder, quant)
@@ -286,7 +303,7 @@ def test_quantising_and_saving_tell_how_far_they_are_and_how_long_it_takes(folde
     _, heard = started(folder)
     told = [event for event in heard if isinstance(event, Loading)]
     stages = list(dict.fromkeys(event.stage for event in told))
-    assert stages == ["weights", "quantised weights to disk"]
+    assert stages == ["loading weights", "writing quantised weights to disk"]
     for stage in stages:
         steps = [event for event in told if event.stage == stage]
         assert all(step.eta_s is not None for step in steps)
@@ -326,7 +343,7 @@ def test_a_disk_that_fills_up_while_it_is_written_leaves_nothing_behind(
 
 def test_one_that_is_stopped_while_it_writes_leaves_nothing(folder: Path, cache: Path):
     steps: Iterator[Any] = load_decoder(open_snapshot(folder), Plan("nf4", 64, "cpu", save_quantized=True))
-    while next(steps).stage != "quantised weights to disk":
+    while next(steps).stage != "writing quantised weights to disk":
         pass
     steps.close()  # type: ignore[attr-defined]
     assert list(cache.iterdir()) == []

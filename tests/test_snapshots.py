@@ -79,7 +79,7 @@ async def test_an_answer_without_colours(monkeypatch: pytest.MonkeyPatch):
 
 
 async def test_loading():
-    engine = ScriptedEngine(opening=[Loading("weights", 62, 100, eta_s=8.0), READY], paused=True)
+    engine = ScriptedEngine(opening=[Loading("loading weights", 62, 100, eta_s=8.0), READY], paused=True)
     async with open_chat(engine) as stage:
         engine.permit(1)
         await stage.sees("62 %")

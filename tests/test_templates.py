@@ -72,6 +72,9 @@ def test_a_file_is_a_template_and_what_is_none_is_told(tmp_path: Path):
     file.write_bytes(b"\xff")
     with pytest.raises(UsageError, match="is not UTF-8"):
         find(str(file))
+    for nothing in ("~nobody-of-that-name/x.jinja", "x" * 5000, "a\0b", str(tmp_path)):
+        with pytest.raises(UsageError, match="There is no template"):
+            find(nothing)
     with pytest.raises(UsageError, match="no template 'chatmi'; did you mean 'chatml'"):
         find("chatmi")
     for no_file in ("~no-such-user/x", "x" * 5000):

@@ -98,7 +98,9 @@ def test_it_loads_answers_cancels_and_lives_on_after_an_error(engine: EngineProc
     assert stopped[-1].finish_reason in ("cancelled", "length")  # it may have been done by then
 
     engine.ask(GenerateRequest(prompt="x", sampling=SamplingOptions(temperature=-1)))
-    assert until(events, Failure, Done) == [Failure("usage", "temperature -1.0 is out of range.", "Use 0 to 100.", 2)]
+    assert until(events, Failure, Done) == [
+        Failure("usage", "temperature -1.0 is out of range.", "Use a number from 0 to 100.", 2)
+    ]
     engine.ask(GenerateRequest(prompt="a b " * 5000))
     (overflow,) = until(events, Failure, Done)
     assert isinstance(overflow, Failure)

@@ -10,9 +10,8 @@ from typing import Any  # Any: what was said on the command line, by name
 from localspec.catalog import Catalog, Entry
 from localspec.config.tables import Config, PresetTable
 from localspec.errors import NotDownloaded, UsageError
-from localspec.requests import RANGES, LoadRequest, SamplingOptions
+from localspec.requests import RANGES, WHOLE, LoadRequest, SamplingOptions, is_in_range, range_words
 
-WHOLE = ("top_k", "seed")
 NO_PRESET = PresetTable()
 
 
@@ -73,12 +72,10 @@ def option(name: str, typed: str) -> float | int:
             f"There is no option '{name[:40]}'" + (f"; did you mean '{near[0]}'?" if near else "."),
             hint="" if near else f"There are: {', '.join(RANGES)}.",
         )
-    low, high = RANGES[name]
     try:
         value = int(typed) if name in WHOLE else float(typed)
     except ValueError:
         value = float("nan")
-    if not low <= value <= high:
-        kind = "a whole number" if name in WHOLE else "a number"
-        raise UsageError(f"{name} is {kind} from {low} to {high}, not '{typed[:40]}'.")
+    if not is_in_range(name, value):
+        raise UsageError(f"{name} is {range_words(name)}, not '{typed[:40]}'.")
     return value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from localspec import hub_cache
 from localspec.doctor.records import Login, Source
 
 VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
@@ -22,12 +23,11 @@ def look() -> Login:
 def in_file() -> str:
     try:
         return token_file().read_text(encoding="utf-8").strip()
-    except (OSError, ValueError, RuntimeError):  # RuntimeError: there is no home
+    except (OSError, ValueError):
         return ""
 
 
 def token_file() -> Path:
     if chosen := os.environ.get("HF_TOKEN_PATH"):
-        return Path(chosen).expanduser()
-    caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(os.environ.get("HF_HOME") or f"{caches}/huggingface").expanduser() / "token"
+        return hub_cache.expanded(chosen)
+    return hub_cache.home() / "token"

@@ -69,6 +69,9 @@ NEUTRAL = {
 }
 AT_DEFAULT: dict[str, Any] = {"hidden_act": "silu", "pretraining_tp": 1, "partial_rotary_factor": 1.0}
 GIB = 1 << 30
+LAYER_TYPES = ("full_attention", "sliding_attention")
+ELSE = "Choose another model."
+REPEAT = "Fetch the model again, or choose another."
 MAX_CONTEXT = {"llama": 2048, "mistral": 131072, "qwen2": 32768, "qwen3": 32768}  # transformers' defaults
 
 
@@ -126,7 +129,7 @@ def read_arch(config: Config) -> Arch:
     family = str(config.get("model_type", ""))
     if family not in FAMILIES:
         raise CheckpointError(
-            f"Models of type '{family}' are not supported yet.",
+            f"Models of type '{family[:40]}' are not supported yet.",
             hint="localspec runs Llama, Mistral, Qwen2, Qwen3 and SmolLM.",
         )
     refuse_unknown(config)
@@ -142,7 +145,7 @@ def read_arch(config: Config) -> Arch:
         num_heads=heads,
         num_kv_heads=size(config, "num_key_value_heads", default=heads),
         head_dim=size(config, "head_dim", default=128 if family == "qwen3" else hidden // heads),
-        norm_eps=float(config.get("rms_norm_eps", 1e-6)),
+        norm_eps=real(config, "rms_norm_eps", default=1e-6),
         max_context=size(config, "max_position_embeddings", default=MAX_CONTEXT[family]),
         rope=read_rope(config),
         windows=read_windows(config, family),
@@ -157,27 +160,47 @@ def read_arch(config: Config) -> Arch:
 def refuse_unknown(config: Config) -> None:
     for name, value in config.items():
         if name in AT_DEFAULT and value != AT_DEFAULT[name]:
-            raise CheckpointError(f"config.json asks for {name} = {value!r}, which localspec cannot run.")
+            raise CheckpointError(f"config.json asks for {told(name, value)}, which localspec cannot run.", hint=ELSE)
         if name not in READ | NEUTRAL and name not in AT_DEFAULT and value not in (None, False, {}, []):
-            raise CheckpointError(f"config.json has a field localspec does not know: {name} = {value!r}.")
+            message = f"config.json has a field localspec does not know: {told(name, value)}."
+            raise CheckpointError(message, hint=ELSE)
 
 
-def size(config: Config, name: str, *, default: int | None = None) -> int:
+def told(name: str, value: Any) -> str:
+    """A field of somebody else's, short enough for a sentence."""
+    return f"{name[:80]} = {repr(value)[:40]}"
+
+
+def size(config: Config, name: str, *, default: int | None = None, least: int = 1) -> int:
     value = config.get(name)
     value = default if value is None else value
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise CheckpointError(f"config.json has {name} = {value!r}; it must be a positive whole number.")
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        message = f"config.json has {told(name, value)}; it must be a whole number from {least} on."
+        raise CheckpointError(message, hint=REPEAT)
     return value
+
+
+def real(config: Config, name: str, *, default: float) -> float:
+    value = config.get(name)
+    value = default if value is None else value
+    if not isinstance(value, int | float):
+        raise CheckpointError(f"config.json has {told(name, value)}; it must be a number.", hint=REPEAT)
+    return float(value)
 
 
 def read_rope(config: Config) -> tuple[tuple[str, Any], ...]:
     """Both spellings, rope_parameters (transformers 5) and rope_theta with rope_scaling, as one."""
-    fields = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
+    name = "rope_parameters" if config.get("rope_parameters") else "rope_scaling"
+    said = config.get(name) or {}
+    if not isinstance(said, Mapping):
+        raise CheckpointError(f"config.json has {told(name, said)}; it must be an object.", hint=REPEAT)
+    fields = {name: value for name, value in said.items() if value is not None}
     kind = fields.pop("type", None)
     fields.setdefault("rope_type", kind or "default")
     fields.setdefault("rope_theta", config.get("rope_theta") or 10000.0)
     if fields.get("partial_rotary_factor", 1.0) != 1.0:
-        raise CheckpointError("config.json asks for partial rotary embeddings, which localspec cannot run.")
+        message = "config.json asks for partial rotary embeddings, which localspec cannot run."
+        raise CheckpointError(message, hint=ELSE)
     return tuple(sorted((name, freeze(value)) for name, value in fields.items()))
 
 
@@ -187,10 +210,17 @@ def freeze(value: Any) -> Any:
 
 def read_windows(config: Config, family: str) -> tuple[int | None, ...]:
     layers, window = size(config, "num_hidden_layers"), config.get("sliding_window")
+    kinds = config.get("layer_types")
+    if kinds is not None and not is_kind_each(kinds, layers):
+        message = f"config.json has {told('layer_types', kinds)}; it must name the attention of each layer"
+        raise CheckpointError(f"{message}: {' or '.join(LAYER_TYPES)}.", hint=REPEAT)
     if family == "llama" or window is None or (family != "mistral" and not config.get("use_sliding_window", False)):
         return (None,) * layers
-    kinds = config.get("layer_types")
     if kinds is not None and family != "mistral":
         return tuple(window if kind == "sliding_attention" else None for kind in kinds)
-    first = 0 if family == "mistral" else int(config.get("max_window_layers", 28))
+    first = 0 if family == "mistral" else size(config, "max_window_layers", default=28, least=0)
     return tuple(window if layer >= first else None for layer in range(layers))
+
+
+def is_kind_each(kinds: Any, layers: int) -> bool:
+    return isinstance(kinds, list) and len(kinds) == layers and all(kind in LAYER_TYPES for kind in kinds)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
 
+from localspec.engine.arch import ELSE
 from localspec.engine.contract import ExitStates
 from localspec.engine.generic_arch import GenericArch
 from localspec.engine.linear import Linear
@@ -226,7 +227,8 @@ def fix_frequencies(model: Any, context: int) -> None:
             module(torch.zeros(1, device=model.device), torch.tensor([[context - 1]], device=model.device))
             module.rope_type = "default"
         elif isinstance(kinds, dict) and any(map(moves, kinds.values())):
-            raise CheckpointError("config.json asks for rope that changes with the length in some layers only.")
+            message = "config.json asks for rope that changes with the length in some layers only."
+            raise CheckpointError(message, hint=ELSE)
 
 
 def moves(kind: str) -> bool:

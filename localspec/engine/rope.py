@@ -9,7 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from localspec.engine.arch import Arch
+from localspec.engine.arch import ELSE, Arch, told
+from localspec.engine.foreign import transformers_faults
 from localspec.errors import CheckpointError
 
 
@@ -27,17 +28,19 @@ def scaled_frequencies(arch: Arch, context: int) -> tuple[Tensor, float]:
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
     rope = {name: list(value) if isinstance(value, tuple) else value for name, value in arch.rope}
-    if rope["rope_type"] not in ROPE_INIT_FUNCTIONS or rope["rope_type"] == "proportional":
-        raise CheckpointError(f"config.json asks for rope type '{rope['rope_type']}', which localspec cannot run.")
-    config = LlamaConfig(
-        hidden_size=arch.hidden_size,
-        num_attention_heads=arch.num_heads,
-        head_dim=arch.head_dim,
-        max_position_embeddings=arch.max_context,
-        rope_parameters=rope,
-    )
-    inverse, factor = ROPE_INIT_FUNCTIONS[rope["rope_type"]](config, "cpu", seq_len=context)
-    return inverse, float(factor)
+    with transformers_faults():
+        if rope["rope_type"] not in ROPE_INIT_FUNCTIONS or rope["rope_type"] == "proportional":
+            kind = told("rope_type", rope["rope_type"])
+            raise CheckpointError(f"config.json asks for {kind}, which localspec cannot run.", hint=ELSE)
+        config = LlamaConfig(
+            hidden_size=arch.hidden_size,
+            num_attention_heads=arch.num_heads,
+            head_dim=arch.head_dim,
+            max_position_embeddings=arch.max_context,
+            rope_parameters=rope,
+        )
+        inverse, factor = ROPE_INIT_FUNCTIONS[rope["rope_type"]](config, "cpu", seq_len=context)
+        return inverse, float(factor)
 
 
 def rotation_table(arch: Arch, context: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -72,6 +72,7 @@ class Session:
             self.tokens = list(ids[: self.target.length + 1])
             yield Reading(self.target.length, len(ids), cached)
         self.drafter.prefill(self)
+        yield Reading(self.target.length, len(ids), cached)  # its time is of the prompt, too
 
     def commit(self, tokens: Sequence[int]) -> None:
         self.tokens.extend(tokens)

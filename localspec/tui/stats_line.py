@@ -61,7 +61,7 @@ def loading_words(event: Loading) -> str:
     """The state while a model loads."""
     if event.unit == "steps":
         return one_line(f"{event.stage} {event.done}/{event.total}" if event.total > 1 else event.stage)
-    words = one_line(f"loading {event.stage}")
+    words = one_line(event.stage)
     if event.total:
         words += f" {100 * event.done // event.total} %"
     return f"{words} · eta {event.eta_s:.0f} s" if event.eta_s is not None else words

@@ -5,6 +5,7 @@ Every file here must end in one CheckpointError that names the file: no other ex
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -18,8 +19,11 @@ from typing import Any, NoReturn
 
 import pytest
 
+from localspec.catalog import Entry
 from localspec.checkpoint import open_snapshot
+from localspec.engine.arch import FAMILIES, READ, read_arch
 from localspec.errors import CheckpointError
+from localspec.local_models import UNREADABLE, shelved
 from localspec.prompt import Prompter
 from tests.tokenizers_made_here import CHATML, CONFIG, entry, gpt2_like, safetensors_bytes, tiny_weights, write_snapshot
 
@@ -328,6 +332,7 @@ def test_a_folder_without_weights_is_no_model(folder: Path) -> None:
     assert "has no weights" in refusal(folder, "model.safetensors")
 
 
+WINDOWED = {"sliding_window": 4, "use_sliding_window": True}
 ODD: list[Any] = [None, True, "", "x", [], [1], [None], ["a", {}], {}, {"a": [1]}, 1.5, -1, 0, 10**12, 10**30, -1e308]
 KEYS = {
     "config.json": [*CONFIG, "head_dim", "eos_token_id", "rope_scaling", "rope_theta", "intermediate_size", "n_layer"],
@@ -347,6 +352,38 @@ def test_a_value_of_any_other_kind_never_crashes(file_name: str, folder: Path) -
             file.write_text(json.dumps({**before, key: value}))
             message = complaint(folder)
             assert message is None or file_name in message, (key, value)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_one_that_is_broken_never_costs_the_list_of_models(family: str, folder: Path) -> None:
+    """Whatever a field that the decoder reads has in it."""
+    here, whole = Entry("tiny", "tiny", folder), {**CONFIG, "model_type": family, "intermediate_size": 16, **WINDOWED}
+    file, odd = folder / "config.json", [*ODD, ["full_attention"] * 2, ["other"], {"rope_theta": None}]
+    for key, value in [("vocab_size", 16), *itertools.product(sorted(READ), odd)]:
+        file.write_text(json.dumps({**whole, key: value}))
+        listed = shelved("tiny", here, 1 << 40)
+        assert listed.fit != UNREADABLE or (key, value) != ("vocab_size", 16)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("key", ["rms_norm_eps", "max_window_layers", "layer_types", "rope_scaling", "rope_theta"])
+def test_nothing_said_is_the_default(key: str, family: str) -> None:
+    config = {**CONFIG, "model_type": family, "intermediate_size": 16, **WINDOWED}
+    assert read_arch({**config, key: None}) == read_arch(config)
+    assert read_arch({**config, "rope_parameters": {"rope_theta": None}}) == read_arch(config)
+
+
+LONG = "y" * 5000
+WORDY = [{LONG: LONG}, {"hidden_act": LONG}, {"num_hidden_layers": LONG}, {"layer_types": [LONG]}, {"model_type": LONG}]
+WORDY += [{"rope_scaling": LONG}]
+
+
+@pytest.mark.parametrize("change", WORDY, ids=lambda change: min(*change, "a name"))
+def test_what_a_stranger_wrote_is_quoted_in_part_and_with_a_way_on(change: dict[str, Any]) -> None:
+    with pytest.raises(CheckpointError) as caught:
+        read_arch({**CONFIG, "intermediate_size": 16, **change})
+    assert len(caught.value.message) < 300
+    assert caught.value.hint
 
 
 def complaint(folder: Path) -> str | None:
