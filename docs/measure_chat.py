@@ -33,7 +33,7 @@ from localspec.events import AnyEvent, Done, Failure, Prefill, Ready, Step
 from localspec.history import History, NewChat, NewMessage, Writer, recall
 from localspec.requests import GenerateRequest, LoadRequest, SamplingOptions
 from localspec.tui import app
-from localspec.tui.app import collect_between_answers
+from localspec.tui.collecting import collect_at_rest
 from localspec.tui.scribe import Scribe
 from localspec.tui.watched import WatchedChat
 from localspec.worker import EngineProcess
@@ -104,7 +104,7 @@ def run_chat(what: str, fd: int) -> None:
     past = recall(None) if what == "past" else None
     paper = Writer(chat=past.chat if past else None)
     chat = MeasuredChat(fd, engine, scribe=Scribe(paper, NewChat("guide")), past=past)
-    collect_between_answers()
+    collect_at_rest()
     chat.run()
 
 

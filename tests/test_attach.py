@@ -147,6 +147,8 @@ async def test_what_cannot_be_attached_is_said_and_nothing_is_lost(tmp_path: Pat
         await stage.ready()
         await stage.send(f"/attach {tmp_path}/none")
         await stage.sees("There is no file")
+        assert stage.chat.prompt.text == f"/attach {tmp_path}/none"
+        await stage.pilot.press("ctrl+c")
         await stage.send(f"look at @{tmp_path}/zeros")
         await stage.sees("is not a text file", f"look at @{tmp_path}/zeros")
         assert not engine.requests

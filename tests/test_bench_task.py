@@ -22,6 +22,7 @@ from localspec.cli import cli, main
 from localspec.events import AnyEvent, Loading, Memory, ModelCard, Notice, Ready, SpecCard
 from localspec.exam.questions import Exam, Question, load
 from localspec.requests import LoadRequest
+from tests.test_cli import complaints
 
 KNOWN = Question("key/k", ("How far does it draft?", "how long is a draft"), (("k",),))
 UNKNOWN = Question("fact/peru", ("Which city is the capital of Peru?",))
@@ -234,7 +235,8 @@ def test_the_command_prints_the_scores_and_then_fails_where_they_differ(
     assert run(monkeypatch, "-n", "8", "-o", "json") == 1
     said = capsys.readouterr()
     assert [row["right"] for row in json.loads(said.out)["rows"]] == [2, 0, 0, 2, 2, 2]
-    assert said.err.startswith("error: Speculation is not lossless: early exit 1 in int8 scores 0 right and 0 honest")
+    (complaint,) = complaints(said.err.encode())
+    assert complaint.startswith("error: Speculation is not lossless: early exit 1 in int8 scores 0 right and 0 honest")
     assert {limit for _, limit, _ in engine.asked} == {8}
 
 

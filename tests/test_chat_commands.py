@@ -8,13 +8,15 @@ import pytest
 from textual.events import Key
 from textual.widgets import HelpPanel
 
+from localspec.config.tables import Config
 from localspec.events import Notice, Stats
 from localspec.history import recall
-from localspec.requests import Message
+from localspec.requests import Message, SamplingOptions
 from localspec.tui.commands import COMMANDS, Command, awaited, find, nearest, offers, parse
 from localspec.tui.licence import OURS, licences
 from localspec.tui.note import Note
 from localspec.tui.report import answer_report
+from localspec.tui.tuning import begin
 from localspec.tui.turn import WAITING
 from tests.chat_stage import HELLO, Stage, kept_chat, open_chat, own_keys
 from tests.scripted_engine import ScriptedEngine, answer, step
@@ -132,6 +134,8 @@ async def test_enter_on_spec_shows_what_it_may_be_and_wishes_nothing():
         await stage.pilot.press("enter")
         await stage.sees("Write /spec on, auto or off.")
         assert not stage.engine.wishes
+        assert stage.chat.prompt.text == "/spec"
+        await stage.pilot.press("ctrl+c")
         await stage.pilot.press("slash", *"spec", "enter", "down", "down", "enter")
         await stage.until(lambda: [wish.mode for wish in stage.engine.wishes] == ["auto"])
 
@@ -175,6 +179,68 @@ async def test_esc_closes_the_list_and_stops_nothing():
         await stage.sees("There is no command /t.", "/t")
         await stage.pilot.press("escape", "escape")
         await stage.sees("stopped")
+
+
+WRONG = {
+    "/nope": "There is no command",
+    "/new 2": "/new stands alone: nothing comes behind it.",
+    "/EXIT now": "/exit stands alone",
+    "/k 99": "Write /k auto, /k heuristic or /k N",
+    "/spec perhaps": "Write /spec on, auto or off.",
+    "/compare nobody": "Another model must be loaded first: /draft nobody, then /compare.",
+    "/compare early-exit:99": "Exit layer 99",
+    "/set temperature x": "'temperature' sets nothing. Write it so: /set temperature=0.7",
+    "/set temperature=hot": "temperature",
+    "/set warmth=1": "warmth",
+    "/preset nobody": "nobody",
+    "/template nobody": "There is no template 'nobody'",
+    "/theme draculla": "There is no theme draculla. Did you mean dracula?",
+    "/tokens all": "/tokens rejected what was rejected",
+    "/copy nothing": "What can be copied: /copy, /copy code, /copy all",
+    "/export docx": "Try: /export md",
+    "/export md /no/such/folder/chat.md": "There is no folder",
+    "/attach /no/such/file": "There is no file /no/such/file.",
+    "/fit much": "Write /fit, or /fit TOKENS",
+    "/fit 99999": "made for a context of 2 to 2,048 tokens",
+    "/model nobody": "nobody",
+    "/draft nobody": "nobody",
+}
+
+
+@pytest.mark.parametrize("typed", WRONG)
+async def test_a_command_that_cannot_be_obeyed_stays_in_the_prompt_to_be_mended(typed: str):
+    """With the sentence that says what is wrong. The chat is as it was."""
+    tuning = begin(Config(), "guide", load={}, sampling=SamplingOptions())
+    async with kept_chat(ScriptedEngine(HELLO), tuning=tuning, size=(100, 30)) as stage:
+        await stage.ready()
+        await stage.asks("hi", "Bye.", "idle")
+        await stage.write(typed)
+        stage.chat.prompt.completion.close()
+        await stage.pilot.press("enter")
+        await stage.until(lambda: WRONG[typed] in stage.seen.replace(typed, "") and stage.chat.prompt.text == typed)
+        assert stage.chat.prompt.cursor_location == stage.chat.prompt.document.end
+        assert len(stage.engine.requests) == len(stage.engines) == 1
+        assert not stage.engine.wishes
+        assert len(stage.messages) == 2
+
+
+async def test_what_was_wrong_is_mended_where_it_stands():
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        await stage.send("/k 99")
+        await stage.until(lambda: stage.chat.prompt.text == "/k 99")
+        await stage.pilot.press("backspace", "enter")
+        await stage.until(lambda: [wish.k for wish in stage.engine.wishes] == ["9"])
+        assert stage.chat.prompt.text == ""
+
+
+async def test_a_key_has_nothing_to_give_back():
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        await stage.write("a thought")
+        await stage.pilot.press("f6")
+        await stage.sees("There is no answered question to compare yet.")
+        assert stage.chat.prompt.text == "a thought"
 
 
 @pytest.mark.parametrize(
@@ -229,7 +295,7 @@ async def test_what_is_sent_ends_the_sentence_about_what_was_sent_before():
     async with open_chat(ScriptedEngine(HELLO)) as stage:
         await stage.ready()
         await stage.asks("/k 99", "Write /k auto")
-        await stage.send("/k 3")
+        await stage.pilot.press("backspace", "backspace", "3", "enter")
         await stage.until(lambda: stage.engine.wishes)
         assert stage.chat.status.hint == ""
 

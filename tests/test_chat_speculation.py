@@ -92,6 +92,8 @@ async def test_words_say_what_the_key_does_and_how_far():
         ]:
             await stage.send(typed)
             await stage.sees(seen)
+            assert stage.chat.prompt.text == typed
+            await stage.pilot.press("ctrl+c")
             stage.chat.status.end_hint()
         assert len(stage.engine.wishes) == told
 

@@ -113,6 +113,14 @@ async def export(stage: Stage, arguments: str) -> str:
     return str(stage.chat.query(Note).last().content)
 
 
+async def refused(stage: Stage, arguments: str) -> str:
+    """The same, where the command comes back to be mended."""
+    said = await export(stage, arguments)
+    assert stage.chat.prompt.text == f"/export {arguments}"
+    await stage.pilot.press("ctrl+c")
+    return said
+
+
 @pytest.mark.parametrize("size", [(60, 16), (130, 30)], ids=str)
 async def test_a_chat_becomes_a_file_named_after_it_and_no_file_is_written_over(
     own_folder: Path, size: tuple[int, int]
@@ -149,18 +157,19 @@ async def test_what_cannot_be_exported_is_one_sentence(own_folder: Path, monkeyp
     (own_folder / "file").write_text("mine")
     async with kept_chat(ScriptedEngine(HELLO)) as stage:
         await stage.ready()
-        assert NOTHING_SAID in await export(stage, "md")
+        assert NOTHING_SAID in await refused(stage, "md")
         await ask(stage, "hi")
-        assert "There is no folder" in await export(stage, "md file/below.md")
-        assert "cannot be written" in await export(stage, f"md {'x' * 300}.md")
+        assert "There is no folder" in await refused(stage, "md file/below.md")
+        assert "cannot be written" in await refused(stage, f"md {'x' * 300}.md")
         await stage.send("/export pdf")
         await stage.sees("Try: /export md")
+        await stage.pilot.press("ctrl+c")
 
         def full(*_: object) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
         monkeypatch.setattr(output, "write_whole", full)
-        assert "The disk has no room for" in await export(stage, "md")
+        assert "The disk has no room for" in await refused(stage, "md")
     assert [each.name for each in own_folder.iterdir()] == ["file"]
     assert (own_folder / "file").read_text() == "mine"
 

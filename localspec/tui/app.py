@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Callable
@@ -25,6 +24,7 @@ from localspec.history import NewChat, OpenChat
 from localspec.sanitize import clean, one_line
 from localspec.tui.chat import ChatScreen
 from localspec.tui.chat_provider import ChatProvider
+from localspec.tui.collecting import collect_at_rest
 from localspec.tui.feed import Engine
 from localspec.tui.ids import known_ids
 from localspec.tui.keymap import SEND_KEYS, spelled
@@ -37,8 +37,6 @@ from localspec.tui.themes import Look, look
 from localspec.tui.too_small import TooSmall
 from localspec.tui.tuning import Tuning
 
-YOUNG = 10_000, 20  # a frame makes and drops tens of thousands of objects: Python would look through them 70 times
-NEVER = 1_000_000
 NO_SCREENS = ("", "dumb", "unknown")
 NO_LOOK = Look()
 
@@ -145,6 +143,8 @@ class ChatApp(KeyedApp):
 
     async def on_event(self, event: events.Event) -> None:
         """The door of what is pasted, wherever it goes; terminals paste line ends as CR."""
+        if isinstance(event, events.InputEvent):
+            self.chat.collector.put_off()
         if isinstance(event, events.Paste):
             event.text = clean(event.text.replace("\r\n", "\n").replace("\r", "\n"))
         await super().on_event(event)
@@ -191,21 +191,13 @@ def run(
     begun = NewChat(tuning.name, preset=tuning.preset, system=system)
     scribe = Scribe(paper, begun, titled=tuning.config.chat.title == "first-line")
     app = ChatApp(lambda: EngineProcess(tuning.load), system, scribe=scribe, past=past, tuning=tuning, looks=looks)
-    collect_between_answers()
+    collect_at_rest()
     try:
         app.run(inline=inline, inline_no_clear=inline)
     finally:
         if paper is not None and (notice := paper.close()):
             print(clean(f"{notice.level}: {notice.message} {notice.hint}".rstrip()), file=sys.stderr)
     return app.return_code or 0
-
-
-def collect_between_answers() -> None:
-    """A full collection takes longer than a frame may. What is loaded by now is left out of all of them, and it is the
-    screen that begins one, after each answer."""
-    gc.freeze()
-    gc.set_threshold(*YOUNG, NEVER)
-    gc.enable()
 
 
 def no_screen() -> str:

@@ -237,7 +237,7 @@ class BranchScreen(ReplaceScreen):
         """`what` is nothing for the last answer, `code` for its last block of code, `all` for the whole branch."""
         answer = self.conversation.last("assistant")
         if what not in {"", "code", "all"}:
-            self.status.give_hint("What can be copied: /copy, /copy code, /copy all")
+            self.refuse("What can be copied: /copy, /copy code, /copy all")
         elif what == "all" and self.conversation.branch:
             self.take("\n\n".join(f"{said.speaker}:\n{said.text}" for said in self.conversation.branch))
         elif answer is None:

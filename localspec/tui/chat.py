@@ -199,7 +199,7 @@ class ChatScreen(MeasuringScreen):
             thought.is_open = is_open
 
     def command_attach(self, argument: str) -> None:
-        self.prompt.attach(argument.strip('"'))
+        self.prompt.attach(argument.strip('"'), typed=self.obeyed)
 
     # --- links in answers
 
@@ -242,7 +242,7 @@ class ChatScreen(MeasuringScreen):
         if argument == "rejected":
             self.action_rejects()
         elif argument:
-            self.status.give_hint("/tokens shows who wrote each token; /tokens rejected what was rejected, too.")
+            self.refuse("/tokens shows who wrote each token; /tokens rejected what was rejected, too.")
         else:
             self.action_tokens()
 
@@ -285,7 +285,7 @@ class ChatScreen(MeasuringScreen):
         elif argument in names:
             self.app.theme = argument
         else:
-            self.status.give_hint(f"There is no theme {argument}.{nearest(argument, names)} /theme lists them.")
+            self.refuse(f"There is no theme {argument}.{nearest(argument, names)} /theme lists them.")
 
     def command_help(self, _: str) -> None:
         self.action_help()

@@ -123,17 +123,18 @@ class ChatsScreen(SteerScreen):
         typed, _, path = argument.partition(" ")
         kind = next((kind for kind in EXPORTS if kind == (typed.lower() or EXPORTS[0])), None)
         if kind is None:
-            self.status.give_hint(f"Try: {', '.join(f'/export {each}' for each in EXPORTS)}")
+            self.refuse(f"Try: {', '.join(f'/export {each}' for each in EXPORTS)}")
         else:
             self.scribe.save(self.tally.stats)
-            self.export(kind, path.strip())
+            self.export(kind, path.strip(), self.obeyed)
 
     @work(group="export")
-    async def export(self, kind: Format, path: str) -> None:
+    async def export(self, kind: Format, path: str, typed: str) -> None:
         def write() -> str:
             return f"This chat is now in {self.shelf.export(self.scribe.settled(), kind, path).absolute()}"
 
         try:
             self.tell(Notice("info", "exported", await asyncio.to_thread(write)))
         except LocalspecError as fault:
+            self.give_back(typed)
             self.tell(Notice("warning", fault.code, fault.message, fault.hint))

@@ -18,7 +18,7 @@ from typing import Any  # Any: JSON
 from localspec.events import Notice, Step
 from localspec.history import Answered, NewChat, Said, Writer
 from localspec.requests import LoadRequest
-from localspec.tui.app import collect_between_answers
+from localspec.tui.collecting import collect_at_rest
 from localspec.tui.scribe import Scribe
 from localspec.tui.watched import WatchedChat
 from localspec.worker import EngineProcess
@@ -74,7 +74,7 @@ def main(opener: str, model: str, kind: str, tokens: str, fd: str) -> None:
         os.write(int(fd), f"{json.dumps(told)}\n".encode())
 
     chat = MeasuredChat(LoadRequest(model, quant=kind, ctx=int(tokens)), opener, tell)
-    collect_between_answers()
+    collect_at_rest()
     try:
         chat.run()
     finally:

@@ -35,18 +35,19 @@ class MeasuringScreen(TunableScreen):
     def command_fit(self, argument: str) -> None:
         typed = argument.replace(",", "").replace("_", "")
         if argument and not typed.isdecimal():
-            self.status.give_hint(FIT)
+            self.refuse(FIT)
         else:
-            self.look_what_fits(int(typed) if typed else None)
+            self.look_what_fits(int(typed) if typed else None, self.obeyed)
 
     @work(group="fit", exclusive=True)
-    async def look_what_fits(self, context: int | None) -> None:
+    async def look_what_fits(self, context: int | None, typed: str) -> None:
         from localspec.tui.fitting import fit_report  # imports psutil
 
         look = partial(fit_report, self.tuning.load, context, held_bytes=self.held_bytes)
         try:
             await self.show(Note(await asyncio.to_thread(look)))
         except LocalspecError as fault:
+            self.give_back(typed)
             self.tell(Notice("warning", fault.code, fault.message, fault.hint))
 
     # --- /bench

@@ -28,6 +28,7 @@ class ObeyScreen(TurnScreen):
             self.prompt.put_back()
 
     def on_prompt_refused(self, message: Prompt.Refused) -> None:
+        self.give_back(message.typed)
         self.status.give_hint(one_line(message.sentence))
 
     async def obey(self, text: str, name: str, argument: str) -> None:
@@ -35,19 +36,24 @@ class ObeyScreen(TurnScreen):
         typed after it is read."""
         command = find(name)
         if command is None:
-            self.prompt.give(text)
+            self.give_back(text)
             self.status.give_hint(unknown(name))
-        else:
-            self.obeyed = text
-            try:
-                done = getattr(self, command.method)(argument)
-                if isawaitable(done):
-                    await done
-            finally:
-                self.obeyed = ""
+            return
+        self.obeyed = text
+        try:
+            if argument and not command.argument:
+                self.refuse(f"/{name} stands alone: nothing comes behind it.")
+            elif isawaitable(done := getattr(self, command.method)(argument)):
+                await done
+        finally:
+            self.obeyed = ""
 
     def refuse(self, why: str) -> None:
-        """What is wanted cannot be at present. If it was typed it stays in the prompt, as a message does."""
-        if self.obeyed:
-            self.prompt.give(self.obeyed)
-        self.status.give_hint(why)
+        """What is wanted cannot be, at present or ever. If it was typed it stays in the prompt, as a message does."""
+        self.give_back(self.obeyed)
+        self.status.give_hint(one_line(why))
+
+    def give_back(self, typed: str) -> None:
+        """A command, to be mended; one that was chosen with a key has nothing to give back."""
+        if typed:
+            self.prompt.give(typed)

@@ -50,11 +50,11 @@ class Prompt(TextArea, inherit_bindings=False):
         """Up was pressed where nothing is typed: what was said last is wanted again."""
 
     class Refused(Message):
-        """Something could not be attached; why, in one sentence."""
+        """Something could not be attached: why, in one sentence, and the command that asked for it, if one did."""
 
-        def __init__(self, sentence: str) -> None:
+        def __init__(self, sentence: str, typed: str) -> None:
             super().__init__()
-            self.sentence = sentence
+            self.sentence, self.typed = sentence, typed
 
     def __init__(self, claims: Callable[[events.Key], bool]) -> None:
         """claims: asked for each key on an empty prompt; True: it is not typed."""
@@ -113,7 +113,7 @@ class Prompt(TextArea, inherit_bindings=False):
             self.action_delete_left()
             self.break_line()
         elif names := [*mentioned(self.text)] if parse(self.text) is None else []:
-            self.attach(*names, is_mention=True, then=self.post_sent)
+            self.attach(*names, then=self.post_sent)
         else:
             self.post_sent()
 
@@ -166,19 +166,20 @@ class Prompt(TextArea, inherit_bindings=False):
         """A blank after @name: if that is a file, it is attached now, and not only when the message is sent."""
         row, column = self.cursor_location
         if name := just_mentioned(self.document.get_line(row)[:column]):
-            self.attach(name, is_mention=True)
+            self.attach(name)
 
-    def attach(self, *names: str, is_mention: bool = False, then: Callable[[], None] = lambda: None) -> None:
-        """Read the files, then go on if none was refused; a mention that is no file is only a word."""
-        self.run_worker(self._read(names, is_mention, then), group="files", exclusive=True)
+    def attach(self, *names: str, typed: str = "", then: Callable[[], None] = lambda: None) -> None:
+        """Read the files, then go on if none was refused. Names are `typed` in a command or mentioned in a message; a
+        mention that is no file is only a word."""
+        self.run_worker(self._read(names, typed, then), group="files", exclusive=True)
 
-    async def _read(self, names: Sequence[str], is_mention: bool, then: Callable[[], None]) -> None:
+    async def _read(self, names: Sequence[str], typed: str, then: Callable[[], None]) -> None:
         try:
             for name in names:
-                file = await to_thread(file_named, name) if is_mention else name
+                file = name if typed else await to_thread(file_named, name)
                 if file is not None:
                     self.pills.add(await to_thread(from_file, file))
         except UsageError as fault:
-            self.post_message(self.Refused(str(fault)))
+            self.post_message(self.Refused(str(fault), typed))
         else:
             then()

@@ -13,6 +13,7 @@ from localspec.events import ModelCard, SpecCard, Stats, Step
 from localspec.history import OpenChat
 from localspec.stats import Tally
 from localspec.tui.answer import Answer
+from localspec.tui.collecting import Collector
 from localspec.tui.conversation import Utterance
 from localspec.tui.drafts import why_off
 from localspec.tui.header import Header, switch
@@ -50,8 +51,10 @@ class StateScreen(Screen[None]):
         self.past, self.conversation = past, conversation(past, system, tuning)
         self.title = past.chat.title if past else ""
         self.header, self.status, self.prompt = Header(), StatsLine(), Prompt(self.claims)
+        self.collector = Collector(self, lambda: self.busy)
         self.transcript = Transcript(
             busy=lambda: self.busy,
+            let_go=self.collector.wish,
             version=self.conversation.version,
             rounds=scribe.rounds,
             window=tuning.config.ui.window_messages,

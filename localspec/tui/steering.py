@@ -7,7 +7,6 @@ import asyncio
 from localspec.errors import UsageError
 from localspec.events import AnyEvent, Failure
 from localspec.requests import GenerateRequest, SpecWish
-from localspec.sanitize import one_line
 from localspec.tui import speculation
 from localspec.tui.compare import CompareScreen, OfAnswer
 from localspec.tui.conversation import Utterance
@@ -65,7 +64,7 @@ class SteerScreen(OutgrowScreen):
         if lack := speculation.lack(self.spec):
             self.refuse(lack)
         elif wish is None or self.feed is None:
-            self.status.give_hint(usage)
+            self.refuse(usage)
         else:
             self.wish = wish
             self.feed.steer(wish)
@@ -78,7 +77,7 @@ class SteerScreen(OutgrowScreen):
         try:
             ways = compared(argument, self.spec, self.model)
         except UsageError as fault:
-            self.refuse(one_line(str(fault)))
+            self.refuse(str(fault))
         else:
             self.compare(ways)
 

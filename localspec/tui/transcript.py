@@ -15,7 +15,6 @@ from textual.widget import Widget
 
 from localspec.events import Step
 from localspec.tui.answer import Answer
-from localspec.tui.collecting import collect
 from localspec.tui.conversation import Utterance
 from localspec.tui.more import More
 from localspec.tui.note import Note
@@ -42,13 +41,14 @@ class Transcript(StillScroll):
         self,
         *,
         busy: Callable[[], bool],
+        let_go: Callable[[], object],
         version: Callable[[Utterance], tuple[int, int]],
         rounds: Callable[[int], Sequence[Step]],
         window: int = SHOWN,
     ) -> None:
         super().__init__(id="transcript", can_focus=False)
         self._window, self._most = window, window * MOST // SHOWN
-        self._busy, self._version, self._rounds = busy, version, rounds
+        self._busy, self._wish, self._version, self._rounds = busy, let_go, version, rounds
         self._changing = Lock()
         self._branch: list[Utterance] = []
         self._start = self._end = 0  # of the window in the branch
@@ -219,9 +219,9 @@ class Transcript(StillScroll):
         """Widgets refer to each other in circles: without a collection now and then, the one after the next answer
         would find all that the user has paged through, and hold the screen for a second."""
         self._gone += count
-        if self._gone >= self._most and not self._busy():
+        if self._gone >= self._most:
             self._gone = 0
-            self.call_after_refresh(collect)
+            self._wish()
 
     async def _count(self) -> None:
         """Say what is beyond either end."""

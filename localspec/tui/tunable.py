@@ -52,7 +52,7 @@ class TunableScreen(ChatsScreen):
 
     def command_set(self, argument: str) -> None:
         if argument:
-            self.tune(lambda: self.tuning.set(argument), f"/set {argument}")
+            self.tune(lambda: self.tuning.set(argument))
         else:
             self.app.push_screen(SamplingForm(self.tuning), self.form_closed)
 
@@ -62,17 +62,16 @@ class TunableScreen(ChatsScreen):
 
     def command_preset(self, argument: str) -> None:
         if argument:
-            self.tune(lambda: self.tuning.use_preset(argument), f"/preset {argument}")
+            self.tune(lambda: self.tuning.use_preset(argument))
         else:
             self.status.give_hint(f"Presets: {one_line(', '.join(self.tuning.config.all_presets))}")
 
-    def tune(self, change: Callable[[], None], typed: str) -> None:
-        """A change of how tokens are chosen; what cannot be goes back into the prompt."""
+    def tune(self, change: Callable[[], None]) -> None:
+        """A change of how tokens are chosen."""
         try:
             change()
         except UsageError as fault:
-            self.prompt.give(typed)
-            self.status.give_hint(one_line(str(fault)))
+            self.refuse(str(fault))
         else:
             self.tuned()
 
@@ -83,21 +82,22 @@ class TunableScreen(ChatsScreen):
 
     def command_template(self, argument: str) -> None:
         if argument:
-            self.run_worker(partial(self.look_for_template, argument), thread=True, exit_on_error=False, group="choose")
+            look = partial(self.look_for_template, argument, self.obeyed)
+            self.run_worker(look, thread=True, exit_on_error=False, group="choose")
         else:
             self.status.give_hint(f"Template: {template_words(self.tuning.template)}. There are: {', '.join(CHOICES)}.")
 
-    def look_for_template(self, typed: str) -> None:
+    def look_for_template(self, name: str, typed: str) -> None:
         """In a thread."""
         try:
-            found = templates.find(typed)
+            found = templates.find(name)
         except LocalspecError as fault:
             self.call_later(self.refuse_template, typed, fault)
         else:
             self.call_later(self.use_template, found)
 
     def refuse_template(self, typed: str, fault: LocalspecError) -> None:
-        self.prompt.give(f"/template {typed}")
+        self.give_back(typed)
         self.status.give_hint(one_line(str(fault)))
 
     def use_template(self, template: Template | None) -> None:
@@ -142,12 +142,14 @@ class TunableScreen(ChatsScreen):
 
     def choose(self, model: str, draft: str | None = None) -> None:
         """Load another model, or another drafter, once it is known to be there."""
-        self.run_worker(partial(self.look_up, model, draft), thread=True, exit_on_error=False, group="choose")
+        look = partial(self.look_up, model, draft, self.obeyed)
+        self.run_worker(look, thread=True, exit_on_error=False, group="choose")
 
-    def look_up(self, model: str, draft: str | None) -> None:
+    def look_up(self, model: str, draft: str | None, typed: str) -> None:
         try:
             choice = self.tuning.choice(model, draft)
         except LocalspecError as fault:
+            self.call_later(self.give_back, typed)
             self.post_message(Told(Notice("warning", fault.code, fault.message, fault.hint)))
         else:
             self.post_message(Chosen(choice))

@@ -13,7 +13,6 @@ from localspec.errors import ContextOverflow
 from localspec.events import AnyEvent, Done, Failure, FinishReason, Prefill, Ready, Step
 from localspec.history import Attachment, first_line
 from localspec.requests import GenerateRequest
-from localspec.tui.collecting import collect
 from localspec.tui.commands import typed
 from localspec.tui.conversation import Utterance
 from localspec.tui.feed import Feed
@@ -161,7 +160,7 @@ class TurnScreen(ListenScreen):
         if self.said is not None and self.answer is not None:
             self.said.made, (self.said.line, self.said.how) = made, self.answer.ending
         self.said = self.answer = None
-        self.call_after_refresh(collect)  # the engine rests and nothing is drawn
+        self.collector.wish()
 
     def stop_answer(self) -> None:
         if self.answering and self.feed is not None:
