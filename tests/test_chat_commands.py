@@ -18,7 +18,7 @@ from localspec.tui.note import Note
 from localspec.tui.report import answer_report
 from localspec.tui.tuning import begin
 from localspec.tui.turn import WAITING
-from tests.chat_stage import HELLO, Stage, kept_chat, open_chat
+from tests.chat_stage import HELLO, Stage, kept_chat, open_chat, own_keys
 from tests.scripted_engine import ScriptedEngine, answer, step
 
 pytestmark = pytest.mark.heavy
@@ -390,6 +390,21 @@ async def test_unload_frees_the_engine_and_the_next_question_loads_another():
             "two",
         ]
         await stage.sees("idle")
+
+
+async def test_unload_says_what_it_waits_for():
+    engine = ScriptedEngine(HELLO, paused=True)
+    async with open_chat(engine, tuning=own_keys({"stop": "f9"})) as stage:
+        engine.permit(3)
+        await stage.asks("hi", "Hello there")
+        await stage.asks("/unload", "Stop the answer first: press F9.")
+        engine.cancel = lambda: None  # type: ignore[method-assign]  # it takes a while
+        await stage.pilot.press("f9", "ctrl+n")
+        await stage.until(lambda: stage.chat.phase == "stopping" and stage.chat.answer is None)
+        assert stage.chat.prompt.text == "/unload"
+        await stage.pilot.press("enter")
+        await stage.sees("Not now: stopping")
+        assert not engine.closed
 
 
 async def test_unload_gives_back_the_question_that_waits_and_leaves_an_answer_alone():

@@ -549,6 +549,8 @@ async def test_a_model_that_is_not_there_leaves_the_one_there_is(typed: str, sen
     async with open_chat(ScriptedEngine(HELLO), tuning=guide(), size=(120, 24)) as stage:
         await stage.ready()
         await stage.asks(typed, sentence, "idle")
+        assert stage.chat.prompt.text == typed
+        await stage.pilot.press("ctrl+c")
         assert await asked_with(stage) == SamplingOptions(temperature=0)
         assert len(stage.engines) == 1
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from localspec.history import OpenChat
+from localspec.tui.keys import with_keys
 from localspec.tui.obeying import ObeyScreen
 from localspec.tui.past import remembered, title
 from localspec.tui.tuning import Choice
 
+STOP_FIRST = "Stop the answer first: press {stop}."
 UNLOADED = "unloaded: the next question loads it again"
 
 
@@ -58,13 +60,12 @@ class ReplaceScreen(ObeyScreen):
 
     async def unload(self) -> None:
         """Free what the engine holds. Nothing is lost: what was said is told to the next one."""
-        if self.phase not in {"idle", "loading"} or self.feed is None:
-            if self.answer:
-                self.refuse("Stop the answer first: press Esc.")
-            else:
-                self.status.give_hint("Nothing is loaded.")
-            return
-        feed, self.feed = self.feed, None
-        await self.take_back()
-        self.enter("unloaded", UNLOADED)
-        await asyncio.to_thread(feed.engine.close)
+        if self.feed is None or self.phase == "gone":
+            self.status.give_hint("Nothing is loaded.")
+        elif self.phase not in {"idle", "loading"}:
+            self.refuse(with_keys(self, STOP_FIRST) if self.answering else f"Not now: {self.status.state}")
+        else:
+            feed, self.feed = self.feed, None
+            await self.take_back()
+            self.enter("unloaded", UNLOADED)
+            await asyncio.to_thread(feed.engine.close)
