@@ -69,7 +69,7 @@ class Wish:
     `may_pack`: the CPU engine runs here, so "auto" may choose its formats; they are faster than torch's. `limit`: bytes
     of memory. `gpu_bytes`: free on the GPU; None where nobody has asked. `offload`: layers come and go, even all that
     may where there is no limit. The first `least` may not: a drafter runs them over and over. `drafter`: a model that
-    takes its memory beside the target, in `draft_quant`.
+    takes its memory beside the target, or on a GPU that the target leaves free, in `draft_quant`.
     """
 
     quant: str = "auto"
@@ -266,10 +266,32 @@ def needed(snapshot: Snapshot, wish: Wish, quant: str) -> Footprint:
     own = footprint(snapshot, quant, context, keep_head=wish.keep_head, device=wish.device)
     if wish.drafter is None:
         return own
-    shorter = min(context, read_any(wish.drafter.config).max_context)
-    theirs = draft_format(wish.drafter, quant, wish.device, wish.draft_quant)
-    drafter = footprint(wish.drafter, theirs, shorter, device=wish.device)
+    plan = draft_plan(wish.drafter, wish, quant)
+    if plan.device != wish.device:
+        return own
+    drafter = footprint(wish.drafter, plan.quant, plan.context, keep_head=plan.keep_head, device=plan.device)
     return replace(own, drafter=drafter.whole - drafter.workspace)
+
+
+def draft_plan(drafter: Snapshot, wish: Wish, quant: str) -> Plan:
+    """Of a model that drafts for a target in this format: whole on the GPU where that has room for it, else in the
+    memory that the target is in."""
+    context = min(wish.context or DEFAULT_CONTEXT, read_any(drafter.config).max_context)
+    wish = replace(wish, context=context, drafter=None, offload=False, least=1, limit=None)
+    if wish.device != "cuda" and wish.gpu_bytes is not None and (found := on_gpu(drafter, wish)):
+        return found
+    theirs = draft_format(drafter, quant, wish.device, wish.draft_quant)
+    return Plan(theirs, context, wish.device, wish.keep_head, wish.int8_threshold, None, wish.save_quantized)
+
+
+def on_gpu(drafter: Snapshot, wish: Wish) -> Plan | None:
+    """Whole, in the format that was asked for, or the best that fits."""
+    if wish.draft_quant == "int4":
+        return None  # the CPU engine's alone
+    if wish.draft_quant != "auto":
+        own_format(drafter, Wish(quant=wish.draft_quant, device="cuda"))
+    plan = next(rungs(drafter, replace(wish, quant=wish.draft_quant, device="cuda"), free=0), None)
+    return plan if plan and plan.resident is None else None
 
 
 def draft_format(drafter: Snapshot, quant: str, device: str, asked: str = "auto") -> str:
