@@ -14,7 +14,7 @@ from localspec.engine.cpu.formats import Format
 from localspec.engine.generic_arch import GenericArch, is_generic, read_any
 from localspec.errors import DoesNotFit, UsageError
 from localspec.footprint import ELEMENT_BYTES, PACKED, Footprint, footprint
-from localspec.formats import FOUR_BIT, INT8_THRESHOLD, stored_kind
+from localspec.formats import FOUR_BIT, GPTQ, INT8_THRESHOLD, stored_kind
 from localspec.requests import LoadRequest
 from localspec.sizes import size_words
 
@@ -121,6 +121,7 @@ def ladder(snapshot: Snapshot, wish: Wish, *, held_bytes: int = 0) -> Iterator[P
 
     check(wish)
     arch = read_any(snapshot.config)
+    choices(snapshot, wish)  # what is stored in a format has no other, which is said first
     if isinstance(arch, GenericArch):
         check_generic(arch, wish)
     context = choose_context(snapshot.name, arch.max_context, wish.context)
@@ -298,8 +299,8 @@ def draft_format(drafter: Snapshot, quant: str, device: str, asked: str = "auto"
     """The one asked for; else the target's, where the draft is not stored in another and can have it."""
     if asked != "auto":
         return own_format(drafter, Wish(quant=asked, device=device))
-    if quant in PACKED and device != "cuda" and is_generic(drafter.config):
-        return DENSE[0]
+    if quant == GPTQ or (quant in PACKED and device != "cuda" and is_generic(drafter.config)):
+        return choices(drafter, Wish(device=device))[0]
     return stored_kind(drafter.config) or quant
 
 
@@ -307,12 +308,12 @@ def own_format(drafter: Snapshot, wish: Wish) -> str:
     """The format that was wished of a draft, where it can have it on this device."""
     try:
         check(wish)
-        arch = read_any(drafter.config)
+        arch, found = read_any(drafter.config), choices(drafter, wish)[0]
         if isinstance(arch, GenericArch):
             check_generic(arch, wish)
         if wish.quant == "int4" and wish.device == "cuda":
             raise UsageError("int4 weights run on a CPU only.", hint="Use --quant nf4.")
-        return choices(drafter, wish)[0]
+        return found
     except UsageError as fault:
         raise UsageError(fault.message, hint=fault.hint.replace("--quant", "--draft-quant")) from fault
 

@@ -36,6 +36,7 @@ from localspec.errors import DoesNotFit, EngineError, LocalspecError
 from localspec.events import Loading, Memory, ModelCard, Notice, Ready, SpecCard
 from localspec.fit import DENSE, Plan, Wish, choices, draft_plan, ladder
 from localspec.footprint import PACKED, footprint
+from localspec.formats import GPTQ
 from localspec.loader import load_decoder
 from localspec.model import Model, Parts
 from localspec.packed_admission import admit_packed
@@ -202,7 +203,8 @@ def admitted(snapshot: Snapshot, plan: Plan) -> Generator[Loading | Notice, None
     """Nothing more, or an error: that the decoder of this plan computes this configuration wrongly, or cannot run."""
     yield Loading("checking the configuration", 0, 1, "steps")  # seconds where transformers must be imported for it
     if is_generic(snapshot.config):  # it is checked with its own weights, when they are there
-        admit_format(STAND_IN, make_form(plan.quant, plan.device, threshold=plan.int8_threshold))
+        if plan.quant != GPTQ:
+            admit_format(STAND_IN, make_form(plan.quant, plan.device, threshold=plan.int8_threshold))
         return
     admit(snapshot.config)
     if plan.packed:
@@ -290,11 +292,8 @@ def make_drafter(choice: drafting.Choice, opened: Opened) -> Generator[Loading |
     wish = replace(wish_of(opened.request, choice), device=opened.plan.device, context=opened.plan.context)
     drafter = yield from load_draft(choice.snapshot, wish, opened.plan)
     torch.set_num_threads(1)
-    for decoder in (
-        opened.target,
-        drafter,
-    ):  # where one of them is torch's, torch has its threads, whoever is the other
-        if decoder.device == opened.target.device:
+    for decoder in (opened.target, drafter):
+        if decoder.device == opened.target.device:  # where one is torch's, torch has its threads, whoever is the other
             decoder.set_threads(opened.threads)
     return DraftModel(drafter, opened.target.arch.vocab_size)
 
