@@ -74,6 +74,14 @@ def gpu_bytes() -> int:
         return int(free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())
 
 
+def spare_gpu_bytes() -> int | None:
+    """The same, for what need not be there; None where there is no GPU that can be used."""
+    try:
+        return gpu_bytes() if has_gpu() else None
+    except (EngineError, DoesNotFit):
+        return None
+
+
 def is_lost(fault: Exception) -> bool:
     """After this one nothing runs on that GPU any more in this process, as after an assert in a kernel. Memory that ran
     out is asked after first."""

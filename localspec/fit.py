@@ -14,7 +14,7 @@ from localspec.engine.cpu.formats import Format
 from localspec.engine.generic_arch import GenericArch, is_generic, read_any
 from localspec.errors import DoesNotFit, UsageError
 from localspec.footprint import ELEMENT_BYTES, PACKED, Footprint, footprint
-from localspec.formats import FOUR_BIT, INT8_THRESHOLD, stored_kind
+from localspec.formats import FOUR_BIT, GPTQ, INT8_THRESHOLD, stored_kind
 from localspec.requests import LoadRequest
 from localspec.sizes import size_words
 
@@ -69,7 +69,7 @@ class Wish:
     `may_pack`: the CPU engine runs here, so "auto" may choose its formats; they are faster than torch's. `limit`: bytes
     of memory. `gpu_bytes`: free on the GPU; None where nobody has asked. `offload`: layers come and go, even all that
     may where there is no limit. The first `least` may not: a drafter runs them over and over. `drafter`: a model that
-    takes its memory beside the target, in `draft_quant`.
+    takes its memory beside the target, or on a GPU that the target leaves free, in `draft_quant`.
     """
 
     quant: str = "auto"
@@ -121,6 +121,7 @@ def ladder(snapshot: Snapshot, wish: Wish, *, held_bytes: int = 0) -> Iterator[P
 
     check(wish)
     arch = read_any(snapshot.config)
+    choices(snapshot, wish)  # what is stored in a format has no other, which is said first
     if isinstance(arch, GenericArch):
         check_generic(arch, wish)
     context = choose_context(snapshot.name, arch.max_context, wish.context)
@@ -260,18 +261,40 @@ def needed(snapshot: Snapshot, wish: Wish, quant: str) -> Footprint:
     own = footprint(snapshot, quant, context, keep_head=wish.keep_head, device=wish.device)
     if wish.drafter is None:
         return own
-    shorter = min(context, read_any(wish.drafter.config).max_context)
-    theirs = draft_format(wish.drafter, quant, wish.device, wish.draft_quant)
-    drafter = footprint(wish.drafter, theirs, shorter, device=wish.device)
+    plan = draft_plan(wish.drafter, wish, quant)
+    if plan.device != wish.device:
+        return own
+    drafter = footprint(wish.drafter, plan.quant, plan.context, keep_head=plan.keep_head, device=plan.device)
     return replace(own, drafter=drafter.whole - drafter.workspace)
+
+
+def draft_plan(drafter: Snapshot, wish: Wish, quant: str) -> Plan:
+    """Of a model that drafts for a target in this format: whole on the GPU where that has room for it, else in the
+    memory that the target is in."""
+    context = min(wish.context or DEFAULT_CONTEXT, read_any(drafter.config).max_context)
+    wish = replace(wish, context=context, drafter=None, offload=False, least=1, limit=None)
+    if wish.device != "cuda" and wish.gpu_bytes is not None and (found := on_gpu(drafter, wish)):
+        return found
+    theirs = draft_format(drafter, quant, wish.device, wish.draft_quant)
+    return Plan(theirs, context, wish.device, wish.keep_head, wish.int8_threshold, None, wish.save_quantized)
+
+
+def on_gpu(drafter: Snapshot, wish: Wish) -> Plan | None:
+    """Whole, in the format that was asked for, or the best that fits."""
+    if wish.draft_quant == "int4":
+        return None  # the CPU engine's alone
+    if wish.draft_quant != "auto":
+        own_format(drafter, Wish(quant=wish.draft_quant, device="cuda"))
+    plan = next(rungs(drafter, replace(wish, quant=wish.draft_quant, device="cuda"), free=0), None)
+    return plan if plan and plan.resident is None else None
 
 
 def draft_format(drafter: Snapshot, quant: str, device: str, asked: str = "auto") -> str:
     """The one asked for; else the target's, where the draft is not stored in another and can have it."""
     if asked != "auto":
         return own_format(drafter, Wish(quant=asked, device=device))
-    if quant in PACKED and device != "cuda" and is_generic(drafter.config):
-        return DENSE[0]
+    if quant == GPTQ or (quant in PACKED and device != "cuda" and is_generic(drafter.config)):
+        return choices(drafter, Wish(device=device))[0]
     return stored_kind(drafter.config) or quant
 
 
@@ -279,12 +302,12 @@ def own_format(drafter: Snapshot, wish: Wish) -> str:
     """The format that was wished of a draft, where it can have it on this device."""
     try:
         check(wish)
-        arch = read_any(drafter.config)
+        arch, found = read_any(drafter.config), choices(drafter, wish)[0]
         if isinstance(arch, GenericArch):
             check_generic(arch, wish)
         if wish.quant == "int4" and wish.device == "cuda":
             raise UsageError("int4 weights run on a CPU only.", hint="Use --quant nf4.")
-        return choices(drafter, wish)[0]
+        return found
     except UsageError as fault:
         raise UsageError(fault.message, hint=fault.hint.replace("--quant", "--draft-quant")) from fault
 

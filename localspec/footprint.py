@@ -13,7 +13,7 @@ from localspec.checkpoint import Snapshot
 from localspec.engine.arch import Arch
 from localspec.engine.cpu.formats import Format
 from localspec.engine.generic_arch import GenericArch, read_any
-from localspec.formats import FOUR_BIT
+from localspec.formats import FOUR_BIT, GPTQ
 
 PACKED: dict[str, Format] = {"int8": "int8", "int4": "int4"}  # formats of the CPU engine, best first
 ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "bf16": 2}
@@ -97,6 +97,8 @@ def num_elements(snapshot: Snapshot, prefix: str = "") -> int:
 def generic_bytes(snapshot: Snapshot, arch: GenericArch, quant: str, *, keep_head: bool) -> int:
     """Of weights as transformers holds them. Before they are quantised they are all in 16 bits, which takes memory
     unless they are stored so."""
+    if quant == GPTQ:
+        return snapshot.total_bytes
     if quant in ELEMENT_BYTES:
         return num_elements(snapshot) * ELEMENT_BYTES[quant]
     size = 0 if all(info.dtype == "BF16" for info in snapshot.tensors.values()) else 2 * num_elements(snapshot)

@@ -1,4 +1,4 @@
-"""The weight formats of bitsandbytes by name, and what config.json says of weights that are in one.
+"""The weight formats of bitsandbytes and GPTQ by name, and what config.json says of weights that are in one.
 
 Knows no tensors.
 """
@@ -6,20 +6,28 @@ Knows no tensors.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any, Literal  # Any: config.json is somebody else's
 
 from localspec.errors import CheckpointError
 
 FourBitKind = Literal["nf4", "fp4"]
 FOUR_BIT: tuple[FourBitKind, ...] = ("nf4", "fp4")
+GPTQ: Literal["gptq"] = "gptq"
+GPTQ_NEEDS = ("gptqmodel", "optimum")  # what transformers computes it with
+GPTQ_BITS = (2, 3, 4, 8)
+GPTQ_LAYOUTS = ("gptq", "gptq_v2")
 INT8_THRESHOLD = 6.0  # LLM.int8 multiplies inputs beyond it in 16 bits (arXiv 2208.07339)
 
 
-def stored_kind(config: Mapping[str, Any]) -> FourBitKind | None:
-    """None for floats; CheckpointError for what somebody quantised in another way."""
+def stored_kind(config: Mapping[str, Any]) -> FourBitKind | Literal["gptq"] | None:
+    """None for floats; CheckpointError for what somebody quantised in another way, or nothing here can compute."""
     said = config.get("quantization_config")
     if not said:
         return None
+    if is_gptq(config):
+        read_gptq(config)
+        return GPTQ
     fields = said if isinstance(said, dict) else {}
     method = fields.get("quant_method", "bitsandbytes")
     if method == "bitsandbytes" and (fields.get("load_in_4bit") or fields.get("_load_in_4bit")):
@@ -32,3 +40,28 @@ def stored_kind(config: Mapping[str, Any]) -> FourBitKind | None:
         f"This model is quantised already, by {str(method)[:40]} (quantization_config), which localspec cannot run.",
         hint="Choose its 16-bit copy and --quant nf4, or a copy that bitsandbytes made in four bits.",
     )
+
+
+def is_gptq(config: Mapping[str, Any]) -> bool:
+    said = config.get("quantization_config")
+    return isinstance(said, dict) and said.get("quant_method") == GPTQ
+
+
+def read_gptq(config: Mapping[str, Any]) -> dict[str, Any]:
+    """How the weights lie, and nothing else that transformers would act on; where it has what it needs for that."""
+    said = config["quantization_config"]
+    layout = said.get("checkpoint_format") or said.get("format") or GPTQ_LAYOUTS[0]
+    bits, group = said.get("bits"), said.get("group_size", 128)
+    if bits not in GPTQ_BITS or layout not in GPTQ_LAYOUTS or type(group) is not int or not (group == -1 or group > 0):
+        raise CheckpointError(
+            f"config.json describes no weights of GPTQ's (bits {str(bits)[:40]}, group_size {str(group)[:40]},"
+            f" layout {str(layout)[:40]}).",
+            hint="Choose its 16-bit copy and --quant nf4.",
+        )
+    if missing := [name for name in GPTQ_NEEDS if find_spec(name) is None]:
+        raise CheckpointError(
+            f"This model is quantised already, by gptq, which needs {' and '.join(missing)} installed.",
+            hint="Run: pip install 'gptqmodel<7.7' optimum. Or choose its 16-bit copy and --quant nf4.",
+        )
+    flags = {name: bool(said.get(name, usual)) for name, usual in (("desc_act", False), ("sym", True))}
+    return {"quant_method": GPTQ, "bits": bits, "group_size": group, "checkpoint_format": layout, **flags}

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import copy
 import math
+import sys
 from collections.abc import Generator, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any  # Any: transformers is untyped
 
@@ -23,6 +25,7 @@ from localspec.engine.linear import DTYPES, Linear, Quantiser, make_form
 from localspec.errors import CheckpointError, EngineError, first_line
 from localspec.events import Loading, Notice
 from localspec.fit import Plan
+from localspec.formats import GPTQ, is_gptq, read_gptq
 from localspec.loader_quantised import Parts, QuantisedContents
 from localspec.loading import progress
 from localspec.packed_copy import PackedCopy
@@ -61,7 +64,7 @@ def load_generic(
     total = snapshot.total_bytes
     yield Loading(stage, 0, total, "bytes")
     model = build(snapshot, DTYPES.get(plan.quant, torch.bfloat16))
-    if plan.quant not in DTYPES:
+    if plan.quant not in (*DTYPES, GPTQ):
         form = make_form(plan.quant, plan.device, threshold=plan.int8_threshold)
         assert isinstance(form, Quantiser)
         yield from quantised(snapshot, Linears(model, form, keep_head=plan.keep_head), plan, stage)
@@ -79,10 +82,13 @@ def build(snapshot: Snapshot, dtype: torch.dtype) -> Any:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     said = {name: value for name, value in snapshot.config.items() if name not in UNSAID}
-    with transformers_faults(snapshot.name):
+    with transformers_faults(snapshot.name), ExitStack() as stack:
         config = CONFIG_MAPPING[said["model_type"]].from_dict(copy.deepcopy(said))
         kind = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
         refuse_too_large(kind, config, snapshot)
+        if is_gptq(snapshot.config):
+            stack.enter_context(uncompiled())
+            config.quantization_config = {**read_gptq(snapshot.config), "backend": "torch"}  # the one for any device
         model, report = kind.from_pretrained(
             None,
             config=config,
@@ -119,11 +125,21 @@ def resident(model: Any, device: str) -> Any:
     return model.to(device)
 
 
+@contextmanager
+def uncompiled() -> Iterator[None]:
+    """gptqmodel would have torch compile its products, and not every machine has what that needs; and it greets."""
+    import torch._dynamo
+
+    with torch._dynamo.config.patch(disable=True), redirect_stdout(sys.stderr):
+        yield
+
+
 def refuse_too_large(kind: Any, config: Any, snapshot: Snapshot) -> None:
     """A config may not ask for more than the files hold: transformers would allocate it, and fill it by chance."""
     with torch.device("meta"):
         asked = sum(weight.numel() for weight in kind(copy.deepcopy(config)).parameters())
-    held = sum(math.prod(info.shape) for info in snapshot.tensors.values())
+    packed = 32 // read_gptq(snapshot.config)["bits"] if is_gptq(snapshot.config) else 1
+    held = sum(math.prod(info.shape) * (packed if info.dtype == "I32" else 1) for info in snapshot.tensors.values())
     if asked > SLACK * held:
         message = f"config.json describes {asked:,} weights, and {snapshot.name} has {held:,}."
         raise CheckpointError(message, hint="Fetch the model again.")

@@ -20,7 +20,7 @@ from localspec.admission import admit
 from localspec.admission_formats import STAND_IN, admit_format
 from localspec.catalog import Catalog, Entry
 from localspec.checkpoint import Snapshot, check_ids, open_snapshot
-from localspec.devices import gpu_bytes, gpu_faults, pick_device, unused
+from localspec.devices import gpu_bytes, gpu_faults, pick_device, spare_gpu_bytes, unused
 from localspec.drain import relay
 from localspec.engine.bandwidth import read_bandwidth
 from localspec.engine.contract import Drafter, Resident, is_layered
@@ -28,15 +28,16 @@ from localspec.engine.drafters.early_exit import EarlyExit
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.drafters.model import DraftModel
-from localspec.engine.generic_arch import is_generic, read_any
+from localspec.engine.generic_arch import is_generic
 from localspec.engine.linear import make_form
 from localspec.engine.memory import give_back, is_out_of_memory
 from localspec.engine.policy import Steered
 from localspec.engine.session import Session
-from localspec.errors import DoesNotFit, EngineError
+from localspec.errors import DoesNotFit, EngineError, LocalspecError
 from localspec.events import Loading, Memory, ModelCard, Notice, Ready, SpecCard
-from localspec.fit import DENSE, Plan, Wish, choices, draft_format, ladder
+from localspec.fit import DENSE, Plan, Wish, choices, draft_plan, ladder
 from localspec.footprint import PACKED, footprint
+from localspec.formats import GPTQ
 from localspec.loader import load_decoder
 from localspec.model import Model, Parts
 from localspec.packed_admission import admit_packed
@@ -123,7 +124,9 @@ def wish_of(request: LoadRequest, choice: drafting.Choice) -> Wish:
     limit, least = drafting.check_memory(request.max_memory), max(choice.exit_layer, 1)
     device = pick_device(asked, request.quant)
     wish = Wish.of(request, device, limit=limit, least=least, drafter=choice.snapshot)
-    return replace(wish, gpu_bytes=gpu_bytes()) if device == "cuda" else wish
+    if device == "cuda":
+        return replace(wish, gpu_bytes=gpu_bytes())
+    return replace(wish, gpu_bytes=spare_gpu_bytes()) if choice.snapshot and request.device != "cpu" else wish
 
 
 def loaded(snapshot: Snapshot, wish: Wish) -> Generator[Loading | Notice, None, tuple[Plan, Resident]]:
@@ -201,7 +204,8 @@ def admitted(snapshot: Snapshot, plan: Plan) -> Generator[Loading | Notice, None
     """Nothing more, or an error: that the decoder of this plan computes this configuration wrongly, or cannot run."""
     yield Loading("checking the configuration", 0, 1, "steps")  # seconds where transformers must be imported for it
     if is_generic(snapshot.config):  # it is checked with its own weights, when they are there
-        admit_format(STAND_IN, make_form(plan.quant, plan.device, threshold=plan.int8_threshold))
+        if plan.quant != GPTQ:
+            admit_format(STAND_IN, make_form(plan.quant, plan.device, threshold=plan.int8_threshold))
         return
     admit(snapshot.config)
     if plan.packed:
@@ -281,19 +285,41 @@ def make_drafter(choice: drafting.Choice, opened: Opened) -> Generator[Loading |
         return EarlyExit(opened.target, choice.exit_layer)
     if choice.snapshot is None:
         return NoDrafter()
-    plan = opened.plan
-    context = min(plan.context, read_any(choice.snapshot.config).max_context)
-    quant = draft_format(choice.snapshot, plan.quant, plan.device, opened.request.draft_quant)
-    plan = replace(plan, context=context, quant=quant, resident=None)
-    yield from admitted(choice.snapshot, plan)
-    drafter = yield from load_decoder(choice.snapshot, plan, stage="loading draft weights")
+    wish = replace(wish_of(opened.request, choice), device=opened.plan.device, context=opened.plan.context)
+    drafter = yield from load_draft(choice.snapshot, wish, opened.plan)
     torch.set_num_threads(1)
-    for decoder in (
-        opened.target,
-        drafter,
-    ):  # where one of them is torch's, torch has its threads, whoever is the other
-        decoder.set_threads(opened.threads)
+    for decoder in (opened.target, drafter):
+        if decoder.device == opened.target.device:  # where one is torch's, torch has its threads, whoever is the other
+            decoder.set_threads(opened.threads)
     return DraftModel(drafter, opened.target.arch.vocab_size)
+
+
+def load_draft(snapshot: Snapshot, wish: Wish, target: Plan) -> Generator[Loading | Notice, None, Resident]:
+    """A model that drafts, where its plan says; where the GPU fails it, beside the target after all."""
+    plan = draft_plan(snapshot, wish, target.quant)
+    if plan.device == target.device:
+        yield from admitted(snapshot, plan)
+        return (yield from load_decoder(snapshot, plan, stage="loading draft weights"))
+    found = yield from apart(snapshot, plan)
+    if isinstance(found, LocalspecError):
+        give_back()
+        yield Notice("warning", "draft_device", f"{found.message} {snapshot.name} drafts on the CPU.")
+        return (yield from load_draft(snapshot, replace(wish, gpu_bytes=None), target))
+    yield Notice(
+        "info", "draft_device", f"{snapshot.name} drafts on the GPU, in {plan.quant}, for a target on the CPU."
+    )
+    return found
+
+
+def apart(snapshot: Snapshot, plan: Plan) -> Generator[Loading | Notice, None, Resident | LocalspecError]:
+    """A decoder on another device than the target's, or why not: without what was loaded of it."""
+    try:
+        with gpu_faults():
+            yield from admitted(snapshot, plan)
+            return (yield from load_decoder(snapshot, plan, stage="loading draft weights"))
+    except (DoesNotFit, EngineError) as fault:
+        fault.__cause__ = None
+        return fault.with_traceback(None)
 
 
 def choose_threads(target: Resident, asked: int | None, *, every: bool = False) -> int:
@@ -336,7 +362,7 @@ def measure_memory(threads: int, target: Resident, *drafters: Resident) -> Memor
         drafter_bytes=sum(drafter.weights.num_bytes for drafter in drafters),
         kv_bytes=sum(decoder.cache.num_bytes for decoder in (target, *drafters)),
         bandwidth_peak_gbs=bandwidth,
-        device_bytes=all_memory(target.device),
+        device_bytes=all_memory(target.device) if {one.device for one in drafters} <= {target.device} else 0,
     )
 
 

@@ -205,9 +205,9 @@ def with_weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], objec
 
 BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "a family nobody tried": (lambda at: with_config(at, model_type="t5"), "'t5' are not supported yet"),
-    "quantised by GPTQ": (
-        lambda at: with_config(at, quantization_config={"quant_method": "gptq", "bits": 4}),
-        "quantised already, by gptq",
+    "quantised by AWQ": (
+        lambda at: with_config(at, quantization_config={"quant_method": "awq", "bits": 4}),
+        "quantised already, by awq",
     ),
     "code of its own": (lambda at: with_config(at, auto_map={"AutoModel": "x.Y"}), "auto_map"),
     "more layers than weights": (lambda at: with_config(at, n_layer=200), "describes .* weights"),

@@ -5,7 +5,7 @@ Token ids only. Tensors stay on the target's device; nothing here computes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Protocol, TypeGuard
 
 import torch
@@ -41,6 +41,10 @@ class Draft:
 
     def __len__(self) -> int:
         return self.tokens.shape[0]
+
+    def brought_to(self, device: str) -> Draft:
+        """From a drafter's own device to the target's."""
+        return replace(self, tokens=self.tokens.to(device), probs=None if self.probs is None else self.probs.to(device))
 
 
 @dataclass(frozen=True, slots=True)

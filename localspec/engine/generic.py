@@ -209,7 +209,8 @@ def accepted(model: Any) -> set[str]:
 def weight_bytes(model: Any) -> int:
     """Each weight once, shared or not."""
     quantised = sum(module.linear.num_bytes for module in model.modules() if isinstance(module, Quantised))
-    return int(quantised + sum(weight.nbytes for weight in model.parameters()))
+    theirs = [tensor for module in model.modules() if hasattr(module, "qweight") for tensor in module.buffers()]
+    return int(quantised + sum(weight.nbytes for weight in (*model.parameters(), *theirs)))
 
 
 def unread_bytes(model: Any) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from localspec.engine.arch import FAMILIES, Arch, Config, read_arch, size
 from localspec.errors import CheckpointError
+from localspec.formats import is_gptq, stored_kind
 
 # Keys and values lie by position, so tokens can be taken back.
 REWINDING = frozenset(
@@ -81,7 +82,7 @@ class GenericArch:
 def read_any(config: Config) -> Arch | GenericArch:
     """For our own decoder, or for transformers; CheckpointError where neither is known to run it."""
     family = str(config.get("model_type", ""))
-    if family in REWINDING | RECURRENT:
+    if family in REWINDING | RECURRENT or (family in FAMILIES and is_gptq(config)):
         return read_generic(config, family)
     if family not in FAMILIES:
         raise CheckpointError(
@@ -93,13 +94,13 @@ def read_any(config: Config) -> Arch | GenericArch:
 
 
 def is_generic(config: Config) -> bool:
-    """Whether transformers runs it, because our decoder does not know its family."""
+    """Whether transformers runs it, because our decoder does not know its family, or its format."""
     return isinstance(read_any(config), GenericArch)
 
 
 def read_generic(config: Config, family: str) -> GenericArch:
-    refuse_quantised(config)
-    attends, rewinds = family not in STATES, family in REWINDING
+    refuse_quantised(config, family)
+    attends, rewinds = family not in STATES, family not in RECURRENT
     hidden, heads = named(config, HIDDEN), named(config, HEADS) if attends else 1
     return GenericArch(
         family=family,
@@ -125,9 +126,11 @@ def kv_heads(config: Config, heads: int) -> int:
     return size(config, "num_key_value_heads", default=heads)
 
 
-def refuse_quantised(config: Config) -> None:
+def refuse_quantised(config: Config, family: str) -> None:
     said = config.get("quantization_config")
-    if said:
+    if is_gptq(config) and family not in RECURRENT:
+        stored_kind(config)
+    elif said:
         method = said.get("quant_method", "bitsandbytes") if isinstance(said, dict) else said
         raise CheckpointError(
             f"This model is quantised already, by {str(method)[:40]}, and transformers runs its family in localspec.",

@@ -91,7 +91,7 @@ class Session:
     def ends_with(self, token: Tensor) -> bool:
         """Whether a draft need not go on behind this. A GPU would have to be waited for, token by token, and a draft
         that is too long costs less: False."""
-        return self.can_look and int(token) in self.stop_ids
+        return self.can_look and token.device.type == "cpu" and int(token) in self.stop_ids
 
     def check_cancel(self) -> None:
         """Called before every forward."""

@@ -1,4 +1,4 @@
-"""A small model with the same tokenizer drafts, from its own cache. Its prompt is read once and never again.
+"""A small model with the same tokenizer drafts, from its own cache, on any device. Its prompt is read once.
 
 Where it has fallen behind (drafting was off, or its whole draft was accepted), the first forward of the next draft
 catches up, and is charged to it.
@@ -46,12 +46,12 @@ class DraftModel:
             logits = self.read(token)
             sums.append(logits.sum())
             token, q = session.sampler.propose(self.padded(logits), session, drafted)
-            drafted = torch.cat((drafted, token))
+            drafted = torch.cat((drafted.to(token.device), token))
             probs.append(q)
             if session.ends_with(token):
                 break
         finite(torch.stack(sums))  # once: on a GPU every look waits for it
-        return Draft(drafted, stack(probs))
+        return Draft(drafted, stack(probs)).brought_to(session.device)
 
     def crop(self, length: int) -> None:
         self.decoder.crop(length)
