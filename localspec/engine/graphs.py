@@ -176,7 +176,7 @@ class Graphed(Decoder):
         ids = torch.arange(min(TRIED, self.context)) * 37 % self.arch.vocab_size
         expected = super().forward(ids).float()
         self.crop(0)
-        found = torch.cat([self.forward(row) for row in ids.split(1)]).float()
+        found = torch.cat([self.forward(row) for row in torch.split(ids, 1)]).float()
         self.crop(0)
         self.bytes_read = 0
         if not (found - expected).abs().max() <= TOLERANCE * expected.square().mean().sqrt():
