@@ -92,6 +92,7 @@ class Graphed(Decoder):
             for size in (arch.hidden_size, arch.hidden_size, arch.vocab_size)
         )
         self.fault, self.told = unrecordable(weights), False
+        self.written = 0  # positions, since the store was clean behind them
         if self.fault is None:
             self._try()
 
@@ -136,8 +137,12 @@ class Graphed(Decoder):
 
     def _replayed(self, shape: Shape, ids: Tensor, position: int, states: Tensor) -> bool:
         """Whether what is asked for lies in the buffers now."""
+        end = position + shape.rows
+        if self.written > end:  # a row looks at its whole bucket, and under a mask 0 x NaN would be NaN
+            self.cache.store[:, end : self.written].zero_()
+        self.written = end
         fits = shape.rows <= (LONGEST if shape.last else WIDEST) and shape.done < min(shape.rows, WIDEST)
-        if self.fault or not fits or position + shape.rows > self.context:
+        if self.fault or not fits or end > self.context:
             return False
         self.ids[: ids.shape[0]].copy_(ids, non_blocking=True)
         self.positions[: shape.rows].copy_(self.columns[position : position + shape.rows])

@@ -184,6 +184,22 @@ def test_no_more_graphs_are_kept_than_there_may_be(monkeypatch: pytest.MonkeyPat
     assert [shape.rows for shape in pair.graphed.graphs] == [4, 5, 1]
 
 
+def test_what_invalid_numbers_left_in_the_cache_is_never_read():
+    """By a wide forward, by drafts and by a prompt, in a bucket that is looked at again."""
+    pair = Pair(num_hidden_layers=4)
+    pair.forward(3)
+    for rows in (5, 20):
+        ids = pair.ids(rows)
+        with torch.inference_mode():
+            states = torch.full((rows - 1, pair.eager.arch.hidden_size), torch.nan, dtype=torch.float64)
+            assert pair.graphed.forward(ids, ExitStates(1, states)).isnan().any()
+        assert pair.graphed.cache.store.isnan().any()
+        pair.graphed.crop(3)
+        pair.graphed.bytes_read = pair.eager.bytes_read
+        pair.forward(1)
+        pair.crop(3)
+
+
 # --- what is not replayed
 
 
