@@ -22,6 +22,8 @@ FOUR_BIT_BYTES = 9 / 16  # a weight of four bits with its share of a float32 sca
 PACKED_WORKSPACE, WORKSPACE = 48 << 20, 152 << 20  # activations of a prefill chunk, and rows on their way into blocks
 GENERIC_WORKSPACE = 256 << 20  # what transformers computes a chunk in; not measured family by family
 CHUNK = 512  # rows that torch masks at once: a prefill chunk
+GRAPH_WIDTH, GRAPH_ROWS, GRAPHS = 17, 128, 64  # engine/graphs.py's WIDEST, LONGEST and MOST, known without its torch
+GRAPH_BYTES = 2 << 20  # what a driver keeps of a graph; a guess, never measured
 PLACES = 2  # that layers are brought to: one is computed with while the next is on its way
 FIRST_LAYER = "model.layers.0."
 
@@ -29,7 +31,8 @@ FIRST_LAYER = "model.layers.0."
 @dataclass(frozen=True, slots=True)
 class Footprint:
     """In bytes. `tables`: embedding, head and norm; `layer`: one of `layers`; `kv`: the whole store; `drafter`: a model
-    beside this one; `workspace`: what both compute in. Of what transformers runs, `tables` are all weights."""
+    beside this one; `workspace`: what both compute in; `graphs`: CUDA's, of what is whole. Of what transformers runs,
+    `tables` are all weights."""
 
     tables: int
     layer: int
@@ -37,11 +40,12 @@ class Footprint:
     kv: int
     workspace: int
     drafter: int = 0
+    graphs: int = 0
 
     @property
     def whole(self) -> int:
         """Everything resident."""
-        return self.tables + self.layers * self.layer + self.beside
+        return self.tables + self.layers * self.layer + self.beside + self.graphs
 
     def offloaded(self, resident: int) -> int:
         """So many layers resident, and room for those that come and go."""
@@ -74,18 +78,26 @@ def footprint(
         return Footprint(tables, layer, arch.num_layers, blueprint.kv_bytes(context), workspace)
     kv_bytes = arch.kv_elements(context) * arch.kv_element_bytes(context)
     workspace = WORKSPACE + mask_bytes(arch, context) + arch.rotation_bytes(context)
-    if quant not in ELEMENT_BYTES:
+    graphs = graph_bytes(arch, context) if device == "cuda" else 0
+    if quant in ELEMENT_BYTES:
+        layer = ELEMENT_BYTES[quant] * num_elements(snapshot, FIRST_LAYER)
+        tables = ELEMENT_BYTES[quant] * num_elements(snapshot) - arch.num_layers * layer
+    else:
         element = FOUR_BIT_BYTES if quant in FOUR_BIT else 1
         layer, tables = int(element * arch.layer_elements), quantised_tables(arch, element, keep_head=keep_head)
-        return Footprint(tables, layer, arch.num_layers, kv_bytes, workspace)
-    layer = ELEMENT_BYTES[quant] * num_elements(snapshot, FIRST_LAYER)
-    tables = ELEMENT_BYTES[quant] * num_elements(snapshot) - arch.num_layers * layer
-    return Footprint(tables, layer, arch.num_layers, kv_bytes, workspace)
+    return Footprint(tables, layer, arch.num_layers, kv_bytes, workspace, graphs=graphs)
 
 
-def mask_bytes(arch: Arch, context: int) -> int:
+def mask_bytes(arch: Arch, context: int, rows: int = CHUNK) -> int:
     """Of a chunk's attention in torch: a row for every query of a group, and what it is made from."""
-    return CHUNK * context * (arch.query_group + 1) * arch.kv_element_bytes(context)
+    return rows * context * (arch.query_group + 1) * arch.kv_element_bytes(context)
+
+
+def graph_bytes(arch: Arch, context: int) -> int:
+    """Of CUDA graphs: what they read and write, what the longest computes in, and they themselves."""
+    read = 2 * 4 * GRAPH_WIDTH * (2 * arch.hidden_size + arch.vocab_size)
+    computed = 4 * GRAPH_ROWS * (8 * arch.hidden_size + 6 * arch.intermediate_size)
+    return read + computed + mask_bytes(arch, context, GRAPH_ROWS) + GRAPHS * GRAPH_BYTES
 
 
 def num_elements(snapshot: Snapshot, prefix: str = "") -> int:

@@ -19,6 +19,7 @@ from localspec.engine.contract import Resident
 from localspec.engine.decoder import Decoder, Layer, Weights
 from localspec.engine.four_bit import BLOCK, can_join, dequantised, joined
 from localspec.engine.generic_arch import GenericArch, read_any
+from localspec.engine.graphs import CAPTURES, Graphed
 from localspec.engine.linear import Dense, Floats, Form, FourBits, Linear, Quantiser, make_form
 from localspec.engine.memory import is_out_of_memory
 from localspec.engine.stream import Stream
@@ -189,8 +190,9 @@ def assemble_in(form: Form, arch: Arch, reader: Reader, *, context: int, keep_he
 
 
 def with_cache(arch: Arch, weights: Weights, form: Form, context: int) -> Decoder:
-    dtype = kv_dtype(arch, context, form.stream)
-    return Decoder(arch, weights, Cache(arch, context, dtype=dtype, device=form.device))
+    cache = Cache(arch, context, dtype=kv_dtype(arch, context, form.stream), device=form.device)
+    capture = CAPTURES.get(form.device)
+    return Graphed(arch, weights, cache, capture()) if capture else Decoder(arch, weights, cache)
 
 
 def load_decoder(

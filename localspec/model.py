@@ -6,7 +6,7 @@ Knows text and events on one side, the session on the other. Knows nothing about
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -25,6 +25,7 @@ from localspec.engine.drafters.early_exit import EarlyExit
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.drafters.relief import Relief
+from localspec.engine.graphs import Graphed
 from localspec.engine.memory import give_back, is_out_of_memory
 from localspec.engine.policy import Policy, Steered
 from localspec.engine.samplers import make_sampler
@@ -258,7 +259,8 @@ class Model:
         return event
 
     def _faults(self) -> Iterator[Notice]:
-        """A drafter that failed or had to go is told of once."""
+        """A drafter that failed or had to go is told of once, and so are graphs."""
+        yield from told_eager(self._parts.decoders)
         drafter = self._session.drafter
         if isinstance(drafter, Guarded) and drafter.fault is not None:
             self._let_go(f"The drafter failed ({first_line(drafter.fault)}); decoding goes on without it.")
@@ -293,6 +295,13 @@ class Model:
 
     def _bytes_read(self) -> int:
         return self._read_by_drafters + sum(decoder.bytes_read for decoder in self._parts.decoders)
+
+
+def told_eager(decoders: Iterable[Resident]) -> Iterator[Notice]:
+    """Which of these cannot replay CUDA graphs, and why; once each."""
+    for decoder in decoders:
+        if isinstance(decoder, Graphed) and (fault := decoder.untold()):
+            yield Notice("info", "graphs", f"CUDA graphs are off: {fault}.", "The text is the same, only slower.")
 
 
 def timed(items: Iterator[Item]) -> Iterator[tuple[float, Item]]:

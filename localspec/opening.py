@@ -39,7 +39,7 @@ from localspec.fit import DENSE, Plan, Wish, choices, draft_plan, ladder
 from localspec.footprint import PACKED, footprint
 from localspec.formats import GPTQ
 from localspec.loader import load_decoder
-from localspec.model import Model, Parts
+from localspec.model import Model, Parts, told_eager
 from localspec.packed_admission import admit_packed
 from localspec.prompt import Prompter
 from localspec.requests import DraftModel as DraftModelDraft
@@ -250,6 +250,7 @@ def attach(
     place = str(target.device) if plan.resident is None else f"{target.device} and {plan.place}"
     card = ModelCard(entry.name, plan.quant, place, plan.context, can_chat, layers, snapshot.revision)
     drafters = (drafter.decoder,) if isinstance(drafter, DraftModel) else ()
+    yield from told_eager((target, *drafters))
     ready = Ready(card, spec, measure_memory(opened.threads, target, *drafters))
     yield ready
     return Model(

@@ -47,8 +47,8 @@ class RoundedCache(Cache):
         super().__init__(arch, context, dtype=torch.float32)
         self.rounded = rounded
 
-    def write(self, layer: int, position: int, keys_values: Tensor) -> None:
-        super().write(layer, position, keys_values.to(self.rounded).float())
+    def write(self, layer: int, positions: slice | Tensor, keys_values: Tensor) -> None:
+        super().write(layer, positions, keys_values.to(self.rounded).float())
 
 
 def round_rows(rows: Tensor) -> Tensor:

@@ -226,7 +226,7 @@ def rope_too_slow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def mask_off_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     real = Decoder.mask
-    monkeypatch.setattr(Decoder, "mask", lambda self, at, rows, window: real(self, at, rows, window and window + 1))
+    monkeypatch.setattr(Decoder, "mask", lambda self, place, window: real(self, place, window and window + 1))
 
 
 def no_numbers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,9 +29,12 @@ class Cache:
     def num_bytes(self) -> int:
         return self.store.nbytes
 
-    def write(self, layer: int, position: int, keys_values: Tensor) -> None:
-        """keys_values: [rows, 2 * kv_heads, head_dim], for positions position..position + rows - 1."""
-        self.layers[layer].narrow(0, position, keys_values.shape[0]).copy_(keys_values)
+    def write(self, layer: int, positions: slice | Tensor, keys_values: Tensor) -> None:
+        """keys_values: [rows, 2 * kv_heads, head_dim], for as many positions, all different."""
+        if isinstance(positions, Tensor):
+            self.layers[layer].index_copy_(0, positions, keys_values.to(self.dtype))
+        else:
+            self.layers[layer].narrow(0, positions.start, keys_values.shape[0]).copy_(keys_values)
 
     def read(self, layer: int, end: int) -> tuple[Tensor, Tensor]:
         """Keys and values of positions 0..end - 1, each [1, kv_heads, end, head_dim]; views, nothing is copied."""

@@ -70,6 +70,32 @@ class Weights:
                 yield self.stream.places[place]
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where rows stand, and the end of what they look at.
+
+    Positions are a slice, or else [rows] in a tensor, where they may change: nothing may be decided by what they are.
+    """
+
+    positions: slice | Tensor
+    end: int
+
+    @classmethod
+    def at(cls, position: int, rows: int) -> Place:
+        return cls(slice(position, position + rows), position + rows)
+
+    def behind(self, done: int) -> Place:
+        """Of all rows but the first `done`."""
+        if isinstance(self.positions, Tensor):
+            return Place(self.positions[done:], self.end)
+        return Place(slice(self.positions.start + done, self.positions.stop), self.end)
+
+    def sees_all(self, window: int | None) -> bool:
+        """Whether this is known to be a single row, from which nothing is hidden."""
+        alone = isinstance(self.positions, slice) and self.positions.start + 1 == self.end
+        return alone and (window is None or self.end <= window)
+
+
 class Decoder:
     """A model resident with its cache. Rows are appended by `forward` and forgotten by `crop`."""
 
@@ -110,45 +136,49 @@ class Decoder:
 
         `exit_states` are of the first rows: only the others run the layers below the exit.
         """
-        start = self.length
-        if exit_states is None:
-            hidden = self.embed(ids)
-            first = 0
-        else:
-            stored, first = exit_states.states, exit_states.layer
-            done = stored.shape[0]
-            rest = self.run(self.embed(ids[done:]), 0, first, start + done)
-            hidden = torch.cat((stored, rest))
-        hidden = self.run(hidden, first, self.arch.num_layers, start)
-        self.cache.length = start + ids.shape[0]
-        return self.head(hidden[-1:] if last_only else hidden)
+        place = Place.at(self.length, ids.shape[0])
+        logits = self.logits(ids, exit_states, place, slice(-1 if last_only else 0, None))
+        self.cache.length = place.end
+        self.bytes_read += self.bytes_through(self.arch.num_layers)
+        return logits
 
     @torch.inference_mode()
     def early(self, ids: Tensor, exit_layer: int, position: int) -> tuple[Tensor, Tensor]:
         """ids [rows] through layers 0..exit_layer - 1 at `position`: states [rows, hidden], before the norm, and the
         logits [rows, vocab] read there. Keys and values are written; the counter does not move."""
-        states = self.run(self.embed(ids), 0, exit_layer, position)
+        states = self.run(self.embed(ids), 0, exit_layer, Place.at(position, ids.shape[0]))
+        self.bytes_read += self.bytes_through(exit_layer)
         return states, self.head(states)
+
+    def logits(self, ids: Tensor, exit_states: ExitStates | None, place: Place, wanted: slice | Tensor) -> Tensor:
+        """Of the rows that are `wanted`."""
+        hidden, first = self.embed(ids), 0
+        if exit_states is not None:
+            stored, first = exit_states.states, exit_states.layer
+            done = stored.shape[0]
+            hidden = torch.cat((stored, self.run(hidden[done:], 0, first, place.behind(done))))
+        return self.head(self.run(hidden, first, self.arch.num_layers, place)[wanted])
+
+    def bytes_through(self, last: int) -> int:
+        """Of the weights below layer `last`, and the head's."""
+        return sum(self.layer_bytes[:last]) + self.weights.head.num_bytes
 
     def embed(self, ids: Tensor) -> Tensor:
         return functional.embedding(ids.to(self.device), self.weights.embedding).to(self.dtype)
 
-    def run(self, hidden: Tensor, first: int, last: int, position: int) -> Tensor:
-        """hidden [rows, hidden_size] through layers first..last - 1, as positions position, position + 1, …"""
-        rows = hidden.shape[0]
-        turn = self.turn(position, rows)
-        masks = {window: self.mask(position, rows, window) for window in set(self.arch.windows[first:last])}
+    def run(self, hidden: Tensor, first: int, last: int, place: Place) -> Tensor:
+        """hidden [rows, hidden_size] through layers first..last - 1."""
+        turn = self.turn(place)
+        masks = {window: self.mask(place, window) for window in set(self.arch.windows[first:last])}
         for index, layer in enumerate(self.weights.passing(first, last), first):
             mixed = self.mixed(layer, self.norm(hidden, layer.attention_norm), turn)
-            attended = self.attention(index, mixed, position, masks[self.arch.windows[index]])
+            attended = self.attention(index, mixed, place, masks[self.arch.windows[index]])
             hidden = hidden + layer.output(attended)
             hidden = hidden + self.mlp(layer, self.norm(hidden, layer.mlp_norm))
-        self.bytes_read += sum(self.layer_bytes[first:last])
         return hidden
 
     def head(self, hidden: Tensor) -> Tensor:
         """Final norm and language-model head: [rows, vocab]. Early exits share it."""
-        self.bytes_read += self.weights.head.num_bytes
         return self.weights.head(self.norm(hidden, self.weights.norm))
 
     def norm(self, hidden: Tensor, weight: Tensor) -> Tensor:
@@ -166,11 +196,11 @@ class Decoder:
             qkv = torch.cat((self.norm(queries, layer.q_norm), self.norm(keys, layer.k_norm), values), dim=1)
         return rotate(qkv, *turn)
 
-    def attention(self, index: int, qkv: Tensor, position: int, mask: Tensor | None) -> Tensor:
+    def attention(self, index: int, qkv: Tensor, place: Place, mask: Tensor | None) -> Tensor:
         """The keys and values are written first."""
         heads = self.arch.num_heads
-        self.cache.write(index, position, qkv.narrow(1, heads, 2 * self.arch.num_kv_heads))
-        return self.attend(index, qkv.narrow(1, 0, heads), position + qkv.shape[0], mask)
+        self.cache.write(index, place.positions, qkv.narrow(1, heads, 2 * self.arch.num_kv_heads))
+        return self.attend(index, qkv.narrow(1, 0, heads), place.end, mask)
 
     def attend(self, index: int, queries: Tensor, end: int, mask: Tensor | None) -> Tensor:
         """queries [rows, heads, head_dim] over positions 0..end - 1: [rows, heads * head_dim].
@@ -185,20 +215,19 @@ class Decoder:
         out = out.view(arch.num_kv_heads, rows, arch.query_group, arch.head_dim).transpose(0, 1)
         return out.reshape(rows, -1).to(self.dtype)
 
-    def turn(self, position: int, rows: int) -> tuple[Tensor, Tensor]:
+    def turn(self, place: Place) -> tuple[Tensor, Tensor]:
         """Cosine and sine [rows, heads + 2 * kv_heads, head_dim]: queries and keys are rotated, values left alone."""
         rotated, still = self.arch.num_heads + self.arch.num_kv_heads, self.arch.num_kv_heads
-        cos = self.cos[position : position + rows].expand(-1, rotated, -1)
-        sin = self.sin[position : position + rows].expand(-1, rotated, -1)
+        cos = self.cos[place.positions].expand(-1, rotated, -1)
+        sin = self.sin[place.positions].expand(-1, rotated, -1)
         unit = cos[:, :1].expand(-1, still, -1)
         return torch.cat((cos, torch.ones_like(unit)), dim=1), torch.cat((sin, torch.zeros_like(unit)), dim=1)
 
-    def mask(self, position: int, rows: int, window: int | None) -> Tensor | None:
-        """Additive mask [rows * query_group, position + rows]; None where a row may see everything."""
-        end = position + rows
-        if rows == 1 and (window is None or end <= window):
+    def mask(self, place: Place, window: int | None) -> Tensor | None:
+        """Additive mask [rows * query_group, place.end]; None where a row may see everything."""
+        if place.sees_all(window):
             return None
-        columns, row = self.columns[:end], self.columns[position:end, None]
+        columns, row = self.columns[: place.end], self.columns[place.positions, None]
         hidden = columns > row if window is None else (columns > row) | (columns <= row - window)
         mask = torch.zeros(hidden.shape, dtype=self.cache.dtype, device=self.device)
         return mask.masked_fill_(hidden, -math.inf).repeat_interleave(self.arch.query_group, dim=0)

@@ -95,14 +95,18 @@ MUTANTS = {
         "L4", early_exit.EarlyExit, "draft", "self.target.length + place", "self.target.length + place + 1"
     ),
     "position off by one, the last draft": Mutant(
-        "L4", decoder.Decoder, "forward", "start + done)", "start + done + 1)"
+        "L4",
+        decoder.Place,
+        "behind",
+        "slice(self.positions.start + done, self.positions.stop)",
+        "slice(self.positions.start + done + 1, self.positions.stop + 1)",
     ),
     "position off by one, turning": Mutant(
         "L4",
         decoder.Decoder,
         "turn",
-        "self.cos[position : position + rows].expand",
-        "self.cos[position + 1 : position + rows + 1].expand",
+        "self.cos[place.positions].expand",
+        "self.cos.roll(-1, 0)[place.positions].expand",
     ),
     "one coin for all places": Mutant(
         "L1",

@@ -198,8 +198,8 @@ class Rounded:
 class RoundedCache(Cache):
     """Holds what float16 can hold."""
 
-    def write(self, layer: int, position: int, keys_values: Tensor) -> None:
-        super().write(layer, position, keys_values.half())
+    def write(self, layer: int, positions: slice | Tensor, keys_values: Tensor) -> None:
+        super().write(layer, positions, keys_values.half())
 
 
 def with_rounding(arch: Arch, weights: Weights) -> Weights:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from localspec.engine.cpu.formats import Format
 from localspec.engine.cpu.isa import Isa
-from localspec.engine.decoder import Decoder
+from localspec.engine.decoder import Decoder, Place
 from tests.engine.cpu.packed_models import ISAS, KINDS, packed_decoder, pieces, random_ids, torch_decoder
 
 pytestmark = pytest.mark.heavy
@@ -189,8 +189,8 @@ def seen_by(shift: int) -> Callable[[Decoder], None]:
     def fault(decoder: Decoder) -> None:
         right = decoder.mask
 
-        def mask(position: int, rows: int, window: int | None) -> Tensor | None:
-            found = right(position, rows, window)
+        def mask(place: Place, window: int | None) -> Tensor | None:
+            found = right(place, window)
             if found is None:
                 return None
             moved = found.roll(shift, dims=1)
@@ -206,9 +206,10 @@ def one_position_on(decoder: Decoder) -> None:
     """Only of queries: turning both changes no score."""
     right = decoder.turn
 
-    def turn(position: int, rows: int) -> tuple[Tensor, Tensor]:
-        heads = decoder.arch.num_heads
-        pairs = zip(right(position, rows), right(position + 1, rows), strict=True)
+    def turn(place: Place) -> tuple[Tensor, Tensor]:
+        assert isinstance(place.positions, slice)
+        heads, start = decoder.arch.num_heads, place.positions.start
+        pairs = zip(right(place), right(Place.at(start + 1, place.end - start)), strict=True)
         cos, sin = (torch.cat((there[:, :heads], here[:, heads:]), dim=1) for here, there in pairs)
         return cos, sin
 
