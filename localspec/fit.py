@@ -15,6 +15,7 @@ from localspec.engine.generic_arch import GenericArch, is_generic, read_any
 from localspec.errors import DoesNotFit, UsageError
 from localspec.footprint import ELEMENT_BYTES, PACKED, Footprint, footprint
 from localspec.formats import FOUR_BIT, GPTQ, INT8_THRESHOLD, stored_kind
+from localspec.main_memory import available_bytes
 from localspec.requests import LoadRequest
 from localspec.sizes import size_words
 
@@ -117,15 +118,13 @@ def make_plan(snapshot: Snapshot, wish: Wish, *, held_bytes: int = 0) -> Plan:
 def ladder(snapshot: Snapshot, wish: Wish, *, held_bytes: int = 0) -> Iterator[Plan]:
     """Every plan that fits, best first; where there is none, DoesNotFit says how much is missing. What is held would be
     given back first."""
-    import psutil  # a machine that is only measured need not have it
-
     check(wish)
     arch = read_any(snapshot.config)
     choices(snapshot, wish)  # what is stored in a format has no other, which is said first
     if isinstance(arch, GenericArch):
         check_generic(arch, wish)
     context = choose_context(snapshot.name, arch.max_context, wish.context)
-    wish, free = replace(wish, context=context), psutil.virtual_memory().available + held_bytes
+    wish, free = replace(wish, context=context), available_bytes() + held_bytes
     plans = rungs(snapshot, wish, free)
     first = next(plans, None)
     if first is None:

@@ -10,8 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import psutil
-
 from localspec import hub_cache
 from localspec.catalog import Catalog, DraftEntry, Entry
 from localspec.checkpoint import Snapshot, open_snapshot
@@ -19,6 +17,7 @@ from localspec.errors import LocalspecError, NotDownloaded
 from localspec.fit import fit_word
 from localspec.formats import stored_kind
 from localspec.history import peek
+from localspec.main_memory import available_bytes
 
 STORED = {"F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16"}
 UNREADABLE = "cannot be loaded"  # loading it says why
@@ -39,7 +38,7 @@ class Shelved:
 
 def on_disk(catalog: Catalog, now: str, *, held_bytes: int = 0, loaded: str = "") -> list[Shelved]:
     """With the model that is loaded `now`, in this format, whose `held_bytes` are given back before another is."""
-    free = psutil.virtual_memory().available + held_bytes
+    free = available_bytes() + held_bytes
     found = []
     for name in dict.fromkeys((*catalog.models, now, *folders_of_chats(catalog))):
         with suppress(NotDownloaded):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_map
+
+from localspec.engine.graphs import CAPTURES
 
 FAR = torch.device("cuda")
 DEVICE = Tensor.device.__get__  # type: ignore[attr-defined] # a slot of C's
@@ -29,11 +32,22 @@ def near(found: Any) -> Any:
 
 class SecondDevice(TorchFunctionMode):
     """What is made, or brought, with `device="cuda"` is there, and so is all that comes of it. As on a real one, a
-    tensor of the CPU may meet one of these only where it is brought, or is a single number without a shape."""
+    tensor of the CPU may meet one of these only where it is brought, or is a single number without a shape. Nothing can
+    be recorded on it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.brought_bytes = 0
+        self.without_graphs = mock.patch.dict(CAPTURES, clear=True)
+
+    def __enter__(self) -> SecondDevice:
+        self.without_graphs.start()
+        super().__enter__()
+        return self
+
+    def __exit__(self, *fault: Any) -> None:
+        super().__exit__(*fault)
+        self.without_graphs.stop()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

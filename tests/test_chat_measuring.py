@@ -143,7 +143,7 @@ def told(stage: str, done: int, unit: str, eta_s: float | None = None) -> str:
 @pytest.mark.parametrize(
     ("line", "state"),
     [
-        (told("weights", 25, "bytes"), "loading weights 25 % · Esc ends it"),
+        (told("loading weights", 25, "bytes"), "loading weights 25 % · Esc ends it"),
         (told("plain, [/nope]\x1b", 0, "percent"), f"measuring {'░' * 10} 0 % · Esc ends it · plain, [/nope]␛"),
         (told("plain", 45, "percent", 71.6), f"measuring {'█' * 4}{'░' * 6} 45 % · eta 72 s · Esc ends it · plain"),
     ],
@@ -341,7 +341,7 @@ async def test_a_chat_in_which_nothing_happens_frees_the_memory():
     tuning = guide(Config(engine=EngineTable(idle_unload="1s")))
     async with open_chat(ScriptedEngine(HELLO), ScriptedEngine(HELLO), tuning=tuning) as stage:
         await stage.sees("unloaded: the next question loads it again")
-        assert stage.engine.closed
+        await stage.until(lambda: stage.engine.closed)
         await stage.send("hi")
         await stage.sees("Bye.")
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import psutil
-
 from localspec.catalog import Catalog
 from localspec.chatlog.columns import columns
 from localspec.checkpoint import Snapshot, open_snapshot
@@ -13,6 +11,7 @@ from localspec.drafting import Choice, check_memory, choose
 from localspec.engine.generic_arch import read_any
 from localspec.errors import DoesNotFit, UsageError
 from localspec.fit import Wish, choices, choose_context, make_plan, needed
+from localspec.main_memory import available_bytes
 from localspec.requests import LoadRequest
 from localspec.sanitize import one_line
 
@@ -32,7 +31,7 @@ def fit_report(load: LoadRequest, context: int | None, *, held_bytes: int = 0) -
         raise UsageError(made_for, hint=f"Try: /fit {longest}")
     tokens = choose_context(snapshot.name, longest, context or load.ctx)
     wish = wish_of(load, drafter, tokens)
-    free = psutil.virtual_memory().available + held_bytes
+    free = available_bytes() + held_bytes
     rows = [row(snapshot, wish, quant, free) for quant in choices(snapshot, replace(wish, quant="auto", device="cpu"))]
     head = f"{one_line(entry.name)}{drafted_by(drafter)} at {tokens:,} tokens, {free / 1e9:.1f} GB free"
     return "\n".join([head, columns(rows, right={1}), verdict(snapshot, wish, held_bytes), GUESS])

@@ -55,7 +55,10 @@ def looks(kind: str, sampling: Sampling, k: int, *, can_look: bool) -> int:
 
 @pytest.mark.parametrize("sampling", WAYS)
 @pytest.mark.parametrize("kind", list(DRAFTERS))
-def test_a_long_draft_is_looked_at_as_often_as_a_short_one(kind: str, sampling: Sampling):
+def test_a_long_draft_is_looked_at_as_often_as_a_short_one(
+    kind: str, sampling: Sampling, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("localspec.engine.samplers.likeliest", lambda scores: scores.argmax(-1))  # as it is on a GPU
     assert looks(kind, sampling, 2, can_look=False) == looks(kind, sampling, 9, can_look=False) <= 1
     assert looks(kind, sampling, 9, can_look=True) >= 9  # on a CPU a draft ends with the answer
 
