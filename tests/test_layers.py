@@ -16,8 +16,8 @@ import pytest
 ROOT = Path(__file__).parents[1] / "localspec"
 
 LAYERS = [
-    "errors paths events sanitize requests strictjson blocks drain whole_file processor main_memory driver formats sizes"
-    " hub_cache",
+    "errors paths events sanitize requests strictjson blocks drain whole_file processor main_memory driver formats"
+    " sizes hub_cache",
     "catalog checkpoint weights template templates stats calibration verdicts exam history config shortening",
     "pairing prompt detokenize reuse",
     "engine",
