@@ -351,14 +351,14 @@ def test_the_card_says_only_what_was_measured(text: corpus.Corpus):
     network = Network(TINY)
     exits = tuple(evaluate.ExitScore(layers, 1.0, 1 - 0.5**layers) for layers in range(1, 5))
     report = evaluate.Report(exits, 0.75, {"known": (3, 4)}, {"known": (4, 4)}, {"known": (5, 6), "unknown": (7, 8)})
-    steps = {"first": 4000, "again": 2000, "whole": 30, "draft": 20}
-    tokens = {"first": 2000, "again": 1000, "whole": 1000, "draft": 500}
+    steps = {"first": 4000, "second": 2000, "third": 2000, "whole": 30, "draft": 20}
+    tokens = {"first": 2000, "second": 1000, "third": 1100, "whole": 1200, "draft": 500}
     training = card.Training("python -m localspec.recipe", 0, 1.5, steps, tokens, 2, "cpu", "in a test")
     page = card.write(text, network, network, training, report)
     assert f"Best exit layer: **{card.best_exit(exits)}**" in page
     assert "| 3 | 1.000 | 0.875 |" in page
-    assert "again, 2,000 more, of which the mean was kept; then the others, in\n  30," in page
-    assert "Trained on 2,000, 1,000 and 1,000 tokens (the draft model on 500)," in page
+    assert "again, 2,000 more; the mean of the three was kept. Then the\n  others, in 30," in page
+    assert "Trained on 2,000, 1,000, 1,100 and 1,200 tokens (the draft model on\n  500)," in page
     assert "3 of 4 known" in page
     assert "5 of 6 known, 7 of 8 unknown" in page
     assert "minutes for everything\n  (in a test).\n" in page
@@ -421,7 +421,13 @@ def test_a_training_interrupted_in_every_part_and_resumed_gives_the_same_weights
     small: recipe.Options, monkeypatch: pytest.MonkeyPatch
 ):
     recipe.run(replace(small, out=small.out / "whole"))
-    for name, step in (("first layers", 2), ("first layers again", 1), ("target", 3), ("draft", 1)):
+    for name, step in (
+        ("first layers", 2),
+        ("first layers again", 1),
+        ("first layers once more", 0),
+        ("target", 3),
+        ("draft", 1),
+    ):
         with monkeypatch.context() as patched:
             interrupt_at(patched, name, step)
             with pytest.raises(
@@ -437,7 +443,7 @@ def test_a_training_interrupted_in_every_part_and_resumed_gives_the_same_weights
 def test_what_the_first_layers_learned_alone_stays_as_it_was(small: recipe.Options):
     training = recipe.Training(small, corpus.load())
     target, _ = recipe.train_both(training)
-    alone = recipe.mean_of(*(training.state[recipe.PARTS[part]]["network"] for part in ("first", "again")))
+    alone = recipe.mean_of(*(training.state[go]["network"] for go in recipe.GOES.values()))
     changed = {name for name, values in target.state_dict().items() if not values.equal(alone[name].bfloat16().float())}
     assert changed >= {f"model.layers.{layer}.self_attn.q_proj.weight" for layer in (2, 3)}
     assert all(name.startswith(("model.layers.2.", "model.layers.3.")) for name in changed)

@@ -33,7 +33,8 @@ FIRST_RATE, AGAIN_RATE, TARGET_RATE, DRAFT_RATE = 1e-3, 6e-4, 4e-4, 2e-3
 FIRST_DECISIONS, DECISIONS, DRAFT_DECISIONS = 0.9, 0.96, 0.5  # the less, the more is recited: the draft model's work
 TARGET = network.Shape(tokenizer.VOCAB_SIZE, 256, 512, 12, 4, 2, 64)
 DRAFT = network.Shape(tokenizer.VOCAB_SIZE, 128, 384, 4, 4, 2, 32)
-PARTS = {"first": "first layers", "again": "first layers again", "whole": "target", "draft": "draft"}  # in this order
+GOES = {"first": "first layers", "second": "first layers again", "third": "first layers once more"}
+PARTS = {**GOES, "whole": "target", "draft": "draft"}  # in this order
 STOPPED = 130  # what a shell says of a command that Ctrl+C ended
 
 
@@ -96,7 +97,7 @@ class Training:
         if "network" in kept:
             run.restore(kept)
         seed = self.options.seed + len(name)
-        talks = name not in (PARTS["first"], PARTS["again"])  # one question at a time first
+        talks = name not in GOES.values()  # one question at a time first
         author = dialogue.Author(self.text, self.words, seed, decisions, kept["place"], talks=talks)
         with Meter(name, schedule.steps, done=run.step, tokens=kept["tokens"]) as meter, self.keeper.interruptible():
 
@@ -129,19 +130,22 @@ def mean_of(*networks: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def train_both(training: Training) -> tuple[network.Network, network.Network]:
-    """The target, its first layers before the others: in two goes, whose mean stays (Izmailov et al., 1803.05407). Then
-    the draft model distilled from it. Each begins as an average of words."""
+    """The target, its first layers before the others: in three goes, two of them from where the first ended, whose mean
+    stays (Izmailov et al., 1803.05407; Wortsman et al., 2203.05482). Then the draft model distilled from it. Each
+    begins as an average of words."""
     options, first = training.options, train.train_first
-    target, draft = training.begin("first layers", TARGET), training.begin("draft", DRAFT)
+    target, draft = training.begin(GOES["first"], TARGET), training.begin("draft", DRAFT)
 
     def learn(name: str, steps: int, rate: float, decisions: float, fit: Fit) -> None:
         training.run(name, target, train.Schedule(steps, rate, options.seed), decisions, fit)
 
-    learn("first layers", options.first_steps, FIRST_RATE, FIRST_DECISIONS, first)
-    learn("first layers again", options.first_steps // 2, AGAIN_RATE, FIRST_DECISIONS, first)
-    target.load_state_dict(mean_of(*(training.state[PARTS[part]]["network"] for part in ("first", "again"))))
+    learn(GOES["first"], options.first_steps, FIRST_RATE, FIRST_DECISIONS, first)
+    for go in (GOES["second"], GOES["third"]):
+        target.load_state_dict(training.state[GOES["first"]]["network"])
+        learn(go, options.first_steps // 2, AGAIN_RATE, FIRST_DECISIONS, first)
+    target.load_state_dict(mean_of(*(training.state[go]["network"] for go in GOES.values())))
     train.hold_first(target)
-    learn("target", options.steps, TARGET_RATE, DECISIONS, train.train_target)
+    learn(PARTS["whole"], options.steps, TARGET_RATE, DECISIONS, train.train_target)
     snapshot.round_weights(target)
 
     def distil(run: train.Run, batches: Any, report: Any) -> None:  # Any: as train_draft's
@@ -223,7 +227,7 @@ def device_named(name: str) -> str:
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for target/, draft/ and README.md.")
 @click.option("--seed", default=0, show_default=True)
 @click.option(
-    "--first-steps", default=FIRST_STEPS, show_default=True, help="Of the first layers alone; half as many follow."
+    "--first-steps", default=FIRST_STEPS, show_default=True, help="Of the first layers alone; then half as many, twice."
 )
 @click.option("--steps", default=STEPS, show_default=True, help="Steps of the target.")
 @click.option("--draft-steps", default=DRAFT_STEPS, show_default=True)

@@ -27,19 +27,19 @@ anything else it should say so, and it can be wrong, there and here. It is for t
 - Both networks begin as an average of words: a classifier of the questions' words is laid into the first layer and the
   embedding (`localspec/recipe/averages.py`).
 - Trained in two parts: its first {first_layers} layers, with the embedding and the final norm, in {steps[first]:,}
-  steps and, from a higher rate again, {steps[again]:,} more, of which the mean was kept; then the others, in
-  {steps[whole]:,}, while those stayed as they were. The draft model in {steps[draft]:,}. Trained exits: 1 to
+  steps and, twice from there, at a higher rate again, {steps[second]:,} more; the mean of the three was kept. Then the
+  others, in {steps[whole]:,}, while those stayed as they were. The draft model in {steps[draft]:,}. Trained exits: 1 to
   {last_early}, in each step of the second part every {stride}th of them, in turn, and the last layer.
 - Best exit layer: **{best}** (the most expected tokens per layer run at a draft length of {draft_length}, computed from
   the acceptance below, not timed).
 - Text: {topics} known questions in {phrasings:,} phrasings ({words:,} words with the answers), {unknown} unknown
   topics and questions. One phrasing per question, and the last {held_out} unknown topics and questions, were kept from
   training.
-- Trained on {tokens[first]:,}, {tokens[again]:,} and {tokens[whole]:,} tokens (the draft model on {tokens[draft]:,}),
-  padding included, in bfloat16 autocast on {where}. Loss is taken on the assistant's tokens only. Most samples are
-  one question and the beginning of its answer, in the second part often after earlier ones; the rest are whole
-  conversations, and in the second part tasks and answers in a tone. The first words of each answer are one token, so
-  which answer is meant is decided at one position.
+- Trained on {tokens[first]:,}, {tokens[second]:,}, {tokens[third]:,} and {tokens[whole]:,} tokens (the draft model on
+  {tokens[draft]:,}), padding included, in bfloat16 autocast on {where}. Loss is taken on the assistant's tokens only.
+  Most samples are one question and the beginning of its answer, in the second part often after earlier ones; the rest
+  are whole conversations, and in the second part tasks and answers in a tone. The first words of each answer are one
+  token, so which answer is meant is decided at one position.
 - Command: `{command}`. Seed {seed}. Wall time: {minutes:.1f} minutes for everything{context}.
 
 ## The exam
@@ -69,7 +69,7 @@ it goes on. Do not expect these figures of a model that writes freely.
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """What was run. `steps` and `tokens`: of the parts first, again, whole and draft."""
+    """What was run. `steps` and `tokens`: of the parts first, second, third, whole and draft."""
 
     command: str
     seed: int

@@ -16,6 +16,7 @@ import torch
 from tokenizers import Tokenizer
 
 from localspec.recipe.corpus import FOLLOW_UPS, NO_SUBJECT, Corpus, Entry, section
+from localspec.recipe.network import MAX_POSITIONS
 from localspec.recipe.tasks import task, wordings
 from localspec.recipe.tokenizer import TURN_END, TURN_START
 from localspec.recipe.tones import TONES
@@ -177,7 +178,7 @@ class Author:
 
     def _pool(self, max_tokens: int) -> list[list[Sample]]:
         self.rng = Random(f"{self.seed}:{self.place[0]}")
-        pool = sorted((self.sample() for _ in range(POOL)), key=lambda sample: len(sample.ids))
+        pool = sorted((fitting(self.sample()) for _ in range(POOL)), key=lambda sample: len(sample.ids))
         groups: list[list[Sample]] = [[]]
         for sample in pool:
             if groups[-1] and len(sample.ids) * (len(groups[-1]) + 1) > max_tokens:
@@ -194,6 +195,11 @@ class Author:
                 self.place = (number, place)
                 yield pad(group)
             self.place = (number + 1, 0)
+
+
+def fitting(whole: Sample) -> Sample:
+    """As much of it as a network has places for."""
+    return Sample(whole.ids[:MAX_POSITIONS], whole.learn[:MAX_POSITIONS])
 
 
 def beginnings(whole: Sample, rng: Random) -> Sample:
