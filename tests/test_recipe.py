@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import math
-import os
 import re
 import signal
 from collections import Counter
@@ -17,6 +16,7 @@ from random import Random
 
 import pytest
 import torch
+from click.testing import CliRunner
 from jinja2 import Environment
 from safetensors import safe_open
 from tokenizers import Tokenizer
@@ -26,7 +26,7 @@ from localspec.recipe import __main__ as recipe
 from localspec.recipe import averages, card, corpus, dialogue, evaluate, snapshot, tokenizer, train
 from localspec.recipe import vary as variation
 from localspec.recipe.meter import Meter
-from localspec.recipe.network import Network, Shape, drop_rates
+from localspec.recipe.network import MAX_POSITIONS, Network, Shape, drop_rates
 from localspec.recipe.vary import elsewhere, keywords, vary
 
 pytestmark = pytest.mark.heavy
@@ -473,27 +473,58 @@ def test_a_state_of_another_training_is_refused(small: recipe.Options, monkeypat
         patched.setattr(recipe, "recipe_code", lambda: ["RATE = 1"])
         with pytest.raises(LocalspecError, match="is the state of another training"):
             recipe.run(small)
+    with monkeypatch.context() as patched:
+        patched.setattr(recipe, "wordings", dict)
+        with pytest.raises(LocalspecError, match="is the state of another training"):
+            recipe.run(small)
     (small.out / "training.pt").write_bytes(b"half of it")
     with pytest.raises(LocalspecError, match="cannot be read"):
         recipe.run(small)
+
+
+def test_an_out_that_can_be_no_folder_is_said_before_anything_is_trained(small: recipe.Options):
+    small.out.write_text("a file")
+    with pytest.raises(LocalspecError, match=r"out cannot be made a folder \(File exists\)\. Give another --out\."):
+        recipe.run(small)
+
+
+@pytest.mark.parametrize(("option", "few"), [("--first-steps", "1"), ("--steps", "0"), ("--threads", "0")])
+def test_too_few_steps_or_threads_are_refused(option: str, few: str, tmp_path: Path):
+    refused = CliRunner().invoke(recipe.main, ["--out", str(tmp_path), option, few])
+    assert (refused.exit_code, f"'{option}'" in refused.output) == (2, True)
+
+
+def test_a_conversation_is_as_long_as_the_network_has_places_for():
+    longest = dialogue.fitting(dialogue.Sample(list(range(2126)), [True] * 2126))
+    assert (longest.ids, longest.learn) == (list(range(MAX_POSITIONS)), [True] * MAX_POSITIONS)
+
+
+def test_every_batch_fits_the_network(text: corpus.Corpus, words: Tokenizer, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(dialogue, "POOL", 12)
+    monkeypatch.setattr(dialogue, "LONG_SHARE", 1.0)
+    monkeypatch.setattr(dialogue, "LONG_TURNS", 60)
+    author = dialogue.Author(text, words, seed=0, decisions=0.0)
+    lengths = [batch.ids.shape[1] for batch in islice(author.batches(4096), 12)]
+    assert max(lengths) == MAX_POSITIONS
 
 
 @pytest.mark.parametrize("file", ["training.pt", "model.safetensors"])
 def test_a_full_disk_is_waited_for_and_nothing_trained_is_lost(
     small: recipe.Options, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], file: str
 ):
-    replace_file, refused = os.replace, list[Path]()
+    write_bytes, refused = Path.write_bytes, list[Path]()
 
-    def full(part: Path, path: Path) -> None:
-        if path.name == file and len(refused) < 3:
-            refused.append(path)
+    def full(part: Path, content: bytes) -> int:
+        if part.name.startswith(file) and len(refused) < 3:
+            refused.append(part)
+            write_bytes(part, content[: len(content) // 2])
             raise OSError(errno.ENOSPC, "No space left on device")
-        replace_file(part, path)
+        return write_bytes(part, content)
 
     recipe.run(replace(small, out=small.out / "whole"))
     steps, step = list[int](), train.Run.state
     with monkeypatch.context() as patched:
-        patched.setattr("localspec.whole_file.os.replace", full)
+        patched.setattr(Path, "write_bytes", full)
         patched.setattr("localspec.recipe.resume.time.sleep", lambda _seconds: None)
         patched.setattr(train.Run, "state", lambda run: steps.append(run.step) or step(run))
         recipe.run(small)

@@ -24,6 +24,7 @@ from localspec.recipe import card, corpus, dialogue, evaluate, network, snapshot
 from localspec.recipe.averages import Averages
 from localspec.recipe.meter import Meter
 from localspec.recipe.resume import Keeper, fingerprint
+from localspec.recipe.tasks import wordings
 from localspec.whole_file import write_whole
 
 FIRST_STEPS, STEPS, DRAFT_STEPS = STEPS_OF_EACH = 5000, 1000, 300
@@ -73,7 +74,9 @@ class Training:
         self.options, self.text = options, text
         self.words = tokenizer.train(dialogue.tokenizer_texts(text), dialogue.openings(text))
         asked = replace(options, out=Path(), context="")
-        self.keeper = Keeper(options.out, fingerprint(text, recipe_code(), TARGET, DRAFT, asked), options.command)
+        self.keeper = Keeper(
+            options.out, fingerprint(text, wordings(), recipe_code(), TARGET, DRAFT, asked), options.command
+        )
         self.state = self.keeper.load()
         self.began = time.monotonic() - self.state.get("seconds", 0.0)
 
@@ -125,8 +128,8 @@ def recipe_code() -> list[str]:
 
 
 def mean_of(*networks: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """State dicts, weight by weight."""
-    return {name: torch.stack([network[name] for network in networks]).mean(0) for name in networks[0]}
+    """State dicts, weight by weight; one may be on a GPU, and another come back from the file of states."""
+    return {name: torch.stack([network[name].cpu() for network in networks]).mean(0) for name in networks[0]}
 
 
 def train_both(training: Training) -> tuple[network.Network, network.Network]:
@@ -160,11 +163,20 @@ def run(options: Options) -> None:
     """The whole recipe; wherever Ctrl+C comes, one sentence says what is kept."""
     text = corpus.load()
     refuse_leaks(text, exam.load())
+    make_room(options.out)
     training = Training(options, text)
     try:
         complete(training)
     except KeyboardInterrupt:
         raise Stopped(f"Stopped. {training.keeper.outlook}") from None
+
+
+def make_room(folder: Path) -> None:
+    """The folder is there, or nothing is trained: an hour later would be too late to hear of it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as fault:
+        raise LocalspecError(f"{folder} cannot be made a folder ({fault.strerror}). Give another --out.") from None
 
 
 def complete(training: Training) -> None:
@@ -227,11 +239,15 @@ def device_named(name: str) -> str:
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for target/, draft/ and README.md.")
 @click.option("--seed", default=0, show_default=True)
 @click.option(
-    "--first-steps", default=FIRST_STEPS, show_default=True, help="Of the first layers alone; then half as many, twice."
+    "--first-steps",
+    default=FIRST_STEPS,
+    show_default=True,
+    type=click.IntRange(2),
+    help="Of the first layers alone; then half as many, twice.",
 )
-@click.option("--steps", default=STEPS, show_default=True, help="Steps of the target.")
-@click.option("--draft-steps", default=DRAFT_STEPS, show_default=True)
-@click.option("--threads", default=THREADS, show_default=True)
+@click.option("--steps", default=STEPS, show_default=True, type=click.IntRange(1), help="Steps of the target.")
+@click.option("--draft-steps", default=DRAFT_STEPS, show_default=True, type=click.IntRange(1))
+@click.option("--threads", default=THREADS, show_default=True, type=click.IntRange(1))
 @click.option("--device", default="auto", show_default=True, type=click.Choice(("auto", "cpu", "cuda")))
 @click.option("--context", default="", help="What else the machine was doing, for the card.")
 def main(device: str, threads: int, **given: Any) -> None:  # Any: the options above

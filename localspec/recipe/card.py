@@ -46,6 +46,8 @@ anything else it should say so, and it can be wrong, there and here. It is for t
 
 Questions written by somebody who did not read the training text, asked once each without a system prompt at
 temperature 0, and graded by the strings an answer must and must not contain (`localspec/exam`): {exam}.
+Every version sat this exam, and what went wrong led to what was written next, though never with its questions: by now
+it says how far the work is, not what to expect of new questions. The held-out ones below are nearer to that.
 
 ## On held-out questions
 
