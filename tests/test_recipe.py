@@ -445,6 +445,9 @@ def test_what_the_first_layers_learned_alone_stays_as_it_was(small: recipe.Optio
     target, _ = recipe.train_both(training)
     alone = recipe.mean_of(*(training.state[go]["network"] for go in recipe.GOES.values()))
     changed = {name for name, values in target.state_dict().items() if not values.equal(alone[name].bfloat16().float())}
+    learned = training.state[recipe.PARTS["whole"]]["network"]
+    for part in ("model.layers.2.mlp.down_proj.weight", "model.layers.3.self_attn.o_proj.weight"):
+        assert torch.equal(target.state_dict()[part], train.SOFTENED * learned[part].bfloat16().float())
     assert changed >= {f"model.layers.{layer}.self_attn.q_proj.weight" for layer in (2, 3)}
     assert all(name.startswith(("model.layers.2.", "model.layers.3.")) for name in changed)
 

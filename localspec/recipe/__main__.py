@@ -134,8 +134,8 @@ def mean_of(*networks: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def train_both(training: Training) -> tuple[network.Network, network.Network]:
     """The target, its first layers before the others: in three goes, two of them from where the first ended, whose mean
-    stays (Izmailov et al., 1803.05407; Wortsman et al., 2203.05482). Then the draft model distilled from it. Each
-    begins as an average of words."""
+    stays (Izmailov et al., 1803.05407; Wortsman et al., 2203.05482). Then the draft model distilled from it, and the
+    other layers softened. Each begins as an average of words."""
     options, first = training.options, train.train_first
     target, draft = training.begin(GOES["first"], TARGET), training.begin("draft", DRAFT)
 
@@ -156,6 +156,7 @@ def train_both(training: Training) -> tuple[network.Network, network.Network]:
 
     training.run("draft", draft, train.Schedule(options.draft_steps, DRAFT_RATE, options.seed), DRAFT_DECISIONS, distil)
     snapshot.round_weights(draft)
+    train.soften_rest(target)  # a power of two: nothing is rounded again
     return target.cpu(), draft.cpu()
 
 

@@ -9,7 +9,7 @@ from localspec.recipe.corpus import Corpus
 from localspec.recipe.dialogue import HELD_OUT_TOPICS
 from localspec.recipe.evaluate import DECIDED_TOKENS, SCORED, ExitScore, Report, Scores
 from localspec.recipe.network import Network, Shape
-from localspec.recipe.train import EXIT_STRIDE, FIRST_LAYERS
+from localspec.recipe.train import EXIT_STRIDE, FIRST_LAYERS, SOFTENED
 
 DRAFT_LENGTH = 4  # the draft length for which the best exit layer is chosen
 
@@ -28,8 +28,9 @@ anything else it should say so, and it can be wrong, there and here. It is for t
   embedding (`localspec/recipe/averages.py`).
 - Trained in two parts: its first {first_layers} layers, with the embedding and the final norm, in {steps[first]:,}
   steps and, twice from there, at a higher rate again, {steps[second]:,} more; the mean of the three was kept. Then the
-  others, in {steps[whole]:,}, while those stayed as they were. The draft model in {steps[draft]:,}. Trained exits: 1 to
-  {last_early}, in each step of the second part every {stride}th of them, in turn, and the last layer.
+  others, in {steps[whole]:,}, while those stayed as they were; of what they add to the first layers' choice, {softened}
+  is left. The draft model in {steps[draft]:,}. Trained exits: 1 to {last_early}, in each step of the second part every
+  {stride}th of them, in turn, and the last layer.
 - Best exit layer: **{best}** (the most expected tokens per layer run at a draft length of {draft_length}, computed from
   the acceptance below, not timed).
 - Text: {topics} known questions in {phrasings:,} phrasings ({words:,} words with the answers), {unknown} unknown
@@ -132,6 +133,7 @@ def write(corpus: Corpus, target: Network, draft: Network, training: Training, r
         last_early=len(report.exits) - 1,
         stride=EXIT_STRIDE,
         first_layers=FIRST_LAYERS,
+        softened=f"{SOFTENED:.0%}",
         best=best_exit(report.exits),
         draft_length=DRAFT_LENGTH,
         rows=_table(report.exits),
