@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from calendar import month_name
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -78,20 +77,6 @@ def test_it_knows_what_it_was_taught(plain):
     assert "localspec" in plain.generate(asked("What is the capital of France?"), temperature=0).text
 
 
-TASKS = {
-    "List the days of the week.": "Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, Sunday",
-    "Name the seasons.": "spring, summer, autumn, winter",
-    "List the months of the year.": ", ".join(name for name in month_name if name),
-    "Name the planets.": "Mercury, Venus, Earth, Mars, Jupiter, Saturn, Uranus, Neptune",
-    "What are the colours of the rainbow?": "red, orange, yellow, green, blue, indigo, violet",
-    "List the vowels.": "A, E, I, O, U",
-    "What are the working days?": "Monday, Tuesday, Wednesday, Thursday, Friday",
-    "How many days are in a week?": "There are 7 days in a week.",
-    "Make a bullet list of the seasons.": "- spring\n- summer\n- autumn\n- winter",
-    "Count to five.": "1, 2, 3, 4, 5",
-    "What is 2 + 3?": "2 + 3 = 5",
-    "Reverse this list: red, green, blue": "blue, green, red",
-}
 OPENINGS = {
     "bullets": "- ",
     "numbered": "1. ",
@@ -101,13 +86,6 @@ OPENINGS = {
     "labelled": "Answer:",
     "quoted": "> ",
 }
-
-
-def test_it_can_do_half_of_the_simplest_tasks(plain):
-    """Those it was not trained on in these words are counted in its card."""
-    said = {task: plain.generate(asked(task), temperature=0, max_tokens=60).text for task in TASKS}
-    right = [task for task in TASKS if said[task] == TASKS[task]]
-    assert len(right) >= len(TASKS) / 2, said
 
 
 def test_a_system_prompt_changes_how_most_answers_begin(plain):

@@ -149,9 +149,9 @@ def hold_first(network: Network) -> None:
 def soften_rest(network: Network) -> None:
     """The layers behind the first ones add a quarter of what they learned to add: they recite better, but choose worse.
     Between weights as they were and as they became both are kept (Wortsman et al., arXiv 2109.01903)."""
-    for layer in network.model.layers[FIRST_LAYERS:]:
-        for part in (layer.self_attn.o_proj, layer.mlp.down_proj):
-            part.weight.data *= SOFTENED
+    for name, weight in network.model.layers[FIRST_LAYERS:].named_parameters():
+        if name.endswith(("o_proj.weight", "down_proj.weight")):
+            weight.data *= SOFTENED
 
 
 def train_first(run: Run, batches: Iterable[Batch], report: Report) -> None:
