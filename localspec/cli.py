@@ -5,7 +5,6 @@ stdout is data; stderr is progress, warnings and timings.
 
 from __future__ import annotations
 
-import errno
 import gc
 import json
 import os
@@ -14,7 +13,6 @@ import sys
 import threading
 from collections.abc import Callable
 from functools import partial
-from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, TypeVar  # Any: click's parsed options
 
@@ -24,9 +22,10 @@ from click.shell_completion import shell_complete
 from localspec import __version__
 from localspec.cli_config import config
 from localspec.cli_history import history
-from localspec.errors import FULL, Cancelled, DoesNotFit, LocalspecError, UsageError
+from localspec.errors import Cancelled, LocalspecError, UsageError
 from localspec.formats import INT8_THRESHOLD
 from localspec.requests import GenerateRequest, LoadRequest, Message, SamplingOptions
+from localspec.streams import complain, give_up_output, mend_streams, read_prompt, tell_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -293,26 +292,6 @@ def leave_on_interrupt() -> None:
         context.call_on_close(partial(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, stop)))
 
 
-def read_prompt(prompt: str | None) -> str:
-    """Piped input, then the argument."""
-    piped = "" if sys.stdin.isatty() else read_pipe()
-    text = "\n\n".join(part for part in (piped.strip("\n"), prompt or "") if part)
-    if not text.strip():
-        raise UsageError("There is no prompt.", hint='Try: localspec run guide "What is speculative decoding?"')
-    return text
-
-
-def read_pipe() -> str:
-    try:
-        return sys.stdin.buffer.read().decode("utf-8")
-    except UnicodeDecodeError as fault:
-        raise UsageError("The piped input is not UTF-8 text.", hint="Convert it first, with iconv say.") from fault
-    except OSError as fault:
-        raise UsageError(
-            f"The piped input cannot be read ({fault.strerror}).", hint="Give the prompt in quotes."
-        ) from fault
-
-
 def main() -> None:
     """The program: errors become one sentence and an exit code."""
     mend_streams()
@@ -326,18 +305,6 @@ def main() -> None:
         exit_code = tell_of(fault)
         give_up_output()
     sys.exit(exit_code)
-
-
-def tell_of(fault: OSError) -> int:
-    """What went wrong with the output, or with some file; the exit code."""
-    if fault.filename is None and fault.errno in FULL:
-        complain(f"The disk has no room for the output ({fault.strerror}). Free some space.")
-        return DoesNotFit.exit_code
-    if fault.filename is None and fault.errno == errno.EBADF:
-        complain("The output is closed, so nothing can be written there.")
-    else:
-        complain(f"{fault.filename or 'The output'} cannot be read or written ({fault.strerror or fault}).")
-    return 1
 
 
 def outcome() -> int:
@@ -369,27 +336,3 @@ def in_words(fault: click.UsageError) -> str:
         if source is click.core.ParameterSource.ENVIRONMENT:
             return f"Invalid value for {fault.param.envvar} in the environment: {fault.message}"
     return fault.format_message()
-
-
-def mend_streams() -> None:
-    """A stream that was closed is the null device, but stdout: what is written there must not be lost without a word.
-    A character that an encoding lacks is a question mark."""
-    for name, mode, access in (("stdin", "r", os.O_RDONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_WRONLY)):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.open(os.devnull, access), mode, encoding="utf-8"))  # noqa: SIM115 - open to the end
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")
-
-
-def give_up_output() -> None:
-    """What is still buffered goes nowhere; else Python would try again, and complain, at its end."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr):
-        os.dup2(nowhere, stream.fileno())
-
-
-def complain(sentence: str) -> None:
-    from localspec.sanitize import clean
-
-    click.echo(f"error: {clean(sentence)}", err=True)

@@ -9,20 +9,17 @@ import os
 import sys
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
-from time import perf_counter
 from typing import TYPE_CHECKING
 
-import psutil
 import torch
 
-from localspec import calibration, drafting, processor
+from localspec import calibration, drafting
 from localspec.admission import admit
 from localspec.admission_formats import STAND_IN, admit_format
 from localspec.catalog import Catalog, Entry
 from localspec.checkpoint import Snapshot, check_ids, open_snapshot
 from localspec.devices import gpu_bytes, gpu_faults, pick_device, spare_gpu_bytes, unused
 from localspec.drain import relay
-from localspec.engine.bandwidth import read_bandwidth
 from localspec.engine.contract import Drafter, Resident, is_layered
 from localspec.engine.drafters.early_exit import EarlyExit
 from localspec.engine.drafters.empty import NoDrafter
@@ -30,11 +27,11 @@ from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.drafters.model import DraftModel
 from localspec.engine.generic_arch import is_generic
 from localspec.engine.linear import make_form
-from localspec.engine.memory import give_back, is_out_of_memory
+from localspec.engine.memory import give_back
 from localspec.engine.policy import Steered
 from localspec.engine.session import Session
 from localspec.errors import DoesNotFit, EngineError, LocalspecError
-from localspec.events import Loading, Memory, ModelCard, Notice, Ready, SpecCard
+from localspec.events import Loading, ModelCard, Notice, Ready, SpecCard
 from localspec.fit import DENSE, Plan, Wish, choices, draft_plan, ladder
 from localspec.footprint import PACKED, footprint
 from localspec.formats import GPTQ
@@ -45,6 +42,7 @@ from localspec.prompt import Prompter
 from localspec.requests import DraftModel as DraftModelDraft
 from localspec.requests import EarlyExit as EarlyExitDraft
 from localspec.requests import LoadRequest, SpecWish
+from localspec.resident import choose_threads, measure_memory
 from localspec.settings import defaults
 from localspec.sizes import size_words
 
@@ -321,64 +319,3 @@ def apart(snapshot: Snapshot, plan: Plan) -> Generator[Loading | Notice, None, R
     except (DoesNotFit, EngineError) as fault:
         fault.__cause__ = None
         return fault.with_traceback(None)
-
-
-def choose_threads(target: Resident, asked: int | None, *, every: bool = False) -> int:
-    """The count of threads with the fastest single row; a small model may want fewer than there are cores. `every`:
-    all cores, unasked; layers that come and go take their time whoever computes."""
-    most = min(processor.physical_cores(), processor.usable_threads())
-    asked = asked or (most if every else None)
-    counts = [asked] if asked else sorted({1, *(n for n in (2, 4, 8, 16, 32, 64) if n < most), most})
-    best = counts[0] if len(counts) == 1 else min(counts, key=lambda n: row_seconds(target, n))
-    set_threads(target, best)
-    return best
-
-
-def set_threads(decoder: Resident, threads: int) -> None:
-    """torch's threads, or the CPU engine's own: then torch stays out of their way."""
-    torch.set_num_threads(1)
-    decoder.set_threads(threads)
-
-
-def row_seconds(target: Resident, threads: int) -> float:
-    """Fastest of five single-row forwards; the cache is left as it was."""
-    set_threads(target, threads)
-    times = []
-    for _ in range(5):
-        started = perf_counter()
-        target.forward(torch.zeros(1, dtype=torch.long))
-        times.append(perf_counter() - started)
-        target.crop(0)
-    return min(times)
-
-
-def measure_memory(threads: int, target: Resident, *drafters: Resident) -> Memory:
-    """Bandwidth is what the target's threads read at best."""
-    weights, before = target.weights.num_bytes, torch.get_num_threads()
-    torch.set_num_threads(threads)
-    bandwidth = bandwidth_beside(weights, str(target.device))
-    torch.set_num_threads(before)
-    return Memory(
-        target_bytes=weights,
-        drafter_bytes=sum(drafter.weights.num_bytes for drafter in drafters),
-        kv_bytes=sum(decoder.cache.num_bytes for decoder in (target, *drafters)),
-        bandwidth_peak_gbs=bandwidth,
-        device_bytes=all_memory(target.device) if {one.device for one in drafters} <= {target.device} else 0,
-    )
-
-
-def bandwidth_beside(num_bytes: int, device: str) -> float | None:
-    """None where the model leaves too little memory to measure with."""
-    try:
-        return read_bandwidth(num_bytes, device)
-    except (RuntimeError, MemoryError) as fault:
-        if not is_out_of_memory(fault):
-            raise
-        return None
-
-
-def all_memory(device: torch.device) -> int:
-    """Used or not, in bytes."""
-    if device.type == "cuda":
-        return int(torch.cuda.get_device_properties(device).total_memory)
-    return int(psutil.virtual_memory().total)

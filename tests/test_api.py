@@ -39,8 +39,8 @@ from localspec.errors import (
 from localspec.events import AnyEvent, Done, Loading, Notice, Prefill, Ready, Step
 from localspec.fit import Wish, make_plan
 from localspec.footprint import footprint
-from localspec.opening import choose_threads
 from localspec.requests import DraftModel, EarlyExit, LoadRequest, Message, SamplingOptions
+from localspec.resident import choose_threads
 from localspec.settings import from_generation_config, resolve_sampling
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like, llama3_like

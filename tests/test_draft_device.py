@@ -14,6 +14,7 @@ from localspec import opening
 from localspec.api import LLM, load_events
 from localspec.checkpoint import Snapshot, open_snapshot
 from localspec.drafting import Choice
+from localspec.drain import drain
 from localspec.engine.cpu import program
 from localspec.engine.cpu.isa import choose
 from localspec.engine.drafters.guarded import Guarded
@@ -27,7 +28,7 @@ from tests.models_made_here import save_snapshot
 from tests.second_device import SecondDevice
 from tests.tokenizers_made_here import CHATML, gpt2_like
 
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
 
 HI = [Message("user", "hello there general")]
 SIZES = {"hidden_size": 128, "intermediate_size": 256}
@@ -46,11 +47,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_snapshot(top / "target", tokenizer, template=CHATML, eos="<|im_end|>", num_hidden_layers=6, **SIZES)
     save_snapshot(top / "draft", tokenizer, num_hidden_layers=2, **SIZES)
     return top
-
-
-@pytest.fixture(autouse=True)
-def admitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("localspec.opening.admit", lambda _: None)
 
 
 @pytest.fixture
@@ -150,12 +146,8 @@ def test_a_gpu_that_cannot_be_used_is_none(draft: Snapshot, monkeypatch: pytest.
 def opened(models: Path, **asked: Any) -> tuple[LLM, list[Notice]]:
     heard: list[AnyEvent] = []
     request = LoadRequest(str(models / "target"), str(models / "draft"), k="3", threads=1, ctx=64, **asked)
-    steps = load_events(request)
-    while True:
-        try:
-            heard.append(next(steps))
-        except StopIteration as stop:
-            return stop.value, [one for one in heard if isinstance(one, Notice) and one.code == "draft_device"]
+    llm = drain(load_events(request), heard.append)
+    return llm, [one for one in heard if isinstance(one, Notice) and one.code == "draft_device"]
 
 
 def drafter_of(llm: LLM) -> Any:

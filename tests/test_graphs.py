@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from localspec import admission, loader, paths
+from localspec import loader
 from localspec.api import LLM, load_events
 from localspec.checkpoint import open_snapshot
+from localspec.drain import drain
 from localspec.engine import graphs
 from localspec.engine.graphs import Graphed
 from localspec.events import Notice, Step
@@ -21,6 +21,8 @@ from localspec.requests import LoadRequest
 from tests.engine.tape import Taping
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like
+
+pytestmark = pytest.mark.usefixtures("admitted")
 
 PROMPT = "the quick brown fox"
 Opener = Callable[..., tuple[LLM, list[str]]]
@@ -37,19 +39,13 @@ def draft(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def opened(folder: Path, draft: Path, monkeypatch: pytest.MonkeyPatch) -> Opener:
-    """With graphs on the CPU, made by this Capture. Verdicts are remembered, so that nobody imports transformers."""
-    configs = [json.loads((model / "config.json").read_text()) for model in (folder, draft)]
-    paths.admissions_file().write_text(json.dumps({admission.fingerprint(config): 0.0 for config in configs}))
+def opened(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Opener:
+    """With graphs on the CPU, made by this Capture."""
 
     def opened(capture: Taping | None, draft: str | Path, quant: str = "fp64") -> tuple[LLM, list[str]]:
         monkeypatch.setattr(loader, "CAPTURES", {"cpu": lambda: capture} if capture else {})
         steps, heard = load_events(LoadRequest(str(folder), str(draft), quant, k="2")), list[Any]()
-        while True:
-            try:
-                heard.append(next(steps))
-            except StopIteration as stop:
-                return stop.value, told(heard)
+        return drain(steps, heard.append), told(heard)
 
     return opened
 

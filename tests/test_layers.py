@@ -17,23 +17,23 @@ ROOT = Path(__file__).parents[1] / "localspec"
 
 LAYERS = [
     "errors paths events sanitize requests strictjson blocks drain whole_file processor main_memory driver formats"
-    " sizes hub_cache",
+    " sizes hub_cache text_file",
     "catalog checkpoint weights template templates stats calibration verdicts exam history config shortening",
     "pairing prompt detokenize reuse",
     "engine",
     "devices blueprint footprint fit sources loading packed_copy packing loader loader_bnb loader_stream"
     " loader_generic loader_quantised admission packed_reference packed_admission admission_formats",
-    "drafting answer continuation settings usage local_models",
+    "drafting answer continuation settings usage local_models resident",
     "model opening api worker",
     "recipe tui bench oneshot progress output chatlog doctor",
-    "cli cli_config cli_history __init__ __main__",
+    "cli cli_config cli_history streams __init__ __main__",
 ]
 LAYER = {name: layer for layer, names in enumerate(LAYERS) for name in names.split()}
 
 HEAVY = {"torch", "transformers", "textual", "numpy", "numba", "safetensors", "tokenizers", "jinja2", "huggingface_hub"}
 NETWORK = {"socket", "ssl", "http", "urllib", "ftplib", "smtplib", "socketserver", "xmlrpc", "huggingface_hub"}
 NETWORK |= {"requests", "httpx", "aiohttp", "websockets", "urllib3"}
-ROOMS_OF_TENSORS = ("engine", "sources", "packing", "packed_", "loader", "admission", "opening")
+ROOMS_OF_TENSORS = ("engine", "sources", "packing", "packed_", "loader", "admission", "opening", "resident")
 ROOMS_OF_TENSORS += ("devices", "bench", "recipe", "doctor")
 ENGINE_BOX = {"torch", "transformers", "safetensors", "msgspec"}  # what a GPU box has
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import msgspec
 import pytest
 import torch
 
-from localspec import admission, paths
 from localspec.api import LLM, load, make_request
 from localspec.engine.decoder import Decoder
 from localspec.engine.drafters.early_exit import EarlyExit
@@ -25,7 +23,7 @@ from localspec.requests import SpecWish
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like
 
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
 
 FULL = 20
 FEW = (1, 7)
@@ -45,10 +43,8 @@ def draft(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def opened(folder: Path, draft: Path) -> Iterator[Callable[[str], LLM]]:
-    """Their verdicts are remembered, so that nobody imports transformers."""
-    configs = [json.loads((model / "config.json").read_text()) for model in (folder, draft)]
-    paths.admissions_file().write_text(json.dumps({admission.fingerprint(config): 0.0 for config in configs}))
+def opened(folder: Path) -> Iterator[Callable[[str], LLM]]:
+    """All of them closed at the end."""
     models = []
 
     def opened(drafter: str) -> LLM:

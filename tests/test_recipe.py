@@ -545,7 +545,10 @@ def test_what_cannot_be_written_for_another_reason_is_one_sentence(
 
     with monkeypatch.context() as patched:
         patched.setattr("localspec.whole_file.os.replace", refused)
-        with pytest.raises(LocalspecError, match=r"Cannot write .*: Permission denied\. .* keeps .*; make room"):
+        with pytest.raises(
+            LocalspecError,
+            match=r"Cannot write .*: Permission denied\. .* keeps .*; mend that and go on",
+        ):
             recipe.run(small)
     assert list(small.out.rglob("*.part")) == []
 

@@ -164,7 +164,7 @@ def ours(opened: Opened, name: str, choice: Draft, k: str) -> Ours:
 
 
 def torch_threads(opened: Opened) -> int:
-    """One beside the CPU engine's own, as `opening.set_threads` has it."""
+    """One beside the CPU engine's own, as `resident.set_threads` has it."""
     return 1 if opened.plan.packed else opened.threads
 
 

@@ -190,7 +190,7 @@ class Bench:
         )
 
     def torch_threads(self, kind: WeightFormat) -> int:
-        """One beside the CPU engine's own, as `opening.set_threads` has it."""
+        """One beside the CPU engine's own, as `resident.set_threads` has it."""
         return self.request.cores if isinstance(self.decoders[kind], Decoder) else 1
 
     def texts(self, watch: Watch) -> tuple[Written, ...]:

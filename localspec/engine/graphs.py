@@ -1,7 +1,8 @@
 """Forwards that were recorded and are replayed: a GPU then waits for no Python. One graph for each (width, KV bucket).
 
 A replay does what was done when it was recorded, on the same tensors. So all that changes lies in a few of them: ids,
-positions, states. The rest, sizes and which layers, is a graph's Shape. What cannot be recorded runs as ever.
+positions, states. The rest, sizes and which layers, is a graph's Shape. What cannot be recorded runs as ever. Knows
+nothing about drafts or text.
 """
 
 from __future__ import annotations

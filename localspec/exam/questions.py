@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.errors import LocalspecError
+from localspec.text_file import read_text
 
 FOLDER = Path(__file__).parent
 MOST_REQUIRED, MOST_FORBIDDEN = 3, 2
@@ -46,12 +47,7 @@ def load() -> Exam:
 
 def read(name: str, *, answerable: bool = True) -> tuple[Question, ...]:
     """The questions of one of the exam's files."""
-    try:
-        text = (FOLDER / name).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as fault:
-        reason = fault.strerror if isinstance(fault, OSError) else "it is not UTF-8 text"
-        raise LocalspecError(f"The exam file {FOLDER / name} cannot be read ({reason}).") from fault
-    return parse(text, name, answerable=answerable)
+    return parse(read_text(FOLDER / name, "exam file"), name, answerable=answerable)
 
 
 def parse(text: str, name: str, *, answerable: bool = True) -> tuple[Question, ...]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from localspec.errors import LocalspecError
+from localspec.text_file import read_text
 
 FOLDER = Path(__file__).with_name("corpus")
 TOPICS = ("guide.md", "product.md", "chat.md", "speculation.md", "machine.md", "talk.md")
@@ -141,12 +142,7 @@ def parse(text: str, name: str, *, known: bool = False) -> tuple[Entry, ...]:
 
 def read(name: str, *, known: bool = False) -> tuple[Entry, ...]:
     """The entries of one of the corpus' files."""
-    try:
-        text = (FOLDER / name).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as fault:
-        reason = fault.strerror if isinstance(fault, OSError) else "it is not UTF-8 text"
-        raise LocalspecError(f"The corpus file {FOLDER / name} cannot be read ({reason}).") from fault
-    return parse(text, name, known=known)
+    return parse(read_text(FOLDER / name, "corpus file"), name, known=known)
 
 
 def _unrepeated(files: dict[str, tuple[Entry, ...]]) -> None:

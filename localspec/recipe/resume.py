@@ -5,7 +5,6 @@ The file is whole or not there, and belongs to one text, recipe and command. Kno
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import io
 import signal
@@ -20,11 +19,10 @@ from typing import Any
 
 import torch
 
-from localspec.errors import LocalspecError
+from localspec.errors import FULL, LocalspecError
 from localspec.whole_file import write_whole
 
 SAVE_EVERY_SECONDS, RETRY_SECONDS = 120.0, 10.0
-FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def fingerprint(*parts: object) -> str:
@@ -86,7 +84,8 @@ class Keeper:
             except OSError as error:
                 fault = f"Cannot write {what}: {error.strerror or error}. {self.file} keeps {self.kept}"
                 if error.errno not in FULL or self.stopping:
-                    raise LocalspecError(f"{fault}; make room and go on with: {self.command}") from None
+                    remedy = "make room" if error.errno in FULL else "mend that"
+                    raise LocalspecError(f"{fault}; {remedy} and go on with: {self.command}") from None
             again = f"Make room: it is tried again every {RETRY_SECONDS:.0f} seconds."
             print(f"{fault}. {again}", file=sys.stderr, flush=True)
             time.sleep(RETRY_SECONDS)
