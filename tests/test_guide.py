@@ -13,6 +13,7 @@ import torch
 import localspec
 from localspec.bench.prompts import PROMPTS
 from localspec.exam import questions as exam
+from localspec.exam.grading import is_honest, is_right
 from localspec.paths import packaged
 from localspec.recipe import corpus
 from localspec.recipe.tones import TONES
@@ -107,6 +108,18 @@ def test_the_command_gives_the_answers_of_the_python_interface(program):
     with localspec.load("guide", threads=ONE) as llm:
         told = [llm.generate(asked(question), temperature=0).text for question in questions]
     assert [program(question) for question in questions] == told
+
+
+@pytest.mark.slow
+def test_the_whole_exam_through_the_command(program):
+    """What the card counts: 85 % right, 80 % honest, in int8 at temperature 0."""
+    sat = exam.load()
+    right = [is_right(program(words), question) for question in sat.known for words in question.phrasings]
+    honest = [is_honest(program(words)) for question in sat.unknown for words in question.phrasings]
+    assert len(right) >= 200
+    assert len(honest) >= 100
+    assert sum(right) >= 0.85 * len(right)
+    assert sum(honest) >= 0.80 * len(honest)
 
 
 @pytest.mark.parametrize("draft", DRAFTS)

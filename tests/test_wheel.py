@@ -92,6 +92,20 @@ def test_an_installed_wheel_answers_from_another_folder_and_reads_nothing_of_thi
     assert '"draft_kind": "early-exit"' in done.stderr
 
 
+@pytest.mark.slow
+def test_pip_finds_all_it_needs_for_an_environment_with_nothing_in_it(wheel: Path, tmp_path: Path):
+    """Nothing lent: every dependency comes from the package registry, none was forgotten in pyproject.toml."""
+    folder = tmp_path / "empty"
+    venv.create(folder, symlinks=os.name != "nt")
+    python = folder / Path(COMMAND).parent / Path(sys.executable).name
+    constrained = ["--constraint", str(ROOT / "constraints.txt"), str(wheel)]
+    subprocess.run([*PIP, "--python", str(python), "install", *constrained], check=True, timeout=900)
+    (tmp_path / "elsewhere").mkdir()
+    done = answer(folder, tmp_path / "elsewhere")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
 def test_the_code_the_model_and_the_catalogue_are_the_installed_ones(environment: Path, tmp_path: Path):
     found = python(environment, tmp_path, ASK).stdout.splitlines()
     assert len(found) == 4
