@@ -97,11 +97,11 @@ def place_row(model: int, layer: int, row: int, position: int, head: int) -> Non
 @compiled
 def place_phase(sync: int, model: int, layer: int, rows: int, position: int) -> None:
     kv_heads = int_at(model + at.NUM_KV_HEADS)
-    task = claim(sync + at.NEXT)
+    task = claim(sync + at.NEXT, 1)
     while task < rows * kv_heads:
         row = task // kv_heads
         place_row(model, layer, row, position + row, task % kv_heads)
-        task = claim(sync + at.NEXT)
+        task = claim(sync + at.NEXT, 1)
     barrier(sync)
 
 
@@ -202,12 +202,12 @@ def attention_phase(sync: int, model: int, layer: int, rows: int, position: int,
     tiles = (rows + some - 1) // some
     begin = first_segment(int_at(layer + at.WINDOW), position)
     segments = (position + rows - 1) // at.SEGMENT + 1 - begin
-    task = claim(sync + at.NEXT)
+    task = claim(sync + at.NEXT, 1)
     while task < kv_heads * tiles * segments:
         head, rest = task % kv_heads, task // kv_heads
         first = rest % tiles * some
         attend(model, layer, head, begin + rest // tiles, first, min(some, rows - first), position, own)
-        task = claim(sync + at.NEXT)
+        task = claim(sync + at.NEXT, 1)
     barrier(sync)
 
 
@@ -254,8 +254,8 @@ def merge_row(model: int, layer: int, row: int, position: int, first_position: i
 
 @compiled
 def merge_phase(sync: int, model: int, layer: int, rows: int, position: int) -> None:
-    row = claim(sync + at.NEXT)
+    row = claim(sync + at.NEXT, 1)
     while row < rows:
         merge_row(model, layer, row, position + row, position)
-        row = claim(sync + at.NEXT)
+        row = claim(sync + at.NEXT, 1)
     barrier(sync)

@@ -16,7 +16,7 @@ def barrier(sync: int) -> None:
         tell(sync + at.NEXT, 0)
         return
     generation = look(sync + at.GENERATION)
-    if claim(sync + at.ARRIVED) == threads - 1:
+    if claim(sync + at.ARRIVED, 1) == threads - 1:
         tell(sync + at.ARRIVED, 0)
         tell(sync + at.NEXT, 0)
         tell(sync + at.GENERATION, generation + 1)

@@ -232,10 +232,10 @@ for sign, name in ((operator.add, "fadd"), (operator.sub, "fsub"), (operator.mul
 # --- threads
 
 
-@word(INT, INT)
-def claim(b: Any, address: Any) -> Any:
-    """Adds one, whoever else does so at the same time; what was there before."""
-    return b.atomic_rmw("add", b.inttoptr(address, I64.as_pointer()), emit.int64(1), "acq_rel")
+@word(INT, INT, INT)
+def claim(b: Any, address: Any, count: Any) -> Any:
+    """Adds so many, whoever else does so at the same time; what was there before."""
+    return b.atomic_rmw("add", b.inttoptr(address, I64.as_pointer()), count, "acq_rel")
 
 
 @word(INT, INT, INT)

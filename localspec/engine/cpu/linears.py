@@ -1,6 +1,6 @@
 """Linears of the compiled forward: blocks of weights times quantised rows, and what is done with the sums at once.
 
-A task is some blocks for all rows. Knows nothing about what the rows mean.
+A task is a run of blocks for all rows. Knows nothing about what the rows mean.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import numpy as np
 from localspec.engine.cpu import layout as at
 from localspec.engine.cpu.barrier import barrier
 from localspec.engine.cpu.formats import GROUP, RECORD_BYTES
-from localspec.engine.cpu.lang import ISA, Vector, claim, compiled, exp16, inner, int_at, load16, splat16, store16
+from localspec.engine.cpu.lang import ISA, Vector, claim, compiled, exp16, inner, int_at, load16, look, splat16, store16
 from localspec.engine.cpu.rows import quantise
 
 F32 = np.float32
 STEP = ISA.rows
-LEAST_TASK_BYTES, MOST_TASK_BYTES = 8192, 131072  # of weights: small tasks spend their time on being claimed
-TASKS_PER_THREAD = 8  # so that a thread that comes late leaves the others waiting for an eighth at most
+LEAST_BYTES = 8192  # of weights that are claimed at once: with fewer, the time goes into claiming
+SHARES = 2  # of its part of what is left, a thread claims one
 RECORD8, RECORD4 = RECORD_BYTES["int8"], RECORD_BYTES["int4"]
 
 int8, int4 = inner("int8", 10), inner("int4", 10)
@@ -53,42 +53,46 @@ def block_times_rows(linear: int, block: int, quantised: int, rows: int, out: in
 
 
 @compiled
-def blocks_per_task(sync: int, linear: int, multiple: int) -> int:
-    """Blocks of one task, a multiple of `multiple`: some tasks for every thread, none too large or too small."""
-    bytes_ = int_at(linear + at.GROUPS) * record_bytes(linear) * multiple
-    share = int_at(linear + at.BLOCKS) // (multiple * TASKS_PER_THREAD * int_at(sync + at.THREADS))
-    return multiple * max(1, LEAST_TASK_BYTES // bytes_, min(share, MOST_TASK_BYTES // bytes_))
+def run_of_blocks(sync: int, linear: int, multiple: int) -> int:
+    """How many blocks to claim next, a multiple of `multiple`: a share of what is left (guided self-scheduling,
+    Polychronopoulos and Kuck 1987). A core reads ahead only while it reads on, so it begins with a long run; short ones
+    at the end leave nobody waiting."""
+    least = LEAST_BYTES // (int_at(linear + at.GROUPS) * record_bytes(linear) * multiple)
+    left = int_at(linear + at.BLOCKS) - look(sync + at.NEXT)
+    return multiple * max(1, least, left // (multiple * SHARES * int_at(sync + at.THREADS)))
 
 
 @compiled
 def linear_phase(sync: int, linear: int, quantised: int, rows: int, out: int, stride: int, own: int) -> None:
     """[rows, outputs] at `out`."""
-    blocks, some = int_at(linear + at.BLOCKS), blocks_per_task(sync, linear, 1)
-    task = claim(sync + at.NEXT)
-    while task * some < blocks:
-        for block in range(task * some, min(blocks, task * some + some)):
+    blocks, some = int_at(linear + at.BLOCKS), run_of_blocks(sync, linear, 1)
+    first = claim(sync + at.NEXT, some)
+    while first < blocks:
+        for block in range(first, min(blocks, first + some)):
             block_times_rows(linear, block, quantised, rows, own)
             for row in range(rows):
                 place, new = out + row * stride + block * 128, own + row * 128
                 store16(place, load16(new))
                 store16(place + 64, load16(new + 64))
-        task = claim(sync + at.NEXT)
+        some = run_of_blocks(sync, linear, 1)
+        first = claim(sync + at.NEXT, some)
     barrier(sync)
 
 
 @compiled
 def added_phase(sync: int, linear: int, quantised: int, rows: int, x: int, stride: int, own: int) -> None:
     """Adds [rows, outputs] to the residual stream at `x`."""
-    blocks, some = int_at(linear + at.BLOCKS), blocks_per_task(sync, linear, 1)
-    task = claim(sync + at.NEXT)
-    while task * some < blocks:
-        for block in range(task * some, min(blocks, task * some + some)):
+    blocks, some = int_at(linear + at.BLOCKS), run_of_blocks(sync, linear, 1)
+    first = claim(sync + at.NEXT, some)
+    while first < blocks:
+        for block in range(first, min(blocks, first + some)):
             block_times_rows(linear, block, quantised, rows, own)
             for row in range(rows):
                 place, new = x + row * stride + block * 128, own + row * 128
                 store16(place, load16(place) + load16(new))
                 store16(place + 64, load16(place + 64) + load16(new + 64))
-        task = claim(sync + at.NEXT)
+        some = run_of_blocks(sync, linear, 1)
+        first = claim(sync + at.NEXT, some)
     barrier(sync)
 
 
@@ -102,23 +106,24 @@ def gated(pair: int) -> Vector:
 @compiled
 def gate_phase(sync: int, linear: int, quantised: int, rows: int, gated_rows: int, own: int) -> None:
     """The gated channels, quantised at once: four blocks make one group."""
-    blocks, some = int_at(linear + at.BLOCKS), blocks_per_task(sync, linear, 4)
-    task = claim(sync + at.NEXT)
-    while task * some < blocks:
-        for first in range(task * some, min(blocks, task * some + some), 4):
+    blocks, some = int_at(linear + at.BLOCKS), run_of_blocks(sync, linear, 4)
+    first = claim(sync + at.NEXT, some)
+    while first < blocks:
+        for four in range(first, min(blocks, first + some), 4):
             for i in range(4):
-                block_times_rows(linear, first + i, quantised, rows, own + i * at.MAX_ROWS * 128)
+                block_times_rows(linear, four + i, quantised, rows, own + i * at.MAX_ROWS * 128)
             for row in range(rows):
                 pair = own + row * 128
                 step = at.MAX_ROWS * 128
                 quantise(
                     gated_rows,
                     row,
-                    first // 4,
+                    four // 4,
                     gated(pair),
                     gated(pair + step),
                     gated(pair + 2 * step),
                     gated(pair + 3 * step),
                 )
-        task = claim(sync + at.NEXT)
+        some = run_of_blocks(sync, linear, 4)
+        first = claim(sync + at.NEXT, some)
     barrier(sync)

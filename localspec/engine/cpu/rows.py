@@ -83,10 +83,10 @@ def norm_row(model: int, quantised: int, row: int, x: int, weight: int) -> None:
 @compiled
 def norm_phase(sync: int, model: int, weight: int, x: int, rows: int) -> None:
     hidden = int_at(model + at.HIDDEN)
-    row = claim(sync + at.NEXT)
+    row = claim(sync + at.NEXT, 1)
     while row < rows:
         norm_row(model, model + at.NARROW, row, x + row * hidden * 4, weight)
-        row = claim(sync + at.NEXT)
+        row = claim(sync + at.NEXT, 1)
     barrier(sync)
 
 
@@ -115,12 +115,12 @@ def copy_row(source: int, target: int, vectors: int) -> None:
 def start_phase(sync: int, job: int, model: int, x: int) -> None:
     """Rows handed in are copied to the front of the stream, the others embedded."""
     hidden, rows, done = int_at(model + at.HIDDEN), int_at(job + at.ROWS), int_at(job + at.DONE)
-    row = claim(sync + at.NEXT)
+    row = claim(sync + at.NEXT, 1)
     while row < rows:
         place = x + row * hidden * 4
         if row < done:
             copy_row(int_at(job + at.STATES) + row * hidden * 4, place, hidden // 16)
         else:
             embed_row(model, int_at(int_at(job + at.IDS) + row * 8), place)
-        row = claim(sync + at.NEXT)
+        row = claim(sync + at.NEXT, 1)
     barrier(sync)
