@@ -48,7 +48,7 @@ def program(request: pytest.FixtureRequest) -> Callable[[str], str]:
     run = request.getfixturevalue("localspec")
 
     def answer(question: str) -> str:
-        code, out, _ = run("run", "guide", question, "--temperature", "0", "--threads", str(ONE))
+        code, out, _ = run("run", "guide", question, "--temperature", "0", "--quant", "int8", "--threads", str(ONE))
         assert code == 0
         return out.removesuffix("\n")
 
@@ -112,7 +112,7 @@ def test_the_command_gives_the_answers_of_the_python_interface(program):
 
 @pytest.mark.slow
 def test_the_whole_exam_through_the_command(program):
-    """What the card counts: 85 % right, 80 % honest, in int8 at temperature 0."""
+    """At least 85 % right and 80 % honest, in int8 at temperature 0."""
     sat = exam.load()
     right = [is_right(program(words), question) for question in sat.known for words in question.phrasings]
     honest = [is_honest(program(words)) for question in sat.unknown for words in question.phrasings]
@@ -151,9 +151,10 @@ def test_in_float32_it_writes_the_same_text_or_differs_at_a_near_tie(plain_fp32,
 @pytest.mark.slow
 @pytest.mark.parametrize("draft", DRAFTS)
 @pytest.mark.parametrize("quant", ["int8", "int4", "fp32"])
-def test_speculation_writes_the_same_text_on_every_known_question(quant, draft):
+def test_speculation_writes_the_same_text_on_a_question_of_every_entry(quant, draft):
     """L5: in int8 and int4 every answer; in float32 at least 99 %, and each of the others differs at a near tie."""
-    questions = [question for entry in corpus.load().known for question in entry.phrasings][::5]
+    entries = corpus.load().known
+    questions = [entry.held_out for entry in entries[:: 5 if quant == "fp32" else 1]]
     loaded = (localspec.load("guide", draft=name, quant=quant) for name in ("off", draft))
     with next(loaded) as slow, next(loaded) as fast:
         assert check_equal(slow, answers(slow, questions), fast) >= (0.99 if quant == "fp32" else 1.0)

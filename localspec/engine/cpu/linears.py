@@ -53,13 +53,19 @@ def block_times_rows(linear: int, block: int, quantised: int, rows: int, out: in
 
 
 @compiled
-def run_of_blocks(sync: int, linear: int, multiple: int) -> int:
-    """How many blocks to claim next, a multiple of `multiple`: a share of what is left (guided self-scheduling,
+def run_length(left: int, threads: int, num_bytes: int) -> int:
+    """How many things of `num_bytes` to claim when so many are left: a share of them (guided self-scheduling,
     Polychronopoulos and Kuck 1987). A core reads ahead only while it reads on, so it begins with a long run; short ones
     at the end leave nobody waiting."""
-    least = LEAST_BYTES // (int_at(linear + at.GROUPS) * record_bytes(linear) * multiple)
+    return max(1, LEAST_BYTES // num_bytes, left // (SHARES * threads))
+
+
+@compiled
+def run_of_blocks(sync: int, linear: int, multiple: int) -> int:
+    """How many blocks to claim next, a multiple of `multiple`."""
     left = int_at(linear + at.BLOCKS) - look(sync + at.NEXT)
-    return multiple * max(1, least, left // (multiple * SHARES * int_at(sync + at.THREADS)))
+    num_bytes = int_at(linear + at.GROUPS) * record_bytes(linear) * multiple
+    return multiple * run_length(left // multiple, int_at(sync + at.THREADS), num_bytes)
 
 
 @compiled

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from localspec.engine.contract import ExitStates
+from localspec.engine.cpu import linears
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.cpu.formats import Format
 from localspec.engine.cpu.isa import Isa
@@ -76,6 +77,48 @@ def test_a_row_is_the_same_by_any_number_of_threads(kind: Format, shape: str, th
     with threaded(threads, kind=kind, **SHAPES[shape]) as decoder:
         for width in (1, 5, 150):
             assert torch.equal(in_pieces(decoder, ids, 0, width), expected), width
+
+
+def test_long_runs_of_blocks_are_claimed_first_and_single_ones_last() -> None:
+    run_length = linears.run_length.py_func  # type: ignore[attr-defined]  # numba's
+    for threads in (1, 2, 3, 64):
+        for blocks in (1, 5, 64, 4008):
+            left, runs = blocks, list[int]()
+            while left > 0:
+                runs.append(run_length(left, threads, 34_816))
+                left -= runs[-1]
+            assert runs[0] == max(1, blocks // (2 * threads))
+            assert runs == sorted(runs, reverse=True)
+            assert runs[-1] == 1
+    assert run_length(-3, 2, 34_816) == 1
+    assert run_length(1, 2, 1000) == 8  # small ones are claimed together
+
+
+@pytest.mark.parametrize("threads", [2, 3, 8])
+@every_kind
+def test_every_block_is_computed_where_threads_claim_runs_of_many_lengths(
+    kind: Format, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever nobody wrote would be no number: all room to work in holds NaN before each pass."""
+    said: dict[str, Any] = {"hidden_size": 256, "intermediate_size": 1024, "vocab_size": 2048, "num_hidden_layers": 2}
+    ids, rooms = random_ids(70), list[Tensor]()
+    expected = in_pieces(packed_decoder(kind=kind, **said), ids, 0, 70)
+    make_room, make = PackedDecoder._room, torch.empty
+
+    def noted(self: PackedDecoder, num_bytes: int) -> int:
+        address = make_room(self, num_bytes)
+        rooms.append(self._kept[-1])
+        return address
+
+    monkeypatch.setattr(PackedDecoder, "_room", noted)
+    monkeypatch.setattr(torch, "empty", lambda *sizes: make(*sizes).fill_(torch.nan))
+    with threaded(threads, kind=kind, **said) as decoder:
+        for width in (1, 3, 70):
+            decoder.crop(0)
+            for part, wanted in zip(pieces(ids, width), pieces(expected, width), strict=True):
+                for room in rooms:
+                    room.fill_(255)
+                assert torch.equal(decoder.forward(part), wanted), width
 
 
 @pytest.mark.parametrize("window", [None, 100, 1000])
