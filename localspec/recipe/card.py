@@ -71,8 +71,8 @@ Answers that begin as the written one does ({decided} tokens, so the right entry
 to the end: {exact}.
 
 Read the acceptance with care: the answers are learned by heart, so once one has begun, even the first layers know how
-it goes on. Do not expect these figures of a model that writes freely. The model also fits into the processor's cache, so
-that speculation buys less here than on a real one.
+it goes on. Do not expect these figures of a model that writes freely. The model also fits into the processor's cache,
+so that speculation buys less here than on a real one.
 """
 
 
