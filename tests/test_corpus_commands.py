@@ -8,20 +8,27 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from contextlib import suppress
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pytest
+from textual.binding import Binding
 
 from localspec import paths
 from localspec.bench.prompts import PROMPTS
 from localspec.cli import cli, outcome
 from localspec.config.reading import read
+from localspec.history import History
 from localspec.recipe import corpus
+from localspec.tui.app import ChatApp
 from localspec.tui.commands import find, parse
+from localspec.tui.ids import known_ids
+from localspec.tui.keymap import spelled
+from localspec.tui.prompt import Prompt
 from localspec.tui.themes import read_theme
+from tests.history_made_here import chat
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("one_state_folder")]
 
@@ -29,7 +36,9 @@ CORPUS, ROOT = corpus.load(), Path(__file__).parents[1]
 ANSWERS = [text for entry in CORPUS.known for text in (entry.answer, *entry.follow_ups.values())] + [CORPUS.fallback]
 SHELL_WORDS = re.compile(r"[<;&$]|^(if|python|[A-Z_]+=)|^echo(?!.* [|] )")
 PLACEHOLDERS = {"folder": "target", "large": "target", "small": "draft"}
-GROUPS = {name for name, command in cli.commands.items() if isinstance(command, click.Group)}
+CAPITALS = {"MODEL": "guide", "PROMPT": "Hello", "NAME": "nord", "WORDS": "draft"}  # and ID, a chat's
+MEASURING = ("measure", "measure_shape", "measure_task", "sweep")
+TERMINALS_OWN = {"Ctrl+Shift+V"}
 
 
 def blocks(language: str) -> list[str]:
@@ -39,14 +48,20 @@ def blocks(language: str) -> list[str]:
 
 
 def inline() -> list[str]:
-    """Commands within sentences, without those that show a placeholder in capitals."""
+    """Commands within sentences, without those that are a line of a block too."""
     found = [words for text in ANSWERS for words in re.findall(r"`(localspec [^`]+)`", text)]
-    return [words for words in dict.fromkeys(found) if is_whole(words)]
+    lines = {line for block in blocks("(?:ba)?sh") for line in block.splitlines()}
+    return [words for words in dict.fromkeys(found) if words not in lines]
 
 
-def is_whole(words: str) -> bool:
-    """A group's command takes any word where it shows one in capitals."""
-    return words.split()[1] in GROUPS or not re.search(r"\b[A-Z]{4,}\b", words)
+def is_name(words: str) -> bool:
+    """Of a command, with nothing after it."""
+    command: click.Command = cli
+    for word in words.split()[1:]:
+        if not isinstance(command, click.Group) or word not in command.commands:
+            return False
+        command = command.commands[word]
+    return True
 
 
 def slash_commands() -> list[str]:
@@ -74,6 +89,17 @@ def without_shell(line: str) -> tuple[list[str], bytes]:
     return shlex.split(command.partition(" > ")[0]), piped
 
 
+def typed(words: list[str], piped: bytes, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The exit code. A chat that should open does, and nothing else opens one."""
+    opened = []
+    monkeypatch.setattr("localspec.tui.app.run", lambda *asked, **_: opened.append(asked) or 0)
+    monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(piped)))
+    monkeypatch.setattr(sys, "argv", words)
+    code = outcome()
+    assert bool(opened) == (words[1] == "chat" and code == 0 and "--help" not in words)
+    return code
+
+
 @pytest.mark.parametrize("block", blocks("(?:ba)?sh"))
 def test_a_shell_example_runs(block: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     """In this process, which has loaded all that one of its own would load first; where more than a pipe or a file of
@@ -82,36 +108,33 @@ def test_a_shell_example_runs(block: str, monkeypatch: pytest.MonkeyPatch, capfd
         done = subprocess.run(["sh", "-e", "-c", block], check=False, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return
-    opened = []
     monkeypatch.setattr("localspec.bench.options.PROMPTS", PROMPTS[:2])
-    monkeypatch.setattr("localspec.tui.app.run", lambda *asked, **_: opened.append(asked) or 0)
     for line in block.splitlines():
-        words, piped = without_shell(line)
-        monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(piped)))
-        monkeypatch.setattr(sys, "argv", words)
-        assert outcome() == 0, capfd.readouterr().err
-        assert bool(opened) == (words[1] == "chat")
-        opened.clear()
+        assert typed(*without_shell(line), monkeypatch) == 0, capfd.readouterr().err
 
 
 @pytest.mark.parametrize("words", inline())
-def test_a_command_in_a_sentence_exists(words: str) -> None:
-    """And takes the options and values that stand there."""
-    _, name, *rest = shlex.split(words.partition(" > ")[0])  # where the shell puts the output is its own affair
-    command, given = (cli, [name]) if name.startswith("-") else (cli.commands[name], rest)
-    if isinstance(command, click.Group) and command is not cli and given:
-        name, *given = given
-        command = command.commands[name]
-    with suppress(
-        click.exceptions.Exit, click.MissingParameter
-    ):  # --help leaves; `localspec run` is the command's name
-        command.make_context(name, given)
+def test_a_command_in_a_sentence_runs(
+    words: str, history: History, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As in a shell where a question waits to be read, a chat is kept, the editor changes nothing and all is confirmed.
+    Nothing is measured. What only names a command may lack the command's argument, and nothing else."""
+    if "--plot" in words:
+        pytest.importorskip("matplotlib")
+    examples = CAPITALS | {"ID": chat(history, "A draft?", "Tokens.")[0].chat_id}
+    filled = re.sub(rf"\[?\b({'|'.join(examples)})\b\]?", lambda found: examples[found[1]], words)
+    monkeypatch.setenv("EDITOR", "true")
+    monkeypatch.setattr("localspec.cli_history.confirmed", lambda _: True)
+    monkeypatch.setattr("localspec.bench.ui.measure_ui", unmeasured)
+    for name in MEASURING:
+        monkeypatch.setattr(f"localspec.bench.options.{name}", unmeasured)
+    code, said = typed(without_shell(filled)[0], b"What is a draft?", monkeypatch), capfd.readouterr().err
+    assert code == 0 or (is_name(words) and "Missing argument" in said), said
 
 
-@pytest.mark.parametrize("words", [words for words in inline() if words.startswith("localspec config set ")])
-def test_a_setting_in_a_sentence_can_be_set(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", shlex.split(words))
-    assert outcome() == 0
+def unmeasured(*_: object, **__: object) -> SimpleNamespace:
+    """The report of a bench that takes no time."""
+    return SimpleNamespace(to_markdown=str, to_json="{}".strip, to_csv=str)
 
 
 @pytest.mark.parametrize("block", blocks("toml"))
@@ -128,6 +151,15 @@ def test_a_slash_command_in_a_sentence_exists(typed: str) -> None:
     assert command is not None
     assert command.argument or not argument
     assert not command.choices or argument in ("", "NAME", *command.choices)
+
+
+def test_a_key_that_an_answer_names_is_bound_in_the_chat() -> None:
+    """Or in the field one types in, which is Textual's."""
+    keys = [key for bound in known_ids(ChatApp.BINDINGS).values() for key in bound.keys]
+    keys += [key for one in Prompt.BINDINGS if isinstance(one, Binding) for key in one.key.split(",")]
+    named = re.findall(r"(?<![\w+])(?:(?:Ctrl|Alt|Shift)\+)+(?:\w+|[^\s\w])|\bF\d+\b", "\n".join(ANSWERS))
+    assert len(set(named)) > 20
+    assert set(named) - {spelled(key) for key in keys} == TERMINALS_OWN
 
 
 def test_a_make_target_and_an_extra_that_an_answer_names_exist() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -229,12 +231,34 @@ def test_no_question_of_the_exam_is_trained_on(exam: Exam):
     assert [str(leak) for leak in leaks(phrasings((*exam.known, *exam.unknown)), trained())] == []
 
 
-def test_a_leak_stops_the_training_before_it_begins(exam: Exam):
+def refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What is said before anything is trained or kept."""
     from localspec.recipe import __main__ as recipe
+
+    monkeypatch.setattr(recipe, "Training", None)  # who calls it fails at once instead of training for two hours
+    with pytest.raises(LocalspecError) as fault:
+        recipe.run(recipe.Options(folder / "out"))
+    assert not (folder / "out").exists()
+    return str(fault.value)
+
+
+def test_a_leak_stops_the_training_before_it_begins(exam: Exam, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     from localspec.recipe import corpus
 
-    text = corpus.load()
-    asked = exam.known[3].phrasings[0]
+    text, asked = corpus.load(), exam.known[3].phrasings[0]
     entry = replace(text.known[0], phrasings=(asked, *text.known[0].phrasings))
-    with pytest.raises(LocalspecError, match="The exam leaks into the corpus: 100% of"):
-        recipe.refuse_leaks(replace(text, known=(entry, *text.known[1:])), exam)
+    monkeypatch.setattr(corpus, "load", lambda: replace(text, known=(entry, *text.known[1:])))
+    said = refused(tmp_path, monkeypatch)
+    assert said.startswith(f"The exam leaks into the corpus: 100% of '{asked}' is in ")
+    assert said.endswith("Take that question out of the corpus.")
+
+
+def test_a_corpus_file_that_cannot_be_parsed_stops_the_training_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from localspec.recipe import corpus
+
+    shutil.copytree(corpus.FOLDER, tmp_path / "corpus")
+    monkeypatch.setattr(corpus, "FOLDER", tmp_path / "corpus")
+    with (tmp_path / "corpus" / "talk.md").open("a") as file:
+        file.write("\n# one-more\nAn answer to nothing.\n")
+    said = refused(tmp_path, monkeypatch)
+    assert re.fullmatch(r"talk\.md:\d+: 'one-more' has no phrasing; write one as '\? How does it work\?'\.", said)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -23,7 +24,7 @@ from localspec.catalog import Catalog, DraftEntry
 from localspec.checkpoint import open_snapshot
 from localspec.cli import outcome
 from localspec.drain import drain
-from localspec.errors import UsageError
+from localspec.errors import LocalspecError, UsageError
 from localspec.opening import Opened, open_model, open_target, swept_key, timed_key
 from localspec.requests import EarlyExit, LoadRequest
 from tests.test_cli import complaints
@@ -155,7 +156,8 @@ def test_a_layer_that_failed_is_not_remembered_however_fast_it_seemed(monkeypatc
 @pytest.mark.heavy
 def test_draft_lengths_are_tried_at_the_best_exit_layer(measured: list[list[tuple[int, str]]]):
     found = sweep.sweep(GUIDE, [sweep.axis("k=2:6:2"), sweep.axis("exit-layer=1:5:2")])
-    assert measured == [[(1, "auto"), (3, "auto"), (5, "auto")], [(3, "2"), (3, "4"), (3, "6")]]
+    assert measured[0] == [(1, "auto"), (3, "auto"), (5, "auto"), (2, "auto")], "the last is models.toml's"
+    assert measured[1] == [(3, "2"), (3, "4"), (3, "6"), (3, "auto")]
     assert found.best == sweep.Best(3, "6", 3.0, remembered=True)
     ready = drain(open_model(GUIDE)).ready
     assert (ready.spec.kind, ready.spec.exit_layer, ready.spec.k) == ("early-exit", 3, "6")
@@ -166,12 +168,34 @@ def test_draft_lengths_are_tried_at_the_best_exit_layer(measured: list[list[tupl
 @pytest.mark.heavy
 def test_one_setting_alone_keeps_the_other(measured: list[list[tuple[int, str]]]):
     assert sweep.sweep(LoadRequest("guide", quant="fp32", threads=1, k="4"), [sweep.axis("exit-layer=1:3")]).best
-    assert measured.pop() == [(1, "4"), (2, "4"), (3, "4")]
+    assert measured.pop() == [(1, "4"), (2, "4"), (3, "4"), (2, "auto")]
     asked = LoadRequest("guide", quant="fp32", threads=1, draft="early-exit:5")
     assert sweep.sweep(asked, [sweep.axis("k=8:8")]).best == sweep.Best(5, "8", 3.0, remembered=True)
-    assert measured.pop() == [(5, "8")]
-    assert sweep.sweep(GUIDE, [sweep.axis("k=6:6")]).best == sweep.Best(5, "6", 2.25, remembered=True)
-    assert measured.pop() == [(5, "6")], "where auto leaves since the sweep before"
+    assert measured.pop() == [(5, "8"), (3, "4")]
+    assert sweep.sweep(GUIDE, [sweep.axis("k=10:10")]).best == sweep.Best(5, "10", 3.75, remembered=True)
+    assert measured.pop() == [(5, "10"), (5, "8")], "where auto leaves since the sweep before"
+
+
+@pytest.mark.heavy
+def test_what_was_remembered_is_measured_too_and_stays_where_nothing_new_is_faster(
+    measured: list[list[tuple[int, str]]],
+):
+    best = sweep.sweep(GUIDE, [sweep.axis("exit-layer=3:3")]).best
+    assert best == sweep.Best(3, "auto", 2.0, remembered=True)
+    found = sweep.sweep(GUIDE, [sweep.axis("exit-layer=4:5")])
+    assert measured[-1] == [(4, "auto"), (5, "auto"), (3, "auto")]
+    assert found.best == best
+    assert [point.value for point in found.curves[0].points] == ["4", "5", "3"]
+    found = sweep.sweep(GUIDE, [sweep.axis("exit-layer=4:5"), sweep.axis("k=2:3")])
+    assert measured[-1] == [(3, "2"), (3, "3"), (3, "auto")]
+    assert found.best == best
+    assert calibration.recall(swept_key(drain(open_target(GUIDE)))) == Calibration(exit_layer=3)
+
+
+def test_a_value_measured_with_another_of_the_other_setting_says_so():
+    tried = {(1, "4"): 1.0, (3, "4"): 1.5, (3, "8"): 1.25}
+    assert [one.value for one in sweep.curve_of("exit-layer", list(tried), gains(tried)).points] == ["1", "3", "3 k 8"]
+    assert [one.value for one in sweep.curve_of("k", list(tried), gains(tried)).points] == ["4", "4 at 3", "8 at 3"]
 
 
 @pytest.mark.heavy
@@ -195,8 +219,10 @@ def test_an_exit_layer_stays_found_where_no_draft_length_beats_plain():
 
 @pytest.mark.heavy
 @pytest.mark.usefixtures("measured")
-def test_where_plain_decoding_is_fastest_nothing_is_remembered():
+def test_where_plain_decoding_is_fastest_nothing_is_remembered(monkeypatch: pytest.MonkeyPatch):
     sweep.sweep(GUIDE, [sweep.axis("k=4:4")])
+    assert drain(open_model(GUIDE)).ready.spec.k == "4"
+    monkeypatch.setattr(sweep, "measured", lambda _, tried, *__, **___: gains(dict.fromkeys(tried, 0.5)))
     found = sweep.sweep(GUIDE, [sweep.axis("k=1:1")])
     assert found.best is None
     assert "Plain decoding is fastest" in found.sentence
@@ -206,7 +232,7 @@ def test_where_plain_decoding_is_fastest_nothing_is_remembered():
 @pytest.mark.heavy
 def test_a_real_sweep_and_its_three_outputs(tmp_path: Path):
     found = sweep.sweep(GUIDE, [sweep.axis("exit-layer=1:3:2")], max_tokens=8, repeats=1)
-    assert [point.place for point in found.curves[0].points] == ["1", "3"]
+    assert [point.place for point in found.curves[0].points] == ["1", "3", "2"]
     assert all(
         run.ids == found.reports[0].first[key].ids
         for runs in found.reports[0].runs.values()
@@ -214,7 +240,7 @@ def test_a_real_sweep_and_its_three_outputs(tmp_path: Path):
     )
     assert "early exit 3" in found.to_markdown()
     assert json.loads(found.to_json())["sweeps"][0]["rows"][2]["method"] == "early exit 3"
-    assert len(found.to_csv().splitlines()) == 1 + 3
+    assert len(found.to_csv().splitlines()) == 1 + 4
     found.draw(tmp_path / "sweep.svg")
     assert "exit layer" in (tmp_path / "sweep.svg").read_text()
 
@@ -319,6 +345,34 @@ def test_a_picture_is_the_same_every_time(tmp_path: Path):
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
     assert "draft length" in (tmp_path / "a.svg").read_text()
     assert (tmp_path / "c.PNG").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.heavy
+def test_a_picture_that_a_full_disk_refuses_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    pytest.importorskip("matplotlib")
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", full)
+    file = tmp_path / "a.svg"
+    with pytest.raises(LocalspecError) as fault:
+        plots.draw([curve(1.0, 1.2)], "guide, int8", file)
+    assert str(fault.value) == f"The plot cannot be written to '{file}' (No space left on device)."
+
+
+@pytest.mark.heavy
+@pytest.mark.usefixtures("measured")
+def test_the_command_prints_the_table_and_writes_the_picture(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    pytest.importorskip("matplotlib")
+    file = tmp_path / "sweep.svg"
+    sweeps = ["--sweep", "exit-layer=1:3", "--sweep", "k=2:4:2", "--plot", str(file)]
+    monkeypatch.setattr(sys, "argv", ["localspec", "bench", "guide", "--quant", "fp32", "--threads", "1", *sweeps])
+    assert outcome() == 0
+    assert "Fastest: --draft early-exit:3" in capsys.readouterr().out
+    assert all(title in file.read_text() for title in ("exit layer", "draft length"))
 
 
 def test_without_matplotlib_the_way_to_install_it_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

@@ -94,12 +94,17 @@ def test_an_installed_wheel_answers_from_another_folder_and_reads_nothing_of_thi
 
 @pytest.mark.slow
 def test_pip_finds_all_it_needs_for_an_environment_with_nothing_in_it(wheel: Path, tmp_path: Path):
-    """Nothing lent: every dependency comes from the package registry, none was forgotten in pyproject.toml."""
+    """Nothing lent: every dependency comes from the package registry, none was forgotten in pyproject.toml. Skipped
+    where no registry can be reached, as pip's warnings say."""
     folder = tmp_path / "empty"
     venv.create(folder, symlinks=os.name != "nt")
     python = folder / Path(COMMAND).parent / Path(sys.executable).name
     constrained = ["--constraint", str(ROOT / "constraints.txt"), str(wheel)]
-    subprocess.run([*PIP, "--python", str(python), "install", *constrained], check=True, timeout=900)
+    install = [*PIP, "--python", str(python), "install", *constrained]
+    pip = subprocess.run(install, check=False, capture_output=True, text=True, timeout=900)
+    if pip.returncode and "after connection broken by" in pip.stderr:
+        pytest.skip("no package registry can be reached")
+    assert pip.returncode == 0, pip.stderr
     (tmp_path / "elsewhere").mkdir()
     done = answer(folder, tmp_path / "elsewhere")
     assert done.returncode == 0, done.stderr

@@ -1,7 +1,7 @@
 """Which exit layer and which draft length are fastest here: each against plain decoding, interleaved, then remembered.
 
-Where both are asked for, the draft lengths are measured at the best exit layer. Times nothing itself (measure.py) and
-draws nothing itself (plots.py).
+Where both are asked for, the draft lengths are measured at the best exit layer. What `--draft auto` does now is
+measured too, so that nothing slower takes its place. Times nothing itself (measure.py), draws nothing (plots.py).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from localspec.requests import LONGEST_DRAFT, EarlyExit, LoadRequest
 from localspec.sanitize import one_line
 
 Setting = Literal["exit-layer", "k"]
+Tried = tuple[int, str]  # exit layer and draft length
 TITLES: Final = {"exit-layer": "exit layer", "k": "draft length"}
 LENGTHS: Final = ("1", "2", "3", "4", "6", "8", "auto")
 MOST_LAYERS: Final = 12  # of a deep model some are left out, unless they are asked for
@@ -131,17 +132,21 @@ def sweep(
     asked, k = exit_asked(load.draft), load.k
     refuse({one.setting for one in axes}, len(axes), asked, k)
     opened = drain(open_target(load), loading(tell))
-    layer, length, gain = asked.layer or usual_layer(opened), k, 1.0
+    layers, best = opened.target.arch.num_layers, auto_now(opened)
+    layer, length, gain = asked.layer or (best[0] if best else max(layers // 4, 1)), k, 1.0
     curves, reports = list[Curve](), list[Report]()
     for one in sorted(axes, key=lambda one: one.setting):
         if one.setting == "exit-layer":
-            tried = [(place, length) for place in one.exit_layers(opened.target.arch.num_layers)]
+            tried = [(place, length) for place in one.exit_layers(layers)]
         else:
             tried = [(layer, k) for k in one.lengths()]
+        if best and best not in tried:
+            tried.append(best)
         found = measured(opened, tried, prompts, max_tokens, repeats, tell)
         curve = curve_of(one.setting, tried, found)
         if curve.best and curve.best.speedup > 1:
-            (layer, length), gain = tried[curve.points.index(curve.best)], curve.best.speedup
+            best, gain = tried[curve.points.index(curve.best)], curve.best.speedup
+            layer, length = best
         curves.append(curve)
         reports.append(found)
     return SweepReport(tuple(curves), tuple(reports), remember(opened, layer, length, gain))
@@ -168,19 +173,16 @@ def exit_asked(draft: Draft) -> EarlyExit:
     return choice
 
 
-def usual_layer(opened: Opened) -> int:
-    return auto_layer(opened) or max(opened.target.arch.num_layers // 4, 1)
-
-
-def auto_layer(opened: Opened) -> int:
-    """Where `--draft auto` leaves now; 0 where it drafts in another way or not at all."""
+def auto_now(opened: Opened) -> Tried | None:
+    """Where `--draft auto` leaves now, and after how many; None where it drafts in another way or not at all."""
     known = calibration.recall(swept_key(opened))
-    return choose("auto", opened.entry, opened.snapshot, opened.catalog, known).exit_layer
+    choice = choose("auto", opened.entry, opened.snapshot, opened.catalog, known)
+    return (choice.exit_layer, choice.k) if choice.exit_layer else None
 
 
 def measured(
     opened: Opened,
-    tried: Sequence[tuple[int, str]],
+    tried: Sequence[Tried],
     prompts: Sequence[str],
     max_tokens: int,
     repeats: int,
@@ -193,11 +195,19 @@ def measured(
     return report(opened, contenders, runs, max_tokens, repeats, tuple(dict.fromkeys(fell)))
 
 
-def curve_of(setting: Setting, tried: Sequence[tuple[int, str]], found: Report) -> Curve:
+def curve_of(setting: Setting, tried: Sequence[Tried], found: Report) -> Curve:
     plain, *ways = found.runs
-    values = [str(layer) if setting == "exit-layer" else k for layer, k in tried]
+    values = [name(setting, one, tried[0]) for one in tried]
     points = [point(value, found.row(way), failed=way in found.failed) for value, way in zip(values, ways, strict=True)]
     return Curve(TITLES[setting], tuple(points), found.row(plain).tokens_per_second or 0.0)
+
+
+def name(setting: Setting, one: Tried, usual: Tried) -> str:
+    """The value of the setting, and of the other one where that is not as usual."""
+    (layer, k), (usual_layer, usual_k) = one, usual
+    if setting == "exit-layer":
+        return str(layer) if k == usual_k else f"{layer} k {k}"
+    return k if layer == usual_layer else f"{k} at {layer}"
 
 
 def point(value: str, row: Row, *, failed: bool) -> Point:
@@ -212,5 +222,5 @@ def remember(opened: Opened, layer: int, k: str, speedup: float) -> Best | None:
         calibration.remember(key, exit_layer=None, k="auto")
         return None
     kept = calibration.remember(key, exit_layer=layer, k=k)
-    used = kept and auto_layer(opened) == layer
+    used = kept and auto_now(opened) == (layer, k)
     return Best(layer, k, speedup, remembered=used, overruled=kept and not used)

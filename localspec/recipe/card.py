@@ -45,10 +45,15 @@ anything else it should say so, and it can be wrong, there and here. It is for t
 
 ## The exam
 
-Questions written by somebody who did not read the training text, asked once each without a system prompt at
-temperature 0, and graded by the strings an answer must and must not contain (`localspec/exam`): {exam}.
-Every version sat this exam, and what went wrong led to what was written next, though never with its questions: by now
-it says how far the work is, not what to expect of new questions. The held-out ones below are nearer to that.
+Questions asked once each without a system prompt at temperature 0, and graded by the strings an answer must and must
+not contain (`localspec/exam`): {exam}. That is the recipe's own network in
+float32; `localspec bench guide --task guide` counts in int8 and bf16 and may find a few more or less.
+
+They were written by somebody who did not read the training text, after its first part but before anything was trained
+on it. Nine were later reworded or graded otherwise, because the program had changed. Every version sat this exam, and
+what went wrong led to what was written next, though never with its questions. Answers were also given the key facts of
+those they are mistaken for, which the score rewards. By now it says how far the work is, not what to expect of new
+questions. The held-out ones below are nearer to that.
 
 ## On held-out questions
 
@@ -66,7 +71,8 @@ Answers that begin as the written one does ({decided} tokens, so the right entry
 to the end: {exact}.
 
 Read the acceptance with care: the answers are learned by heart, so once one has begun, even the first layers know how
-it goes on. Do not expect these figures of a model that writes freely.
+it goes on. Do not expect these figures of a model that writes freely. The model also fits into the processor's cache,
+so that speculation buys less here than on a real one.
 """
 
 
