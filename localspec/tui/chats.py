@@ -135,7 +135,7 @@ class ChatsScreen(SteerScreen):
 
     @work(group="export")
     async def export_chat(self, kind: Format, where: str, typed: str) -> None:
-        held = record(self.conversation, self.title, self.scribe.model_key)
+        held = record(self.conversation, self.title or "", self.scribe.model_key)
         seen = {said.id: (*said.rounds,) for said in self.conversation.tree.nodes.values()}
 
         def rounds(number: int) -> tuple[Step, ...]:
