@@ -81,6 +81,15 @@ class Stage:
     async def sees(self, *texts: str) -> None:
         await self.until(lambda: (seen := self.seen) and all(text in seen for text in texts))
 
+    @property
+    def hint(self) -> str:
+        """What the state line shows, without its spaces: of a long one nobody knows where it breaks."""
+        line = self.chat.status.region
+        return "".join("".join(self.seen.splitlines()[line.y : line.bottom]).split())
+
+    async def hints(self, text: str) -> None:
+        await self.until(lambda: "".join(text.split()) in self.hint)
+
     async def write(self, text: str) -> None:
         self.app.post_message(events.Paste(text))
         await self.pilot.pause()

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from textual.events import Key
+from textual.theme import Theme
 from textual.widgets import HelpPanel
 
-from localspec.config.tables import Config
+from localspec.catalog import Catalog, DraftEntry
+from localspec.config.tables import Config, PresetTable
 from localspec.events import Notice, Stats
 from localspec.history import recall
 from localspec.requests import Message, SamplingOptions
-from localspec.tui.commands import COMMANDS, Command, awaited, find, nearest, offers, parse
+from localspec.tui.commands import COMMANDS, Command, Known, awaited, find, nearest, offers, parse
 from localspec.tui.licence import OURS, licences
 from localspec.tui.note import Note
 from localspec.tui.report import answer_report
-from localspec.tui.tuning import begin
+from localspec.tui.themes import Look
+from localspec.tui.tuning import Tuning, begin
 from localspec.tui.turn import WAITING
 from tests.chat_stage import HELLO, Stage, kept_chat, open_chat, own_keys
 from tests.scripted_engine import ScriptedEngine, answer, step
@@ -52,11 +56,33 @@ def test_a_command_ends_at_the_first_blank_and_a_path_is_none():
 def test_what_is_offered_begins_as_was_typed():
     assert [offer.text for offer in offers("/th")] == ["/theme "]
     assert [offer.text for offer in offers("/exi")] == ["/bye"]
-    assert [offer.text for offer in offers("/theme dra")] == ["/theme dracula"]
+    assert [offer.text for offer in offers("/theme dra", Known(themes=("dracula", "nord")))] == ["/theme dracula"]
+    assert [offer.text for offer in offers("/export json")] == ["/export json", "/export jsonl"]
+    assert [offer.usage for offer in offers("/model b", Known(models=("bb\x1b", "b")))] == ["b", "bb␛"]
     assert len(offers("/")) == len(COMMANDS)
     assert offers("//") == offers("/nope") == offers("/theme nope") == offers("a /") == offers("/\n") == ()
     assert awaited("/theme x") is find("theme")
     assert awaited("/new x") is None
+
+
+async def test_what_an_argument_may_be_is_offered_where_it_is_known():
+    named = (("exit2", DraftEntry("early-exit", exit_layer=2)),)
+    config = Config(presets={"mine": PresetTable()})
+    tuning = Tuning(config, Catalog.load(), entry=replace(Catalog.load().resolve("guide"), drafts=named))
+    looks = Look(themes=(Theme("nocturne", primary="red"),))
+    async with open_chat(ScriptedEngine(HELLO), tuning=tuning, looks=looks) as stage:
+        for typed, offered in [
+            ("/copy ", {"code", "all"}),
+            ("/export ", {"md", "json", "jsonl"}),
+            ("/preset m", {"mine"}),
+            ("/preset ", {*config.all_presets}),
+            ("/model g", {"guide"}),
+            ("/draft e", {"exit2", "early-exit"}),
+            ("/draft ", {"exit2", "early-exit", "auto", "off", *tuning.catalog.models}),
+            ("/theme no", {"nocturne", "nord"}),
+        ]:
+            stage.chat.prompt.completion.follow(typed)
+            assert {offer.usage for offer in stage.chat.prompt.completion._offers} == offered, typed
 
 
 def test_a_whole_name_comes_before_the_longer_ones(monkeypatch: pytest.MonkeyPatch):

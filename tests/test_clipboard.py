@@ -66,9 +66,10 @@ def test_a_desktop_at_the_far_end_of_ssh_is_nobody_s(desktop: Path, platform: st
 
 @pytest.mark.usefixtures("desktop")
 async def test_without_a_desktop_it_is_in_a_file_that_is_named():
-    async with kept_chat(ScriptedEngine(HELLO), size=(200, 24)) as stage:
+    async with kept_chat(ScriptedEngine(HELLO)) as stage:
         await stage.asks("hi", "Bye.", "idle")
-        await stage.asks("/copy", f"Copied. In case the terminal took nothing, it is in {paths.copied_file()}.")
+        await stage.send("/copy")
+        await stage.hints(f"Copied. In case the terminal took nothing, it is in {paths.copied_file()}.")
         assert paths.copied_file().read_text() == stage.app.clipboard == SAID
         await stage.send("/copy all")
         await stage.until(lambda: paths.copied_file().read_text().startswith("You:\nhi"))

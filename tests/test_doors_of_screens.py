@@ -62,6 +62,8 @@ class Everything:
 
     def post(self, said: object) -> None: ...
 
+    in_trouble = False
+
     def steps(self, message_id: int) -> tuple[()]:  # noqa: ARG002 - none is known
         return ()
 

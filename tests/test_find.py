@@ -6,15 +6,19 @@ import errno
 import json
 import re
 from pathlib import Path
+from time import monotonic
 
+import msgspec
 import pytest
 
 from localspec import output
-from localspec.history import History, recall
+from localspec.history import History, Writer, recall
+from localspec.history.export import WholeChat, WholeMessage
 from localspec.tui import chat_file
+from localspec.tui.chats import NOTHING_SAID
 from localspec.tui.find import after, before, matching
 from localspec.tui.note import Note
-from localspec.tui.shelf import NOT_KEPT, NOTHING_SAID
+from localspec.tui.scribe import SETTLED_SECONDS
 from tests.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.history_made_here import chat
 from tests.scripted_engine import ScriptedEngine, answer, step
@@ -170,11 +174,50 @@ async def test_what_cannot_be_exported_is_one_sentence(own_folder: Path, monkeyp
     assert (own_folder / "file").read_text() == "mine"
 
 
-async def test_what_is_not_kept_cannot_be_exported(own_folder: Path):
-    async with open_chat(ScriptedEngine(HELLO)) as stage:
+async def test_what_is_not_kept_is_exported_from_memory(own_folder: Path):
+    async with open_chat(ScriptedEngine(HELLO), system="Be brief.") as stage:
         await ask(stage, "hi")
-        assert NOT_KEPT in await export(stage, "md")
-    assert list(own_folder.iterdir()) == []
+        for kind in ("md", "json", "jsonl"):
+            assert await export(stage, kind) == f"This chat is now in {own_folder / f'chat-hi.{kind}'}"
+    text = (own_folder / "chat-hi.md").read_text()
+    assert text.startswith("# hi\n\nguide · ")
+    assert text.endswith("## System\n\nBe brief.\n\n## You\n\nhi\n\n## guide\n\nHello there, world. Bye.\n")
+    whole = msgspec.json.decode((own_folder / "chat-hi.json").read_bytes(), type=WholeChat)
+    assert [each.message.status for each in whole.messages] == ["done", "done"]
+    assert sum(len(step.tokens) for step in whole.messages[1].steps) == 6
+    lines = (own_folder / "chat-hi.jsonl").read_text().splitlines()
+    assert tuple(msgspec.json.decode(line, type=WholeMessage) for line in lines) == whole.messages
+
+
+async def test_where_the_history_cannot_be_written_what_it_lacks_is_exported_from_memory(own_folder: Path):
+    paper, engine = Writer(), ScriptedEngine(SHORT, HELLO, paused=True)
+    async with open_chat(engine, paper=paper) as stage:
+        engine.permit(4)
+        await ask(stage, "kept")
+        await stage.until(lambda: stage.chat.chat_id)
+        paper._history._database.read("PRAGMA query_only = ON")  # type: ignore[union-attr]
+        engine.permit(2)
+        await stage.asks("lost", "Hello there")
+        await stage.until(lambda: paper.in_trouble)
+        started = monotonic()
+        await export(stage, "md")
+        assert monotonic() - started < SETTLED_SECONDS / 2
+        engine.permit()
+    text = (own_folder / "chat-kept.md").read_text()
+    assert re.search(r"Bye\.\n\n## You\n\nlost\n\n## .* \(interrupted\)\n\nHello there\n$", text)
+    assert paper.close() is not None
+
+
+async def test_a_newer_history_is_no_obstacle_to_an_export(own_folder: Path):
+    with History() as history:
+        history._database.read("PRAGMA user_version = 99")
+    paper = Writer()
+    async with open_chat(ScriptedEngine(HELLO), paper=paper) as stage:
+        await ask(stage, "hi")
+        await stage.until(lambda: stage.chat.query(Note))
+        await export(stage, "md")
+    assert "Hello there, world. Bye." in (own_folder / "chat-hi.md").read_text()
+    assert paper.close() is not None
 
 
 @pytest.mark.parametrize(

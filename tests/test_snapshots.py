@@ -58,6 +58,7 @@ async def told(stage: Stage, question: str = QUESTION) -> None:
         ("60x16", (60, 16), []),
         ("tokens with rejected", (100, 30), ["shift+f3"]),
         ("speed panel over the chat", (90, 30), ["f2"]),
+        ("speed panel at 80x16", (80, 16), ["f2"]),
     ],
 )
 async def test_an_answer(name: str, size: tuple[int, int], keys: list[str]):

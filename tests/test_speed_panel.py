@@ -10,8 +10,8 @@ from rich.cells import cell_len
 
 from localspec.events import Stats, Step
 from localspec.stats import SpeedMeter, student_95
-from localspec.tui.speed_panel import Reading, panel, shown, sparkline
-from tests.scripted_engine import step
+from localspec.tui.speed_panel import LABEL, Reading, panel, shown, sparkline
+from tests.scripted_engine import READY, step
 
 STATS = Stats(
     predicted_n=412,
@@ -58,9 +58,9 @@ def test_it_says_everything_that_was_measured():
         "place 1  ███████████▏   86 %",
         "place 2  ████████▉      68 %",
         "place 3  ██████▍        49 %",
-        "draft    31 % · verify 66 %",
-        "memory   1.3 GB · peak 1.9 GB",
         "context  █░░░░░░░░ 1.2k/8.2k",
+        "memory   1.3 GB · peak 1.9 GB",
+        "draft    31 % · verify 66 %",
         "reads    24 of 33 GB/s",
     ]
 
@@ -68,8 +68,8 @@ def test_it_says_everything_that_was_measured():
 def test_before_anything_is_known_it_is_dashes():
     assert lines(Stats(), band=None) == [
         " – tok/s",
-        "memory   –",
         "context  –",
+        "memory   –",
         "reads    –",
     ]
 
@@ -115,6 +115,15 @@ def test_places_give_way_to_what_stands_below(height: int):
     found = lines(changed(accepted_counts=(9,) * 17, tested_counts=(9,) * 17), height=height)
     assert found[-1].startswith("reads")
     assert len(found) == min(height, 25)
+
+
+def test_of_few_lines_the_last_are_left_out_and_how_it_drafts_is_not_one_of_them():
+    """80x16 leaves eight."""
+    reading = Reading(STATS, 0.06, 12, (), READY.spec, "cpu", 8_000_000_000)
+    whole, few = (panel(reading, WIDTH, height).plain.splitlines() for height in (18, 8))
+    names = ["plain", "speed-up", "accepted", "per step", "spec", "context", "memory", "RAM", "draft", "reads"]
+    assert [line[:LABEL].strip() for line in whole if not line.startswith("place")][1:] == names
+    assert [line[:LABEL].strip() for line in few][1:] == names[:7]
 
 
 def test_no_line_is_wider_than_the_panel():

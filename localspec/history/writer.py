@@ -60,6 +60,11 @@ class Writer:
             return self._history.steps(message_id) if self._history else ()
         return ()
 
+    @property
+    def in_trouble(self) -> bool:
+        """What was said last could not be written."""
+        return self._trouble is not None
+
     def close(self) -> Notice | None:
         """Write what still waits; what is in the way of that, if anything is."""
         with self._changed:

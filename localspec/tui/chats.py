@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from functools import cached_property
 
 from textual import work
 
-from localspec.errors import LocalspecError
-from localspec.events import Notice
-from localspec.history import Format, OpenChat
+from localspec import output
+from localspec.errors import LocalspecError, UsageError
+from localspec.events import Notice, Step
+from localspec.history import Format, OpenChat, export
+from localspec.tui import chat_file
 from localspec.tui.conversation import Utterance
 from localspec.tui.find import FindBar
+from localspec.tui.past import record
 from localspec.tui.scribe import Kept
 from localspec.tui.shelf import Shelf
 from localspec.tui.sidebar import Sidebar
 from localspec.tui.steering import SteerScreen
 
 EXPORTS: tuple[Format, ...] = ("md", "json", "jsonl")
+NOTHING_SAID = "Nothing has been said in this chat: there is nothing to export."
 
 
 class ChatsScreen(SteerScreen):
@@ -126,15 +131,33 @@ class ChatsScreen(SteerScreen):
             self.refuse(f"Try: {', '.join(f'/export {each}' for each in EXPORTS)}")
         else:
             self.scribe.save(self.tally.stats)
-            self.export(kind, path.strip(), self.obeyed)
+            self.export_chat(kind, path.strip(), self.obeyed)
 
     @work(group="export")
-    async def export(self, kind: Format, path: str, typed: str) -> None:
+    async def export_chat(self, kind: Format, where: str, typed: str) -> None:
+        held = record(self.conversation, self.title or "", self.scribe.model_key)
+        seen = {said.id: (*said.rounds,) for said in self.conversation.tree.nodes.values()}
+
+        def rounds(number: int) -> tuple[Step, ...]:
+            return seen[number] or (*self.scribe.rounds(number),)
+
         def write() -> str:
-            return f"This chat is now in {self.shelf.export(self.scribe.settled(), kind, path).absolute()}"
+            text, title = self.kept_text(kind) or (export(held, rounds, kind), held.chat.title)
+            path = chat_file.place(where, title, kind)
+            output.save(path, text)
+            return f"This chat is now in {path.absolute()}"
 
         try:
+            if not held.tree.nodes:
+                raise UsageError(NOTHING_SAID)
             self.tell(Notice("info", "exported", await asyncio.to_thread(write)))
         except LocalspecError as fault:
             self.give_back(typed)
             self.tell(Notice("warning", fault.code, fault.message, fault.hint))
+
+    def kept_text(self, kind: Format) -> tuple[str, str] | None:
+        """The chat as the history has all of it, and its title; None where it cannot be had. Waits for the disk."""
+        with suppress(LocalspecError):
+            chat_id = self.scribe.settled()
+            return self.shelf.text(chat_id, kind) if chat_id else None
+        return None

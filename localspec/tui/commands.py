@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-
-from textual.theme import BUILTIN_THEMES
 
 from localspec.sanitize import one_line
 from localspec.templates import CHOICES
@@ -18,17 +17,30 @@ LONGEST_SHOWN = 20  # of a word that is no command
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """Names that are the user's own, as they are at present."""
+
+    presets: tuple[str, ...] = ()
+    themes: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    drafts: tuple[str, ...] = ()
+
+
+NOTHING_KNOWN = Known()
+
+
+@dataclass(frozen=True, slots=True)
 class Command:
     """`argument` says what may follow, as usage texts write it: in brackets if it may be left out. `says`: one line.
 
-    `choices` are the words that the argument can be, where they are known.
+    `choices` are the words that the argument can be, where they are known, or how to find them among those that are.
     """
 
     name: str
     says: str
     argument: str = ""
     aliases: tuple[str, ...] = ()
-    choices: tuple[str, ...] = ()
+    choices: tuple[str, ...] | Callable[[Known], tuple[str, ...]] = ()
 
     @property
     def method(self) -> str:
@@ -65,7 +77,7 @@ COMMANDS = (
     Command("edit", "write another version of your last message"),
     Command("undo", "go back to before your last message; nothing is deleted"),
     Command("branch", "go on from the last answer on another branch"),
-    Command("copy", "copy the last answer, its code or the whole chat", "[code|all]"),
+    Command("copy", "copy the last answer, its code or the whole chat", "[code|all]", choices=("code", "all")),
     Command("continue", "go on with an answer that was stopped or cut"),
     Command("spec", "speculate always, as it pays, or not at all", "on|auto|off", choices=("on", "auto", "off")),
     Command("k", "how many tokens to draft", "N|auto"),
@@ -73,23 +85,28 @@ COMMANDS = (
     Command("attach", "put a text file into your next message", "PATH"),
     Command("tokens", "show who wrote each token, or the text again", "[rejected]", choices=("rejected",)),
     Command("set", "choose how tokens are sampled", "[temperature=0.7 …]"),
-    Command("preset", "sample as this preset does", "[name]"),
+    Command("preset", "sample as this preset does", "[name]", choices=lambda known: known.presets),
     Command("template", "which template, or a Jinja file, words the chat", "[name|none]", choices=CHOICES),
-    Command("model", "load another model", "[key or folder]"),
-    Command("draft", "choose who drafts", "[early-exit[:E], key, folder or off]"),
+    Command("model", "load another model", "[key or folder]", choices=lambda known: known.models),
+    Command(
+        "draft",
+        "choose who drafts",
+        "[early-exit[:E], key, folder or off]",
+        choices=lambda known: (*known.drafts, "early-exit", "auto", "off", *known.models),
+    ),
     Command("bench", "measure this model: plain, and as it drafts"),
     Command("fit", "what this model needs in memory", "[ctx]"),
     Command("stats", "all figures of the last answer"),
     Command("show", "what is loaded"),
     Command("license", "the licences of localspec and of this model"),
     Command("unload", "free the memory; the next question loads again"),
-    Command("theme", "list the colour themes, or take one", "[NAME]", choices=tuple(sorted(BUILTIN_THEMES))),
+    Command("theme", "list the colour themes, or take one", "[NAME]", choices=lambda known: known.themes),
     Command("keys", "show or hide the list of keys"),
     Command("log", "where the engine's log is"),
     Command("help", "all commands and keys"),
     Command("chats", "show the chats that were kept"),
     Command("search", "search all chats", "[WORDS]"),
-    Command("export", "write this chat to a file", "md|json|jsonl [PATH]"),
+    Command("export", "write this chat to a file", "md|json|jsonl [PATH]", choices=("md", "json", "jsonl")),
     Command("bye", "leave", aliases=("exit", "quit")),
 )
 
@@ -123,8 +140,8 @@ def unknown(name: str) -> str:
     return f"There is no command /{one_line(name)[:LONGEST_SHOWN]}.{near} Type // to begin a message with a slash."
 
 
-def offers(text: str) -> tuple[Offer, ...]:
-    """What a command that has been begun may become: its name first, then its argument."""
+def offers(text: str, known: Known = NOTHING_KNOWN) -> tuple[Offer, ...]:
+    """What a command that has been begun may become: its name first, then its argument; a whole word before others."""
     typed = re.fullmatch(r"/(?!/)(\S*)( ?)(\S*)", text)
     if typed is None:
         return ()
@@ -134,7 +151,9 @@ def offers(text: str) -> tuple[Offer, ...]:
         return tuple(offer(command) for command in sorted(found, key=lambda command: name not in command.names))
     command = find(name)
     choices = command.choices if command else ()
-    return tuple(Offer(f"/{name} {word}", word, "", runs=True) for word in choices if word.startswith(argument))
+    words = dict.fromkeys(choices(known) if callable(choices) else choices)
+    likely = sorted((word for word in words if word.startswith(argument)), key=lambda word: word != argument)
+    return tuple(Offer(f"/{name} {word}", one_line(word), "", runs=True) for word in likely)
 
 
 def offer(command: Command) -> Offer:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from textual.content import Content
 from textual.widgets import Static
 
-from localspec.tui.commands import Offer, awaited, offers
+from localspec.tui.commands import Known, Offer, awaited, offers
 
 MOST_ROWS = 8
 WIDEST_USAGE = 26
@@ -15,8 +17,9 @@ CHOSEN, OTHER = "› ", "  "
 class Completion(Static):
     """Follows a text. Open while there is something to choose; the usage of a typed command is only read."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: Callable[[], Known]) -> None:
         super().__init__(markup=False)
+        self._known = known
         self.display = False
         self._text = ""
         self._offers: tuple[Offer, ...] = ()
@@ -39,7 +42,7 @@ class Completion(Static):
         """A text that has been followed already opens nothing again. An argument not begun is not chosen by itself."""
         if text == self._text:
             return
-        self._text, self._offers = text, offers(text)
+        self._text, self._offers = text, offers(text, self._known())
         self._place = 0 if self._offers and not text.endswith(" ") else None
         self._draw()
 

@@ -56,6 +56,10 @@ class MeasuredChat(WatchedChat):
     def steps(self, message_id: int) -> tuple[Step, ...]:
         return self.writer.steps(message_id)
 
+    @property
+    def in_trouble(self) -> bool:
+        return self.writer.in_trouble
+
     def post(self, said: Said) -> None:
         self.writer.post(said)
         if isinstance(said, Answered) and said.answer.status != "partial":

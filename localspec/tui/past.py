@@ -1,10 +1,11 @@
-"""A chat from the history as it is gone on with. Knows records, and no widgets and no database."""
+"""A chat from the history as it is gone on with, and the way back. Knows records, and no widgets and no database."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from localspec.history import OpenChat, Status, StoredMessage
+from localspec.history import Chat, OpenChat, Status, StoredMessage, Tree
+from localspec.history.records import STATUS_OF, now
 from localspec.sanitize import one_line
 from localspec.tui.conversation import Conversation, Utterance
 from localspec.tui.stats_line import summary
@@ -42,6 +43,24 @@ def remembered(past: OpenChat) -> Iterator[Utterance]:
             how=how,
             attachments=message.attachments,
         )
+
+
+def record(running: Conversation, title: str, model_key: str) -> OpenChat:
+    """What has been said, as the history would have it, but with our own ids and no chat's."""
+    said = [
+        StoredMessage(one.id, "", one.parent_id, one.role, one.text, status(one), one.at, one.attachments, one.made)
+        for one in running.tree.nodes.values()
+    ]
+    times = [one.created_at for one in said] or [now()]
+    preset, system = running.tuning.preset, running.instructions or None
+    known = (model_key, preset, system, running.head, False, len(said), None, running.untold)
+    return OpenChat(Chat("", title, min(times), max(times), *known), Tree(said))
+
+
+def status(said: Utterance) -> Status:
+    if said.role == "user":
+        return "done"
+    return STATUS_OF[said.made.stats.finish_reason] if said.made else "partial"
 
 
 def ending(message: StoredMessage) -> tuple[str, str]:

@@ -18,7 +18,7 @@ from textual.widgets import TextArea
 from localspec.errors import UsageError
 from localspec.history import Attachment
 from localspec.tui.attaching import PASTE_CHARACTERS, file_named, from_file, from_paste, just_mentioned, mentioned
-from localspec.tui.commands import Offer, parse
+from localspec.tui.commands import Known, Offer, parse
 from localspec.tui.completion import Completion
 from localspec.tui.field import obeys
 from localspec.tui.pills import Pills
@@ -56,11 +56,11 @@ class Prompt(TextArea, inherit_bindings=False):
             super().__init__()
             self.sentence, self.typed = sentence, typed
 
-    def __init__(self, claims: Callable[[events.Key], bool]) -> None:
-        """claims: asked for each key on an empty prompt; True: it is not typed."""
+    def __init__(self, claims: Callable[[events.Key], bool], known: Callable[[], Known]) -> None:
+        """claims: asked for each key on an empty prompt; True: it is not typed. known: the names a command may need."""
         super().__init__(compact=True, highlight_cursor_line=False, placeholder=PLACEHOLDER, id="prompt")
         self.claims = claims
-        self.completion = Completion()  # the screen decides where it stands
+        self.completion = Completion(known)  # the screen decides where it stands
         self.pills = Pills()  # what is attached to the next message; it stands above
         self.under_way = 0  # messages that were sent and have not arrived
         self.back: list[str] = []  # texts that were given back, until none is under way

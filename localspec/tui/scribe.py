@@ -40,6 +40,7 @@ from localspec.tui.pills import name
 
 SAVE_SECONDS, SAVE_TOKENS = 2.0, 200  # so much of an answer is lost at most when the program is killed
 SETTLED_SECONDS = 6.0  # longer than SQLite waits for another program
+TROUBLED_SECONDS = 1.0  # for one more try, where the last one failed
 NO_NAME = NewChat("")
 NOTHING_SAID: Mapping[str, Setting] = {}
 
@@ -50,6 +51,8 @@ class Paper(Protocol):
     def start(self, tell: Callable[[Notice], object]) -> None: ...
     def post(self, said: Said) -> None: ...
     def steps(self, message_id: int) -> Sequence[Step]: ...
+    @property
+    def in_trouble(self) -> bool: ...
 
 
 class Told(Message):
@@ -202,7 +205,7 @@ class Scribe:
         told: Future[str | None] = Future()
         self.locate(told.set_result)
         try:
-            return told.result(SETTLED_SECONDS)
+            return told.result(TROUBLED_SECONDS if self._paper and self._paper.in_trouble else SETTLED_SECONDS)
         except TimeoutError:
             raise HistoryError("The history cannot be written at present.", hint="Try again later.") from None
 

@@ -1,4 +1,4 @@
-"""The chats that were kept, for the parts of the screen that show them: listed, found, opened, changed, exported.
+"""The chats that were kept, for the parts of the screen that show them: listed, found, opened, changed.
 
 Every call may wait for the disk, so none belongs on the screen's thread; each raises one sentence. Knows no widgets.
 """
@@ -7,23 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from localspec import output
 from localspec.errors import HistoryError, NoSuchChat
 from localspec.events import Notice
 from localspec.history import Chat, Format, Hit, OpenChat, export
-from localspec.tui import chat_file
 
 if TYPE_CHECKING:
     from localspec.history import History
 
 NOT_KEPT = "Chats are neither kept nor listed: localspec was started with --no-history."
-NOTHING_SAID = "Nothing of this chat is kept yet: there is nothing to export."
 
 
 class Shelf:
@@ -65,15 +61,11 @@ class Shelf:
         with suppress(NoSuchChat):  # another program was faster
             self._open().delete(chat_id)
 
-    def export(self, chat_id: str | None, kind: Format, typed: str) -> Path:
-        """Into a file that was not there before."""
+    def text(self, chat_id: str, kind: Format) -> tuple[str, str]:
+        """Of a file with this chat, and the chat's title."""
         history = self._open()
-        if chat_id is None:
-            raise NoSuchChat(NOTHING_SAID)
         opened = history.open(chat_id)
-        path = chat_file.place(typed, opened.chat.title, kind)
-        output.save(path, export(opened, history.steps, kind))
-        return path
+        return export(opened, history.steps, kind), opened.chat.title
 
     def close(self) -> None:
         if self._history is not None:

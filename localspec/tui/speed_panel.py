@@ -42,13 +42,15 @@ class Reading:
 
 
 def panel(reading: Reading, width: int, height: int) -> Content:
-    """Lines of `width`. Places in the draft that do not fit into `height` are left out, the last ones first."""
+    """Lines of `width`, most wanted first. What does not fit into `height` is left out: places in the draft before
+    other lines, and of either the last ones first.
+    """
     stats, drafts = reading.stats, reading.stats.draft_kind != "off"
     above = [pace(reading.rounds, stats, width), *(drafted(reading) if drafts else [])]
-    below = [*(shares(stats) if drafts else []), row("memory", memory(stats)), *share_of_device(reading, width)]
-    below += [context(stats, width), *drafting(reading, width), reads(stats)]
+    below = [*drafting(reading, width), context(stats, width), row("memory", memory(stats))]
+    below += [*share_of_device(reading, width), *(shares(stats) if drafts else []), reads(stats)]
     places = by_place(stats, width)[: max(0, height - len(above) - len(below))]
-    return Content("\n").join([*above, *places, *below])
+    return Content("\n").join([*above, *places, *below][:height])
 
 
 def row(label: str, value: str, style: str = "") -> Content:

@@ -14,6 +14,7 @@ from localspec.history import OpenChat
 from localspec.stats import Tally
 from localspec.tui.answer import Answer
 from localspec.tui.collecting import Collector
+from localspec.tui.commands import Known
 from localspec.tui.conversation import Utterance
 from localspec.tui.drafts import why_off
 from localspec.tui.header import Header, switch
@@ -50,7 +51,7 @@ class StateScreen(Screen[None]):
         self.scribe, self.tuning, self.tally = scribe, tuning, Tally()
         self.past, self.conversation = past, conversation(past, system, tuning)
         self.title = past.chat.title if past else ""
-        self.header, self.status, self.prompt = Header(), StatsLine(), Prompt(self.claims)
+        self.header, self.status, self.prompt = Header(), StatsLine(), Prompt(self.claims, self.known)
         self.collector = Collector(self, lambda: self.busy)
         self.transcript = Transcript(
             busy=lambda: self.busy,
@@ -65,6 +66,16 @@ class StateScreen(Screen[None]):
     def claims(self, _event: Key) -> bool:
         """Whether a key pressed on the empty prompt is a command here instead."""
         return False
+
+    def known(self) -> Known:
+        """Those that are known without a look at the disk."""
+        tuning = self.tuning
+        return Known(
+            presets=tuple(tuning.config.all_presets),
+            themes=tuple(sorted(self.app.available_themes)),
+            models=tuple(tuning.catalog.models),
+            drafts=tuple(dict(tuning.entry.drafts)) if tuning.entry else (),
+        )
 
     def watch__selecting(self) -> None:
         """What is selected may begin or end out of sight."""

@@ -14,7 +14,8 @@ from localspec.tui.info import Info, info
 from localspec.tui.once import once
 
 GAP = "   "
-HINT_SECONDS = 4.0
+HINT_SECONDS = 4.0  # at least
+READ_PER_SECOND = 20  # letters
 AT_REST = ("idle", "stopped")
 ENDINGS: dict[FinishReason, str] = {
     "cancelled": "stopped",
@@ -75,7 +76,8 @@ def fitting(parts: list[str], width: int) -> str:
 
 
 class StatsLine(Widget):
-    """State, figures where there is room, what holds at present. A hint takes the whole line while there is one."""
+    """State, figures where there is room, what holds at present. A hint takes the whole line while there is one, and
+    as many more as it needs."""
 
     state: reactive[str] = reactive("")
     stats: reactive[Stats] = reactive(Stats())
@@ -83,15 +85,19 @@ class StatsLine(Widget):
     hint: reactive[str] = reactive("")
     _hint_timer: TimerHandle | None = None
 
-    def give_hint(self, text: str, seconds: float = HINT_SECONDS) -> None:
-        """Say something for a while. Whatever it quotes comes in clean."""
+    def give_hint(self, text: str, seconds: float | None = None) -> None:
+        """Say something for a while, or until it can have been read. Whatever it quotes comes in clean."""
         if self._hint_timer is not None:
             self._hint_timer.cancel()
         self.hint = one_line(text)
-        self._hint_timer = once(self, seconds, self.end_hint)
+        self._hint_timer = once(self, seconds or max(HINT_SECONDS, len(text) / READ_PER_SECOND), self.end_hint)
 
     def end_hint(self) -> None:
         self.hint = ""
+
+    def watch_hint(self, hint: str) -> None:
+        self.set_class(bool(hint), "-hints")
+        self.refresh(layout=bool(hint))
 
     def render(self) -> Content:
         if self.hint:
