@@ -64,7 +64,7 @@ def pictures_dir() -> Path:
     from platformdirs import user_downloads_path
 
     downloads = user_downloads_path()
-    return downloads if downloads.is_dir() else Path.cwd()
+    return downloads if downloads.is_dir() else Path()
 
 
 def packed_dir() -> Path:

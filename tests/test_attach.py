@@ -126,6 +126,17 @@ async def test_a_paste_of_a_megabyte_is_a_pill_at_once():
         assert not stage.chat.prompt.document.get_line(0).startswith("␛")
 
 
+async def test_what_ctrl_v_pastes_is_a_pill_too_where_it_is_long():
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        stage.app.copy_to_clipboard("x" * MAX_BYTES)
+        await stage.pilot.press("o", "ctrl+v", "k")
+        await stage.sees("[pasted text, 1,000,000 characters]", "ok")
+        assert stage.chat.prompt.text == "ok"
+        stage.app.copy_to_clipboard(" short")
+        await stage.pilot.press("ctrl+v")
+        await stage.until(lambda: stage.chat.prompt.text == "ok short")
+
+
 async def test_at_names_a_file_as_it_is_typed_and_when_it_is_sent(notes: Path, tmp_path: Path):
     (tmp_path / "b.txt").write_text("bees")
     engine = ScriptedEngine(HELLO)

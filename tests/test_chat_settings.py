@@ -259,6 +259,19 @@ async def test_a_theme_named_like_markup_does_no_harm():
         await stage.until(lambda: read().ui.theme == "[/nope]")
 
 
+async def test_themes_named_like_markup_are_listed_and_chosen_in_the_palette():
+    for number, name in enumerate(["[/nope]", "[red]night"]):
+        theme_file(f"{number}.toml", f"name = '{name}'\nprimary = 'red'")
+    looks = look(Config(), None, paths.themes_dir())
+    async with open_chat(ScriptedEngine(HELLO), looks=looks, size=(80, 40)) as stage:
+        stage.app.action_change_theme()
+        await stage.sees("[/nope]", "[red]night", "nord")
+        await stage.pilot.press(*"[re")
+        await stage.until(lambda: "[red]night" in stage.seen and "nord" not in stage.seen)
+        await stage.pilot.press("down", "enter")
+        await stage.until(lambda: stage.app.theme == "[red]night")
+
+
 # --- keys and looks
 
 

@@ -7,12 +7,15 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from multiprocessing import resource_tracker
+from pathlib import Path
 from threading import Lock
 from typing import ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.command import CommandPalette
 from textual.driver import Driver
 from textual.theme import Theme
 
@@ -33,9 +36,11 @@ from localspec.tui.model_provider import ModelProvider
 from localspec.tui.palette import CommandProvider
 from localspec.tui.provenance import colours, unknown
 from localspec.tui.scribe import Scribe, Told
+from localspec.tui.theme_provider import ThemeProvider
 from localspec.tui.themes import Look, look
 from localspec.tui.too_small import TooSmall
 from localspec.tui.tuning import Tuning
+from localspec.whole_file import write_whole
 
 NO_SCREENS = ("", "dumb", "unknown")
 NO_LOOK = Look()
@@ -132,10 +137,27 @@ class ChatApp(KeyedApp):
 
     def deliver_screenshot(
         self, filename: str | None = None, path: str | None = None, time_format: str | None = None
-    ) -> str | None:
-        """Where there is a folder for it. Textual names it after the state and the title, which says nothing later."""
-        name = filename or f"localspec-{datetime.now():%Y-%m-%d-%H%M%S}.svg"
-        return super().deliver_screenshot(name, path or str(paths.pictures_dir()), time_format)
+    ) -> None:
+        """Where there is a folder for it. Textual names it after the state and the title, which says nothing later,
+        tells of it as markup, and never says why it cannot be kept."""
+        name = filename or f"localspec-{datetime.now().strftime(time_format or '%Y-%m-%d-%H%M%S')}.svg"
+        keep = partial(self.keep_screenshot, self.export_screenshot(), name, path)
+        self.run_worker(keep, thread=True, exit_on_error=False, group="screenshot")
+
+    def keep_screenshot(self, picture: str, name: str, folder: str | None) -> None:
+        """Runs in a thread."""
+        file = Path(folder or paths.pictures_dir()) / name
+        try:
+            write_whole(file, picture.encode())
+            notice = Notice("info", "screenshot", f"The screenshot is in {file.absolute()}")
+        except OSError as fault:
+            reason = fault.strerror or type(fault).__name__
+            sentence = f"The screenshot '{file}' cannot be written ({reason})."
+            notice = Notice("warning", "screenshot", sentence, "For the text: /export md PATH")
+        self.chat.post_message(Told(notice))
+
+    def search_themes(self) -> None:
+        self.push_screen(CommandPalette(providers=[ThemeProvider], placeholder="Search for themes…"))
 
     def watch_title(self, title: str) -> None:
         if show := getattr(self._driver, "show_title", None):  # our own driver's; others leave the terminal its title

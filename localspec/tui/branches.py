@@ -12,8 +12,8 @@ from functools import cached_property, partial
 
 from textual import on
 from textual.binding import Binding
+from textual.content import Content
 from textual.events import Key
-from textual.markup import escape
 from textual.reactive import reactive
 from textual.widgets import TextArea
 
@@ -153,7 +153,7 @@ class BranchScreen(ReplaceScreen):
         self.prompt.text = typed(clean(question.text))  # it may be from a history that somebody else wrote
         self.prompt.pills.attachments = question.attachments
         self.prompt.move_cursor(self.prompt.document.end)
-        self.prompt.border_title = escape(with_keys(self, EDITING))
+        self.prompt.border_title = Content(with_keys(self, EDITING))
 
     def end_edit(self) -> None:
         """What was in the prompt before is there again."""

@@ -6,6 +6,8 @@ from textual import events
 from textual.widget import Widget
 from textual.widgets import Input
 
+LONGEST = 1000  # letters; a longer paste is a mistake
+
 
 async def obeys(widget: Widget, key: str) -> bool:
     """Whether the key is bound there, and could do something. Textual obeys a key that a widget binds only when it has

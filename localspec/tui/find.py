@@ -11,6 +11,7 @@ from textual.containers import Horizontal
 from textual.message import Message
 from textual.widgets import Input, Static
 
+from localspec.tui.field import LONGEST
 from localspec.tui.words import Words
 
 
@@ -50,7 +51,7 @@ class FindBar(Horizontal):
     def __init__(self, read: Callable[[], Sequence[str]]) -> None:
         super().__init__()
         self.read = read
-        self.words = Words(placeholder="Find in this chat…", compact=True, id="find-words")
+        self.words = Words(placeholder="Find in this chat…", compact=True, max_length=LONGEST, id="find-words")
         self.count = Static("", markup=False, id="find-count")
         self.place: int | None = None
         self.display = False

@@ -64,7 +64,7 @@ class Picker(ModalScreen[Pick | None]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as dialog:
-            dialog.border_title, dialog.border_subtitle = "Model", with_keys(self, KEYS)
+            dialog.border_title, dialog.border_subtitle = "Model", Content(with_keys(self, KEYS))
             yield self.state
             yield self.model_list
             yield Static("Who drafts for it", markup=False, classes="heading")

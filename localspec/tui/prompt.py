@@ -151,10 +151,18 @@ class Prompt(TextArea, inherit_bindings=False):
     # --- attachments
 
     async def _on_paste(self, event: events.Paste) -> None:
-        """A long paste is attached, so that it takes no time to show and does not bury what is typed."""
-        if len(event.text) > PASTE_CHARACTERS:
+        if self.attaches(event.text):
             event.prevent_default()
-            self.pills.add(from_paste(event.text))
+
+    def action_paste(self) -> None:
+        if not self.attaches(self.app.clipboard):
+            super().action_paste()
+
+    def attaches(self, pasted: str) -> bool:
+        """A long paste is attached, so that it takes no time to show and does not bury what is typed."""
+        if is_long := len(pasted) > PASTE_CHARACTERS:
+            self.pills.add(from_paste(pasted))
+        return is_long
 
     def action_delete_left(self) -> None:
         if self.selection.is_empty and self.cursor_location == (0, 0):

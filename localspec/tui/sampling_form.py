@@ -68,7 +68,7 @@ class SamplingForm(ModalScreen[bool]):
             fields += [Static(name.replace("_", " "), markup=False), field]
         buttons = Button("Apply", variant="primary", compact=True, id="apply"), Button("Cancel", compact=True)
         with Vertical(classes="dialog") as dialog:
-            dialog.border_title, dialog.border_subtitle = "Sampling", with_keys(self, KEYS)
+            dialog.border_title, dialog.border_subtitle = "Sampling", Content(with_keys(self, KEYS))
             yield Grid(*fields)
             yield self.wrong
             yield Horizontal(*buttons)

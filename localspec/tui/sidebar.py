@@ -24,7 +24,7 @@ from localspec.chatlog.lists import title
 from localspec.errors import LocalspecError
 from localspec.sanitize import one_line
 from localspec.tui.chat_list import ChatList, More, Row, found, listed
-from localspec.tui.field import Field
+from localspec.tui.field import LONGEST, Field
 from localspec.tui.keys import shown, with_keys
 from localspec.tui.once import once
 from localspec.tui.shelf import Shelf
@@ -66,7 +66,7 @@ class Sidebar(Vertical):
         super().__init__()
         self.shelf = shelf
         self.border_title = "Chats"
-        self.search = Field(placeholder="Search…", compact=True, id="chat-search")
+        self.search = Field(placeholder="Search…", compact=True, max_length=LONGEST, id="chat-search")
         self.list = ChatList()
         self.name_field = Field(compact=True, id="chat-name")
         self.line = Static(markup=False, id="chat-line")
@@ -123,7 +123,7 @@ class Sidebar(Vertical):
     def seek(self, query: str) -> None:
         """Search for this."""
         self.show()
-        self.search.value = query
+        self.search.value = query[:LONGEST]
         self.search.focus()
 
     def _appear(self, shown: bool) -> None:
@@ -246,7 +246,8 @@ class Sidebar(Vertical):
 
     def _ask_name(self, row: Row) -> None:
         self._renamed = row.chat_id
-        self.name_field.value = one_line(row.title)
+        self.name_field.value = name = one_line(row.title)
+        self.name_field.max_length = max(LONGEST, len(name))  # else nothing could be taken from a longer one
         self.name_field.display = True
         self.name_field.focus()
 
