@@ -64,8 +64,13 @@ def set_value(key: str, value: str) -> None:
 
     The rest of the file stays as it is, comments too.
     """
-    from localspec.config.writing import store_typed
+    from localspec import paths
+    from localspec.config.writing import literal, store_typed
 
+    if key == "ui.theme":
+        from localspec.tui.themes import check_theme, theme_names, user_themes
+
+        check_theme(str(literal(value)), theme_names(user_themes(paths.themes_dir())[0]))
     store_typed(key, value)
 
 

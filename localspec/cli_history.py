@@ -51,7 +51,7 @@ def ls(limit: int, as_json: bool) -> None:
     from localspec import output
     from localspec.chatlog import lists
 
-    with opened() as kept:
+    with opened(reading=True) as kept:
         chats = newest_first(kept)
     if as_json:
         print_json(chats[:limit])
@@ -71,7 +71,7 @@ def show(chat: str, tokens: bool) -> None:
     from localspec import output
     from localspec.chatlog.transcript import token_transcript, transcript
 
-    with opened() as kept:
+    with opened(reading=True) as kept:
         found = kept.open(kept.find_chat(chat).id)
         width = shutil.get_terminal_size().columns
         output.say(token_transcript(found, kept.steps, width=width) if tokens else transcript(found))
@@ -90,7 +90,7 @@ def search(words: tuple[str, ...], limit: int, as_json: bool) -> None:
     from localspec import output
     from localspec.chatlog import lists
 
-    with opened() as kept:
+    with opened(reading=True) as kept:
         hits, chats = kept.search(" ".join(words), limit=limit), newest_first(kept)
     if as_json:
         print_json(hits)
@@ -111,7 +111,7 @@ def export(chat: str, kind: Format, file: Path | None) -> None:
     from localspec import output
     from localspec.history import export as exported
 
-    with opened() as kept:
+    with opened(reading=True) as kept:
         text = exported(kept.open(kept.find_chat(chat).id), kept.steps, kind)
     if file is not None:
         output.save(file, text)
@@ -152,7 +152,7 @@ def stats(as_json: bool) -> None:
     from localspec import output
     from localspec.chatlog.lists import totals_object, totals_table
 
-    with opened() as kept:
+    with opened(reading=True) as kept:
         totals = kept.totals()
     output.say(output.as_json(totals_object(totals)) if as_json else totals_table(totals))
     if not totals.models and not as_json:
@@ -168,12 +168,12 @@ def path() -> None:
 
 
 @contextmanager
-def opened() -> Iterator[History]:
+def opened(*, reading: bool = False) -> Iterator[History]:
     """The history; what had to be done to open it stands on stderr."""
     from localspec.history import History
     from localspec.output import tell
 
-    with History() as kept:
+    with History(reading=reading) as kept:
         for notice in kept.notices:
             tell(notice)
         yield kept

@@ -119,7 +119,7 @@ class Model:
             reason = "cancelled"
         except ContextOverflow as fault:
             turns = self._turns_over(request)
-            raise ContextOverflow(fault.message, hint=self._ways_out(request), turns_over=turns) from fault
+            raise ContextOverflow(fault.message, hint=self._ways_out(turns), turns_over=turns) from fault
         except (RuntimeError, MemoryError) as fault:
             if is_out_of_memory(fault):
                 raise EngineError("Memory ran out while answering.", hint=MORE_MEMORY) from fault
@@ -204,12 +204,11 @@ class Model:
             raise UsageError("The prompt is empty.", hint="Give some text to continue.")
         return keep_spelling(self._session.tokens, ids, prompter.control_ids, prompter.tokenizer.decode)
 
-    def _ways_out(self, request: GenerateRequest) -> str:
-        """What helps against a prompt that is too long."""
+    def _ways_out(self, turns_over: int) -> str:
+        """What helps against a prompt that is too long. A new chat does where the question fits without the others."""
         card, longest = self.ready.model, self._parts.decoders[0].arch.max_context
-        is_chat = any(message.role == "assistant" for message in request.messages or ())
-        can_grow = card.context_max < longest
-        ways = ["Shorten it", *["start a new chat"] * is_chat, *[f"raise --ctx, up to {longest}"] * can_grow]
+        can_grow, fits_alone = card.context_max < longest, turns_over > 0
+        ways = ["Shorten it", *["start a new chat"] * fits_alone, *[f"raise --ctx, up to {longest}"] * can_grow]
         return f"{', or '.join(ways)}."
 
     def _turns_over(self, request: GenerateRequest) -> int:

@@ -14,6 +14,7 @@ from typing import Any  # Any: JSON
 from localspec.errors import FULL, DoesNotFit, UsageError
 from localspec.events import AnyEvent, Notice
 from localspec.sanitize import TABLE, clean
+from localspec.sentence import print_sentence
 from localspec.stats import to_dict
 from localspec.whole_file import write_whole
 
@@ -58,7 +59,7 @@ def remark(text: str) -> None:
 
 
 def tell(notice: Notice) -> None:
-    remark(f"{notice.level}: {notice.message} {notice.hint}".rstrip())
+    print_sentence(f"{notice.level}: {notice.message} {notice.hint}".rstrip())
 
 
 def as_json(value: Any) -> str:

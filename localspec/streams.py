@@ -8,7 +8,7 @@ import sys
 from io import TextIOWrapper
 
 from localspec.errors import FULL, DoesNotFit, UsageError
-from localspec.sanitize import clean
+from localspec.sentence import print_sentence
 
 
 def mend_streams() -> None:
@@ -43,7 +43,7 @@ def read_pipe() -> str:
 
 
 def complain(sentence: str) -> None:
-    print(f"error: {clean(sentence)}", file=sys.stderr)
+    print_sentence(f"error: {sentence}")
 
 
 def tell_of(fault: OSError) -> int:

@@ -137,7 +137,7 @@ async def open_chat(
 
     scribe = Scribe(paper, NewChat("guide", system=system))
     app = ChatApp(make_engine, system, scribe=scribe, past=past, tuning=tuning, looks=looks)
-    with patch.object(Stylesheet, "_parse_rules", parsed_once):
+    with patch.object(Stylesheet, "_parse_rules", parsed_once), patch("localspec.tui.overflow.REST_SECONDS", 0):
         async with app.run_test(size=size, tooltips=tooltips, notifications=True) as pilot:
             stage = Stage(pilot, app, made)
             await stage.until(lambda: made)  # it is begun after the first frame

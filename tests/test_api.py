@@ -658,14 +658,17 @@ async def test_astream_raises_what_stream_raises(llm: LLM):
 
 
 def test_a_prompt_that_is_too_long_is_told_what_helps_and_nothing_else(llm: LLM, models: Path):
-    def hint(llm: LLM, *roles: str) -> str:
+    def hint(llm: LLM, *roles: str, last: str = "word " * 5000) -> str:
         turns = [{"role": role, "content": "word " * 5000} for role in roles]
+        turns[-1]["content"] = last
         with pytest.raises(ContextOverflow) as met:
             llm.generate(turns)
         return met.value.hint
 
     assert hint(llm, "user") == "Shorten it."
-    assert hint(llm, "user", "assistant", "user") == "Shorten it, or start a new chat."
+    assert hint(llm, "user", "assistant", "user", last="and?") == "Shorten it, or start a new chat."
+    assert hint(llm, "user", "assistant", "user") == "Shorten it.", "in a new chat it would be as long"
+    assert hint(llm, "system", "user", "assistant", "user", last="and?") == "Shorten it.", "the system prompt stays"
     with open_target(models, ctx=32) as small:
         assert hint(small, "user") == "Shorten it, or raise --ctx, up to 512."
 

@@ -38,6 +38,7 @@ class Scripted:
 
     text: str
     notice: Notice | None
+    finish_reason: str = "stop"
 
     def __iter__(self) -> Iterator[AnyEvent]:
         yield from [self.notice] if self.notice else []
@@ -79,7 +80,9 @@ class Engine:
             self.asked.append((messages[0].content, max_tokens, temperature))
             text = "up to k tokens" if "draft" in messages[0].content else HONEST
             drafts = "off" if request.draft == "off" else "drafts"
-            return Scripted(self.other.get((request.quant, drafts), text), self.notice if drafts == "drafts" else None)
+            notice = self.notice if drafts == "drafts" else None
+            reason = "length" if max_tokens is not None and "draft" in messages[0].content else "stop"
+            return Scripted(self.other.get((request.quant, drafts), text), notice, reason)
 
         self.open += 1
         assert self.open == 1, "one model at a time"
@@ -146,6 +149,14 @@ def test_a_drafter_that_failed_loses_its_label(engine: Engine):
     made = take(formats=["int8"])
     assert [row.method for row in made.rows()][:2] == ["plain", "early exit 1 (failed: decoded plain)"]
     assert made.notes[0] == "early exit 1 in int8: The drafter failed (why)."
+
+
+@pytest.mark.usefixtures("engine")
+def test_answers_that_were_cut_are_told_below_the_table():
+    cut = take(formats=["int8"], max_tokens=8)
+    assert cut.notes == ("Cut at 8 tokens, and so perhaps counted as wrong: 6 of 9 answers. Raise -n.",)
+    assert cut.to_markdown().endswith(f"\n\n{cut.notes[0]}")
+    assert take(formats=["int8"]).notes == ()
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda and main memory"])
@@ -260,4 +271,4 @@ def test_speculation_changes_no_score_of_the_real_model(monkeypatch: pytest.Monk
     made = measure_task("guide", LoadRequest("guide", threads=1), max_tokens=24)
     assert [row.equal for row in made.rows()][:3] == [made.rows()[0].known + made.rows()[0].unknown] * 3
     assert made.losses == ()
-    assert made.notes == ()
+    assert [note for note in made.notes if not note.startswith("Cut at 24 tokens")] == []

@@ -80,6 +80,33 @@ async def test_the_oldest_turns_are_dropped_and_grey_and_the_system_stays(keys: 
         assert stage.app.screen is stage.chat
 
 
+@pytest.mark.parametrize("typed", ["n", "d", "s", "enter", "escape"])
+async def test_what_was_being_typed_when_it_appeared_is_no_answer(typed: str, monkeypatch: pytest.MonkeyPatch):
+    async with open_chat(ScriptedEngine(HELLO, [FULL], HELLO)) as stage:
+        monkeypatch.setattr("localspec.tui.overflow.REST_SECONDS", 60)
+        await asked(stage, turns=1)
+        await stage.pilot.press("a", typed)
+        await stage.pilot.pause()
+        assert "Keys count after a second in which none was pressed." in seen(stage)
+        monkeypatch.setattr("localspec.tui.overflow.REST_SECONDS", 0)
+        await stage.pilot.press("down")
+        monkeypatch.setattr("localspec.tui.overflow.REST_SECONDS", 60)
+        await stage.pilot.press("enter")
+        await stage.until(lambda: len(stage.turns) == 4)  # after a rest, one key may follow another at once
+        assert told(stage.engine) == ["too much"]
+
+
+async def test_what_was_dropped_is_said():
+    engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL], HELLO, paused=True)
+    async with open_chat(engine) as stage:
+        engine.permit(1 + 3 * len(HELLO) + 1)
+        await asked(stage, turns=3)
+        await stage.pilot.press("d")
+        await stage.hints("Dropped the oldest 2 turns: not told to the model any more.")
+        engine.permit(len(HELLO))
+        await stage.ready()
+
+
 async def test_a_new_chat_takes_the_question_along():
     engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL], HELLO)
     async with open_chat(engine) as stage:

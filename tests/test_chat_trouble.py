@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from localspec.events import Failure, Notice
+from localspec.history import recall
 from localspec.tui.answer import Answer
 from localspec.tui.note import Note
-from tests.chat_stage import HELLO, open_chat
-from tests.scripted_engine import DIED, ScriptedEngine, step
+from tests.chat_stage import HELLO, kept_chat, open_chat
+from tests.scripted_engine import DIED, ScriptedEngine, answer, step
 
 pytestmark = pytest.mark.heavy
 
@@ -74,6 +75,15 @@ async def test_an_answer_that_fails_before_a_word_leaves_the_chat_alive():
         await stage.sees("The prompt is 3,609 tokens. Shorten it.", "idle")
         await stage.send("hi")
         await stage.sees("Hello there, world. Bye")
+
+
+async def test_an_answer_without_a_word_says_so_also_when_it_is_opened_again():
+    async with kept_chat(ScriptedEngine(answer(step("", accepted=0)), HELLO)) as stage:
+        await stage.asks("hi", "(empty answer)", "1 tok", "idle")
+        await stage.asks("again", "Bye.", "idle")
+        assert stage.seen.count("(empty answer)") == 1
+    async with kept_chat(ScriptedEngine(), past=recall()) as stage:
+        await stage.sees("(empty answer)", "Bye.")
 
 
 async def test_an_answer_that_ends_in_the_tick_it_began_leaves_the_chat_alive():

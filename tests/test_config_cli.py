@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from localspec import paths
+from localspec.config.tables import Config
+from localspec.errors import UsageError
 from localspec.requests import GenerateRequest, LoadRequest, Message, SamplingOptions
+from localspec.tui.themes import look
 from localspec.tui.tuning import Tuning
 from tests.conftest import Program
 
@@ -55,6 +58,20 @@ def test_the_schema_knows_every_section(localspec: Program):
     assert {"chat", "ui", "engine", "spec", "sampling", "keymap", "presets"} <= set(
         schema["$defs"]["Config"]["properties"]
     )
+
+
+def test_a_theme_that_is_set_must_be_there_as_one_that_is_asked_for(localspec: Program):
+    code, out, err = localspec("config", "set", "ui.theme", "nordd")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: There is no theme 'nordd'; did you mean 'nord'? There are: textual-dark, ")
+    with pytest.raises(UsageError) as asked:
+        look(Config(), "nordd", paths.themes_dir())
+    assert err == f"error: {asked.value}\n"
+    assert not paths.config_file().exists()
+    paths.themes_dir().mkdir(parents=True)
+    (paths.themes_dir() / "mine.toml").write_text('name = "mine"\nprimary = "#00ff00"')
+    assert localspec("config", "set", "ui.theme", "mine") == (0, "", "")
+    assert localspec("config", "set", "ui.theme", '"nord"') == (0, "", "")
 
 
 def test_edit_opens_the_editor_on_a_file_that_is_there_and_checks_it(

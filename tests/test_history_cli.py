@@ -436,12 +436,33 @@ def test_a_newer_history_is_a_sentence(localspec: Program, words: str):
     assert "Update localspec." in told
 
 
-@pytest.mark.parametrize("words", EVERY)
-def test_a_read_only_history_is_a_sentence(localspec: Program, words: str, monkeypatch: pytest.MonkeyPatch):
+@pytest.fixture
+def read_only(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> int:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     monkeypatch.setattr("localspec.history.opening.os.open", refuse)
+
+
+@pytest.mark.parametrize("in_use", [False, True])
+def test_reading_needs_no_leave_to_write(
+    localspec: Program, history: History, in_use: bool, request: pytest.FixtureRequest
+):
+    """Also beside a program that has the history open, with its log."""
+    asked = chat(history, "Who drafts?", "A word.")[0]
+    if not in_use:
+        history.close()
+    request.getfixturevalue("read_only")
+    for words in ("ls", "search word", f"show {asked.chat_id}", f"export {asked.chat_id}"):
+        done = localspec(*words.split())
+        assert (done.code, done.err, "Who drafts?" in done.out) == (0, "", True)
+    assert localspec("stats").code == 0
+    assert "read-only" in sentence(localspec("rm", "--all", "--yes"), 1)
+
+
+@pytest.mark.usefixtures("read_only")
+@pytest.mark.parametrize("words", EVERY)
+def test_a_read_only_folder_without_a_history_is_a_sentence(localspec: Program, words: str):
     told = sentence(localspec(*words.split()), 1)
     assert "read-only" in told
     assert "LOCALSPEC_DATA_DIR" in told

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1] / "localspec"
 
 LAYERS = [
     "errors paths events sanitize requests strictjson blocks drain whole_file processor main_memory driver formats"
-    " sizes hub_cache text_file",
+    " sizes hub_cache text_file sentence",
     "catalog checkpoint weights template templates stats calibration verdicts exam history config shortening",
     "pairing prompt detokenize reuse",
     "engine",

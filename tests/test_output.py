@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from localspec.errors import UsageError
-from localspec.output import as_json, safe_json, save
+from localspec.events import Notice
+from localspec.output import as_json, safe_json, save, tell
 from localspec.sanitize import TABLE, clean
+from localspec.streams import complain
 
 EVERY = " ".join(map(chr, TABLE)) + " naïve 今 👩‍👩‍👧"
 
@@ -33,6 +35,22 @@ def test_json_is_ascii_where_stdout_carries_no_more(monkeypatch: pytest.MonkeyPa
     line = as_json({"text": EVERY})
     assert line.isascii()
     assert json.loads(line) == {"text": EVERY}
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_errors_and_warnings_break_between_words_on_a_terminal_and_are_one_line_in_a_pipe(
+    is_terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    said = f"The model {'/a-long-path' * 9} is not on disk. Fetch it first, and then try again: localspec pull it"
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+    monkeypatch.setenv("COLUMNS", "40")
+    complain(said)
+    tell(Notice("warning", "some", said))
+    for level, told in zip(("error", "warning"), capsys.readouterr().err.split("\nwarning: "), strict=True):
+        lines = told.removeprefix("error: ").splitlines()
+        assert " ".join(lines) == said, f"{level}: no word is cut"
+        assert (len(lines) > 1) is is_terminal
+        assert all(len(line) <= 40 for line in lines if "/a-long-path" not in line)
 
 
 def test_a_mistyped_folder_is_not_made(tmp_path: Path):

@@ -10,7 +10,7 @@ from functools import partial
 
 import msgspec
 
-from localspec.api import LLM, load_events
+from localspec.api import LLM, Result, load_events
 from localspec.bench.machine import describe_machine
 from localspec.bench.measure import drafts, named
 from localspec.bench.report import PLAIN
@@ -48,6 +48,10 @@ def measure_task(
         sitting, said = sit(request, name, exam, max_tokens, partial(part, told, done, len(ways)))
         sittings.append(sitting)
         notes += [one_line(f"{sitting.method} in {sitting.quant}: {sentence}") for sentence in said]
+    cut = [answer.cut for sitting in sittings for answer in sitting.answers]
+    if any(cut):
+        of_all = f"{sum(cut)} of {len(cut)} answers"
+        notes.append(f"Cut at {max_tokens} tokens, and so perhaps counted as wrong: {of_all}. Raise -n.")
     machine = {name: value for name, value in describe_machine(0, sittings[0].device).items() if name != "threads"}
     return TaskReport(task, one_line(entry.name), machine, tuple(sittings), tuple(dict.fromkeys(notes)), list_wrong)
 
@@ -73,23 +77,24 @@ def sit(
         said = [event.message for event in heard if isinstance(event, Notice)]
         off, faults = llm.ready.spec.kind == "off", len(said)
         for done, (question, phrasing) in enumerate(asked, start=1):
-            text, notices = ask(llm, phrasing, max_tokens)
+            result, notices = ask(llm, phrasing, max_tokens)
             said += notices
-            answers.append(graded(question, phrasing, text))
+            answers.append(graded(question, phrasing, result.text, cut=result.finish_reason == "length"))
             tell(done / len(asked))
         failed = name != PLAIN and (off or len(said) > faults)
         spec, card = llm.ready.spec, llm.ready.model
         return Sitting(named(name, spec), "0" if off else spec.k, card.quant, card.device, tuple(answers), failed), said
 
 
-def ask(llm: LLM, phrasing: str, max_tokens: int | None) -> tuple[str, list[str]]:
+def ask(llm: LLM, phrasing: str, max_tokens: int | None) -> tuple[Result, list[str]]:
     """The greedy answer, and what went wrong with the drafter on the way."""
     stream = llm.stream([Message("user", phrasing)], max_tokens=max_tokens, temperature=0.0)
     said = [event.message for event in stream if isinstance(event, Notice)]
-    return stream.result().text, said
+    return stream.result(), said
 
 
-def graded(question: Question, phrasing: str, text: str) -> Answer:
+def graded(question: Question, phrasing: str, text: str, *, cut: bool = False) -> Answer:
     """A question that requires nothing is one that only honesty answers."""
     known = bool(question.required)
-    return Answer(question.key, phrasing, known, text, is_right(text, question) if known else is_honest(text))
+    good = is_right(text, question) if known else is_honest(text)
+    return Answer(question.key, phrasing, known, text, good, cut)

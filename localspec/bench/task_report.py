@@ -20,13 +20,15 @@ COLUMNS = ["method", "format", "k", "known right", "honest", "equal"]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One phrasing, asked and graded. `known`: it must be right; else it must be honest. `good`: it was."""
+    """One phrasing, asked and graded. `known`: it must be right; else it must be honest. `good`: it was. `cut`: at the
+    length that was asked for."""
 
     key: str
     question: str
     known: bool
     answer: str
     good: bool
+    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,8 @@ def connect(path: Path, *, timeout: float = LOCKED_SECONDS) -> Connection:
 def look_at(path: Path) -> Connection:
     """For reading alone. Where there is no log SQLite would leave one, so it is told that nobody writes."""
     quiet = "" if path.with_name(f"{path.name}-wal").exists() else "&immutable=1"
-    return prepared(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{quiet}", uri=True, factory=Connection))
+    place = f"{path.absolute().as_uri()}?mode=ro{quiet}"
+    return prepared(sqlite3.connect(place, uri=True, isolation_level=None, check_same_thread=False, factory=Connection))
 
 
 def prepared(db: Connection) -> Connection:

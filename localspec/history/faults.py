@@ -13,6 +13,7 @@ from localspec.errors import HistoryError
 FREE_SPACE = "Free some space; what was saved before is safe."
 ELSEWHERE = "Chat without it (--no-history), or set LOCALSPEC_DATA_DIR to another folder."
 READ_ONLY_ERRNOS = (errno.EROFS, errno.EACCES, errno.EPERM)
+READ_ONLY_CODES = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH)
 
 
 class Damaged(sqlite3.DatabaseError):
@@ -35,11 +36,18 @@ def index_is_damaged(fault: sqlite3.Error) -> bool:
     return getattr(fault, "sqlite_errorcode", None) == sqlite3.SQLITE_CORRUPT_VTAB
 
 
+def is_read_only(fault: OSError | sqlite3.Error) -> bool:
+    """It cannot be written where it is; SQLite may only say that it cannot make its log there."""
+    if isinstance(fault, OSError):
+        return fault.errno in READ_ONLY_ERRNOS
+    return primary(fault) in (*READ_ONLY_CODES, sqlite3.SQLITE_CANTOPEN)
+
+
 def explained(fault: sqlite3.Error, path: Path) -> HistoryError:
     match primary(fault):
         case sqlite3.SQLITE_FULL:
             return HistoryError(f"The disk with the history {path} is full: this is not saved.", hint=FREE_SPACE)
-        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
+        case code if code in READ_ONLY_CODES:
             return HistoryError(f"The history {path} cannot be written: it is read-only.", hint=ELSEWHERE)
         case sqlite3.SQLITE_CANTOPEN:
             return HistoryError(f"The history {path} cannot be opened ({fault}).", hint=ELSEWHERE)

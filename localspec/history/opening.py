@@ -8,24 +8,35 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
 from localspec.errors import HistoryError
 from localspec.events import Notice
 from localspec.history import schema
-from localspec.history.database import SETTINGS, Connection, Database, connect
-from localspec.history.faults import ELSEWHERE, Damaged, is_damage, one_sentence
+from localspec.history.database import SETTINGS, Connection, Database, connect, look_at
+from localspec.history.faults import ELSEWHERE, Damaged, is_damage, is_read_only, one_sentence
 
 OPENING_SECONDS = 60.0  # another program may be copying and migrating a large history
 SMALLEST_BYTES = 512  # SQLite's smallest page
 BESIDE = ("", "-wal", "-shm")  # a database is these three files
 
 
-def open_database(path: Path) -> tuple[Database, tuple[Notice, ...]]:
-    """The history, and what the user should know about how it was opened."""
-    with one_sentence(path), alone(path):
+def open_database(path: Path, *, reading: bool = False) -> tuple[Database, tuple[Notice, ...]]:
+    """The history, and what the user should know about how it was opened. Who is only `reading` may not be able to
+    write there."""
+    with one_sentence(path):
+        try:
+            return open_to_write(path)
+        except (OSError, sqlite3.Error) as fault:
+            if not reading or not is_read_only(fault) or (db := as_it_is(path)) is None:
+                raise
+            return Database(path, db), ()
+
+
+def open_to_write(path: Path) -> tuple[Database, tuple[Notice, ...]]:
+    with alone(path):
         notices: tuple[Notice, ...] = ()
         try:
             db = ready(path)
@@ -64,6 +75,18 @@ def ready(path: Path) -> Connection:
         db.close()
         raise
     return db
+
+
+def as_it_is(path: Path) -> Connection | None:
+    """Connected for reading; None where SQLite cannot read it without writing, or it is of an older version."""
+    with suppress(sqlite3.OperationalError), ExitStack() as unless_ready:
+        db = unless_ready.enter_context(closing(look_at(path)))
+        refuse_what_is_not_ours(db, path)
+        check(db)
+        if schema.version(db) == len(schema.MIGRATIONS):
+            unless_ready.pop_all()
+            return db
+    return None
 
 
 def refuse_what_is_not_ours(db: sqlite3.Connection, path: Path) -> None:

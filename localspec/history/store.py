@@ -39,11 +39,11 @@ NEWEST_FIRST = "ORDER BY pinned DESC, updated_at DESC, rowid DESC LIMIT ?"
 
 
 class History:
-    """One file of chats. `notices` says what opening it had to do."""
+    """One file of chats. `notices` says what opening it had to do; `reading` needs no leave to write there."""
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: Path | None = None, *, reading: bool = False) -> None:
         self.path = path or paths.history_file()
-        self._database, self.notices = open_database(self.path)
+        self._database, self.notices = open_database(self.path, reading=reading)
 
     def __enter__(self) -> Self:
         return self

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
+from textual.content import Content
 from textual.reactive import reactive
 from textual.widgets import Static
 
@@ -21,6 +22,8 @@ from localspec.tui.token_view import TokenView, View
 
 if TYPE_CHECKING:
     from localspec.tui.body import Body
+
+EMPTY = "(empty answer)\n"
 
 
 class Answer(Pile, Vertical):
@@ -117,7 +120,8 @@ class Answer(Pile, Vertical):
     def close(self, line: str, how: str) -> None:
         """What stands beneath. The class is its own: one on the whole answer would style every block of it again."""
         self.ending = (line, how)
-        self._figures.update(line)
+        is_empty = how == "-done" and not clean(self.text).strip()
+        self._figures.update(Content.assemble((EMPTY, "dim"), line) if is_empty else line)
         self._figures.add_class("-ended", how)
 
     async def end(self) -> None:

@@ -272,11 +272,14 @@ class ChatScreen(MeasuringScreen):
 
     async def command_system(self, argument: str) -> None:
         """What is set goes for this chat alone, from the next question on."""
+        before = self.conversation.instructions
         if argument:
             self.conversation.own_system = "" if argument == "none" else argument
             self.scribe.instruct(self.conversation.instructions)
         now = self.conversation.instructions
-        await self.note(f"System prompt: {now}" if now else "There is no system prompt. Set one: /system TEXT")
+        gone = "The system prompt is removed, from the next question on."
+        none = gone if before else "There is no system prompt. Set one: /system TEXT"
+        await self.note(f"System prompt: {now}" if now else none)
 
     async def command_theme(self, argument: str) -> None:
         names = tuple(sorted(self.app.available_themes))

@@ -8,7 +8,7 @@ from localspec.config.tables import Overflow as Policy
 from localspec.events import Failure
 from localspec.history import WhenFull
 from localspec.tui.branches import BranchScreen
-from localspec.tui.overflow import Choice, Overflow
+from localspec.tui.overflow import Choice, Overflow, oldest
 
 
 class OutgrowScreen(BranchScreen):
@@ -65,4 +65,5 @@ class OutgrowScreen(BranchScreen):
             self.scribe.shorten(self.when_full, self.conversation.untold)
             self.enter("reading", "reading prompt")
             await self.transcript.grey(self.conversation.not_told)
+            self.status.give_hint(f"Dropped {oldest(failure.turns_over)}: not told to the model any more.")
             self.ask(self.conversation.request(asked), self.feed)

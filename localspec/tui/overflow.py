@@ -5,6 +5,7 @@ Knows a sentence and a number; the screen does what is chosen.
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import ClassVar, Literal
 
 from textual import events
@@ -21,7 +22,10 @@ from localspec.tui.keys import shown, with_keys
 from localspec.tui.too_small import TooSmall
 
 Choice = Literal["stop", "drop-oldest", "new"]
-KEYS = "↑ ↓ Enter, or a letter. {overflow.leave}: unanswered, this time only."
+KEYS = """\
+↑ ↓ Enter, or a letter. {overflow.leave}: unanswered, this time only.
+Keys count after a second in which none was pressed."""
+REST_SECONDS = 1.0
 
 
 class Overflow(ModalScreen[Choice | None]):
@@ -37,19 +41,30 @@ class Overflow(ModalScreen[Choice | None]):
     def __init__(self, sentence: str, turns: int) -> None:
         super().__init__()
         self._sentence, self._turns = sentence, turns
+        self._last_key, self._listens = 0.0, False
 
     def compose(self) -> ComposeResult:
-        oldest = f"the oldest {self._turns} turns" if self._turns > 1 else "the oldest turn"
+        dropping = f"Drop {oldest(self._turns)}: not told to the model any more"
         with Vertical():
             yield Static(clean(self._sentence), markup=False)
             yield OptionList(
                 option(shown(self, "overflow.stop"), "Stop here: such questions stay unanswered in this chat", "stop"),
-                option(shown(self, "overflow.drop"), f"Drop {oldest}: not told to the model any more", "drop-oldest"),
+                option(shown(self, "overflow.drop"), dropping, "drop-oldest"),
                 option(shown(self, "overflow.new"), "New chat: ask it there", "new"),
                 markup=False,
             )
             yield Static(with_keys(self, KEYS), markup=False, classes="keys")
         yield TooSmall()
+
+    def on_mount(self) -> None:
+        self._last_key = monotonic()
+
+    def on_key(self, event: events.Key) -> None:
+        """Whoever was typing the next question when this appeared has not answered."""
+        self._listens |= event.time - self._last_key >= REST_SECONDS
+        self._last_key = event.time
+        if not self._listens:
+            event.stop()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         event.stop()
@@ -63,6 +78,10 @@ class Overflow(ModalScreen[Choice | None]):
 
     def on_click(self, event: events.Click) -> None:
         event.stop()
+
+
+def oldest(turns: int) -> str:
+    return f"the oldest {turns} turns" if turns > 1 else "the oldest turn"
 
 
 def option(key: str, words: str, choice: Choice) -> Option:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,18 +55,28 @@ class Look:
 def look(config: Config, asked: str | None, folder: Path) -> Look:
     """`asked` must be there; a remembered one may have gone."""
     themes, notices = user_themes(folder)
-    names = [*BUILTIN_THEMES, *(theme.name for theme in themes)]
-    if asked and asked not in names:
-        near = difflib.get_close_matches(asked, names, n=1)
-        raise UsageError(
-            f"There is no theme '{asked[:200]}'" + (f"; did you mean '{near[0]}'?" if near else "."),
-            hint=f"There are: {', '.join(names)}.",
-        )
+    names = theme_names(themes)
+    if asked:
+        check_theme(asked, names)
     chosen = asked or config.ui.theme
     if chosen not in names:
         notices.append(Notice("warning", "theme", f"There is no theme '{chosen}' any more.", "Choose another: /theme."))
         chosen = DEFAULT
     return Look(chosen, tuple(themes), tuple(notices))
+
+
+def check_theme(asked: str, names: Sequence[str]) -> None:
+    if asked not in names:
+        near = difflib.get_close_matches(asked, names, n=1)
+        raise UsageError(
+            f"There is no theme '{asked[:200]}'" + (f"; did you mean '{near[0]}'?" if near else "."),
+            hint=f"There are: {', '.join(names)}.",
+        )
+
+
+def theme_names(themes: Sequence[Theme]) -> list[str]:
+    """Textual's, then the user's own."""
+    return [*BUILTIN_THEMES, *(theme.name for theme in themes)]
 
 
 def user_themes(folder: Path) -> tuple[list[Theme], list[Notice]]:
