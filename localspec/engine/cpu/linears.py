@@ -61,44 +61,44 @@ def run_length(left: int, threads: int, num_bytes: int) -> int:
 
 
 @compiled
-def run_of_blocks(sync: int, linear: int, multiple: int) -> int:
-    """How many blocks to claim next, a multiple of `multiple`."""
-    left = int_at(linear + at.BLOCKS) - look(sync + at.NEXT)
+def claim_run(sync: int, linear: int, multiple: int) -> tuple[int, int]:
+    """The first block of a run that is this thread's, and the one behind it; a multiple of `multiple` blocks. Empty
+    where none is left."""
+    blocks = int_at(linear + at.BLOCKS)
     num_bytes = int_at(linear + at.GROUPS) * record_bytes(linear) * multiple
-    return multiple * run_length(left // multiple, int_at(sync + at.THREADS), num_bytes)
+    left = (blocks - look(sync + at.NEXT)) // multiple
+    some = multiple * run_length(left, int_at(sync + at.THREADS), num_bytes)
+    first = claim(sync + at.NEXT, some)
+    return first, min(blocks, first + some)
 
 
 @compiled
 def linear_phase(sync: int, linear: int, quantised: int, rows: int, out: int, stride: int, own: int) -> None:
     """[rows, outputs] at `out`."""
-    blocks, some = int_at(linear + at.BLOCKS), run_of_blocks(sync, linear, 1)
-    first = claim(sync + at.NEXT, some)
-    while first < blocks:
-        for block in range(first, min(blocks, first + some)):
+    first, last = claim_run(sync, linear, 1)
+    while first < last:
+        for block in range(first, last):
             block_times_rows(linear, block, quantised, rows, own)
             for row in range(rows):
                 place, new = out + row * stride + block * 128, own + row * 128
                 store16(place, load16(new))
                 store16(place + 64, load16(new + 64))
-        some = run_of_blocks(sync, linear, 1)
-        first = claim(sync + at.NEXT, some)
+        first, last = claim_run(sync, linear, 1)
     barrier(sync)
 
 
 @compiled
 def added_phase(sync: int, linear: int, quantised: int, rows: int, x: int, stride: int, own: int) -> None:
     """Adds [rows, outputs] to the residual stream at `x`."""
-    blocks, some = int_at(linear + at.BLOCKS), run_of_blocks(sync, linear, 1)
-    first = claim(sync + at.NEXT, some)
-    while first < blocks:
-        for block in range(first, min(blocks, first + some)):
+    first, last = claim_run(sync, linear, 1)
+    while first < last:
+        for block in range(first, last):
             block_times_rows(linear, block, quantised, rows, own)
             for row in range(rows):
                 place, new = x + row * stride + block * 128, own + row * 128
                 store16(place, load16(place) + load16(new))
                 store16(place + 64, load16(place + 64) + load16(new + 64))
-        some = run_of_blocks(sync, linear, 1)
-        first = claim(sync + at.NEXT, some)
+        first, last = claim_run(sync, linear, 1)
     barrier(sync)
 
 
@@ -112,10 +112,9 @@ def gated(pair: int) -> Vector:
 @compiled
 def gate_phase(sync: int, linear: int, quantised: int, rows: int, gated_rows: int, own: int) -> None:
     """The gated channels, quantised at once: four blocks make one group."""
-    blocks, some = int_at(linear + at.BLOCKS), run_of_blocks(sync, linear, 4)
-    first = claim(sync + at.NEXT, some)
-    while first < blocks:
-        for four in range(first, min(blocks, first + some), 4):
+    first, last = claim_run(sync, linear, 4)
+    while first < last:
+        for four in range(first, last, 4):
             for i in range(4):
                 block_times_rows(linear, four + i, quantised, rows, own + i * at.MAX_ROWS * 128)
             for row in range(rows):
@@ -130,6 +129,5 @@ def gate_phase(sync: int, linear: int, quantised: int, rows: int, gated_rows: in
                     gated(pair + 2 * step),
                     gated(pair + 3 * step),
                 )
-        some = run_of_blocks(sync, linear, 4)
-        first = claim(sync + at.NEXT, some)
+        first, last = claim_run(sync, linear, 4)
     barrier(sync)
