@@ -22,6 +22,7 @@ from safetensors import safe_open
 from tokenizers import Tokenizer
 
 from localspec.errors import LocalspecError
+from localspec.exam.overlap import Questions, leaks, runs
 from localspec.recipe import __main__ as recipe
 from localspec.recipe import averages, card, corpus, dialogue, evaluate, snapshot, tokenizer, train
 from localspec.recipe import vary as variation
@@ -190,6 +191,31 @@ def test_earlier_turns_of_a_decision_are_cut_short_and_their_beginnings_learned(
         seen["cut"] += sum(sample.learn) < len(sample.ids) < len(whole.ids)
     assert 10 < seen["whole"] < 50
     assert seen["cut"] == 60
+
+
+def asked_in(author: dialogue.Author, samples: int) -> set[str]:
+    """Every question of so many samples."""
+    said = "".join(author.tokenizer.decode(author.sample().ids, False) for _ in range(samples))
+    return {part.partition(tokenizer.TURN_END)[0] for part in said.split(tokenizer.TURN_START + "user\n")[1:]}
+
+
+def test_what_would_give_an_exam_question_away_is_drawn_again(text: corpus.Corpus, words: Tokenizer):
+    """An exam of what is asked only where questions are varied: none of it is asked any more."""
+    once = asked_in(dialogue.Author(text, words, 0, 0.5, talks=True), 300)
+    given_away = {leak.asked for leak in leaks(once, dialogue.trained_questions(text))}
+    exam = Questions(question for question in once - given_away if len(runs(question)) > 1)
+    assert sum(any(exam.leaks(question)) for question in once) > 100
+    again = asked_in(dialogue.Author(text, words, 0, 0.5, talks=True, exam=exam), 1000)
+    assert [question for question in again if any(exam.leaks(question))] == []
+
+
+def test_nor_are_the_word_averages_told_of_it(text: corpus.Corpus):
+    told = {question for question, answer in dialogue.asked(text, 0) if answer == text.fallback}
+    exam = Questions(sorted(told - {*dialogue.trained_questions(text)})[:50])
+    again = [question for question, answer in dialogue.asked(text, 0, exam) if answer == text.fallback]
+    assert sum(any(exam.leaks(question)) for question in told) >= 50
+    assert len(again) >= len(told)
+    assert [question for question in again if any(exam.leaks(question))] == []
 
 
 @pytest.mark.parametrize(("talks", "turns"), [(False, {1}), (True, {1, 2, 3, 4})])

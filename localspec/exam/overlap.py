@@ -37,16 +37,28 @@ def runs(question: str) -> frozenset[Words]:
     return frozenset(words[at : at + RUN] for at in range(len(words) - RUN + 1))
 
 
+class Questions:
+    """The exam's questions, found by their runs of words."""
+
+    def __init__(self, exam: Iterable[str]) -> None:
+        self._runs = {asked: runs(asked) for asked in exam}
+        self._having = defaultdict[Words, list[str]](list)
+        for asked, mine in self._runs.items():
+            for run in mine:
+                self._having[run].append(asked)
+
+    def leaks(self, trained: str) -> Iterator[Leak]:
+        """Those that share more than half of their runs with this training question."""
+        shared = Counter(asked for run in runs(trained) for asked in self._having.get(run, ()))
+        for asked, count in shared.items():
+            if count > MOST_SHARED * len(self._runs[asked]):
+                yield Leak(asked, trained, count / len(self._runs[asked]))
+
+
 def leaks(exam: Iterable[str], training: Iterable[str]) -> Iterator[Leak]:
-    """The exam questions that share more than half of their runs with one training question, and which."""
-    trained = tuple(training)
-    having = defaultdict[Words, list[int]](list)
-    for number, question in enumerate(trained):
-        for run in runs(question):
-            having[run].append(number)
-    for asked in exam:
-        mine = runs(asked)
-        shared = Counter(number for run in mine for number in having.get(run, ()))
-        worst, count = shared.most_common(1)[0] if shared else (0, 0)
-        if count > MOST_SHARED * len(mine):
-            yield Leak(asked, trained[worst], count / len(mine))
+    """Of each exam question that leaks, its worst leak."""
+    asked, worst = Questions(exam), dict[str, Leak]()
+    for leak in (leak for question in training for leak in asked.leaks(question)):
+        if leak.asked not in worst or leak.share > worst[leak.asked].share:
+            worst[leak.asked] = leak
+    yield from worst.values()

@@ -39,6 +39,11 @@ class Exam:
     known: tuple[Question, ...]
     unknown: tuple[Question, ...]
 
+    @property
+    def phrasings(self) -> tuple[str, ...]:
+        """Every way in which it asks something."""
+        return tuple(phrasing for question in (*self.known, *self.unknown) for phrasing in question.phrasings)
+
 
 def load() -> Exam:
     """The exam in this package."""

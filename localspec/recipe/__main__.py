@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from localspec.errors import LocalspecError
+from localspec.exam import overlap
 from localspec.exam import questions as exam
-from localspec.exam.overlap import leaks
 from localspec.recipe import card, corpus, dialogue, evaluate, network, snapshot, tokenizer, train
 from localspec.recipe.averages import Averages
 from localspec.recipe.meter import Meter
@@ -71,7 +71,7 @@ class Training:
     """The two runs and their state file."""
 
     def __init__(self, options: Options, text: corpus.Corpus) -> None:
-        self.options, self.text = options, text
+        self.options, self.text, self.exam = options, text, overlap.Questions(exam.load().phrasings)
         self.words = tokenizer.train(dialogue.tokenizer_texts(text), dialogue.openings(text))
         asked = replace(options, out=Path(), context="")
         self.keeper = Keeper(
@@ -86,7 +86,7 @@ class Training:
         model = network.Network(shape)
         if name not in self.state:
             size = shape.num_kv_heads * shape.head_dim
-            asked = dialogue.asked(self.text, self.options.seed)
+            asked = dialogue.asked(self.text, self.options.seed, self.exam)
             averages = Averages(asked, self.words, size, self.options.seed)
             with Meter("word averages", averages.steps) as meter:
                 averages.learn(meter.report)
@@ -101,7 +101,7 @@ class Training:
             run.restore(kept)
         seed = self.options.seed + len(name)
         talks = name not in GOES.values()  # one question at a time first
-        author = dialogue.Author(self.text, self.words, seed, decisions, kept["place"], talks=talks)
+        author = dialogue.Author(self.text, self.words, seed, decisions, kept["place"], talks=talks, exam=self.exam)
         with Meter(name, schedule.steps, done=run.step, tokens=kept["tokens"]) as meter, self.keeper.interruptible():
 
             def after(step: int, loss: float) -> None:
@@ -203,8 +203,7 @@ def complete(training: Training) -> None:
 
 def refuse_leaks(text: corpus.Corpus, asked: exam.Exam) -> None:
     """The exam must stay unseen, or it says nothing."""
-    phrasings = [phrasing for question in (*asked.known, *asked.unknown) for phrasing in question.phrasings]
-    leak = next(leaks(phrasings, dialogue.trained_questions(text)), None)
+    leak = next(overlap.leaks(asked.phrasings, dialogue.trained_questions(text)), None)
     if leak is not None:
         raise LocalspecError(f"The exam leaks into the corpus: {leak}. Take that question out of the corpus.")
 

@@ -6,15 +6,16 @@ Renders exactly what the chat template renders. Only the assistant's tokens are 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, islice, repeat
 from operator import itemgetter
 from random import Random
 
 import torch
 from tokenizers import Tokenizer
 
+from localspec.exam.overlap import Questions
 from localspec.recipe.corpus import FOLLOW_UPS, NO_SUBJECT, Corpus, Entry, section
 from localspec.recipe.network import MAX_POSITIONS
 from localspec.recipe.tasks import task, wordings
@@ -35,6 +36,7 @@ FREE_SHARE = 0.15  # of samples in talks: tasks and tones, whole, for nothing of
 OPENING_WORDS = 3
 POOL = 1024  # samples sorted by length at a time, so that padding stays small
 HELD_OUT_TOPICS = 12
+NO_EXAM = Questions(())
 PLACE = re.compile(r"\{[^}]*\}")
 
 
@@ -74,11 +76,13 @@ def render(turns: list[Turn], tokenizer: Tokenizer, system: str = "") -> Sample:
     return Sample(ids, learn)
 
 
-def asked(corpus: Corpus, seed: int) -> list[tuple[str, str]]:
+def asked(corpus: Corpus, seed: int, exam: Questions = NO_EXAM) -> list[tuple[str, str]]:
     """Every question with its answer, and among them as many unknown ones as in a conversation."""
     rng = Random(seed)
     known = [(question, entry.answer) for entry in corpus.known for question in entry.trained]
-    return known + [(unknown(corpus, rng), corpus.fallback) for _ in range(int(len(known) * UNKNOWN_SHARE))]
+    others = (Turn(unknown(corpus, rng), corpus.fallback) for _ in repeat(None))
+    unseen = (turn for turn in others if not any(exam.leaks(turn.question)))
+    return known + [(turn.question, turn.answer) for turn in islice(unseen, int(len(known) * UNKNOWN_SHARE))]
 
 
 def unknown(corpus: Corpus, rng: Random) -> str:
@@ -108,6 +112,7 @@ class Author:
     `decisions` is the share of samples that end soon after an answer has begun: which answer is meant is hard, the
     rest of it is learned by heart. `talks`: those have earlier turns too, whose answers are mostly cut short, as by
     a user who has read enough; of each only the beginning is learned; and there are tasks and tones, whole.
+    What gives a question of `exam` away is drawn again: varied, a question that is far from it may come near.
     `place` is the pool that is being handed out and how many of its batches are: an author starts again from there.
     """
 
@@ -120,13 +125,23 @@ class Author:
         place: tuple[int, int] = (0, 0),
         *,
         talks: bool = False,
+        exam: Questions = NO_EXAM,
     ) -> None:
-        self.corpus, self.tokenizer, self.talks = corpus, tokenizer, talks
+        self.corpus, self.tokenizer, self.talks, self.exam = corpus, tokenizer, talks, exam
         self.seed, self.decisions, self.place = seed, decisions, place
         self.rng = Random(seed)
 
+    def unseen(self, draw: Callable[[], Turn]) -> Turn:
+        """The first turn drawn that gives no question of the exam away."""
+        while any(self.exam.leaks((turn := draw()).question)):
+            pass
+        return turn
+
     def turn(self, about: Entry | None) -> Turn:
         """The next turn of a conversation whose subject so far is about."""
+        return self.unseen(lambda: self._turn(about))
+
+    def _turn(self, about: Entry | None) -> Turn:
         roll = self.rng.random()
         if roll < (FOLLOW_UP_SHARE if about else NO_SUBJECT_SHARE):
             kind = self.rng.choice(FOLLOW_UPS)
@@ -135,23 +150,24 @@ class Author:
         if roll > 1 - UNKNOWN_SHARE:
             return Turn(vary(unknown(self.corpus, self.rng), self.rng), self.corpus.fallback)
         if roll > 1 - UNKNOWN_SHARE - TASK_SHARE:
-            return Turn(*task(self.rng))
-        entry = self.rng.choice(self.corpus.known)
-        return Turn(vary(self.known(entry), self.rng), entry.answer, entry)
+            return self._task()
+        return self._known()
 
-    def known(self, entry: Entry) -> str:
-        """A question that this entry answers."""
-        if self.rng.random() < KEYWORD_SHARE:
-            return keywords(entry.trained, self.rng)
-        return self.rng.choice(entry.trained)
+    def _task(self) -> Turn:
+        return Turn(*task(self.rng))
+
+    def _known(self) -> Turn:
+        entry = self.rng.choice(self.corpus.known)
+        few = self.rng.random() < KEYWORD_SHARE
+        question = keywords(entry.trained, self.rng) if few else self.rng.choice(entry.trained)
+        return Turn(vary(question, self.rng), entry.answer, entry)
 
     def free(self) -> Sample:
         """A task, or a tone that the system prompt asks for; sometimes after another turn."""
         before = [self.turn(None)] if self.rng.random() < SECOND_SHARE else []
         if self.rng.random() < 0.5:
-            return render([*before, Turn(*task(self.rng))], self.tokenizer)
-        entry, tone = self.rng.choice(self.corpus.known), self.rng.choice(TONES)
-        turns = [*before, Turn(vary(self.known(entry), self.rng), entry.answer, entry)]
+            return render([*before, self.unseen(self._task)], self.tokenizer)
+        turns, tone = [*before, self.unseen(self._known)], self.rng.choice(TONES)
         turns = [replace(turn, answer=tone.apply(turn.answer)) for turn in turns]
         return render(turns, self.tokenizer, self.rng.choice(tone.prompts))
 
