@@ -1,171 +1,37 @@
-"""Times the chat where it is heavy: an answer of 10,000 tokens with 500 lines of code, a chat of 1,000 messages, Esc.
+"""Times the chat where it is heavy: an answer of 10,000 tokens with 500 lines of code, a chat of 1,000 messages, text
+that no person writes, a storm of sizes, Esc.
 
-    .venv/bin/python -m docs.measure_chat [answer | past | paint | stop ...]
+    .venv/bin/python -m docs.measure_chat [answer | past | open | heavy | storm | paint | stop ...]
 
-The screen runs in a terminal of 120 x 40, fed by a scripted engine of 200 tokens a second; keys are typed into the
-terminal. A frame is a stretch in which the screen's thread did not look for keys and drew something; "cpu" is what it
-took of a processor, whatever else the machine did. Prints a Markdown table.
+Prints a Markdown table; docs/measured_chat.py says of what.
 """
 
 from __future__ import annotations
 
-import asyncio
-import json
 import os
 import random
-import signal
 import sys
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic, sleep
-from typing import Any  # Any: JSON
+from typing import Any  # Any: kinds of events, JSON
 
 import psutil
 
+from docs.measured_chat import HEAVY, PATIENCE_SECONDS, SAID, Measured, long_text, measured, words_in
 from localspec.bench.terminal import Terminal
 from localspec.bench.ui import CLEAR, KEYS, within
 from localspec.bench.ui_report import percentile
 from localspec.events import AnyEvent, Done, Failure, Prefill, Ready, Step
-from localspec.history import History, NewChat, NewMessage, Writer, recall
+from localspec.history import History, NewChat, NewMessage
 from localspec.requests import GenerateRequest, LoadRequest, SamplingOptions
-from localspec.tui import app
-from localspec.tui.collecting import collect_at_rest
-from localspec.tui.scribe import Scribe
-from localspec.tui.watched import WatchedChat
 from localspec.worker import EngineProcess
-from tests.scripted_engine import ScriptedEngine, answer, rounds
 
-TOKENS, LINES, MESSAGES = 10_000, 500, 1000
-ROUND_SECONDS = 0.015  # of three tokens
-PATIENCE_SECONDS, REST_SECONDS, BETWEEN_KEYS = 900.0, 0.2, 0.5
-PAGES, PAINTS, STOPS, MOST_STOPS = 60, 3, 200, 2000
-PAGE_UP, TOKEN_VIEW = "\x1b[5~", "\x1bOR"
-PROSE = "Drafts are **checked** in one pass, and what is wrong is thrown away, so that the text `stays` the same.\n\n"
-LIST = "".join(f"- item {i} of a list, with `code` in it\n" for i in range(6)) + "\n"
-SAID = PROSE + LIST
-
-
-def long_text() -> str:
-    """The code in the middle of prose."""
-    code = "\n".join(f"    total = add(total, values[{i}])  # line {i} of them" for i in range(LINES))
-    text = f"```python\ndef all_of(values, total):\n{code}\n```\n\n"
-    missing = TOKENS - words_in(text)
-    half = SAID * (missing // words_in(SAID) // 2)
-    return half + text + half
-
-
-def words_in(text: str) -> int:
-    return sum(len(step.tokens) for step in rounds(text))
-
-
-# --- the program under measurement
-
-
-class MeasuredChat(WatchedChat):
-    """Tells what its frames took: when it is ready, when it has answered, and whenever it is sent a signal."""
-
-    CSS_PATH = Path(app.__file__).with_name("chat.tcss")
-
-    def __init__(self, fd: int, engine: ScriptedEngine, **kept: Any) -> None:
-        super().__init__(lambda: engine, **kept)
-        self.fd = fd
-
-    def on_mount(self) -> None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, self.tell)
-        self.run_worker(self.play())
-
-    async def play(self) -> None:
-        while self.chat.phase == "loading":
-            await asyncio.sleep(0.05)
-        self.tell()
-        while True:
-            while not self.chat.answering:
-                await asyncio.sleep(0.05)
-            while self.chat.answering:
-                await asyncio.sleep(0.05)
-            self.tell()
-
-    def tell(self) -> None:
-        told = {**asdict(self.take_frames()), "pid": os.getpid()}
-        os.write(self.fd, f"{json.dumps(told)}\n".encode())
-
-
-def run_chat(what: str, fd: int) -> None:
-    def pace(event: AnyEvent) -> None:
-        if isinstance(event, Step):
-            time.sleep(ROUND_SECONDS)
-
-    text = long_text() if what == "answer" else SAID * 8
-    engine = ScriptedEngine(answer(*rounds(text)), before=pace)
-    past = recall(None) if what == "past" else None
-    paper = Writer(chat=past.chat if past else None)
-    chat = MeasuredChat(fd, engine, scribe=Scribe(paper, NewChat("guide")), past=past)
-    collect_at_rest()
-    chat.run()
-
-
-# --- who measures
-
-
-class Measured:
-    """The program in its terminal."""
-
-    def __init__(self, what: str, folder: str) -> None:
-        self.pipe, theirs = os.pipe()
-        command = [sys.executable, "-m", "docs.measure_chat", "--run", what, str(theirs)]
-        self.terminal = Terminal(command, pass_fds=(theirs,), env=within(folder))
-        os.close(theirs)
-        self.lines = os.fdopen(self.pipe)
-        self.pid = int(self.told()["pid"])
-
-    def told(self) -> dict[str, Any]:
-        return json.loads(self.lines.readline())  # type: ignore[no-any-return]
-
-    def figures(self) -> dict[str, Any]:
-        """Since the last time."""
-        os.kill(self.pid, signal.SIGUSR1)
-        return self.told()
-
-    def quiet(self) -> None:
-        size = -1
-        while size != (size := self.terminal.size):
-            sleep(REST_SECONDS)
-
-    def echo_ms(self, key: str) -> float:
-        since, pressed = self.terminal.size, monotonic()
-        self.terminal.type(key)
-        return 1000 * (self.terminal.wait(key, PATIENCE_SECONDS, since=since) - pressed)
-
-    def shown_ms(self, key: str) -> float:
-        """Until it has begun to draw what the key brings."""
-        since, pressed = self.terminal.size, monotonic()
-        self.terminal.type(key)
-        self.terminal.wait("\x1b", PATIENCE_SECONDS, since=since)
-        return 1000 * (monotonic() - pressed)
-
-    def pages(self) -> list[float]:
-        taken = []
-        for _ in range(PAGES):
-            taken.append(self.shown_ms(PAGE_UP))
-            self.quiet()
-        return taken
-
-    @property
-    def resident(self) -> str:
-        return f"{psutil.Process(self.pid).memory_info().rss / 2**20:,.0f} MiB"
-
-
-@contextmanager
-def measured(what: str, folder: str) -> Iterator[Measured]:
-    program = Measured(what, folder)
-    try:
-        yield program
-    finally:
-        program.terminal.close()
+MESSAGES = 1000
+BETWEEN_KEYS = 0.5
+PAINTS, OPENINGS, STOPS, MOST_STOPS = 3, 5, 200, 2000
+SIZES, BETWEEN_SIZES = 100, 0.05
+TOKEN_VIEW, SIDEBAR, NEW_CHAT = "\x1bOR", "\x02", "\x0e"
 
 
 def row(what: str, taken: Sequence[float]) -> None:
@@ -235,6 +101,40 @@ def measure_past(folder: str) -> None:
         print(f"| {name}: resident after | | {program.resident} | | |")
 
 
+def measure_open(folder: str) -> None:
+    """From Enter in the sidebar to the chat's last words, and back again by a new chat."""
+    made_past(folder, MESSAGES)
+    taken = list[float]()
+    with measured("open", folder) as program:
+        for _ in range(OPENINGS):
+            program.terminal.type(SIDEBAR)
+            program.quiet()
+            since, pressed = program.terminal.size, monotonic()
+            program.terminal.type("\r")
+            taken.append(1000 * (program.terminal.wait(f"Answer {MESSAGES}.", PATIENCE_SECONDS, since=since) - pressed))
+            program.quiet()
+            program.terminal.type(NEW_CHAT)
+            program.quiet()
+        row(f"{MESSAGES:,} messages, opened in the sidebar: Enter to last words, ms", taken)
+
+
+def measure_heavy(folder: str) -> None:
+    for what in HEAVY:
+        with measured(what, folder) as program:
+            program.terminal.type("go\r")
+            frames(what, program.told())
+
+
+def measure_storm(folder: str) -> None:
+    dice = random.Random(7)
+    with measured("answer", folder) as program:
+        program.terminal.type("go\r")
+        for _ in range(SIZES):
+            program.resize(dice.randint(1, 200), dice.randint(1, 60))
+            sleep(BETWEEN_SIZES)
+        frames(f"{SIZES} sizes while 10,000 tokens are written", program.figures())
+
+
 def measure_paint(folder: str) -> None:
     """Of the real program, until the chat's last words are on the screen."""
     for count in (10, MESSAGES):
@@ -287,13 +187,18 @@ def measure_stop(folder: str) -> None:
     engine.close()
 
 
-PARTS = {"answer": measure_answer, "past": measure_past, "paint": measure_paint, "stop": measure_stop}
+PARTS = {
+    "answer": measure_answer,
+    "past": measure_past,
+    "open": measure_open,
+    "heavy": measure_heavy,
+    "storm": measure_storm,
+    "paint": measure_paint,
+    "stop": measure_stop,
+}
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--run"]:
-        run_chat(sys.argv[2], int(sys.argv[3]))
-    else:
-        print("| what | how many | median | p95 | largest |\n|---|---|---|---|---|", flush=True)
-        for part in sys.argv[1:] or PARTS:
-            with TemporaryDirectory() as place:
-                PARTS[part](place)
+    print("| what | how many | median | p95 | largest |\n|---|---|---|---|---|", flush=True)
+    for part in sys.argv[1:] or PARTS:
+        with TemporaryDirectory() as place:
+            PARTS[part](place)

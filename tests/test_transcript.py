@@ -215,6 +215,23 @@ async def test_rounds_are_read_for_what_is_mounted_and_for_nothing_else():
         assert set(asked) <= set(range(71, 101))
 
 
+async def test_the_last_words_are_there_before_the_rest_of_the_window(monkeypatch: pytest.MonkeyPatch):
+    """A screen of them is all that one waits for; the others come above it, and what is read stays."""
+    fill = transcript.Transcript.fill
+
+    async def later(_: transcript.Transcript) -> None: ...
+
+    monkeypatch.setattr(transcript.Transcript, "fill", later)
+    async with opened(1000) as stage:
+        assert mounted(stage) == [996, 997, 998, 999]
+        await settled(stage)
+        seen, before = stage.seen, row(stage, "said 999")
+        await fill(stage.chat.transcript)
+        await settled(stage)
+        assert mounted(stage) == [*range(980, 1000)]
+        assert row(stage, "said 999") == before, seen
+
+
 async def test_a_sibling_far_above_is_shown_with_what_is_around_it():
     """Going from version to version at the top of a long chat mounts that place, not all that follows."""
     past = long_chat(200)

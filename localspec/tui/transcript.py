@@ -25,6 +25,7 @@ from localspec.tui.untold import Untold
 from localspec.tui.welcome import Welcome
 
 SHOWN = 20  # of a chat that is opened: a screen or two
+FIRST = 4  # of those, to be read while the others come
 MORE = 10
 MOST = 60
 
@@ -60,7 +61,7 @@ class Transcript(StillScroll):
     # --- what is shown
 
     async def begin(self, title: str, branch: Sequence[Utterance]) -> None:
-        """Another chat: its last messages, below a line that says which chat it is."""
+        """Another chat: its last messages, below a line that says which chat it is; the very last ones first."""
         async with self._changing:
             await self.remove_children()
             self._branch, self._start, self._end, self._pointed = [], 0, 0, None
@@ -68,12 +69,19 @@ class Transcript(StillScroll):
             self._shown.clear()
             if title:
                 await self.mount(Note(title, level="title"))
-        await self.show(branch)
+        await self.show(branch, window=FIRST)
+        self.call_after_refresh(self.fill)
 
-    async def show(self, branch: Sequence[Utterance], *, near: Utterance | None = None) -> None:
+    async def fill(self) -> None:
+        """Mount what the window has room for above."""
+        await self._back_to(self._end - self._window)
+
+    async def show(
+        self, branch: Sequence[Utterance], *, near: Utterance | None = None, window: int | None = None
+    ) -> None:
         """This branch, to its end or some way past a message. What it shares with the one before stays as it is."""
         async with self._changing:
-            said = list(branch)
+            said, window = list(branch), window or self._window
             place = said.index(near) if near in said else None
             end = len(said) if place is None else min(len(said), place + MORE)
             same = next(
@@ -81,12 +89,12 @@ class Transcript(StillScroll):
             )
             same = same if same >= 0 else min(len(said), len(self._branch))
             left = same - self._start  # of the window
-            adjoins = self._start <= same <= self._end and left >= min(MORE, same) and end - same <= self._window
+            adjoins = self._start <= same <= self._end and left >= min(MORE, same) and end - same <= window
             if adjoins and (place is None or place >= self._start):
                 await self._cut(same)
             else:
                 await self._cut(self._start, everything=True)
-                self._start = self._end = max(0, end - self._window)
+                self._start = self._end = max(0, end - window)
             self._branch = said
             await self.query_children(Welcome).remove()
             await self._extend(end)
@@ -169,8 +177,11 @@ class Transcript(StillScroll):
         return self._shown.values()
 
     async def earlier(self) -> None:
+        await self._back_to(self._start - MORE)
+
+    async def _back_to(self, place: int) -> None:
         async with self._changing:
-            said = self._branch[max(0, self._start - MORE) : self._start]
+            said = self._branch[max(0, place) : self._start]
             if said:
                 await self.mount(*map(self.widget, said), before=self._shown[self._branch[self._start].id])
                 self._start -= len(said)
