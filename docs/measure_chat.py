@@ -1,7 +1,7 @@
 """Times the chat where it is heavy: an answer of 10,000 tokens with 500 lines of code, a chat of 1,000 messages, text
 that no person writes, a storm of sizes, Esc.
 
-    .venv/bin/python -m docs.measure_chat [answer | past | open | heavy | storm | paint | stop ...]
+    .venv/bin/python -m docs.measure_chat [answer | past | open | heavy | storm | kill | paint | stop ...]
 
 Prints a Markdown table; docs/measured_chat.py says of what.
 """
@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import os
 import random
+import signal
+import struct
 import sys
 from collections.abc import Iterator, Sequence
 from tempfile import TemporaryDirectory
@@ -18,7 +20,7 @@ from typing import Any  # Any: kinds of events, JSON
 
 import psutil
 
-from docs.measured_chat import HEAVY, PATIENCE_SECONDS, SAID, Measured, long_text, measured, words_in
+from docs.measured_chat import HEAVY, PATIENCE_SECONDS, SAID, Measured, long_text, measured, told_at, words_in
 from localspec.bench.terminal import Terminal
 from localspec.bench.ui import CLEAR, KEYS, within
 from localspec.bench.ui_report import percentile
@@ -31,6 +33,7 @@ MESSAGES = 1000
 BETWEEN_KEYS = 0.5
 PAINTS, OPENINGS, STOPS, MOST_STOPS = 3, 5, 200, 2000
 SIZES, BETWEEN_SIZES = 100, 0.05
+KILLS, KILLED_AFTER = 20, (2.5, 7.0)
 TOKEN_VIEW, SIDEBAR, NEW_CHAT = "\x1bOR", "\x02", "\x0e"
 
 
@@ -135,6 +138,25 @@ def measure_storm(folder: str) -> None:
         frames(f"{SIZES} sizes while 10,000 tokens are written", program.figures())
 
 
+def measure_kill(folder: str) -> None:
+    """How long before a kill -9 the last round was told that was kept."""
+    dice, lost = random.Random(3), list[float]()
+    for number in range(KILLS):
+        home = os.path.join(folder, str(number))
+        os.mkdir(home)
+        with measured("answer", home) as program:
+            program.terminal.type("go\r")
+            sleep(dice.uniform(*KILLED_AFTER))
+            os.kill(program.pid, signal.SIGKILL)
+        os.environ.update(within(home))
+        with History() as history:
+            answer = history.open(history.chats(limit=1)[0].id).branch[-1]
+            kept = len([*history.steps(answer.id)])
+        stamps = [stamp for (stamp,) in struct.iter_unpack("d", told_at(home).read_bytes())]
+        lost.append(1000 * (stamps[-1] - stamps[kept - 1]))
+    row("killed while an answer is written: what is lost of it, ms", lost)
+
+
 def measure_paint(folder: str) -> None:
     """Of the real program, until the chat's last words are on the screen."""
     for count in (10, MESSAGES):
@@ -193,6 +215,7 @@ PARTS = {
     "open": measure_open,
     "heavy": measure_heavy,
     "storm": measure_storm,
+    "kill": measure_kill,
     "paint": measure_paint,
     "stop": measure_stop,
 }

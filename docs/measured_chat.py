@@ -99,10 +99,18 @@ def script_of(what: str) -> list[Step]:
     return rounds(long_text() if what == "answer" else SAID * 8)
 
 
+def told_at(folder: str) -> Path:
+    """When each round was told to the screen, as float64: what a kill does not take back."""
+    return Path(folder, "told_at")
+
+
 def run_chat(what: str, fd: int) -> None:
+    stamps = told_at(os.path.dirname(os.environ["LOCALSPEC_STATE_DIR"])).open("wb", buffering=0)
+
     def pace(event: AnyEvent) -> None:
         if isinstance(event, Step):
             time.sleep(ROUND_SECONDS)
+            stamps.write(struct.pack("d", monotonic()))
 
     engine = ScriptedEngine(answer(*script_of(what)), before=pace)
     past = recall(None) if what == "past" else None
