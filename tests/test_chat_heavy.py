@@ -7,6 +7,8 @@ import random
 import pytest
 
 from localspec.tui.answer import Answer
+from localspec.tui.fence import Fence
+from localspec.tui.leaves import Leaf
 from localspec.tui.reply import MAX_CELLS, parser
 from localspec.tui.said import Said
 from tests.chat_stage import HELLO, Stage, open_chat
@@ -49,6 +51,17 @@ async def test_deep_and_long_text_is_shown_in_any_terminal(text: str):
         await resized(stage, (60, 16), (1, 1), (80, 24))
         await stage.send("still there?")
         await stage.sees("Hello there, world. Bye.", "idle")
+
+
+@pytest.mark.parametrize(("times", "coloured"), [(100, True), (14_000, False)])
+async def test_a_line_of_code_that_nobody_reads_is_not_coloured(times: int, coloured: bool):
+    """Of 100 KB it took a second, and another to lay out what it became."""
+    script = answer(step("```py\n", accepted=0), step("x = 1; " * times, accepted=0), step("\n```\n", accepted=0))
+    async with open_chat(ScriptedEngine(script)) as stage:
+        await stage.send("go")
+        await stage.sees("x = 1; ", "idle")
+        (leaf,) = stage.chat.query(Fence).last().query(Leaf)
+        assert (len(leaf.shown.spans) > 2) is coloured
 
 
 async def test_a_terminal_resized_to_nothing_and_a_storm_of_sizes():

@@ -12,6 +12,8 @@ from textual.widgets.markdown import Markdown, MarkdownBlock, MarkdownFence
 
 from localspec.tui.leaves import Leaf, grow, leaves_of
 
+LONGEST_COLOURED = 10_000  # characters of a line: colouring 100,000 of them holds the screen for a second
+
 
 class Fence(MarkdownFence):
     """While it grows each leaf is coloured alone; `settle` colours it as a whole, for strings of many lines."""
@@ -25,7 +27,8 @@ class Fence(MarkdownFence):
         yield from map(Leaf, leaves_of(self.coloured(self.code)))
 
     def coloured(self, code: str) -> Content:
-        return self.highlight(code, self.lexer, ansi=self.app.native_ansi_color, dark=self.app.current_theme.dark)
+        lexer = self.lexer if max(map(len, code.split("\n"))) <= LONGEST_COLOURED else "text"
+        return self.highlight(code, lexer, ansi=self.app.native_ansi_color, dark=self.app.current_theme.dark)
 
     async def settle(self) -> None:
         """Nothing more is added."""
