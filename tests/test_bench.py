@@ -17,7 +17,7 @@ import torch
 from localspec import processor
 from localspec.bench import peers_generate, telling
 from localspec.bench.machine import describe_machine
-from localspec.bench.measure import gather, interleave, measure
+from localspec.bench.measure import gather, interleave, measure, ways_of
 from localspec.bench.peers_generate import Mode
 from localspec.bench.prompts import PROMPTS
 from localspec.bench.report import Key, Report, Run, Way, same
@@ -444,6 +444,33 @@ def test_beside_each_format_their_early_exit_leaves_where_ours_of_that_format_do
         ("fp32", 1), ("bf16", 2), ("fp32", 3)
     ]  # fmt: skip
     assert [one.way.quant for one in found if one.way.kind == "plain"] == ["fp32", "bf16"]
+
+
+@pytest.mark.heavy
+@pytest.mark.usefixtures("admitted")
+@pytest.mark.parametrize("fastest", [("fp32", 1), ("fp32", 2), ("bf16", 1), ("bf16", 2)])
+def test_each_way_of_theirs_runs_in_the_format_and_with_the_threads_that_were_fastest_for_it(
+    folder: Path, fastest: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+):
+    def tried(one: peers_generate.Transformers) -> None:
+        one.trial_seconds = 1.0 if (one.way.quant, one.way.threads) == fastest else 2.0
+
+    monkeypatch.setattr(peers_generate.Transformers, "try_out", tried)
+    monkeypatch.setattr(peers_generate, "fitting", lambda _: ["bf16", "fp32"])
+    monkeypatch.setattr(processor, "physical_cores", lambda: 2)
+    opened = drain(open_target(LoadRequest(str(folder / "tiny"), quant="int8", threads=1)))
+    found = peers_generate.contenders([(opened, [("early exit 1", "early-exit:1")])])
+    assert [(one.mode.name, one.way.quant, one.way.threads) for one in found] == [(name, *fastest) for name in THEIRS]
+
+
+@pytest.mark.usefixtures("admitted")
+def test_beside_the_guide_they_speculate_in_all_their_ways():
+    opened = drain(open_target(LoadRequest("guide", quant="fp32", threads=1)))
+    found = list(peers_generate.modes(opened, ways_of(opened, "auto")[1:]))
+    assert [mode.name.split()[0] for mode in found] == [
+        "plain", "assistant_early_exit", "assistant_model", "prompt_lookup_num_tokens"
+    ]  # fmt: skip
+    assert [mode.drafter and mode.drafter.parts[-2:] for mode in found] == [None, None, ("guide", "draft"), None]
 
 
 @pytest.mark.heavy

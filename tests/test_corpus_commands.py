@@ -20,6 +20,7 @@ from localspec import paths
 from localspec.bench.prompts import PROMPTS
 from localspec.cli import cli, outcome
 from localspec.config.reading import read
+from localspec.config.tables import KEYS, SECTIONS
 from localspec.history import History
 from localspec.recipe import corpus
 from localspec.tui.app import ChatApp
@@ -39,6 +40,7 @@ PLACEHOLDERS = {"folder": "target", "large": "target", "small": "draft"}
 CAPITALS = {"MODEL": "guide", "PROMPT": "Hello", "NAME": "nord", "WORDS": "draft"}  # and ID, a chat's
 MEASURING = ("measure", "measure_shape", "measure_task", "sweep")
 TERMINALS_OWN = {"Ctrl+Shift+V"}
+PYTHONS_OWN = {"chat.send"}
 
 
 def blocks(language: str) -> list[str]:
@@ -161,6 +163,13 @@ def test_a_key_that_an_answer_names_is_bound_in_the_chat() -> None:
     named = re.findall(r"(?<![\w+])(?:(?:Ctrl|Alt|Shift)\+)+(?:\w+|[^\s\w])|\bF\d+\b", "\n".join(ANSWERS))
     assert len(set(named)) > 20
     assert set(named) - {spelled(key) for key in keys} == TERMINALS_OWN
+
+
+def test_a_setting_that_an_answer_names_exists() -> None:
+    tops = {section.partition(".")[0] for section in SECTIONS}
+    named = set(re.findall(rf"`((?:{'|'.join(sorted(tops))})\.[a-z_.]+)`", "\n".join(ANSWERS)))
+    assert len(named) > 5
+    assert named - {*KEYS, *SECTIONS} == PYTHONS_OWN
 
 
 def test_a_make_target_and_an_extra_that_an_answer_names_exist() -> None:

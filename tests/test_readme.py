@@ -39,3 +39,14 @@ def test_the_shell_examples_in_the_readme_run():
     result = CliRunner().invoke(cli, ["run", "guide", question, "--max-tokens", "12"])
     assert result.exit_code == 0
     assert result.output.strip()
+
+
+def test_the_picture_of_a_sweep_is_the_one_that_the_command_above_it_draws():
+    """Every exit layer of the built-in model, as it is loaded where nobody says otherwise."""
+    named, shown = re.findall(
+        r"^`localspec bench guide --sweep exit-layer --plot (\S+)`:\n\n!\[.*\]\((.*)\)$", TEXT, re.M
+    )[0]
+    assert named == shown
+    picture = (README.parent / shown).read_text(encoding="utf-8")
+    labels = re.findall("<!-- (.*?) -->", picture)
+    assert {"guide, int8", "exit layer", "tokens/s", "accepted", *map(str, range(1, 12))} <= set(labels)

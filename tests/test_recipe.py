@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import groupby, islice
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -22,9 +23,10 @@ from safetensors import safe_open
 from tokenizers import Tokenizer
 
 from localspec.errors import LocalspecError
+from localspec.exam.grading import is_honest
 from localspec.exam.overlap import Questions, leaks, runs
 from localspec.recipe import __main__ as recipe
-from localspec.recipe import averages, card, corpus, dialogue, evaluate, snapshot, tokenizer, train
+from localspec.recipe import averages, corpus, dialogue, evaluate, snapshot, tokenizer, train
 from localspec.recipe import vary as variation
 from localspec.recipe.meter import Meter
 from localspec.recipe.network import MAX_POSITIONS, Network, Shape, drop_rates
@@ -77,8 +79,16 @@ def test_the_corpus_asks_every_question_in_many_ways(text: corpus.Corpus):
 def test_an_answer_has_one_to_eight_sentences_beside_its_lists_and_code(text: corpus.Corpus):
     for entry in text.known:
         prose = re.sub(r"```.*?```|^ *(- |\d+\. |\|).*?$", "", entry.answer, flags=re.DOTALL | re.MULTILINE).strip()
-        assert entry.answer, entry.key
+        assert prose, entry.key
         assert len(re.split(r"(?<=[.!?])\s+", prose)) <= 8, entry.key
+
+
+def test_answers_have_something_to_stream_and_to_render_and_the_last_of_them_is_honest(text: corpus.Corpus):
+    answers = [entry.answer for entry in text.known]
+    assert sum("\n- " in answer or "\n1. " in answer for answer in answers) >= 20
+    assert sum("```" in answer for answer in answers) >= 20
+    assert is_honest(text.fallback)
+    assert "larger model" in text.fallback
 
 
 def test_no_question_has_two_answers(text: corpus.Corpus):
@@ -373,27 +383,6 @@ def test_a_saved_folder_is_a_snapshot_whose_parts_agree(tmp_path: Path, words: T
     assert config["eos_token_id"] == words.token_to_id("<|im_end|>")
 
 
-def test_the_card_says_only_what_was_measured(text: corpus.Corpus):
-    network = Network(TINY)
-    exits = tuple(evaluate.ExitScore(layers, 1.0, 1 - 0.5**layers) for layers in range(1, 5))
-    report = evaluate.Report(exits, 0.75, {"known": (3, 4)}, {"known": (4, 4)}, {"known": (5, 6), "unknown": (7, 8)})
-    steps = {"first": 4000, "second": 2000, "third": 2000, "whole": 30, "draft": 20}
-    tokens = {"first": 2000, "second": 1000, "third": 1100, "whole": 1200, "draft": 500}
-    training = card.Training("python -m localspec.recipe", 0, 1.5, steps, tokens, 2, "cpu", "in a test")
-    page = card.write(text, network, network, training, report)
-    assert f"Best exit layer: **{card.best_exit(exits)}**" in page
-    assert "| 3 | 1.000 | 0.875 |" in page
-    assert "again, 2,000 more; the mean of the three was kept. Then the\n  others, in 30," in page
-    assert "Trained on 2,000, 1,000, 1,100 and 1,200 tokens (the draft model on\n  500)," in page
-    assert "3 of 4 known" in page
-    assert "(`localspec/exam`): 5 of 6 known, 7 of 8 unknown. That is the recipe's own network in\nfloat32;" in page
-    assert "Nine were later reworded or graded otherwise, because the program had changed." in page
-    assert "The model also fits into the processor's cache" in page
-    assert "minutes for everything\n  (in a test).\n" in page
-    quiet = card.write(text, network, network, replace(training, context=""), report)
-    assert "minutes for everything.\n" in quiet
-
-
 def test_the_card_names_the_options_that_are_not_the_defaults():
     options = recipe.Options(Path("out"), seed=1, device=recipe.device_named("auto"))
     assert options.command == "python -m localspec.recipe --out out --seed 1"
@@ -405,6 +394,21 @@ def test_a_training_that_left_the_gpu_out_goes_on_without_it(monkeypatch: pytest
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert recipe.Options(Path("out"), device="cpu").command.endswith("--seed 0 --device cpu")
     assert recipe.Options(Path("out"), device="cuda").command.endswith("--seed 0")
+
+
+def test_where_there_is_no_terminal_a_line_now_and_then_says_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """Of a training that goes on after its first step of four; a step takes ten seconds."""
+    clock = iter([0.0, 10.0, 20.0, 30.0])
+    monkeypatch.setattr("localspec.recipe.meter.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    meter = Meter("target", 4, done=1)
+    for step, loss in ((1, 2.0), (2, 0.0), (3, 0.0)):
+        meter.report(step, loss)
+    assert capsys.readouterr().err.splitlines() == [
+        "target 3/4  loss 1.900  10 s left",
+        "target 4/4  loss 1.805  0 s left",
+    ]
 
 
 @pytest.fixture

@@ -375,6 +375,27 @@ def test_the_command_prints_the_table_and_writes_the_picture(
     assert all(title in file.read_text() for title in ("exit layer", "draft length"))
 
 
+@pytest.mark.heavy
+@pytest.mark.usefixtures("measured")
+def test_a_picture_that_cannot_be_written_costs_no_figure(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """The table is printed before, and the best is remembered."""
+
+    def full(_: sweep.SweepReport, file: Path) -> None:
+        raise LocalspecError(f"The plot cannot be written to '{file}' (No space left on device).")
+
+    monkeypatch.setattr(plots, "check", lambda _: None)
+    monkeypatch.setattr(sweep.SweepReport, "draw", full)
+    words = ["--threads", "1", "--sweep", "exit-layer=1:3", "--plot", str(tmp_path / "sweep.svg")]
+    monkeypatch.setattr(sys, "argv", ["localspec", "bench", "guide", "--quant", "fp32", *words])
+    assert outcome() == LocalspecError.exit_code
+    said = capsys.readouterr()
+    assert "Fastest: --draft early-exit:3" in said.out
+    assert len(complaints(said.err.encode())) == 1
+    assert calibration.recall(swept_key(drain(open_target(GUIDE)))) == Calibration(exit_layer=3)
+
+
 def test_without_matplotlib_the_way_to_install_it_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UsageError, match=r"needs matplotlib.*localspec\[plots\]"):
