@@ -388,6 +388,9 @@ def test_the_card_names_the_options_that_are_not_the_defaults():
     assert options.command == "python -m localspec.recipe --out out --seed 1"
     other = replace(options, steps=20, draft_steps=7, threads=3)
     assert other.command.endswith("--seed 1 --steps 20 --draft-steps 7 --threads 3")
+    spaced = replace(options, out=Path("my out"), context="beside tests")
+    assert spaced.command == "python -m localspec.recipe --out 'my out' --seed 1"
+    assert spaced.goes_on_with == f"{spaced.command} --context 'beside tests'"
 
 
 def test_a_training_that_left_the_gpu_out_goes_on_without_it(monkeypatch: pytest.MonkeyPatch):
@@ -512,6 +515,11 @@ def test_a_state_of_another_training_is_refused(small: recipe.Options, monkeypat
         patched.setattr(recipe, "wordings", dict)
         with pytest.raises(LocalspecError, match="is the state of another training"):
             recipe.run(small)
+    with monkeypatch.context() as patched:
+        asked = recipe.exam.Question("a/b", ("Is this drawn again?",))
+        patched.setattr(recipe.exam, "load", lambda: recipe.exam.Exam((asked,), ()))
+        with pytest.raises(LocalspecError, match="is the state of another training"):
+            recipe.run(small)
     (small.out / "training.pt").write_bytes(b"half of it")
     with pytest.raises(LocalspecError, match="cannot be read"):
         recipe.run(small)
@@ -519,8 +527,14 @@ def test_a_state_of_another_training_is_refused(small: recipe.Options, monkeypat
 
 def test_an_out_that_can_be_no_folder_is_said_before_anything_is_trained(small: recipe.Options):
     small.out.write_text("a file")
-    with pytest.raises(LocalspecError, match=r"out cannot be made a folder \(File exists\)\. Give another --out\."):
+    with pytest.raises(LocalspecError, match=r"out cannot be written to \(File exists\)\. Give another --out\."):
         recipe.run(small)
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no folder that nobody may write to")
+def test_an_out_that_takes_no_files_is_said_too(small: recipe.Options):
+    with pytest.raises(LocalspecError, match=r"/proc cannot be written to \(.*\)\. Give another --out\."):
+        recipe.run(replace(small, out=Path("/proc")))
 
 
 @pytest.mark.parametrize(("option", "few"), [("--first-steps", "1"), ("--steps", "0"), ("--threads", "0")])

@@ -7,10 +7,12 @@ batches, how a network learns, or how a state is kept.
 from __future__ import annotations
 
 import ctypes
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import click
@@ -60,7 +62,12 @@ class Options:
         said = zip(names, given, (*STEPS_OF_EACH, THREADS), strict=True)
         other = "".join(f" {name} {given}" for name, given, default in said if given != default)
         other += f" --device {self.device}" if self.device != device_named("auto") else ""
-        return f"python -m localspec.recipe --out {self.out} --seed {self.seed}{other}"
+        return f"python -m localspec.recipe --out {shlex.quote(str(self.out))} --seed {self.seed}{other}"
+
+    @property
+    def goes_on_with(self) -> str:
+        """What to type after it was stopped."""
+        return f"{self.command} --context {shlex.quote(self.context)}" if self.context else self.command
 
 
 class Stopped(LocalspecError):
@@ -71,12 +78,12 @@ class Training:
     """The two runs and their state file."""
 
     def __init__(self, options: Options, text: corpus.Corpus) -> None:
-        self.options, self.text, self.exam = options, text, overlap.Questions(exam.load().phrasings)
+        self.options, self.text, phrasings = options, text, exam.load().phrasings
+        self.exam = overlap.Questions(phrasings)  # which decides what is drawn again
         self.words = tokenizer.train(dialogue.tokenizer_texts(text), dialogue.openings(text))
         asked = replace(options, out=Path(), context="")
-        self.keeper = Keeper(
-            options.out, fingerprint(text, wordings(), recipe_code(), TARGET, DRAFT, asked), options.command
-        )
+        training = fingerprint(text, phrasings, wordings(), recipe_code(), TARGET, DRAFT, asked)
+        self.keeper = Keeper(options.out, training, options.goes_on_with)
         self.state = self.keeper.load()
         self.began = time.monotonic() - self.state.get("seconds", 0.0)
 
@@ -173,11 +180,12 @@ def run(options: Options) -> None:
 
 
 def make_room(folder: Path) -> None:
-    """The folder is there, or nothing is trained: an hour later would be too late to hear of it."""
+    """The folder is there and takes files, or nothing is trained: an hour later would be too late to hear of it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=folder).close()
     except OSError as fault:
-        raise LocalspecError(f"{folder} cannot be made a folder ({fault.strerror}). Give another --out.") from None
+        raise LocalspecError(f"{folder} cannot be written to ({fault.strerror}). Give another --out.") from None
 
 
 def complete(training: Training) -> None:
@@ -212,6 +220,7 @@ def measured(training: Training, target: network.Network, draft: network.Network
     """The development set and the exam."""
     text, words = training.text, training.words
     known, end = evaluate.known_answers(text, words), tokenizer.control_ids(words)[tokenizer.TURN_END]
+    click.echo("measuring the exits, the held-out questions and the exam", err=True)
     questions = evaluate.held_out(text, words, training.options.seed)
     report = evaluate.measure(target, draft, questions, known, end)
     return replace(report, exam=evaluate.sit_exam(target, words, known, exam.load()))

@@ -33,7 +33,7 @@ anything else it should say so, and it can be wrong, there and here. It is for t
   {stride}th of them, in turn, and the last layer.
 - Best exit layer: **{best}** (the most expected tokens per layer run at a draft length of {draft_length}, computed from
   the acceptance below, not timed).
-- Text: {topics} known questions in {phrasings:,} phrasings ({words:,} words with the answers), {unknown} unknown
+- Text: {topics} known questions in {phrasings:,} phrasings ({words:,} words with the answers), {unknown:,} unknown
   topics and questions. One phrasing per question, and the last {held_out} unknown topics and questions, were kept from
   training.
 - Trained on {tokens[first]:,}, {tokens[second]:,}, {tokens[third]:,} and {tokens[whole]:,} tokens (the draft model on
@@ -53,7 +53,8 @@ They were written by somebody who did not read the training text, after its firs
 on it. Nine were later reworded or graded otherwise, because the program had changed. Every version sat this exam, and
 what went wrong led to what was written next, though never with its questions. Answers were also given the key facts of
 those they are mistaken for, which the score rewards. By now it says how far the work is, not what to expect of new
-questions. The held-out ones below are nearer to that.
+questions. The held-out ones below are nearer to that, though the mean of the goes and the softening were chosen by
+them, and what they were mistaken for led to what was written next.
 
 ## On held-out questions
 
