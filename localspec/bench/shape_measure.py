@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from localspec.engine.cpu.decoder import PackedDecoder
 
 SEED = 0
-PLACES = "accelerate"  # puts what transformers quantises on its device, and need not be there
+PLACED_BY = "accelerate"  # puts what transformers quantises on its device, and need not be there
 USABLE = 0.6  # of free memory, for all formats together
 
 
@@ -171,9 +171,9 @@ class Bench:
     @property
     def absent(self) -> list[str]:
         """Of transformers, beside ours in the same format."""
-        if "transformers" not in self.request.against or find_spec(PLACES) or not set(self.decoders) & set(FOUR_BIT):
+        if "transformers" not in self.request.against or find_spec(PLACED_BY) or not set(self.decoders) & set(FOUR_BIT):
             return []
-        return [f"Left out: transformers nf4. It needs {PLACES}, which is not installed."]
+        return [f"Left out: transformers nf4. It needs {PLACED_BY}, which is not installed."]
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -282,7 +282,7 @@ def free_memory(device: str) -> int:
 
 def theirs(kinds: Sequence[WeightFormat]) -> list[str]:
     """The formats in which transformers is measured beside ours: its floats, and bitsandbytes' where we have them."""
-    return ["", "nf4"] if set(kinds) & set(FOUR_BIT) and find_spec(PLACES) else [""]
+    return ["", "nf4"] if set(kinds) & set(FOUR_BIT) and find_spec(PLACED_BY) else [""]
 
 
 def is_packed(request: ShapeRequest, kinds: Sequence[WeightFormat]) -> bool:
