@@ -5,8 +5,6 @@ Yields progress and returns the Model. Decides by asking the rooms below; comput
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -25,6 +23,7 @@ from localspec.engine.drafters.early_exit import EarlyExit
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.drafters.model import DraftModel
+from localspec.engine.foreign import keep_offline
 from localspec.engine.generic_arch import is_generic
 from localspec.engine.linear import make_form
 from localspec.engine.memory import give_back
@@ -95,8 +94,7 @@ def told_once(steps: Generator[Told, None, Model]) -> Generator[Told, None, Mode
 
 def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opened]:
     """The target alone. What can be refused cheaply is refused before any weight is read."""
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported: nothing here asks the network
-    sys.modules.setdefault("kernels", None)  # type: ignore[arg-type] # transformers would run code that it fetches
+    keep_offline()
     drafting.check_k(request.k)
     drafting.check_threads(request.threads)
     catalog = Catalog.load()

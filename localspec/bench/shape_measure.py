@@ -25,6 +25,7 @@ from localspec.bench.telling import Tell, shares
 from localspec.drain import drain
 from localspec.engine.arch import Arch
 from localspec.engine.decoder import Decoder
+from localspec.engine.foreign import keep_offline
 from localspec.engine.four_bit import library
 from localspec.errors import EngineError, UsageError
 from localspec.events import Loading
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from localspec.engine.cpu.decoder import PackedDecoder
 
 SEED = 0
+PLACED_BY = "accelerate"  # puts what transformers quantises on its device, and need not be there
 USABLE = 0.6  # of free memory, for all formats together
 
 
@@ -83,6 +85,7 @@ class Watch:
 
 def measure_shape(request: ShapeRequest, watch: Watch = Watch(), source: Memory | None = None) -> ShapeReport:
     """Forwards of every method first; then, with `agree`, texts. `source`: the weights, if they are made already."""
+    keep_offline()
     versions = check(request)
     torch.set_num_threads(request.cores)
     kinds, notes = choose_formats(request)
@@ -166,9 +169,16 @@ class Bench:
         return kind if self.request.offload is None else f"{kind} offloaded"
 
     @property
+    def absent(self) -> list[str]:
+        """Of transformers, beside ours in the same format."""
+        if "transformers" not in self.request.against or find_spec(PLACED_BY) or not set(self.decoders) & set(FOUR_BIT):
+            return []
+        return [f"Left out: transformers nf4. It needs {PLACED_BY}, which is not installed."]
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What the reader of the table should know."""
-        said = llama_cpp.NOTES if self.engines else ()
+        said = [*(llama_cpp.NOTES if self.engines else ()), *self.absent]
         if self.request.offload is None:
             return tuple(said)
         resident, layers = self.request.leave, SHAPES[self.request.shape].num_layers
@@ -272,7 +282,7 @@ def free_memory(device: str) -> int:
 
 def theirs(kinds: Sequence[WeightFormat]) -> list[str]:
     """The formats in which transformers is measured beside ours: its floats, and bitsandbytes' where we have them."""
-    return ["", "nf4"] if set(kinds) & set(FOUR_BIT) else [""]
+    return ["", "nf4"] if set(kinds) & set(FOUR_BIT) and find_spec(PLACED_BY) else [""]
 
 
 def is_packed(request: ShapeRequest, kinds: Sequence[WeightFormat]) -> bool:

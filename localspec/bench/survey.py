@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -25,6 +24,7 @@ from localspec.bench.machine import describe_machine
 from localspec.bench.shape_measure import SEED, Watch, free_memory
 from localspec.bench.shapes import SHAPES, random_tensors
 from localspec.bench.survey_parts import PARTS, Survey
+from localspec.engine.foreign import keep_offline
 from localspec.errors import LocalspecError, first_line
 from localspec.sanitize import one_line
 from localspec.whole_file import write_whole
@@ -155,8 +155,7 @@ def usual_shape(device: str) -> str:
 
 
 def main(words: Sequence[str]) -> int:
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing here asks the network
-    sys.modules.setdefault("kernels", None)  # type: ignore[arg-type] # it would run code that it fetches
+    keep_offline()
     given = read_arguments(words)
     device = ("cuda" if torch.cuda.is_available() else "cpu") if given.device == "auto" else given.device
     clock = Clock(given.budget)

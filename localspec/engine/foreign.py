@@ -1,13 +1,24 @@
-"""What transformers raises because of what a stranger wrote, as one of ours. Imports nothing of it."""
+"""transformers kept from what is not ours: what it raises becomes one of our errors, and it fetches nothing.
+
+Imports nothing of it.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from localspec.engine.arch import REPEAT
 from localspec.engine.memory import is_out_of_memory
 from localspec.errors import CheckpointError, LocalspecError, first_line
+
+
+def keep_offline() -> None:
+    """Before transformers is imported: it asks no network, and finds no package that fetches code and runs it."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    sys.modules.setdefault("kernels", None)  # type: ignore[arg-type] # as Python has it for what cannot be imported
 
 
 @contextmanager

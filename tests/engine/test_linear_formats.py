@@ -19,6 +19,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn import functional
+from transformers.utils import import_utils
 
 from localspec import admission_formats, loader, paths
 from localspec.admission import reference_logits
@@ -677,20 +678,35 @@ def test_without_a_working_bitsandbytes_one_sentence_says_what_to_do(
 
 
 PLANTED = "import pathlib\npathlib.Path({file!r}).write_text('imported')\ndef get_kernel(*_, **__): raise SystemExit\n"
-USES = "import sys, localspec\nlocalspec.load(sys.argv[1], quant='nf4', draft='off', threads=1).close()\n"
+USES = {
+    "a model is loaded": """
+import sys, localspec
+localspec.load(sys.argv[1], quant="nf4", draft="off", threads=1).close()
+""",
+    "a shape is measured": """
+from localspec.bench.forwards import Plan
+from localspec.bench.shape_measure import ShapeRequest, measure_shape
+plan = Plan(widths=(1,), depths=(16,), prefill=0)
+measure_shape(ShapeRequest("tiny", ("nf4",), against=("transformers",), repeats=1, threads=1, plan=plan))
+""",
+}
 
 
-def test_a_planted_kernels_package_is_never_imported(folder: Path, tmp_path: Path):
-    """bitsandbytes and transformers would have it fetch compiled code, and run that."""
+@pytest.mark.parametrize("use", USES)
+def test_a_planted_kernels_package_is_never_imported(use: str, folder: Path, tmp_path: Path):
+    """bitsandbytes and transformers would have it fetch compiled code, and run that: of any version, and of those that
+    this transformers takes."""
+    version = getattr(import_utils, "KERNELS_MIN_VERSION", "0.12.0")
     planted_at, canary = tmp_path / "site", tmp_path / "canary"
     (planted_at / "kernels").mkdir(parents=True)
     (planted_at / "kernels" / "__init__.py").write_text(PLANTED.format(file=str(canary)))
-    (planted_at / "kernels-0.12.dist-info").mkdir()
-    (planted_at / "kernels-0.12.dist-info" / "METADATA").write_text("Name: kernels\nVersion: 0.12.0\n")
+    described = planted_at / f"kernels-{version}.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text(f"Name: kernels\nVersion: {version}\n")
     here = str(Path(__file__).parents[2])
     environment = {**os.environ, "PYTHONPATH": f"{here}{os.pathsep}{planted_at}"}
     done = subprocess.run(
-        [sys.executable, "-c", USES, folder], capture_output=True, text=True, check=False, env=environment
+        [sys.executable, "-c", USES[use], folder], capture_output=True, text=True, check=False, env=environment
     )
     assert done.returncode == 0, done.stderr
     assert not canary.exists()
