@@ -26,6 +26,7 @@ GRAPH_WIDTH, GRAPH_ROWS, GRAPHS = 17, 128, 64  # engine/graphs.py's WIDEST, LONG
 GRAPH_BYTES = 2 << 20  # what a driver keeps of a graph; a guess, never measured
 PLACES = 2  # that layers are brought to: one is computed with while the next is on its way
 FIRST_LAYER = "model.layers.0."
+HEADS = ("lm_head.", "embed_out.", "output_projection.")  # of all families, where it is no embedding's table
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ def generic_bytes(snapshot: Snapshot, arch: GenericArch, quant: str, *, keep_hea
     element = FOUR_BIT_BYTES if quant in FOUR_BIT else 1
     for name, info in snapshot.tensors.items():
         words = arch.vocab_size in info.shape  # an embedding stays as it is, and is the head's weight too perhaps
-        stays = words or len(info.shape) != 2 or "embed" in name or "wpe" in name
+        stays = len(info.shape) != 2 or is_table(name, info.shape, arch.vocab_size)
         narrow = not stays or (words and not keep_head)
         size += int((2 * stays + element * narrow) * math.prod(info.shape))
     return size
@@ -128,3 +129,29 @@ def quantised_tables(arch: Arch, element: float, *, keep_head: bool) -> int:
     table = arch.vocab_size * arch.hidden_size
     head = (0 if arch.tied_head else 2 * table) if keep_head else element * table
     return int(2 * table + head)
+
+
+def in_16_bits(snapshot: Snapshot, quant: str, *, keep_head: bool, device: str) -> dict[str, int]:
+    """The tables that stay so where the other weights do not: bytes by name, as the files have them. GPTQ leaves the
+    head too; a tied one is the embedding itself."""
+    if quant in ELEMENT_BYTES or (quant in PACKED and device != "cuda"):
+        return {}
+    vocab_size = read_any(snapshot.config).vocab_size
+    heads = {name for name in snapshot.tensors if any(head in name for head in HEADS)}
+    tables = {
+        name: 2 * math.prod(info.shape)
+        for name, info in snapshot.tensors.items()
+        if info.dtype in STORED_BYTES and is_table(name, info.shape, vocab_size)
+    }
+    embedding = sum(size for name, size in tables.items() if name not in heads)
+    if not (keep_head or quant == GPTQ):
+        return {"embedding": embedding}
+    if snapshot.config.get("tie_word_embeddings") is True or not heads:
+        return {"embedding with the tied head": embedding}
+    head = sum(tables.get(name, 0) for name in heads)  # nothing, where somebody else has quantised it
+    return {"embedding": embedding, "head": head} if head else {"embedding": embedding}
+
+
+def is_table(name: str, shape: tuple[int, ...], vocab_size: int) -> bool:
+    """Rows to look up: an embedding's, of words or of positions, or the head's."""
+    return len(shape) == 2 and (vocab_size in shape or "embed" in name or "wpe" in name)

@@ -23,7 +23,7 @@ from localspec.engine.generic_arch import GenericArch, read_any
 from localspec.engine.session import Session
 from localspec.errors import CheckpointError, UsageError
 from localspec.fit import Plan, Wish, draft_format, ladder, make_plan
-from localspec.footprint import footprint
+from localspec.footprint import footprint, in_16_bits
 from localspec.loader import Files, assemble
 from localspec.loader_generic import build, far, load_generic
 from localspec.requests import Message
@@ -59,6 +59,12 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
 def say(folder: Path, quantised: Any) -> None:
     file = folder / "config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "quantization_config": quantised}))
+
+
+@pytest.mark.usefixtures("installed")
+def test_both_tables_stay_in_16_bits(models: Path):
+    kept = in_16_bits(open_snapshot(models / "gptq"), "gptq", keep_head=False, device="cpu")
+    assert kept.keys() == {"embedding", "head"}
 
 
 def test_without_gptqmodel_it_is_one_sentence_with_the_next_command(

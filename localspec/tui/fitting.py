@@ -10,10 +10,12 @@ from localspec.checkpoint import Snapshot, open_snapshot
 from localspec.drafting import Choice, check_memory, choose
 from localspec.engine.generic_arch import read_any
 from localspec.errors import DoesNotFit, UsageError
-from localspec.fit import Wish, choices, choose_context, make_plan, needed
+from localspec.fit import Plan, Wish, choices, choose_context, make_plan, needed
+from localspec.footprint import in_16_bits
 from localspec.main_memory import available_bytes
 from localspec.requests import LoadRequest
 from localspec.sanitize import one_line
+from localspec.sizes import size_words
 
 MARGIN = 0.05  # of what is free: less left over is a squeeze
 GUESS = "Of the computer's memory, from the files' headers; a GPU's shows itself at loading."
@@ -32,7 +34,8 @@ def fit_report(load: LoadRequest, context: int | None, *, held_bytes: int = 0) -
     tokens = choose_context(snapshot.name, longest, context or load.ctx)
     wish = wish_of(load, drafter, tokens)
     free = available_bytes() + held_bytes
-    rows = [row(snapshot, wish, quant, free) for quant in choices(snapshot, replace(wish, quant="auto", device="cpu"))]
+    formats = dict.fromkeys([*choices(snapshot, replace(wish, quant="auto")), *choices(snapshot, wish)])
+    rows = [row(snapshot, wish, quant, free) for quant in formats]
     head = f"{one_line(entry.name)}{drafted_by(drafter)} at {tokens:,} tokens, {free / 1e9:.1f} GB free"
     return "\n".join([head, columns(rows, right={1}), verdict(snapshot, wish, held_bytes), GUESS])
 
@@ -57,9 +60,16 @@ def drafted_by(drafter: Choice) -> str:
 
 
 def verdict(snapshot: Snapshot, wish: Wish, held_bytes: int) -> str:
-    """How it would be loaded; what to try, where it would not be."""
+    """How it would be loaded, and what stays in 16 bits; what to try, where it would not be loaded."""
     try:
         plan = make_plan(snapshot, wish, held_bytes=held_bytes)
     except DoesNotFit as fault:
         return str(fault)
-    return f"It would be loaded in {plan}."
+    return f"It would be loaded in {plan}.{stays(snapshot, plan)}"
+
+
+def stays(snapshot: Snapshot, plan: Plan) -> str:
+    """The tables that the plan's format does not reach."""
+    kept = in_16_bits(snapshot, plan.quant, keep_head=plan.keep_head, device=plan.device)
+    names = " and ".join(f"the {name} ({size_words(size)})" for name, size in kept.items())
+    return f" In {plan.quant} {names} {'stay' if len(kept) > 1 else 'stays'} in 16 bits." if kept else ""
