@@ -32,8 +32,8 @@ from localspec.engine.session import Session
 from localspec.errors import DoesNotFit, EngineError, LocalspecError
 from localspec.events import Loading, ModelCard, Notice, Ready, SpecCard
 from localspec.fit import DENSE, Plan, Wish, choices, draft_plan, ladder
-from localspec.footprint import PACKED, footprint
-from localspec.formats import GPTQ
+from localspec.footprint import ELEMENT_BYTES, PACKED, footprint
+from localspec.formats import GPTQ, stored_kind
 from localspec.loader import load_decoder
 from localspec.model import Model, Parts, told_eager
 from localspec.packed_admission import admit_packed
@@ -107,6 +107,9 @@ def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opene
     if request.device == "auto" and (reason := unused()):
         yield Notice("warning", "device", f"{reason.message} The CPU computes.", reason.hint)
     plan, target = yield from loaded(snapshot, wish_of(request, choice))
+    if plan.save_quantized and (why := unsaved(snapshot, plan)):
+        message = f"--save-quantized changes nothing for {snapshot.name} in {plan.quant}: {why}."
+        yield Notice("info", "save_quantized", message)
     if is_generic(snapshot.config):
         yield Notice("info", "generic", f"transformers runs {snapshot.name}, more slowly than localspec's own decoder.")
     threads = choose_threads(target, request.threads, every=plan.resident is not None)
@@ -194,6 +197,15 @@ def offloaded(snapshot: Snapshot, plan: Plan) -> Notice:
     return Notice(
         "info", "offload", message, "A step costs the same however many tokens it checks: draft long, --k 16."
     )
+
+
+def unsaved(snapshot: Snapshot, plan: Plan) -> str:
+    """Why --save-quantized keeps no more on disk than is kept without it; empty where it does."""
+    if plan.packed:
+        return "the CPU engine keeps the packed weights of larger models anyway"
+    if plan.quant in ELEMENT_BYTES:
+        return "floats are not quantised"
+    return "it is stored so already" if stored_kind(snapshot.config) else ""
 
 
 def admitted(snapshot: Snapshot, plan: Plan) -> Generator[Loading | Notice, None, None]:

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from localspec import load, loader_quantised, packed_copy
+from localspec.api import load_events
 from localspec.blueprint import Blueprint
 from localspec.catalog import Catalog
 from localspec.checkpoint import open_snapshot
@@ -24,12 +26,16 @@ from localspec.config.tables import Config, EngineTable
 from localspec.drain import drain
 from localspec.engine import four_bit, linear
 from localspec.engine.arch import read_arch
+from localspec.engine.cpu import program
+from localspec.engine.cpu.isa import choose
 from localspec.engine.linear import EightBits, FourBit, FourBits
 from localspec.errors import DoesNotFit
 from localspec.events import AnyEvent, Loading, Notice
 from localspec.fit import Plan
 from localspec.loader import Assembly, load_decoder, quantised
 from localspec.loader_quantised import QuantisedContents, llama_linears
+from localspec.opening import unsaved
+from localspec.requests import LoadRequest
 from localspec.sources import Files, Reader
 from tests.conftest import Program
 from tests.generic_models_made_here import make_model, save_generic
@@ -393,3 +399,48 @@ def test_the_copy_names_the_linears_that_the_loader_makes(models: Path):
         sizes = {key: tuple(made.state.shape) for key, made in assembly.made.items() if isinstance(made, FourBit)}
         assert sizes == dict(llama_linears(arch, keep_head=False))
         assert loader_quantised.HEAD in sizes
+
+
+# --- where there is nothing to keep
+
+
+@pytest.fixture(scope="module")
+def engine() -> program.Program:
+    """Compiled before any test turns its cache away."""
+    return program.load(choose())
+
+
+def told_at_start(folder: Path, **asked: Any) -> list[Notice]:
+    heard: list[AnyEvent] = []
+    with drain(load_events(LoadRequest(str(folder), "off", threads=1, **asked)), heard.append):
+        return [notice for notice in notices(heard) if notice.code == "save_quantized"]
+
+
+@pytest.mark.parametrize(
+    ("quant", "why"),
+    [
+        ("int8", "the CPU engine keeps the packed weights of larger models anyway"),
+        ("int4", "the CPU engine keeps the packed weights of larger models anyway"),
+        ("fp32", "floats are not quantised"),
+        ("bf16", "floats are not quantised"),
+    ],
+)
+@pytest.mark.usefixtures("engine")
+def test_a_format_for_which_it_does_nothing_says_so_once(quant: str, why: str, folder: Path):
+    (told,) = told_at_start(folder, quant=quant, save_quantized=True)
+    assert told.level == "info"
+    assert told.message == f"--save-quantized changes nothing for {folder} in {quant}: {why}."
+
+
+@pytest.mark.parametrize(("quant", "save"), [("nf4", True), ("fp32", False)])
+def test_nothing_is_said_where_it_keeps_a_copy_or_was_not_asked_for(quant: str, save: bool, folder: Path):
+    assert told_at_start(folder, quant=quant, save_quantized=save) == []
+
+
+def test_a_repository_in_four_bits_has_nothing_to_keep_either(folder: Path):
+    snapshot = open_snapshot(folder)
+    config = snapshot.config | {"quantization_config": {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}}
+    plan = Plan("nf4", 64, "cpu", save_quantized=True)
+    assert unsaved(replace(snapshot, config=config), plan) == "it is stored so already"
+    assert unsaved(snapshot, plan) == ""
+    assert unsaved(snapshot, replace(plan, quant="int8", device="cuda")) == ""
