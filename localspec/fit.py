@@ -255,7 +255,7 @@ def packs(snapshot: Snapshot, wish: Wish) -> bool:
 
 
 def needed(snapshot: Snapshot, wish: Wish, quant: str) -> Footprint:
-    """In this format, with its drafter, which shares the workspace."""
+    """In this format, with its drafter; the larger workspace is for both."""
     context = wish.context or DEFAULT_CONTEXT
     own = footprint(snapshot, quant, context, keep_head=wish.keep_head, device=wish.device)
     if wish.drafter is None:
@@ -264,7 +264,7 @@ def needed(snapshot: Snapshot, wish: Wish, quant: str) -> Footprint:
     if plan.device != wish.device:
         return own
     drafter = footprint(wish.drafter, plan.quant, plan.context, keep_head=plan.keep_head, device=plan.device)
-    return replace(own, drafter=drafter.whole - drafter.workspace)
+    return replace(own, drafter=drafter.whole - min(own.workspace, drafter.workspace))
 
 
 def draft_plan(drafter: Snapshot, wish: Wish, quant: str) -> Plan:

@@ -20,6 +20,7 @@ ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "bf16": 2}
 STORED_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 FOUR_BIT_BYTES = 9 / 16  # a weight of four bits with its share of a float32 scale, which the scale has at most
 PACKED_WORKSPACE, WORKSPACE = 40 << 20, 152 << 20  # activations of a prefill chunk, and rows on their way into blocks
+BITSANDBYTES = 118 << 20  # what its import brings: it wraps functions in torch.compile, and so loads torch's compiler
 GENERIC_WORKSPACE = 256 << 20  # what transformers computes a chunk in; not measured family by family
 CHUNK = 512  # rows that torch masks at once: a prefill chunk
 GRAPH_WIDTH, GRAPH_ROWS, GRAPHS = 17, 128, 64  # engine/graphs.py's WIDEST, LONGEST and MOST, known without its torch
@@ -86,6 +87,7 @@ def footprint(
     else:
         element = FOUR_BIT_BYTES if quant in FOUR_BIT else 1
         layer, tables = int(element * arch.layer_elements), quantised_tables(arch, element, keep_head=keep_head)
+        workspace += BITSANDBYTES if device != "cuda" else 0  # a GPU's memory has nothing of it
     return Footprint(tables, layer, arch.num_layers, kv_bytes, workspace, graphs=graphs)
 
 

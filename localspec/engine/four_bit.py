@@ -20,6 +20,7 @@ from localspec.formats import FourBitKind
 
 BLOCK = 64  # weights that share a scale, and what slabs of rows must be whole multiples of
 OUTER_BLOCK = 256  # scales that share one: bitsandbytes' fused kernels know no other
+SLAB = 1 << 20  # weights that are floats at once where no product is fused: glibc finds slabs of 16 MB no room twice
 BAND = 32  # outputs that the CPU's fused kernel reads together
 INSTALL = "Run: pip install 'bitsandbytes>=0.50'"
 
@@ -102,6 +103,17 @@ def dequantised(codes: Tensor, state: Any) -> Tensor:
     flat = with_scales(state, flat_scales(state), (1, state.shape.numel()))
     found: Tensor = library().functional.dequantize_4bit(codes, flat)
     return found.view(state.shape)
+
+
+def unpacked(codes: Tensor, state: Any) -> Iterator[Tensor]:
+    """The same, some rows at a time: of a head they would be the largest tensor of all, which no plan counts."""
+    (outputs, inputs), block, scales = state.shape, state.blocksize, flat_scales(state)
+    step = max(SLAB // inputs // block, 1) * block
+    for first in range(0, outputs, step):
+        last = min(first + step, outputs)
+        at, end = first * inputs, last * inputs
+        part = with_scales(state, scales[at // block : -(-end // block)], (last - first, inputs))
+        yield dequantised(codes[at // 2 : -(-end // 2)], part)
 
 
 def suits_the_cpu(shape: Sequence[int], block: int) -> bool:

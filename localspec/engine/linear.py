@@ -17,12 +17,12 @@ from torch.nn import functional
 from localspec.engine.four_bit import (
     BLOCK,
     OUTER_BLOCK,
-    dequantised,
     for_the_cpu,
     four_bit_state,
     library,
     quantise,
     suits_the_cpu,
+    unpacked,
 )
 from localspec.formats import FOUR_BIT, INT8_THRESHOLD, FourBitKind
 
@@ -94,11 +94,27 @@ class FourBit:
 
     def __call__(self, rows: Tensor) -> Tensor:
         narrow = rows.to(self.compute)
-        if self.state.shape[1] % self.state.blocksize:  # bitsandbytes takes the scales of other blocks on a CPU
-            found = functional.linear(narrow, dequantised(self.codes, self.state).to(self.compute), self.bias)
-        else:
+        found: Tensor
+        if self.is_fused:
             found = library().matmul_4bit(narrow, self.codes, self.state, bias=self.bias)
+        else:
+            found = self.product(narrow)
         return found.to(rows.dtype)
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether bitsandbytes multiplies with the codes. Else it would make floats of the whole weight at once, and on
+        a CPU takes the scales of other blocks where rows are not whole ones."""
+        return self.compute == torch.bfloat16 and self.state.shape[1] % self.state.blocksize == 0
+
+    def product(self, rows: Tensor) -> Tensor:
+        """With some outputs' weights after the others'."""
+        found, at = rows.new_empty(rows.shape[0], self.state.shape[0]), 0
+        for weights in unpacked(self.codes, self.state):
+            last = at + weights.shape[0]
+            torch.mm(rows, weights.to(rows.dtype).t(), out=found[:, at:last])
+            at = last
+        return found if self.bias is None else found.add_(self.bias)
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,6 +148,22 @@ def test_where_no_product_is_fused_floats_are_computed_with(kind: FourBitKind, m
     assert off(found(rows), expected) <= 1e-6
 
 
+@pytest.mark.parametrize("shape", [(200, 128), (130, 40)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_where_no_product_is_fused_few_rows_at_a_time_are_floats(
+    kind: FourBitKind, shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+):
+    unfused(monkeypatch)
+    bias, rows = normal(shape[0], seed=2), normal(5, shape[1])
+    one, sizes, whole = made(FourBits(kind, torch.float32), normal(*shape), bias), list[int](), four_bit.dequantised
+    expected = functional.linear(rows, whole(one.codes, one.state), bias)
+    monkeypatch.setattr(four_bit, "SLAB", 1)
+    monkeypatch.setattr(four_bit, "dequantised", lambda *given: sizes.append(given[1].shape[0]) or whole(*given))
+    assert off(one(rows), expected) < 1e-6
+    assert sum(sizes) == shape[0]
+    assert max(sizes) == BLOCK
+
+
 def test_double_quantisation_takes_four_bits_and_an_eighth(monkeypatch: pytest.MonkeyPatch):
     unfused(monkeypatch)
     weight = normal(256, 512)
