@@ -56,7 +56,7 @@ class Transcript(StillScroll):
         self._gone = 0  # messages that left the window since the last collection
         self._shown: dict[int, Question | Answer] = {}  # by utterance
         self._pointed: int | None = None
-        self._untold: frozenset[int] = frozenset()  # what the model is not told any more
+        self._untold: tuple[int, ...] = ()  # what the model is not told any more
 
     # --- what is shown
 
@@ -65,7 +65,7 @@ class Transcript(StillScroll):
         async with self._changing:
             await self.remove_children()
             self._branch, self._start, self._end, self._pointed = [], 0, 0, None
-            self._untold = frozenset()
+            self._untold = ()
             self._shown.clear()
             if title:
                 await self.mount(Note(title, level="title"))
@@ -125,12 +125,16 @@ class Transcript(StillScroll):
 
     async def grey(self, untold: Sequence[Utterance]) -> None:
         """What the model is not told any more, and a line below the last of it."""
-        self._untold = frozenset(said.id for said in untold)
+        self._untold = tuple(said.id for said in untold)
         for id, widget in self._shown.items():
             widget.set_class(id in self._untold, "-untold")
         await self.query_children(Untold).remove()
-        if untold and untold[-1].id in self._shown:
-            await self.mount(Untold(), after=self._shown[untold[-1].id])
+        await self._draw_line()
+
+    async def _draw_line(self) -> None:
+        last = self._shown.get(self._untold[-1]) if self._untold else None
+        if last is not None and not self.query_children(Untold):
+            await self.mount(Untold(), after=last)
 
     def widget(self, said: Utterance) -> Question | Answer:
         """As it is shown, or is about to be."""
@@ -186,6 +190,7 @@ class Transcript(StillScroll):
                 await self.mount(*map(self.widget, said), before=self._shown[self._branch[self._start].id])
                 self._start -= len(said)
                 self._recall(said)
+                await self._draw_line()
                 if not self._busy():
                     await self._cut(self._start + self._most)
                 await self._count()
