@@ -232,21 +232,23 @@ def offloadable(snapshot: Snapshot, wish: Wish) -> tuple[str, ...]:
         return ()
     named = stored_kind(snapshot.config) or wish.quant
     if named == "auto":
-        if not packs(snapshot, wish):
+        if wish.device != "cuda" and not packs(snapshot, wish):
             return ("bf16",)
-        # Unasked, int4: only half of int8 must be brought for every step. bf16 needs no packed copy on the disk.
-        return ("int8", "int4", "bf16") if wish.offload else ("int4", "bf16")
+        four_bit = "nf4" if wish.device == "cuda" else "int4"
+        # Unasked, four bits: only half of int8 must be brought for every step. bf16 needs no packed copy on the disk.
+        return ("int8", four_bit, "bf16") if wish.offload else (four_bit, "bf16")
     if can_offload(named, wish.device):
         return (named,)
     if wish.offload:
         ways = "Leave out --device offload." if named != wish.quant else "Use --quant bf16, int8 or int4."
-        raise UsageError(f"Layers in {named} cannot be offloaded.", hint=ways)
+        where = f"to {'a GPU from main memory' if wish.device == 'cuda' else 'a CPU from disk'}"
+        raise UsageError(f"Layers in {named} do not come {where}.", hint=ways)
     return ()
 
 
 def can_offload(quant: str, device: str) -> bool:
-    """Floats, and what the CPU engine keeps on disk in its own order."""
-    return quant in ELEMENT_BYTES or (quant in PACKED and device != "cuda")
+    """To a CPU floats, and what its engine keeps on disk in its own order; to a GPU whatever it computes with."""
+    return quant in ELEMENT_BYTES or quant in ((*FOUR_BIT, "int8") if device == "cuda" else PACKED)
 
 
 def packs(snapshot: Snapshot, wish: Wish) -> bool:

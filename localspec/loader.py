@@ -29,7 +29,7 @@ from localspec.fit import Plan, ways_out
 from localspec.footprint import FIRST_LAYER, PLACES, footprint
 from localspec.formats import stored_kind
 from localspec.loader_bnb import read_stored
-from localspec.loader_quantised import HEAD, Parts, QuantisedContents, llama_linears
+from localspec.loader_quantised import HEAD, Parts, QuantisedContents, linears, llama_linears
 from localspec.loader_stream import from_files, from_main_memory, pinned
 from localspec.loading import progress
 from localspec.packed_copy import PackedCopy
@@ -41,7 +41,7 @@ class Assembly:
     """Turns a source's tensors into weights of one format on one device; those that are in it already stay as they are.
 
     `keep_head`: the head is left in 16 bits, whatever the format. `kept`: what linears were made of at an earlier
-    start, by their first weight's name; `made` has those that were made at this one.
+    start, by their first weight's name; `made` has this one's.
     """
 
     def __init__(self, arch: Arch, reader: Reader, form: Form, *, keep_head: bool = False) -> None:
@@ -78,8 +78,7 @@ class Assembly:
             for name, n in zip(names, rows, strict=True):
                 self.reader.check(name, (n, inputs))
             return form.restored(parts, shape, bias)
-        self.made[names[0]] = linear = form.linear(self.slabs(names, rows, inputs), shape, bias)
-        return linear
+        return form.linear(self.slabs(names, rows, inputs), shape, bias)
 
     @cached_property
     def has_stored(self) -> bool:
@@ -140,18 +139,21 @@ class Assembly:
     def layers(self, indices: Iterable[int]) -> Generator[int, None, list[Layer]]:
         found = []
         for index in indices:
-            found.append(self.layer(index))
+            found.append(layer := self.layer(index))
+            self.made |= linears(index, layer)
             yield self.reader.just_read()
         return found
 
     def stream(self, first: int) -> Generator[int, None, Stream[Layer]]:
-        """The layers from `first` on: a CPU reads them from the checkpoint itself, as they are."""
+        """The layers from `first` on: a CPU reads them from the checkpoint itself, as they are; a GPU has made of them
+        what it computes with, and copies that from main memory."""
         if self.form.device == "cpu":
             places = yield from self.layers([first] * PLACES)
             return from_files(self.arch, self.reader, places, first)
-        host, far = Assembly(self.arch, self.reader, Floats(self.form.stream)), []
+        far = []
         for index in range(first, self.arch.num_layers):
-            far.append(pinned(host.layer(index)))
+            far.append(layer := pinned(self.layer(index)))
+            self.made |= linears(index, layer)
             yield self.reader.just_read()
         return from_main_memory(far, self.form.device, first)
 
@@ -169,7 +171,8 @@ class Assembly:
             name, form = HEAD, self.form
             if isinstance(form, FourBits) and (already := read_stored(self.reader, name, shape, form.device)):
                 return form.laid_out(*already, None)
-            return self.quantised(self.head_form, [name], [shape[0]], shape[1], None)
+            self.made[HEAD] = head = self.quantised(self.head_form, [name], [shape[0]], shape[1], None)
+            return head
         if self.head_form is self.floats:
             return Dense(embedding)
         if (parts := self.kept.get(HEAD)) and isinstance(self.head_form, Quantiser):
@@ -232,8 +235,8 @@ def quantised(
     yield from progress(stage, contents.num_bytes, copy.read(found))
     assembly.kept = contents.join(found)
     if found:
-        return drain(assembly.weights())
-    weights = yield from progress(stage, snapshot.total_bytes, assembly.weights())
+        return drain(assembly.weights(plan.resident))
+    weights = yield from progress(stage, snapshot.total_bytes, assembly.weights(plan.resident))
     if plan.save_quantized:
         yield from copy.keep(contents.split(assembly.made))
     return weights

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from localspec.engine.arch import Arch
+from localspec.engine.decoder import Layer
 from localspec.engine.four_bit import library
 from localspec.engine.linear import EightBit, FourBit, Linear, Quantiser
 
@@ -94,14 +95,23 @@ def parts_of(linear: Linear) -> Iterator[tuple[str, Tensor]]:
     yield from linear.parts().items()
 
 
+def linears(index: int, layer: Layer) -> dict[str, Linear]:
+    """A layer's, by the names that they are kept under."""
+    return dict(zip(names(index), (layer.qkv, layer.output, layer.gate_up, layer.down), strict=True))
+
+
+def names(index: int) -> tuple[str, ...]:
+    """Of the first weight in each of a layer's linears, as the loader fuses them."""
+    parts = ("self_attn.q_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.down_proj")
+    return tuple(f"model.layers.{index}.{part}.weight" for part in parts)
+
+
 def llama_linears(arch: Arch, *, keep_head: bool) -> Iterator[tuple[str, Shape]]:
-    """As the loader fuses them."""
+    """With their shapes."""
     q, kv, hidden = arch.num_heads * arch.head_dim, arch.num_kv_heads * arch.head_dim, arch.hidden_size
+    wide = arch.intermediate_size
+    shapes = [(q + 2 * kv, hidden), (hidden, q), (2 * wide, hidden), (hidden, wide)]
     for index in range(arch.num_layers):
-        at = f"model.layers.{index}"
-        yield f"{at}.self_attn.q_proj.weight", (q + 2 * kv, hidden)
-        yield f"{at}.self_attn.o_proj.weight", (hidden, q)
-        yield f"{at}.mlp.gate_proj.weight", (2 * arch.intermediate_size, hidden)
-        yield f"{at}.mlp.down_proj.weight", (hidden, arch.intermediate_size)
+        yield from zip(names(index), shapes, strict=True)
     if not keep_head:
         yield HEAD, (arch.vocab_size, hidden)

@@ -1,4 +1,4 @@
-"""Layers of floats that come and go: from a snapshot's own files on a CPU, from pinned main memory on a GPU.
+"""Layers that come and go: floats from a snapshot's own files on a CPU, any format from pinned main memory on a GPU.
 
 Knows which tensor of the Llama family lies where in a layer. Knows nothing about when a layer is wanted.
 """
@@ -14,13 +14,14 @@ from torch import Tensor
 
 from localspec.engine.arch import Arch
 from localspec.engine.decoder import Layer
-from localspec.engine.linear import Dense
+from localspec.engine.linear import Dense, FourBit
 from localspec.engine.stream import Fill, OnDevice, OnThread, Stream, copying
 from localspec.errors import CheckpointError
 from localspec.footprint import PLACES
 from localspec.sources import Reader, Source, lost
 
 Part = TypeVar("Part")
+WHOLE = "Use --device cpu, or leave out --device offload."
 
 
 def from_files(arch: Arch, reader: Reader, places: Sequence[Layer], first: int) -> Stream[Layer]:
@@ -49,6 +50,8 @@ def reading(arch: Arch, source: Source, places: Sequence[Layer]) -> Fill:
 
 def from_main_memory(far: Sequence[Layer], device: str, first: int) -> Stream[Layer]:
     """The layers first.. of a model, `far` in pinned memory."""
+    if len({tuple((part.shape, part.dtype) for part in tensors(layer)) for layer in far}) > 1:
+        raise CheckpointError("Layers that are quantised differently cannot take each other's place.", hint=WHOLE)
     places = [room_like(far[0], device) for _ in range(PLACES)]
     fill = copying([tensors(layer) for layer in far], [tensors(place) for place in places], first)
     return Stream(OnDevice(fill), places, first, first + len(far))
@@ -67,6 +70,9 @@ def room_like(part: Part, device: str, *, pin: bool = False) -> Part:
     found: Any = part  # Any: what is made is of the kind that was given
     if isinstance(part, Tensor):
         found = torch.empty_like(part, device=device, pin_memory=pin)
+    elif isinstance(part, FourBit):  # its state is no record of ours
+        rooms = {name: room_like(tensor, device, pin=pin) for name, tensor in part.parts().items()}
+        found = part.made_of(rooms, room_like(part.bias, device, pin=pin))
     elif is_dataclass(part):
         rooms = {field.name: room_like(getattr(part, field.name), device, pin=pin) for field in fields(part)}
         found = replace(found, **rooms)
@@ -77,6 +83,8 @@ def tensors(part: object) -> list[Tensor]:
     """All that a tensor, linear or layer has, in an order of its own."""
     if isinstance(part, Tensor):
         return [part]
+    if isinstance(part, FourBit):
+        return [*part.parts().values(), *tensors(part.bias)]
     if not is_dataclass(part):
         return []
     return [tensor for field in fields(part) for tensor in tensors(getattr(part, field.name))]

@@ -1,4 +1,5 @@
-"""How much main memory there is for a model: what the machine has free, or less where a container's limit is lower."""
+"""How much main memory there is for a model: what the machine has free, or less where a control group's limit is lower,
+as a container or a cluster's job has one."""
 
 from __future__ import annotations
 
@@ -6,10 +7,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-GROUPS = Path("/sys/fs/cgroup")  # Linux shows a container its own control group there
-VERSIONS = (  # of control groups: where the limit is, what is used, and how much of that the system would give up
-    ("memory.max", "memory.current", "memory.stat", "inactive_file"),
-    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_inactive_file"),
+GROUPS = Path("/sys/fs/cgroup")
+MINE = Path("/proc/self/cgroup")  # its group in every hierarchy; in a container often "/", and GROUPS shows its own
+VERSIONS = (  # of control groups: controller, where its hierarchy begins, limit, usage, what of it would be dropped
+    ("", ".", "memory.max", "memory.current", "inactive_file"),
+    ("memory", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
 
 
@@ -17,13 +19,25 @@ def available_bytes() -> int:
     """Free, or held by files that the system would drop."""
     import psutil  # a machine that is only measured need not have it
 
-    return min((int(psutil.virtual_memory().available), *left_in_group()))
+    return min((int(psutil.virtual_memory().available), *left_in_groups()))
 
 
-def left_in_group() -> Iterator[int]:
-    """Below the limit of the container, where there is one: "max" and files of another form say nothing."""
-    for limit, used, statistics, droppable in VERSIONS:
-        with suppress(OSError, ValueError):
-            lines = (GROUPS / statistics).read_text().splitlines()
-            dropped = next((int(line.split()[1]) for line in lines if line.startswith(f"{droppable} ")), 0)
-            yield max(int((GROUPS / limit).read_text()) - int((GROUPS / used).read_text()) + dropped, 0)
+def left_in_groups() -> Iterator[int]:
+    """Below the limit of each group that this process is in: "max" and files of another form say nothing."""
+    for controller, top, limit, used, droppable in VERSIONS:
+        for folder in folders(GROUPS / top, controller):
+            with suppress(OSError, ValueError):
+                lines = (folder / "memory.stat").read_text().splitlines()
+                dropped = next((int(line.split()[1]) for line in lines if line.startswith(f"{droppable} ")), 0)
+                yield max(int((folder / limit).read_text()) - int((folder / used).read_text()) + dropped, 0)
+
+
+def folders(top: Path, controller: str) -> Iterator[Path]:
+    """Of a hierarchy: its top, and the groups below it down to this process's."""
+    yield top
+    with suppress(OSError, ValueError):
+        for line in MINE.read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controller in controllers.split(",") and ".." not in path.split("/"):
+                parts = Path(path.lstrip("/")).parts
+                yield from (top.joinpath(*parts[: depth + 1]) for depth in range(len(parts)))

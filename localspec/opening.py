@@ -32,7 +32,7 @@ from localspec.engine.session import Session
 from localspec.errors import DoesNotFit, EngineError, LocalspecError
 from localspec.events import Loading, ModelCard, Notice, Ready, SpecCard
 from localspec.fit import DENSE, Plan, Wish, choices, draft_plan, ladder
-from localspec.footprint import ELEMENT_BYTES, PACKED, footprint
+from localspec.footprint import ELEMENT_BYTES, footprint
 from localspec.formats import GPTQ, stored_kind
 from localspec.loader import load_decoder
 from localspec.model import Model, Parts, told_eager
@@ -118,8 +118,7 @@ def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opene
 
 def wish_of(request: LoadRequest, choice: drafting.Choice) -> Wish:
     """What the request asks of a plan, and what the drafter must find in memory."""
-    offload = request.device == "offload"
-    asked = ("cpu" if request.quant in PACKED else "auto") if offload else request.device
+    asked = "auto" if request.device == "offload" else request.device
     limit, least = drafting.check_memory(request.max_memory), max(choice.exit_layer, 1)
     device = pick_device(asked, request.quant)
     wish = Wish.of(request, device, limit=limit, least=least, drafter=choice.snapshot)
@@ -189,7 +188,7 @@ def chosen(plan: Plan, snapshot: Snapshot) -> Iterator[Notice]:
 
 def offloaded(snapshot: Snapshot, plan: Plan) -> Notice:
     """The plan in words, where layers come and go."""
-    needs = footprint(snapshot, plan.quant, plan.context)
+    needs = footprint(snapshot, plan.quant, plan.context, keep_head=plan.keep_head, device=plan.device)
     resident = plan.resident or 0
     size = size_words((needs.layers - resident) * needs.layer)
     stay = f"{resident} of {needs.layers} layers stay in memory"

@@ -1,4 +1,4 @@
-"""What a model may take is what the machine has free, and in a container no more than its limit leaves."""
+"""What a model may take is what the machine has free, and in a control group no more than its limit leaves."""
 
 from __future__ import annotations
 
@@ -36,7 +36,40 @@ def test_a_containers_limit_counts_where_it_is_lower(
 ):
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=FREE))
     monkeypatch.setattr(main_memory, "GROUPS", tmp_path)
+    monkeypatch.setattr(main_memory, "MINE", tmp_path / "absent")
     (tmp_path / "memory").mkdir()
     for name, text in files.items():
         (tmp_path / name).write_text(text)
+    assert main_memory.available_bytes() == left
+
+
+@pytest.mark.parametrize(
+    ("said", "left"),
+    [
+        pytest.param("0::/job/step\n", 30, id="its own"),
+        pytest.param("0::/job/other\n", 80, id="the one above"),
+        pytest.param("0::/\n", FREE, id="none"),
+        pytest.param("0::/../job/step\n", FREE, id="outside of what is shown"),
+        pytest.param("1:name=systemd:/job\n", FREE, id="of another controller"),
+        pytest.param("of another form\n", FREE, id="other words"),
+    ],
+)
+def test_the_lowest_limit_of_all_its_groups_counts(
+    said: str, left: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """As a cluster's job or `systemd-run -p MemoryMax=` sets one, far below the top."""
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=FREE))
+    monkeypatch.setattr(main_memory, "GROUPS", tmp_path / "groups")
+    monkeypatch.setattr(main_memory, "MINE", tmp_path / "mine")
+    (tmp_path / "mine").write_text(said)
+    for version in ((".", "max", "current"), ("memory", "limit_in_bytes", "usage_in_bytes")):
+        top, limit, used = version
+        for name, room in (("job", 80), ("job/step", 30)):
+            folder = tmp_path / "groups" / top / name
+            folder.mkdir(parents=True)
+            (folder / f"memory.{limit}").write_text(str(500 + room))
+            (folder / f"memory.{used}").write_text("500")
+            (folder / "memory.stat").write_text("anon 500\n")
+    assert main_memory.available_bytes() == left
+    (tmp_path / "mine").write_text(said.replace("0::", "4:memory:"))
     assert main_memory.available_bytes() == left

@@ -44,6 +44,7 @@ pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
 HI = [{"role": "user", "content": "hello there general"}]
 LAYERS = 6
 FORMATS = ("int8", "int4", "bf16", "fp32")
+ON_A_GPU = ("bf16", "fp32", "int8", "nf4", "fp4")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -165,7 +166,7 @@ def test_layers_from_main_memory_compute_what_resident_ones_do(folder: Path, mon
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("quant", ["bf16", "fp32"])
+@pytest.mark.parametrize("quant", ON_A_GPU)
 def test_a_gpu_computes_with_layers_from_main_memory(quant: str, folder: Path):
     snapshot = open_snapshot(folder)
     whole, target = (drain(load_decoder(snapshot, Plan(quant, 64, "cuda", resident=r))) for r in (None, 2))
@@ -229,7 +230,9 @@ def test_the_ladder_goes_from_int8_to_int4_to_disk(folder: Path, monkeypatch: py
     no_engine = [plan.quant for plan in ladder(snapshot, Wish(device="cpu", may_pack=False))]
     assert no_engine == ["fp32", "bf16", "bf16"]
     gpu = [(plan.quant, plan.resident) for plan in ladder(snapshot, Wish(device="cuda"))]
-    assert gpu == [("bf16", None), ("int8", None), ("nf4", None), ("bf16", 1)]
+    assert gpu == [("bf16", None), ("int8", None), ("nf4", None), ("nf4", 1), ("bf16", 1)]
+    asked = [(plan.quant, plan.resident) for plan in ladder(snapshot, Wish(device="cuda", offload=True))]
+    assert asked == [("int8", 1), ("nf4", 1), ("bf16", 1)]
 
 
 def test_a_picker_says_that_it_would_come_from_disk(folder: Path):
@@ -362,7 +365,11 @@ def test_a_named_format_does_not_go_down_the_ladder(folder: Path, monkeypatch: p
         (["--max-memory", "1MB"], 5, ["even with", "--max-memory is 1 MB", "a larger --max-memory"]),
         (["--max-memory", "1MB", "--device", "offload"], 5, ["--max-memory is 1 MB", "a larger --max-memory"]),
         (["--max-memory", "1MB", "--quant", "fp32"], 5, ["--max-memory is 1 MB", "--device offload"]),
-        (["--device", "offload", "--quant", "nf4"], 2, ["nf4 cannot be offloaded", "--quant bf16"]),
+        (
+            ["--device", "offload", "--quant", "nf4"],
+            2,
+            ["Layers in nf4 do not come to a CPU from disk", "--quant bf16"],
+        ),
         (["--device", "floppy"], 2, ["no device 'floppy'", "offload"]),
     ],
 )

@@ -341,7 +341,7 @@ def test_formats_by_device_are_formats_and_the_command_knows_every_shape():
     [
         (ShapeRequest("tiny", ("int4",), device="cuda"), "run on a CPU only"),
         (ShapeRequest("tiny", against=("llama-cpp",), device="cuda"), "compared on a CPU"),
-        (ShapeRequest("tiny", ("nf4",), offload=survey_parts.Rate(10)), "cannot be offloaded"),
+        (ShapeRequest("tiny", ("nf4",), offload=survey_parts.Rate(10)), "do not come from disk"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(request_: ShapeRequest, said: str):

@@ -209,6 +209,7 @@ class Bench:
         for kind, decoder in self.decoders.items():
             decoder.crop(0)
             stand = Stand(decoder, request.max_tokens, threads=self.torch_threads(kind))
+            watch.say(f"{self.named(kind)}'s own text")
             all_of_them += writers(self.named(kind), stand, request.agree, request.leave, request.lengths)
         all_of_them += [Theirs(engine, max_tokens=request.max_tokens) for engine in self.engines.values()]
         texts = time_writers(all_of_them, request.repeats, watch.tell, watch.late)
@@ -223,8 +224,8 @@ def check(request: ShapeRequest) -> dict[str, str]:
     layers = SHAPES[request.shape].num_layers
     if not 1 <= request.leave < layers:
         raise UsageError(f"--exit-layer is {request.leave}; {request.shape} has {layers} layers.")
-    if request.offload is not None and (unfit := set(request.formats) & set(FOUR_BIT)):
-        raise UsageError(f"Layers in {min(unfit)} cannot be offloaded.", hint="Try: --format int8,int4,bf16")
+    if request.offload is not None and request.device == "cpu" and (unfit := set(request.formats) & set(FOUR_BIT)):
+        raise UsageError(f"Layers in {min(unfit)} do not come from disk.", hint="Try: --format int8,int4,bf16")
     if request.device != "cpu" and "int4" in request.formats:
         raise UsageError("int4 weights run on a CPU only.", hint="Use --device cpu, or --format nf4.")
     if "llama-cpp" not in request.against:

@@ -87,8 +87,9 @@ def speculation(survey: Survey) -> str:
 
 
 def offload(survey: Survey) -> str:
-    kind: WeightFormat = "int8" if survey.device == "cpu" and "int8" in survey.formats else "bf16"
-    return texts(survey, formats=(kind,), lengths=("8", "16"), max_tokens=OFFLOADED_TOKENS, offload=Rate(BUS))
+    kinds: tuple[WeightFormat, ...] = ("int8",) if survey.device == "cpu" else ("bf16", "nf4")
+    kinds = tuple(kind for kind in kinds if kind in survey.formats) or ("bf16",)
+    return texts(survey, formats=kinds, lengths=("8", "16"), max_tokens=OFFLOADED_TOKENS, offload=Rate(BUS))
 
 
 def texts(survey: Survey, **asked: object) -> str:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import Any, Protocol  # Any: bitsandbytes, which is imported when it is needed
 
 import torch
@@ -91,6 +92,15 @@ class FourBit:
         """As `FourBits.room` has them."""
         found = {"codes": self.codes, "scales": self.state.absmax}
         return found | {"outer": self.state.state2.absmax, "offset": self.state.offset} if self.state.nested else found
+
+    def made_of(self, parts: Mapping[str, Tensor], bias: Tensor | None) -> FourBit:
+        """Other parts and another bias, which lie as this one's do; the tables of numbers are shared."""
+        state = copy(self.state)
+        state.absmax = parts["scales"]
+        if state.nested:
+            state.offset, state.state2 = parts["offset"], copy(state.state2)
+            state.state2.absmax = parts["outer"]
+        return replace(self, codes=parts["codes"], state=state, bias=bias)
 
     def __call__(self, rows: Tensor) -> Tensor:
         narrow = rows.to(self.compute)

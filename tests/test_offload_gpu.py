@@ -1,0 +1,125 @@
+"""Layers in main memory, in whatever a GPU computes with. The GPU is a pretended one: torch's cpu:0, with a thread for
+its copies and plain memory for pinned. A test in test_offload.py runs the same on a real one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from localspec import loader, loader_stream
+from localspec.checkpoint import open_snapshot
+from localspec.drain import drain
+from localspec.engine.linear import Dense, EightBit, FourBit
+from localspec.engine.stream import OnThread
+from localspec.errors import CheckpointError
+from localspec.fit import Plan
+from localspec.footprint import footprint
+from localspec.loader import load_decoder
+from localspec.opening import offloaded
+from tests.models_made_here import save_snapshot
+from tests.tokenizers_made_here import CHATML, gpt2_like
+
+pytestmark = pytest.mark.heavy
+
+LAYERS, RESIDENT = 6, 2
+SIZES = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2}
+KINDS = {"bf16": Dense, "fp32": Dense, "int8": EightBit, "nf4": FourBit, "fp4": FourBit}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    where = tmp_path_factory.mktemp("models") / "six"
+    config: dict[str, Any] = {**SIZES, "num_hidden_layers": LAYERS, "attention_bias": True, "mlp_bias": True}
+    return save_snapshot(where, gpt2_like(), template=CHATML, eos="<|im_end|>", **config)
+
+
+@pytest.fixture(autouse=True)
+def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Returns the device of every form that is made."""
+    form, room, asked = loader.make_form, loader_stream.room_like, list[str]()
+
+    def make_form(quant: str, device: str, **options: Any) -> Any:
+        asked.append(device)
+        return form(quant, "cpu:0", **options)
+
+    def unpinned(part: Any, device: str, *, pin: bool = False) -> Any:  # noqa: ARG001 - there is none without a GPU
+        return room(part, device)
+
+    monkeypatch.setenv("LOCALSPEC_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(loader, "make_form", make_form)
+    monkeypatch.setattr(loader_stream, "room_like", unpinned)
+    monkeypatch.setattr(loader_stream, "OnDevice", OnThread)
+    return asked
+
+
+def opened(folder: Path, quant: str, resident: int | None, **plan: Any) -> Any:
+    return drain(load_decoder(open_snapshot(folder), Plan(quant, 64, "cuda", resident=resident, **plan)))
+
+
+def logits(decoder: Any) -> Iterator[torch.Tensor]:
+    """Of a prompt, of one token, and of the two again: by then every layer has come to either place."""
+    for _ in range(2):
+        decoder.crop(0)
+        yield decoder.forward(torch.arange(20))
+        yield decoder.forward(torch.tensor([7]))
+
+
+def same(one: Any, other: Any) -> bool:
+    return all(torch.equal(*pair) for pair in zip(logits(one), logits(other), strict=True))
+
+
+@pytest.mark.parametrize("threshold", [6.0, 0.0])
+@pytest.mark.parametrize("quant", KINDS)
+def test_layers_from_main_memory_compute_what_resident_ones_do(
+    quant: str, threshold: float, folder: Path, gpu: list[str]
+):
+    """To the bit, and of the layers that are elsewhere only the places are where it computes."""
+    whole, target = (opened(folder, quant, resident, int8_threshold=threshold) for resident in (None, RESIDENT))
+    assert gpu == ["cuda", "cuda"]
+    assert isinstance(target.weights.stream.places[0].qkv, KINDS[quant])
+    assert same(whole, target)
+    assert whole.layer_bytes == target.layer_bytes
+    away = (LAYERS - RESIDENT - len(target.weights.stream.places)) * whole.layer_bytes[0]
+    assert whole.weights.num_bytes - target.weights.num_bytes == away
+    target.close()
+
+
+@pytest.mark.parametrize("quant", ["nf4", "fp4", "int8"])
+def test_the_second_start_reads_what_the_first_one_made(quant: str, folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """Of the layers in main memory too."""
+    first = opened(folder, quant, RESIDENT, save_quantized=True)
+    monkeypatch.setattr("localspec.engine.linear.quantise", None)
+    monkeypatch.setattr("localspec.engine.linear.EightBits.linear", None)
+    second, whole = (opened(folder, quant, resident) for resident in (RESIDENT, None))
+    assert same(first, second)
+    assert same(first, whole)
+    first.close()
+    second.close()
+
+
+def test_layers_in_several_formats_cannot_take_turns(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """As some repositories on the hub have them: a few of their linears were left in floats."""
+    real = loader.Assembly.quantised
+
+    def quantised(self: Any, form: Any, names: list[str], *rest: Any) -> Any:
+        return real(self, self.floats if "layers.4.mlp.down" in names[0] else form, names, *rest)
+
+    monkeypatch.setattr(loader.Assembly, "quantised", quantised)
+    with pytest.raises(CheckpointError, match="quantised differently") as met:
+        opened(folder, "nf4", RESIDENT)
+    assert "--device cpu" in met.value.hint
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_notice_counts_what_this_device_is_brought(device: str, folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """bitsandbytes' int8 or the CPU engine's."""
+    monkeypatch.setattr("localspec.opening.size_words", str)
+    snapshot = open_snapshot(folder)
+    told = offloaded(snapshot, Plan("int8", 64, device, resident=1))
+    size = (LAYERS - 1) * footprint(snapshot, "int8", 64, device=device).layer
+    where = {"cpu": "disk", "cuda": "main memory"}[device]
+    assert f"the others ({size}) come from {where} for every step" in told.message
