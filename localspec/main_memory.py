@@ -10,8 +10,14 @@ from pathlib import Path
 GROUPS = Path("/sys/fs/cgroup")
 MINE = Path("/proc/self/cgroup")  # its group in every hierarchy; in a container often "/", and GROUPS shows its own
 VERSIONS = (  # of control groups: controller, where its hierarchy begins, limit, usage, what of it would be dropped
-    ("", ".", "memory.max", "memory.current", "inactive_file"),
-    ("memory", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ("", ".", "memory.max", "memory.current", ("inactive_file", "active_file")),
+    (
+        "memory",
+        "memory",
+        "memory.limit_in_bytes",
+        "memory.usage_in_bytes",
+        ("total_inactive_file", "total_active_file"),
+    ),
 )
 
 
@@ -26,10 +32,10 @@ def left_in_groups() -> Iterator[int]:
     """Below the limit of each group that this process is in: "max" and files of another form say nothing."""
     for controller, top, limit, used, droppable in VERSIONS:
         for folder in folders(GROUPS / top, controller):
-            with suppress(OSError, ValueError):
-                lines = (folder / "memory.stat").read_text().splitlines()
-                dropped = next((int(line.split()[1]) for line in lines if line.startswith(f"{droppable} ")), 0)
-                yield max(int((folder / limit).read_text()) - int((folder / used).read_text()) + dropped, 0)
+            with suppress(OSError, ValueError, IndexError):
+                held = (line.split() for line in (folder / "memory.stat").read_text().splitlines())
+                files = sum(int(words[1]) for words in held if words[0] in droppable)
+                yield max(int((folder / limit).read_text()) - int((folder / used).read_text()) + files, 0)
 
 
 def folders(top: Path, controller: str) -> Iterator[Path]:

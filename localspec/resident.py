@@ -15,6 +15,10 @@ from localspec.engine.bandwidth import read_bandwidth
 from localspec.engine.contract import Resident
 from localspec.engine.memory import is_out_of_memory
 from localspec.events import Memory
+from localspec.main_memory import available_bytes
+
+SHARE = 4  # of what is free, at most that much is taken to measure with
+UNCACHED = 64 << 20  # bytes; less might be read from a cache
 
 
 def choose_threads(target: Resident, asked: int | None, *, every: bool = False) -> int:
@@ -62,7 +66,12 @@ def measure_memory(threads: int, target: Resident, *drafters: Resident) -> Memor
 
 
 def bandwidth_beside(num_bytes: int, device: str) -> float | None:
-    """None where the model leaves too little memory to measure with."""
+    """None where the model leaves too little memory to measure with: the system would end this process for it."""
+    if device == "cpu":
+        room = available_bytes() // SHARE
+        if room < min(num_bytes, UNCACHED):
+            return None
+        num_bytes = min(num_bytes, room)
     try:
         return read_bandwidth(num_bytes, device)
     except (RuntimeError, MemoryError) as fault:

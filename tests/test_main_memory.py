@@ -10,11 +10,11 @@ import pytest
 from localspec import main_memory
 
 FREE = 1000
-TWO = {"memory.max": "700\n", "memory.current": "500\n", "memory.stat": "anon 300\ninactive_file 150\n"}
+TWO = {"memory.max": "700\n", "memory.current": "500\n", "memory.stat": "anon 300\ninactive_file 100\nactive_file 50\n"}
 ONE = {
     "memory/memory.limit_in_bytes": "700\n",
     "memory/memory.usage_in_bytes": "500\n",
-    "memory/memory.stat": "inactive_file 1\ntotal_inactive_file 150\n",
+    "memory/memory.stat": "inactive_file 1\nactive_file 1\ntotal_inactive_file 100\ntotal_active_file 50\n",
 }
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any  # Any: events, as JSON has them
 
 import pytest
 
@@ -22,10 +24,9 @@ from tests.tokenizers_made_here import CHATML, gpt2_like
 
 pytestmark = [pytest.mark.heavy, pytest.mark.slow]
 
-LIMIT = 640 << 20
-CONTEXT = 512
+CONTEXT, TOKENS = 512, 24
 WITHIN = 'echo $$ > "$0"/cgroup.procs && exec "$@"'  # a shell that joins the group, and becomes what is run
-ASKS = ["--ctx", str(CONTEXT), "--max-tokens", "24", "--temperature", "0", "--jsonl"]
+ASKS = ["--ctx", str(CONTEXT), "--max-tokens", str(TOKENS), "--temperature", "0", "--jsonl"]
 READS = """
 import sys
 from pathlib import Path
@@ -38,30 +39,30 @@ finally:
 """
 
 
-@pytest.fixture
-def group() -> Iterator[Path]:
-    """A control group below this process's own. Nothing else is in it."""
+@contextmanager
+def group(limit: int) -> Iterator[Path]:
+    """A control group below this process's own, in which nothing else is, with so many bytes of memory."""
     above = list(main_memory.folders(main_memory.GROUPS / "memory", "memory"))[-1]
     made = above / f"localspec-{os.getpid()}"
     try:
         made.mkdir()
-        (made / "memory.limit_in_bytes").write_text(str(LIMIT))
+        (made / "memory.limit_in_bytes").write_text(str(limit))
     except OSError as fault:
         pytest.skip(f"no control group can be made here: {fault}")
     yield made
     made.rmdir()
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    """Two gigabytes of float32, 900 MB in int8 and 500 MB in int4."""
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two gigabytes of float32, 560 MB in int8 and 290 MB in int4."""
     sizes = {"hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 10, "num_attention_heads": 16}
     more = {"num_key_value_heads": 4, "vocab_size": 16000, "max_position_embeddings": 2048}
-    return save_snapshot(tmp_path / "big", gpt2_like(), template=CHATML, **sizes, **more)
+    return save_snapshot(tmp_path_factory.mktemp("models") / "big", gpt2_like(), template=CHATML, **sizes, **more)
 
 
-def answered(model: Path, cache: Path, group: Path | None, *asks: str) -> tuple[dict[str, Any], list[int], int]:
-    """How it was loaded, its tokens, and what was read from the disk, in bytes."""
+def answered(model: Path, cache: Path, group: Path | None, *asks: str) -> tuple[Any, list[int], int, int]:
+    """How it was loaded, its tokens, how many layers came from the disk, and the bytes that were read there."""
     command = [sys.executable, "-c", READS, "run", str(model), "tell me more", *ASKS, *asks]
     if group:
         command = ["sh", "-c", WITHIN, str(group), *command]
@@ -70,12 +71,23 @@ def answered(model: Path, cache: Path, group: Path | None, *asks: str) -> tuple[
     assert done.returncode == 0, done.stderr
     events = [json.loads(line) for line in done.stdout.splitlines()]
     (ready,) = [event for event in events if event["type"] == "ready"]
-    ids = [id for event in events if event["type"] == "tokens" for id in event["ids"]]
-    return ready["model"], ids, int(done.stderr.rpartition("read_bytes: ")[2].partition("\n")[0])
+    ids = [token["id"] for event in events if event["type"] == "step" for token in event["tokens"]]
+    (told,) = re.findall(r"(\d+) of (\d+) layers stay in memory", done.stdout) or [("0", "0")]
+    (read,) = re.findall(r"^read_bytes: (\d+)$", done.stderr, re.MULTILINE)
+    return ready["model"], ids, int(told[1]) - int(told[0]), int(read)
 
 
-def test_a_model_larger_than_the_memory_of_its_group_answers_from_disk(group: Path, model: Path, tmp_path: Path):
+@pytest.mark.parametrize(("limit", "device"), [(640 << 20, "cpu"), (380 << 20, "cpu and disk")])
+def test_a_model_larger_than_the_memory_of_its_group_answers(limit: int, device: str, model: Path, tmp_path: Path):
+    """Unasked, in what fits, at the first start and the next: nobody is killed, and the words are the same."""
     shutil.copytree(paths.compiled_dir(), tmp_path / "engine")
-    needs = footprint(open_snapshot(model), "int4", CONTEXT)
-    told, ids, read = answered(model, tmp_path, group, "--draft", "off")
-    print(told, ids, read, needs)
+    layer = footprint(open_snapshot(model), "int4", CONTEXT).layer
+    _, expected, *_ = answered(model, tmp_path, None, "--quant", "int4", "--draft", "off")
+    assert len(expected) == TOKENS
+    shutil.rmtree(tmp_path / "packed")
+    with group(limit) as within:
+        for draft in ("off", "off", "early-exit:1"):
+            told, ids, away, read = answered(model, tmp_path, within, "--draft", draft)
+            assert (told["quant"], told["device"], ids) == ("int4", device, expected)
+            assert (away > 0) == (device != "cpu")
+            assert read >= (TOKENS - 1) * away * layer, "not from the disk"  # random layers agree with no draft
