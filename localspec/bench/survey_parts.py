@@ -20,7 +20,7 @@ from localspec.sources import Memory
 
 WIDTHS = (1, 2, 4, 5, 6, 8, 9, 16, 17)  # 5 and 6, 8 and 9, 16 and 17: where bitsandbytes' fused products may end
 TURNS = 9  # of every figure at most, while there is time
-TOKENS, OFFLOADED_TOKENS = 64, 32
+TOKENS, OFFLOADED_TOKENS, EXIT_TOKENS = 64, 32, 32
 AGREEMENT = (0.8, 0.9)
 BUS = 2 * 10**9  # bytes a second
 EXIT_K = 4
@@ -83,7 +83,7 @@ def turns(report: ShapeReport) -> int:
 def speculation(survey: Survey) -> str:
     kinds: tuple[WeightFormat, ...] = ("bf16", "nf4", "int8") if survey.device == "cuda" else ("int8", "int4", "nf4")
     kinds = tuple(kind for kind in kinds if kind in survey.formats) or ("bf16",)
-    return texts(survey, formats=kinds, lengths=("3", "4", "auto"), max_tokens=TOKENS)
+    return texts(survey, formats=kinds, lengths=("4", "auto"), max_tokens=TOKENS)
 
 
 def offload(survey: Survey) -> str:
@@ -108,11 +108,11 @@ def early_exit(survey: Survey) -> str:
     """Ours beside transformers', where every draft is right."""
     shape = SHAPES[survey.shape]
     dense: WeightFormat = "bf16"
-    quantised = ("int8", "nf4") if survey.device == "cpu" else ("nf4",)
-    kinds = (dense, *(kind for kind in survey.formats if kind in quantised))
+    quantised: WeightFormat = "int8" if survey.device == "cpu" else "nf4"
+    kinds = (dense, *(kind for kind in survey.formats if kind == quantised))
     survey.watch.say("transformers and ours")
     leave = max(shape.num_layers // 4, 1)
-    ways = contenders(Race(shape, survey.source, leave, EXIT_K, TOKENS, survey.threads, survey.device), kinds)
+    ways = contenders(Race(shape, survey.source, leave, EXIT_K, EXIT_TOKENS, survey.threads, survey.device), kinds)
     found = time_writers(ways, TURNS, survey.watch.tell, survey.watch.late)
     words = (
         f"{len(found[0])} turns. The layers behind exit {leave} add nothing here (zeros where they end, which take the"

@@ -67,15 +67,15 @@ def flat_scales(state: Any) -> Tensor:
     return scales.float()
 
 
-def with_scales(state: Any, scales: Tensor, shape: tuple[int, int]) -> Any:
-    """The state of a weight of this shape with flat scales."""
+def with_scales(state: Any, scales: Tensor, shape: tuple[int, int], dtype: torch.dtype = torch.float32) -> Any:
+    """The state of a weight of this shape with flat scales, to become numbers of this dtype."""
     return library().functional.QuantState(
         absmax=scales,
         shape=torch.Size(shape),
         code=state.code,
         blocksize=state.blocksize,
         quant_type=state.quant_type,
-        dtype=torch.float32,
+        dtype=dtype,
     )
 
 
@@ -95,25 +95,29 @@ def joined(parts: list[tuple[Tensor, Any]]) -> tuple[Tensor, Any]:
     return codes, with_scales(states[0], torch.cat([flat_scales(state) for state in states]), shape)
 
 
-def dequantised(codes: Tensor, state: Any) -> Tensor:
-    """The weights that codes as in files stand for, in float32.
+def dequantised(codes: Tensor, state: Any, dtype: torch.dtype = torch.float32) -> Tensor:
+    """The weights that codes as in files stand for.
 
     As a single row: on a CPU bitsandbytes takes the scales of other blocks where rows are not whole blocks.
     """
-    flat = with_scales(state, flat_scales(state), (1, state.shape.numel()))
+    flat = with_scales(state, flat_scales(state), (1, state.shape.numel()), dtype)
     found: Tensor = library().functional.dequantize_4bit(codes, flat)
     return found.view(state.shape)
 
 
-def unpacked(codes: Tensor, state: Any) -> Iterator[Tensor]:
-    """The same, some rows at a time: of a head they would be the largest tensor of all, which no plan counts."""
-    (outputs, inputs), block, scales = state.shape, state.blocksize, flat_scales(state)
+def unpacked(codes: Tensor, state: Any, dtype: torch.dtype) -> Iterator[Tensor]:
+    """The same, some rows at a time: of a head they would be the largest tensor of all, which no plan counts. Also of
+    codes in the order that the CPU's fused product reads."""
+    (outputs, inputs), block = state.shape, state.blocksize
+    turned = is_for_the_cpu(state)
+    scales = state.absmax.t().float().reshape(-1) if turned else flat_scales(state)
     step = max(SLAB // inputs // block, 1) * block
     for first in range(0, outputs, step):
         last = min(first + step, outputs)
         at, end = first * inputs, last * inputs
         part = with_scales(state, scales[at // block : -(-end // block)], (last - first, inputs))
-        yield dequantised(codes[at // 2 : -(-end // 2)], part)
+        found = as_in_files(codes[first:last]) if turned else codes[at // 2 : -(-end // 2)]
+        yield dequantised(found, part, dtype)
 
 
 def suits_the_cpu(shape: Sequence[int], block: int) -> bool:
@@ -137,6 +141,19 @@ def for_the_cpu(codes: Tensor, state: Any) -> tuple[Tensor, Any]:
     whole = with_scales(state, turned, (outputs, inputs))
     whole.packing_format_for_cpu = True
     return table, whole
+
+
+def is_for_the_cpu(state: Any) -> bool:
+    return bool(getattr(state, "packing_format_for_cpu", False))
+
+
+def as_in_files(codes: Tensor) -> Tensor:
+    """Back from `for_the_cpu`: of every 32 outputs and two inputs there are 32 bytes, the codes of the first 16 outputs
+    in their low halves, input by input, and those of the others in the high ones."""
+    pairs = codes.view(-1, codes.shape[1], BAND // 2, 2)
+    even, odd = pairs.unbind(-1)
+    both = torch.cat([(even << 4) | (odd & 0x0F), (even & 0xF0) | (odd >> 4)], dim=-1)
+    return both.transpose(1, 2).reshape(-1, 1)
 
 
 @cache

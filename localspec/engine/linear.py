@@ -20,6 +20,7 @@ from localspec.engine.four_bit import (
     OUTER_BLOCK,
     for_the_cpu,
     four_bit_state,
+    is_for_the_cpu,
     library,
     quantise,
     suits_the_cpu,
@@ -27,6 +28,9 @@ from localspec.engine.four_bit import (
 )
 from localspec.formats import FOUR_BIT, INT8_THRESHOLD, FourBitKind
 
+FUSED_ROWS = (
+    64  # beyond them a CPU is faster with floats: its fused product takes as long for the 500th row as the first
+)
 DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16}
 
 
@@ -105,7 +109,7 @@ class FourBit:
     def __call__(self, rows: Tensor) -> Tensor:
         narrow = rows.to(self.compute)
         found: Tensor
-        if self.is_fused:
+        if self.is_fused and (rows.shape[0] <= FUSED_ROWS or not is_for_the_cpu(self.state)):
             found = library().matmul_4bit(narrow, self.codes, self.state, bias=self.bias)
         else:
             found = self.product(narrow)
@@ -120,9 +124,9 @@ class FourBit:
     def product(self, rows: Tensor) -> Tensor:
         """With some outputs' weights after the others'."""
         found, at = rows.new_empty(rows.shape[0], self.state.shape[0]), 0
-        for weights in unpacked(self.codes, self.state):
+        for weights in unpacked(self.codes, self.state, self.compute):
             last = at + weights.shape[0]
-            torch.mm(rows, weights.to(rows.dtype).t(), out=found[:, at:last])
+            torch.mm(rows, weights.t(), out=found[:, at:last])
             at = last
         return found if self.bias is None else found.add_(self.bias)
 

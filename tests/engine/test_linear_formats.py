@@ -35,7 +35,7 @@ from localspec.engine.drafters.early_exit import EarlyExit
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.model import DraftModel
 from localspec.engine.four_bit import BLOCK
-from localspec.engine.linear import Dense, EightBits, Floats, Form, FourBit, FourBits
+from localspec.engine.linear import FUSED_ROWS, Dense, EightBits, Floats, Form, FourBit, FourBits
 from localspec.engine.session import Session
 from localspec.errors import CheckpointError, EngineError, UsageError
 from localspec.fit import Plan, Wish, choices, make_plan, smaller
@@ -123,13 +123,16 @@ def test_codes_and_scales_are_to_the_bit_what_bitsandbytes_makes_of_the_whole(
     assert off(four_bit.dequantised(codes, state), weight) < 0.2
 
 
+@pytest.mark.parametrize("width", [7, FUSED_ROWS, FUSED_ROWS + 1])
 @pytest.mark.parametrize("biased", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_four_bit_linear_computes_what_its_weights_stand_for(kind: FourBitKind, shape: tuple[int, int], biased: bool):
+def test_a_four_bit_linear_computes_what_its_weights_stand_for(
+    kind: FourBitKind, shape: tuple[int, int], biased: bool, width: int
+):
     """In float32 up to the order of additions. In bfloat16 products see weights, scales, inputs and outputs of eight
     bits each, every one off by 2^-9 at most: four such errors, most of them averaging out, stay under 1 %."""
-    weight, rows = normal(*shape), normal(7, shape[1], seed=1)
+    weight, rows = normal(*shape), normal(width, shape[1], seed=1)
     bias = normal(shape[0], seed=2) if biased else None
     found = made(FourBits(kind, torch.float32), weight, bias)
     expected = functional.linear(rows, four_bit.dequantised(*four_bit.quantise([weight], shape, kind, "cpu")), bias)
@@ -162,6 +165,30 @@ def test_where_no_product_is_fused_few_rows_at_a_time_are_floats(
     assert off(one(rows), expected) < 1e-6
     assert sum(sizes) == shape[0]
     assert max(sizes) == BLOCK
+
+
+@pytest.mark.parametrize("shape", [(96, 128), (32, 64), (2080, 640)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_codes_for_the_cpu_are_found_again_to_the_bit(kind: FourBitKind, shape: tuple[int, int]):
+    """Scales are bfloat16 there; the rest is what it was."""
+    codes, state = four_bit.quantise([normal(*shape)], shape, kind, "cpu")
+    scales = four_bit.flat_scales(state).bfloat16().float()
+    expected = four_bit.dequantised(codes, four_bit.with_scales(state, scales, shape))
+    assert torch.equal(four_bit.as_in_files(four_bit.for_the_cpu(codes.clone(), state)[0]), codes)
+    found = torch.cat(list(four_bit.unpacked(*four_bit.for_the_cpu(codes.clone(), state), torch.float32)))
+    assert torch.equal(found, expected)
+
+
+def test_many_rows_on_a_cpu_are_computed_with_floats(monkeypatch: pytest.MonkeyPatch):
+    """Few with the fused product, whose time grows with each."""
+    taken, whole = list[int](), four_bit.unpacked
+    monkeypatch.setattr(linear, "unpacked", lambda *given: taken.append(1) or whole(*given))
+    found = made(FourBits("nf4", torch.float32), normal(96, 128))
+    if not found.is_fused:
+        pytest.skip("no product is fused on this CPU")
+    for width, times in ((FUSED_ROWS, 0), (FUSED_ROWS + 1, 1)):
+        found(normal(width, 128))
+        assert len(taken) == times
 
 
 def test_double_quantisation_takes_four_bits_and_an_eighth(monkeypatch: pytest.MonkeyPatch):
