@@ -21,7 +21,7 @@ from localspec.engine.four_bit import BLOCK, can_join, dequantised, joined
 from localspec.engine.generic_arch import GenericArch, read_any
 from localspec.engine.graphs import CAPTURES, Graphed
 from localspec.engine.linear import Dense, Floats, Form, FourBits, Linear, Quantiser, make_form
-from localspec.engine.memory import is_out_of_memory
+from localspec.engine.memory import is_out_of_memory, trim
 from localspec.engine.stream import Stream
 from localspec.errors import DoesNotFit
 from localspec.events import Loading, Notice
@@ -224,6 +224,8 @@ def load_decoder(
             raise
         message = f"Memory ran out while loading {snapshot.name} in {plan}, planned with {plan_words(snapshot, plan)}."
         raise DoesNotFit(message, hint=ways_out(plan, generic=isinstance(arch, GenericArch))) from fault
+    finally:
+        trim()
 
 
 def quantised(

@@ -21,6 +21,7 @@ from localspec.engine.arch import Arch
 from localspec.engine.cpu.formats import GROUP, OUTPUTS, padded
 from localspec.engine.cpu.pack import Packed, interleave, pack, pad_rows, pad_to
 from localspec.engine.cpu.pages import in_large_pages
+from localspec.engine.memory import trim
 from localspec.engine.stream import OnThread, Stream
 from localspec.errors import DoesNotFit, EngineError, UsageError
 from localspec.events import Loading, Notice
@@ -61,6 +62,7 @@ class Packer:
         yield from self.linear("embedding", self.plain(embedding, self.arch.vocab_size, hidden))
         for index in range(self.arch.num_layers):
             yield from self.layer(index)
+            trim()
         self.keep("norm", self.vector("model.norm.weight", hidden, self.blueprint.hidden))
         if not self.blueprint.shares_head:
             head = embedding if self.arch.tied_head else "lm_head.weight"
