@@ -158,19 +158,25 @@ def attempt(snapshot: Snapshot, plan: Plan) -> Generator[Loading | Notice, None,
 def runnable(
     plan: Plan, plans: Iterator[Plan], snapshot: Snapshot, wish: Wish
 ) -> Generator[Loading | Notice, None, tuple[Plan, Iterator[Plan]]]:
-    """The plan and those behind it, once this machine is known to compute its format rightly; others where "auto"
-    leaves the choice and the CPU engine does not run. Notices say what "auto" has chosen, and what is elsewhere."""
-    try:
-        yield from admitted(snapshot, plan)
-    except EngineError as fault:
-        if wish.quant != "auto" or not plan.packed:
-            raise
-        plans = ladder(snapshot, replace(wish, may_pack=False))
-        plan = next(plans)
-        yield Notice("warning", "format", f"{fault.message} Weights are in {plan.quant}, which is slower.")
-    else:
-        if wish.quant == "auto" and plan.resident is None:
-            yield from chosen(plan, snapshot)
+    """The plan and those behind it, once this machine is known to compute its format rightly; where "auto" leaves the
+    choice, the first that it does. Notices say what "auto" has chosen, and what is elsewhere."""
+    why, slower = None, ""
+    while True:
+        try:
+            yield from admitted(snapshot, plan)
+            break
+        except EngineError as fault:
+            if plan.packed:
+                plans, slower = ladder(snapshot, replace(wish, may_pack=False)), ", which is slower"
+            other = next(plans, None) if wish.quant == "auto" else None
+            why = why or fault
+            if other is None:
+                raise why from fault
+            plan = other
+    if why:
+        yield Notice("warning", "format", f"{why.message} Weights are in {plan.quant}{slower}.", why.hint)
+    elif wish.quant == "auto" and plan.resident is None:
+        yield from chosen(plan, snapshot)
     if plan.resident is not None:
         yield offloaded(snapshot, plan)
     return plan, plans

@@ -10,6 +10,7 @@ import pytest
 from localspec import main_memory
 
 FREE = 1000
+PACKAGE = Path(main_memory.__file__).parent
 TWO = {"memory.max": "700\n", "memory.current": "500\n", "memory.stat": "anon 300\ninactive_file 100\nactive_file 50\n"}
 ONE = {
     "memory/memory.limit_in_bytes": "700\n",
@@ -73,3 +74,8 @@ def test_the_lowest_limit_of_all_its_groups_counts(
     assert main_memory.available_bytes() == left
     (tmp_path / "mine").write_text(said.replace("0::", "4:memory:"))
     assert main_memory.available_bytes() == left
+
+
+def test_nobody_asks_the_machine_past_the_limit():
+    asking = [file for file in PACKAGE.rglob("*.py") if "virtual_memory().available" in file.read_text()]
+    assert [file.name for file in asking] == ["main_memory.py"]

@@ -4,19 +4,21 @@ its copies and plain memory for pinned. A test in test_offload.py runs the same 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from localspec import loader, loader_stream
+from localspec import loader, loader_stream, opening
 from localspec.checkpoint import open_snapshot
 from localspec.drain import drain
 from localspec.engine.linear import Dense, EightBit, FourBit
 from localspec.engine.stream import OnThread
-from localspec.errors import CheckpointError
-from localspec.fit import Plan
+from localspec.errors import CheckpointError, EngineError
+from localspec.events import Loading, Notice
+from localspec.fit import Plan, Wish
 from localspec.footprint import footprint
 from localspec.loader import load_decoder
 from localspec.opening import offloaded
@@ -123,3 +125,23 @@ def test_the_notice_counts_what_this_device_is_brought(device: str, folder: Path
     size = (LAYERS - 1) * footprint(snapshot, "int8", 64, device=device).layer
     where = {"cpu": "disk", "cuda": "main memory"}[device]
     assert f"the others ({size}) come from {where} for every step" in told.message
+
+
+def test_without_bitsandbytes_auto_offloads_floats(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    def admitted(_: Any, plan: Plan) -> Iterator[Loading]:
+        yield Loading("checking", 0, 1, "steps")
+        if plan.quant not in ("bf16", "fp32"):
+            raise EngineError("This weight format needs bitsandbytes.", hint="Run: pip install bitsandbytes")
+
+    monkeypatch.setattr(opening, "admitted", admitted)
+    heard: list[Any] = []
+    wish = Wish(device="cuda", offload=True, context=64)
+    plan, target = drain(opening.loaded(open_snapshot(folder), wish), heard.append)
+    assert (plan.quant, plan.resident) == ("bf16", 1)
+    target.close()
+    told = {event.code: event for event in heard if isinstance(event, Notice)}
+    assert "needs bitsandbytes. Weights are in bf16." in told["format"].message
+    assert told["format"].hint == "Run: pip install bitsandbytes"
+    assert "in bf16: 1 of 6 layers" in told["offload"].message
+    with pytest.raises(EngineError, match="needs bitsandbytes"):
+        drain(opening.loaded(open_snapshot(folder), replace(wish, quant="nf4")))

@@ -14,7 +14,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any  # Any: transformers is untyped
 
-import psutil
 import torch
 
 from localspec import drafting, processor
@@ -23,6 +22,7 @@ from localspec.bench.report import PLAIN, Run, Way
 from localspec.calibration import recall
 from localspec.engine.linear import DTYPES
 from localspec.errors import first_line
+from localspec.main_memory import available_bytes
 from localspec.opening import Opened, swept_key
 from localspec.requests import DraftModel, EarlyExit, Message
 
@@ -178,4 +178,4 @@ def best(make: partial[Transformers], counts: Sequence[int]) -> Transformers:
 def fitting(folder: Path) -> list[str]:
     """bf16, and fp32 where memory is free for both."""
     size_bytes = sum(file.stat().st_size for file in folder.glob("*.safetensors"))  # of bf16
-    return ["bf16", "fp32"] if 3 * size_bytes < USABLE * psutil.virtual_memory().available else ["bf16"]
+    return ["bf16", "fp32"] if 3 * size_bytes < USABLE * available_bytes() else ["bf16"]

@@ -31,6 +31,7 @@ from localspec.errors import EngineError, UsageError
 from localspec.events import Loading
 from localspec.footprint import PACKED
 from localspec.formats import FOUR_BIT
+from localspec.main_memory import available_bytes
 from localspec.sizes import size_words
 from localspec.sources import Memory
 
@@ -276,9 +277,7 @@ def missing(kind: WeightFormat, device: str) -> str:
 def free_memory(device: str) -> int:
     if device != "cpu":
         return int(torch.cuda.mem_get_info()[0])
-    import psutil  # a machine that is only measured need not have it: then formats are named
-
-    return int(psutil.virtual_memory().available)
+    return available_bytes()
 
 
 def theirs(kinds: Sequence[WeightFormat]) -> list[str]:

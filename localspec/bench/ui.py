@@ -17,7 +17,6 @@ from tempfile import TemporaryDirectory
 from time import monotonic, sleep
 
 import msgspec
-import psutil
 
 from localspec import processor
 from localspec.bench.forced import QUESTION
@@ -26,6 +25,7 @@ from localspec.bench.shapes import BITS, SHAPES, WeightFormat
 from localspec.bench.terminal import Terminal
 from localspec.bench.ui_report import Played, UiReport
 from localspec.errors import DoesNotFit, EngineError
+from localspec.main_memory import available_bytes
 
 LOAD_SECONDS, ANSWER_SECONDS, KEY_SECONDS, PAINT_SECONDS = 900.0, 600.0, 5.0, 60.0
 BETWEEN_KEYS = 0.4
@@ -92,7 +92,7 @@ class Progress:
 def measure_ui(shape: str, kind: WeightFormat, tokens: int, repeats: int, tell: Callable[[float], None]) -> UiReport:
     """`repeats` answers of each, and as many starts, after one that is not counted."""
     need = COPIES * SHAPES[shape].num_weights * BITS[kind] / 8
-    if need > psutil.virtual_memory().available:
+    if need > available_bytes():
         raise DoesNotFit(f"Two {shape} in {kind} do not fit in memory.", hint="Try: localspec bench --ui --shape tiny")
     progress = Progress((repeats + 1) * (PAINT + ANSWERS) + COPIES * LOAD, tell)
     paints = [first_paint(progress) for _ in range(repeats + 1)][1:]

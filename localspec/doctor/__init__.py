@@ -14,6 +14,7 @@ from localspec import __version__, driver, paths
 from localspec.doctor import backend, bandwidth, cpu, devices, folders, login, packages, terminal
 from localspec.doctor.findings import findings
 from localspec.doctor.records import Memory, Report, Settings
+from localspec.main_memory import available_bytes
 
 
 def examine() -> Report:
@@ -26,7 +27,7 @@ def examine() -> Report:
             system=f"{platform.system()} {platform.release()} {platform.machine()}",
             packages=packages.look(),
             processor=cpu.look(),
-            memory=Memory(memory.total, memory.available),
+            memory=Memory(memory.total, available_bytes()),
             torch=devices.look(),
             driver=driver.look(),
             bitsandbytes=None,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from localspec.engine.acceptance import accept_matching, accept_rejection, draw
 from localspec.engine.contract import Draft, Sampler
-from localspec.engine.sampling import Sampling, gumbel_noise, likeliest, penalise, shape
+from localspec.engine.sampling import Sampling, gumbel_noise, likeliest, on_device, penalise, shape
 from localspec.engine.session import Session
 
 
@@ -76,11 +76,6 @@ class Seeded:
         vocab = scores.shape[-1]
         noise = torch.stack([gumbel_noise(self.seed, position + row, vocab) for row in range(scores.shape[0])])
         return likeliest(shape(scores, self.sampling).double().log() + on_device(noise, scores.device))
-
-
-def on_device(noise: Tensor, device: torch.device) -> Tensor:
-    """From pinned memory, so that nobody waits until a GPU has it."""
-    return noise.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else noise.to(device)
 
 
 def make_sampler(sampling: Sampling, *, certain_drafts: bool = False) -> Sampler:

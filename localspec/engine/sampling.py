@@ -65,10 +65,15 @@ def seen_tokens(shape: torch.Size, prefix: Sequence[int], drafted: Tensor) -> Te
     """Mask [rows, vocab] of the tokens before each row."""
     rows, device = shape[0], drafted.device
     seen = torch.zeros(shape, dtype=torch.bool, device=device)
-    seen[:, torch.tensor(prefix, dtype=torch.long, device=device)] = True
+    seen[:, on_device(torch.tensor(prefix, dtype=torch.long), device)] = True
     row, place = torch.tril_indices(rows, len(drafted), len(drafted) - rows, device=device)
     seen[row, drafted[place]] = True
     return seen
+
+
+def on_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """From pinned memory, so that nobody waits until a GPU has it."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def likeliest(scores: Tensor) -> Tensor:
