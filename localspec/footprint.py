@@ -87,7 +87,10 @@ def footprint(
     else:
         element = FOUR_BIT_BYTES if quant in FOUR_BIT else 1
         layer, tables = int(element * arch.layer_elements), quantised_tables(arch, element, keep_head=keep_head)
-        workspace += BITSANDBYTES if device != "cuda" else 0  # a GPU's memory has nothing of it
+        if device != "cuda":
+            workspace += BITSANDBYTES  # a GPU's memory has nothing of it
+        elif quant in FOUR_BIT:
+            workspace += 2 * arch.largest_linear  # which bitsandbytes makes 16 bits of for many rows
     return Footprint(tables, layer, arch.num_layers, kv_bytes, workspace, graphs=graphs)
 
 

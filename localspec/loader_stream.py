@@ -5,8 +5,11 @@ Knows which tensor of the Llama family lies where in a layer. Knows nothing abou
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
+from functools import partial
+from mmap import mmap
 from typing import Any, TypeVar, cast
 
 import torch
@@ -21,7 +24,7 @@ from localspec.footprint import PLACES
 from localspec.sources import Reader, Source, lost
 
 Part = TypeVar("Part")
-WHOLE = "Use --device cpu, or leave out --device offload."
+LINE = 64  # bytes of a cache line: each tensor begins with one
 
 
 def from_files(arch: Arch, reader: Reader, places: Sequence[Layer], first: int) -> Stream[Layer]:
@@ -50,31 +53,73 @@ def reading(arch: Arch, source: Source, places: Sequence[Layer]) -> Fill:
 
 def from_main_memory(far: Sequence[Layer], device: str, first: int) -> Stream[Layer]:
     """The layers first.. of a model, `far` in pinned memory."""
-    if len({tuple((part.shape, part.dtype) for part in tensors(layer)) for layer in far}) > 1:
-        raise CheckpointError("Layers that are quantised differently cannot take each other's place.", hint=WHOLE)
-    places = [room_like(far[0], device) for _ in range(PLACES)]
+    if len({made_as(layer) for layer in far}) > 1:
+        raise CheckpointError(
+            "Layers that are quantised differently cannot take each other's place.", hint="Use --device cpu."
+        )
+    places = [room_like(far[0], partial(torch.empty_like, device=device)) for _ in range(PLACES)]
     fill = copying([tensors(layer) for layer in far], [tensors(place) for place in places], first)
     return Stream(OnDevice(fill), places, first, first + len(far))
 
 
+def made_as(layer: Layer) -> tuple[object, ...]:
+    """What two layers have in common that can lie in the same place."""
+    linears = (layer.qkv, layer.output, layer.gate_up, layer.down)
+    states = (linear.state for linear in linears if isinstance(linear, FourBit))
+    kinds = ((state.quant_type, state.blocksize) for state in states)
+    return (*kinds, *((tensor.shape, tensor.dtype) for tensor in tensors(layer)))
+
+
 def pinned(layer: Layer) -> Layer:
     """In memory that a GPU copies from by itself."""
-    found = room_like(layer, "cpu", pin=True)
+    found = room_like(layer, Locked(sum(in_lines(tensor) for tensor in tensors(layer))).empty_like)
     for source, target in zip(tensors(layer), tensors(found), strict=True):
         target.copy_(source)
     return found
 
 
-def room_like(part: Part, device: str, *, pin: bool = False) -> Part:
+class Locked:
+    """Main memory that the system may not move, for tensors that need so many bytes in all. torch's own is as large as
+    the next power of two, for each tensor, and is kept when they are gone."""
+
+    def __init__(self, num_bytes: int) -> None:
+        memory = mmap(-1, num_bytes)
+        self.left = torch.frombuffer(memory, dtype=torch.uint8)
+        lock(self.left.data_ptr(), num_bytes)
+        weakref.finalize(memory, unlock, self.left.data_ptr()).atexit = False  # then the system does it
+
+    def empty_like(self, tensor: Tensor) -> Tensor:
+        size = in_lines(tensor)
+        mine, self.left = self.left[:size], self.left[size:]
+        return mine[: tensor.nbytes].view(tensor.dtype).as_strided(tensor.shape, tensor.stride())
+
+
+def lock(address: int, num_bytes: int) -> None:
+    """https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__MEMORY.html, cudaHostRegister"""
+    cuda = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+    if fault := int(cuda.cudaHostRegister(address, num_bytes, 0)):
+        raise MemoryError(f"{num_bytes} bytes of main memory cannot be locked for the GPU (CUDA error {fault})")
+
+
+def unlock(address: int) -> None:
+    torch.cuda.cudart().cudaHostUnregister(address)  # type: ignore[no-untyped-call]
+
+
+def in_lines(tensor: Tensor) -> int:
+    """Its bytes in whole cache lines."""
+    return -(-tensor.nbytes // LINE) * LINE
+
+
+def room_like(part: Part, empty_like: Callable[[Tensor], Tensor]) -> Part:
     """A tensor, linear or layer as large, and laid out as this one is."""
     found: Any = part  # Any: what is made is of the kind that was given
     if isinstance(part, Tensor):
-        found = torch.empty_like(part, device=device, pin_memory=pin)
+        found = empty_like(part)
     elif isinstance(part, FourBit):  # its state is no record of ours
-        rooms = {name: room_like(tensor, device, pin=pin) for name, tensor in part.parts().items()}
-        found = part.made_of(rooms, room_like(part.bias, device, pin=pin))
+        rooms = {name: room_like(tensor, empty_like) for name, tensor in part.parts().items()}
+        found = part.made_of(rooms, room_like(part.bias, empty_like))
     elif is_dataclass(part):
-        rooms = {field.name: room_like(getattr(part, field.name), device, pin=pin) for field in fields(part)}
+        rooms = {field.name: room_like(getattr(part, field.name), empty_like) for field in fields(part)}
         found = replace(found, **rooms)
     return cast(Part, found)
 

@@ -207,8 +207,9 @@ def test_the_larger_workspace_is_for_target_and_drafter(folder: Path):
     assert theirs.workspace > BITSANDBYTES > own.workspace
     both = needed(snapshot, Wish("int8", 512, "cpu", drafter=snapshot, draft_quant="nf4"), "int8")
     assert both.whole == own.whole + theirs.whole - own.workspace
-    on_gpu = footprint(snapshot, "nf4", 512, device="cuda")
-    assert theirs.workspace - on_gpu.workspace == BITSANDBYTES
+    on_gpu, int8 = (footprint(snapshot, quant, 512, device="cuda") for quant in ("nf4", "int8"))
+    assert theirs.workspace - BITSANDBYTES == int8.workspace
+    assert on_gpu.workspace - int8.workspace == 2 * 128 * 2 * 256, "gate and up, which a prompt takes in 16 bits"
 
 
 def test_the_ladder_goes_from_int8_to_int4_to_disk(folder: Path, monkeypatch: pytest.MonkeyPatch):

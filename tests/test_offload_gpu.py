@@ -1,11 +1,13 @@
 """Layers in main memory, in whatever a GPU computes with. The GPU is a pretended one: torch's cpu:0, with a thread for
-its copies and plain memory for pinned. A test in test_offload.py runs the same on a real one."""
+its copies and memory that is not locked. A test in test_offload.py runs the same on a real one."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,13 +16,14 @@ import torch
 from localspec import loader, loader_stream, opening
 from localspec.checkpoint import open_snapshot
 from localspec.drain import drain
-from localspec.engine.linear import Dense, EightBit, FourBit
+from localspec.engine.linear import Dense, EightBit, Floats, FourBit, FourBits
 from localspec.engine.stream import OnThread
-from localspec.errors import CheckpointError, EngineError
+from localspec.errors import CheckpointError, DoesNotFit, EngineError
 from localspec.events import Loading, Notice
 from localspec.fit import Plan, Wish
 from localspec.footprint import footprint
 from localspec.loader import load_decoder
+from localspec.loader_stream import lock
 from localspec.opening import offloaded
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like
@@ -42,18 +45,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Returns the device of every form that is made."""
-    form, room, asked = loader.make_form, loader_stream.room_like, list[str]()
+    form, asked = loader.make_form, list[str]()
 
     def make_form(quant: str, device: str, **options: Any) -> Any:
         asked.append(device)
         return form(quant, "cpu:0", **options)
 
-    def unpinned(part: Any, device: str, *, pin: bool = False) -> Any:  # noqa: ARG001 - there is none without a GPU
-        return room(part, device)
-
     monkeypatch.setenv("LOCALSPEC_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(loader, "make_form", make_form)
-    monkeypatch.setattr(loader_stream, "room_like", unpinned)
+    monkeypatch.setattr(loader_stream, "lock", lambda *_: None)
+    monkeypatch.setattr(loader_stream, "unlock", lambda _: None)
     monkeypatch.setattr(loader_stream, "OnDevice", OnThread)
     return asked
 
@@ -90,6 +91,33 @@ def test_layers_from_main_memory_compute_what_resident_ones_do(
     target.close()
 
 
+@pytest.mark.parametrize("quant", KINDS)
+def test_as_much_main_memory_is_locked_as_the_layers_have_and_let_go_with_them(
+    quant: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A piece for each layer, to the cache line."""
+    locked: dict[int, int] = {}
+    monkeypatch.setattr(loader_stream, "lock", locked.__setitem__)
+    monkeypatch.setattr(loader_stream, "unlock", locked.pop)
+    target = opened(folder, quant, RESIDENT)
+    tensors = loader_stream.tensors(target.weights.stream.places[0])
+    assert list(locked.values()) == [sum(map(loader_stream.in_lines, tensors))] * (LAYERS - RESIDENT)
+    assert 0 <= next(iter(locked.values())) - sum(tensor.nbytes for tensor in tensors) < 64 * len(tensors)
+    target.close()
+    del target, tensors
+    gc.collect()
+    assert locked == {}
+
+
+def test_memory_that_cannot_be_locked_is_memory_that_ran_out(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """What CUDA says is a number; 2 is that there is no more."""
+    monkeypatch.setattr(loader_stream, "lock", lock)
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: SimpleNamespace(cudaHostRegister=lambda *_: 2))
+    with pytest.raises(DoesNotFit, match="Memory ran out while loading") as met:
+        opened(folder, "nf4", RESIDENT)
+    assert "CUDA error 2" in str(met.value.__cause__)
+
+
 @pytest.mark.parametrize("quant", ["nf4", "fp4", "int8"])
 def test_the_second_start_reads_what_the_first_one_made(quant: str, folder: Path, monkeypatch: pytest.MonkeyPatch):
     """Of the layers in main memory too."""
@@ -103,12 +131,13 @@ def test_the_second_start_reads_what_the_first_one_made(quant: str, folder: Path
     second.close()
 
 
-def test_layers_in_several_formats_cannot_take_turns(folder: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("other", [Floats(torch.bfloat16, "cpu:0"), FourBits("fp4", torch.bfloat16, "cpu:0")])
+def test_layers_in_several_formats_cannot_take_turns(other: Any, folder: Path, monkeypatch: pytest.MonkeyPatch):
     """As some repositories on the hub have them: a few of their linears were left in floats."""
     real = loader.Assembly.quantised
 
     def quantised(self: Any, form: Any, names: list[str], *rest: Any) -> Any:
-        return real(self, self.floats if "layers.4.mlp.down" in names[0] else form, names, *rest)
+        return real(self, other if "layers.4.mlp.down" in names[0] else form, names, *rest)
 
     monkeypatch.setattr(loader.Assembly, "quantised", quantised)
     with pytest.raises(CheckpointError, match="quantised differently") as met:

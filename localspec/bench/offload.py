@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, TypeVar, cast
 
+import torch
 from safetensors.torch import save_file
 
 from localspec import paths
@@ -82,7 +83,7 @@ def offloaded(
 
 
 def elsewhere(layers: tuple[L, ...], first: int, carry: Callable[[Fill], Transfer]) -> Stream[L]:
-    places = [room_like(layers[first], "cpu") for _ in range(PLACES)]
+    places = [room_like(layers[first], torch.empty_like) for _ in range(PLACES)]
     fill = copying([tensors(layer) for layer in layers[first:]], [tensors(place) for place in places], first)
     return Stream(carry(fill), places, first, len(layers))
 

@@ -112,6 +112,12 @@ class Arch:
         heads = 2 * (self.num_heads + self.num_kv_heads) * self.head_dim
         return self.hidden_size * (heads + 3 * self.intermediate_size)
 
+    @property
+    def largest_linear(self) -> int:
+        """Weights of a layer's largest one, as the decoder joins them."""
+        heads = (self.num_heads + 2 * self.num_kv_heads) * self.head_dim
+        return self.hidden_size * max(heads, 2 * self.intermediate_size)
+
     def kv_elements(self, context: int) -> int:
         return 2 * self.num_layers * self.num_kv_heads * context * self.head_dim
 

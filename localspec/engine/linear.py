@@ -117,8 +117,9 @@ class FourBit:
 
     @property
     def is_fused(self) -> bool:
-        """Whether bitsandbytes multiplies with the codes. Else it would make floats of the whole weight at once, and on
-        a CPU takes the scales of other blocks where rows are not whole ones."""
+        """Whether bitsandbytes multiplies with the codes: on a CPU always, on a GPU up to as many rows as it finds best.
+        Else it makes floats of the whole weight, and on a CPU takes the scales of other blocks where rows are not whole
+        ones."""
         return self.compute == torch.bfloat16 and self.state.shape[1] % self.state.blocksize == 0
 
     def product(self, rows: Tensor) -> Tensor:
