@@ -117,7 +117,7 @@ class FourBit:
 
     @property
     def is_fused(self) -> bool:
-        """Whether bitsandbytes multiplies with the codes: on a CPU always, on a GPU up to as many rows as it finds best.
+        """Whether bitsandbytes multiplies with the codes: on a CPU always, on a GPU up to as many rows as are best.
         Else it makes floats of the whole weight, and on a CPU takes the scales of other blocks where rows are not whole
         ones."""
         return self.compute == torch.bfloat16 and self.state.shape[1] % self.state.blocksize == 0
