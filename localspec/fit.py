@@ -332,7 +332,21 @@ def too_large(snapshot: Snapshot, wish: Wish, free: int) -> DoesNotFit:
     quant = choices(snapshot, wish)[-1]
     most = size_words(needed(snapshot, wish, quant).whole)
     message = f"Not enough memory for {snapshot.name} in {quant} (needs {most}, {has})."
-    return DoesNotFit(message, hint=ways_out(plan_of(wish, quant), generic=is_generic(snapshot.config)))
+    ways = [way for way, other in others(wish).items() if fits(snapshot, other, free)]
+    ways = ways or ["a larger --max-memory" if limited else elsewhere(on_gpu)]
+    return DoesNotFit(message, hint=f"Try {', '.join(ways)} or a smaller --ctx.")
+
+
+def others(wish: Wish) -> dict[str, Wish]:
+    """What else could be asked for."""
+    return {"--quant auto": replace(wish, quant="auto"), "--device offload": replace(wish, offload=True)}
+
+
+def fits(snapshot: Snapshot, wish: Wish, free: int) -> bool:
+    try:
+        return next(rungs(snapshot, wish, free), None) is not None
+    except UsageError:  # not of this model, or not in this format
+        return False
 
 
 def short_beside_gpu(snapshot: Snapshot, quant: str, needs: Footprint, free: int) -> DoesNotFit:
@@ -340,7 +354,7 @@ def short_beside_gpu(snapshot: Snapshot, quant: str, needs: Footprint, free: int
     most = size_words(needs.layers * needs.layer)
     return DoesNotFit(
         f"Not enough main memory for the layers of {snapshot.name} in {quant} (up to {most}, {size_words(free)} free).",
-        hint="Try --quant nf4, or --device cpu --quant int4.",
+        hint=f"Try {'' if quant in FOUR_BIT else '--quant nf4, or '}--device cpu --quant int4.",
     )
 
 

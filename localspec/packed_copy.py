@@ -34,6 +34,7 @@ from localspec.engine.stream import Fill
 from localspec.errors import UsageError
 from localspec.events import Loading, Notice
 from localspec.loading import progress
+from localspec.sizes import size_words
 from localspec.sources import advise, lost
 
 SMALLEST_BYTES = 32 << 20  # a smaller model is packed in less than half a second
@@ -226,6 +227,11 @@ class PackedCopy:
             at += piece.num_bytes
         return found
 
+    @property
+    def room(self) -> str:
+        """What must be free on the disk to write it."""
+        return size_words(self.contents.num_bytes + SPARE_BYTES)
+
     def keep(self, tensors: dict[str, Tensor]) -> Iterator[Loading | Notice]:
         """Writes the file, or says in one Notice why not."""
         if not self.is_worth_it:
@@ -235,7 +241,7 @@ class PackedCopy:
         except (OSError, UsageError) as fault:
             reason = (fault.strerror if isinstance(fault, OSError) else fault.message) or str(fault)
             what = f"The {self.contents.made} weights cannot be kept on disk ({reason.rstrip('.')})"
-            hint = f"Make {self.contents.num_bytes / 1e9:.1f} GB of room, or set LOCALSPEC_CACHE_DIR to another folder."
+            hint = f"Make {self.room} of room, or set LOCALSPEC_CACHE_DIR to another folder."
             yield Notice(
                 "warning" if self.asked else "info", "packed_copy", f"{what}; each start makes them again.", hint
             )

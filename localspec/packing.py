@@ -29,7 +29,6 @@ from localspec.fit import Plan
 from localspec.footprint import PLACES
 from localspec.loading import progress
 from localspec.packed_copy import PackedCopy
-from localspec.sizes import size_words
 from localspec.sources import Files, Reader, refuse_not_numbers, slabs, spans
 
 if TYPE_CHECKING:
@@ -259,7 +258,7 @@ def pack_to_disk(copy: PackedCopy, blueprint: Blueprint, program: Program, stage
         reason = (fault.strerror if isinstance(fault, OSError) else fault.message) or str(fault)
         raise DoesNotFit(
             f"{copy.snapshot.name} does not fit in memory, nor its packed weights on disk ({reason.rstrip('.')}).",
-            hint=f"Make {size_words(blueprint.num_bytes)} of room, set LOCALSPEC_CACHE_DIR to another folder,"
+            hint=f"Make {copy.room} of room, set LOCALSPEC_CACHE_DIR to another folder,"
             " or try --quant bf16, which needs no copy.",
         ) from fault
 

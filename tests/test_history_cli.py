@@ -442,6 +442,7 @@ def read_only(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     monkeypatch.setattr("localspec.history.opening.os.open", refuse)
+    monkeypatch.setattr("localspec.history.opening.os.access", lambda *_: False)
 
 
 @pytest.mark.parametrize("in_use", [False, True])

@@ -139,6 +139,33 @@ def test_what_another_program_writes_is_seen(history: History):
     assert [message.content for message in history.open(question.chat_id).branch] == ["Once?", "Upon a time."]
 
 
+DELETER = """
+import sys
+from pathlib import Path
+from localspec.history import History
+with History(Path(sys.argv[1])) as history:
+    history.delete(sys.argv[2])
+"""
+
+
+def test_a_second_look_at_an_open_history_does_not_unlock_it(path: Path):
+    """The chat's sidebar opens the file that its writer has open. Closing any other handle on it would drop the
+    writer's locks, and a program that leaves would take its log away: all that follows would go where nobody looks."""
+    with History(path) as history:
+        first, second = (chat(history, name)[0] for name in ("deleted", "kept"))
+        History(path).close()
+        for _ in range(2):
+            leaving = child(DELETER, path, first.chat_id)
+            leaving.communicate()
+            assert path.with_name(f"{path.name}-wal").exists()
+            first = chat(history, "deleted")[0]
+        reply(history, second, "kept too")
+    assert sound(path)
+    with History(path) as again:
+        assert again.notices == ()
+        assert [message.content for message in again.open(second.chat_id).branch] == ["kept", "kept too"]
+
+
 def test_a_program_that_does_not_let_go_is_a_sentence(history: History, path: Path):
     chat(history, "kept")
     history._database._db.execute("PRAGMA busy_timeout = 1")

@@ -172,7 +172,8 @@ def test_a_gpu_computes_with_layers_from_main_memory(quant: str, folder: Path):
     whole, target = (drain(load_decoder(snapshot, Plan(quant, 64, "cuda", resident=r))) for r in (None, 2))
     for width in (1, 5, 17):
         ids = torch.arange(width)
-        assert torch.equal(whole.forward(ids), target.forward(ids))
+        graphs, eager = (decoder.forward(ids).float() for decoder in (whole, target))
+        assert float(torch.nn.functional.cosine_similarity(graphs, eager).min()) > 0.999
     target.close()
 
 
@@ -234,6 +235,25 @@ def test_the_ladder_goes_from_int8_to_int4_to_disk(folder: Path, monkeypatch: py
     assert gpu == [("bf16", None), ("int8", None), ("nf4", None), ("nf4", 1), ("bf16", 1)]
     asked = [(plan.quant, plan.resident) for plan in ladder(snapshot, Wish(device="cuda", offload=True))]
     assert asked == [("int8", 1), ("nf4", 1), ("bf16", 1)]
+
+
+def test_what_is_told_to_try_would_work(folder: Path):
+    """Whatever was asked for, at the borders of what each format needs."""
+    snapshot, told = open_snapshot(folder), set[str]()
+    needs = [footprint(snapshot, quant, 64) for quant in FORMATS]
+    limits = [size - less for one in needs for size in (one.whole, one.offloaded(1)) for less in (0, 1)]
+    for quant, limit in product(("nf4", *FORMATS), limits):
+        wish = Wish(quant, 64, "cpu", limit=limit)
+        hint = ""
+        try:
+            make_plan(snapshot, wish)
+        except DoesNotFit as fault:
+            hint = fault.hint
+        ways = {"--quant auto": replace(wish, quant="auto"), "--device offload": replace(wish, offload=True)}
+        for way in [way for way in ways if way in hint]:
+            make_plan(snapshot, ways[way])
+            told.add(way)
+    assert told == {"--quant auto", "--device offload"}
 
 
 def test_a_picker_says_that_it_would_come_from_disk(folder: Path):
@@ -365,7 +385,7 @@ def test_a_named_format_does_not_go_down_the_ladder(folder: Path, monkeypatch: p
         (["--max-memory", "8"], 2, ["is not a size"]),
         (["--max-memory", "1MB"], 5, ["even with", "--max-memory is 1 MB", "a larger --max-memory"]),
         (["--max-memory", "1MB", "--device", "offload"], 5, ["--max-memory is 1 MB", "a larger --max-memory"]),
-        (["--max-memory", "1MB", "--quant", "fp32"], 5, ["--max-memory is 1 MB", "--device offload"]),
+        (["--max-memory", "1MB", "--quant", "fp32"], 5, ["--max-memory is 1 MB", "a larger --max-memory"]),
         (
             ["--device", "offload", "--quant", "nf4"],
             2,

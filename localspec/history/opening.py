@@ -5,6 +5,7 @@ One program at a time does so. Knows nothing about chats.
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -169,10 +170,16 @@ def dated(path: Path, what: str) -> Path:
 
 
 def private(path: Path) -> None:
-    """The file, made if need be; nobody but the user may read it. SQLite gives its log the same rights."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        if hasattr(os, "fchmod") and os.fstat(descriptor).st_mode & 0o077:
-            os.fchmod(descriptor, 0o600)
-    finally:
-        os.close(descriptor)
+    """The file, made if need be; nobody but the user may read it. SQLite gives its log the same rights.
+
+    One that is there is not opened: closing it would drop the locks that another connection of this program has on it,
+    and the next program to leave would take the log away from under it (https://sqlite.org/howtocorrupt.html, 2.2).
+    """
+    if not path.exists():
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not os.access(path, os.R_OK | os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+    if path.stat().st_mode & 0o077:
+        path.chmod(0o600)
