@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+
 import pytest
 
 from localspec.events import Failure, Notice
@@ -36,6 +40,14 @@ async def test_when_the_engine_dies_nothing_is_lost_and_a_reload_goes_on():
         ]
         assert "Reload" not in stage.seen
     assert stage.app.return_code in {0, None}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no such signal")
+async def test_a_program_that_is_told_to_end_leaves_the_terminal_as_it_was():
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await stage.until(lambda: not stage.app.is_running)
+    assert stage.app.return_code == 143
 
 
 async def test_a_failed_start_is_one_sentence_and_its_exit_code():

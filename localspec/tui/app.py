@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -82,6 +85,8 @@ class ChatApp(KeyedApp):
         self.chat = ChatScreen(make_engine, system, scribe=scribe or Scribe(), past=past, tuning=self.tuning)
 
     def on_mount(self) -> None:
+        with suppress(RuntimeError, ValueError):  # Windows, or a thread that is not the first
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.end)
         self.theme_changed_signal.subscribe(self, self.remember)
         wrong = unknown(self.tuning.config.ui.provenance, self.theme_variables)
         for notice in (*self.looks.notices, *self.wrong_keys, *(Notice("warning", "colour", said) for said in wrong)):
@@ -183,6 +188,10 @@ class ChatApp(KeyedApp):
             closing = (one for one in screen.BINDINGS if isinstance(one, Binding) and "escape" in one.key.split(","))
             for binding in closing:
                 await self.run_action(binding.action, screen)
+
+    def end(self) -> None:
+        """As the user would, when the system tells the program to: the terminal is left as it was."""
+        self.exit(return_code=128 + signal.SIGTERM)
 
     async def action_quit(self) -> None:
         self.exit(return_code=self.chat.exit_code)
