@@ -51,6 +51,16 @@ def check(request: LoadRequest) -> None:
         find_draft(draft.model, entry, catalog)
 
 
+def check_files(request: LoadRequest) -> None:
+    """And what the headers of its files refuse: that this is no model, or has no such exit."""
+    catalog = Catalog.load()
+    entry = catalog.resolve(request.model)
+    snapshot = open_snapshot(entry.path, entry.key)
+    draft = parse(request.draft) if isinstance(request.draft, str) else request.draft
+    if isinstance(draft, EarlyExit):
+        early_exit(draft.layer, entry, snapshot, greedy=draft.greedy)
+
+
 def check_k(k: str) -> None:
     if not is_draft_length(k):
         raise UsageError(f"'{k}' is not a draft length.", hint=f"Use --k auto, heuristic, or 0 to {LONGEST_DRAFT}.")

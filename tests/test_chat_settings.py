@@ -554,6 +554,8 @@ async def test_what_is_loaded_is_not_loaded_again_when_it_is_picked():
     [
         ("/model giude", "There is no model 'giude'; did you mean 'guide'?"),
         ("/draft early-exit:x", "'x' is not an exit layer."),
+        ("/draft early-exit:99", "Exit layer 99 is outside"),
+        ("/model /etc", "this is not the folder of a model"),
         ("/draft nobody", "There is no model 'nobody'"),
         ("/draft lookup", "Drafting by look-up is not in this version. Use auto, off, early-exit:E,"),
     ],

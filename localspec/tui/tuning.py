@@ -13,7 +13,7 @@ from localspec import templates
 from localspec.catalog import Catalog, Entry
 from localspec.config import precedence
 from localspec.config.tables import Config, PresetTable
-from localspec.drafting import check
+from localspec.drafting import check, check_files
 from localspec.errors import UsageError
 from localspec.events import Notice
 from localspec.requests import LoadRequest, SamplingOptions, Template
@@ -103,6 +103,7 @@ class Tuning:
         said = {name: value for name, value in self.load_said.items() if name != "draft"}
         load = precedence.load_request(self.config, self.catalog, model, said | ({"draft": draft} if draft else {}))
         check(load)
+        check_files(load)
         entry = precedence.entry_of(self.catalog, model)
         preset = precedence.preset_name(self.config, entry, None)
         return Choice(load, entry, self.catalog.lasting_name(model), preset, own_template(entry))
