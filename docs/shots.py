@@ -23,6 +23,12 @@ PATIENCE_SECONDS = 300
 TERMINAL_ID = re.compile(r"terminal-\d+-")  # Rich numbers every picture anew
 
 
+async def until(predicate: Callable[[], object]) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not predicate():
+            await asyncio.sleep(0.05)
+
+
 async def main() -> None:
     from textual.pilot import Pilot
 
@@ -36,11 +42,6 @@ async def main() -> None:
     paper = Writer()
     app = ChatApp(lambda: EngineProcess(LoadRequest("guide")), scribe=Scribe(paper, NewChat("guide")))
 
-    async def until(predicate: Callable[[], object]) -> None:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while not predicate():
-                await asyncio.sleep(0.05)
-
     async def ask(pilot: Pilot[None], question: str) -> None:
         told = len(app.chat.conversation.branch)
         app.chat.prompt.give(question)
@@ -48,7 +49,7 @@ async def main() -> None:
         await until(lambda: len(app.chat.conversation.branch) == told + 2 and app.chat.phase == "idle")
 
     async def compare(pilot: Pilot[None]) -> None:
-        await pilot.press("f6")
+        await pilot.press("f3", "f6")
         await until(lambda: isinstance(app.screen, CompareScreen) and app.screen.over)
         await shoot(pilot, "compare")
         await pilot.press("escape")
@@ -70,6 +71,7 @@ async def main() -> None:
             await pilot.press("ctrl+n")
             await until(lambda: not app.chat.conversation.branch)
         await ask(pilot, QUESTION)
+        await pilot.press("shift+f3", "f3")  # from now on it is kept how probable the rejected ones were
         await ask(pilot, "What is a drafter?")
         await shoot(pilot, "answer")
         await pilot.press("shift+f3")

@@ -74,7 +74,7 @@ load_options = options(
     ),
     setting("--save-quantized", is_flag=True, help=SAVE_HELP),
     setting("--device", default="auto", metavar="DEVICE", help=DEVICE_HELP),
-    click.option("--max-memory", metavar="SIZE", help="Memory for the model, 8GB say; layers beyond it stay on disk."),
+    click.option("--max-memory", metavar="SIZE", help="Memory for the model, 8GB say; layers beyond it come and go."),
     setting("--ctx", type=int, metavar="N", help="Context in tokens.  [default: the model's, up to 8192]"),
     setting("--threads", type=click.IntRange(1, 1024), metavar="N", help="CPU threads.  [default: measured]"),
 )

@@ -197,7 +197,8 @@ def offloaded(snapshot: Snapshot, plan: Plan) -> Notice:
     needs = footprint(snapshot, plan.quant, plan.context, keep_head=plan.keep_head, device=plan.device)
     resident = plan.resident or 0
     size = size_words((needs.layers - resident) * needs.layer)
-    stay = f"{resident} of {needs.layers} layers stay in memory"
+    here = "on the GPU" if plan.device == "cuda" else "in memory"
+    stay = f"{resident} of {needs.layers} layers stay {here}"
     message = f"Weights are in {plan.quant}: {stay}, the others ({size}) come from {plan.place} for every step."
     return Notice(
         "info", "offload", message, "A step costs the same however many tokens it checks: draft long, --k 16."

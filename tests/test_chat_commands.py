@@ -418,6 +418,19 @@ async def test_unload_frees_the_engine_and_the_next_question_loads_another():
         await stage.sees("idle")
 
 
+async def test_what_is_wished_of_speculation_outlasts_an_unload():
+    async with open_chat(ScriptedEngine(HELLO), ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        await stage.send("/spec off")
+        await stage.until(lambda: stage.engines[0].wishes)
+        await stage.send("/unload")
+        await stage.until(lambda: stage.engines[0].closed)
+        await stage.send("one")
+        await stage.until(lambda: len(stage.engines) == 2 and stage.engine.wishes)
+        assert stage.engine.wishes == stage.engines[0].wishes
+        assert stage.chat.wish.mode == "off"
+
+
 async def test_unload_says_what_it_waits_for():
     engine = ScriptedEngine(HELLO, paused=True)
     async with open_chat(engine, tuning=own_keys({"stop": "f9"})) as stage:

@@ -336,6 +336,7 @@ async def test_the_mouse_on_a_fix_shows_it_and_elsewhere_nothing(monkeypatch: py
 
 
 async def test_the_legend_is_there_three_times_whatever_the_starts_and_then_in_the_help():
+    assert legend.TIMES == 3
     for times in range(legend.TIMES + 1):
         async with open_chat(ScriptedEngine(HELLO), size=(80, 60)) as stage:
             await told(stage)

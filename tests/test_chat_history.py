@@ -19,6 +19,7 @@ from localspec.history import History, NewChat, NewMessage, OpenChat, StoredMess
 from localspec.requests import LoadRequest, Message
 from localspec.tui import app as app_module
 from localspec.tui import chat as chat_module
+from localspec.tui import scribe
 from localspec.tui.answer import Answer
 from localspec.tui.app import ChatApp
 from localspec.tui.conversation import Conversation
@@ -110,6 +111,12 @@ async def test_a_question_is_kept_when_it_is_asked_and_an_answer_while_it_grows(
         engine.permit()
         await stage.until(lambda: words()[1] == (BYE, "done"))
         assert saved()[1].id == written.id
+
+
+def test_little_of_an_answer_can_be_lost():
+    """G7, as it ships."""
+    assert scribe.SAVE_SECONDS <= 2
+    assert scribe.SAVE_TOKENS <= 200
 
 
 async def test_an_answer_is_kept_every_200_tokens_though_no_clock_says_so(monkeypatch: pytest.MonkeyPatch):

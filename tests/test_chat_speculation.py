@@ -10,7 +10,7 @@ from localspec.events import AnyEvent, Done, Failure, FinishReason, Notice, Pref
 from localspec.history import History, recall
 from localspec.requests import GenerateRequest, Message, SamplingOptions, SpecWish
 from localspec.stats import joined
-from localspec.tui import steering, ways
+from localspec.tui import compare, steering, ways
 from localspec.tui.answer import Answer
 from localspec.tui.compare import CompareScreen, parting
 from localspec.tui.question import Question
@@ -21,6 +21,14 @@ from tests.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.scripted_engine import READY, ScriptedEngine, answer, step, totals
 
 pytestmark = pytest.mark.heavy
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scripted answers are short, and their times are written down."""
+    monkeypatch.setattr(compare, "REST_SECONDS", 0.01)
+    monkeypatch.setattr(compare, "SHORT_MS", 0)
+
 
 PLAIN = answer(*(step(word, accepted=0) for word in ("Hello", " there", ",", " world", ".")))
 CUT = [Prefill(12, 12, 0), step("Hello", " there")]
@@ -302,6 +310,15 @@ async def sees(stage: Stage, *texts: str) -> None:
 
 async def answered(stage: Stage) -> None:
     await stage.asks("hi", "Bye.", "idle")
+
+
+async def test_an_answer_that_took_no_time_tells_nothing_of_speed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(compare, "SHORT_MS", 1000)
+    slow = answer(*(step(word, accepted=0) for word in ("Hello", " there", ", world", ".", " Bye", ".")))
+    async with open_chat(ScriptedEngine(HELLO, slow, HELLO)) as stage:
+        await answered(stage)
+        await stage.pilot.press("f6")
+        await sees(stage, "×1.60, too short to tell · the same text")
 
 
 @pytest.mark.parametrize("size", [(60, 16), (80, 24), (120, 30)])

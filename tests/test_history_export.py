@@ -11,6 +11,7 @@ from markdown_it import MarkdownIt
 
 from localspec.history import FORMATS, Format, History, NewChat, OpenChat, export
 from localspec.history.export import WholeChat, WholeMessage, closed
+from localspec.history.records import Attachment
 from tests.history_made_here import ROUNDS, answer, chat, reply
 
 MARKDOWN = """\
@@ -43,6 +44,17 @@ def tale(history: History) -> OpenChat:
 
 def test_markdown_is_the_branch_that_is_shown(history: History, tale: OpenChat):
     assert export(tale, history.steps, "md") == MARKDOWN.format(day=tale.chat.created_at[:10])
+
+
+def test_markdown_has_what_was_attached_each_in_a_fence_of_its_own(history: History):
+    """A long paste has no words beside it: the file would be empty."""
+    files = (Attachment(path="notes.md", text="```\ncode\n```"), Attachment(text="a long paste"))
+    told = history.begin(NewChat("guide", "Notes"), "Sum this.", attachments=files)
+    written = export(history.open(told.chat_id), history.steps, "md")
+    assert (
+        "## You\n\nnotes.md:\n````\n```\ncode\n```\n````\n\nPasted text:\n```\na long paste\n```\n\nSum this."
+        in written
+    )
 
 
 def test_json_has_every_branch_and_every_round(history: History, tale: OpenChat):

@@ -171,6 +171,6 @@ def test_without_bitsandbytes_auto_offloads_floats(folder: Path, monkeypatch: py
     told = {event.code: event for event in heard if isinstance(event, Notice)}
     assert "needs bitsandbytes. Weights are in bf16." in told["format"].message
     assert told["format"].hint == "Run: pip install bitsandbytes"
-    assert "in bf16: 1 of 6 layers" in told["offload"].message
+    assert "in bf16: 1 of 6 layers stay on the GPU" in told["offload"].message
     with pytest.raises(EngineError, match="needs bitsandbytes"):
         drain(opening.loaded(open_snapshot(folder), replace(wish, quant="nf4")))

@@ -58,7 +58,8 @@ def markdown(opened: OpenChat) -> str:
     chat = opened.chat
     parts = [f"# {one_line(chat.title) or 'Untitled'}", f"{one_line(chat.model_key)} · {chat.created_at[:10]}"]
     parts += [f"## System\n\n{closed(chat.system)}"] if chat.system else []
-    parts += [f"## {heading(message)}\n\n{closed(message.content)}" for message in opened.branch]
+    for message in opened.branch:
+        parts.append(f"## {heading(message)}\n\n{told(closed(message.content), message.attachments)}")
     return "\n\n".join(part.rstrip() for part in parts) + "\n"
 
 

@@ -239,7 +239,7 @@ class BranchScreen(ReplaceScreen):
         if what not in {"", "code", "all"}:
             self.refuse("What can be copied: /copy, /copy code, /copy all")
         elif what == "all" and self.conversation.branch:
-            self.take("\n\n".join(f"{said.speaker}:\n{said.text}" for said in self.conversation.branch))
+            self.take("\n\n".join(f"{said.speaker}:\n{said.told}" for said in self.conversation.branch))
         elif answer is None:
             self.status.give_hint("There is nothing to copy.")
         elif what == "code":

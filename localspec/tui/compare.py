@@ -25,6 +25,8 @@ from localspec.tui.ways import Way
 
 TWO_COLUMNS = 80
 AROUND = 24  # characters shown where the texts part
+REST_SECONDS = 0.5
+SHORT_MS = 300  # of an answer: a hiccup of the machine's is as long
 IN_TURN = "one after the other, so that neither slows the other down."
 
 OfAnswer = Prefill | Step | Done | Failure
@@ -43,7 +45,7 @@ class CompareScreen(Screen[None]):
         self.ask = ask
         self.first, self.second = map(Side, ways)
         self.now = self.first
-        self.over = self.closed = False
+        self.begun = self.over = self.closed = False
         in_turn = f"First {ways[0].name}, then {ways[1].name}: {IN_TURN}"
         self._verdict = Static(one_line(in_turn), markup=False, id="verdict")
 
@@ -57,10 +59,16 @@ class CompareScreen(Screen[None]):
 
     def on_mount(self) -> None:
         self.first.words.focus()
-        self.begin()
+        self.set_timer(REST_SECONDS, self.start)
 
     def on_resize(self, event: events.Resize) -> None:
         self.set_class(event.size.width < TWO_COLUMNS, "-narrow")
+
+    def start(self) -> None:
+        """Not before this screen has been drawn: the first of the two would pay for that."""
+        if not (self.begun or self.over):
+            self.begun = True
+            self.begin()
 
     def begin(self) -> None:
         self.now.begin()
@@ -105,6 +113,7 @@ class CompareScreen(Screen[None]):
         self._verdict.update(verdict(self.first, self.second))
 
     def action_close(self) -> None:
+        self.start()  # whoever closes it waits for an answer's end
         self.closed = True
         self.dismiss()
 
@@ -114,6 +123,8 @@ def verdict(first: Side, second: Side) -> str:
     slow, fast = first.tally.stats.predicted_per_second, second.tally.stats.predicted_per_second
     name = f"{one_line(second.way.name)} " if first.way.speculate else ""  # compared with plain, it goes without saying
     ratio = name + (f"×{fast / slow:.2f}" if slow and fast else "×–")
+    if min(side.tally.stats.predicted_ms for side in (first, second)) < SHORT_MS:
+        ratio += ", too short to tell"
     if first.text == second.text:
         return f"{ratio} · the same text"
     place = parting(first.text, second.text)

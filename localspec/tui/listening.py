@@ -21,7 +21,7 @@ from localspec.tui.note import Note
 from localspec.tui.once import once
 from localspec.tui.pace import SHARE, SPARE_SHARE, Pace
 from localspec.tui.scribe import Scribe, Told
-from localspec.tui.speculation import wish_at_start
+from localspec.tui.speculation import lack, wish_at_start
 from localspec.tui.state import StateScreen
 from localspec.tui.stats_line import loading_words
 from localspec.tui.tuning import Tuning
@@ -37,6 +37,7 @@ class ListenScreen(StateScreen):
     feed: Feed | None = None
     look: TimerHandle | None = None  # the next one at what has arrived
     wish = SpecWish()  # what the engine was told last
+    wished: SpecWish | None = None  # by the user, of this model and drafter
 
     def __init__(
         self,
@@ -115,6 +116,9 @@ class ListenScreen(StateScreen):
         self.show_spec(ready.spec)
         self.scribe.meet(ready)
         self.enter("idle", "idle")
+        if self.wished is not None and self.feed is not None and not lack(ready.spec):  # it was loaded again
+            self.wish = self.wished
+            self.feed.steer(self.wish)
 
     def lose_drafter(self, notice: Notice) -> None:
         if notice.code == "drafter_failed" and self.model is not None:

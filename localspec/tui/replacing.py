@@ -54,6 +54,7 @@ class ReplaceScreen(ObeyScreen):
         """Load what was chosen; an answer that is being written ends here. The conversation goes on."""
         await self.break_off()
         self.tuning.take(choice)
+        self.wished = None
         self.scribe.change(model_key=choice.name, preset=self.tuning.preset)
         self.header.clear()
         self.load()

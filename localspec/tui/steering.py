@@ -66,7 +66,7 @@ class SteerScreen(OutgrowScreen):
         elif wish is None or self.feed is None:
             self.refuse(usage)
         else:
-            self.wish = wish
+            self.wish = self.wished = wish
             self.feed.steer(wish)
 
     def action_compare(self) -> None:
