@@ -143,9 +143,15 @@ def test_its_ladder_has_its_own_formats_and_never_the_disk(models: Path):
 
     assert rungs("gpt2", "cpu") == rungs("mamba", "cpu") == ["fp32", "bf16"]
     assert (rungs("gpt2", "cuda"), rungs("mamba", "cuda")) == (["bf16", "int8", "nf4"], ["bf16"])
-    for quant, way in (("auto", "a smaller model"), ("fp32", "--quant bf16")):
-        with pytest.raises(DoesNotFit, match=r"--max-memory is 1 MB") as caught:
-            make_plan(open_snapshot(models / "gpt2"), Wish(quant, device="cpu", limit=1_000_000))
+    snapshot = open_snapshot(models / "gpt2")
+    in_bf16 = footprint(snapshot, "bf16", 256).whole
+    for quant, limit, way in (
+        ("auto", 1_000_000, "a larger --max-memory"),
+        ("fp32", 1_000_000, "a larger --max-memory"),
+        ("fp32", in_bf16, "--quant auto"),
+    ):
+        with pytest.raises(DoesNotFit, match=r"--max-memory is \d+ MB") as caught:
+            make_plan(snapshot, Wish(quant, device="cpu", limit=limit))
         assert caught.value.hint == f"Try {way} or a smaller --ctx."
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import TimerHandle
+from contextlib import suppress
 from functools import partial
 
 from textual import work
-from textual.worker import Worker
+from textual.worker import Worker, WorkerError
 
 from localspec.errors import LocalspecError
 from localspec.events import Loading, Notice
@@ -73,6 +74,21 @@ class MeasuringScreen(TunableScreen):
         if self.phase == "benchmarking":
             self.enter("benchmarking", progress(event, with_keys(self, ENDS)))
 
+    async def stop_bench(self) -> None:
+        """The memory that it took is free before anything is loaded."""
+        if self.bench is not None:
+            if not self.bench.is_cancelled:  # who leaves cancels all
+                self.bench.cancel()
+            with suppress(WorkerError):
+                await self.bench.wait()
+
+    async def leave_bench(self) -> None:
+        await self.stop_bench()
+        self.end_bench()
+
+    async def on_unmount(self) -> None:
+        await self.stop_bench()
+
     def end_bench(self) -> None:
         self.bench = None
         if self.phase == "benchmarking":  # else another model is on its way
@@ -84,8 +100,7 @@ class MeasuringScreen(TunableScreen):
 
     def stop_answer(self) -> None:
         if self.bench is not None:
-            self.bench.cancel()
-            self.call_later(self.end_bench)
+            self.call_later(self.leave_bench)
         else:
             super().stop_answer()
 
