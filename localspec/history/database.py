@@ -74,8 +74,8 @@ def rebuild_index(db: sqlite3.Connection) -> None:
 class Database:
     """A history that has been opened and is of our version."""
 
-    def __init__(self, path: Path, db: Connection) -> None:
-        self.path = path
+    def __init__(self, path: Path, db: Connection, *, is_read_only: bool = False) -> None:
+        self.path, self.is_read_only = path, is_read_only
         self._db = db
         self._lock = RLock()
         self._file = identity(path)

@@ -54,6 +54,11 @@ class History:
     def close(self) -> None:
         self._database.close()
 
+    @property
+    def is_read_only(self) -> bool:
+        """It could not be opened to write: what another program writes from now on may not be seen."""
+        return self._database.is_read_only
+
     def chats(self, *, limit: int = -1) -> list[Chat]:
         """Pinned ones first, then those that were used last; -1 is all of them."""
         return [rows.as_chat(row) for row in self._database.read(f"{rows.CHAT} {NEWEST_FIRST}", (limit,))]
