@@ -152,7 +152,7 @@ class History:
         self._database.erase(lambda db: rows.delete_branch(db, message_id))
 
     def search(self, query: str, *, limit: int = 50) -> list[Hit]:
-        """Chats whose title, then messages whose text has every word of the query, newest first."""
+        """Chats whose title, then messages or attachments whose text has every word of the query, newest first."""
         return find(self._database, query, limit)
 
     def copies(self) -> list[Path]:
