@@ -84,8 +84,8 @@ def show(chat: str, tokens: bool) -> None:
 def search(words: tuple[str, ...], limit: int, as_json: bool) -> None:
     """Find the chats in which WORDS were said.
 
-    All of them must be in one message, or in the title. The last word may be a beginning; '"in quotes"' means exactly
-    so.
+    All of them must be in one message, one attachment or the title. The last word may be a beginning; '"in quotes"'
+    means exactly so.
     """
     from localspec import output
     from localspec.chatlog import lists

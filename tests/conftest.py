@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import importlib
 import io
@@ -100,6 +101,19 @@ def history() -> Iterator[History]:
 
     with History() as opened:
         yield opened
+
+
+@pytest.fixture
+def read_only() -> Iterator[pytest.MonkeyPatch]:
+    """The disk with the history cannot be written, not even by root; until this is undone."""
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    with pytest.MonkeyPatch.context() as disk:
+        disk.setattr("localspec.history.opening.os.open", refuse)
+        disk.setattr("localspec.history.opening.os.access", lambda *_: False)
+        yield disk
 
 
 @pytest.fixture

@@ -111,6 +111,7 @@ def old_file(path: Path, version: int, *, rows: bool) -> None:
         columns, values = "id, title, created_at, updated_at, model_key, head_id", "'old', 'A tale', '', '', 'guide', 2"
         db.execute(f"INSERT INTO conversation({columns}) VALUES ({values})")
         db.execute("INSERT INTO message VALUES (1, 'old', NULL, 'user', 'Once?', 'done', '2026')")
+        db.execute("INSERT INTO attachment VALUES (1, 1, NULL, NULL, NULL, 'A long paste.')")
         db.execute("INSERT INTO message VALUES (2, 'old', 1, 'assistant', 'Upon a time.', 'done', '2026')")
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     db.execute(f"PRAGMA user_version = {version}")

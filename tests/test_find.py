@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from localspec import output
-from localspec.history import History, Writer, recall
+from localspec.history import Attachment, History, NewChat, Writer, recall
 from localspec.history.export import WholeChat, WholeMessage
 from localspec.tui import chat_file
 from localspec.tui.chats import NOTHING_SAID
@@ -80,6 +80,16 @@ async def test_every_match_is_brought_into_sight_one_after_the_other(size: tuple
         await stage.pilot.press("escape")
         await stage.until(lambda: stage.chat.prompt.has_focus and not stage.chat.find.display)
         assert found(stage) == []
+
+
+async def test_words_of_a_long_paste_are_found_in_its_message():
+    paste = Attachment(None, "text/plain", None, "hay " * 1000 + "needle")
+    with History() as history:
+        history.begin(NewChat("guide", title="Hay"), "Read this", attachments=(paste,))
+    async with kept_chat(ScriptedEngine(), past=recall()) as stage:
+        await stage.until(lambda: stage.messages)
+        await stage.pilot.press("ctrl+f", *"NEEDLE", "enter")
+        await stage.until(lambda: count(stage) == "1 of 1" and found(stage) == ["Read this"])
 
 
 async def test_esc_leaves_the_search_and_not_the_answer_that_grows():

@@ -492,6 +492,7 @@ def test_an_older_file_is_brought_up_to_date_and_a_copy_of_it_stays(path: Path, 
         if rows:
             assert [message.content for message in history.open("old").branch] == ["Once?", "Upon a time."]
             assert {hit.message_id for hit in history.search("tale") + history.search("upon")} == {None, 2}
+            assert [hit.message_id for hit in history.search("paste")] == [1]
         chat(history, "more")
     (copy,) = beside(path, f"version-{version}-")
     assert contents(copy) == ["Once?", "Upon a time."] * rows

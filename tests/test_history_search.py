@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from localspec.history import History, Hit, NewChat, NewMessage
+from localspec.history import Attachment, History, Hit, NewChat, NewMessage
 from localspec.history.search import parse
 from tests.history_made_here import answer, chat
 
@@ -154,3 +154,14 @@ def test_an_index_that_is_damaged_is_built_again(history: History):
     history._database.write(lambda db: db.execute("DELETE FROM message_fts_data"))
     chat(history, "marimba")
     assert len(found(history, "marimba")) == 2
+
+
+def test_words_of_an_attachment_are_found_as_long_as_it_is_there(history: History):
+    """A megabyte of matches is searched in no time, too."""
+    paste = Attachment(None, "text/plain", None, "marimba " * 120_000 + "xylophone 针")
+    asked = history.begin(NewChat("guide"), "Read this", attachments=(paste,))
+    for query in ("marimba", "xylophone", "XYLO", "针"):
+        (hit,) = history.search(query)
+        assert (hit.message_id, len(matches(hit)), len(text(hit)) < 200) == (asked.id, 1, True)
+    history.delete(asked.chat_id)
+    assert found(history, "xylophone") == found(history, "针") == []

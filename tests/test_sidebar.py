@@ -10,7 +10,7 @@ from threading import Event
 import pytest
 
 from localspec import paths
-from localspec.history import History, Hit, NewChat, NewMessage, opening, recall
+from localspec.history import History, Hit, NewChat, NewMessage, Writer, opening, recall, writer
 from localspec.history.records import Part
 from localspec.requests import Message
 from localspec.tui import chat_list, scribe, sidebar
@@ -505,3 +505,32 @@ async def test_a_thousand_chats_come_by_pages_and_the_last_can_be_opened():
         await stage.until(lambda: "Open this chat" in screen_of(stage))
         await stage.pilot.press("enter")
         await stage.until(lambda: stage.app.screen is stage.chat and "Chat 501 · begun" in stage.seen)
+
+
+# --- a history that cannot be written
+
+
+async def test_a_read_only_history_is_listed_searched_and_gone_on_with(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+):
+    """That nothing is kept is a notice, and what changes a chat is refused; until the disk can be written again."""
+    monkeypatch.setattr(writer, "RETRY_SECONDS", 0.02)
+    with History() as history:
+        chat(history, "Who drafts?", "The drafter.", title="First")
+        chat(history, "Who checks?", "The target.", title="Second")
+    disk = request.getfixturevalue("read_only")
+    past = recall()
+    paper = Writer(chat=past.chat)
+    async with open_chat(ScriptedEngine(), size=WIDE, past=past, paper=paper) as stage:
+        await stage.until(lambda: "Who checks?" in said(stage) and titles(stage) == ["Second", "First"])
+        await stage.until(lambda: sum("read-only" in note for note in notes(stage)) == 1)
+        await stage.pilot.press("ctrl+b", "p")
+        await stage.until(lambda: "read-only" in line(stage))
+        await stage.pilot.press("slash", *"drafter", "enter")
+        await stage.until(lambda: said(stage) == ["Who drafts?", "The drafter."])
+        disk.undo()
+        await stage.until(lambda: not paper.in_trouble)
+        with History() as history:
+            chat(history, "Who stops?", title="Third")
+        stage.chat.sidebar.search.value = ""
+        await stage.until(lambda: titles(stage) == ["Third", "Second", "First"])

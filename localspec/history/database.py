@@ -67,15 +67,17 @@ def prepared(db: Connection) -> Connection:
     return db
 
 
-def rebuild_index(db: sqlite3.Connection) -> None:
-    db.execute("INSERT INTO message_fts(message_fts) VALUES ('rebuild')")
+def rebuild_indexes(db: sqlite3.Connection) -> None:
+    """Those that are made from what another table has."""
+    for index in ("message_fts", "attachment_fts"):
+        db.execute(f"INSERT INTO {index}({index}) VALUES ('rebuild')")
 
 
 class Database:
     """A history that has been opened and is of our version."""
 
-    def __init__(self, path: Path, db: Connection) -> None:
-        self.path = path
+    def __init__(self, path: Path, db: Connection, *, is_read_only: bool = False) -> None:
+        self.path, self.is_read_only = path, is_read_only
         self._db = db
         self._lock = RLock()
         self._file = identity(path)
@@ -105,7 +107,7 @@ class Database:
 
         def thorough(db: sqlite3.Connection) -> T:
             result = work(db)
-            for index in ("message_fts", "title_fts"):
+            for index in ("message_fts", "title_fts", "attachment_fts"):
                 db.execute(f"INSERT INTO {index}({index}) VALUES ('optimize')")
             return result
 
@@ -172,7 +174,7 @@ class Database:
         except sqlite3.DatabaseError as fault:
             if not index_is_damaged(fault) or self._db.in_transaction:
                 raise
-            self._transaction(rebuild_index)
+            self._transaction(rebuild_indexes)
             return work()
 
 

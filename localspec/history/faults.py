@@ -11,7 +11,7 @@ from pathlib import Path
 from localspec.errors import HistoryError
 
 FREE_SPACE = "Free some space; what was saved before is safe."
-ELSEWHERE = "Chat without it (--no-history), or set LOCALSPEC_DATA_DIR to another folder."
+ELSEWHERE = "Chat without it (localspec chat --no-history), or set LOCALSPEC_DATA_DIR to another folder."
 READ_ONLY_ERRNOS = (errno.EROFS, errno.EACCES, errno.EPERM)
 READ_ONLY_CODES = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH)
 

@@ -33,7 +33,7 @@ def open_database(path: Path, *, reading: bool = False) -> tuple[Database, tuple
         except (OSError, sqlite3.Error) as fault:
             if not reading or not is_read_only(fault) or (db := as_it_is(path)) is None:
                 raise
-            return Database(path, db), ()
+            return Database(path, db, is_read_only=True), ()
 
 
 def open_to_write(path: Path) -> tuple[Database, tuple[Notice, ...]]:

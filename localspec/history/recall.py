@@ -8,8 +8,8 @@ from localspec.history.store import History
 
 
 def recall(beginning: str | None = None) -> OpenChat:
-    """The chat whose id begins so; None is the one that was used last."""
-    with History() as history:
+    """The chat whose id begins so; None is the one that was used last. To read it needs no leave to write."""
+    with History(reading=True) as history:
         if history.notices:  # it is new, and has no chats: the damage to the old one is what the user must know
             raise HistoryError(history.notices[0].message, hint=history.notices[0].hint)
         found = history.latest() if beginning is None else history.find_chat(beginning)

@@ -69,6 +69,13 @@ def m004_nothing_is_put_away(db: sqlite3.Connection) -> None:
     db.execute("ALTER TABLE conversation DROP COLUMN archived")
 
 
+@migration
+def m005_attachments(db: sqlite3.Connection) -> None:
+    """An index of what was attached, too: a word in a file or a long paste is found."""
+    for statement in ATTACHED:
+        db.execute(statement)
+
+
 CONVERSATION = """
 CREATE TABLE conversation(
   id TEXT PRIMARY KEY, title TEXT NOT NULL, created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
@@ -140,4 +147,15 @@ OUTGROWN = (
     "when_full TEXT CHECK(when_full IN ('stop', 'drop-oldest'))",
     "untold INTEGER NOT NULL DEFAULT 0 CHECK(untold >= 0)",
 )
-TABLES = {"conversation", "message", "generation", "attachment", "message_fts", "title_fts"}
+ATTACHED = (
+    """CREATE VIRTUAL TABLE attachment_fts
+         USING fts5(text, content='attachment', content_rowid='id', tokenize='unicode61')""",
+    """CREATE TRIGGER attachment_added AFTER INSERT ON attachment BEGIN
+         INSERT INTO attachment_fts(rowid, text) VALUES (new.id, new.text);
+       END""",
+    """CREATE TRIGGER attachment_removed AFTER DELETE ON attachment BEGIN
+         INSERT INTO attachment_fts(attachment_fts, rowid, text) VALUES ('delete', old.id, old.text);
+       END""",
+    "INSERT INTO attachment_fts(attachment_fts) VALUES ('rebuild')",
+)
+TABLES = {"conversation", "message", "generation", "attachment", "message_fts", "title_fts", "attachment_fts"}

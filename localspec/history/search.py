@@ -1,4 +1,5 @@
-"""Finds words in titles and messages. A query is words: no string means anything else, and none is an error.
+"""Finds words in titles, messages and attachments. A query is words: no string means anything else, and none is an
+error.
 
 `"in quotes"` means exactly so. What the index has no words for (signs, scripts without spaces) is looked for letter by
 letter. Knows nothing about how hits are shown.
@@ -31,6 +32,12 @@ SELECT conversation_id AS chat_id, conversation.title AS title, message.id AS me
 FROM message JOIN conversation ON conversation.id = conversation_id {join}
 WHERE {condition} ORDER BY {newest} DESC LIMIT ?
 """
+ATTACHMENTS = """
+SELECT conversation_id AS chat_id, conversation.title AS title, message.id AS message_id, role,
+  message.created_at AS at, {snippet} AS snippet
+FROM attachment JOIN message ON message.id = message_id JOIN conversation ON conversation.id = conversation_id {join}
+WHERE {condition} ORDER BY {newest} DESC LIMIT ?
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +46,11 @@ class Query:
 
     match: str
     exact: tuple[str, ...]
+
+    @property
+    def first(self) -> str:
+        """What a hit is shown by, where the index does not say it."""
+        return self.exact[0] if self.exact else self.match.split('"')[1]
 
     def __bool__(self) -> bool:
         return bool(self.match or self.exact)
@@ -57,6 +69,7 @@ class Place:
     join: str
     newest: str
     newest_indexed: str
+    is_long: bool = False  # SQLite's snippets take the square of the matches in a text: minutes for a megabyte
 
 
 PLACES = (
@@ -75,6 +88,15 @@ PLACES = (
         join="JOIN message_fts ON message_fts.rowid = message.id",
         newest="message.id",
         newest_indexed="message_fts.rowid",
+    ),
+    Place(
+        sql=ATTACHMENTS,
+        column="attachment.text",
+        index="attachment_fts",
+        join="JOIN attachment_fts ON attachment_fts.rowid = attachment.id",
+        newest="attachment.id",
+        newest_indexed="attachment_fts.rowid",
+        is_long=True,
     ),
 )
 
@@ -107,13 +129,21 @@ def look(database: Database, place: Place, query: Query, limit: int) -> list[Hit
     """Letter by letter goes through every text, a tenth of a second for each hundred megabytes."""
     conditions = [f"{place.index} MATCH ?"] * bool(query.match)
     conditions += [f"{place.column} LIKE ? ESCAPE '\\'"] * len(query.exact)
-    snippet = f"snippet({place.index}, 0, '{MARK}', '{UNMARK}', '…', 16)" if query.match else place.column
+    cut = bool(query.match) and not place.is_long
+    snippet = f"snippet({place.index}, 0, '{MARK}', '{UNMARK}', '…', 16)" if cut else place.column
     join, newest = (place.join, place.newest_indexed) if query.match else ("", place.newest)
     sql = place.sql.format(snippet=snippet, join=join, condition=" AND ".join(conditions), newest=newest)
     values = [query.match] * bool(query.match) + [f"%{escaped(piece)}%" for piece in query.exact]
     found = database.read(sql, (*values, max(0, limit)))
     return [
-        Hit(row["chat_id"], row["title"], row["message_id"], row["role"], row["at"], parts(row["snippet"], query))
+        Hit(
+            row["chat_id"],
+            row["title"],
+            row["message_id"],
+            row["role"],
+            row["at"],
+            parts(row["snippet"] if cut else around(row["snippet"], query.first)),
+        )
         for row in found
     ]
 
@@ -122,8 +152,7 @@ def escaped(piece: str) -> str:
     return re.sub(r"([\\%_])", r"\\\1", piece)
 
 
-def parts(snippet: str, query: Query) -> tuple[Part, ...]:
-    marked = snippet if query.match else around(snippet, query.exact[0])
+def parts(marked: str) -> tuple[Part, ...]:
     cut = MARKED.split(marked)  # texts at even places, matches between them
     return tuple(Part(text.replace(UNMARK, ""), bool(place % 2)) for place, text in enumerate(cut) if text)
 

@@ -54,6 +54,11 @@ class History:
     def close(self) -> None:
         self._database.close()
 
+    @property
+    def is_read_only(self) -> bool:
+        """It could not be opened to write: what another program writes from now on may not be seen."""
+        return self._database.is_read_only
+
     def chats(self, *, limit: int = -1) -> list[Chat]:
         """Pinned ones first, then those that were used last; -1 is all of them."""
         return [rows.as_chat(row) for row in self._database.read(f"{rows.CHAT} {NEWEST_FIRST}", (limit,))]
@@ -147,7 +152,7 @@ class History:
         self._database.erase(lambda db: rows.delete_branch(db, message_id))
 
     def search(self, query: str, *, limit: int = 50) -> list[Hit]:
-        """Chats whose title, then messages whose text has every word of the query, newest first."""
+        """Chats whose title, then messages or attachments whose text has every word of the query, newest first."""
         return find(self._database, query, limit)
 
     def copies(self) -> list[Path]:

@@ -100,7 +100,10 @@ class ChatsScreen(SteerScreen):
     # --- finding in this chat
 
     def texts(self) -> list[str]:
-        return [said.text for said in self.conversation.branch]
+        """With what was attached to them: a long paste is what the user said, too."""
+        return [
+            "\n".join([said.text, *(one.text or "" for one in said.attachments)]) for said in self.conversation.branch
+        ]
 
     def action_find(self) -> None:
         self.find.open()

@@ -23,7 +23,10 @@ NOT_KEPT = "Chats are neither kept nor listed: localspec was started with --no-h
 
 
 class Shelf:
-    """A connection of its own to the history, opened when somebody first asks. `tell` hears what that had to do."""
+    """A connection of its own to the history, opened when somebody first asks. `tell` hears what that had to do.
+
+    One that cannot be written is opened anew each time: it may have become what can be.
+    """
 
     def __init__(self, *, kept: bool, tell: Callable[[Notice], object]) -> None:
         self.kept = kept
@@ -77,8 +80,8 @@ class Shelf:
         if not self.kept:
             raise HistoryError(NOT_KEPT)
         with self._lock:
-            if self._history is None:
-                self._history = History()
+            if self._history is None or self._history.is_read_only:
+                self._history = History(reading=True)
                 for notice in self._history.notices:
                     self._tell(notice)
             return self._history
