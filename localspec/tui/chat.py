@@ -94,11 +94,12 @@ class ChatScreen(MeasuringScreen):
         self.load()
         self.run_worker(partial(import_module, BODY), thread=True, exit_on_error=False, group="import")
 
-    def on_unmount(self) -> None:
+    async def on_unmount(self) -> None:
         self.scribe.end(self.tally.stats, "cancelled")
         if self.feed is not None:
             self.feed.engine.close()
         self.shelf.close()
+        await self.stop_bench()
 
     def on_resize(self, event: events.Resize) -> None:
         width = min(event.size.width, LEAST_WIDTH - 1) if self.app.is_inline else event.size.width

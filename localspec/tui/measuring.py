@@ -86,9 +86,6 @@ class MeasuringScreen(TunableScreen):
         await self.stop_bench()
         self.end_bench()
 
-    async def on_unmount(self) -> None:
-        await self.stop_bench()
-
     def end_bench(self) -> None:
         self.bench = None
         if self.phase == "benchmarking":  # else another model is on its way
