@@ -19,8 +19,9 @@ import msgspec
 from localspec.events import AnyEvent, Done, Event, Prefill, Ready, Stats, Step
 
 PROBES_NEEDED = 3  # a mean of fewer says nothing: the screen shows ×–
-PROBES_KEPT = 64  # enough for a steady mean, few enough to follow a machine that changes speed
+PROBES_KEPT = 24  # enough for a steady mean, few enough to follow a machine that changes speed
 OUTLIER = 3.0
+BELIEVED = 1.2  # of the most that a speed-up can be
 RATES = (
     "predicted_per_second",
     "acceptance_rate",
@@ -87,6 +88,22 @@ class SpeedMeter:
 
     @property
     def speedup(self) -> float | None:
+        """None until it means something, too: where the times spread so that it might be nothing, or say what cannot
+        be. A round costs what a plain one does at least, so more than its tokens is a machine that changed speed."""
+        found, band = self._ratio, self._share_of_band or 0.0
+        if found is None or not any(self.times):
+            return found
+        most = self.tokens / sum(map(len, self.times.values()))
+        return found if band < 1 and found * (1 - band) <= BELIEVED * most else None
+
+    @property
+    def band(self) -> float | None:
+        """Half the 95 % interval of the speed-up, by how the rounds' times spread; None while that was not measured."""
+        share = self._share_of_band
+        return None if self.speedup is None or share is None else self.speedup * share
+
+    @property
+    def _ratio(self) -> float | None:
         if self.baseline_ms is None or not self.times:
             return None
         if not any(self.times):  # no round had a draft: whatever the times say, nothing was sped up
@@ -95,15 +112,14 @@ class SpeedMeter:
         return self.tokens * self.baseline_ms / spent if spent else None
 
     @property
-    def band(self) -> float | None:
-        """Half the 95 % interval of the speed-up, by how the rounds' times spread; None while that was not measured."""
-        if self.source != "probe" or self.speedup is None or not any(self.times):
+    def _share_of_band(self) -> float | None:
+        if self.source != "probe" or not self._ratio or not any(self.times):
             return None
         plain = steady(self.plain_ms)
         spent = sum(map(sum, map(steady, self.times.values())))
         of_plain = student_95(len(plain)) * spread_of_sum(plain) / sum(plain)
         of_rounds = 1.96 * hypot(*map(spread_of_sum, self.times.values())) / spent
-        return self.speedup * hypot(of_plain, of_rounds)
+        return hypot(of_plain, of_rounds)
 
     def _round_ms(self, drafted: int) -> float:
         """Mean time of rounds with so long a draft. One or two such rounds are no median to know a hiccup by: rounds

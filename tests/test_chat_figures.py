@@ -15,7 +15,7 @@ from localspec.tui import hints, legend
 from localspec.tui.answer import Answer
 from localspec.tui.app import ChatApp
 from localspec.tui.drafts import RECENT, length, length_now, why_off
-from localspec.tui.gain import NOT_YET, against, gain
+from localspec.tui.gain import NOT_YET, UNSTEADY, against, gain
 from localspec.tui.help_screen import HelpScreen
 from localspec.tui.info import Info, info
 from localspec.tui.note import Note
@@ -140,7 +140,8 @@ def test_what_it_is_measured_against():
     assert against(STATS, 0.06, 12) == f"×1.84 ±0.06 ▲, {ROUNDS}: plain would be 22.4 tok/s (probe ×12)"
     calibrated = changed(baseline_source="calibrated")
     assert against(calibrated, None, 0) == f"×1.84, {ROUNDS}: plain would be 22.4 tok/s (calibrated)"
-    assert against(changed(speedup=None), None, 0) == NOT_YET
+    assert against(changed(speedup=None, baseline_source=None), None, 0) == NOT_YET
+    assert against(changed(speedup=None), None, 12) == UNSTEADY
 
 
 # --- how far drafts go, and why they do not

@@ -28,7 +28,7 @@ from localspec.events import (
     Step,
     Token,
 )
-from localspec.stats import SpeedMeter, Tally, add_step, steady_mean, to_dict
+from localspec.stats import PROBES_KEPT, SpeedMeter, Tally, add_step, steady_mean, to_dict
 from tests.virtual_time import policy_of, world
 
 Cost = Callable[[int], float]
@@ -107,11 +107,11 @@ def test_there_is_no_figure_before_three_probes():
 
 
 def test_a_calibrated_baseline_serves_until_three_probes():
-    meter = SpeedMeter(calibrated_ms=20.0)
+    meter = SpeedMeter(calibrated_ms=14.0)
     assert meter.speedup is None  # nothing was generated yet
     observe(meter, 4, 3, 15)
-    assert (meter.source, meter.baseline_ms) == ("calibrated", 20.0)
-    assert meter.speedup == pytest.approx(3 * 20 / 15)
+    assert (meter.source, meter.baseline_ms) == ("calibrated", 14.0)
+    assert meter.speedup == pytest.approx(3 * 14 / 15)
     observe(meter, 0, 1, 10, times=3)
     assert (meter.source, meter.baseline_ms) == ("probe", 10.0)
 
@@ -132,6 +132,33 @@ def test_the_baseline_follows_a_machine_that_changes_speed():
     observe(meter, 0, 1, 10, times=200)
     observe(meter, 0, 1, 30, times=64)
     assert meter.baseline_ms == 30
+
+
+def test_times_that_spread_as_wide_as_the_figure_give_none():
+    meter = SpeedMeter()
+    for milliseconds in (10.0, 40.0, 90.0):
+        observe(meter, 0, 1, milliseconds)
+    observe(meter, 4, 3, 60.0, times=20)
+    assert (meter.speedup, meter.band) == (None, None)
+    observe(meter, 0, 1, 50.0, times=10)
+    assert meter.speedup is not None
+    assert meter.band is not None
+    assert meter.band < meter.speedup
+
+
+@pytest.mark.parametrize("calibrated_ms", [None, 100.0])
+def test_more_than_a_rounds_tokens_is_no_speed_up_but_a_machine_that_changed_speed(calibrated_ms: float | None):
+    """Plain rounds of a slow time beside rounds of a fast one: x15 where a round has three tokens."""
+    meter = SpeedMeter(calibrated_ms)
+    if calibrated_ms is None:
+        observe(meter, 0, 1, 100.0, times=3)
+        meter.restart()
+    observe(meter, 4, 3, 20.0, times=20)
+    assert (meter.speedup, meter.band) == (None, None)
+    observe(meter, 0, 1, 18.0, times=PROBES_KEPT)
+    meter.restart()
+    observe(meter, 4, 3, 20.0, times=20)
+    assert meter.speedup == pytest.approx(3 * 18 / 20)
 
 
 def test_rounds_without_time_give_no_figure_and_no_crash():

@@ -8,6 +8,7 @@ from localspec.events import Stats
 
 UNKNOWN = "–"
 NOT_YET = "No speed-up yet: it takes three rounds without a draft."
+UNSTEADY = "No speed-up: this machine's speed changes too much to compare rounds."
 
 
 def gain(speedup: float | None, band: float | None, *, shows_band: bool = False) -> Content:
@@ -38,6 +39,6 @@ def baseline(stats: Stats, probes: int, *, unit: str = "") -> str:
 def against(stats: Stats, band: float | None, probes: int) -> str:
     """The speed-up in a sentence, for who points at the figure."""
     if not stats.speedup:
-        return NOT_YET
+        return UNSTEADY if stats.baseline_source else NOT_YET
     compared = f"{gain(stats.speedup, band, shows_band=True)}, of rounds against rounds without a draft, hiccups aside"
     return f"{compared}: plain would be {baseline(stats, probes, unit=' tok/s')}"

@@ -42,7 +42,7 @@ def tokens(stats: Stats) -> str:
 def gained(stats: Stats) -> list[tuple[str, str]]:
     """The speed-up, how it is known, and what the speed would be without it."""
     if not stats.speedup:
-        return [("speed-up", "not known yet")]
+        return [("speed-up", "not known: the machine's speed changes" if stats.baseline_source else "not known yet")]
     found = f"×{stats.speedup:.2f} in the rounds ({stats.baseline_source})"
     return [("plain", f"{plain(stats):.1f} tok/s, by the speed-up"), ("speed-up", found)]
 
