@@ -5,6 +5,8 @@ Knows nothing about files, plans or text.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from statistics import median
 from time import perf_counter
 
 import psutil
@@ -19,16 +21,30 @@ from localspec.main_memory import available_bytes
 
 SHARE = 4  # of what is free, at most that much is taken to measure with
 UNCACHED = 64 << 20  # bytes; less might be read from a cache
+TURNS = 3
+ROWS = 2  # in a turn, at least
+TURN_SECONDS = 0.01
+WORTH = 1.1  # a thread more, of a row's time
 
 
 def choose_threads(target: Resident, asked: int | None, *, every: bool = False) -> int:
-    """The count of threads with the fastest single row; a small model may want fewer than there are cores. `every`:
-    all cores, unasked; layers that come and go take their time whoever computes."""
+    """The count of threads with the fastest rows; a small model may want fewer than there are cores, and on a machine
+    that has other work a thread that has to wait keeps all the others. `every`: all cores, unasked; layers that come
+    and go take their time whoever computes."""
     most = min(processor.physical_cores(), processor.usable_threads())
     asked = asked or (most if every else None)
     counts = [asked] if asked else sorted({1, *(n for n in (2, 4, 8, 16, 32, 64) if n < most), most})
-    best = counts[0] if len(counts) == 1 else min(counts, key=lambda n: row_seconds(target, n))
+    best = counts[0] if len(counts) == 1 else fewest(row_seconds(target, counts))
     set_threads(target, best)
+    return best
+
+
+def fewest(seconds: dict[int, float]) -> int:
+    """The count of threads that no larger one beats by much."""
+    best = min(seconds)
+    for count in sorted(seconds):
+        if WORTH * seconds[count] < seconds[best]:
+            best = count
     return best
 
 
@@ -38,16 +54,21 @@ def set_threads(decoder: Resident, threads: int) -> None:
     decoder.set_threads(threads)
 
 
-def row_seconds(target: Resident, threads: int) -> float:
-    """Fastest of five single-row forwards; the cache is left as it was."""
+def row_seconds(target: Resident, counts: Sequence[int]) -> dict[int, float]:
+    """What a row takes with so many threads: means over a while, where a stall has its weight, and of several turns
+    the median, since the machine's other work comes and goes. The cache is left as it was."""
+    turns = [{count: mean_row(target, count) for count in counts} for _ in range(TURNS)]
+    return {count: median(turn[count] for turn in turns) for count in counts}
+
+
+def mean_row(target: Resident, threads: int) -> float:
     set_threads(target, threads)
-    times = []
-    for _ in range(5):
-        started = perf_counter()
+    started, rows = perf_counter(), 0
+    while rows < ROWS or perf_counter() - started < TURN_SECONDS:
         target.forward(torch.zeros(1, dtype=torch.long))
-        times.append(perf_counter() - started)
         target.crop(0)
-    return min(times)
+        rows += 1
+    return (perf_counter() - started) / rows
 
 
 def measure_memory(threads: int, target: Resident, *drafters: Resident) -> Memory:

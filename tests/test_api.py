@@ -7,7 +7,8 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -255,6 +256,41 @@ def test_no_more_threads_than_may_run_at_once_are_tried(monkeypatch: pytest.Monk
     assert set(tried) == {1, 2}
     assert choose_threads(target, None, every=True) == 2
     assert choose_threads(target, 5) == 5  # asked for
+
+
+class Threaded:
+    """Rows take what `seconds` says of a count of threads, and of every which row of that count it is."""
+
+    def __init__(self, seconds: Callable[[int, int], float]) -> None:
+        self.clock, self.threads, self.seconds = 0.0, 1, seconds
+        self.rows: Counter[int] = Counter()
+
+    def set_threads(self, threads: int) -> None:
+        self.threads = threads
+
+    def forward(self, _: torch.Tensor) -> None:
+        self.rows[self.threads] += 1
+        self.clock += self.seconds(self.threads, self.rows[self.threads])
+
+    def crop(self, _: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("seconds", "best"),
+    [
+        (lambda threads, _: 0.2 / threads, 4),
+        (lambda threads, _: {1: 0.2, 2: 0.11, 4: 0.105}[threads], 2),  # as good as: fewer
+        (lambda threads, row: 0.0003 / threads + 0.004 * (threads > 1 and row % 9 == 0), 1),  # it waits now and then
+        (lambda threads, row: 0.2 / threads + (5.0 if threads == 4 and row == 3 else 0.0), 4),  # once
+    ],
+    ids=["more are faster", "hardly", "stalls", "a hiccup"],
+)
+def test_threads_are_as_many_as_pay(seconds: Callable[[int, int], float], best: int, monkeypatch: pytest.MonkeyPatch):
+    target: Any = Threaded(seconds)
+    monkeypatch.setattr(processor, "physical_cores", lambda: 4)
+    monkeypatch.setattr(processor, "usable_threads", lambda: 4)
+    monkeypatch.setattr("localspec.resident.perf_counter", lambda: target.clock)
+    assert choose_threads(target, None) == target.threads == best
 
 
 def test_a_second_turn_reads_only_what_is_new(llm: LLM):
