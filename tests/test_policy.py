@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from itertools import accumulate
 from operator import mul
-from statistics import fmean
+from statistics import fmean, median
 
 import pytest
 
@@ -31,6 +31,7 @@ Accept = Callable[[int], float]
 
 LIMIT = 1.03
 SEEDS = 8
+MANY_SEEDS = 24  # a noisy clock's chances are worth a hundredth by eight
 FEW_SEEDS = 4  # where every world is run; make slow has forty others
 TOKENS = 2000
 
@@ -103,14 +104,14 @@ HARDEST = [("flat offload", "0"), ("cliff at 2", "rising"), ("step at 1", "risin
 @pytest.mark.parametrize("clock", ["noisy", "hiccups"])
 @pytest.mark.parametrize(("cost", "accept"), HARDEST)
 def test_auto_holds_on_a_noisy_clock_where_that_is_hardest(cost: str, accept: str, clock: str):
-    assert regret(COSTS[cost], ACCEPTS[accept], CLOCKS[clock], range(SEEDS)) <= LIMIT
+    assert regret(COSTS[cost], ACCEPTS[accept], CLOCKS[clock], range(MANY_SEEDS)) <= LIMIT
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("clock", ["noisy", "hiccups"])
 @pytest.mark.parametrize(("cost", "accept"), GRID)
 def test_auto_holds_on_a_noisy_clock_everywhere(cost: str, accept: str, clock: str):
-    assert regret(COSTS[cost], ACCEPTS[accept], CLOCKS[clock], range(SEEDS)) <= LIMIT
+    assert regret(COSTS[cost], ACCEPTS[accept], CLOCKS[clock], range(MANY_SEEDS)) <= LIMIT
 
 
 @pytest.mark.slow
@@ -126,6 +127,36 @@ def test_the_expected_cost_is_what_many_tokens_cost(cost: str, accept: str):
         measured = true_cost(world(Constant(k), COSTS[cost], ACCEPTS[accept], tokens=60_000, seed=k), COSTS[cost])
         expected = COSTS[cost](k) / sum(accumulate(map(ACCEPTS[accept], range(k)), mul, initial=1.0))
         assert measured == pytest.approx(expected, rel=0.02)
+
+
+class SlowAtFirst:
+    """Another program has the machine: the first rounds with a draft take `times` as long."""
+
+    def __init__(self, cost: Cost, times: float, rounds: int, policy: Policy) -> None:
+        self.cost, self.times, self.left, self.policy = cost, times, rounds, policy
+
+    def __call__(self, k: int) -> float:
+        return self.cost(k) * (self.times if k and self.left > 0 else 1)
+
+    def next(self) -> int:
+        return self.policy.next()
+
+    def observe(self, done: Round) -> None:
+        self.left -= done.drafted > 0
+        self.policy.observe(done)
+
+
+@pytest.mark.parametrize("times", [3, 6, 12, 30])
+@pytest.mark.parametrize("accept", [".7", ".98"])
+@pytest.mark.parametrize("cost", ["early exit", "cheap draft", "flat offload"])
+def test_a_slow_start_does_not_end_drafting(cost: str, accept: str, times: float):
+    """One to three rounds, of the first 400 tokens: 1.75 times the best constant, up to 7, where they were believed."""
+    costs = []
+    for seed in range(SEEDS):
+        slow = SlowAtFirst(COSTS[cost], times, 1 + seed % 3, Steered("auto", "auto"))
+        rounds = world(slow, slow, ACCEPTS[accept], tokens=400, seed=seed)[6:]
+        costs.append(true_cost(rounds, COSTS[cost]) / best_constant(COSTS[cost], ACCEPTS[accept]))
+    assert fmean(costs) <= 1.2
 
 
 def share_of_best(rounds: list[Round], best: set[int]) -> float:
@@ -351,7 +382,7 @@ def test_what_auto_has_learnt_survives_being_off():
     rounds_of(policy, 100)
     policy.steer("auto", "auto")
     assert policy.auto.costs.medians == learnt
-    assert rounds_of(policy, 1)[0].drafted == 8
+    assert median(done.drafted for done in rounds_of(policy, 9)) == 8
 
 
 @pytest.mark.parametrize("mode", ["on", "auto", "off"])

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import accumulate, chain, repeat
 from math import sqrt
 from operator import mul
-from statistics import median
+from statistics import median_low
 from typing import Literal, Protocol
 
 from localspec.engine.contract import Round
@@ -28,8 +28,8 @@ DECAY = 0.99  # acceptance follows the last hundred or so rounds that reached a 
 HOPE = 0.9  # acceptance of a place that was never tried, worth one observation
 COSTS_KEPT = 31
 SCATTER_OVER = 50  # rounds
-SURE = 3  # times that make a median
-OUTLIER = 3.0  # times the usual: a hiccup
+FEW = 3  # times that do not make a median
+DRAFT_COSTS = 1.1  # rounds without one, at least
 
 Mode = Literal["on", "auto", "off"]
 
@@ -89,7 +89,7 @@ class Costs:
             distance = min(abs(seconds / max(self.medians[k], TINY) - 1), 1.0)
             self.scatter += (distance - self.scatter) / min(self.compared, SCATTER_OVER)
         self.times[k].append(seconds)
-        self.medians[k] = median(self.times[k])
+        self.medians[k] = median_low(self.times[k])
 
     def table(self, frontier: int) -> list[float]:
         """For k = 0..frontier: measured, else on the line through its measured neighbours."""
@@ -97,20 +97,17 @@ class Costs:
         return [known[k] if k in known else line(known, k) for k in range(frontier + 1)]
 
     def usual(self, k: int) -> float:
-        """The median, unless it is of a time or two and must be a hiccup: a draft costs at most a plain round a token,
-        and a shorter one not more than a longer."""
-        if len(self.times[k]) >= SURE:
-            return self.medians[k]
-        sure = [cost * max(1, (k + 1) / (n + 1)) for n, cost in self.medians.items() if len(self.times[n]) >= SURE]
-        return min(sure) if sure and self.medians[k] > OUTLIER * min(sure) else self.medians[k]
+        """The median; of a few times the least, since any of them may be a hiccup."""
+        return min(self.times[k]) if len(self.times[k]) <= FEW else self.medians[k]
 
 
 class Auto:
     """argmax over k, 0 included, of expected committed tokens over measured cost.
 
     Acceptance is kept by place in the draft, given that the place was reached. Candidates are the k measured so far and
-    one beyond. Another k is tried now and then, soonest where it may lose least and was unused longest; what such tries
-    may lose is a fixed share of the time spent. With `least` 1 not drafting is no choice.
+    one beyond. None is given up for a slow round or two. Another k is tried now and then, soonest where it may lose
+    least and was unused longest; what such tries may lose is a fixed share of the time spent. With `least` 1 not
+    drafting is no choice.
     """
 
     def __init__(self, max_k: int = 8) -> None:
@@ -131,12 +128,21 @@ class Auto:
         expected, cost = self.expected(), self.costs.table(frontier)
         best = max({*tried, frontier} - {*range(self.least)}, key=lambda k: expected[k] / cost[k])
         pace = cost[best] / expected[best]  # seconds a token
+        if doubtful := self.doubtful(best, expected, pace):
+            return min(doubtful, key=lambda k: (len(self.costs.times[k]), -k))
         losses = {k: max(cost[k] - expected[k] * pace, TINY) for k in range(self.least, frontier + 1) if k != best}
         other = max(losses, key=lambda k: (self.rounds - self.used[k]) / losses[k], default=best)
         if other == best or losses[other] > self.allowance:
             return best
         self.allowance -= losses[other]
         return other
+
+    def doubtful(self, best: int, expected: list[float], pace: float) -> list[int]:
+        """Lengths that look slower than the best by a few times alone, and would not be if they cost hardly more than
+        the cheapest round. Else a slow round at the start is held against one for hundreds."""
+        least, times = DRAFT_COSTS * min(self.costs.medians.values()), self.costs.times
+        few = [k for k in times if self.least <= k != best and len(times[k]) < FEW]
+        return [k for k in few if least < expected[k] * pace]
 
     def observe(self, done: Round) -> None:
         self.rounds += 1
