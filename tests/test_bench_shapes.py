@@ -416,13 +416,15 @@ def test_every_format_and_transformers_take_part():
         ShapeRequest("mini", against=("transformers",), agree=(0.8,), max_tokens=12, repeats=1, threads=1, plan=plan)
     )
     theirs = ["transformers fp32", "transformers nf4"]
-    assert [one.name for one in made.methods] == ["int8", "int4", "fp32", "bf16", "nf4", *theirs]
+    assert [one.name for one in made.methods] == ["int8", "int4", "fp32", "bf16", "nf4", "nf4+head", *theirs]
     sizes = [one.num_bytes[Work("forward", 1, 16)] for one in made.methods]
-    assert sizes[1] < sizes[0] < sizes[3] < sizes[2] == sizes[5]
-    assert sizes[4] < sizes[6] < sizes[5]  # theirs leaves the head in 16 bits
+    assert sizes[1] < sizes[0] < sizes[3] < sizes[2] == sizes[6]
+    head = MINI.vocab_size * MINI.hidden_size
+    assert sizes[5] - sizes[4] == pytest.approx(2 * head - head / 2, rel=0.05)  # theirs leaves it in 16 bits
+    assert sizes[4] < sizes[7] < sizes[6]
     rivals = {row.method: list(row.faster) for row in made.forwards() if row.kind == "forward"}
     assert rivals["int4"] == rivals["bf16"] == theirs[:1]
-    assert rivals["nf4"] == theirs[1:]
+    assert rivals["nf4"] == rivals["nf4+head"] == theirs[1:]
     assert {row.same for row in made.texts() if row.method.startswith("int")} == {"1/1"}
 
 

@@ -20,7 +20,7 @@ from localspec.bench.peers import TransformersForwards
 from localspec.bench.peers_exit import Ours, Race, Theirs, contenders, table
 from localspec.bench.shape_measure import ShapeRequest, Watch, check
 from localspec.bench.shapes import FORMATS, SHAPES, USUAL, Shape, make_decoder, random_tensors
-from localspec.bench.survey import Clock, Outcome, OutOfTimeError, conduct, section
+from localspec.bench.survey import PATIENCE, Clock, Outcome, OutOfTimeError, conduct, section
 from localspec.bench.survey_parts import Part, Survey
 from localspec.errors import UsageError
 from localspec.sources import Memory
@@ -161,11 +161,28 @@ def test_a_part_may_take_its_share_and_the_next_one_has_what_it_left(monkeypatch
 
     parts(monkeypatch, part, part, part, part)
     conduct(small(), clock, quiet)
-    assert dues == [25.0, 40.0, 60.0, 100.0]
+    assert dues == [25.0, 40.0, 60.0, pytest.approx(30 + 70 / PATIENCE)]
     hours.now = 101
     assert clock.late()
     with pytest.raises(OutOfTimeError):
         clock.check()
+
+
+def test_the_last_part_may_end_the_turn_that_it_has_begun(monkeypatch: pytest.MonkeyPatch):
+    """A turn takes as long as may be; it was stopped in the middle of one, with all that it had measured."""
+    hours = Hours()
+    clock = Clock(100, hours)
+
+    def turns(_survey: Survey) -> str:
+        while not clock.late():
+            for _ in range(30):
+                hours.now += 1
+                clock.check()
+        return "| turns |"
+
+    parts(monkeypatch, turns)
+    (found,) = conduct(small(), clock, quiet)
+    assert found.text == "| turns |"
 
 
 def test_whatever_a_part_raises_is_what_its_line_says_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch):

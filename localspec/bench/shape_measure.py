@@ -20,7 +20,7 @@ from localspec.bench.machine import describe_machine
 from localspec.bench.offload import Rate, from_disk, from_host, offloaded
 from localspec.bench.peers import TransformersForwards
 from localspec.bench.shape_report import ShapeReport, Timed, Written
-from localspec.bench.shapes import BITS, SHAPES, USUAL, WeightFormat, make_decoder, random_tensors
+from localspec.bench.shapes import BITS, SHAPES, USUAL, WeightFormat, make_decoder, random_tensors, with_head_kept
 from localspec.bench.telling import Tell, shares
 from localspec.drain import drain
 from localspec.engine.arch import Arch
@@ -147,7 +147,8 @@ class Bench:
             )
         largest = max(decoder.weights.num_bytes for decoder in self.decoders.values())
         self.memory = MemoryRead(largest, request.cores, request.device)
-        self.methods: list[Method] = [*(self.ours(kind) for kind in kinds), *self.engines.values(), *self.theirs]
+        mine = [*(self.ours(kind) for kind in kinds), *(self.as_theirs(kind, source) for kind in self.four_bits)]
+        self.methods: list[Method] = [*mine, *self.engines.values(), *self.theirs]
 
     def decoder(self, arch: Arch, source: Memory, kind: WeightFormat) -> Decoder | PackedDecoder:
         """All in memory, or with layers that come and go."""
@@ -180,6 +181,7 @@ class Bench:
     def notes(self) -> tuple[str, ...]:
         """What the reader of the table should know."""
         said = [*(llama_cpp.NOTES if self.engines else ()), *self.absent]
+        said += [f"{kind}+head leaves the head in 16 bits, as transformers does." for kind in self.four_bits]
         if self.request.offload is None:
             return tuple(said)
         resident, layers = self.request.leave, SHAPES[self.request.shape].num_layers
@@ -192,13 +194,25 @@ class Bench:
 
     def ours(self, kind: WeightFormat) -> Ours:
         same = [self.engines[kind]] if kind in self.engines else []
-        quantised = kind in FOUR_BIT and len(self.theirs) > 1
-        peers = self.theirs[-1:] if quantised else self.theirs[:1]
+        peers = self.theirs[-1:] if kind in self.four_bits else self.theirs[:1]
         rivals = (*(one.name for one in same), *(one.name for one in peers))
         threads = self.torch_threads(kind)
         return Ours(
             self.named(kind), self.decoders[kind], exit_layer=self.request.leave, threads=threads, rivals=rivals
         )
+
+    @property
+    def four_bits(self) -> list[WeightFormat]:
+        """Those beside which transformers has the same."""
+        return [kind for kind in self.decoders if kind in FOUR_BIT and len(self.theirs) > 1]
+
+    def as_theirs(self, kind: WeightFormat, source: Memory) -> Ours:
+        """With the head in 16 bits, as theirs is."""
+        decoder, threads = self.decoders[kind], self.torch_threads(kind)
+        assert isinstance(decoder, Decoder)
+        kept = with_head_kept(decoder, source, kind)
+        rivals = (self.theirs[-1].name,)
+        return Ours(f"{kind}+head", kept, exit_layer=self.request.leave, threads=threads, rivals=rivals)
 
     def torch_threads(self, kind: WeightFormat) -> int:
         """One beside the CPU engine's own, as `resident.set_threads` has it."""

@@ -5,7 +5,7 @@ Speed depends on shape and format, not on what the weights say. Knows nothing ab
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, get_args  # Any: a config's fields
 
@@ -16,7 +16,7 @@ from localspec.blueprint import Blueprint
 from localspec.engine.arch import Arch, read_arch
 from localspec.engine.decoder import Decoder
 from localspec.engine.linear import make_form
-from localspec.loader import assemble_in
+from localspec.loader import Assembly, assemble_in, with_cache
 from localspec.packing import pack_source
 from localspec.sources import Memory, Reader, Source
 
@@ -123,3 +123,10 @@ def make_decoder(
         weights = pack_source(Blueprint(arch, kind), Reader(source), engine)
         return PackedDecoder(arch, weights, context, engine, threads=threads)
     return assemble_in(make_form(kind, device), arch, Reader(source), context=context)
+
+
+def with_head_kept(decoder: Decoder, source: Source, kind: WeightFormat) -> Decoder:
+    """The same layers with the head in 16 bits, as transformers and --keep-head leave it."""
+    form = make_form(kind, str(decoder.device))
+    head = Assembly(decoder.arch, Reader(source), form, keep_head=True).head(decoder.weights.embedding)
+    return with_cache(decoder.arch, replace(decoder.weights, head=head), form, decoder.context)

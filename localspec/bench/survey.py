@@ -42,8 +42,8 @@ class OutOfTimeError(Exception):
 
 
 class Clock:
-    """A budget of seconds. A part may take its share of what is left. It is stopped at half as much again, or where
-    all is spent: a machine that is too slow for one part may do for the next."""
+    """A budget of seconds. A part may take its share of what is left, and the last some less: what it has begun by then
+    it may end. It is stopped at half as much again: a machine that is too slow for one part may do for the next."""
 
     def __init__(self, budget: float, now: Callable[[], float] = perf_counter) -> None:
         self.budget, self.now, self.began = budget, now, now()
@@ -55,10 +55,11 @@ class Clock:
 
     def begin(self, share: float) -> None:
         """A part that may take this share of what is left."""
-        if self.budget - self.spent < LEAST_SHARE * self.budget:
+        left = self.budget - self.spent
+        if left < LEAST_SHARE * self.budget:
             raise OutOfTimeError
-        own = share * (self.budget - self.spent)
-        self.due, self.end = self.spent + own, min(self.spent + PATIENCE * own, self.budget)
+        own = min(share, 1 / PATIENCE) * left
+        self.due, self.end = self.spent + own, self.spent + PATIENCE * own
 
     def late(self) -> bool:
         return self.spent > self.due
