@@ -64,6 +64,16 @@ async def test_a_context_that_is_none_is_told(typed: str, sentence: str):
         await stage.sees(sentence)
 
 
+async def test_of_a_model_on_a_gpu_it_is_the_gpus_memory_that_counts():
+    card = msgspec.structs.replace(READY.model, device="cuda:0")
+    ready = msgspec.structs.replace(READY, model=card, memory=Memory(105 << 20, 0, 0, device_bytes=24 * 10**9))
+    async with open_chat(ScriptedEngine(HELLO, opening=[ready]), tuning=guide(), size=(100, 30)) as stage:
+        await stage.ready()
+        assert stage.chat.held_bytes == 0, "none of it is main memory"
+        await stage.send("/fit")
+        await stage.sees("24.0 GB on the GPU", "bf16", "nf4", "It would be loaded in bf16.", "Of all the GPU's memory")
+
+
 async def test_what_does_not_fit_says_so_and_what_would_help(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("psutil.virtual_memory", lambda: type("Memory", (), {"available": 1 << 20}))
     tiny = msgspec.structs.replace(READY, memory=Memory(1 << 20, 0, 0))  # what would be given back first
@@ -81,7 +91,7 @@ async def test_memory_is_given_back_by_a_model_that_is_there_and_by_no_other(
     counted: list[int] = []
     monkeypatch.setattr("localspec.local_models.on_disk", lambda *_, held_bytes, **__: counted.append(held_bytes) or [])
     monkeypatch.setattr(
-        "localspec.tui.fitting.fit_report", lambda *_, held_bytes: counted.append(held_bytes) or "It fits."
+        "localspec.tui.fitting.fit_report", lambda *_, held_bytes, **__: counted.append(held_bytes) or "It fits."
     )
     says(monkeypatch, "import time; time.sleep(600)")
     async with open_chat(ScriptedEngine(), tuning=guide(), size=(100, 40)) as stage:

@@ -61,6 +61,15 @@ def test_the_format_it_would_be_loaded_in_has_its_row(name: str, asked: dict[str
     assert f"It would be loaded in {asked.get('quant', 'int8')}." in lines[-2]
 
 
+def test_on_a_gpu_layers_in_four_bits_may_come_from_main_memory(models: Path):
+    """On a CPU they may not come from the disk, which was what it said."""
+    load = LoadRequest(str(models / "apart"), "off", quant="nf4", device="offload")
+    lines = fit_report(load, None, gpu_bytes=10**9).splitlines()
+    assert "1.0 GB on the GPU" in lines[0]
+    assert formats(lines) == ["bf16", "int8", "nf4"]
+    assert "It would be loaded in nf4 with layers from main memory." in lines[-2]
+
+
 def test_it_has_one_where_it_does_not_fit_too(models: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=1 << 20, total=1 << 40))
     assert "nf4" in formats(told(models / "apart", quant="nf4"))

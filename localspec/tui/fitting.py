@@ -19,10 +19,12 @@ from localspec.sizes import size_words
 
 MARGIN = 0.05  # of what is free: less left over is a squeeze
 GUESS = "Of the computer's memory, from the files' headers; a GPU's shows itself at loading."
+OF_GPU = "Of all the GPU's memory, from the files' headers; what others have of it shows itself at loading."
 
 
-def fit_report(load: LoadRequest, context: int | None, *, held_bytes: int = 0) -> str:
-    """`context` None: as the model is loaded now. What is `held` would be given back first. Waits for the disk."""
+def fit_report(load: LoadRequest, context: int | None, *, held_bytes: int = 0, gpu_bytes: int | None = None) -> str:
+    """`context` None: as the model is loaded now. What is `held` would be given back first. `gpu_bytes`: all memory of
+    the GPU that it is on. Waits for the disk."""
     catalog = Catalog.load()
     entry = catalog.resolve(load.model)
     snapshot = open_snapshot(entry.path, entry.key)
@@ -32,18 +34,22 @@ def fit_report(load: LoadRequest, context: int | None, *, held_bytes: int = 0) -
         made_for = f"{one_line(entry.name)} was made for a context of 2 to {longest:,} tokens."
         raise UsageError(made_for, hint=f"Try: /fit {longest}")
     tokens = choose_context(snapshot.name, longest, context or load.ctx)
-    wish = wish_of(load, drafter, tokens)
-    free = available_bytes() + held_bytes
+    wish = wish_of(load, drafter, tokens, gpu_bytes)
+    free = available_bytes() + held_bytes if gpu_bytes is None else gpu_bytes
     formats = dict.fromkeys([*choices(snapshot, replace(wish, quant="auto")), *choices(snapshot, wish)])
     rows = [row(snapshot, wish, quant, free) for quant in formats]
-    head = f"{one_line(entry.name)}{drafted_by(drafter)} at {tokens:,} tokens, {free / 1e9:.1f} GB free"
-    return "\n".join([head, columns(rows, right={1}), verdict(snapshot, wish, held_bytes), GUESS])
+    where = "free" if gpu_bytes is None else "on the GPU"
+    head = f"{one_line(entry.name)}{drafted_by(drafter)} at {tokens:,} tokens, {free / 1e9:.1f} GB {where}"
+    guess = GUESS if gpu_bytes is None else OF_GPU
+    return "\n".join([head, columns(rows, right={1}), verdict(snapshot, wish, held_bytes), guess])
 
 
-def wish_of(load: LoadRequest, drafter: Choice, tokens: int) -> Wish:
+def wish_of(load: LoadRequest, drafter: Choice, tokens: int, gpu_bytes: int | None) -> Wish:
     device = "cpu" if load.device == "offload" else load.device.partition(":")[0]
+    device = device if gpu_bytes is None else "cuda"
     limit, least = check_memory(load.max_memory), max(drafter.exit_layer, 1)
-    return replace(Wish.of(load, device, limit=limit, least=least, drafter=drafter.snapshot), context=tokens)
+    wish = Wish.of(load, device, limit=limit, least=least, drafter=drafter.snapshot)
+    return replace(wish, context=tokens, gpu_bytes=gpu_bytes)
 
 
 def row(snapshot: Snapshot, wish: Wish, quant: str, free: int) -> tuple[str, str, str]:

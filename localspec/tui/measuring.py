@@ -44,7 +44,8 @@ class MeasuringScreen(TunableScreen):
     async def look_what_fits(self, context: int | None, typed: str) -> None:
         from localspec.tui.fitting import fit_report  # imports psutil
 
-        look = partial(fit_report, self.tuning.load, context, held_bytes=self.held_bytes)
+        load, held, gpu = self.tuning.load, self.held_bytes, self.gpu_bytes
+        look = partial(fit_report, load, context, held_bytes=held, gpu_bytes=gpu)
         try:
             await self.show(Note(await asyncio.to_thread(look)))
         except LocalspecError as fault:

@@ -98,8 +98,13 @@ class StateScreen(Screen[None]):
 
     @property
     def held_bytes(self) -> int:
-        """What is given back before another model is loaded."""
-        return 0 if self.phase in AWAY else held(self.tally.stats)
+        """Main memory that is given back before another model is loaded."""
+        return 0 if self.phase in AWAY or self.gpu_bytes is not None else held(self.tally.stats)
+
+    @property
+    def gpu_bytes(self) -> int | None:
+        """All memory of the GPU that the model is on, or was on last."""
+        return self.device_bytes if self.model is not None and self.model.device.startswith("cuda") else None
 
     def enter(self, phase: Phase, words: str) -> None:
         if phase not in {self.phase, "generating"}:  # the first word of an answer contradicts no hint
