@@ -49,8 +49,10 @@ def group(limit: int) -> Iterator[Path]:
         (made / "memory.limit_in_bytes").write_text(str(limit))
     except OSError as fault:
         pytest.skip(f"no control group can be made here: {fault}")
-    yield made
-    made.rmdir()
+    try:
+        yield made
+    finally:
+        made.rmdir()
 
 
 @pytest.fixture(scope="module")
