@@ -85,6 +85,18 @@ async def test_a_retry_is_another_answer_beside_the_first(how: str):
         assert told(stage) == ["hi", "third", "go on"]
 
 
+@pytest.mark.parametrize(("again", "told_so"), [("first", True), ("second", False)])
+async def test_the_same_answer_once_more_is_no_surprise(again: str, told_so: bool):
+    """At temperature 0 nothing seemed to happen."""
+    async with open_chat(ScriptedEngine(*says("first", again)), size=(100, 24)) as stage:
+        await ask(stage, "hi")
+        await stage.pilot.press("ctrl+r")
+        await ended(stage, 2)
+        await stage.sees("‹2/2›")
+        await stage.until(lambda: ("Word for word as before" in stage.seen) == told_so)
+        assert ("temperature=0.8" in stage.seen) == told_so
+
+
 async def test_a_question_that_got_no_answer_is_answered_by_a_retry():
     async with open_chat(ScriptedEngine(HELLO, paused=True), ScriptedEngine(*says("first"))) as stage:
         stage.engine.permit(1)
@@ -341,6 +353,10 @@ async def test_alt_up_and_down_point_at_messages_with_a_mark_that_needs_no_colou
             await stage.pilot.press(f"alt+{key}")
             await points(stage, text)
         await stage.sees("y copy c code e edit")
+        await stage.write("a draft")
+        await stage.pilot.press("alt+up")
+        await stage.sees("Letters act on a message while the prompt is empty.")
+        await stage.pilot.press("ctrl+u")
         await stage.pilot.press("alt+down")
         await points(stage, "second")
         await stage.pilot.press("escape")

@@ -255,6 +255,18 @@ async def test_a_search_marks_what_it_found_and_opens_the_branch_with_the_messag
     assert recall(chat_id).branch[-1].content == "And then?"
 
 
+async def test_who_leaves_a_search_finds_all_chats_there_again():
+    branches()
+    with History() as history:
+        chat(history, "nothing here")
+    async with kept_chat(ScriptedEngine(HELLO), size=WIDE) as stage:
+        await stage.until(lambda: len(titles(stage)) == 2)
+        await stage.pilot.press("ctrl+b", "slash", *"aprico")
+        await stage.until(lambda: headings(stage) == ["Fruit"])
+        await stage.pilot.press("escape")
+        await stage.until(lambda: stage.chat.prompt.has_focus and len(titles(stage)) == 2)
+
+
 async def test_slash_search_opens_the_chats_with_the_search_made():
     branches()
     async with kept_chat(ScriptedEngine(HELLO)) as stage:

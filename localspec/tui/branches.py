@@ -41,6 +41,7 @@ LETTERS = (  # with what each does, in so few words that all fit in 80 columns
     Binding("d", "", "delete", id="msg.delete"),
 )
 LEAVING = {"msg.edit", "msg.retry", "msg.branch"}  # after which nothing is pointed at
+NOT_EMPTY = "Letters act on a message while the prompt is empty."
 DELETE_SECONDS = 2.0
 DELETE_AGAIN = "Press {msg.delete} again to delete this message and all that was said after it."
 NOT_NOW = "Not while an answer is awaited; {stop} stops it."
@@ -84,7 +85,8 @@ class BranchScreen(ReplaceScreen):
         place = branch.index(self.at) + direction if self.at in branch else len(branch) - 1
         if branch:
             self.cursor = branch[max(0, min(place, len(branch) - 1))].id
-            self.status.give_hint(" ".join(f"{keys} {what}" for keys, what in rows(self, LETTERS)))
+            letters = " ".join(f"{keys} {what}" for keys, what in rows(self, LETTERS))
+            self.status.give_hint(NOT_EMPTY if self.prompt.text else letters)
 
     def claims(self, event: Key) -> bool:
         """A letter with the prompt empty. Any other leaves the message and is typed."""

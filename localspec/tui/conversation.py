@@ -139,6 +139,11 @@ class Conversation:
         siblings = self.tree.siblings(said.id)
         return siblings.index(said.id) + 1, len(siblings)
 
+    def repeats(self, said: Utterance) -> bool:
+        """Whether another version of it has the same text."""
+        others = (self.tree.nodes[one] for one in self.tree.siblings(said.id) if one != said.id)
+        return any(other.text == said.text for other in others)
+
     def remove(self, said: Utterance) -> None:
         """And all after it. As in the history, a head among them goes where the chat was continued last before."""
         self.tree.remove(said.id)

@@ -112,12 +112,13 @@ class Sidebar(Vertical):
         self._remember()
 
     def leave(self) -> None:
-        """Esc: a title that is not renamed after all stays; else away from here."""
+        """Esc: a title that is not renamed after all stays; else away from here, where all chats are again."""
         if self.name_field.display:
             self._stop_renaming()
         elif self.covers:
             self.hide()
         else:
+            self.search.value = ""
             self.post_message(self.Left())
 
     def seek(self, query: str) -> None:

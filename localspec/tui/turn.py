@@ -21,6 +21,7 @@ from localspec.tui.scribe import Kept
 from localspec.tui.token_view import View
 
 WAITING = "One message is waiting already; this one stays here."
+REPEATED = "Word for word as before: at temperature 0, or with a seed, it always is. Try: /set temperature=0.8"
 
 
 class TurnScreen(ListenScreen):
@@ -138,10 +139,13 @@ class TurnScreen(ListenScreen):
 
     async def finish(self, done: Done) -> None:
         words = "stopped" if self.answer is not None and done.finish_reason == "cancelled" else "idle"
+        said = self.said
         if self.answer is not None:
             await self.answer.finish(self.scribe.whole(done.stats))
             self.end_turn(done.finish_reason)
         self.enter("idle", words)
+        if said is not None and done.finish_reason != "cancelled" and self.conversation.repeats(said):
+            self.status.give_hint(REPEATED)
         await self.ask_next()
 
     async def fail(self, failure: Failure) -> None:
