@@ -441,7 +441,7 @@ REFUSED = {
     "an unknown format": (("--shape", "tiny", "--format", "int8,q4"), "--format has 'q4'."),
     "an impossible share": (("--shape", "tiny", "--agree", "0.8,2"), "it takes shares from 0 to 1."),
     "no share": (("--shape", "tiny", "--agree", "often"), "it takes shares from 0 to 1."),
-    "a layer too many": (("--shape", "tiny", "--exit-layer", "8"), "tiny has 8 layers."),
+    "a layer too many": (("--shape", "tiny", "--exit-layer", "8"), "tiny has 8 layers. Try: --exit-layer 2"),
     "no layer": (("--shape", "tiny", "--exit-layer", "0"), "tiny has 8 layers."),
     "llama.cpp and a model": (("guide", "--against", "llama-cpp"), "llama.cpp is measured on a shape."),
     "llama.cpp in float": (

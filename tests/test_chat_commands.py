@@ -24,6 +24,7 @@ from localspec.tui.tuning import Tuning, begin
 from localspec.tui.turn import WAITING
 from tests.chat_stage import HELLO, Stage, kept_chat, open_chat, own_keys
 from tests.scripted_engine import ScriptedEngine, answer, step
+from tests.test_catalog import fetched
 
 pytestmark = pytest.mark.heavy
 
@@ -83,6 +84,15 @@ async def test_what_an_argument_may_be_is_offered_where_it_is_known():
         ]:
             stage.chat.prompt.completion.follow(typed)
             assert {offer.usage for offer in stage.chat.prompt.completion._offers} == offered, typed
+
+
+async def test_a_model_of_the_hubs_cache_is_offered_too():
+    """As the picker has it."""
+    fetched("Somebody/Far-7B")
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.until(lambda: stage.chat.fetched == ("Somebody/Far-7B",))
+        stage.chat.prompt.completion.follow("/model som")
+        assert [offer.usage for offer in stage.chat.prompt.completion._offers] == ["Somebody/Far-7B"]
 
 
 def test_a_whole_name_comes_before_the_longer_ones(monkeypatch: pytest.MonkeyPatch):

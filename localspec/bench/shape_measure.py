@@ -238,7 +238,10 @@ def check(request: ShapeRequest) -> dict[str, str]:
     """What can be refused before any weight is made; versions of the peers."""
     layers = SHAPES[request.shape].num_layers
     if not 1 <= request.leave < layers:
-        raise UsageError(f"--exit-layer is {request.leave}; {request.shape} has {layers} layers.")
+        raise UsageError(
+            f"--exit-layer is {request.leave}; {request.shape} has {layers} layers.",
+            hint=f"Try: --exit-layer {max(layers // 4, 1)}",
+        )
     if request.offload is not None and request.device == "cpu" and (unfit := set(request.formats) & set(FOUR_BIT)):
         raise UsageError(f"Layers in {min(unfit)} do not come from disk.", hint="Try: --format int8,int4,bf16")
     if request.device != "cpu" and "int4" in request.formats:

@@ -15,6 +15,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.widgets import Input, OptionList
 
+from localspec import hub_cache
 from localspec.errors import LocalspecError
 from localspec.tui.commands import Command, nearest
 from localspec.tui.editor import chosen_editor, edited
@@ -92,7 +93,12 @@ class ChatScreen(MeasuringScreen):
         if self.past is not None:
             self.locate()
         self.load()
-        self.run_worker(partial(import_module, BODY), thread=True, exit_on_error=False, group="import")
+        self.run_worker(self.prepare, thread=True, exit_on_error=False, group="import")
+
+    def prepare(self) -> None:
+        """What is needed in a while, in a thread."""
+        import_module(BODY)
+        self.fetched = tuple(hub_cache.repositories())
 
     async def on_unmount(self) -> None:
         self.scribe.end(self.tally.stats, "cancelled")

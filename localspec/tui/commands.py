@@ -152,7 +152,8 @@ def offers(text: str, known: Known = NOTHING_KNOWN) -> tuple[Offer, ...]:
     command = find(name)
     choices = command.choices if command else ()
     words = dict.fromkeys(choices(known) if callable(choices) else choices)
-    likely = sorted((word for word in words if word.startswith(argument)), key=lambda word: word != argument)
+    alike = (word for word in words if word.lower().startswith(argument.lower()))
+    likely = sorted(alike, key=lambda word: word != argument)
     return tuple(Offer(f"/{name} {word}", one_line(word), "", runs=True) for word in likely)
 
 

@@ -39,6 +39,7 @@ class StateScreen(Screen[None]):
     model: ModelCard | None = None
     spec: SpecCard | None = None
     device_bytes = 0
+    fetched: tuple[str, ...] = ()  # models of the hub's cache, as it was at the start
     drafter_failed = False
     has_news = False  # for the figures
     answer: Answer | None = None  # while it is being written
@@ -68,12 +69,12 @@ class StateScreen(Screen[None]):
         return False
 
     def known(self) -> Known:
-        """Those that are known without a look at the disk."""
+        """Those that are known without another look at the disk."""
         tuning = self.tuning
         return Known(
             presets=tuple(tuning.config.all_presets),
             themes=tuple(sorted(self.app.available_themes)),
-            models=tuple(tuning.catalog.models),
+            models=tuple(dict.fromkeys((*tuning.catalog.models, *self.fetched))),
             drafts=tuple(dict(tuning.entry.drafts)) if tuning.entry else (),
         )
 
