@@ -27,6 +27,7 @@ from localspec.history import (
     recall,
     writer,
 )
+from localspec.history.turns import ANEW
 from tests.history_made_here import GUIDE, ROUNDS, Talk, answer, chat, child, contents, partial, sound
 
 
@@ -219,7 +220,7 @@ def test_steps_in_a_chat_that_another_program_deleted_are_no_trouble(running: Wr
     for said in (Moved(one.id), Removed(first.id), Moved(talk.last), talk.asks("two", below=one.id)):
         running.post(said)
     assert running.close() is None
-    assert (branch(), told) == (["two"], [])
+    assert (branch(), told) == (["two"], [ANEW])
 
 
 def test_an_answer_to_a_question_that_another_program_deleted_is_told_once(
@@ -408,7 +409,7 @@ def test_a_chat_deleted_between_two_turns_begins_again_with_the_next(
     running.post(talk.answers(answer("second")))
     assert running.close() is None
     assert contents(path) == ["two", "second"]
-    assert told == []
+    assert told == [ANEW]
 
 
 def test_a_writer_that_was_never_started_has_nothing_to_say():

@@ -11,13 +11,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from localspec.errors import NoSuchChat
-from localspec.events import Record
+from localspec.events import Notice, Record
 from localspec.history.records import Answer, Attachment, Chat, NewChat, NewMessage, StoredMessage, WhenFull, gone
 
 if TYPE_CHECKING:
     from localspec.history.store import History
 
 OWN = 1 << 48  # no history gets that far
+ANEW = Notice("info", "history_anew", "This chat was deleted elsewhere; your last message begins a new one.")
 
 
 class Asked(Record, frozen=True):
@@ -92,11 +93,16 @@ class Turns:
         self._rows: dict[int, int] = {}  # of the ids that are our own
         self._go_on(chat)
 
-    def write(self, history: History, said: Said) -> None:
-        """When it raises it may be tried again, and writes nothing twice."""
+    def write(self, history: History, said: Said) -> Notice | None:
+        """When it raises it may be tried again, and writes nothing twice. Returns what the user should know of it."""
+        if isinstance(said, Asked):
+            return self._ask(history, said)
+        self._follow(history, said)
+        return None
+
+    def _follow(self, history: History, said: Said) -> None:
+        """All but a question."""
         match said:
-            case Asked():
-                self._ask(history, said)
             case Answered() if self._chat_id is not None:
                 self._save(history, self._chat_id, said)
             case Moved() if self._chat_id is not None:
@@ -115,12 +121,13 @@ class Turns:
             case Located():
                 said.tell(self._chat_id)
 
-    def _ask(self, history: History, asked: Asked) -> None:
-        message = self._asked(history, asked)
-        if message.chat_id != self._chat_id:
+    def _ask(self, history: History, asked: Asked) -> Notice | None:
+        before, message = self._chat_id, self._asked(history, asked)
+        if message.chat_id != before:
             self._rows.clear()
         self._chat_id, self._rows[asked.id] = message.chat_id, message.id
         self._kind = (asked.chat.model_key, asked.chat.preset)
+        return ANEW if before not in (None, message.chat_id) else None
 
     def _asked(self, history: History, asked: Asked) -> StoredMessage:
         """A chat that another program deleted begins again."""

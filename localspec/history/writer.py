@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from threading import Condition, Thread
 from typing import TYPE_CHECKING
@@ -81,12 +82,16 @@ class Writer:
         with self._changed:
             self._changed.notify_all()
         while (said := self._next()) is not None:
-            if self._succeeds(lambda said=said: self._turns.write(self._open(), said)):  # type: ignore[misc]
+            if self._succeeds(partial(self._write, said)):
                 self._waiting.popleft()
             elif self._closing:
                 break
         if self._history is not None:
             self._history.close()
+
+    def _write(self, said: Said) -> None:
+        if notice := self._turns.write(self._open(), said):
+            self._tell(notice)
 
     def _next(self) -> Said | None:
         """What was said first, once there is something; of an answer that has grown since, only the newest. None: end.
