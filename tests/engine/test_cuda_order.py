@@ -1,5 +1,5 @@
 """What a GPU may do in any order it does in no wrong one: streams and graphs on a pretended GPU, which does whatever
-waits for nothing, as coins have it. What a real one does with them, test_offload.py and test_graphs.py try."""
+waits for nothing, as coins have it. A test in test_offload.py has a real one do it."""
 
 from __future__ import annotations
 
