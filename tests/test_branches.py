@@ -267,6 +267,36 @@ async def test_a_branch_goes_on_from_an_earlier_answer(how: str):
         await stage.sees("‹2/2›")
 
 
+@pytest.mark.parametrize("how", ["/undo", "delete"])
+async def test_figures_of_an_answer_that_is_gone_go_too(how: str):
+    async with open_chat(ScriptedEngine(*says("first"))) as stage:
+        await ask(stage, "one")
+        await stage.sees("50.0 tok/s")
+        if how == "delete":
+            await stage.pilot.press("alt+up")
+            await points(stage, "first")
+            await stage.pilot.press("d", "d")
+        else:
+            await stage.send(how)
+        await stage.until(lambda: "50.0 tok/s" not in stage.seen)
+        assert stage.chat.figures.predicted_n == 0
+
+
+async def test_an_edit_ends_where_the_branch_does():
+    """What is sent then goes on from what is shown."""
+    async with open_chat(ScriptedEngine(*says("first", "second", "third"))) as stage:
+        await ask(stage, "one")
+        await ask(stage, "two")
+        await stage.pilot.press("alt+e")
+        await stage.until(lambda: stage.chat.edited is not None)
+        await stage.pilot.press("ctrl+c")
+        await stage.send("/undo")
+        await shows(stage, "one", "first")
+        assert stage.chat.edited is None
+        await ask(stage, "three")
+        assert told(stage) == ["one", "first", "three"]
+
+
 async def test_a_branch_does_not_begin_at_a_question():
     async with open_chat(ScriptedEngine(*says("first"))) as stage:
         await stage.ready()

@@ -221,7 +221,7 @@ WRONG = {
     "/EXIT now": "/exit stands alone",
     "/k 99": "Write /k auto, /k heuristic or /k N",
     "/spec perhaps": "Write /spec on, auto or off.",
-    "/compare nobody": "Another model must be loaded first: /draft nobody, then /compare.",
+    "/compare nobody": "'nobody' is not loaded. If it is a drafter: /draft nobody, then /compare.",
     "/compare early-exit:99": "Exit layer 99",
     "/set temperature x": "'temperature' sets nothing. Write it so: /set temperature=0.7",
     "/set temperature=hot": "temperature",

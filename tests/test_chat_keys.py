@@ -258,7 +258,7 @@ async def test_a_terminal_too_small_says_so_and_growing_again_loses_nothing():
         await stage.sees("Bye.", "idle")
         await stage.write("typed")
         await stage.pilot.resize_terminal(50, 10)
-        await stage.sees("The terminal is 50×10; localspec needs")
+        await stage.sees("Enlarge the terminal to 60×16: it is 50×10.")
         assert "Bye." not in stage.seen
         await stage.pilot.press("!")
         await stage.pilot.resize_terminal(60, 16)
@@ -275,13 +275,13 @@ async def test_whatever_lies_over_the_chat_says_that_the_terminal_is_too_small(o
             await stage.pilot.resize_terminal(width, height)
             await stage.until(lambda size=(width, height): stage.app.size == size)
             if width:
-                await stage.sees(f"The terminal is {width}×{height}; localspec")
+                await stage.sees("Enlarge the terminal to 60×16", f"{width}×{height}.")
         await stage.pilot.resize_terminal(80, 24)
-        await stage.until(lambda: "The terminal is" not in stage.seen)
+        await stage.until(lambda: "Enlarge the terminal" not in stage.seen)
         await stage.pilot.resize_terminal(40, 10)
         await stage.pilot.press("escape")
         await stage.until(lambda: stage.app.screen is stage.chat)
-        await stage.sees("The terminal is 40×10; localspec")
+        await stage.sees("Enlarge the terminal to 60×16", "40×10.")
 
 
 @pytest.mark.parametrize("over", [*OVER.values(), CommandPalette], ids=[*OVER, "palette"])

@@ -380,7 +380,7 @@ async def test_two_drafters_are_compared_where_neither_must_be_loaded(
 @pytest.mark.parametrize(
     ("typed", "sentence"),
     [
-        ("qwen", "Another model must be loaded first: /draft qwen, then /compare."),
+        ("qwen", "'qwen' is not loaded. If it is a drafter: /draft qwen, then /compare."),
         ("early-exit", "Write /compare early-exit:E"),
         ("early-exit:x", "'x' is not an exit layer."),
         ("early-exit:12", "outside guide, which has 12 layers. Use early-exit:E with E from 1 to 11."),

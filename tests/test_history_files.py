@@ -232,6 +232,30 @@ def test_a_full_disk_is_a_sentence_and_costs_nothing_that_was_kept(history: Hist
     assert contents(path) == ["kept", "short"]
 
 
+def no_room() -> sqlite3.OperationalError:
+    fault = sqlite3.OperationalError("database or disk is full")
+    fault.sqlite_errorcode = sqlite3.SQLITE_FULL
+    return fault
+
+
+@pytest.mark.parametrize("fault", [no_room(), OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))], ids=["log", "lock"])
+def test_a_history_on_a_disk_without_a_free_byte_can_be_read(
+    fault: Exception, history: History, path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    chat(history, "kept", "answer")
+    history.close()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise fault
+
+    monkeypatch.setattr("localspec.history.opening.connect", refuse)
+    with History(path, reading=True) as found:
+        assert found.is_read_only
+        assert [said.content for said in found.open(found.chats()[0].id).branch] == ["kept", "answer"]
+    with pytest.raises(HistoryError, match="is full"):
+        History(path)
+
+
 @pytest.mark.parametrize("limits", [5, pytest.param(50, marks=pytest.mark.slow)])
 def test_a_disk_that_is_full_at_any_page_costs_nothing_that_was_kept(history: History, path: Path, limits: int):
     """G3: what did not fit can be written as soon as there is space."""

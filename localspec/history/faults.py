@@ -43,6 +43,13 @@ def is_read_only(fault: OSError | sqlite3.Error) -> bool:
     return primary(fault) in (*READ_ONLY_CODES, sqlite3.SQLITE_CANTOPEN)
 
 
+def is_full(fault: OSError | sqlite3.Error) -> bool:
+    """The disk has no room for what SQLite needs beside the file, even to read it."""
+    if isinstance(fault, OSError):
+        return fault.errno in (errno.ENOSPC, errno.EDQUOT)
+    return primary(fault) == sqlite3.SQLITE_FULL
+
+
 def explained(fault: sqlite3.Error, path: Path) -> HistoryError:
     match primary(fault):
         case sqlite3.SQLITE_FULL:
@@ -67,7 +74,7 @@ def explained(fault: sqlite3.Error, path: Path) -> HistoryError:
 
 
 def explained_by_system(fault: OSError, path: Path) -> HistoryError:
-    if fault.errno in (errno.ENOSPC, errno.EDQUOT):
+    if is_full(fault):
         return HistoryError(f"The disk with the history {path} is full.", hint=FREE_SPACE)
     if fault.errno in READ_ONLY_ERRNOS:
         return HistoryError(f"The history {path} cannot be written: it is read-only.", hint=ELSEWHERE)

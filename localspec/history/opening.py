@@ -17,7 +17,7 @@ from localspec.errors import HistoryError
 from localspec.events import Notice
 from localspec.history import schema
 from localspec.history.database import SETTINGS, Connection, Database, connect, look_at
-from localspec.history.faults import ELSEWHERE, Damaged, is_damage, is_read_only, one_sentence
+from localspec.history.faults import ELSEWHERE, Damaged, is_damage, is_full, is_read_only, one_sentence
 
 OPENING_SECONDS = 60.0  # another program may be copying and migrating a large history
 SMALLEST_BYTES = 512  # SQLite's smallest page
@@ -31,7 +31,7 @@ def open_database(path: Path, *, reading: bool = False) -> tuple[Database, tuple
         try:
             return open_to_write(path)
         except (OSError, sqlite3.Error) as fault:
-            if not reading or not is_read_only(fault) or (db := as_it_is(path)) is None:
+            if not reading or not (is_read_only(fault) or is_full(fault)) or (db := as_it_is(path)) is None:
                 raise
             return Database(path, db, is_read_only=True), ()
 

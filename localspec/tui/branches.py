@@ -215,13 +215,22 @@ class BranchScreen(ReplaceScreen):
         if self.edited is not None and self.edited.id not in self.conversation.tree.nodes:
             self.end_edit()
         self.scribe.remove(said, self.conversation.head)
+        self.drop_figures()
         await self.show_branch()
 
     async def go(self, head: int | None) -> None:
         """The branch ends here."""
+        if self.edited is not None:
+            self.end_edit()
         self.conversation.head, self.cursor = head, None
         self.scribe.show(head)
+        self.drop_figures()
         await self.show_branch()
+
+    def drop_figures(self) -> None:
+        """Of an answer that is not shown any more."""
+        if self.measured not in {said.id for said in self.conversation.branch}:
+            self.rounds = ()
 
     async def begin_with(self, past: OpenChat | None) -> None:
         if self.edited is not None:

@@ -20,6 +20,4 @@ class TooSmall(Static):
 
     def fit(self, size: Size) -> None:
         self.display = size.width < MIN_WIDTH or size.height < MIN_HEIGHT
-        self.update(
-            f"The terminal is {size.width}×{size.height}; localspec needs {MIN_WIDTH}×{MIN_HEIGHT}: enlarge it."
-        )
+        self.update(f"Enlarge the terminal to {MIN_WIDTH}×{MIN_HEIGHT}: it is {size.width}×{size.height}.")

@@ -30,6 +30,7 @@ class TurnScreen(ListenScreen):
     view: reactive[View] = reactive("markdown", init=False)
 
     said: Utterance | None = None  # the answer being written, whose widget is `answer`
+    measured: int | None = None  # the answer that figures are of
 
     # --- a question
 
@@ -163,6 +164,7 @@ class TurnScreen(ListenScreen):
         made = self.scribe.end(self.tally.stats, reason)
         if self.said is not None and self.answer is not None:
             self.said.made, (self.said.line, self.said.how) = made, self.answer.ending
+            self.measured = self.said.id
         self.said = self.answer = None
         self.collector.wish()
 

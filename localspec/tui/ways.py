@@ -46,7 +46,7 @@ def compared(typed: str, spec: SpecCard | None, model: ModelCard | None) -> tupl
     if spec is None or model is None:
         raise UsageError(lack(None))
     if not isinstance(asked, EarlyExit):
-        raise UsageError(f"Another model must be loaded first: /draft {typed}, then /compare.")
+        raise UsageError(f"'{typed}' is not loaded. If it is a drafter: /draft {typed}, then /compare.")
     if asked.layer is None:
         raise UsageError("Write /compare early-exit:E, where E is the layer to leave after.")
     check_exit(asked.layer, model.layers, model.name)
