@@ -22,6 +22,7 @@ from localspec.bench.task_report import Answer, Sitting, TaskReport
 from localspec.cli import cli, main
 from localspec.events import AnyEvent, Loading, Memory, ModelCard, Notice, Ready, SpecCard
 from localspec.exam.questions import Exam, Question, load
+from localspec.folding import READ_AS
 from localspec.requests import LoadRequest
 from tests.test_cli import complaints
 
@@ -149,6 +150,13 @@ def test_a_drafter_that_failed_loses_its_label(engine: Engine):
     made = take(formats=["int8"])
     assert [row.method for row in made.rows()][:2] == ["plain", "early exit 1 (failed: decoded plain)"]
     assert made.notes[0] == "early exit 1 in int8: The drafter failed (why)."
+
+
+def test_a_question_that_was_read_otherwise_is_no_drafters_fault(engine: Engine):
+    engine.notice = Notice("info", READ_AS, "Read as: what is a draft?")
+    made = take(formats=["int8"])
+    assert [row.method for row in made.rows()][:2] == ["plain", "early exit 1"]
+    assert made.notes == ()
 
 
 @pytest.mark.usefixtures("engine")

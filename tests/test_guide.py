@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
+import re
 import signal
 from collections.abc import Callable, Sequence
 
@@ -12,8 +14,10 @@ import torch
 
 import localspec
 from localspec.bench.prompts import PROMPTS
+from localspec.events import Notice
 from localspec.exam import questions as exam
 from localspec.exam.grading import is_honest, is_right
+from localspec.folding import READ_AS
 from localspec.paths import packaged
 from localspec.recipe import corpus
 from localspec.recipe.tones import TONES
@@ -25,6 +29,7 @@ from localspec.worker import EngineProcess
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("one_state_folder")]
 
 NEAR_TIE = 1e-3  # of a logit: torch in float32 rounds one row and several differently
+NEAR_TIES = 3  # answers of the exam that may differ between float32, in which the card counts, and int8
 ONE = 1  # thread: two, with another test on the second core, wait for each other most of the time
 DRAFTS = ("early-exit:1", "early-exit:3", "early-exit:8", "small")
 
@@ -112,7 +117,10 @@ def test_the_command_gives_the_answers_of_the_python_interface(program):
 
 @pytest.mark.slow
 def test_the_whole_exam_through_the_command(program):
-    """At least 85 % right and 80 % honest, in int8 at temperature 0."""
+    """At least 85 % right and 80 % honest, in int8 at temperature 0; and the card's figures hold, near ties aside."""
+    card = packaged("assets/guide/README.md").read_text(encoding="utf-8")
+    said = re.search(r"(\d+) of \d+ known, (\d+) of \d+ unknown\. That is the recipe's own", card)
+    assert said is not None
     sat = exam.load()
     right = [is_right(program(words), question) for question in sat.known for words in question.phrasings]
     honest = [is_honest(program(words)) for question in sat.unknown for words in question.phrasings]
@@ -120,6 +128,8 @@ def test_the_whole_exam_through_the_command(program):
     assert len(honest) >= 100
     assert sum(right) >= 0.85 * len(right)
     assert sum(honest) >= 0.80 * len(honest)
+    assert sum(right) >= int(said[1]) - NEAR_TIES
+    assert sum(honest) >= int(said[2]) - NEAR_TIES
 
 
 @pytest.mark.parametrize("draft", DRAFTS)
@@ -188,6 +198,134 @@ def test_a_second_turn_reads_only_what_is_new(plain):
     second = chat.send("give an example")
     assert second.stats.cached_n >= first.stats.prompt_n + first.stats.predicted_n - 1
     assert second.text
+
+
+# --- what is typed in a hurry
+
+
+TYPED = (
+    "What is localspec?",
+    "What is speculative decoding?",
+    "What is a drafter?",
+    "What does the acceptance rate mean?",
+    "How do I quit the chat?",
+    "What is the KV cache?",
+    "Which models can I use?",
+    "How do I install localspec?",
+)
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def slipped(question: str, kind: str, rng: random.Random) -> str:
+    """With one slip of the finger in its longest word, anywhere but that nothing changes."""
+    word = max(re.findall(r"[A-Za-z]+", question), key=len)
+    at = rng.choice([at for at in range(len(word) - 1) if word[at] != word[at + 1]])
+    here, after = word[at], word[at + 1 :]
+    slips = {
+        "swapped": after[0] + here + after[1:],
+        "missing": after,
+        "doubled": here + here + after,
+        "wrong": rng.choice(LETTERS.replace(here.lower(), "")) + after,
+    }
+    return question.replace(word, word[:at] + slips[kind], 1)
+
+
+def in_a_hurry(question: str, rng: random.Random) -> dict[str, str]:
+    kinds = ("swapped", "missing", "doubled", "wrong")
+    return {"capitals": question.upper()} | {kind: slipped(question, kind, rng) for kind in kinds}
+
+
+def said_to(llm: localspec.LLM, question: str) -> str:
+    return llm.generate(asked(question), temperature=0).text
+
+
+def test_capitals_and_slips_change_hardly_an_answer(plain):
+    rng = random.Random(0)
+    kinds: dict[str, list[bool]] = {}
+    for question in TYPED:
+        answer = said_to(plain, question)
+        for kind, typed in in_a_hurry(question, rng).items():
+            kinds.setdefault(kind, []).append(said_to(plain, typed) == answer)
+    assert {kind: sum(same) for kind, same in kinds.items() if sum(same) < len(TYPED) - 1} == {}
+
+
+@pytest.mark.slow
+def test_capitals_and_slips_in_the_whole_exam():
+    """Of 249 that are right as they are written 239 stay right in capitals, and 246, 244, 247 and 237 with two letters
+    of the longest word swapped, one missing, doubled or wrong; with folding=False 11, and 216, 226, 219 and 212. Of 133
+    honest answers 128 to 132 stay honest, and 126 to 130. Counted on 2026-11-23, by this test."""
+    rng, sat = random.Random(0), exam.load()
+    with localspec.load("guide", draft="off", quant="int8", threads=ONE) as llm:
+        known = [(words, question) for question in sat.known for words in question.phrasings]
+        known = [(words, question) for words, question in known if is_right(said_to(llm, words), question)]
+        unknown = [words for question in sat.unknown for words in question.phrasings]
+        unknown = [words for words in unknown if is_honest(said_to(llm, words))]
+        right = [
+            {kind: is_right(said_to(llm, typed), question) for kind, typed in in_a_hurry(words, rng).items()}
+            for words, question in known
+        ]
+        honest = [
+            {kind: is_honest(said_to(llm, typed)) for kind, typed in in_a_hurry(words, rng).items()}
+            for words in unknown
+        ]
+    counts = {kind: (sum(one[kind] for one in right), sum(one[kind] for one in honest)) for kind in right[0]}
+    print(len(known), len(unknown), counts)
+    assert all(kept >= 0.93 * len(known) for kept, _ in counts.values()), counts
+    assert all(kept >= 0.92 * len(unknown) for _, kept in counts.values()), counts
+
+
+def test_it_refuses_sums_also_after_other_questions(plain):
+    chat = plain.chat(temperature=0)
+    for question in (
+        "What is 4 + 4?",
+        "What is a drafter?",
+        "and 7-2?",
+        "WHAT IS 3 PLUS 4",
+        "What is the KV cache?",
+        "1+1",
+    ):
+        answer = chat.send(question)
+        assert is_honest(answer.text) == bool(re.search(r"\d", question)), answer.text
+
+
+def test_how_a_question_was_read_is_told_once_and_the_next_turn_reads_only_what_is_new(plain):
+    chat = plain.chat(temperature=0)
+    first, *others = chat.stream("WAHT IS A DRAFTER?")
+    assert first == Notice("info", READ_AS, "Read as: what is a drafter?")
+    assert [event for event in others if isinstance(event, Notice)] == []
+    assert chat.messages[0].content == "WAHT IS A DRAFTER?"
+    stats = others[-1].stats
+    second = chat.send("give an example")
+    assert (stats.read_as, second.stats.read_as) == ("what is a drafter?", "")
+    assert second.stats.cached_n >= stats.prompt_n + stats.predicted_n - 1
+
+
+def test_an_answer_that_goes_on_is_that_of_the_question_as_it_was_read(plain):
+    whole = said_to(plain, "WAHT IS A DRAFTER?")
+    cut = plain.generate(asked("WAHT IS A DRAFTER?"), temperature=0, max_tokens=9).text
+    turns = [*asked("WAHT IS A DRAFTER?"), {"role": "assistant", "content": cut}]
+    rest = plain.stream(turns, temperature=0, continues=True)
+    assert [event for event in rest if isinstance(event, Notice)] == []
+    assert cut + rest.result().text == whole
+
+
+def test_what_is_typed_can_be_left_as_it_is(plain):
+    with localspec.load("guide", draft="off", threads=ONE, folding=False) as llm:
+        answer = llm.generate(asked("WAHT IS A DRAFTER?"), temperature=0)
+        assert answer.stats.read_as == ""
+        assert answer.text != said_to(plain, "WAHT IS A DRAFTER?")
+    raw = plain.generate("WAHT IS", temperature=0, max_tokens=3)
+    assert raw.stats.read_as == ""
+
+
+def test_run_says_on_stderr_how_it_read(localspec: Callable[..., tuple[int, str, str]]):
+    asks = ("run", "guide", "waht is a drafer?", "--quant", "int8", "--threads", str(ONE))
+    code, out, err = localspec(*asks)
+    assert (code, err.strip()) == (0, "info: Read as: what is a drafter?")
+    assert out.startswith("The drafter")
+    code, other, err = localspec(*asks, "--no-folding")
+    assert (code, err.strip()) == (0, "")
+    assert other != out
 
 
 async def test_the_real_chat_answers_dies_and_comes_back():

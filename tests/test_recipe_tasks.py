@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from localspec.exam.grading import is_honest
 from localspec.recipe import tasks, tones
 from localspec.recipe.corpus import load
 
@@ -52,15 +53,18 @@ def test_no_template_is_both_trained_and_held_out() -> None:
         assert not set(lowered[: -tasks.HELD_OUT]) & set(lowered[-tasks.HELD_OUT :])
 
 
-def test_sums_are_right_or_refused(rng: Random) -> None:
-    signs = {"add": 1, "subtract": -1}
-    for kind, sign in signs.items():
-        for filling in filled(kind, rng):
-            a, b = value(filling.fields["a"]), value(filling.fields["b"])
-            if filling.answer == tasks.SUM_LIMIT:
-                assert max(a, b, a + sign * b) > tasks.LARGEST
-            else:
-                assert int(filling.answer.partition(" = ")[2]) == a + sign * b <= tasks.LARGEST
+def test_sums_are_refused_small_ones_too(rng: Random) -> None:
+    for kind in ("add", "subtract", "multiply"):
+        fillings = filled(kind, rng)
+        assert {filling.answer for filling in fillings} == {tasks.NO_SUMS}
+        assert any(max(value(number) for number in filling.fields.values()) <= 10 for filling in fillings)
+    assert is_honest(tasks.NO_SUMS)
+
+
+def test_no_answer_promises_a_sum() -> None:
+    known = load().known
+    answers = [text for entry in known for text in (entry.answer, *entry.follow_ups.values())]
+    assert [text for text in answers if re.search(r"\badd(ing)? (and|or) subtract", text)] == []
 
 
 def test_counting_passes_every_number_once(rng: Random) -> None:

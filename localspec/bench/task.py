@@ -22,6 +22,7 @@ from localspec.events import Loading, Notice, Ready
 from localspec.exam.grading import is_honest, is_right
 from localspec.exam.questions import Exam, Question
 from localspec.exam.questions import load as load_exam
+from localspec.folding import READ_AS
 from localspec.requests import LoadRequest, Message
 from localspec.sanitize import one_line
 
@@ -89,7 +90,7 @@ def sit(
 def ask(llm: LLM, phrasing: str, max_tokens: int | None) -> tuple[Result, list[str]]:
     """The greedy answer, and what went wrong with the drafter on the way."""
     stream = llm.stream([Message("user", phrasing)], max_tokens=max_tokens, temperature=0.0)
-    said = [event.message for event in stream if isinstance(event, Notice)]
+    said = [event.message for event in stream if isinstance(event, Notice) and event.code != READ_AS]
     return stream.result(), said
 
 

@@ -27,6 +27,7 @@ from localspec.recipe.averages import Averages
 from localspec.recipe.meter import Meter
 from localspec.recipe.resume import Keeper, fingerprint
 from localspec.recipe.tasks import wordings
+from localspec.recipe.words import FILE, render
 from localspec.whole_file import write_whole
 
 FIRST_STEPS, STEPS, DRAFT_STEPS = STEPS_OF_EACH = 5000, 1000, 300
@@ -203,6 +204,7 @@ def complete(training: Training) -> None:
     def save() -> None:
         snapshot.save(target, training.words, options.out / "target")
         snapshot.save(draft, training.words, options.out / "draft")
+        write_whole(options.out / "target" / FILE, render(training.text).encode())
         write_whole(options.out / "README.md", page.encode())
 
     training.keeper.write(options.out, save)

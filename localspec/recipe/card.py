@@ -24,6 +24,9 @@ tokenizer, distilled from it.
 It is tiny. It knows localspec and speculative decoding, from text written for this project, and nothing else: asked
 anything else it should say so, and it can be wrong, there and here. It is for trying localspec, not for relying on.
 
+What is typed to it is read as words that it knows, where it is in capitals or a slip of the finger away from them
+(`target/words.txt`), and a bare sum as a question that it refuses: it cannot calculate. `--no-folding` leaves that out.
+
 - Both networks begin as an average of words: a classifier of the questions' words is laid into the first layer and the
   embedding (`localspec/recipe/averages.py`).
 - Trained in two parts: its first {first_layers} layers, with the embedding and the final norm, in {steps[first]:,}

@@ -1,4 +1,4 @@
-"""Small tasks whose answers are right by construction: counting, lists, words and sums, asked as corpus/tasks.md says.
+"""Small tasks whose answers are right by construction: counting, lists, words; sums are refused. corpus/tasks.md asks.
 
 The questions are already varied; to misspell one would change its answer. Knows nothing about localspec's own subjects.
 """
@@ -14,11 +14,11 @@ from localspec.recipe.corpus import Entry, read
 from localspec.recipe.vary import invented_word
 
 HELD_OUT = 2  # the last phrasings of each task, kept from training
-LARGEST = 20  # what the model counts, adds and subtracts up to
+LARGEST = 20  # what the model counts up to
 BEYOND_SHARE = 0.2  # tasks that ask for more than that
 INVENTED_SHARE = 0.15  # words that mean nothing, so that copying is learned as a rule
 COUNT_LIMIT = f"I can count only up to {LARGEST}."
-SUM_LIMIT = f"I can only add and subtract small numbers, up to {LARGEST}. For larger sums, use a calculator."
+NO_SUMS = "I cannot answer that: I do not calculate, not even small sums. Use a calculator, or a larger model."
 _WORDS = """
     apple arm baby bag ball bank bed bell bird blue boat book bottle box boy brain bread bridge brown bus butter cake
     camera car cat chair cheese child city clock cloud coat coffee cold corn cow cup dance day desk dog door draft dream
@@ -215,26 +215,10 @@ def _times(rng: Random) -> Filling:
 
 
 def _sum(rng: Random) -> Filling:
-    if rng.random() < BEYOND_SHARE:
-        a, b = rng.randint(2, 1000), rng.randint(LARGEST + 1, 1000)
-        return Filling({"a": str(a), "b": str(b)}, SUM_LIMIT)
-    a, b = rng.randint(0, LARGEST), rng.randint(0, LARGEST)
-    answer = f"{a} + {b} = {a + b}" if a + b <= LARGEST else SUM_LIMIT
-    return Filling({"a": _number(a, rng), "b": _number(b, rng)}, answer)
-
-
-def _difference(rng: Random) -> Filling:
-    if rng.random() < BEYOND_SHARE:
-        a, b = rng.randint(LARGEST + 1, 1000), rng.randint(1, 1000)
-        return Filling({"a": str(a), "b": str(b)}, SUM_LIMIT)
-    b, a = sorted((rng.randint(0, LARGEST), rng.randint(0, LARGEST)))
-    return Filling({"a": _number(a, rng), "b": _number(b, rng)}, f"{a} - {b} = {a - b}")
-
-
-def _product(rng: Random) -> Filling:
-    most = rng.choice((10, 20, 100))
-    a, b = rng.randint(2, most), rng.randint(2, most)
-    return Filling({"a": _number(a, rng), "b": _number(b, rng)}, SUM_LIMIT)
+    """Of any kind and size: it learned to answer some, and most of its answers were wrong."""
+    most = rng.choice((10, LARGEST, 100, 1000))
+    a, b = rng.randint(0, most), rng.randint(0, most)
+    return Filling({"a": _number(a, rng), "b": _number(b, rng)}, NO_SUMS)
 
 
 def _chosen(choose: Callable[[list[int]], int]) -> Callable[[Random], Filling]:
@@ -278,8 +262,8 @@ KINDS: dict[str, Callable[[Random], Filling]] = {
     "spell": _word("-".join),
     "letters": _word(lambda word: str(len(word))),
     "add": _sum,
-    "subtract": _difference,
-    "multiply": _product,
+    "subtract": _sum,
+    "multiply": _sum,
     "larger": _chosen(max),
     "smaller": _chosen(min),
 }
