@@ -3,6 +3,7 @@ as a container or a cluster's job has one."""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +27,12 @@ def available_bytes() -> int:
     import psutil  # a machine that is only measured need not have it
 
     return min((int(psutil.virtual_memory().available), *left_in_groups()))
+
+
+def trim() -> None:
+    """What the C library keeps for the next allocation goes back to the system: 70 MB, once a model was packed."""
+    with suppress(AttributeError, OSError, TypeError):  # only glibc can be asked to
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def left_in_groups() -> Iterator[int]:

@@ -1,6 +1,7 @@
 """A chat template: messages to the text that the model was trained on, rendered in jinja's sandbox.
 
-The template is a stranger's program. It sees messages and a few token strings. Knows nothing about tokens or ids.
+The template is a stranger's program. It sees messages and a few token strings; how long it runs and what memory it
+takes is limited by the process it runs in (limits.py). Knows nothing about tokens or ids.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from localspec.errors import CheckpointError, UsageError
+from localspec.limits import entering
 from localspec.requests import Message
 
 MAX_GROWTH = 1 << 20  # characters a template may add to what it is given; real ones add a few hundred per message
-MAX_PRODUCT = 1 << 20
 
 
 class TemplateRefusal(jinja2.TemplateError):
@@ -34,6 +35,7 @@ class ChatTemplate:
         self.source = source
         self._name = name
         self._special_tokens = dict(special_tokens)
+        entering("template")
         try:
             self._template = _environment().from_string(source)
         except (jinja2.TemplateError, RecursionError, ValueError, OverflowError, SyntaxError) as error:
@@ -43,13 +45,14 @@ class ChatTemplate:
         """The conversation as text; when it `opens` an answer, ready for the assistant's."""
         turns = [{"role": message.role, "content": message.content} for message in messages]
         room = MAX_GROWTH + 2 * sum(len(message.content) for message in messages)
+        entering("template")
         try:
             return self._collect(turns, room, opens)
         except TemplateRefusal as error:
             raise UsageError(
                 f"The chat template of '{self._name}' refuses this conversation: {str(error)[:300]}"
             ) from error
-        except CheckpointError:
+        except (CheckpointError, MemoryError):
             raise
         except Exception as error:  # a stranger's program can raise anything
             raise self._broken(error) from error
@@ -68,21 +71,8 @@ class ChatTemplate:
         return "".join(pieces)
 
     def _broken(self, error: Exception) -> CheckpointError:
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        return CheckpointError(f"The chat template of '{self._name}' fails: {reason}", hint="Choose another model.")
-
-
-class _Sandbox(ImmutableSandboxedEnvironment):
-    """jinja's sandbox, in which one expression cannot fill the memory either."""
-
-    intercepted_binops = frozenset(("*", "**"))
-
-    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        if operator == "**":
-            raise jinja2.TemplateError("powers are not allowed")
-        if _length(left) * _length(right) > MAX_PRODUCT:
-            raise jinja2.TemplateError("a product is too large")
-        return super().call_binop(context, operator, left, right)
+        reason = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
+        return CheckpointError(f"The chat template of '{self._name}' fails: {reason}.", hint="Choose another model.")
 
 
 class _Generation(Extension):
@@ -95,21 +85,15 @@ class _Generation(Extension):
         return list(parser.parse_statements(("name:endgeneration",), drop_needle=True))
 
 
-def _environment() -> _Sandbox:
+def _environment() -> ImmutableSandboxedEnvironment:
     """What Hugging Face gives templates, and nothing else."""
-    environment = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation])
+    extensions = [loopcontrols, _Generation]
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
     environment.filters["tojson"] = _tojson
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
     del environment.globals["lipsum"]  # writes as much nonsense as it is told to
     return environment
-
-
-def _length(value: Any) -> int:
-    """How much a factor multiplies: itself when a number, its length otherwise."""
-    if isinstance(value, (int, float)):
-        return max(1, min(abs(int(value)), MAX_PRODUCT + 1))
-    return max(1, len(value)) if hasattr(value, "__len__") else 1
 
 
 def _tojson(

@@ -61,7 +61,7 @@ def find(typed: str) -> Template | None:
 
 def from_file(typed: str) -> Template:
     """Compiled once, so that what is wrong with it is said now."""
-    from localspec.template import ChatTemplate
+    from localspec.sandbox import check_template
 
     file = paths.expanded(typed)
     if not os.path.isfile(file):  # False, too, for what cannot be a path
@@ -72,7 +72,7 @@ def from_file(typed: str) -> Template:
         )
     try:
         source = strictjson.read_text(file, MAX_BYTES)
-        ChatTemplate(source, name=file.name, special_tokens={})
+        check_template(source, file.name)
     except CheckpointError as fault:
         raise UsageError(fault.message, hint="Edit it, or name another.") from fault
     return Template(file.name, source)

@@ -1,10 +1,13 @@
-"""What a model may take is what the machine has free, and in a control group no more than its limit leaves."""
+"""What a model may take is what the machine has free, and in a control group no more than its limit leaves; memory that is
+given back goes to the system, where the C library can be asked to."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import psutil
 import pytest
 
 from localspec import main_memory
@@ -79,3 +82,26 @@ def test_the_lowest_limit_of_all_its_groups_counts(
 def test_nobody_asks_the_machine_past_the_limit():
     asking = [file for file in PACKAGE.rglob("*.py") if "virtual_memory().available" in file.read_text()]
     assert [file.name for file in asking] == ["main_memory.py"]
+
+
+def test_what_was_freed_in_small_pieces_goes_back_to_the_system():
+    """Pieces that the C library takes from its own heap, below its last one, which stays in use."""
+    if not hasattr(main_memory.ctypes.CDLL(None), "malloc_trim"):
+        pytest.skip("only glibc keeps it, and gives it back")
+    me, size = psutil.Process(), 64 << 20
+    pieces: list[bytes | None] = [bytes([1]) * (16 << 10) for _ in range(size >> 14)]
+    held = me.memory_info().rss
+    pieces[:-1] = [None] * (len(pieces) - 1)
+    main_memory.trim()
+    assert held - me.memory_info().rss > size // 2
+
+
+@pytest.mark.parametrize("fault", [OSError, TypeError, AttributeError])
+def test_another_c_library_is_left_alone(fault: type[Exception], monkeypatch: pytest.MonkeyPatch):
+    """Windows has none by that name, and musl no such function."""
+
+    def absent(_: Any) -> Any:
+        raise fault
+
+    monkeypatch.setattr(main_memory.ctypes, "CDLL", absent)
+    main_memory.trim()

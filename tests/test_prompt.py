@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ from tokenizers import AddedToken, Tokenizer, models, processors
 from localspec.checkpoint import open_snapshot
 from localspec.errors import CheckpointError, NoChatTemplate, UsageError
 from localspec.prompt import Prompter
+from localspec.prompt_sandbox import opening_of
 from localspec.requests import Message
+from localspec.sandboxed import opened
 from localspec.template import ChatTemplate
 from tests.tokenizers_made_here import CHATML, KINDS, gpt2_like, llama2_like, llama3_like, unigram_like, write_snapshot
 
@@ -158,7 +161,7 @@ def test_raw_text_never_ends_with_a_token_nobody_wrote() -> None:
 def test_ids_that_no_words_become_are_known() -> None:
     prompter = prompter_for("gpt2")
     names = {prompter.tokenizer.id_to_token(id) for id in prompter.control_ids}
-    assert names == {"<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"}
+    assert names == {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}
 
 
 def test_ids_may_have_gaps() -> None:
@@ -171,14 +174,15 @@ def test_a_snapshot_opens_with_its_template_and_without_padding(tmp_path: Path) 
     tokenizer = gpt2_like()
     tokenizer.enable_truncation(4)
     tokenizer.enable_padding(length=4)
-    prompter = Prompter.open(open_snapshot(write_snapshot(tmp_path / "m", tokenizer=tokenizer, template=CHATML)))
+    folder = write_snapshot(tmp_path / "m", tokenizer=tokenizer, template=CHATML)
+    prompter = opened(opening_of(replace(open_snapshot(folder), config={})))
     assert len(prompter.text("a" * 50)) > 4
     assert prompter.text("a") == tokenizer.encode("a", add_special_tokens=False).ids[:1]
 
 
 def test_a_snapshot_without_tokenizer_says_so(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=re.escape("Model 'm' has no tokenizer.json.")):
-        Prompter.open(open_snapshot(write_snapshot(tmp_path / "m")))
+        opening_of(open_snapshot(write_snapshot(tmp_path / "m")))
 
 
 def test_half_a_surrogate_is_the_users_mistake() -> None:

@@ -10,7 +10,9 @@ from localspec.api import load
 from localspec.checkpoint import open_snapshot
 from localspec.errors import UsageError
 from localspec.prompt import Prompter
+from localspec.prompt_sandbox import opening_of
 from localspec.requests import GenerateRequest, Message
+from localspec.sandboxed import opened
 from localspec.templates import CHOICES, COMPLETION, NAMED, find
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import byte_level
@@ -39,7 +41,7 @@ def test_each_has_a_name_and_auto_is_the_models_own():
 
 
 def test_a_conversation_becomes_what_the_template_says(base: Path):
-    prompter = Prompter.open(open_snapshot(base, "base"))
+    prompter = opened(opening_of(open_snapshot(base, "base")))
     assert read(prompter, "none") == "one two\n\nthree <|im_end|>"
     assert read(prompter, "chatml").endswith("<|im_start|>user\nthree <|im_end|><|im_end|>\n<|im_start|>assistant\n")
     assert read(prompter, "words") == "User: one\n\nAssistant:  two\n\nUser: three <|im_end|>\n\nAssistant:"
@@ -50,7 +52,7 @@ def test_a_conversation_becomes_what_the_template_says(base: Path):
 
 def test_words_of_the_user_are_no_control_tokens_under_any_of_them(base: Path):
     """reliability.md, E1: as many control ids as with the words replaced."""
-    prompter = Prompter.open(open_snapshot(base, "base"))
+    prompter = opened(opening_of(open_snapshot(base, "base")))
     harmless = [Message(turn.role, "x") for turn in TURNS]
     for template in NAMED.values():
         counts = {

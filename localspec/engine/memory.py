@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
-from contextlib import suppress
 
 import torch
+
+from localspec.main_memory import trim
 
 WORDS = ("can't allocate memory", "CUDA error: out of memory")  # of torch's allocator for main memory, and of pinned
 
@@ -21,9 +21,3 @@ def give_back() -> None:
     gc.collect()
     torch.cuda.empty_cache()  # nothing, where CUDA is not in use
     trim()
-
-
-def trim() -> None:
-    """What the C library keeps for the next allocation goes back to the system: 70 MB, once a model was packed."""
-    with suppress(AttributeError, OSError, TypeError):  # only glibc can be told to
-        ctypes.CDLL(None).malloc_trim(0)

@@ -5,15 +5,19 @@ Templates ran code in llama-cpp-python (CVE-2024-34359), vLLM and SGLang (CVE-20
 
 from __future__ import annotations
 
-import resource
-import time
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from localspec import sandbox
 from localspec.errors import CheckpointError, LocalspecError, UsageError
 from localspec.requests import Message
+from localspec.sandbox import Sandbox
+from localspec.sandbox_jobs import EncodeChat, Ids, Opened, OpenPrompter, TokenizerText
 from localspec.template import ChatTemplate
+from tests.tokenizers_made_here import gpt2_like
 
 ESCAPES = [
     "{{ ''.__class__.__mro__[1].__subclasses__() }}",
@@ -62,42 +66,102 @@ def test_a_template_cannot_reach_out_of_its_sandbox(
         assert leak not in text
 
 
-BOMBS = [
-    "{{ 'a' * 10**8 }}",
-    "{{ 'a' * 100000000 }}",
-    "{{ 100000000 * 'a' }}",
-    "{{ [0] * 100000000 }}",
-    "{{ 'a' * (1000 * 1000 * 1000) }}",
-    "{{ 9 ** 9 ** 9 }}",
-    "{{ 2 ** 100000000 }}",
-    "{% set n = 'a' * 1000000 %}{{ n * 1000000 }}",
-    "{% for i in range(1000000000) %}a{% endfor %}",
-    "{% for i in range(99999) %}{% for j in range(99999) %}aaaaaaaaaaaaaaaa{% endfor %}{% endfor %}",
-    "{% for i in range(99999) %}{{ 'a' * 9999 }}{% endfor %}",
-    "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
-    "{% macro f(n) %}{{ f(n) }}{{ f(n) }}{% endmacro %}{{ f(1) }}",
-    "{{ lipsum(n=100000000) }}",
-    "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
-    "{% if x %}" * 3000 + "{% endif %}" * 3000,
-    "{{ 1 / 0 }}",
-    "{{ messages[99].content }}",
-    "{{ nobody.nothing }}",
-    "{% for %}",
-    "{{ 'unfinished",
-    "{% unknown_tag %}",
-    "{{ x | no_such_filter }}",
-    "{{ strftime_now(1) }}",
-    "{{ messages | tojson(indent=[]) }}",
-    "{{ '\\ud800' | tojson }}{{ raise_exception() }}",
-]
+WIDE = "{% set ns = namespace(x='ab', y=['ab']) %}{% for i in range(60) %}{% set STEP %}{% endfor %}{{ ns.x | length }}"
+MEMORY, TIME, ENDLESS = r"needs more than \d+ MB of memory", r"needs more than \d+ seconds", "writes without end"
+TOO_MUCH = f"{MEMORY}|{TIME}|{ENDLESS}"  # whichever comes first
+BOMBS = {  # template: what is said of it
+    "{{ 'a' * 10**8 }}": TOO_MUCH,
+    "{{ 'a' * 10000000 }}": ENDLESS,
+    "{{ 1000000000 * 'a' }}": MEMORY,
+    "{{ [0] * 100000000 }}": MEMORY,
+    "{{ 'a' * (1000 * 1000 * 1000) }}": MEMORY,
+    "{{ 9 ** (9 ** 9) }}": TIME,
+    "{{ (2 ** 100000000) % 7 }}{{ 3 ** 100000000 }}": TIME,
+    "{% set n = 'a' * 1000000 %}{{ n * 1000000 }}": MEMORY,
+    "{% for i in range(1000000000) %}a{% endfor %}": "Range too big",
+    "{% for i in range(99999) %}{% for j in range(99999) %}aaaaaaaaaaaaaaaa{% endfor %}{% endfor %}": ENDLESS,
+    "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}": TIME,
+    "{% for i in range(99999) %}{{ 'a' * 9999 }}{% endfor %}": ENDLESS,
+    "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}": "maximum recursion depth",
+    "{% macro f(n) %}{{ f(n) }}{{ f(n) }}{% endmacro %}{{ f(1) }}": "maximum recursion depth",
+    WIDE.replace("STEP", "ns.x = ns.x + ns.x"): TOO_MUCH,
+    WIDE.replace("STEP", "ns.x = ns.x ~ ns.x"): TOO_MUCH,
+    WIDE.replace("STEP", "ns.x = [ns.x, ns.x] | join"): TOO_MUCH,
+    WIDE.replace("STEP", "ns.x = ns.x.replace('a', 'aa')"): TOO_MUCH,
+    WIDE.replace("STEP", "ns.x = ns.x | replace('b', 'bb')"): TOO_MUCH,
+    WIDE.replace("STEP", "ns.y = ns.y + ns.y"): TOO_MUCH,
+    WIDE.replace("STEP", "ns.x = (ns.x, ns.x) | string"): TOO_MUCH,
+    "{% set x %}{% for i in range(99999) %}{% for j in range(99999) %}ab{% endfor %}{% endfor %}{% endset %}": TOO_MUCH,
+    "{{ '%3000000000d' % 1 }}": MEMORY,
+    "{{ '%.2000000000f' % 1 }}": MEMORY,
+    "{{ '%3000000000d' | format(1) }}": MEMORY,
+    "{{ '{:3000000000}'.format(1) }}": MEMORY,
+    "{{ 'x' | center(3000000000) }}": MEMORY,
+    "{{ 'x\n\nx' | indent(1000000000) }}": MEMORY,
+    "{{ [1] | batch(3000000000, 0) | list }}": MEMORY,
+    "{{ [1] | slice(3000000000, 0) | list }}": TOO_MUCH,
+    "{{ 'x'.center(3000000000) }}": MEMORY,
+    "{{ 'x'.ljust(3000000000) }}": MEMORY,
+    "{{ 'x'.zfill(3000000000) }}": MEMORY,
+    "{{ '\t'.expandtabs(2000000000) }}": MEMORY,
+    "{{ 'x' | wordwrap(1) }}{{ ('x ' * 20000000) | wordwrap(1) }}": TOO_MUCH,
+    "{{ range(99999) | map('string') | join(',' * 99999) | length }}": TOO_MUCH,
+    "{{ lipsum(n=100000000) }}": "'lipsum' is undefined",
+    "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}": "recursion|nested|memory|stack",
+    "{% if x %}" * 3000 + "{% endif %}" * 3000: "recursion|nested|memory|stack|indentation",
+    "{{ 1 / 0 }}": "division by zero",
+    "{{ messages[99].content }}": "has no element 99",
+    "{{ nobody.nothing }}": "'nobody' is undefined",
+    "{% for %}": "fails: Expected an expression",
+    "{{ 'unfinished": "fails: ",
+    "{% unknown_tag %}": "unknown tag 'unknown_tag'",
+    "{{ x | no_such_filter }}": "No filter named 'no_such_filter'",
+    "{{ strftime_now(1) }}": "must be str",
+    "{{ messages | tojson(indent=[]) }}": "fails: ",
+    "{{ '\\ud800' | tojson }}{{ raise_exception() }}": "fails: |refuses",
+    "": "makes nothing of this conversation",
+    "{{ ''.__class__ }}": "makes nothing of this conversation",
+}
+
+
+@pytest.fixture(scope="module")
+def box() -> Sandbox:
+    return Sandbox()
 
 
 @pytest.mark.parametrize("source", BOMBS, ids=lambda source: source[:40])
-def test_a_template_that_fails_or_swells_ends_in_one_sentence(source: str) -> None:
-    start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises((CheckpointError, UsageError)) as caught:
-        ChatTemplate(source, name="tiny", special_tokens={}).render([Message("user", "hello")])
-    assert time.perf_counter() - start < 5
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10
+def test_a_template_that_fails_or_swells_ends_in_one_sentence(
+    source: str, box: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within its limits, of which that of time is made shorter here."""
+    monkeypatch.setattr(sandbox, "SECONDS", 0.4)
+    with pytest.raises((CheckpointError, UsageError), match=BOMBS[source]) as caught:
+        answer(box, source)
     assert "chat template of 'tiny'" in caught.value.message
     assert len(caught.value.message) < 500
+    assert caught.value.message.endswith(".") or isinstance(caught.value, UsageError)
+
+
+def answer(box: Sandbox, source: str) -> Ids:
+    tokenizer = TokenizerText(gpt2_like().to_str(), "tokenizer.json")
+    box.ask(OpenPrompter(tokenizer, "tiny", source, {}), Opened)
+    return box.ask(EncodeChat((Message("user", "hello"),), None), Ids)
+
+
+PEAK = """
+import resource
+from localspec.errors import CheckpointError
+from tests.attacks.test_hostile_templates import *
+box = Sandbox()
+for source in [source for source in BOMBS if "set ns" in source][:4]:
+    with pytest.raises(CheckpointError):
+        answer(box, source)
+box.close()
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+
+
+def test_the_sandbox_never_takes_a_gigabyte() -> None:
+    """In a process whose children are sandboxes alone: what the largest of them held at its peak, in kilobytes."""
+    printed = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True).stdout
+    assert 50 << 10 < int(printed) < 600 << 10

@@ -1,0 +1,109 @@
+"""The attack: a tokenizer.json is a program as well; four lines of it fill the memory, one pattern never ends.
+
+It runs in the sandbox, and what decodes an answer in the engine's process may do neither.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from localspec import sandbox
+from localspec.checkpoint import parse_tokenizer
+from localspec.errors import CheckpointError
+from localspec.requests import Message
+from localspec.sandbox import Sandbox
+from localspec.sandbox_jobs import EncodeChat, Ids, Opened, OpenPrompter, TokenizerText
+from tests.tokenizers_made_here import CHATML, gpt2_like
+
+MEMORY, TIME = r"needs more than \d+ MB of memory", r"needs more than \d+ seconds"
+TOO_MUCH, NOT_WORKING = f"{MEMORY}|{TIME}", "is not a working tokenizer"
+DECODER = "has a decoder that makes text longer"
+QUESTION = "a" * 40 + "! Hello there, what is a draft?"
+
+
+def replace(pattern: str, content: str, kind: str = "String") -> dict[str, Any]:
+    return {"type": "Replace", "pattern": {kind: pattern}, "content": content}
+
+
+def sequence(*parts: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "Sequence", "normalizers": list(parts)}
+
+
+def split(pattern: str) -> dict[str, Any]:
+    return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+
+
+SWELLING = [replace("a", "a" * 1000)] * 4
+BOMBS: dict[str, tuple[dict[str, Any], str]] = {
+    "four replacements": ({"normalizer": sequence(*SWELLING)}, TOO_MUCH),
+    "thirty doublings": ({"normalizer": sequence(*[replace("a", "aa")] * 40)}, TOO_MUCH),
+    "every character replaced": ({"normalizer": sequence(*[replace(".", "xy" * 500, "Regex")] * 4)}, TOO_MUCH),
+    "a long beginning": (
+        {"normalizer": sequence(*[{"type": "Prepend", "prepend": "a" * 100_000}, replace("a", "a" * 10_000)])},
+        TOO_MUCH,
+    ),
+    "a pattern that never ends": ({"pre_tokenizer": split(r"(a|a|aa)+$")}, rf"{TIME}|retry-limit"),
+    "a pattern that looks back": ({"pre_tokenizer": split(r"(?<x>a+)+\k<x>$")}, rf"{TIME}|retry-limit"),
+    "a pattern that is none": ({"pre_tokenizer": split("(")}, NOT_WORKING),
+    "a type that is none": ({"normalizer": {"type": "System"}}, NOT_WORKING),
+    "a map that is none": ({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}}, NOT_WORKING),
+    "a decoder that swells": ({"decoder": {"type": "Sequence", "decoders": SWELLING}}, DECODER),
+    "a decoder in a decoder": (
+        {"decoder": {"type": "Sequence", "decoders": [{"type": "Sequence", "decoders": SWELLING}]}},
+        DECODER,
+    ),
+    "a decoder that searches": ({"decoder": replace("(a+)+$", "", "Regex")}, DECODER),
+    "no model": ({"model": None}, NOT_WORKING),
+    "a vocabulary of nothing": ({"model": {"type": "BPE", "vocab": {}, "merges": [["a", "b"]]}}, NOT_WORKING),
+    "an id beyond every row": (
+        {"model": {"type": "WordLevel", "vocab": {"a": 4_000_000_000}, "unk_token": "a"}, "added_tokens": []},
+        "has ids up to 4000000000 and the model 500 rows",
+    ),
+    "ids below nothing": (
+        {"model": {"type": "WordLevel", "vocab": {"a": -1}, "unk_token": "a"}, "added_tokens": []},
+        NOT_WORKING,
+    ),
+}
+
+
+def spec(change: dict[str, Any]) -> str:
+    return json.dumps({**json.loads(gpt2_like().to_str()), **change})
+
+
+@pytest.fixture(scope="module")
+def box() -> Sandbox:
+    return Sandbox()
+
+
+def ask(box: Sandbox, text: str) -> Ids:
+    job = OpenPrompter(TokenizerText(text, "m/tokenizer.json", 500), "tiny", CHATML, {})
+    box.ask(job, Opened)
+    return box.ask(EncodeChat((Message("user", QUESTION),), None), Ids)
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_tokenizer_that_fails_or_swells_ends_in_one_sentence(
+    name: str, box: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within its limits, of which that of time is made shorter here."""
+    monkeypatch.setattr(sandbox, "SECONDS", 0.4)
+    change, words = BOMBS[name]
+    with pytest.raises(CheckpointError, match=words) as caught:
+        ask(box, spec(change))
+    assert "tokenizer.json" in caught.value.message
+    assert caught.value.message.endswith(".")
+    assert len(caught.value.message) < 300
+    assert caught.value.hint
+
+
+def test_the_good_one_works(box: Sandbox) -> None:
+    assert ask(box, spec({})).ids
+
+
+@pytest.mark.parametrize("name", [name for name, (_, words) in BOMBS.items() if words == DECODER])
+def test_no_decoder_that_could_fill_the_engines_memory_is_ever_opened(name: str) -> None:
+    with pytest.raises(CheckpointError, match=DECODER):
+        parse_tokenizer(spec(BOMBS[name][0]), "m/tokenizer.json")
