@@ -1,9 +1,11 @@
-"""Repositories that GPTQ quantised: transformers runs them where gptqmodel is installed, else it is one sentence."""
+"""Repositories that GPTQ quantised, of families that transformers runs: with gptqmodel, else it is one sentence."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,43 +13,50 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from packaging.requirements import Requirement
+from safetensors.torch import load_file
 
 from localspec import formats, load, loader_generic
 from localspec.__main__ import main
 from localspec.checkpoint import open_snapshot
 from localspec.drain import drain
-from localspec.engine.arch import read_arch
 from localspec.engine.drafters.model import DraftModel
 from localspec.engine.generic_arch import GenericArch, read_any
 from localspec.engine.session import Session
 from localspec.errors import CheckpointError, UsageError
 from localspec.fit import Plan, Wish, draft_format, ladder, make_plan
 from localspec.footprint import footprint, in_16_bits
-from localspec.loader import Files, assemble
 from localspec.loader_generic import build, far, load_generic
 from localspec.requests import Message
 from tests.engine.fakes import generate
-from tests.gptq_made_here import SAID, gptq_tensors
-from tests.models_made_here import save_snapshot
+from tests.generic_models_made_here import make_model, save_generic
+from tests.prequantised_made_here import STYLES, store_folder
 from tests.tokenizers_made_here import CHATML, gpt2_like
 
 HI = [Message("user", "hello there general")]
-SIZES = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "tie_word_embeddings": False}
+SAID = STYLES["gptq"].config
+SIZES = {"hidden_size": 64, "intermediate_size": 96, "tie_word_embeddings": False, "num_key_value_heads": 2}
 MISSING = [name for name in formats.GPTQ_NEEDS if find_spec(name) is None]
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One in GPTQ's layout, and the floats that it stands for."""
-    top = tmp_path_factory.mktemp("models")
-    for name in ("gptq", "meant"):
-        save_snapshot(top / name, gpt2_like(), template=CHATML, eos="<|im_end|>", **SIZES)
-    stored, meant = gptq_tensors(load_file(top / "meant" / "model.safetensors"))
-    save_file(stored, top / "gptq" / "model.safetensors")
-    save_file(meant, top / "meant" / "model.safetensors")
-    say(top / "gptq", SAID)
+    top, tokenizer = tmp_path_factory.mktemp("models"), gpt2_like()
+    model = make_model("olmo", vocab_size=tokenizer.get_vocab_size(), **SIZES).float()
+    words = {"eos_token": "<|im_end|>", "chat_template": CHATML}
+    save_generic(model, top / "gptq", tokenizer, **words)
+    model.load_state_dict(store_folder(top / "gptq", STYLES["gptq"]))
+    save_generic(model, top / "meant", tokenizer, **words)
     return top
+
+
+def meant_model(models: Path) -> Any:
+    from transformers import OlmoConfig, OlmoForCausalLM
+
+    model = OlmoForCausalLM(OlmoConfig(**open_snapshot(models / "meant").config))
+    model.load_state_dict(load_file(models / "meant" / "model.safetensors"))
+    return model.eval()
 
 
 @pytest.fixture
@@ -79,7 +88,7 @@ def test_without_gptqmodel_it_is_one_sentence_with_the_next_command(
     assert (left.value.code, said.count("\n")) == (1, 1)
     for words in (
         "This model is quantised already, by gptq, which needs gptqmodel and optimum installed.",
-        "pip install 'gptqmodel<7.7' optimum",
+        "pip install 'localspec[gptq]'",
         "--quant nf4",
     ):
         assert words in said
@@ -111,7 +120,7 @@ def test_transformers_runs_it_in_its_own_format_and_no_other(models: Path):
 def test_its_format_is_no_drafts_and_a_draft_in_it_keeps_it(models: Path):
     gptq, floats = open_snapshot(models / "gptq"), open_snapshot(models / "meant")
     assert draft_format(gptq, "int8", "cpu") == draft_format(gptq, "bf16", "cuda") == "gptq"
-    assert (draft_format(floats, "gptq", "cpu"), draft_format(floats, "gptq", "cuda")) == ("int8", "bf16")
+    assert (draft_format(floats, "gptq", "cpu"), draft_format(floats, "gptq", "cuda")) == ("fp32", "bf16")
 
 
 @pytest.mark.usefixtures("installed")
@@ -119,7 +128,7 @@ def test_of_what_the_repository_says_only_the_layout_reaches_transformers(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """B4: a dataset to fetch, a tokenizer to load and a kernel to compile are not a stranger's to choose."""
-    from transformers import LlamaForCausalLM
+    from transformers import OlmoForCausalLM
 
     asked: list[Any] = []
 
@@ -128,9 +137,9 @@ def test_of_what_the_repository_says_only_the_layout_reaches_transformers(
         report = dict.fromkeys(("missing_keys", "mismatched_keys", "unexpected_keys"), ())
         return SimpleNamespace(eval=lambda: None), report
 
-    monkeypatch.setattr(LlamaForCausalLM, "from_pretrained", from_pretrained)
-    folder = save_snapshot(tmp_path / "gptq", gpt2_like(), **SIZES)
-    (folder / "model.safetensors").write_bytes((models / "gptq" / "model.safetensors").read_bytes())
+    monkeypatch.setattr(OlmoForCausalLM, "from_pretrained", from_pretrained)
+    folder = tmp_path / "gptq"
+    shutil.copytree(models / "gptq", folder)
     say(folder, {**SAID, "backend": "marlin", "dataset": "c4", "tokenizer": "a/b", "meta": {"x": 1}, "dynamic": {}})
     build(open_snapshot(folder), torch.bfloat16)
     assert asked == [{**SAID, "checkpoint_format": "gptq", "backend": "torch"}]
@@ -141,7 +150,7 @@ def test_of_what_the_repository_says_only_the_layout_reaches_transformers(
     "wrong", [{"bits": 5}, {"bits": "4"}, {"bits": [4]}, {"group_size": 0}, {"group_size": "x"}, {"format": "marlin"}]
 )
 def test_a_layout_that_is_none_is_refused(wrong: dict[str, Any]):
-    config = {"model_type": "llama", "quantization_config": {**SAID, **wrong}}
+    config = {"model_type": "olmo", "quantization_config": {**SAID, **wrong}}
     with pytest.raises(CheckpointError, match="describes no weights of GPTQ's") as met:
         read_any(config)
     assert met.value.hint
@@ -156,12 +165,9 @@ def test_what_folds_its_past_is_not_run_in_it():
 @pytest.mark.usefixtures("installed")
 def test_it_is_opened_and_answers_as_what_transformers_runs(models: Path, monkeypatch: pytest.MonkeyPatch):
     """With a model of floats where gptqmodel would make one: everything but its product."""
-    from transformers import LlamaConfig, LlamaForCausalLM
 
     def floats(_: Any, dtype: torch.dtype) -> Any:
-        model = LlamaForCausalLM(LlamaConfig(**open_snapshot(models / "meant").config))
-        model.load_state_dict(load_file(models / "meant" / "model.safetensors"))
-        return model.to(dtype).eval()
+        return meant_model(models).to(dtype)
 
     monkeypatch.setattr(loader_generic, "build", floats)
     with load(str(models / "gptq"), draft="off", threads=1) as llm:
@@ -179,13 +185,22 @@ def test_it_says_what_the_floats_say_that_it_stands_for(models: Path, capsys: py
     arch = read_any(snapshot.config)
     assert isinstance(arch, GenericArch)
     target = drain(load_generic(snapshot, arch, Plan("gptq", 64, "cpu"), stage="weights"))
-    meant = assemble(read_arch(floats.config), Files(floats), dtype=torch.float32, context=64)
+    meant = drain(load_generic(floats, arch, Plan("fp32", 64, "cpu"), stage="weights"))
     assert target.weights.num_bytes == pytest.approx(footprint(snapshot, "gptq", 64).tables, rel=0.1)
     ids = torch.arange(24)
     expected = meant.forward(ids)
-    assert far(target.forward(ids), expected) < 0.05
+    assert far(target.forward(ids), expected) < 0.2
     target.crop(0)
     meant.crop(0)
     session = Session(target, DraftModel(meant, arch.vocab_size))
     assert sum(one.accepted for one in generate(session, [1, 2, 3], max_tokens=8, policy=3)) > 0
     assert capsys.readouterr().out == ""
+
+
+def test_the_extra_brings_what_it_needs_and_no_more():
+    extra = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    bounds = {found.name: found.specifier for found in map(Requirement, extra["gptq"])}
+    assert bounds.keys() == set(formats.GPTQ_NEEDS)
+    assert not bounds["gptqmodel"].contains("7.7.0")
