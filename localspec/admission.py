@@ -1,7 +1,7 @@
-"""May a configuration run on our decoder? A random two-layer model of it must agree with transformers in float32.
+"""May a configuration run on our decoder? A random two-layer stand-in for it must agree with transformers in float32.
 
-The verdict is remembered by a hash of the config and both versions, so transformers is imported once per kind of model.
-Knows nothing about real weights.
+The verdict is remembered by a hash of the stand-in and all versions, so transformers is imported once per kind of
+model: 8B and 70B have the same one. Knows nothing about real weights.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from localspec import __version__
-from localspec.engine.arch import ELSE, read_arch
-from localspec.engine.foreign import transformers_faults
+from localspec.engine.arch import ELSE, NEUTRAL, Arch, read_arch
+from localspec.engine.foreign import own_faults, transformers_faults
 from localspec.errors import CheckpointError
 from localspec.loader import assemble
 from localspec.sources import Memory
@@ -27,7 +27,6 @@ TOLERANCE = 2e-5  # of the largest logit: float32 rounding of two layers stays w
 ROWS = 24
 SMALL = {"vocab_size": 320, "intermediate_size": 96, "num_hidden_layers": 2}
 SMALL_WINDOW = 8  # so that 24 rows feel it
-IDENTITY = ("bos_token_id", "eos_token_id", "pad_token_id", "architectures", "transformers_version", "_name_or_path")
 
 
 def admit(config: dict[str, Any]) -> None:
@@ -39,16 +38,17 @@ def admit(config: dict[str, Any]) -> None:
 
 
 def fingerprint(config: dict[str, Any]) -> str:
-    said = {name: value for name, value in config.items() if name not in IDENTITY}
-    text = json.dumps([said, version("transformers"), version("torch"), __version__], sort_keys=True)
+    text = json.dumps([shrink(config), version("transformers"), version("torch"), __version__], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def difference(config: dict[str, Any]) -> float:
     """Largest difference of logits, as a share of the largest logit; infinite where the best token differs."""
+    with transformers_faults():
+        foreign_config(config)
     small = shrink(config)
     ids = torch.arange(ROWS) * 37 % small["vocab_size"]
-    with transformers_faults():
+    with own_faults():
         reference = transformers_model(small)
         expected = reference_logits(reference, ids)
     decoder = assemble(read_arch(small), Memory(reference.state_dict()), dtype=torch.float32, context=ROWS)
@@ -59,42 +59,51 @@ def difference(config: dict[str, Any]) -> float:
 
 
 def shrink(config: dict[str, Any]) -> dict[str, Any]:
-    """The same kind of model with two layers and few heads; every flag stays."""
+    """The stand-in: two layers and few heads, as wide for each head as the model is; every flag stays."""
     arch = read_arch(config)
     kv_heads = min(arch.num_kv_heads, 2)
     heads = kv_heads * min(arch.query_group, 4)
-    explicit = config.get("head_dim") or arch.family == "qwen3"
     sizes = {**SMALL, "num_attention_heads": heads, "num_key_value_heads": kv_heads}
-    small = {**plain(config), **sizes, "hidden_size": 128 if explicit else heads * arch.head_dim}
-    if any(arch.windows):
-        small |= {"sliding_window": SMALL_WINDOW, "max_window_layers": 1}
-        kinds = config.get("layer_types")
-        small |= {"layer_types": sorted(set(kinds)) * 2} if kinds else {}
-        if kinds:
-            small["layer_types"] = small["layer_types"][:2]
-    elif "layer_types" in small:
-        small["layer_types"] = ["full_attention"] * 2
-    return small
+    sizes["hidden_size"] = heads * max(arch.hidden_size // arch.num_heads, 1)
+    return {**telling(config), **sizes, **windows(config, arch)}
 
 
-def plain(config: dict[str, Any]) -> dict[str, Any]:
-    """As if the weights had never been quantised."""
-    return {name: value for name, value in config.items() if name != "quantization_config"}
+def telling(config: dict[str, Any]) -> dict[str, Any]:
+    """What says something about a forward."""
+    return {name: value for name, value in config.items() if name not in NEUTRAL}
 
 
-def transformers_model(config: dict[str, Any]) -> Any:  # Any: transformers is untyped
+def windows(config: dict[str, Any], arch: Arch) -> dict[str, Any]:
+    """So short that the rows feel them, also where the config says that they are not used."""
+    found: dict[str, Any] = {}
+    if any(arch.windows) or config.get("sliding_window") is not None:
+        found["sliding_window"] = SMALL_WINDOW
+    if any(arch.windows) or "max_window_layers" in config:
+        found["max_window_layers"] = 1
+    if kinds := config.get("layer_types"):
+        found["layer_types"] = (sorted(set(kinds)) * 2)[:2] if any(arch.windows) else ["full_attention"] * 2
+    return found
+
+
+def foreign_config(config: dict[str, Any]) -> Any:  # Any: transformers is untyped
+    """transformers' record of a configuration, of its own class for this type."""
+    from transformers import CONFIG_MAPPING
+
+    fields = {name: value for name, value in telling(config).items() if name != "model_type"}
+    return CONFIG_MAPPING[config["model_type"]](**deepcopy(fields))  # it writes into the dicts it is given
+
+
+def transformers_model(config: dict[str, Any]) -> Any:
     """A random model of transformers' own, built from the config and never from anybody's code."""
-    from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
     from transformers.utils import logging
 
     logging.set_verbosity_error()
-    said = {
-        name: value for name, value in config.items() if name not in (*IDENTITY, "model_type", "dtype", "torch_dtype")
-    }
-    built = CONFIG_MAPPING[config["model_type"]](**deepcopy(said))  # it writes into the dicts it is given
+    made = foreign_config(config)
+    made._attn_implementation = "eager"
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model = AutoModelForCausalLM.from_config(built, attn_implementation="eager", dtype=torch.float32).eval()
+        model = MODEL_FOR_CAUSAL_LM_MAPPING[type(made)](made).float().eval()
         with torch.no_grad():
             for weight in model.parameters():
                 weight.normal_(0, 0.08) if weight.dim() > 1 else weight.uniform_(0.5, 1.5)

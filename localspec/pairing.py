@@ -18,7 +18,7 @@ from localspec.checkpoint import MAX_TOKENIZER_BYTES, check_ids, num_ids, parse_
 
 PROBE_LINES = 2000
 PROBE_SEED = 20
-Reason = Literal["same", "padding", "extra-tokens", "tokens-differ", "special-differ", "text-differs"]
+Reason = Literal["same", "padding", "extra-tokens", "controls-differ", "tokens-differ", "text-differs"]
 
 WORDS = """the The THE don't we'LL naïve straße İstanbul ſ ﬁne Ａ ① ½ 0 7 42 1234567 3.14159 1e-9 0xFF ٣ x²
 def f(x): return x self._a += 1 {} [0] <b> </b> < > | == != -> /* */ # $ % & @ ~ ^ \\ ` ' "
@@ -42,45 +42,55 @@ def compare(target: Path, drafter: Path, *, target_rows: int | None = None, draf
     first = parse_tokenizer(texts[0], str(target))
     second = first if texts[0] == texts[1] else parse_tokenizer(texts[1], str(drafter))
     sizes = (num_ids(first), num_ids(second))
-    check_ids(target, sizes[0], target_rows)
-    check_ids(drafter, sizes[1], drafter_rows)
+    check_ids(str(target), first, target_rows)
+    check_ids(str(drafter), second, drafter_rows)
     rows = (target_rows or sizes[0], drafter_rows or sizes[1])
     with tokenizer_faults(f"{target} or {drafter}"):
         found = _difference(first, second) if first is not second else None
     if found:
         return Verdict(False, found[0], f"tokenizers differ ({found[1]})")
+    if others := _other_controls(first, second):
+        count = f"{len(others)} control tokens" if len(others) > 1 else "a control token"
+        return Verdict(True, "controls-differ", f"same tokens but for {count} ({others[0]})")
     return Verdict(True, *_agreement(sizes, rows))
 
 
 def _difference(target: Tokenizer, drafter: Tokenizer) -> tuple[Reason, str] | None:
     """The first thing on which they disagree, in words."""
-    return (
-        _token_difference(target, drafter) or _special_difference(target, drafter) or _text_difference(target, drafter)
-    )
+    return _token_difference(target, drafter) or _text_difference(target, drafter)
 
 
 def _token_difference(target: Tokenizer, drafter: Tokenizer) -> tuple[Reason, str] | None:
-    """An id that means two things, or a word that one alone has; added tokens may be missing on either side."""
+    """An id that means two things, or a word that one alone has. Added tokens may be missing on either side, and
+    control tokens may be others: verifying keeps the text right."""
     here, there = _by_id(target), _by_id(drafter)
     added = target.get_added_tokens_decoder().keys() | drafter.get_added_tokens_decoder().keys()
-    for id in sorted(here.keys() | there.keys()):
+    controls = _controls(target, drafter)
+    for id in sorted((here.keys() | there.keys()) - controls):
         mine, theirs = here.get(id), there.get(id)
         if mine != theirs and (id not in added or (mine is not None and theirs is not None)):
             return "tokens-differ", f"id {id} {_quoted(mine)} vs {_quoted(theirs)}"
     return None
 
 
-def _special_difference(target: Tokenizer, drafter: Tokenizer) -> tuple[Reason, str] | None:
-    """A token that is special to one and a word to the other."""
-    here, there = (_special_ids(one) for one in (target, drafter))
-    for id in sorted(here ^ there):
-        token = target.id_to_token(id)
-        if token is not None and drafter.id_to_token(id) is not None:
-            return (
-                "special-differ",
-                f"id {id} {_quoted(token)} is special to the {'target' if id in here else 'draft'} only",
-            )
-    return None
+def _controls(target: Tokenizer, drafter: Tokenizer) -> set[int]:
+    """The ids that both have added, and that are special to one at least."""
+    here, there = target.get_added_tokens_decoder(), drafter.get_added_tokens_decoder()
+    return {id for id in here.keys() & there.keys() if here[id].special or there[id].special}
+
+
+def _other_controls(target: Tokenizer, drafter: Tokenizer) -> list[str]:
+    """Control tokens that are others to the draft, or words."""
+    here, there = target.get_added_tokens_decoder(), drafter.get_added_tokens_decoder()
+    found = []
+    for id in sorted(_controls(target, drafter)):
+        mine, theirs = here[id], there[id]
+        if mine.content != theirs.content:
+            found.append(f"id {id} {_quoted(mine.content)} vs {_quoted(theirs.content)}")
+        elif mine.special != theirs.special:
+            owner = "target" if mine.special else "draft"
+            found.append(f"id {id} {_quoted(mine.content)} is special to the {owner} only")
+    return found
 
 
 def _text_difference(target: Tokenizer, drafter: Tokenizer) -> tuple[Reason, str] | None:
@@ -116,10 +126,6 @@ def _agreement(sizes: tuple[int, int], rows: tuple[int, int]) -> tuple[Reason, s
 
 def _by_id(tokenizer: Tokenizer) -> Mapping[int, str]:
     return {id: token for token, id in tokenizer.get_vocab(with_added_tokens=True).items()}
-
-
-def _special_ids(tokenizer: Tokenizer) -> set[int]:
-    return {id for id, token in tokenizer.get_added_tokens_decoder().items() if token.special}
 
 
 def _quoted(token: str | None) -> str:

@@ -6,6 +6,8 @@ The torch decoder against transformers, then the CPU engine against the torch de
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
@@ -58,6 +60,28 @@ REAL: dict[str, dict[str, Any]] = {
         "torch_dtype": "bfloat16",
         "transformers_version": "4.45.0.dev0",
         "use_cache": True,
+        "vocab_size": 128256,
+    },
+    "Llama-3.2-3B": {  # three queries a key, and a head_dim of its own
+        "model_type": "llama",
+        "head_dim": 128,
+        "hidden_act": "silu",
+        "hidden_size": 3072,
+        "intermediate_size": 8192,
+        "max_position_embeddings": 131072,
+        "num_attention_heads": 24,
+        "num_hidden_layers": 28,
+        "num_key_value_heads": 8,
+        "rms_norm_eps": 1e-05,
+        "rope_scaling": {
+            "factor": 32.0,
+            "high_freq_factor": 4.0,
+            "low_freq_factor": 1.0,
+            "original_max_position_embeddings": 8192,
+            "rope_type": "llama3",
+        },
+        "rope_theta": 500000.0,
+        "tie_word_embeddings": True,
         "vocab_size": 128256,
     },
     "Qwen2.5-0.5B": {
@@ -173,6 +197,56 @@ def test_the_small_model_feels_its_window(name: str):
     narrow = admission.reference_logits(admission.transformers_model(small), ids)
     wide = admission.reference_logits(admission.transformers_model({**small, "sliding_window": 1000}), ids)
     assert not torch.allclose(narrow, wide, rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_stand_in_keeps_ratios_and_flags(name: str):
+    config, small = ALL[name], admission.shrink(ALL[name])
+    real, made = read_arch(config), read_arch(small)
+    assert made.hidden_size * real.num_heads == real.hidden_size * made.num_heads
+    assert made.head_dim == real.head_dim
+    assert made.query_group == min(real.query_group, 4)
+    for flag in ("family", "norm_eps", "rope", "qkv_bias", "output_bias", "mlp_bias", "qk_norm", "tied_head"):
+        assert getattr(made, flag) == getattr(real, flag)
+    assert {bool(window) for window in made.windows} == {bool(window) for window in real.windows}
+
+
+BIGGER = {"hidden_size": 8192, "intermediate_size": 28672, "num_attention_heads": 64, "num_hidden_layers": 80}
+SMALLER = {"hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32, "num_hidden_layers": 32}
+
+
+def test_8b_and_70b_share_a_verdict():
+    common = {**REAL["Llama-3.2-3B"], "tie_word_embeddings": False}
+    del common["head_dim"]
+    one, other = {**common, **SMALLER, "eos_token_id": [5], "use_cache": False}, {**common, **BIGGER}
+    assert admission.fingerprint(one) == admission.fingerprint(other)
+    for flag in ({"rms_norm_eps": 1e-6}, {"tie_word_embeddings": True}, {"rope_theta": 1e4}, {"head_dim": 64}):
+        assert admission.fingerprint(one) != admission.fingerprint({**other, **flag})
+
+
+def test_a_verdict_that_is_known_needs_no_transformers():
+    """Nor does it to find out that nobody reads a field."""
+    config = {**BASE, "unsloth_fixed": True}
+    admission.admit(config)
+    asks = (
+        f"import sys; from localspec.admission import admit; admit({config}); sys.exit('transformers' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", asks], check=False, timeout=100).returncode == 0
+
+
+def test_a_stand_in_that_fails_is_our_fault_and_says_why(monkeypatch: pytest.MonkeyPatch):
+    real = admission.shrink
+    monkeypatch.setattr(admission, "shrink", lambda config: {**real(config), "hidden_size": 130, "head_dim": 32})
+    with pytest.raises(CheckpointError, match=r"small copy .* fails \(.*hidden size \(130\) is not a multiple") as met:
+        admission.admit(BASE)
+    assert "The fault is localspec's" in met.value.hint
+    assert "Fetch" not in met.value.hint
+
+
+def test_what_transformers_cannot_load_says_why_in_the_same_sentence():
+    with pytest.raises(CheckpointError, match=r"cannot load this configuration \(.*hidden size \(66\) is not") as met:
+        admission.admit({**BASE, "hidden_size": 66, "head_dim": 16})
+    assert "Fetch" not in met.value.hint
 
 
 def refuse_to_compute(config: dict[str, Any]) -> float:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from localspec import named_fields
 from localspec.admission import reference_logits, transformers_model
 from localspec.engine.arch import read_arch
 from localspec.engine.contract import ExitStates
@@ -16,6 +17,7 @@ from localspec.engine.decoder import Decoder
 from localspec.errors import CheckpointError
 from localspec.loader import assemble
 from localspec.sources import Memory, Reader
+from tests.models_made_here import random_tensors
 
 pytestmark = pytest.mark.heavy
 
@@ -221,22 +223,81 @@ def test_the_old_spelling_of_rope_means_the_same_as_the_new(scaling: dict[str, A
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("attn_logit_softcapping", 50.0),
-        ("residual_multiplier", 0.22),
-        ("layernorm_epsilon", 1e-5),
-        ("rope_interleaved", True),
-        ("num_experts", 8),
         ("hidden_act", "gelu"),
-        ("pretraining_tp", 2),
         ("partial_rotary_factor", 0.5),
         ("quantization_config", {"bits": 4}),
-        ("a_field_of_tomorrow", "x"),
+        ("is_causal", False),
+        ("attention_chunk_size", 8),
+        ("per_layer_config", {"0": {"sliding_window": 4}}),
+        ("attribute_map", {"hidden_size": "vocab_size"}),
+        ("get_text_config", 1),
+        ("__class__", "x"),
     ],
 )
 @pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3"])
-def test_a_field_we_do_not_honour_is_refused_by_name(family: str, field: str, value: object):
+def test_a_field_that_transformers_reads_and_we_do_not_honour_is_refused_by_name(
+    family: str, field: str, value: object
+):
     with pytest.raises(CheckpointError, match=field):
         read_arch({**BASE, "model_type": family, field: value})
+
+
+def test_where_transformers_source_cannot_be_read_no_unknown_field_passes(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(named_fields, "named", lambda _: frozenset())
+    with pytest.raises(CheckpointError, match="of_another_day"):
+        read_arch({**BASE, "of_another_day": "x"})
+
+
+NOBODY_READS = {
+    "attn_logit_softcapping": 50.0,
+    "residual_multiplier": 0.22,
+    "rope_interleaved": True,
+    "num_experts": 8,
+    "unsloth_version": "2024.9",
+    "max_length": 20,
+    "temperature": 0.6,
+    "a_field_of_tomorrow": {"x": [1]},
+}
+SAYS_NOTHING = {  # what transformers reads, to another end
+    "attention_dropout": 0.3,
+    "initializer_range": 0.5,
+    "use_cache": False,
+    "chunk_size_feed_forward": 4,
+    "is_encoder_decoder": True,
+    "pretraining_tp": 2,
+    "num_labels": 1,
+    "problem_type": "regression",
+    "output_hidden_states": True,
+    "output_attentions": True,
+    "eos_token_id": [1, 2],
+    "architectures": ["X"],
+}
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3"])
+@pytest.mark.parametrize("field", [*NOBODY_READS, *SAYS_NOTHING])
+def test_a_field_that_passes_changes_nothing_that_transformers_computes(family: str, field: str):
+    from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
+
+    config = {name: value for name, value in BASE.items() if name != "model_type"} | {"num_hidden_layers": 2}
+    changed = {**config, field: {**NOBODY_READS, **SAYS_NOTHING}[field]}
+    assert read_arch({**changed, "model_type": family}) == read_arch({**config, "model_type": family})
+    found = []
+    for said in (config, changed):
+        known = CONFIG_MAPPING[family](**said, attn_implementation="eager")
+        torch.manual_seed(0)
+        model = MODEL_FOR_CAUSAL_LM_MAPPING[type(known)](known).eval()
+        weights = random_tensors({**config, "model_type": family}, seed=1, dtype=torch.float32)
+        model.load_state_dict(weights)
+        found.append(reference_logits(model, ids()))
+    assert torch.equal(*found)
+
+
+def test_a_field_that_nobody_reads_is_a_debug_line(caplog: pytest.LogCaptureFixture):
+    with caplog.at_level("DEBUG", "localspec"):
+        read_arch({**BASE, "unsloth_fixed": True})
+    (line,) = caplog.records
+    assert (line.levelname, "unsloth_fixed = True" in line.getMessage()) == ("DEBUG", True)
 
 
 def test_a_family_we_do_not_know_is_refused_by_name():
@@ -251,6 +312,46 @@ def test_a_tensor_is_named_in_part_and_with_a_way_on():
             refused()
         assert len(met.value.message) < 300
         assert met.value.hint
+
+
+def test_a_model_that_makes_embeddings_is_called_so():
+    reader = Reader(Memory({"embed_tokens.weight": torch.zeros(4, 2)}))
+    with pytest.raises(CheckpointError, match=r"makes embeddings .* 'embed_tokens.weight'") as met:
+        reader.check("model.embed_tokens.weight", (4, 2))
+    assert "Fetch" not in met.value.hint
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3"])
+@pytest.mark.parametrize(
+    "field",
+    ["num_key_value_heads", "head_dim", "max_position_embeddings", "rms_norm_eps", "sliding_window", "rope_theta"],
+)
+def test_what_a_config_leaves_out_is_what_transformers_says(family: str, field: str):
+    """A window of 4,096 positions is no window in a stand-in, so the self-check cannot see it."""
+    from transformers import CONFIG_MAPPING
+
+    heads = {"num_attention_heads": 32, "num_key_value_heads": 16, "hidden_size": 128, "head_dim": 8}
+    said = {**BASE, **heads, "sliding_window": 7, "rope_theta": 5e5, "use_sliding_window": True, "max_window_layers": 0}
+    left = {name: value for name, value in said.items() if name not in (field, "model_type")}
+    arch, known = read_arch({**left, "model_type": family}), CONFIG_MAPPING[family](**left)
+    assert arch.num_kv_heads == known.num_key_value_heads
+    assert arch.head_dim == (getattr(known, "head_dim", None) or known.hidden_size // known.num_attention_heads)
+    assert arch.max_context == known.max_position_embeddings
+    assert arch.norm_eps == known.rms_norm_eps
+    assert arch.windows[-1] == (None if family == "llama" else known.sliding_window)
+    assert dict(arch.rope)["rope_theta"] == known.rope_parameters["rope_theta"]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"num_attention_heads": 5, "num_key_value_heads": 2}, "5 heads, which do not divide into 2"),
+        ({"head_dim": 33}, "heads of 33 channels; rotary embeddings need an even number"),
+    ],
+)
+def test_heads_that_cannot_be_are_one_sentence(change: dict[str, int], says: str):
+    with pytest.raises(CheckpointError, match=says):
+        read_arch({**BASE, **change})
 
 
 @pytest.mark.parametrize("field", ["vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"])
@@ -270,8 +371,8 @@ def test_a_size_that_is_no_positive_whole_number_is_refused_by_name(field: str, 
         ("architectures", ["X"]),
         ("eos_token_id", [1, 2]),
         ("transformers_version", "9.9"),
-        ("a_field_of_tomorrow", None),
-        ("another", False),
+        ("is_causal", True),
+        ("attention_chunk_size", None),
     ],
 )
 def test_fields_that_say_nothing_about_a_forward_change_nothing(field: str, value: object):

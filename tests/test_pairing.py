@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, normalizers
 
+from localspec.checkpoint import open_snapshot
+from localspec.drafting import draft_model
 from localspec.errors import CheckpointError
 from localspec.pairing import Verdict, compare, probe_lines
+from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import byte_level, gpt2_like, llama2_like, llama3_like, unigram_like
 
 
@@ -55,6 +58,13 @@ def with_added(*, special: bool = False, content: str = "<tool_call>") -> Tokeni
     return tokenizer
 
 
+def with_word(word: str) -> Tokenizer:
+    """A word of the vocabulary where others have added a token."""
+    spec = spec_of(gpt2_like())
+    spec["model"]["vocab"][word] = len(spec["model"]["vocab"]) + len(spec["added_tokens"])
+    return Tokenizer.from_str(json.dumps(spec))
+
+
 def lower_case() -> Tokenizer:
     tokenizer = gpt2_like()
     tokenizer.normalizer = normalizers.Lowercase()
@@ -73,6 +83,19 @@ COMPATIBLE = {
     "padded drafter": (gpt2_like, gpt2_like, {"target_rows": 405, "drafter_rows": 512}, "padding"),
     "added token in the target": (with_added, gpt2_like, {}, "extra-tokens"),
     "added token in the drafter": (gpt2_like, lambda: with_added(special=True), {}, "extra-tokens"),
+    "other control tokens": (
+        lambda: with_added(special=True, content="<|reserved_2|>"),
+        lambda: with_added(special=True, content="<|finetune_right_pad_id|>"),
+        {},
+        "controls-differ",
+    ),
+    "a thought that is no control of the target's": (
+        lambda: with_added(content="<thought>"),
+        lambda: with_added(special=True, content="<|box_start|>"),
+        {},
+        "controls-differ",
+    ),
+    "special to one only": (with_added, lambda: with_added(special=True), {}, "controls-differ"),
 }
 INCOMPATIBLE = {
     "llama 2 and llama 3": (llama3_like, llama2_like, "tokens-differ"),
@@ -81,7 +104,11 @@ INCOMPATIBLE = {
     "same size, another word": (gpt2_like, reworded, "tokens-differ"),
     "one a word shorter": (gpt2_like, lambda: byte_level("<|endoftext|>", vocab_size=399), "tokens-differ"),
     "another added token at the same id": (with_added, lambda: with_added(content="<other>"), "tokens-differ"),
-    "special to one only": (with_added, lambda: with_added(special=True), "special-differ"),
+    "an added word that is another control": (
+        lambda: with_word("<tool_call>"),
+        lambda: with_added(special=True),
+        "tokens-differ",
+    ),
     "same words, other merges": (gpt2_like, remerged, "text-differs"),
     "another normaliser": (gpt2_like, lower_case, "text-differs"),
     "another decoder": (gpt2_like, other_decoder, "text-differs"),
@@ -108,14 +135,38 @@ def test_the_message_names_the_first_id_that_differs(tmp_path: Path) -> None:
     assert judge(tmp_path, gpt2_like(), llama2_like()).detail == 'tokenizers differ (id 0 "!" vs "<unk>")'
 
 
+def test_the_control_tokens_that_differ_are_counted_and_the_first_is_named(tmp_path: Path) -> None:
+    """Llama 3.0 with 3.1 and 3.2, R1's distilled models with those that they were made of."""
+    names = [(f"<|reserved_{at}|>", f"<|named_{at}|>") for at in range(3)]
+    pair = [gpt2_like(), gpt2_like()]
+    for side, tokenizer in enumerate(pair):
+        tokenizer.add_tokens([AddedToken(name[side], special=True) for name in names])
+    verdict = judge(tmp_path, *pair)
+    first = pair[0].token_to_id("<|reserved_0|>")
+    assert verdict.detail == f'same tokens but for 3 control tokens (id {first} "<|reserved_0|>" vs "<|named_0|>")'
+
+
+def test_a_draft_with_other_control_tokens_may_draft_and_it_is_said(tmp_path: Path) -> None:
+    for side in ("target", "draft"):
+        save_snapshot(tmp_path / side, with_added(special=True, content=f"<|{side}|>"))
+    target, draft = (open_snapshot(tmp_path / side, side) for side in ("target", "draft"))
+    choice = draft_model(draft, target, greedy=False)
+    assert choice.kind == "model"
+    assert choice.notice is not None
+    assert choice.notice.message.startswith(
+        "Draft 'draft' and 'target' have the same tokens but for a control token (id"
+    )
+    assert draft_model(target, target, greedy=False).notice is None
+
+
 def test_padding_is_said_in_words(tmp_path: Path) -> None:
     verdict = judge(tmp_path, gpt2_like(), gpt2_like(), target_rows=152064, drafter_rows=151936)
     assert verdict.detail == "vocab 152064 vs 151936: same 405 tokens, padding differs: compatible"
 
 
-@pytest.mark.parametrize("rows", [{"target_rows": 404}, {"drafter_rows": 403}], ids=str)
+@pytest.mark.parametrize("rows", [{"target_rows": 399}, {"drafter_rows": 398}], ids=str)
 def test_an_id_beyond_the_embedding_is_refused(rows: dict[str, int], tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=f"ids up to 404 and the model {min(rows.values())} rows"):
+    with pytest.raises(CheckpointError, match=f"ids up to 399 and the model {min(rows.values())} rows"):
         judge(tmp_path, gpt2_like(), gpt2_like(), **rows)
 
 

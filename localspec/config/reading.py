@@ -14,9 +14,11 @@ import msgspec
 from localspec import paths
 from localspec.config.tables import KEYS, PATTERNS, SCHEMA_VERSION, SECTIONS, Config, PresetTable
 from localspec.errors import UsageError
+from localspec.plain_file import plain
 
 Checked = TypeVar("Checked")
 EDIT = "Edit it: localspec config edit"
+ELSEWHERE = "Move it away, or set LOCALSPEC_CONFIG_DIR to another folder."
 TYPES = {
     "str": "text",
     "int": "a whole number",
@@ -36,20 +38,22 @@ def read(file: Path | None = None) -> Config:
 def text(file: Path) -> str:
     """The file as it is; nothing where there is none."""
     try:
-        return file.read_bytes().decode("utf-8")
+        return plain(file).read_bytes().decode("utf-8")
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except UnicodeDecodeError as fault:
         line = fault.object[: fault.start].count(b"\n") + 1
         raise UsageError(f"{file} is not UTF-8 text (line {line}).", hint=EDIT) from fault
     except OSError as fault:
-        raise UsageError(f"{file} cannot be read ({fault.strerror or fault}).") from fault
+        raise UsageError(f"{file} cannot be read ({fault.strerror or fault}).", hint=ELSEWHERE) from fault
 
 
 def tables(written: str, file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(written)
-    except (tomllib.TOMLDecodeError, RecursionError) as fault:
+    except RecursionError as fault:
+        raise UsageError(f"{file} is nested too deep.", hint=EDIT) from fault
+    except tomllib.TOMLDecodeError as fault:
         raise UsageError(f"{file} is not TOML: {fault}.", hint=EDIT) from fault
 
 
