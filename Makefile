@@ -6,22 +6,27 @@ READY := .venv/.ready
 # xdist would put another in its place, and wait for it for ever.
 BY_FILE := -n auto --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 
-.PHONY: chat test suite quick slow lint style types fix bench measure shots snapshots
+.PHONY: chat real test suite quick slow lint style types fix bench measure shots snapshots
 
 chat: $(READY)
 	$(BIN)/localspec chat
+
+# Real weights, tokenizers and templates for the tests, into .venv/real. What is there is not fetched again; what cannot
+# be had is one line, and the tests that want it are skipped (in CI they fail).
+real: $(READY)
+	$(BIN)/python -m tests.real.fetch
 
 # Types are checked beside the tests: for a minute they would hold one core, and the others would wait.
 test: style
 	$(MAKE) --no-print-directory --jobs 2 types suite
 
-suite: $(READY)
+suite: real
 	$(BIN)/python -m pytest $(BY_FILE) -m "not slow"
 
 quick: $(READY)
 	$(BIN)/python -m pytest $(BY_FILE) -m "not slow and not heavy"
 
-slow: lint
+slow: lint real
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 lint: style types
