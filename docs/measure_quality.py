@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import kl_div
 
 from localspec.blueprint import Blueprint
-from localspec.checkpoint import open_snapshot, open_tokenizer
+from localspec.checkpoint import open_snapshot, parse_tokenizer
 from localspec.engine.arch import Arch, read_arch
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.cpu.formats import Format
@@ -77,7 +77,7 @@ def logits(decoder: Decoder | PackedDecoder, ids: Tensor) -> Tensor:
 def main() -> None:
     torch.set_num_threads(1)  # so small a model gains nothing from more
     snapshot = open_snapshot(Path("assets/guide/target"))
-    files, words = Files(snapshot), open_tokenizer(snapshot.folder / "tokenizer.json")
+    files, words = Files(snapshot), parse_tokenizer(snapshot.read_tokenizer(), snapshot.name)
     tensors = {name: files.read(name).float() for name in files.names()}
     tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"]
     arch = replace(read_arch(snapshot.config), tied_head=False)

@@ -264,6 +264,7 @@ def load(  # noqa: PLR0913 - the words of the command line
     max_memory: str | None = None,
     save_quantized: bool = False,
     draft_quant: str = "auto",
+    folding: bool = True,
 ) -> LLM:
     """A model by catalogue key or folder, ready to answer. For progress, iterate over `load_events`."""
     request = LoadRequest(
@@ -279,6 +280,7 @@ def load(  # noqa: PLR0913 - the words of the command line
         max_memory=max_memory,
         save_quantized=save_quantized,
         draft_quant=draft_quant,
+        folding=folding,
     )
     return drain(load_events(request))
 

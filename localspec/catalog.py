@@ -19,6 +19,7 @@ import msgspec
 
 from localspec import hub_cache, paths
 from localspec.errors import CatalogError, NotDownloaded
+from localspec.plain_file import plain
 from localspec.requests import LONGEST_DRAFT, RANGES, SamplingOptions
 
 SCHEMA_VERSION = 1
@@ -68,6 +69,14 @@ class DraftTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     k: DraftLength | Literal["auto"] = "auto"
 
 
+class FoldingTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """[models.KEY.folding]: what a user types is read as what the model knows: the `words` of a file in its folder, and
+    instead of a bare sum the question in `sums`."""
+
+    words: Annotated[str, msgspec.Meta(pattern=r"^[^\x00]+$")]
+    sums: str = ""
+
+
 class ModelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """[models.KEY] as written: exactly one of repo and path. `quant`, `ctx`, `system`, `preset` and `template` hold in
     the chat and for `run`, where no flag says otherwise."""
@@ -82,6 +91,7 @@ class ModelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     preset: str | None = None
     template: str | None = None
     sampling: SamplingTable = SamplingTable()
+    folding: FoldingTable | None = None
     draft: DraftTable | None = None
     drafts: dict[Name, DraftTable] = {}
 
@@ -93,9 +103,8 @@ class CatalogFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     models: dict[Name, ModelTable] = {}
 
 
-FIELDS = sorted(
-    {name for table in (CatalogFile, ModelTable, DraftTable, SamplingTable) for name in table.__struct_fields__}
-)
+TABLES = (CatalogFile, ModelTable, FoldingTable, DraftTable, SamplingTable)
+FIELDS = sorted({name for table in TABLES for name in table.__struct_fields__})
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +133,7 @@ class Entry:
     system: str | None = None
     preset: str | None = None
     template: str | None = None
+    folding: FoldingTable | None = None
 
     def named_draft(self, name: str) -> DraftEntry | None:
         """The alternative draft that models.toml calls `name`."""
@@ -192,6 +202,7 @@ def _entry(key: str, table: ModelTable) -> Entry:
         system=table.system,
         preset=table.preset,
         template=table.template,
+        folding=table.folding,
     )
 
 
@@ -216,15 +227,15 @@ def _own_file() -> Path | None:
 def _read(source: Path) -> dict[str, Any]:
     """A models.toml as it is written."""
     try:
-        if not source.is_file():
-            raise CatalogError(f"{source} is not a file.", hint=EDIT)
-        if source.stat().st_size > MOST_BYTES:
+        if plain(source).stat().st_size > MOST_BYTES:
             raise CatalogError(f"{source} is too large: at most {MOST_BYTES:,} bytes are read.", hint=EDIT)
         found: dict[str, Any] = msgspec.toml.decode(source.read_bytes())
         return found
     except OSError as error:
         raise CatalogError(f"{source} cannot be read ({error.strerror or error}).", hint=EDIT) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except RecursionError as error:
+        raise CatalogError(f"{source} is nested too deep.", hint=EDIT) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CatalogError(f"{source}: {_explain(str(error))}.", hint=EDIT) from error
 
 
@@ -239,14 +250,14 @@ def _checked(found: Mapping[str, Any], source: Path) -> dict[str, ModelTable]:
 
 def _over(own: dict[str, Any], shipped: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """The user's file, with the models of the shipped one before its own. What it says of one of those comes first,
-    field by field; another place is instead of the shipped one's."""
+    field by field; another place is instead of the shipped one's, and of the words that lie there."""
     models = own.get("models", {})
     if not isinstance(models, dict):
         return own
     merged = dict(shipped["models"])
     for key, table in models.items():
         if isinstance(table, dict):
-            elsewhere = {"repo", "path"} if table.keys() & {"repo", "path"} else set()
+            elsewhere = {"repo", "path", "folding"} if table.keys() & {"repo", "path"} else set()
             known = {name: value for name, value in merged.get(key, {}).items() if name not in elsewhere}
             merged[key] = {**known, **_placed(table, folder)}
         else:

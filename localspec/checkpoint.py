@@ -5,16 +5,21 @@ Checks everything a stranger wrote before anybody acts on it. Knows nothing abou
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any  # Any: JSON from a stranger, hardened below
 
 from localspec import hub_cache, strictjson
+from localspec.dtypes import refuse_not_floats
 from localspec.errors import CheckpointError, NotDownloaded
+from localspec.foreign_code import refuse_foreign_code, without_foreign_code
+from localspec.prequantised.config import read_rules
+from localspec.prequantised.weights import StoredWeight, find_weights
 from localspec.strictjson import REPEAT
 from localspec.weights import TensorInfo, find_tensors
 
@@ -25,9 +30,7 @@ MAX_CONFIG_BYTES = 10 << 20
 MAX_TOKENIZER_BYTES = 64 << 20  # Gemma's, the largest we know, has 33 MB
 MAX_TEMPLATE_BYTES = 64 << 10
 MAX_INTEGER = 1 << 53
-
-# Fields through which loading a configuration has run code (CVE-2026-4372, CVE-2026-5241) or could fetch other files.
-FORBIDDEN = ("auto_map", "trust_remote_code", "custom_generate")
+MAX_GROWTH = 16  # characters that a decoder may make of one; real ones make one
 
 BOUNDS: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers"), (1, 1000)),
@@ -59,6 +62,8 @@ class Snapshot:
     eos_ids: tuple[int, ...]
     special_tokens: Mapping[str, str]
     """bos_token, eos_token, pad_token, unk_token as the template sees them, those that there are."""
+    unpacked: Mapping[str, StoredWeight] = field(default_factory=dict)
+    """Weights that others have quantised and that become floats while they are read, by name."""
 
     @property
     def total_bytes(self) -> int:
@@ -83,6 +88,21 @@ class Snapshot:
         return folder.name if cached else f"files {self.fingerprint}"
 
     @property
+    def stored_as(self) -> str:
+        """The format of the files, for people, where weights cannot stay in it; else empty."""
+        rules = read_rules(self.config) if self.unpacked else None
+        return rules.label if rules else ""
+
+    def read_tokenizer(self) -> str:
+        """The text of its tokenizer.json."""
+        if self.tokenizer_file is None:
+            raise CheckpointError(
+                f"Model '{self.name}' has no tokenizer.json.",
+                hint="Choose a copy that has one: localspec reads no other.",
+            )
+        return strictjson.read_text(self.tokenizer_file, MAX_TOKENIZER_BYTES)
+
+    @property
     def vocab_size(self) -> int | None:
         """Rows of the embedding, padding included."""
         size = self.config.get("vocab_size")
@@ -96,6 +116,8 @@ def open_snapshot(folder: Path, name: str = "") -> Snapshot:
     name = name or model_name(folder)
     config = _read_config(folder / "config.json")
     tensors = find_tensors(folder, name)
+    unpacked = find_weights(config, tensors)
+    refuse_not_floats(config, tensors, unpacked)
     _check_enough_bytes(folder / "config.json", config, tensors)
     generation = _read_optional(folder / "generation_config.json")
     tokenizer_config = _read_optional(folder / "tokenizer_config.json")
@@ -111,6 +133,7 @@ def open_snapshot(folder: Path, name: str = "") -> Snapshot:
         chat_template=_chat_template(folder, tokenizer_config),
         eos_ids=_eos_ids(config, generation, _end_of_turn(folder, tokenizer_config, specials.get("eos_token"))),
         special_tokens=specials,
+        unpacked=unpacked,
     )
 
 
@@ -123,19 +146,35 @@ def model_name(folder: Path) -> str:
     return resolved.name
 
 
-def open_tokenizer(file: Path) -> Tokenizer:
-    """A tokenizer.json as the tokenizers library reads it, without its padding and truncation."""
-    return parse_tokenizer(strictjson.read_text(file, MAX_TOKENIZER_BYTES), str(file))
-
-
 def parse_tokenizer(text: str, where: str) -> Tokenizer:
+    """A tokenizer.json as the tokenizers library reads it, without its padding and truncation."""
     from tokenizers import Tokenizer
 
     with tokenizer_faults(where):
         tokenizer = Tokenizer.from_str(text)
         tokenizer.no_truncation()
         tokenizer.no_padding()
+    check_decoder(tokenizer, where)
     return tokenizer
+
+
+def check_decoder(tokenizer: Tokenizer, where: str) -> None:
+    """It decodes every token of an answer in the engine's own process, so it may not make text much longer, nor search
+    in it for a pattern that never ends."""
+    growth = 1
+    for part in decoders(json.loads(tokenizer.decoder.__getstate__()) if tokenizer.decoder else {}):
+        if part.get("type") == "Replace":
+            growth *= max(1, len(part["content"])) if part["pattern"].get("String") else MAX_GROWTH + 1
+    if growth > MAX_GROWTH:
+        message = f"{where} has a decoder that makes text longer, or replaces what a regular expression finds."
+        raise CheckpointError(message, hint="Choose another model.")
+
+
+def decoders(spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A decoder, or those that it is a sequence of."""
+    for inner in spec.get("decoders", ()):
+        yield from decoders(inner)
+    yield spec
 
 
 def num_ids(tokenizer: Tokenizer) -> int:
@@ -143,10 +182,13 @@ def num_ids(tokenizer: Tokenizer) -> int:
     return max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
 
-def check_ids(file: Path, ids: int, rows: int | None) -> None:
-    """Every id of the tokenizer has its row in the embedding."""
-    if rows is not None and ids > rows:
-        raise CheckpointError(f"{file} has ids up to {ids - 1} and the model {rows} rows.", hint=REPEAT)
+def check_ids(where: str, tokenizer: Tokenizer, rows: int | None) -> None:
+    """Every word of the vocabulary has its row in the embedding. What was added to it (Gemma 3's token for an image, in
+    models that read none) need not: no prompt and no answer has it."""
+    added = tokenizer.get_added_tokens_decoder()
+    largest = max((id for id in tokenizer.get_vocab(with_added_tokens=True).values() if id not in added), default=-1)
+    if rows is not None and largest >= rows:
+        raise CheckpointError(f"{where} has ids up to {largest} and the model {rows} rows.", hint=REPEAT)
 
 
 @contextmanager
@@ -177,18 +219,9 @@ def _read_optional(file: Path) -> dict[str, Any]:
         return {}
     found = strictjson.read_object(file, MAX_CONFIG_BYTES)
     for depth, key, value in strictjson.walk(found, str(file)):
-        _check_harmless(file, key, depth, value)
+        refuse_foreign_code(file, key, depth, value)
         _check_number(file, key, value)
-    return found
-
-
-def _check_harmless(file: Path, key: str, depth: int, value: object) -> None:
-    foreign = key.endswith("_name_or_path") and not (key == "_name_or_path" and (depth == 0 or not value))
-    if key in FORBIDDEN or "attn_implementation" in key or foreign:
-        raise CheckpointError(
-            f"{file} has the field {key[:80]!r}, which could run or fetch foreign code.",
-            hint="localspec runs no code from models. Choose another copy, or remove the field if you trust it.",
-        )
+    return without_foreign_code(found)
 
 
 def _check_number(file: Path, key: str, value: object) -> None:
@@ -200,8 +233,12 @@ def _check_number(file: Path, key: str, value: object) -> None:
     low, high = BOUNDS[key]
     kinds = (int, float) if key in REAL else (int,)
     numbers: list[Any] = value if isinstance(value, list) and key in PER_LAYER else [value]
-    if not all(type(number) in kinds and low <= number <= high for number in numbers):
-        raise CheckpointError(f"{file}: {key} = {str(value)[:40]} is out of range ({low:,} to {high:,}).", hint=REPEAT)
+    for number in numbers:
+        if isinstance(number, str):
+            raise CheckpointError(f"{file}: {key} = {number[:40]!r} is text, not a number.", hint=REPEAT)
+        if type(number) not in kinds or not low <= number <= high:
+            fault = f"{key} = {str(value)[:40]} is out of range ({low:,} to {high:,.0f})"
+            raise CheckpointError(f"{file}: {fault}.", hint=REPEAT)
 
 
 def _check_heads(file: Path, config: Mapping[str, Any]) -> None:

@@ -41,6 +41,7 @@ DEVICE_HELP = "auto, cpu, cuda, cuda:N, or offload: most layers on disk, or besi
 THRESHOLD_HELP = "On a GPU, int8 multiplies inputs beyond T in 16 bits; 0 for none.  [default: 6]"
 SAVE_HELP = "Keep on disk what nf4, fp4, and int8 on a GPU make of the weights: the next start reads that."
 DRAFT_QUANT_HELP = "A draft model's own weight format.  [default: the target's, where it can have it]"
+FOLDING_HELP = "Have guide read what you type as it is: capitals, slips of a finger and sums."
 DRAFT_HELP = "Who drafts: auto, off, early-exit[:E], or a smaller model by key or folder."
 
 
@@ -75,6 +76,7 @@ load_options = options(
     setting("--save-quantized", is_flag=True, help=SAVE_HELP),
     setting("--device", default="auto", metavar="DEVICE", help=DEVICE_HELP),
     click.option("--max-memory", metavar="SIZE", help="Memory for the model, 8GB say; layers beyond it come and go."),
+    click.option("--no-folding", "folding", flag_value=False, default=True, help=FOLDING_HELP),
     setting("--ctx", type=int, metavar="N", help="Context in tokens.  [default: the model's, up to 8192]"),
     setting("--threads", type=click.IntRange(1, 1024), metavar="N", help="CPU threads.  [default: measured]"),
 )
@@ -153,7 +155,10 @@ def chat(
 @click.option("--jsonl", is_flag=True, help="Every event as a line of JSON.")
 @click.option("--stats", is_flag=True, help="One JSON line of statistics on stderr.")
 def run(model: str, prompt: str | None, **given: Any) -> int:
-    """Answer one PROMPT with MODEL and exit; piped input is put before PROMPT."""
+    """Answer one PROMPT with MODEL and exit; piped input is put before PROMPT.
+
+    A terminal gets the answer without control characters. A pipe or a file gets it raw, as the model wrote it.
+    """
     leave_on_interrupt()
     from localspec import templates
     from localspec.catalog import Catalog

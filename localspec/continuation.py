@@ -10,13 +10,13 @@ from collections.abc import Collection, Sequence
 
 from localspec.answer import Writer
 from localspec.errors import UsageError
-from localspec.prompt import Prompter
+from localspec.prompt_sandbox import AnyPrompter
 from localspec.requests import GenerateRequest
 from localspec.reuse import keep_spelling
 
 
 def go_on(
-    request: GenerateRequest, prompter: Prompter, known: Sequence[int], stop_ids: Collection[int]
+    request: GenerateRequest, prompter: AnyPrompter, known: Sequence[int], stop_ids: Collection[int]
 ) -> tuple[list[int], Writer]:
     """`known`: what the session holds. An answer that the model has ended there is encoded without its end."""
     messages = request.messages or ()

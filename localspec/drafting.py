@@ -215,7 +215,11 @@ def draft_model(drafter: Snapshot, target: Snapshot, *, greedy: bool) -> Choice:
             f"Draft '{drafter.name}' cannot draft for '{target.name}': {verdict.detail}.",
             hint="Use a draft with the same tokenizer, or --draft off.",
         )
-    return Choice("model", drafter.name, snapshot=drafter, greedy=greedy)
+    notice = None
+    if verdict.reason == "controls-differ":
+        message = f"Draft '{drafter.name}' and '{target.name}' have the {verdict.detail}."
+        notice = Notice("info", "controls", message, "The text stays right; a draft of these is accepted rarely.")
+    return Choice("model", drafter.name, snapshot=drafter, greedy=greedy, notice=notice)
 
 
 def find_draft(name: str, entry: Entry, catalog: Catalog) -> Path:

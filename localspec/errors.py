@@ -141,6 +141,10 @@ class Cancelled(LocalspecError):
 
 
 def first_line(fault: BaseException) -> str:
-    """What any fault says, as the middle of a sentence of ours."""
+    """What any fault says, as the middle of a sentence of ours; a line that ends in a colon says it in the next."""
     text = fault.message if isinstance(fault, LocalspecError) else str(fault)
-    return (text.strip().splitlines() or [type(fault).__name__])[0].rstrip(".")
+    lines = [line.strip() for line in text.strip().splitlines()] or [type(fault).__name__]
+    first = lines.pop(0)
+    while first.endswith(":") and lines:
+        first = f"{first} {lines.pop(0)}"
+    return first.rstrip(".")

@@ -132,6 +132,8 @@ class Stats(Record, frozen=True):
     context_used: int = 0
     context_max: int = 0
     finish_reason: FinishReason | None = None
+    read_as: str = ""
+    """The question as the model read it, where that is not as it was typed."""
 
     @property
     def predicted_per_second(self) -> float:

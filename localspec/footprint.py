@@ -14,10 +14,11 @@ from localspec.engine.arch import Arch
 from localspec.engine.cpu.formats import Format
 from localspec.engine.generic_arch import GenericArch, read_any
 from localspec.formats import FOUR_BIT, GPTQ
+from localspec.prequantised.weights import besides
 
 PACKED: dict[str, Format] = {"int8": "int8", "int4": "int4"}  # formats of the CPU engine, best first
 ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "bf16": 2}
-STORED_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+STORED_FLOATS = ("F64", "F32", "F16", "BF16")
 FOUR_BIT_BYTES = 9 / 16  # a weight of four bits with its share of a float32 scale, which the scale has at most
 PACKED_WORKSPACE, WORKSPACE = 28 << 20, 152 << 20  # activations of a prefill chunk, and rows on their way into blocks
 BITSANDBYTES = 118 << 20  # what its import brings: it wraps functions in torch.compile, and so loads torch's compiler
@@ -108,8 +109,14 @@ def graph_bytes(arch: Arch, context: int) -> int:
 
 def num_elements(snapshot: Snapshot, prefix: str = "") -> int:
     """Of the tensors whose names begin so."""
-    found = [info for name, info in snapshot.tensors.items() if name.startswith(prefix)]
-    return sum(info.num_bytes // STORED_BYTES.get(info.dtype, 4) for info in found)
+    return sum(math.prod(shape) for name, shape in shapes(snapshot).items() if name.startswith(prefix))
+
+
+def shapes(snapshot: Snapshot) -> dict[str, tuple[int, ...]]:
+    """Of every tensor; what is unpacked while loading counts as the weights that it becomes."""
+    plain = snapshot.tensors.keys() - besides(snapshot.unpacked, snapshot.tensors)
+    found = {name: snapshot.tensors[name].shape for name in plain}
+    return found | {name: weight.shape for name, weight in snapshot.unpacked.items()}
 
 
 def generic_bytes(snapshot: Snapshot, arch: GenericArch, quant: str, *, keep_head: bool) -> int:
@@ -141,12 +148,13 @@ def in_16_bits(snapshot: Snapshot, quant: str, *, keep_head: bool, device: str) 
     head too; a tied one is the embedding itself."""
     if quant in ELEMENT_BYTES or (quant in PACKED and device != "cuda"):
         return {}
-    vocab_size = read_any(snapshot.config).vocab_size
-    heads = {name for name in snapshot.tensors if any(head in name for head in HEADS)}
+    vocab_size, found = read_any(snapshot.config).vocab_size, shapes(snapshot)
+    heads = {name for name in found if any(head in name for head in HEADS)}
     tables = {
-        name: 2 * math.prod(info.shape)
-        for name, info in snapshot.tensors.items()
-        if info.dtype in STORED_BYTES and is_table(name, info.shape, vocab_size)
+        name: 2 * math.prod(shape)
+        for name, shape in found.items()
+        if is_table(name, shape, vocab_size)
+        and (name in snapshot.unpacked or snapshot.tensors[name].dtype in STORED_FLOATS)
     }
     embedding = sum(size for name, size in tables.items() if name not in heads)
     if not (keep_head or quant == GPTQ):

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from typing import Any, Literal  # Any: config.json is somebody else's
 
 from localspec.errors import CheckpointError
+from localspec.families import FAMILIES
 
 FourBitKind = Literal["nf4", "fp4"]
 FOUR_BIT: tuple[FourBitKind, ...] = ("nf4", "fp4")
@@ -17,19 +18,22 @@ GPTQ: Literal["gptq"] = "gptq"
 GPTQ_NEEDS = ("gptqmodel", "optimum")  # what transformers computes it with
 GPTQ_BITS = (2, 3, 4, 8)
 GPTQ_LAYOUTS = ("gptq", "gptq_v2")
+UNPACKED = (GPTQ, "awq", "compressed-tensors", "fp8", "fbgemm_fp8")  # while loading, where our decoder runs the family
 INT8_THRESHOLD = 6.0  # LLM.int8 multiplies inputs beyond it in 16 bits (arXiv 2208.07339)
 
 
 def stored_kind(config: Mapping[str, Any]) -> FourBitKind | Literal["gptq"] | None:
-    """None for floats; CheckpointError for what somebody quantised in another way, or nothing here can compute."""
+    """None for floats, and for what becomes floats while it is loaded; CheckpointError for what somebody quantised in
+    another way, or nothing here can compute."""
+    refuse_mlx(config)
     said = config.get("quantization_config")
-    if not said:
+    if not said or is_unpacked(config):
         return None
     if is_gptq(config):
         read_gptq(config)
         return GPTQ
     fields = said if isinstance(said, dict) else {}
-    method = fields.get("quant_method", "bitsandbytes")
+    method = method_of(fields)
     if method == "bitsandbytes" and (fields.get("load_in_4bit") or fields.get("_load_in_4bit")):
         named = fields.get("bnb_4bit_quant_type", "fp4")
         for kind in FOUR_BIT:
@@ -37,9 +41,29 @@ def stored_kind(config: Mapping[str, Any]) -> FourBitKind | Literal["gptq"] | No
                 return kind
         method = f"bitsandbytes {str(named)[:40]}"
     raise CheckpointError(
-        f"This model is quantised already, by {str(method)[:40]} (quantization_config), which localspec cannot run.",
-        hint="Choose its 16-bit copy and --quant nf4, or a copy that bitsandbytes made in four bits.",
+        f"This model is quantised already, by {method} (quantization_config), which localspec cannot run.",
+        hint="Choose its 16-bit copy, or one that GPTQ, AWQ or bitsandbytes quantised to four bits.",
     )
+
+
+def is_unpacked(config: Mapping[str, Any]) -> bool:
+    """Whether its weights become floats while they are read: (code - zero) * scale."""
+    said = config.get("quantization_config")
+    return isinstance(said, dict) and said.get("quant_method") in UNPACKED and config.get("model_type") in FAMILIES
+
+
+def method_of(fields: Mapping[str, Any]) -> str:
+    """Who quantised it. bitsandbytes did not always sign; modelopt signs as the producer."""
+    producer = fields.get("producer")
+    signed = producer.get("name") if isinstance(producer, dict) else None
+    return str(fields.get("quant_method") or signed or "bitsandbytes")[:40]
+
+
+def refuse_mlx(config: Mapping[str, Any]) -> None:
+    """MLX has a field of its own, which it may repeat as quantization_config."""
+    if config.get("quantization"):
+        message = "This model is quantised already, by MLX, which localspec cannot run."
+        raise CheckpointError(message, hint="Choose its 16-bit copy: --quant int8 or int4 quantises that one.")
 
 
 def is_gptq(config: Mapping[str, Any]) -> bool:
@@ -61,7 +85,7 @@ def read_gptq(config: Mapping[str, Any]) -> dict[str, Any]:
     if missing := [name for name in GPTQ_NEEDS if find_spec(name) is None]:
         raise CheckpointError(
             f"This model is quantised already, by gptq, which needs {' and '.join(missing)} installed.",
-            hint="Run: pip install 'gptqmodel<7.7' optimum. Or choose its 16-bit copy and --quant nf4.",
+            hint="Run: pip install 'localspec[gptq]'. Or choose its 16-bit copy and --quant nf4.",
         )
     flags = {name: bool(said.get(name, usual)) for name, usual in (("desc_act", False), ("sym", True))}
     return {"quant_method": GPTQ, "bits": bits, "group_size": group, "checkpoint_format": layout, **flags}

@@ -21,7 +21,7 @@ from localspec.engine.four_bit import BLOCK, can_join, dequantised, joined
 from localspec.engine.generic_arch import GenericArch, read_any
 from localspec.engine.graphs import CAPTURES, Graphed
 from localspec.engine.linear import Dense, Floats, Form, FourBits, Linear, Quantiser, make_form
-from localspec.engine.memory import is_out_of_memory, trim
+from localspec.engine.memory import is_out_of_memory
 from localspec.engine.stream import Stream
 from localspec.errors import DoesNotFit
 from localspec.events import Loading, Notice
@@ -32,9 +32,19 @@ from localspec.loader_bnb import read_stored
 from localspec.loader_quantised import HEAD, Parts, QuantisedContents, linears, llama_linears
 from localspec.loader_stream import from_files, from_main_memory, pinned
 from localspec.loading import progress
+from localspec.main_memory import trim
 from localspec.packed_copy import PackedCopy
 from localspec.sizes import size_words
-from localspec.sources import Files, Reader, Source, refuse_not_numbers, slabs, spans
+from localspec.sources import (
+    Reader,
+    Source,
+    open_source,
+    refuse_not_numbers,
+    refuse_other_layers,
+    sizes_to_read,
+    slabs,
+    spans,
+)
 
 
 class Assembly:
@@ -208,12 +218,13 @@ def load_decoder(
             from localspec.loader_generic import load_generic  # it imports transformers, which takes seconds
 
             return (yield from load_generic(snapshot, arch, plan, stage=stage))
+        refuse_other_layers(snapshot.tensors, arch.num_layers)
         if plan.packed:
             from localspec.packing import load_packed  # not every machine with a GPU has what a CPU's engine needs
 
             return (yield from load_packed(snapshot, arch, plan, stage=stage))
         form = make_form(plan.quant, plan.device, threshold=plan.int8_threshold)
-        assembly = Assembly(arch, Reader(Files(snapshot)), form, keep_head=plan.keep_head)
+        assembly = Assembly(arch, Reader(open_source(snapshot)), form, keep_head=plan.keep_head)
         if isinstance(form, Quantiser) and not stored_kind(snapshot.config):
             weights = yield from quantised(snapshot, assembly, form, plan, stage)
         else:
@@ -238,7 +249,7 @@ def quantised(
     assembly.kept = contents.join(found)
     if found:
         return drain(assembly.weights(plan.resident))
-    weights = yield from progress(stage, snapshot.total_bytes, assembly.weights(plan.resident))
+    weights = yield from progress(stage, bytes_to_read(snapshot, plan), assembly.weights(plan.resident))
     if plan.save_quantized:
         yield from copy.keep(contents.split(assembly.made))
     return weights
@@ -252,8 +263,9 @@ def plan_words(snapshot: Snapshot, plan: Plan) -> str:
 
 def bytes_to_read(snapshot: Snapshot, plan: Plan) -> int:
     """Of the snapshot, before the first question."""
+    sizes = sizes_to_read(snapshot)
     if plan.resident is None or plan.device == "cuda":
-        return snapshot.total_bytes
-    layer = sum(info.num_bytes for name, info in snapshot.tensors.items() if name.startswith(FIRST_LAYER))
+        return sum(sizes.values())
+    layer = sum(size for name, size in sizes.items() if name.startswith(FIRST_LAYER))
     later = int(snapshot.config["num_hidden_layers"]) - plan.resident - PLACES
-    return snapshot.total_bytes - later * layer
+    return sum(sizes.values()) - later * layer

@@ -19,9 +19,11 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from localspec.checkpoint import Snapshot
+from localspec.dtypes import LEFT_OVER
 from localspec.engine.foreign import transformers_faults
 from localspec.engine.generic_arch import GenericArch
 from localspec.engine.linear import DTYPES, Linear, Quantiser, make_form
+from localspec.engine.sampling import finite
 from localspec.errors import CheckpointError, EngineError, first_line
 from localspec.events import Loading, Notice
 from localspec.fit import Plan
@@ -34,21 +36,20 @@ from localspec.sources import refuse_not_numbers, slabs
 if TYPE_CHECKING:
     from localspec.engine.generic import GenericDecoder
 
-# What transformers would act on beyond describing the model, or what is ours to say.
+# What transformers would act on beyond describing the model, or what is ours to say. What could run or fetch something
+# is refused or dropped where the file is read (foreign_code.py).
 UNSAID = (
-    "quantization_config",
-    "fusion_config",
-    "distributed_config",
-    "transformers_weights",
-    "dtype",
+    "quantization_config",  # has other packages imported; ours alone says how weights are stored
+    "fusion_config",  # rewrites layers
+    "distributed_config",  # spreads the model over processes
+    "transformers_weights",  # names other files of weights
+    "dtype",  # the plan's
     "torch_dtype",
-    "output_attentions",
+    "output_attentions",  # what a forward returns
     "output_hidden_states",
     "return_dict",
     "use_cache",
-    "torchscript",
 )
-LEFT_OVER = ("rotary_emb.inv_freq", "attn.bias", "attention.bias", "masked_bias")  # tables that old checkpoints carry
 SLACK = 2.1  # elements that a config may ask for, to each that is stored: a head may be tied
 ROWS, PREFIX, REJECTED = 24, 13, 5
 EXACT, NEAR = 1e-3, 0.1  # of the root mean square of a row's logits: in float32, and where rows are rounded
@@ -155,7 +156,8 @@ def refuse_incomplete(report: dict[str, Any], name: str) -> None:
         found = sorted(key if isinstance(key, str) else key[0] for key in report[kind])
         found = [key for key in found if kind != "unexpected_keys" or not key.endswith(LEFT_OVER)]
         if found:
-            raise CheckpointError(f"The checkpoint of {name} {what} '{found[0][:120]}'.", hint="Fetch the model again.")
+            hint = "Choose another model." if kind == "unexpected_keys" else "Fetch the model again."
+            raise CheckpointError(f"The checkpoint of {name} {what} '{found[0][:120]}'.", hint=hint)
     if report.get("error_msgs"):
         reason = " ".join(str(report["error_msgs"]).split())[:200]
         raise CheckpointError(f"transformers cannot load {name} ({reason}).", hint="Fetch the model again.")
@@ -223,7 +225,7 @@ def check(decoder: GenericDecoder, name: str, tolerance: float) -> None:
     """Rows read in parts, with some taken back in between, must say what transformers says of the whole text."""
     rows = min(ROWS, decoder.context)
     ids = torch.arange(rows) * 37 % decoder.arch.vocab_size
-    expected = decoder.at_once(ids)
+    expected = finite(decoder.at_once(ids))
     try:
         off = max(far(got, expected) for got in readings(decoder, ids))
     except (RuntimeError, IndexError, AttributeError) as fault:
@@ -256,5 +258,6 @@ def readings(decoder: GenericDecoder, ids: Tensor) -> Iterator[Tensor]:
 def far(got: Tensor, expected: Tensor) -> float:
     """Of the row that is furthest off; infinite where anything is no number."""
     expected = expected[-len(got) :].float()
-    off = (got.float() - expected).square().mean(-1).sqrt() / expected.square().mean(-1).sqrt()
+    size = expected.square().mean(-1).sqrt().clamp_min(torch.finfo(torch.float32).tiny)  # 0 after a token of zeros
+    off = (got.float() - expected).square().mean(-1).sqrt() / size
     return float(off.max()) if off.isfinite().all() else float("inf")

@@ -5,6 +5,7 @@ Knows which tensor of the Llama family lies where in a layer. Knows nothing abou
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
@@ -21,9 +22,10 @@ from localspec.engine.linear import Dense, FourBit
 from localspec.engine.stream import Fill, OnDevice, OnThread, Stream, copying
 from localspec.errors import CheckpointError
 from localspec.footprint import PLACES
-from localspec.sources import Reader, Source, lost
+from localspec.sources import Reader, Source, lost, slabs
 
 Part = TypeVar("Part")
+READ_ELEMENTS = 1 << 23  # at once: where weights are unpacked, 32 MB
 LINE = 64  # bytes of a cache line: each tensor begins with one
 
 
@@ -43,7 +45,8 @@ def reading(arch: Arch, source: Source, places: Sequence[Layer]) -> Fill:
             for name, _ in found:
                 source.announce(name, soon=True)
             for name, room in found:
-                room.copy_(source.rows(name, 0, room.shape[0]))
+                for first, last in slabs(room.shape[0], math.prod(room.shape[1:]), 1, at_once=READ_ELEMENTS):
+                    room[first:last].copy_(source.rows(name, first, last))
                 source.announce(name, soon=False)
         except (CheckpointError, OSError) as fault:
             raise lost(index) from fault

@@ -65,7 +65,7 @@ def shelved(name: str, entry: Entry, free: int) -> Shelved:
 
 def stored(snapshot: Snapshot) -> str:
     """The format of most of its weights."""
-    if kind := stored_kind(snapshot.config):
+    if kind := stored_kind(snapshot.config) or snapshot.stored_as:
         return kind
     sizes: Counter[str] = Counter()
     for info in snapshot.tensors.values():

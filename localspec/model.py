@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -25,6 +25,7 @@ from localspec.engine.drafters.early_exit import EarlyExit
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.drafters.relief import Relief
+from localspec.engine.first_look import FirstLook
 from localspec.engine.graphs import Graphed
 from localspec.engine.memory import give_back, is_out_of_memory
 from localspec.engine.policy import Policy, Steered
@@ -33,12 +34,14 @@ from localspec.engine.session import Reading, Session
 from localspec.engine.witness import Witness
 from localspec.errors import Cancelled, ContextOverflow, EngineDied, EngineError, UsageError, first_line
 from localspec.events import AnyEvent, Done, FinishReason, Notice, Prefill, Ready, SpecCard, Stats, Step
-from localspec.prompt import Prompter
+from localspec.folding import READ_AS, Folding
+from localspec.prompt_sandbox import AnyPrompter
 from localspec.requests import GenerateRequest, SamplingOptions, SpecWish
 from localspec.reuse import keep_spelling
 from localspec.settings import check_limits, resolve_sampling
 from localspec.shortening import turns_over
 from localspec.stats import Tally
+from localspec.threads import Threads
 from localspec.usage import peak_bytes
 
 Item = TypeVar("Item")
@@ -46,20 +49,26 @@ LOAD_AGAIN = "Load it again; what was written is kept."
 MORE_MEMORY = "Close other programs, or load it again with a smaller --ctx."
 
 
+class Closable(Protocol):
+    def close(self) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """What a Model is made of. `decoders` are those whose weight reads are counted, `owned` those that end with it."""
 
     ready: Ready
-    prompter: Prompter
+    prompter: AnyPrompter
     session: Session
     policy: Steered
     defaults: SamplingOptions
     stop_ids: frozenset[int]
     decoders: tuple[Resident, ...]
-    owned: tuple[Resident, ...] = ()
+    owned: tuple[Closable, ...] = ()
+    threads: Threads | None = None  # None where their count stays
     greedy_drafts: bool = False
     calibration_key: str = ""
+    folding: Folding | None = None
 
     def without_drafter(self) -> Parts:
         """The same, decoding plain. What the drafter held in memory is held by this one alone."""
@@ -67,7 +76,7 @@ class Parts:
         for decoder in drafters:
             decoder.close()
         self.session.drafter = NoDrafter()
-        return replace(self, decoders=(target,), owned=tuple(one for one in self.owned if one is target))
+        return replace(self, decoders=(target,), owned=tuple(one for one in self.owned if one not in drafters))
 
 
 class Model:
@@ -82,6 +91,7 @@ class Model:
         self._answering = threading.Lock()
         self._read_by_drafters = 0  # in bytes, by those that are gone
         self._untold: Notice | None = None
+        self._flat_noticed = False
 
     def answer(
         self, request: GenerateRequest, cancelled: Callable[[], bool] | None = None
@@ -100,11 +110,16 @@ class Model:
 
     def _answer(self, request: GenerateRequest, cancelled: Callable[[], bool] | None) -> Iterator[AnyEvent]:
         """Times count the engine's work only, however slowly the events are taken."""
-        ids, writer = self._prepare(request, cancelled)
+        typed, request = request, self._folded(request)
+        read_as = read_otherwise(typed, request)
+        self.tally.begin()
         reason: FinishReason = "cancelled"
         step_seconds: list[float] = []
         prompt_seconds, read_before = 0.0, self._bytes_read()
         try:
+            ids, writer = self._prepare(request, cancelled)
+            if read_as and not request.continues:
+                yield Notice("info", READ_AS, f"Read as: {read_as}")
             for seconds, reading in timed(self._read(ids)):
                 prompt_seconds += seconds
                 yield self._told(Prefill(reading.done - reading.cached, reading.total, reading.cached))
@@ -128,7 +143,7 @@ class Model:
                 raise EngineDied(f"The GPU failed while answering ({said}).", hint=LOAD_AGAIN) from fault
             raise EngineError(f"The model failed while answering ({first_line(fault)}).", hint="Ask again.") from fault
         measured = self._measured(prompt_seconds, step_seconds, self._bytes_read() - read_before)
-        yield self._told(Done(reason, msgspec.structs.replace(measured, finish_reason=reason)))
+        yield self._told(Done(reason, msgspec.structs.replace(measured, finish_reason=reason, read_as=read_as)))
 
     def steer(self, wish: SpecWish) -> SpecCard:
         """Draft so from the next round on, also in the middle of an answer; from any thread. Without a drafter nothing
@@ -147,8 +162,8 @@ class Model:
     def close(self) -> None:
         """Let weights, caches and threads go. Twice does no harm; all else is a UsageError from now on."""
         held, self._held = self._held, None
-        for decoder in held.owned if held else ():
-            decoder.close()
+        for part in held.owned if held else ():
+            part.close()
 
     def check_open(self) -> None:
         if self._held is None:
@@ -179,26 +194,33 @@ class Model:
             if isinstance(session.drafter, Relief):  # else it had to go
                 session.drafter = session.drafter.resting
 
+    def _folded(self, request: GenerateRequest) -> GenerateRequest:
+        """With what the user typed as the model reads it; a raw prompt is read as it is."""
+        folding = self._parts.folding
+        if folding is None or request.messages is None:
+            return request
+        return msgspec.structs.replace(request, messages=folding.messages(request.messages))
+
     def _prepare(self, request: GenerateRequest, cancelled: Callable[[], bool] | None) -> tuple[list[int], Writer]:
         """The prompt as ids, and who writes what follows; the session set to choose as asked."""
         check_limits(request)
-        prompter, template = self._parts.prompter.using(request.template), request.template
+        prompter, template = self._parts.prompter.using(request.template, cancelled), request.template
         stop_ids = self._parts.stop_ids
         if template is not None:
             request = msgspec.structs.replace(request, stop=(*request.stop, *template.stop))
-            stop_ids |= prompter.controls_among(template.stop)
+            ids = [prompter.tokenizer.token_to_id(text) for text in template.stop]
+            stop_ids |= prompter.control_ids.intersection(ids)
         usable = prompter.num_ids
         sampling = resolve_sampling(request.sampling, self._parts.defaults, usable=usable)
-        sampler: Sampler = make_sampler(sampling, certain_drafts=self._parts.greedy_drafts)
-        sampler = Witness(sampler) if request.odds else sampler
+        self._look = FirstLook(make_sampler(sampling, certain_drafts=self._parts.greedy_drafts))
+        sampler: Sampler = Witness(self._look) if request.odds else self._look
         self._session.begin(sampler, stop_ids=stop_ids, cancelled=cancelled)
         if request.continues:
             return go_on(request, prompter, self._session.tokens, stop_ids)
-        return self._prompt(request), Writer(prompter.tokenizer, request.stop)
+        return self._prompt(request, prompter), Writer(prompter.tokenizer, request.stop)
 
-    def _prompt(self, request: GenerateRequest) -> list[int]:
+    def _prompt(self, request: GenerateRequest, prompter: AnyPrompter) -> list[int]:
         """In ids, spelled as the session spells it."""
-        prompter = self._parts.prompter.using(request.template)
         ids = prompter.text(request.prompt or "") if request.messages is None else prompter.chat(request.messages)
         if not ids:
             raise UsageError("The prompt is empty.", hint="Give some text to continue.")
@@ -245,6 +267,8 @@ class Model:
             yield done, step
             if writer.stopped:
                 return
+            if threads := self._parts.threads:
+                threads.after(done.seconds, self._parts.decoders)
 
     def _policy(self, request: GenerateRequest) -> Policy:
         """What was learnt of the usual drafter is not true of another."""
@@ -258,8 +282,11 @@ class Model:
         return event
 
     def _faults(self) -> Iterator[Notice]:
-        """A drafter that failed or had to go is told of once, and so are graphs."""
+        """A drafter that failed or had to go is told of once, and so are graphs and weights that say nothing."""
         yield from told_eager(self._parts.decoders)
+        if self._look.is_flat and not self._flat_noticed:
+            self._flat_noticed = True
+            yield flat(self.ready.model.name)
         drafter = self._session.drafter
         if isinstance(drafter, Guarded) and drafter.fault is not None:
             self._let_go(f"The drafter failed ({first_line(drafter.fault)}); decoding goes on without it.")
@@ -294,6 +321,18 @@ class Model:
 
     def _bytes_read(self) -> int:
         return self._read_by_drafters + sum(decoder.bytes_read for decoder in self._parts.decoders)
+
+
+def flat(name: str) -> Notice:
+    message = f"{name} finds every token equally likely: its weights are all zero, or so large that they overflow."
+    return Notice("warning", "flat", message, "Fetch the model again, or choose another.")
+
+
+def read_otherwise(typed: GenerateRequest, read: GenerateRequest) -> str:
+    """The last question as it is read, where that is not as it was typed."""
+    pairs = zip(reversed(typed.messages or ()), reversed(read.messages or ()), strict=True)
+    was, now = next(((was, now) for was, now in pairs if was.role == "user"), (None, None))
+    return now.content if now is not None and now != was else ""
 
 
 def told_eager(decoders: Iterable[Resident]) -> Iterator[Notice]:

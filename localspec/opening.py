@@ -15,7 +15,7 @@ from localspec import calibration, drafting
 from localspec.admission import admit
 from localspec.admission_formats import STAND_IN, admit_format
 from localspec.catalog import Catalog, Entry
-from localspec.checkpoint import Snapshot, check_ids, open_snapshot
+from localspec.checkpoint import Snapshot, open_snapshot
 from localspec.devices import gpu_bytes, gpu_faults, pick_device, spare_gpu_bytes, unused
 from localspec.drain import relay
 from localspec.engine.contract import Drafter, Resident, is_layered
@@ -32,18 +32,20 @@ from localspec.engine.session import Session
 from localspec.errors import DoesNotFit, EngineError, LocalspecError
 from localspec.events import Loading, ModelCard, Notice, Ready, SpecCard
 from localspec.fit import DENSE, Plan, Wish, choices, draft_plan, ladder
+from localspec.folding import Folding
 from localspec.footprint import ELEMENT_BYTES, footprint
 from localspec.formats import GPTQ, stored_kind
 from localspec.loader import load_decoder
 from localspec.model import Model, Parts, told_eager
 from localspec.packed_admission import admit_packed
-from localspec.prompt import Prompter
+from localspec.prompt_sandbox import SandboxedPrompter
 from localspec.requests import DraftModel as DraftModelDraft
 from localspec.requests import EarlyExit as EarlyExitDraft
 from localspec.requests import LoadRequest, SpecWish
-from localspec.resident import choose_threads, measure_memory
+from localspec.resident import choose_threads, measure_memory, possible
 from localspec.settings import defaults
 from localspec.sizes import size_words
+from localspec.threads import Threads
 
 if TYPE_CHECKING:
     from localspec.engine.cpu.program import Program
@@ -60,9 +62,10 @@ class Opened:
     entry: Entry
     snapshot: Snapshot
     plan: Plan
-    prompter: Prompter
+    prompter: SandboxedPrompter
     target: Resident
     threads: int
+    folding: Folding | None = None
 
 
 def open_model(request: LoadRequest) -> Generator[Told, None, Model]:
@@ -102,18 +105,20 @@ def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opene
     snapshot = open_snapshot(entry.path, entry.key)
     choice = drafting.choose(request.draft, entry, snapshot, catalog)
     drafting.check_format(request.draft_quant, choice)
-    prompter = Prompter.open(snapshot)
-    check_ids(snapshot.folder / "tokenizer.json", prompter.num_ids, snapshot.vocab_size)
+    table = entry.folding if request.folding else None
+    folding = Folding.open(entry.path / table.words, table.sums) if table else None
+    prompter = SandboxedPrompter.open(snapshot)
     if request.device == "auto" and (reason := unused()):
         yield Notice("warning", "device", f"{reason.message} The CPU computes.", reason.hint)
     plan, target = yield from loaded(snapshot, wish_of(request, choice))
+    yield from converted(snapshot, plan)
     if plan.save_quantized and (why := unsaved(snapshot, plan)):
         message = f"--save-quantized changes nothing for {snapshot.name} in {plan.quant}: {why}."
         yield Notice("info", "save_quantized", message)
     if is_generic(snapshot.config):
         yield Notice("info", "generic", f"transformers runs {snapshot.name}, more slowly than localspec's own decoder.")
     threads = choose_threads(target, request.threads, every=plan.resident is not None)
-    return Opened(request, catalog, entry, snapshot, plan, prompter, target, threads)
+    return Opened(request, catalog, entry, snapshot, plan, prompter, target, threads, folding)
 
 
 def wish_of(request: LoadRequest, choice: drafting.Choice) -> Wish:
@@ -183,13 +188,24 @@ def runnable(
 
 
 def chosen(plan: Plan, snapshot: Snapshot) -> Iterator[Notice]:
-    """What "auto" has taken, and why; nothing where that is what torch does best."""
+    """What "auto" has taken, and why; nothing where that is what torch does best, or `converted` says it."""
     best = choices(snapshot, Wish(device=plan.device, may_pack=plan.packed is not None))[0]
     if plan.quant == "int8" and plan.packed:
+        if snapshot.stored_as:
+            return
         hint = f"Use --quant {DENSE[0]} for the weights as they are."
         yield Notice("info", "format", "Weights are in int8, which fits in memory.", hint)
     elif plan.quant != best:
         yield Notice("info", "format", f"Weights are in {plan.quant}: {best} does not fit in memory.")
+
+
+def converted(snapshot: Snapshot, plan: Plan) -> Iterator[Notice]:
+    """That the files have the weights in another format, which they cannot stay in."""
+    if snapshot.stored_as:
+        hint = "--quant int4 takes half of the memory, and rounds them once more." if plan.packed == "int8" else ""
+        yield Notice(
+            "info", "converted", f"Weights are held in {plan.quant}; the files are {snapshot.stored_as}.", hint
+        )
 
 
 def offloaded(snapshot: Snapshot, plan: Plan) -> Notice:
@@ -238,13 +254,18 @@ def compiled_engine() -> Generator[Loading | Notice, None, Program]:
         raise EngineError(
             f"The CPU engine needs {fault.name}, which is not installed.", hint="Use --quant fp32 or bf16."
         ) from fault
-    program = yield from relay(
-        loading(choose()), lambda step: Loading("compiling the engine (once)", *step, unit="steps")
-    )
+    program = yield from relay(loading(choose()), compiling)
     if not program.kept:
         message = "The compiled engine cannot be kept on disk, so every start compiles it again."
         yield Notice("info", "cache", message, "Set LOCALSPEC_CACHE_DIR to a folder that can be written.")
     return program
+
+
+def compiling(step: tuple[int, int] | None) -> Loading:
+    """How far it is; None while another process does it."""
+    if step is None:
+        return Loading("waiting for another start, which compiles the engine", 0, 1, "steps")
+    return Loading("compiling the engine (once)", *step, unit="steps")
 
 
 def attach(
@@ -276,9 +297,11 @@ def attach(
             defaults=defaults(entry, snapshot),
             stop_ids=frozenset(snapshot.eos_ids),
             decoders=(target, *drafters),
-            owned=(target, *drafters) if owns_target else drafters,
+            owned=(target, *drafters, opened.prompter) if owns_target else drafters,
+            threads=Threads(possible(), opened.threads) if owns_target and may_change(opened) else None,
             greedy_drafts=choice.greedy,
             calibration_key=timed_key(opened),
+            folding=opened.folding,
         )
     )
 
@@ -287,6 +310,11 @@ def swept_key(opened: Opened) -> str:
     """What a sweep's result belongs to: these weights in this format, whatever count of threads was fastest today."""
     snapshot = opened.snapshot
     return f"{snapshot.folder.resolve()} {snapshot.fingerprint} {opened.plan.variant} {opened.target.device}"
+
+
+def may_change(opened: Opened) -> bool:
+    """Nobody has named the count of threads, and no bit depends on it: in the CPU engine, with all layers in memory."""
+    return opened.request.threads is None and opened.plan.packed is not None and opened.plan.resident is None
 
 
 def timed_key(opened: Opened) -> str:

@@ -15,7 +15,7 @@ import time
 import zlib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
 from hashlib import sha256
 from io import FileIO
@@ -31,9 +31,11 @@ from localspec import __version__, paths
 from localspec.checkpoint import Snapshot
 from localspec.engine.cpu.pages import in_large_pages
 from localspec.engine.stream import Fill
-from localspec.errors import UsageError
+from localspec.errors import FULL, UsageError
 from localspec.events import Loading, Notice
 from localspec.loading import progress
+from localspec.making import Making, making
+from localspec.plain_file import plain
 from localspec.sizes import size_words
 from localspec.sources import advise, lost
 
@@ -46,7 +48,16 @@ KEY = 16  # letters that tell a copy from others of its model and format
 SOURCES = (  # what decides the bytes
     "blueprint.py",
     "packing.py",
+    "prequantised/compressed.py",
+    "prequantised/config.py",
+    "prequantised/pattern.py",
+    "prequantised/rules.py",
+    "prequantised/scheme.py",
+    "prequantised/weights.py",
     "sources.py",
+    "unpacking/fields.py",
+    "unpacking/source.py",
+    "unpacking/weight.py",
     "engine/cpu/emit.py",
     "engine/cpu/formats.py",
     "engine/cpu/lang.py",
@@ -124,13 +135,19 @@ class PackedCopy:
     def file(self) -> Path:
         return paths.packed_dir() / f"{self.family}{self.made_from[:KEY]}.safetensors"
 
+    def making(self) -> AbstractContextManager[Making]:
+        """Whose turn it is to make it; where it is not kept, everybody's."""
+        with suppress(OSError, UsageError):
+            return making(self.file() if self.is_worth_it else None)
+        return making(None)
+
     def read(self, into: dict[str, Tensor]) -> Generator[int, None, None]:
         """Maps the file and checks every byte of it, yielding how many more are checked; `into` is filled at the end,
         or left empty."""
         if not self.is_worth_it:
             return
         try:
-            file = self.file()
+            file = plain(self.file())
             checksums = self.checksums(file)
             size = file.stat().st_size
             mapped = in_large_pages(torch.from_file(str(file), size=size, dtype=torch.uint8)) if checksums else None
@@ -227,10 +244,11 @@ class PackedCopy:
             at += piece.num_bytes
         return found
 
-    @property
-    def room(self) -> str:
-        """What must be free on the disk to write it."""
-        return size_words(self.contents.num_bytes + SPARE_BYTES)
+    def ways_out(self, fault: OSError | UsageError) -> list[str]:
+        """What helps where it cannot be written, each as the middle of a sentence."""
+        is_full = isinstance(fault, OSError) and fault.errno in FULL
+        free = [f"free {size_words(self.contents.num_bytes + SPARE_BYTES)} on that disk"] if is_full else []
+        return [*free, "set LOCALSPEC_CACHE_DIR to another folder"]
 
     def keep(self, tensors: dict[str, Tensor]) -> Iterator[Loading | Notice]:
         """Writes the file, or says in one Notice why not."""
@@ -241,10 +259,9 @@ class PackedCopy:
         except (OSError, UsageError) as fault:
             reason = (fault.strerror if isinstance(fault, OSError) else fault.message) or str(fault)
             what = f"The {self.contents.made} weights cannot be kept on disk ({reason.rstrip('.')})"
-            hint = f"Make {self.room} of room, or set LOCALSPEC_CACHE_DIR to another folder."
-            yield Notice(
-                "warning" if self.asked else "info", "packed_copy", f"{what}; each start makes them again.", hint
-            )
+            message = f"{what}; each start makes them again."
+            hint = sentence(", or ".join(self.ways_out(fault)))
+            yield Notice("warning" if self.asked else "info", "packed_copy", message, hint)
 
     def write(self, file: Path, tensors: dict[str, Tensor]) -> Iterator[Loading]:
         with self.writing(file) as put:
@@ -277,7 +294,7 @@ class PackedCopy:
         """Copies of this model that nobody will read again, and what processes that died have left."""
         for other in file.parent.glob(f"{self.family}{'?' * KEY}.*"):  # not int8-cuda-…, which begins like int8-…
             with suppress(OSError):
-                if other.suffix != ".part" or other.stat().st_mtime < time.time() - STALE_PART_SECONDS:
+                if other.suffix not in (".part", ".lock") or other.stat().st_mtime < time.time() - STALE_PART_SECONDS:
                     other.unlink()
 
 
@@ -293,18 +310,24 @@ def check_room(folder: Path, num_bytes: int) -> None:
 
 
 def fingerprint(snapshot: Snapshot, contents: Contents) -> str:
-    """What a copy is made from: the files of weights as they are now, the configuration, and the code that makes it."""
+    """What a copy is made from: the files of weights as they are now, the configuration (how they are read included),
+    and the code that makes it."""
     digest = sha256(f"{__version__} {torch.__version__} {contents!r}".encode())
     for source in SOURCES:
         digest.update((Path(__file__).parent / source).read_bytes())
     for name, info in sorted(snapshot.tensors.items()):
         digest.update(f"{name} {info.dtype} {info.shape} {info.begin} {info.file.name}\n".encode())
+    digest.update(json.dumps(snapshot.config.get("quantization_config"), sort_keys=True).encode())
     digest.update(snapshot.state.encode())
     return digest.hexdigest()
 
 
 def checksum(tensor: Tensor) -> str:
     return told(zlib.crc32(in_memory(tensor)))
+
+
+def sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}."
 
 
 def told(crc: int) -> str:

@@ -21,15 +21,15 @@ from localspec.engine.arch import Arch
 from localspec.engine.cpu.formats import GROUP, OUTPUTS, padded
 from localspec.engine.cpu.pack import Packed, interleave, pack, pad_rows, pad_to
 from localspec.engine.cpu.pages import in_large_pages
-from localspec.engine.memory import trim
 from localspec.engine.stream import OnThread, Stream
 from localspec.errors import DoesNotFit, EngineError, UsageError
 from localspec.events import Loading, Notice
 from localspec.fit import Plan
 from localspec.footprint import PLACES
 from localspec.loading import progress
-from localspec.packed_copy import PackedCopy
-from localspec.sources import Files, Reader, refuse_not_numbers, slabs, spans
+from localspec.main_memory import trim
+from localspec.packed_copy import PackedCopy, sentence
+from localspec.sources import Reader, open_source, refuse_not_numbers, slabs, spans
 
 if TYPE_CHECKING:
     from localspec.engine.cpu.decoder import PackedDecoder, PackedLayer, PackedWeights
@@ -222,7 +222,7 @@ def pack_source(blueprint: Blueprint, reader: Reader, program: Program | None = 
 def load_packed(
     snapshot: Snapshot, arch: Arch, plan: Plan, *, stage: str
 ) -> Generator[Loading | Notice, None, PackedDecoder]:
-    """From the copy on disk if there is a sound one; else packed, and kept for the next start."""
+    """From the copy on disk if there is a sound one; else made now, by one of those that start at the same time."""
     from localspec.engine.cpu.decoder import PackedDecoder
     from localspec.engine.cpu.isa import choose
     from localspec.engine.cpu.program import load
@@ -233,14 +233,11 @@ def load_packed(
     copy = PackedCopy(snapshot, blueprint, resident=plan.resident)
     found: Tensors = {}
     yield from progress(stage, blueprint.num_bytes, copy.read(found))
-    if not found and plan.resident is None:
-        packer = Packer(blueprint, Reader(Files(snapshot)), program)
-        yield from progress(stage, blueprint.num_bytes, packer.pieces())
-        found = packer.made
-        yield from copy.keep(found)
-    elif not found:
-        yield from pack_to_disk(copy, blueprint, program, stage)
-        yield from progress(stage, blueprint.num_bytes, copy.read(found))
+    if not found:
+        with copy.making() as one:
+            for _ in one.wait():
+                yield Loading("waiting for another start, which packs these weights", 0, 1, "steps")
+            found = yield from one.alive(made(copy, blueprint, program, plan, stage))
     if not found:
         message = "The packed weights cannot be read back from disk."
         raise EngineError(message, hint="Set LOCALSPEC_CACHE_DIR to a folder on another disk.")
@@ -248,18 +245,35 @@ def load_packed(
     return PackedDecoder(arch, assemble_packed(blueprint, found, stream), plan.context, program)
 
 
+def made(
+    copy: PackedCopy, blueprint: Blueprint, program: Program, plan: Plan, stage: str
+) -> Generator[Loading | Notice, None, Tensors]:
+    """From the copy that a process made which began before this one; else packed, and kept for the next start."""
+    found: Tensors = {}
+    yield from progress(stage, blueprint.num_bytes, copy.read(found))
+    if found:
+        return found
+    if plan.resident is None:
+        packer = Packer(blueprint, Reader(open_source(copy.snapshot)), program)
+        yield from progress(stage, blueprint.num_bytes, packer.pieces())
+        yield from copy.keep(packer.made)
+        return packer.made
+    yield from pack_to_disk(copy, blueprint, program, stage)
+    yield from progress(stage, blueprint.num_bytes, copy.read(found))
+    return found
+
+
 def pack_to_disk(copy: PackedCopy, blueprint: Blueprint, program: Program, stage: str) -> Iterator[Loading]:
     """Tensor by tensor, where the whole is too large for memory."""
     try:
         with copy.writing(copy.file()) as put:
-            packer = Packer(blueprint, Reader(Files(copy.snapshot)), program, put)
+            packer = Packer(blueprint, Reader(open_source(copy.snapshot)), program, put)
             yield from progress(stage, blueprint.num_bytes, packer.pieces())
     except (OSError, UsageError) as fault:
         reason = (fault.strerror if isinstance(fault, OSError) else fault.message) or str(fault)
         raise DoesNotFit(
             f"{copy.snapshot.name} does not fit in memory, nor its packed weights on disk ({reason.rstrip('.')}).",
-            hint=f"Make {copy.room} of room, set LOCALSPEC_CACHE_DIR to another folder,"
-            " or try --quant bf16, which needs no copy.",
+            hint=sentence(", ".join([*copy.ways_out(fault), "or try --quant bf16, which needs no copy"])),
         ) from fault
 
 

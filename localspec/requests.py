@@ -76,6 +76,8 @@ class LoadRequest(Record, frozen=True):
     `draft_quant`: a draft model's own format; "auto" is the target's, where the draft can have it.
 
     `draft`: "auto", "off", "early-exit", "early-exit:E", a key, a folder, or one of the records above.
+
+    `folding`: what is typed is read as the catalogue says of the model, if it does.
     """
 
     model: str = "guide"
@@ -92,6 +94,7 @@ class LoadRequest(Record, frozen=True):
     probe_every: int = PROBE_EVERY
     save_quantized: bool = False
     draft_quant: str = "auto"
+    folding: bool = True
 
 
 class SamplingOptions(Record, frozen=True):

@@ -31,12 +31,17 @@ def choose_threads(target: Resident, asked: int | None, *, every: bool = False) 
     """The count of threads with the fastest rows; a small model may want fewer than there are cores, and on a machine
     that has other work a thread that has to wait keeps all the others. `every`: all cores, unasked; layers that come
     and go take their time whoever computes."""
-    most = min(processor.physical_cores(), processor.usable_threads())
-    asked = asked or (most if every else None)
-    counts = [asked] if asked else sorted({1, *(n for n in (2, 4, 8, 16, 32, 64) if n < most), most})
+    asked = asked or (possible()[-1] if every else None)
+    counts = [asked] if asked else possible()
     best = counts[0] if len(counts) == 1 else fewest(row_seconds(target, counts))
     set_threads(target, best)
     return best
+
+
+def possible() -> list[int]:
+    """Counts of threads worth trying, rising."""
+    most = min(processor.physical_cores(), processor.usable_threads())
+    return sorted({1, *(n for n in (2, 4, 8, 16, 32, 64) if n < most), most})
 
 
 def fewest(seconds: dict[int, float]) -> int:
@@ -61,12 +66,13 @@ def row_seconds(target: Resident, counts: Sequence[int]) -> dict[int, float]:
     return {count: median(turn[count] for turn in turns) for count in counts}
 
 
-def mean_row(target: Resident, threads: int) -> float:
+def mean_row(target: Resident, threads: int, *, least: int = ROWS) -> float:
     set_threads(target, threads)
     started, rows = perf_counter(), 0
-    while rows < ROWS or perf_counter() - started < TURN_SECONDS:
+    length = target.length
+    while rows < least or perf_counter() - started < TURN_SECONDS:
         target.forward(torch.zeros(1, dtype=torch.long))
-        target.crop(0)
+        target.crop(length)
         rows += 1
     return (perf_counter() - started) / rows
 

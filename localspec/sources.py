@@ -1,13 +1,15 @@
 """Where a model's tensors come from: a snapshot's safetensors or a state dict, whole or some rows at a time.
 
-Checks names and shapes against what the config says. Knows nothing about formats and devices.
+Checks names and shapes against what the config says. Knows nothing about our formats and devices; what others have
+quantised is floats here.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
 import torch
@@ -15,10 +17,15 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from localspec.checkpoint import Snapshot
+from localspec.dtypes import LEFT_OVER
 from localspec.errors import CheckpointError, EngineError
+from localspec.prequantised.weights import besides
+from localspec.strictjson import REPEAT
+from localspec.unpacking.source import Unpacked
 
+LAYER = re.compile(r"(?:model\.)?layers\.([0-9]{1,6})\.")
 SLAB_ELEMENTS = 1 << 19  # of a tensor, in float32 at once: 2 MB, and a few copies of it on each core
-LEFT_OVER = "rotary_emb.inv_freq"  # old checkpoints carry their RoPE table; ours is computed
+BODY = "model."  # before a tensor's name, where there is a head beside it
 
 
 class Source(Protocol):
@@ -74,13 +81,20 @@ class Files:
         return self.snapshot.tensors[name].shape
 
     def read(self, name: str) -> Tensor:
-        return self.rows(name, 0, self.shape(name)[0])
+        return self.cut(name) if not self.shape(name) else self.rows(name, 0, self.shape(name)[0])
 
     def rows(self, name: str, first: int, last: int) -> Tensor:
+        return self.cut(name, slice(first, last))
+
+    def columns(self, name: str, first: int, last: int) -> Tensor:
+        """Columns first..last - 1 of a tensor with two dimensions."""
+        return self.cut(name, slice(None), slice(first, last))
+
+    def cut(self, name: str, *where: slice) -> Tensor:
         file = self.snapshot.tensors[name].file
         try:
             with safe_open(file, framework="pt") as opened:
-                found: Tensor = opened.get_slice(name)[first:last]
+                found: Tensor = opened.get_slice(name)[where] if where else opened.get_tensor(name)
         except (SafetensorError, OSError) as fault:
             raise CheckpointError(f"{file} cannot be read ({fault}).", hint="Fetch the model again.") from fault
         return found
@@ -89,6 +103,19 @@ class Files:
         info = self.snapshot.tensors[name]
         with info.file.open("rb") as stream:
             advise(stream.fileno(), info.begin, info.num_bytes, soon=soon)
+
+
+def open_source(snapshot: Snapshot) -> Source:
+    """The tensors of a snapshot, whatever kind of file they lie in and whoever has quantised them."""
+    files = Files(snapshot)
+    return Unpacked(files, snapshot.unpacked) if snapshot.unpacked else files
+
+
+def sizes_to_read(snapshot: Snapshot) -> dict[str, int]:
+    """How many bytes the source of a snapshot gives for each tensor."""
+    plain = snapshot.tensors.keys() - besides(snapshot.unpacked, snapshot.tensors)
+    sizes = {name: snapshot.tensors[name].num_bytes for name in plain}
+    return sizes | {name: 4 * math.prod(weight.shape) for name, weight in snapshot.unpacked.items()}
 
 
 class Reader:
@@ -132,10 +159,13 @@ class Reader:
         extra -= {"lm_head.weight"} if tied_head else set()
         if extra:
             message = f"The checkpoint has a tensor its config does not explain: '{min(extra)[:120]}'."
-            raise CheckpointError(message, hint="Fetch the model again.")
+            raise CheckpointError(message, hint="Choose another model.")
 
     def check(self, name: str, shape: tuple[int, ...]) -> None:
         """It is there, has this shape, and counts as used."""
+        if (bare := name.removeprefix(BODY)) != name and bare in self._names:
+            message = f"This model makes embeddings and writes no text: its tensors are named as '{bare}' is."
+            raise CheckpointError(message, hint="Choose another model.")
         if name not in self._names:
             raise CheckpointError(f"The checkpoint has no tensor '{name}'.", hint="Fetch the model again.")
         stored = self.source.shape(name)
@@ -143,6 +173,15 @@ class Reader:
             message = f"The checkpoint's '{name}' is {str(stored)[:40]}, and its config says {shape}."
             raise CheckpointError(message, hint="Fetch the model again.")
         self._used.add(name)
+
+
+def refuse_other_layers(names: Iterable[str], num_layers: int) -> None:
+    """Before any is read: a config that says more layers or fewer than there are describes another model."""
+    found = {int(layer[1]) for name in names if (layer := LAYER.match(name))}
+    there = max(found, default=-1) + 1
+    if found and there != num_layers:
+        message = f"The config says num_hidden_layers = {num_layers}, and the checkpoint has {there:,}."
+        raise CheckpointError(message, hint=REPEAT)
 
 
 def advise(file: int, at: int, num_bytes: int, *, soon: bool) -> None:
@@ -174,8 +213,8 @@ def spans(rows: Mapping[str, int], first: int, last: int) -> Iterator[tuple[str,
         start += size
 
 
-def slabs(rows: int, elements: int, multiple: int) -> Iterator[tuple[int, int]]:
+def slabs(rows: int, elements: int, multiple: int, *, at_once: int | None = None) -> Iterator[tuple[int, int]]:
     """Ranges of rows of so many elements each, in multiples of `multiple`, small enough to be float32 for a while."""
-    step = max(SLAB_ELEMENTS // elements // multiple, 1) * multiple
+    step = max((at_once or SLAB_ELEMENTS) // elements // multiple, 1) * multiple
     for first in range(0, rows, step):
         yield first, min(first + step, rows)

@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any  # Any: JSON from a stranger; its readers check what they use
 
 from localspec.errors import CheckpointError
+from localspec.plain_file import plain
 
 MAX_DEPTH = 24  # the deepest config we know of has 6 levels
+MOST_DIGITS = 400  # Python has a limit of its own, and speaks of how to lift it
 REPEAT = "Fetch the model again, or choose another."
 
 
 def read_bytes(file: Path, limit: int) -> bytes:
     """The whole of a file that must not be larger than `limit` bytes."""
     try:
-        size = file.stat().st_size
-        if not file.is_file():
-            raise CheckpointError(f"{file} is not a file.", hint=REPEAT)
+        size = plain(file).stat().st_size
         if size > limit:
             raise CheckpointError(f"{file} is too large ({size:,} bytes, at most {limit:,} are read).", hint=REPEAT)
         with file.open("rb") as stream:
@@ -46,9 +46,15 @@ def read_object(file: Path, limit: int) -> dict[str, Any]:
 
 def parse_object(raw: bytes, where: str) -> dict[str, Any]:
     """One JSON object; `where` names it in errors."""
+    if not raw.strip():
+        raise CheckpointError(f"{where} is empty.", hint=REPEAT)
     try:
         value = json.loads(
-            raw.decode("utf-8"), object_pairs_hook=_no_key_twice, parse_constant=_finite, parse_float=_finite
+            raw.decode("utf-8"),
+            object_pairs_hook=_no_key_twice,
+            parse_constant=_finite,
+            parse_float=_finite,
+            parse_int=_whole,
         )
     except UnicodeDecodeError as error:
         raise CheckpointError(f"{where} is not UTF-8 text.", hint=REPEAT) from error
@@ -81,6 +87,12 @@ def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise ValueError(f"the key {twice[:80]!r} appears twice")
     return found
+
+
+def _whole(text: str) -> int:
+    if len(text) > MOST_DIGITS:
+        raise ValueError(f"a number has {len(text):,} digits")
+    return int(text)
 
 
 def _finite(text: str) -> float:

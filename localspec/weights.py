@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any  # Any: JSON from a stranger, checked here field by field
 
 from localspec.errors import CheckpointError
+from localspec.plain_file import plain
 from localspec.strictjson import REPEAT, parse_object, read_object
 
 MAX_HEADER_BYTES = 100_000_000  # safetensors' own bound
@@ -27,6 +28,7 @@ DTYPE_BITS = {
     **dict.fromkeys(("I64", "U64", "F64", "C64"), 64),
 }
 
+GIT_LFS = b"version "  # how such a pointer begins
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
@@ -83,22 +85,26 @@ def read_header(file: Path) -> dict[str, TensorInfo]:
     if size < at:
         raise _cut_short(file, size, at)
     if size > at:
-        raise CheckpointError(f"{file} has {size - at:,} bytes after its last tensor.", hint=REPEAT)
+        message = f"{file} has bytes after its last tensor (a size of {size:,} instead of {at:,})."
+        raise CheckpointError(message, hint=REPEAT)
     return tensors
 
 
 def _header_bytes(file: Path) -> tuple[int, bytes]:
     """The file's size and its header."""
-    if not file.is_file():
-        raise CheckpointError(f"{file} is not a file.", hint=REPEAT)
     try:
-        size = file.stat().st_size
+        size = plain(file).stat().st_size
         with file.open("rb") as stream:
             length = int.from_bytes(stream.read(8), "little")
             if size == 0:
                 raise CheckpointError(f"{file} is empty.", hint=REPEAT)
-            if size >= 8 and length > MAX_HEADER_BYTES:
-                raise CheckpointError(f"{file} claims a header of {length:,} bytes.", hint=REPEAT)
+            if size < 8:
+                raise _cut_short(file, size, 8)
+            if length.to_bytes(8, "little") == GIT_LFS:
+                raise CheckpointError(f"{file} is a pointer of Git LFS, and not the weights.", hint="Run: git lfs pull")
+            if length > MAX_HEADER_BYTES:
+                message = f"{file} is not a safetensors file (it claims a header of {length:,} bytes)."
+                raise CheckpointError(message, hint=REPEAT)
             if size < 8 + length:
                 raise _cut_short(file, size, 8 + length)
             return size, stream.read(length)

@@ -26,6 +26,7 @@ from localspec import paths
 from localspec.drain import drain
 from localspec.errors import ContextOverflow, EngineDied, LocalspecError, UsageError
 from localspec.events import AnyEvent, Failure, Ready, Steered
+from localspec.plain_file import plain
 from localspec.requests import GenerateRequest, LoadRequest, SpecWish
 from localspec.sanitize import clean
 
@@ -235,6 +236,8 @@ def log_file() -> str:
     """Where the child prints; nowhere, if there is no folder to write in."""
     try:
         log = paths.engine_log()
+        if log.exists():
+            plain(log)
         log.open("a").close()
     except (OSError, UsageError):
         return os.devnull

@@ -21,7 +21,7 @@ from localspec import processor
 from localspec.api import LLM, Chat, load, load_events, make_request
 from localspec.checkpoint import open_snapshot
 from localspec.drain import drain
-from localspec.engine.arch import MAX_CONTEXT, read_arch
+from localspec.engine.arch import LEFT_OUT, read_arch
 from localspec.engine.cache import Cache, kv_dtype
 from localspec.engine.drafters.early_exit import EarlyExit as EarlyExitDrafter
 from localspec.engine.drafters.model import DraftModel as DraftModelDrafter
@@ -251,7 +251,7 @@ def test_no_more_threads_than_may_run_at_once_are_tried(monkeypatch: pytest.Monk
     monkeypatch.setattr("psutil.cpu_count", lambda **_: 8)
     monkeypatch.setattr(processor, "usable_threads", lambda: 2)
     tried: list[int] = []
-    target: Any = SimpleNamespace(set_threads=tried.append, forward=lambda _: None, crop=lambda _: None)
+    target: Any = SimpleNamespace(set_threads=tried.append, forward=lambda _: None, crop=lambda _: None, length=0)
     assert choose_threads(target, None) in (1, 2)
     assert set(tried) == {1, 2}
     assert choose_threads(target, None, every=True) == 2
@@ -260,6 +260,8 @@ def test_no_more_threads_than_may_run_at_once_are_tried(monkeypatch: pytest.Monk
 
 class Threaded:
     """Rows take what `seconds` says of a count of threads, and of every which row of that count it is."""
+
+    length = 0
 
     def __init__(self, seconds: Callable[[int, int], float]) -> None:
         self.clock, self.threads, self.seconds = 0.0, 1, seconds
@@ -755,9 +757,9 @@ def test_eight_bits_are_the_default_on_a_cpu(models: Path):
 
 
 def test_a_tokenizer_with_more_ids_than_the_model_has_rows_is_refused_at_open(models: Path, tmp_path: Path):
-    small = save_snapshot(tmp_path / "small", gpt2_like(), template=CHATML, vocab_size=400)
+    small = save_snapshot(tmp_path / "small", gpt2_like(), template=CHATML, vocab_size=390)
     error = refused(CheckpointError, load, str(small), draft="off")
-    assert "tokenizer.json has ids up to 404 and the model 400 rows" in error.message
+    assert "tokenizer.json has ids up to 399 and the model 390 rows" in error.message
     refused(CheckpointError, open_target, models, draft=str(small))
 
 
@@ -880,7 +882,7 @@ def test_a_gpu_does_not_need_the_hosts_memory(models: Path, monkeypatch: pytest.
 def test_a_config_without_a_context_is_planned_with_its_familys(models: Path):
     snapshot = open_snapshot(models / "target")
     del snapshot.config["max_position_embeddings"]
-    assert make_plan(snapshot, Wish("fp32", device="cpu")).context == MAX_CONTEXT["llama"]
+    assert make_plan(snapshot, Wish("fp32", device="cpu")).context == LEFT_OUT["llama"]["max_position_embeddings"]
 
 
 @pytest.mark.parametrize(("context", "dtype"), [(512, torch.float32), (1 << 24, torch.bfloat16)])

@@ -136,6 +136,45 @@ def test_harmless_fields_of_real_models_are_let_through(folder: Path) -> None:
     assert snapshot.chat_template
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"auto_map": {"AutoModelForCausalLM": "modeling_phi3.Phi3ForCausalLM"}},
+        {"_attn_implementation_autoset": True},
+        {"_attn_implementation": "eager"},
+        {"attn_implementation": "flash_attention_2"},
+        {"trust_remote_code": False},
+        {"auto_map": None, "custom_generate": ""},
+    ],
+    ids=min,
+)
+@pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json", "generation_config.json"])
+def test_what_only_transformers_would_act_upon_is_harmless_in_honest_models(
+    file: str, fields: dict[str, object], folder: Path
+) -> None:
+    """Phi-3's code of its own, what transformers 4.46 to 4.51 wrote into fine-tunes, Gemma 2's eager attention."""
+    snapshot = rewrite(folder, file, **fields)
+    assert snapshot.config == CONFIG  # nothing of it is there for anybody to act upon
+    assert not set(snapshot.generation) & {"auto_map", "_attn_implementation"}
+
+
+def test_nothing_where_a_name_could_stand_is_harmless(folder: Path) -> None:
+    """As GPTQ's quantization_config has it."""
+    assert rewrite(folder, "config.json", quantization_config={"model_name_or_path": None}).config[
+        "quantization_config"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [("12", "num_hidden_layers = '12' is text, not a number"), (1001, "is out of range (1 to 1,000)")],
+)
+def test_a_number_that_is_text_is_called_text(value: object, says: str, folder: Path) -> None:
+    with pytest.raises(CheckpointError) as caught:
+        rewrite(folder, "config.json", num_hidden_layers=value)
+    assert says in caught.value.message
+
+
 def test_a_folder_that_is_not_there_is_not_downloaded(tmp_path: Path) -> None:
     with pytest.raises(NotDownloaded, match="There is no folder"):
         open_snapshot(tmp_path / "nobody")

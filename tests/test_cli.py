@@ -20,7 +20,7 @@ from localspec.events import AnyEvent, Step, Token
 from localspec.oneshot import Output, show
 from tests.conftest import Program
 from tests.models_made_here import save_snapshot
-from tests.tokenizers_made_here import CHATML, byte_level, gpt2_like
+from tests.tokenizers_made_here import CHATML, byte_level, llama2_like
 
 pytestmark = pytest.mark.usefixtures("one_state_folder")
 
@@ -33,7 +33,7 @@ def folder(tmp_path_factory) -> Path:
     made = tmp_path_factory.mktemp("models")
     save_snapshot(made / "tiny", byte_level(*SPECIALS), template=CHATML, eos="<|im_end|>", hidden_size=64)
     save_snapshot(made / "base", byte_level(*SPECIALS), eos="<|endoftext|>", hidden_size=64)
-    save_snapshot(made / "other", gpt2_like(), seed=2)
+    save_snapshot(made / "other", llama2_like(), seed=2)
     cut = made / "cut"
     save_snapshot(cut, byte_level(*SPECIALS), template=CHATML)
     weights = cut / "model.safetensors"

@@ -168,7 +168,7 @@ def test_a_newer_file_asks_for_an_upgrade_whatever_else_it_says(file: Path):
 
 def test_a_file_that_cannot_be_read_is_named(file: Path):
     file.mkdir()
-    with pytest.raises(UsageError, match=r"config\.toml cannot be read \(Is a directory\)"):
+    with pytest.raises(UsageError, match=r"config\.toml cannot be read \(it is not a file\)"):
         read()
 
 

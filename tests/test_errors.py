@@ -206,3 +206,20 @@ def test_a_broken_template_is_a_checkpoint_error(template: str, folder: Path, tm
     (copy / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
     with pytest.raises(CheckpointError, match="template"), load(str(copy), draft="off") as llm:
         llm.generate([{"role": "user", "content": "hi"}], max_tokens=2)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("it broke.\nhere is more", "it broke"),
+        (
+            "Class validation error for 'a':\n    ValueError: 5 is odd.\nsee b",
+            "Class validation error for 'a': ValueError: 5 is odd",
+        ),
+        ("first:\nsecond:\nthird", "first: second: third"),
+        ("nothing follows:", "nothing follows:"),
+        ("", "ValueError"),
+    ],
+)
+def test_a_line_that_ends_in_a_colon_is_not_all_that_a_fault_says(text: str, says: str):
+    assert errors.first_line(ValueError(text)) == says

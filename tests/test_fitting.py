@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -111,8 +112,12 @@ def test_what_is_named_is_what_the_loader_keeps(name: str, keep_head: bool, mode
 
 def test_a_head_that_somebody_else_has_quantised_is_not_named(models: Path, tmp_path: Path):
     codes = {"lm_head.weight": torch.zeros(20_000 * 32, 1, dtype=torch.uint8)}
+    codes["lm_head.weight.quant_state.bitsandbytes__nf4"] = torch.zeros(8, dtype=torch.uint8)
     save_file(load_file(models / "apart" / "model.safetensors") | codes, tmp_path / "model.safetensors")
     for file in models.joinpath("apart").glob("*.json"):
         (tmp_path / file.name).write_bytes(file.read_bytes())
+    said = {"quantization_config": {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}}
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **said}))
     snapshot = open_snapshot(tmp_path)
     assert in_16_bits(snapshot, "nf4", keep_head=True, device="cpu").keys() == {"embedding"}

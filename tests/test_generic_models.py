@@ -216,7 +216,11 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda at: with_config(at, quantization_config={"quant_method": "awq", "bits": 4}),
         "quantised already, by awq",
     ),
-    "code of its own": (lambda at: with_config(at, auto_map={"AutoModel": "x.Y"}), "auto_map"),
+    "quantised by MLX": (lambda at: with_config(at, quantization={"group_size": 64, "bits": 4}), "already, by MLX"),
+    "a classifier": (
+        lambda at: with_config(at, architectures=["GPT2ForSequenceClassification"]),
+        "writes no text: .*GPT2For",
+    ),
     "more layers than weights": (lambda at: with_config(at, n_layer=200), "describes .* weights"),
     "one layer more": (lambda at: with_config(at, n_layer=3), "lacks the tensor 'transformer.h.2"),
     "one layer less": (lambda at: with_config(at, n_layer=1), "does not explain: 'transformer.h.1"),
@@ -250,8 +254,24 @@ def opened_blind(folder: Path) -> None:
 def test_numbers_that_are_none_are_refused(tmp_path: Path):
     folder = save_generic(make_model("gpt2").float(), tmp_path / "model")
     with_weights(folder, lambda weights: weights["transformer.h.0.mlp.c_fc.weight"].fill_(float("nan")))
-    with pytest.raises(EngineError, match="off by inf"):
+    with pytest.raises(EngineError, match="invalid numbers"):
         opened_blind(folder)
+
+
+def test_a_token_of_zeros_is_nothing_to_divide_by(tmp_path: Path):
+    """A padding token, whose rows were never trained: without biases all its logits are exactly zero."""
+    model = make_model("gemma").float()
+    with torch.no_grad():
+        model.get_input_embeddings().weight[0] = 0
+    opened_blind(save_generic(model, tmp_path / "model"))
+
+
+def test_what_files_have_and_we_do_not_know_is_no_reason_to_fetch_them_again(tmp_path: Path):
+    folder = save_generic(make_model("gpt2"), tmp_path / "model")
+    with_weights(folder, lambda weights: weights.update({"transformer.h.0.more": torch.ones(1)}))
+    with pytest.raises(CheckpointError, match="does not explain") as caught:
+        opened_blind(folder)
+    assert "Fetch" not in caught.value.hint
 
 
 def test_loading_is_told(models: Path):

@@ -16,14 +16,15 @@ import pytest
 ROOT = Path(__file__).parents[1] / "localspec"
 
 LAYERS = [
-    "errors paths events sanitize requests strictjson blocks drain whole_file processor main_memory driver formats"
-    " sizes hub_cache text_file sentence",
-    "catalog checkpoint weights template templates stats calibration verdicts exam history config shortening",
-    "pairing prompt detokenize reuse",
+    "errors paths events sanitize requests strictjson blocks drain whole_file plain_file making processor main_memory"
+    " driver formats sizes hub_cache text_file sentence limits families sums foreign_code named_fields",
+    "catalog checkpoint dtypes weights template templates stats calibration verdicts exam history config shortening"
+    " sandbox sandbox_jobs prequantised",
+    "pairing prompt prompt_sandbox sandboxed detokenize reuse folding",
     "engine",
-    "devices blueprint footprint fit sources loading packed_copy packing loader loader_bnb loader_stream"
+    "devices blueprint footprint fit sources unpacking loading packed_copy packing loader loader_bnb loader_stream"
     " loader_generic loader_quantised admission packed_reference packed_admission admission_formats",
-    "drafting answer continuation settings usage local_models resident",
+    "drafting answer continuation settings usage local_models resident threads",
     "model opening api worker",
     "recipe tui bench oneshot progress output chatlog doctor",
     "cli cli_config cli_history streams __init__ __main__",
@@ -33,7 +34,17 @@ LAYER = {name: layer for layer, names in enumerate(LAYERS) for name in names.spl
 HEAVY = {"torch", "transformers", "textual", "numpy", "numba", "safetensors", "tokenizers", "jinja2", "huggingface_hub"}
 NETWORK = {"socket", "ssl", "http", "urllib", "ftplib", "smtplib", "socketserver", "xmlrpc", "huggingface_hub"}
 NETWORK |= {"requests", "httpx", "aiohttp", "websockets", "urllib3"}
-ROOMS_OF_TENSORS = ("engine", "sources", "packing", "packed_", "loader", "admission", "opening", "resident")
+ROOMS_OF_TENSORS = (
+    "engine",
+    "sources",
+    "unpacking",
+    "packing",
+    "packed_",
+    "loader",
+    "admission",
+    "opening",
+    "resident",
+)
 ROOMS_OF_TENSORS += ("devices", "bench", "recipe", "doctor")
 ENGINE_BOX = {"torch", "transformers", "safetensors", "msgspec"}  # what a GPU box has
 
@@ -167,7 +178,7 @@ def test_textual_is_in_the_screen_only():
 
 
 def test_click_is_in_the_command_lines_only():
-    assert within(uses("click"), "cli", "recipe.__main__") == set()
+    assert within(uses("click"), "cli", "recipe.__main__", "recipe.words") == set()
 
 
 def test_the_engine_knows_no_text_and_no_network():

@@ -101,6 +101,36 @@ def test_another_place_for_a_model_that_ships_is_instead_of_its_own(own: Path, p
             Catalog.load().resolve("guide")
 
 
+def test_the_words_of_a_model_that_ships_are_not_those_of_another_place(own: Path):
+    assert Catalog.load().resolve("guide").folding
+    own.write_text("schema_version = 1\n[models.guide]\npath = 'here'\n")
+    assert Catalog.load().resolve("guide").folding is None
+
+
+def test_what_is_typed_to_one_of_them_can_be_read_as_its_words(
+    own: Path, localspec: Program, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("localspec.opening.admit", lambda _: None)
+    own.write_text(
+        MINE.replace("[models.mine.draft]", '[models.mine.folding]\nwords = "w.txt"\n[models.mine.drafts.near]')
+    )
+    save_snapshot(own.parent / "tiny", gpt2_like(), template=CHATML)
+    ask = ("run", "mine", "HELO", "--quant", "fp32", "--max-tokens", "3", "--draft", "off")
+    code, _, err = localspec(*ask)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "w.txt cannot be read (No such file or directory). models.toml names it" in err
+    (own.parent / "tiny" / "w.txt").write_text("hello\n")
+    code, _, err = localspec(*ask)
+    assert (code, "info: Read as: hello" in err) == (0, True)
+    assert localspec(*ask, "--no-folding")[2].count("Read as") == 0
+
+
+def test_words_are_a_file_that_a_system_can_know(own: Path):
+    own.write_text('schema_version = 1\n[models.guide.folding]\nwords = "a\\u0000b"\n')
+    with pytest.raises(CatalogError, match=r"folding\.words"):
+        Catalog.load()
+
+
 def test_without_one_there_is_what_ships(own: Path):
     assert list(Catalog.load().models) == ["guide"]
     own.write_text("schema_version = 1\n")

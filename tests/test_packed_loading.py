@@ -297,6 +297,34 @@ def test_a_damaged_copy_is_made_anew_and_never_used(name: str, folder: Path, cac
     assert not [event for event in heard if isinstance(event, Notice)]
 
 
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, lambda path: path.symlink_to("/dev/null"), lambda path: path.symlink_to(path)]
+)
+def test_what_is_no_file_in_place_of_a_copy_is_replaced(make: Any, folder: Path, cache: Path, packings: list[int]):
+    """A fifo was waited for, for ever."""
+    expected = logits(load_plan(folder, "int8"))
+    (file,) = cache.iterdir()
+    whole = file.read_bytes()
+    file.unlink()
+    make(file)
+    assert torch.equal(logits(load_plan(folder, "int8")), expected)
+    assert len(packings) == 2
+    assert not file.is_symlink()
+    assert file.read_bytes() == whole
+
+
+def test_a_folder_in_place_of_a_copy_is_no_matter_of_free_space(folder: Path, cache: Path):
+    load_plan(folder, "int8")
+    (file,) = cache.iterdir()
+    file.unlink()
+    file.mkdir()
+    heard: list[AnyEvent] = []
+    load_plan(folder, "int8", heard.append)
+    (notice,) = [event for event in heard if isinstance(event, Notice)]
+    assert "(Is a directory); each start makes them again." in notice.message
+    assert notice.hint == "Set LOCALSPEC_CACHE_DIR to another folder."
+
+
 @pytest.mark.parametrize("what", ["weights in place", "config", "version", "packer"])
 def test_a_copy_of_something_else_is_not_used(
     what: str, folder: Path, cache: Path, packings: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -325,9 +353,10 @@ def test_a_copy_of_something_else_is_not_used(
 
 BESIDE = {  # what the sources of a copy import, and what nothing in its bytes depends on
     "__init__", "checkpoint", "drain", "errors", "events", "fit", "formats", "footprint", "loading", "packed_copy",
-    "sizes", "loader_bnb", "loader_stream", "engine.arch", "engine.cache", "engine.contract", "engine.decoder",
-    "engine.foreign", "engine.generic", "engine.generic_arch", "engine.graphs", "engine.memory", "engine.stream",
-    "engine.cpu.__init__",
+    "sizes", "families", "main_memory", "strictjson", "weights", "dtypes", "making",
+    "loader_bnb", "loader_stream", "engine.arch", "engine.cache", "engine.contract", "engine.decoder",
+    "engine.foreign", "engine.generic", "engine.generic_arch", "engine.graphs", "engine.memory", "engine.sampling",
+    "engine.stream", "engine.cpu.__init__",
     "engine.cpu.decoder", "engine.cpu.isa", "engine.cpu.pages", "engine.cpu.program",
 }  # fmt: skip
 
@@ -556,6 +585,67 @@ def test_without_a_cache_the_engine_is_compiled_in_memory(
     with localspec.load(str(folder), quant="int8", draft="off", threads=1) as llm:
         assert llm.generate(HI, max_tokens=4).tokens
     assert builds(tmp_path) == 1  # once in this process
+
+
+def test_of_two_starts_one_compiles_and_the_other_waits(code: Path, tmp_path: Path):
+    first, second = program.loading(choose()), program.loading(choose())
+    assert next(first) == (0, 4)
+    assert next(second) is None
+    assert next(second) is None
+    loaded = drain(first)
+    assert drain(second).kept
+    assert loaded.kept
+    assert builds(tmp_path) == 1
+    assert list(code.parent.iterdir()) == [code]
+
+
+def test_where_compiling_fails_the_next_in_line_tries(code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def failing(_: object) -> Iterator[tuple[int, int]]:
+        yield 0, 4
+        raise EngineError("The CPU engine cannot be compiled here (no compiler).")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(program, "building", failing)
+        first, second = program.loading(choose()), program.loading(choose())
+        next(first)
+        assert next(second) is None
+        with pytest.raises(EngineError):
+            drain(first)
+    drain(second)
+    assert builds(tmp_path) == 1
+    assert list(code.parent.iterdir()) == [code]
+
+
+@pytest.mark.usefixtures("code")
+def test_while_another_compiles_the_screen_says_so(folder: Path):
+    first, begun = program.loading(choose()), []
+
+    def elsewhere(event: AnyEvent) -> None:
+        if isinstance(event, Loading) and event.stage.startswith("waiting for another start"):
+            begun.append(event.stage)
+            drain(first)
+
+    next(first)
+    llm = drain(load_events(LoadRequest(str(folder), quant="int8", draft="off", threads=1)), elsewhere)
+    llm.close()
+    assert begun == ["waiting for another start, which compiles the engine"]
+
+
+def test_of_two_starts_one_packs_and_the_other_waits(folder: Path, cache: Path, packings: list[int]):
+    plan = Plan("int8", 64, "cpu")
+    first, second = (load_decoder(open_snapshot(folder), plan) for _ in range(2))
+    assert "packs" not in next(step for step in first if packings).stage  # type: ignore[union-attr]
+    heard: list[AnyEvent] = []
+
+    def finish(event: AnyEvent) -> None:
+        heard.append(event)
+        drain(first)
+
+    assert torch.equal(logits(drain(second, finish)), logits(load_plan(folder, "int8")))  # type: ignore[arg-type]
+    assert isinstance(heard[0], Loading)
+    assert heard[0].stage == "waiting for another start, which packs these weights"
+    assert len(packings) == 1
+    assert len(list(cache.iterdir())) == 1
 
 
 @pytest.mark.usefixtures("code")

@@ -105,6 +105,14 @@ def seal(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
         monkeypatch.setattr(Path, name, call)
 
+    opened = os.open
+
+    def opening(path: Any, flags: int, *given: Any, **named: Any) -> int:
+        if flags & os.O_CREAT:
+            refuse(Path(path))
+        return opened(path, flags, *given, **named)
+
+    monkeypatch.setattr(os, "open", opening)
     guarded("open", lambda _, mode="r", *__, **___: bool(set(mode) & set("wax+")))
     guarded("mkdir", lambda self, *_, **__: not self.exists())
     for name in ("replace", "rename", "unlink", "touch", "rmdir"):

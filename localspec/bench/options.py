@@ -49,6 +49,7 @@ OF_MODELS = {
     "max_memory": "--max-memory",
     "save_quantized": "--save-quantized",
     "ctx": "--ctx",
+    "folding": "--no-folding",
     "prompts": "--prompts",
     "task": "--task",
     "sweep": "--sweep",

@@ -310,11 +310,12 @@ def is_packed(request: ShapeRequest, kinds: Sequence[WeightFormat]) -> bool:
 def compile_engine(say: Callable[[str], None]) -> None:
     """The first time on a machine it takes half a minute: each step is said once."""
     from localspec.engine.cpu import isa, program
+    from localspec.engine.cpu.build import STEPS
 
     said = set[int]()
 
-    def tell(step: tuple[int, int]) -> None:
-        done, total = step
+    def tell(step: tuple[int, int] | None) -> None:
+        done, total = step or (0, STEPS)
         if done not in said:
             said.add(done)
             say(f"the CPU engine, which is then kept: step {done} of {total}")

@@ -1,21 +1,24 @@
 """What a config means for the decoder: one frozen record for Llama 2/3.x, Mistral, Qwen2, Qwen3 and SmolLM.
 
-A field it neither knows nor finds at its default is refused, because guessing would give wrong text without an error.
-Knows nothing about weights or torch.
+A field that transformers names and the decoder does not know is refused, because guessing would give wrong text without
+an error; one that transformers does not name either changes nothing. Knows nothing about weights or torch.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from localspec.errors import CheckpointError
+from localspec.families import FAMILIES
 from localspec.formats import stored_kind
+from localspec.named_fields import is_named
+from localspec.prequantised.config import read_rules
 
 Config = Mapping[str, Any]  # Any: config.json is somebody else's
-
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3")  # SmolLM's configs say "llama"
+log = logging.getLogger(__name__)
 
 SIZES = {
     "vocab_size",
@@ -41,6 +44,7 @@ READ = SIZES | {
     "max_window_layers",
     "layer_types",
 }
+ROPE_TYPES = ("default", "linear", "dynamic", "yarn", "longrope", "llama3")
 # Say nothing about the arithmetic of a forward.
 NEUTRAL = {
     "architectures",
@@ -60,19 +64,25 @@ NEUTRAL = {
     "output_attentions",
     "id2label",
     "label2id",
+    "num_labels",
     "problem_type",
     "chunk_size_feed_forward",
     "is_encoder_decoder",
-    "is_llama_config",
-    "transformers.js_config",
-    "quantization_config",  # of the weights; `stored_kind` refuses what nobody can load
+    "pretraining_tp",  # how the projections were cut while training: transformers 5 keeps it and reads it nowhere
+    "quantization_config",  # of the weights; `stored_kind` and `read_rules` refuse what nobody can load
 }
-AT_DEFAULT: dict[str, Any] = {"hidden_act": "silu", "pretraining_tp": 1, "partial_rotary_factor": 1.0}
+AT_DEFAULT: dict[str, Any] = {"hidden_act": "silu", "partial_rotary_factor": 1.0, "is_causal": True}
+NOTHING: tuple[Any, ...] = (None, False, {}, [])  # asked for
 GIB = 1 << 30
 LAYER_TYPES = ("full_attention", "sliding_attention")
 ELSE = "Choose another model."
 REPEAT = "Fetch the model again, or choose another."
-MAX_CONTEXT = {"llama": 2048, "mistral": 131072, "qwen2": 32768, "qwen3": 32768}  # transformers' defaults
+LEFT_OUT: dict[str, dict[str, Any]] = {  # transformers' defaults, where they differ by family
+    "llama": {"max_position_embeddings": 2048},
+    "mistral": {"max_position_embeddings": 131072, "num_key_value_heads": 8, "sliding_window": 4096},
+    "qwen2": {"max_position_embeddings": 32768, "num_key_value_heads": 32, "sliding_window": 4096},
+    "qwen3": {"max_position_embeddings": 32768, "num_key_value_heads": 32, "sliding_window": 4096, "head_dim": 128},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +148,15 @@ def read_arch(config: Config) -> Arch:
             f"Models of type '{family[:40]}' are not supported yet.",
             hint="localspec runs Llama, Mistral, Qwen2, Qwen3 and SmolLM.",
         )
-    refuse_unknown(config)
+    refuse_unknown(config, family)
     stored_kind(config)
+    read_rules(config)
+    usual = LEFT_OUT[family]
+    config = {**usual, **config}
     heads, hidden = size(config, "num_attention_heads"), size(config, "hidden_size")
+    kv_heads = size(config, "num_key_value_heads", default=heads)
+    head_dim = size(config, "head_dim", default=usual.get("head_dim", hidden // heads))
+    refuse_odd_heads(heads, kv_heads, head_dim)
     bias = bool(config.get("attention_bias", False)) and family in ("llama", "qwen3")
     return Arch(
         family=family,
@@ -149,10 +165,10 @@ def read_arch(config: Config) -> Arch:
         intermediate_size=size(config, "intermediate_size"),
         num_layers=size(config, "num_hidden_layers"),
         num_heads=heads,
-        num_kv_heads=size(config, "num_key_value_heads", default=heads),
-        head_dim=size(config, "head_dim", default=128 if family == "qwen3" else hidden // heads),
+        num_kv_heads=kv_heads,
+        head_dim=head_dim,
         norm_eps=real(config, "rms_norm_eps", default=1e-6),
-        max_context=size(config, "max_position_embeddings", default=MAX_CONTEXT[family]),
+        max_context=size(config, "max_position_embeddings", default=usual["max_position_embeddings"]),
         rope=read_rope(config),
         windows=read_windows(config, family),
         qkv_bias=bias or family == "qwen2",
@@ -163,13 +179,25 @@ def read_arch(config: Config) -> Arch:
     )
 
 
-def refuse_unknown(config: Config) -> None:
+def refuse_unknown(config: Config, family: str) -> None:
     for name, value in config.items():
         if name in AT_DEFAULT and value != AT_DEFAULT[name]:
             raise CheckpointError(f"config.json asks for {told(name, value)}, which localspec cannot run.", hint=ELSE)
-        if name not in READ | NEUTRAL and name not in AT_DEFAULT and value not in (None, False, {}, []):
-            message = f"config.json has a field localspec does not know: {told(name, value)}."
+        if name in READ | NEUTRAL or name in AT_DEFAULT or value in NOTHING:
+            continue
+        if is_named(family, name):
+            message = f"config.json has a field that transformers reads and localspec does not: {told(name, value)}."
             raise CheckpointError(message, hint=ELSE)
+        log.debug("config.json has %s, which nobody reads", told(name, value))
+
+
+def refuse_odd_heads(heads: int, kv_heads: int, head_dim: int) -> None:
+    if heads % kv_heads:
+        message = f"config.json has {heads} heads, which do not divide into {kv_heads} key-value heads."
+        raise CheckpointError(message, hint=ELSE)
+    if head_dim % 2:
+        message = f"config.json describes heads of {head_dim} channels; rotary embeddings need an even number."
+        raise CheckpointError(message, hint=ELSE)
 
 
 def told(name: str, value: Any) -> str:
@@ -204,6 +232,9 @@ def read_rope(config: Config) -> tuple[tuple[str, Any], ...]:
     kind = fields.pop("type", None)
     fields.setdefault("rope_type", kind or "default")
     fields.setdefault("rope_theta", config.get("rope_theta") or 10000.0)
+    if fields["rope_type"] not in ROPE_TYPES:
+        kind = told("rope_type", fields["rope_type"])
+        raise CheckpointError(f"config.json asks for {kind}, which localspec cannot run.", hint=ELSE)
     if fields.get("partial_rotary_factor", 1.0) != 1.0:
         message = "config.json asks for partial rotary embeddings, which localspec cannot run."
         raise CheckpointError(message, hint=ELSE)

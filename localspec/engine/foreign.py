@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from localspec.engine.arch import REPEAT
+from localspec.engine.arch import ELSE
 from localspec.engine.memory import is_out_of_memory
 from localspec.errors import CheckpointError, LocalspecError, first_line
 
@@ -24,6 +24,20 @@ def keep_offline() -> None:
 @contextmanager
 def transformers_faults(name: str = "this configuration") -> Iterator[None]:
     """It cannot load what is called so, which is the model's fault; memory that runs out is not."""
+    with caught(f"transformers cannot load {name}", hint=ELSE):
+        yield
+
+
+@contextmanager
+def own_faults() -> Iterator[None]:
+    """It cannot load what we have made of a configuration that it can: that is our fault, and no file's."""
+    hint = f"The fault is localspec's: please report this model. {ELSE}"
+    with caught("localspec cannot check this configuration, because its small copy of it fails", hint=hint):
+        yield
+
+
+@contextmanager
+def caught(message: str, *, hint: str) -> Iterator[None]:
     try:
         yield
     except LocalspecError:
@@ -31,4 +45,4 @@ def transformers_faults(name: str = "this configuration") -> Iterator[None]:
     except Exception as fault:
         if is_out_of_memory(fault):
             raise
-        raise CheckpointError(f"transformers cannot load {name} ({first_line(fault)[:200]}).", hint=REPEAT) from fault
+        raise CheckpointError(f"{message} ({first_line(fault)[:200]}).", hint=hint) from fault

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from localspec.engine.arch import FAMILIES, Arch, Config, read_arch, size
+from localspec.engine.arch import ELSE, Arch, Config, read_arch, size
 from localspec.errors import CheckpointError
-from localspec.formats import is_gptq, stored_kind
+from localspec.families import FAMILIES
+from localspec.formats import is_gptq, method_of, refuse_mlx, stored_kind
 
 # Keys and values lie by position, so tokens can be taken back.
 REWINDING = frozenset(
@@ -54,6 +55,8 @@ REWINDING = frozenset(
 STATES = frozenset(("falcon_mamba", "mamba"))  # all that was read is folded into a state
 RECURRENT = STATES | {"lfm2"}  # or some of it, and the rest lies by position
 
+OTHER_HEADS = ("Classification", "RewardModel", "QuestionAnswering")
+
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 HIDDEN = ("hidden_size", "n_embd", "n_embed", "d_model")
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
@@ -82,7 +85,8 @@ class GenericArch:
 def read_any(config: Config) -> Arch | GenericArch:
     """For our own decoder, or for transformers; CheckpointError where neither is known to run it."""
     family = str(config.get("model_type", ""))
-    if family in REWINDING | RECURRENT or (family in FAMILIES and is_gptq(config)):
+    refuse_other_heads(config)
+    if family in REWINDING | RECURRENT:
         return read_generic(config, family)
     if family not in FAMILIES:
         raise CheckpointError(
@@ -93,8 +97,15 @@ def read_any(config: Config) -> Arch | GenericArch:
     return read_arch(config)
 
 
+def refuse_other_heads(config: Config) -> None:
+    """A reward model, say, whose last layer has another purpose than the next token."""
+    named = config.get("architectures")
+    if isinstance(named, list) and named and all(str(name).endswith(OTHER_HEADS) for name in named):
+        raise CheckpointError(f"This model writes no text: it is a {str(named[0])[:80]}.", hint=ELSE)
+
+
 def is_generic(config: Config) -> bool:
-    """Whether transformers runs it, because our decoder does not know its family, or its format."""
+    """Whether transformers runs it, because our decoder does not know its family."""
     return isinstance(read_any(config), GenericArch)
 
 
@@ -127,12 +138,13 @@ def kv_heads(config: Config, heads: int) -> int:
 
 
 def refuse_quantised(config: Config, family: str) -> None:
+    refuse_mlx(config)
     said = config.get("quantization_config")
     if is_gptq(config) and family not in RECURRENT:
         stored_kind(config)
     elif said:
-        method = said.get("quant_method", "bitsandbytes") if isinstance(said, dict) else said
+        method = method_of(said) if isinstance(said, dict) else str(said)[:40]
         raise CheckpointError(
-            f"This model is quantised already, by {str(method)[:40]}, and transformers runs its family in localspec.",
+            f"This model is quantised already, by {method}, and transformers runs its family in localspec.",
             hint="Choose its 16-bit copy, and --quant bf16 or nf4.",
         )

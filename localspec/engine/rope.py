@@ -9,9 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from localspec.engine.arch import ELSE, Arch, told
+from localspec.engine.arch import Arch
 from localspec.engine.foreign import transformers_faults
-from localspec.errors import CheckpointError
 
 
 def frequencies(arch: Arch, context: int) -> tuple[Tensor, float]:
@@ -29,11 +28,8 @@ def scaled_frequencies(arch: Arch, context: int) -> tuple[Tensor, float]:
 
     rope = {name: list(value) if isinstance(value, tuple) else value for name, value in arch.rope}
     with transformers_faults():
-        if rope["rope_type"] not in ROPE_INIT_FUNCTIONS or rope["rope_type"] == "proportional":
-            kind = told("rope_type", rope["rope_type"])
-            raise CheckpointError(f"config.json asks for {kind}, which localspec cannot run.", hint=ELSE)
         config = LlamaConfig(
-            hidden_size=arch.hidden_size,
+            hidden_size=arch.num_heads * arch.head_dim,  # any that the heads divide
             num_attention_heads=arch.num_heads,
             head_dim=arch.head_dim,
             max_position_embeddings=arch.max_context,

@@ -18,7 +18,9 @@ from typing import Any, TypeVar
 from localspec.errors import HistoryError
 from localspec.history import schema
 from localspec.history.faults import Damaged, index_is_damaged, one_sentence, primary
+from localspec.plain_file import plain
 
+BESIDE = ("", "-wal", "-shm")  # a database is these three files
 T = TypeVar("T")
 LOCKED_SECONDS = 5.0  # another program's commit takes milliseconds; its longest search less than this
 TRY_SECONDS = 0.004  # at most between two tries, at random: not in step with the other program
@@ -47,8 +49,18 @@ class Connection(sqlite3.Connection):
             raise Damaged("a name in the file is no text") from fault
 
 
+def files_of(path: Path) -> tuple[Path, ...]:
+    """Those of a database that are there. OSError for one that is no file: SQLite would wait for a fifo, for ever."""
+    found = []
+    for ending in (*BESIDE, "-journal"):
+        with suppress(FileNotFoundError):
+            found.append(plain(path.with_name(path.name + ending)))
+    return tuple(found)
+
+
 def connect(path: Path, *, timeout: float = LOCKED_SECONDS) -> Connection:
     """Nothing is read or written yet."""
+    files_of(path)
     return prepared(
         sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False, factory=Connection)
     )
@@ -56,7 +68,7 @@ def connect(path: Path, *, timeout: float = LOCKED_SECONDS) -> Connection:
 
 def look_at(path: Path) -> Connection:
     """For reading alone. Where there is no log SQLite would leave one, so it is told that nobody writes."""
-    quiet = "" if path.with_name(f"{path.name}-wal").exists() else "&immutable=1"
+    quiet = "" if path.with_name(f"{path.name}-wal") in files_of(path) else "&immutable=1"
     place = f"{path.absolute().as_uri()}?mode=ro{quiet}"
     return prepared(sqlite3.connect(place, uri=True, isolation_level=None, check_same_thread=False, factory=Connection))
 

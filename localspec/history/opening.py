@@ -16,12 +16,12 @@ from pathlib import Path
 from localspec.errors import HistoryError
 from localspec.events import Notice
 from localspec.history import schema
-from localspec.history.database import SETTINGS, Connection, Database, connect, look_at
+from localspec.history.database import BESIDE, SETTINGS, Connection, Database, connect, look_at
 from localspec.history.faults import ELSEWHERE, Damaged, is_damage, is_full, is_read_only, one_sentence
+from localspec.plain_file import plain
 
 OPENING_SECONDS = 60.0  # another program may be copying and migrating a large history
 SMALLEST_BYTES = 512  # SQLite's smallest page
-BESIDE = ("", "-wal", "-shm")  # a database is these three files
 
 
 def open_database(path: Path, *, reading: bool = False) -> tuple[Database, tuple[Notice, ...]]:
@@ -177,8 +177,7 @@ def private(path: Path) -> None:
     """
     if not path.exists():
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-    if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    plain(path)
     if not os.access(path, os.R_OK | os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     if path.stat().st_mode & 0o077:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from localspec.errors import UsageError
 from localspec.history import Attachment
+from localspec.plain_file import plain
 
 MAX_BYTES = 1_000_000  # more than a context holds
 PASTE_CHARACTERS = 2500  # a longer paste would bury what is typed around it
@@ -28,12 +29,11 @@ def from_file(typed: str) -> Attachment:
     try:
         if not path.exists():
             raise UsageError(f"There is no file {typed}.", hint="Name another: /attach PATH")
-        if not path.is_file():
-            raise UsageError(f"{typed} is not a file.", hint="Name a text file: /attach PATH")
-        with path.open("rb") as file:
+        with plain(path).open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
     except OSError as fault:
-        raise UsageError(f"{typed} cannot be read ({fault.strerror or type(fault).__name__}).") from fault
+        reason = fault.strerror or type(fault).__name__
+        raise UsageError(f"{typed} cannot be read ({reason}).", hint="Name a text file: /attach PATH") from fault
     if len(raw) > MAX_BYTES:
         raise UsageError(f"{typed} is larger than {MAX_BYTES // 1_000_000} MB.", hint="Attach a part of it.")
     try:

@@ -58,7 +58,8 @@ def arguments(load: LoadRequest) -> list[str]:
     }
     flags = [word for flag, value in said.items() if value is not None for word in (flag, str(value))]
     flags += ["--draft-quant", load.draft_quant] if load.draft_quant != "auto" else []
-    return ["bench", *flags, *(["--keep-head"] if load.keep_head else []), "--", load.model]
+    flags += ["--keep-head"] * load.keep_head + ["--no-folding"] * (not load.folding)
+    return ["bench", *flags, "--", load.model]
 
 
 def command(load: LoadRequest) -> list[str]:

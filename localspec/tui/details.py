@@ -16,6 +16,7 @@ def details(said: Utterance) -> str:
     stats = made.stats
     parts = [
         " ".join(part for part in (made.target, made.quant, made.device) if part),
+        *([f"read as: {stats.read_as}"] if stats.read_as else []),
         f"drafted by {made.draft}" if made.draft else "no draft",
         f"prompt {stats.prompt_n:,} tok, {stats.cached_n:,} cached",
         f"{stats.predicted_n:,} tok in {stats.rounds:,} rounds",

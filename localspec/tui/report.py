@@ -21,7 +21,12 @@ def lines(pairs: list[tuple[str, str]]) -> str:
 def answer_report(stats: Stats) -> str:
     """All figures of one answer."""
     ending = ENDINGS.get(stats.finish_reason, "") if stats.finish_reason else ""
-    start = [("ended", ending), ("prompt", prompt(stats)), ("first token", seconds(stats.ttft_ms))]
+    start = [
+        ("ended", ending),
+        ("read as", one_line(stats.read_as)),
+        ("prompt", prompt(stats)),
+        ("first token", seconds(stats.ttft_ms)),
+    ]
     speed = [("tokens", tokens(stats)), ("speed", f"{stats.predicted_per_second:.1f} tok/s")]
     used = f"{stats.context_used:,} of {stats.context_max:,} tokens"
     held = [("memory", memory(stats)), ("reads", reads(stats)), ("context", used)]

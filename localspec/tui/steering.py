@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from localspec.errors import UsageError
-from localspec.events import AnyEvent, Failure
+from localspec.events import AnyEvent, Failure, Notice
+from localspec.folding import READ_AS
 from localspec.requests import GenerateRequest, SpecWish
 from localspec.tui import speculation
 from localspec.tui.compare import CompareScreen, OfAnswer
@@ -34,6 +35,8 @@ class SteerScreen(OutgrowScreen):
 
     async def receive(self, event: AnyEvent | None) -> None:
         """What the engine says belongs to the comparison until that is over, though it may be closed by then."""
+        if self.comparison is not None and isinstance(event, Notice) and event.code == READ_AS:
+            return  # it stands above the answer in the chat
         if self.comparison is None or not isinstance(event, OfAnswer):
             await super().receive(event)
             return

@@ -14,6 +14,7 @@ from textual.theme import BUILTIN_THEMES, Theme
 from localspec.config.tables import Config, UiTable
 from localspec.errors import UsageError
 from localspec.events import Notice
+from localspec.plain_file import plain
 
 STYLES = {"none", "bold", "dim", "italic", "underline", "strike", "reverse"}
 DEFAULT = UiTable().theme
@@ -85,13 +86,14 @@ def user_themes(folder: Path) -> tuple[list[Theme], list[Notice]]:
         try:
             themes.append(read_theme(file))
         except (OSError, ValueError, RecursionError) as fault:
-            notices.append(Notice("warning", "theme", f"The theme {file.name} is left out: {str(fault).rstrip('.')}."))
+            reason = str((isinstance(fault, OSError) and fault.strerror) or fault).rstrip(".")
+            notices.append(Notice("warning", "theme", f"The theme {file.name} is left out: {reason}."))
     return themes, notices
 
 
 def read_theme(file: Path) -> Theme:
     """ValueError where a colour is none: it would end the chat as soon as the theme is chosen."""
-    written = msgspec.toml.decode(file.read_bytes(), type=ThemeFile)
+    written = msgspec.toml.decode(plain(file).read_bytes(), type=ThemeFile)
     if not written.name.isprintable() or "," in written.name or not written.name.strip():
         raise ValueError("its name is not one")
     for name in COLOURS:

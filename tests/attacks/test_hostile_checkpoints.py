@@ -14,6 +14,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -24,7 +25,8 @@ from localspec.checkpoint import open_snapshot
 from localspec.engine.arch import FAMILIES, READ, read_arch
 from localspec.errors import CheckpointError
 from localspec.local_models import UNREADABLE, shelved
-from localspec.prompt import Prompter
+from localspec.prompt_sandbox import opening_of
+from localspec.sandboxed import opened
 from tests.tokenizers_made_here import CHATML, CONFIG, entry, gpt2_like, safetensors_bytes, tiny_weights, write_snapshot
 
 
@@ -56,7 +58,7 @@ WEIGHTS: dict[str, tuple[bytes, str]] = {
     "a header that is not JSON": (safetensors_bytes(b"{"), "not valid JSON"),
     "a header that is HTML": (safetensors_bytes(b"<html>404</html>"), "not valid JSON"),
     "a header that is a list": (safetensors_bytes(b"[]"), "not a JSON object"),
-    "a header of no bytes": (safetensors_bytes(b""), "not valid JSON"),
+    "a header of no bytes": (safetensors_bytes(b""), "is empty"),
     "a header nested 100,000 deep": (safetensors_bytes(b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"), "nested"),
     "a number of 100,000 digits": (safetensors_bytes(b'{"a":' + b"9" * 100_000 + b"}"), "not valid JSON"),
     "the same tensor twice": (safetensors_bytes(b'{"a":{},"a":{}}'), "appears twice"),
@@ -241,6 +243,7 @@ def test_a_silly_number_is_refused_at_once(change: dict[str, Any], folder: Path)
 
 FIELDS = ["auto_map", "_attn_implementation_internal", "attn_implementation", "trust_remote_code", "custom_generate"]
 FIELDS += ["_attn_implementation", "base_model_name_or_path", "tokenizer_name_or_path", "vision_attn_implementation"]
+FIELDS += ["_attn_implementation_autoset", "experts_implementation", "_experts_implementation_internal"]
 FILES = ["config.json", "generation_config.json", "tokenizer_config.json"]
 
 
@@ -263,7 +266,25 @@ def test_a_configuration_cannot_run_code(
     file = folder / file_name
     before = json.loads(file.read_text()) if file.exists() else {}
     file.write_text(json.dumps({**before, **nested(field, depth)}))
-    assert "foreign code" in refusal(folder, file_name)
+    if (field, depth) == ("auto_map", 0):  # dropped: test_foreign_code.py has what it names
+        assert field not in open_snapshot(folder).config
+    else:
+        assert "foreign code" in refusal(folder, file_name)
+
+
+KERNELS: list[Any] = [
+    "attacker/kernel",
+    "eager/kernel",
+    {"": "attacker/kernel"},
+    ["eager", "attacker/kernel"],
+    "paged|x",
+]
+
+
+@pytest.mark.parametrize("value", KERNELS, ids=str)
+def test_a_way_of_attention_that_is_not_transformers_own_is_refused(value: object, folder: Path) -> None:
+    (folder / "config.json").write_text(json.dumps({**CONFIG, "_attn_implementation": value}))
+    assert "a kernel to be fetched and run" in refusal(folder, "config.json")
 
 
 def never(*_: object) -> NoReturn:
@@ -373,8 +394,21 @@ def test_nothing_said_is_the_default(key: str, family: str) -> None:
     assert read_arch({**config, "rope_parameters": {"rope_theta": None}}) == read_arch(config)
 
 
+def test_a_hundred_thousand_fields_that_nobody_reads_cost_little() -> None:
+    start = time.perf_counter()
+    config = {**CONFIG, "intermediate_size": 16}
+    assert read_arch({**config, **{f"field_{at}": at for at in range(1, 100_000)}}) == read_arch(config)
+    assert time.perf_counter() - start < 5
+
+
 LONG = "y" * 5000
-WORDY = [{LONG: LONG}, {"hidden_act": LONG}, {"num_hidden_layers": LONG}, {"layer_types": [LONG]}, {"model_type": LONG}]
+WORDY = [
+    {"is_causal": LONG},
+    {"hidden_act": LONG},
+    {"num_hidden_layers": LONG},
+    {"layer_types": [LONG]},
+    {"model_type": LONG},
+]
 WORDY += [{"rope_scaling": LONG}]
 
 
@@ -389,7 +423,8 @@ def test_what_a_stranger_wrote_is_quoted_in_part_and_with_a_way_on(change: dict[
 def complaint(folder: Path) -> str | None:
     """What is wrong with the folder or its tokenizer, if anything; another exception fails the test."""
     try:
-        Prompter.open(open_snapshot(folder)).text("hello")
+        snapshot = replace(open_snapshot(folder), config={})  # whose rows are too few for the tokenizer
+        opened(opening_of(snapshot)).text("hello")
     except CheckpointError as error:
         return error.message
     return None
@@ -403,4 +438,4 @@ NO_TOKENIZERS += [b'{"added_tokens": [], "model": {"type": "WordLevel", "vocab":
 def test_a_tokenizer_that_is_none_is_named(raw: bytes, folder: Path) -> None:
     (folder / "tokenizer.json").write_bytes(raw)
     with pytest.raises(CheckpointError, match=r"tokenizer\.json"):
-        Prompter.open(open_snapshot(folder))
+        opened(opening_of(open_snapshot(folder)))

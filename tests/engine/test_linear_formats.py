@@ -632,7 +632,7 @@ def test_codes_that_are_not_as_bitsandbytes_writes_them_are_refused(fault: str, 
 @pytest.mark.parametrize(
     "quantised",
     [
-        {"quant_method": "awq", "bits": 4},
+        {"quant_method": "aqlm", "in_group_size": 8},
         {"quant_method": "bitsandbytes", "load_in_8bit": True},
         {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf3"},
         {"quant_method": ["awq"]},

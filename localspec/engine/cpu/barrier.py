@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from localspec.engine.cpu import layout as at
-from localspec.engine.cpu.lang import breathe, claim, compiled, int_at, look, relax, tell
+from localspec.engine.cpu.lang import breathe, claim, compiled, int_at, look, nap, tell
 
-SPINS_TO_YIELD = 2000
+# On a quiet machine nobody waits for longer. Where other programs want the cores, a thread that spins on or yields has
+# had its share, and is made to wait while the others wait for it, barrier for barrier; one that sleeps has a claim.
+SPINS_TO_NAP = 2000
 
 
 @compiled
@@ -25,5 +27,5 @@ def barrier(sync: int) -> None:
     while look(sync + at.GENERATION) == generation:
         breathe(0)
         spins += 1
-        if spins % SPINS_TO_YIELD == 0:
-            relax(int_at(sync + at.YIELD))
+        if spins > SPINS_TO_NAP:
+            nap(int_at(sync + at.NAP), int_at(sync + at.NAP_TIME))

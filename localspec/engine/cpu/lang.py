@@ -264,11 +264,11 @@ def breathe(b: Any, _: Any) -> None:
         emit.call(b, "llvm.aarch64.hint", ir.VoidType(), [ir.Constant(I32, 1)])
 
 
-@word(types.void, INT)
-def relax(b: Any, address: Any) -> None:
-    """Call the system's own yield, a function without arguments, at `address`."""
-    kind = ir.FunctionType(I32, [])
-    b.call(b.inttoptr(address, kind.as_pointer()), [])
+@word(types.void, INT, INT)
+def nap(b: Any, address: Any, how_long: Any) -> None:
+    """Call the system's function at `address`, which lets this thread sleep for what `how_long` says to it."""
+    kind = ir.FunctionType(I32, [I64, I64])
+    b.call(b.inttoptr(address, kind.as_pointer()), [how_long, ir.Constant(I64, 0)])
 
 
 # --- the inner loops, compiled by themselves and called by name

@@ -32,9 +32,10 @@ class Pool:
         self.job = table.ctypes.data
         self._room = np.zeros(at.STATE + 64 * threads + LINE, np.uint8)
         self.sync = -(-self._room.ctypes.data // LINE) * LINE
-        self._yield = system_yield()
+        self._nap, self._nap_time = system_nap()
         write(self.sync + at.THREADS, threads)
-        write(self.sync + at.YIELD, ctypes.cast(self._yield, ctypes.c_void_p).value or 0)
+        write(self.sync + at.NAP, ctypes.cast(self._nap, ctypes.c_void_p).value or 0)
+        write(self.sync + at.NAP_TIME, self._nap_time.ctypes.data)
         self._closing = False
         self._wake = [threading.Semaphore(0) for _ in range(threads)]
         self._workers = [threading.Thread(target=self._work, args=(i,), daemon=True) for i in range(1, threads)]
@@ -87,8 +88,8 @@ def write(address: int, value: int) -> None:
     ctypes.c_int64.from_address(address).value = value
 
 
-def system_yield() -> Any:
-    """Gives the rest of a thread's turn to somebody else."""
+def system_nap() -> tuple[Any, np.ndarray]:
+    """The shortest sleep there is, some sixty microseconds, and what it is to be given: seconds and nanoseconds."""
     if sys.platform == "win32":
-        return ctypes.WinDLL("kernel32").SwitchToThread
-    return ctypes.CDLL(None).sched_yield
+        return ctypes.WinDLL("kernel32").SwitchToThread, np.zeros(2, np.int64)  # takes nothing: its naps are far longer
+    return ctypes.CDLL(None).nanosleep, np.array([0, 1], np.int64)

@@ -27,11 +27,14 @@ from localspec.drain import drain
 from localspec.engine.cpu.build import FORWARD, PACK, STEPS, machine
 from localspec.engine.cpu.isa import FORCE, Isa
 from localspec.errors import EngineError, UsageError
+from localspec.making import making
+from localspec.plain_file import plain
 from localspec.whole_file import write_whole
 
 ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 5)
 CHECKSUM_BYTES = 32
 BEAT_SECONDS = 0.5  # between two signs of life while it compiles
+Step = tuple[int, int] | None
 LOADED: dict[str, Program] = {}
 
 
@@ -80,18 +83,28 @@ def load(isa: Isa) -> Program:
     return drain(loading(isa))
 
 
-def loading(isa: Isa) -> Generator[tuple[int, int], None, Program]:
-    """The engine; where it must be compiled, yields steps done and steps in all, now and then the same again."""
+def loading(isa: Isa) -> Generator[Step, None, Program]:
+    """The engine; where it must be compiled, yields steps done and steps in all, now and then the same again; None
+    while another process compiles it."""
     name = fingerprint(isa)
     if name not in LOADED:
         file = place(f"{isa.name}-{name}.bin")
         code = read(file)
         kept = code is not None
         if code is None:
-            code = yield from building(isa)
-            kept = write(file, code)
+            code, kept = yield from made(file, isa)
         LOADED[name] = Program(code, isa, kept=kept)
     return LOADED[name]
+
+
+def made(file: Path | None, isa: Isa) -> Generator[Step, None, tuple[bytes, bool]]:
+    """The code, and whether the next start finds it: compiled here, or by a process that began before this one."""
+    with making(file) as one:
+        yield from one.wait()
+        if (found := read(file)) is not None:
+            return found, True
+        code = yield from one.alive(building(isa))
+        return code, write(file, code)
 
 
 def place(name: str) -> Path | None:
@@ -105,7 +118,7 @@ def place(name: str) -> Path | None:
 def read(file: Path | None) -> bytes | None:
     """The code in a file whose checksum is right."""
     try:
-        found = file.read_bytes() if file else b""
+        found = plain(file).read_bytes() if file else b""
     except OSError:
         return None
     checksum, code = found[:CHECKSUM_BYTES], found[CHECKSUM_BYTES:]
@@ -122,7 +135,7 @@ def write(file: Path | None, code: bytes) -> bool:
     return False
 
 
-def building(isa: Isa) -> Generator[tuple[int, int], None, bytes]:
+def building(isa: Isa) -> Generator[Step, None, bytes]:
     """The code, compiled in a process of its own."""
     try:
         with tempfile.TemporaryDirectory(prefix="localspec-") as folder:
@@ -131,7 +144,7 @@ def building(isa: Isa) -> Generator[tuple[int, int], None, bytes]:
         raise not_here(fault.strerror or str(fault)) from fault
 
 
-def building_in(folder: Path, isa: Isa) -> Generator[tuple[int, int], None, bytes]:
+def building_in(folder: Path, isa: Isa) -> Generator[Step, None, bytes]:
     out, errors = folder / "code", folder / "errors"
     command = [sys.executable, "-m", "localspec.engine.cpu.build", str(out)]
     with errors.open("wb") as complaints:

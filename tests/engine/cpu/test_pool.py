@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import threading
 import time
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from localspec.engine.contract import ExitStates
 from localspec.engine.cpu import layout as at
+from localspec.engine.cpu import pool
 from localspec.engine.cpu.decoder import PackedDecoder, Rows
 from localspec.engine.cpu.pool import RUN, read
 from localspec.errors import EngineError
@@ -111,6 +113,35 @@ def test_workers_that_fell_asleep_are_woken(threads: int, expected: Tensor) -> N
 
         in_time(jobs)
         assert asleep > 0, "no worker ever slept, so none was woken"
+
+
+def test_who_waits_at_a_barrier_for_long_sleeps_meanwhile(expected: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that spins on, or yields, is held up by whatever else runs, and holds up all others at every barrier. Here
+    the worker comes only when the leader naps."""
+    naps: list[int] = []
+    begin = threading.Thread.start
+    late: list[threading.Thread] = []
+
+    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+    def nap(time: int, _: object) -> int:
+        naps.append(ctypes.c_int64.from_address(time + 8).value)
+        while late:
+            begin(late.pop())
+        return 0
+
+    monkeypatch.setattr(pool, "system_nap", lambda: (nap, pool.np.array([0, 1], pool.np.int64)))
+    decoder = packed_decoder()
+    with monkeypatch.context() as held:
+        held.setattr(threading.Thread, "start", lambda thread: late.append(thread))  # noqa: PLW0108 - a method
+        decoder.set_threads(2)
+    in_time(lambda: check(torch.equal(again(decoder), expected)))
+    assert naps
+    assert set(naps) == {1}  # nanosecond
+    decoder.close()
+
+
+def check(holds: bool) -> None:
+    assert holds
 
 
 def test_workers_on_the_edge_of_sleep_are_woken(expected: Tensor) -> None:

@@ -1,0 +1,27 @@
+"""A sampler that looks whether the first logits of an answer say anything at all.
+
+Weights that are all zero, or overflow where a norm divides, score every token the same. Chooses nothing itself.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from localspec.engine.contract import Draft, Sampler
+from localspec.engine.session import Session
+
+
+class FirstLook:
+    """`is_flat`: every token had the same score; None before the first round."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        self.sampler = sampler
+        self.is_flat: bool | None = None
+
+    def propose(self, logits: Tensor, session: Session, drafted: Tensor) -> tuple[Tensor, Tensor | None]:
+        return self.sampler.propose(logits, session, drafted)
+
+    def accept(self, logits: Tensor, draft: Draft, session: Session) -> tuple[int, int]:
+        if self.is_flat is None:
+            self.is_flat = bool((logits[0] == logits[0, 0]).all())
+        return self.sampler.accept(logits, draft, session)
