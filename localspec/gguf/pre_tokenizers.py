@@ -65,10 +65,12 @@ PRE_TOKENIZERS = {
     ),
     "olmo": PreTokenizer((GPT_2,), nfc=True),
     "deepseek-llm": PreTokenizer(
-        ("[\r\n]", rf"\s?{CASED}+", r"\s?[!-/:-~！-／：-～‘-‟\u3000-。]+", r"\s+$", CHINESE, r"\p{N}")  # noqa: RUF001
+        ("[\r\n]", rf"\s?{CASED}+", r"\s?[!-/:-~！-／：-～‘-‟\u3000-。]+", r"\s+$", CHINESE, r"\p{N}")
     ),
     "deepseek-coder": PreTokenizer(("[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", CHINESE, r"\p{N}")),
     "deepseek-v3": PreTokenizer((r"\p{N}{1,3}", r"[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+", DEEPSEEK_3)),
-    "seed-coder": PreTokenizer((rf"{ENDINGS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|{BLANKS}",)),
-    "viking": PreTokenizer((r" ?[^(\s|.,!?…。，、।۔،)]+", r"\p{N}")),  # noqa: RUF001
+    "seed-coder": PreTokenizer(
+        (rf"{ENDINGS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|{BLANKS}",)
+    ),
+    "viking": PreTokenizer((r" ?[^(\s|.,!?…。，、।۔،)]+", r"\p{N}")),
 }

@@ -1,6 +1,7 @@
 """The tokenizer that a GGUF file's metadata describe, as the tokenizer.json that it was once made from.
 
-A stranger wrote the metadata, so all of them are checked. Knows nothing about files, the tokenizers library or the engine.
+A stranger wrote the metadata, so all of them are checked. Knows nothing about files, the tokenizers library or
+the engine.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from localspec.strictjson import REPEAT
 
 KEYS = "tokenizer.ggml."
 TEMPLATE = "tokenizer.chat_template"
-KINDS = {"gpt2": "byte-level BPE", "llama": "SentencePiece"}
-UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 2, 3, 4, 5, 6  # kinds of tokens; all others are ordinary
+MODELS = {"gpt2": "byte-level BPE", "llama": "SentencePiece"}
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6  # kinds of tokens
 ADDED = (UNKNOWN, CONTROL, USER_DEFINED)
 MAX_TOKENS = 1 << 19  # Gemma's, the most we know, are 262,144
 MAX_MERGES = 1 << 20  # gpt-oss has 446,189
@@ -33,7 +34,7 @@ NAMES = {"pad": "padding", "unk": "unknown"}  # what llama.cpp calls these two
 ENDS = frozenset(
     {
         *("<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"),
-        *("<end_of_turn>", "<end_of_utterance>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<｜end▁of▁sentence｜>"),  # noqa: RUF001
+        *("<end_of_turn>", "<end_of_utterance>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<｜end▁of▁sentence｜>"),
         *("<|return|>", "<|call|>"),
     }
 )
@@ -41,7 +42,7 @@ ENDS = frozenset(
 HARMONY = {"<|return|>", "<|call|>"}  # where these are, <|end|> ends a part of an answer
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Vocabulary:
     """The tokens of a file and what it says about them. `ids`: by token, without those that only fill the embedding;
     `kinds`: by id. `where`: what errors call the file."""
@@ -177,7 +178,7 @@ class Vocabulary:
         return merges
 
     def _derived_merges(self) -> list[tuple[str, str]]:
-        """Every way to make an ordinary token of two, the best score first, and then the longest parts."""
+        """Every way to make an ordinary token of two, the token with the best score first, and then the smaller ids."""
         scores = self._array("scores")
         if len(scores) != len(self.tokens):
             raise self._fault(f"has {len(self.tokens):,} tokens and {len(scores):,} scores")
@@ -185,7 +186,7 @@ class Vocabulary:
             raise self._fault(f"has {KEYS}scores that are not numbers")
         pieces = {token: id for token, id in self.ids.items() if self.kinds[id] not in (UNKNOWN, CONTROL, BYTE)}
         merges = [
-            (-scores[id], -cut, cut - len(piece), piece[:cut], piece[cut:])
+            (-scores[id], pieces[piece[:cut]], pieces[piece[cut:]], piece[:cut], piece[cut:])
             for piece, id in pieces.items()
             for cut in range(1, len(piece))
             if piece[:cut] in pieces and piece[cut:] in pieces
@@ -212,15 +213,15 @@ class Vocabulary:
 def read_vocabulary(metadata: Mapping[str, Any], where: str) -> Vocabulary:
     """The tokens, checked; `where` names the file in errors."""
     model = metadata.get(f"{KEYS}model")
-    if not isinstance(model, str) or model not in KINDS:
+    if not isinstance(model, str) or model not in MODELS:
         named = f"a tokenizer of the kind '{str(model)[:40]}'" if model is not None else "no tokenizer"
-        kinds = " and ".join(f"'{name}' ({kind})" for name, kind in KINDS.items())
-        raise CheckpointError(f"{where} has {named}; localspec reads {kinds}.", hint="Choose another model.")
+        readable = " and ".join(f"'{name}' ({kind})" for name, kind in MODELS.items())
+        raise CheckpointError(f"{where} has {named}; localspec reads {readable}.", hint="Choose another model.")
     tokens = _texts(metadata, "tokens", MAX_TOKENS, where)
     longest = max(map(len, tokens), default=0)
     if longest > MAX_TOKEN_CHARACTERS:
         raise _fault(where, f"has a token of {longest:,} characters, more than {MAX_TOKEN_CHARACTERS:,}")
-    kinds = _array(metadata, "token_type", where) if f"{KEYS}token_type" in metadata else (1,) * len(tokens)
+    kinds = _array(metadata, "token_type", where) if f"{KEYS}token_type" in metadata else (NORMAL,) * len(tokens)
     if len(kinds) != len(tokens):
         raise _fault(where, f"has {len(tokens):,} tokens and {len(kinds):,} kinds of them")
     if not all(type(kind) is int for kind in kinds):
