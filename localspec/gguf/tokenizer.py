@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Any  # Any: a stranger's metadata, and parts of a tokenizer.json
 
 from localspec.errors import CheckpointError
@@ -25,6 +26,7 @@ ADDED = (UNKNOWN, CONTROL, USER_DEFINED)
 MAX_TOKENS = 1 << 19  # Gemma's, the most we know, are 262,144
 MAX_MERGES = 1 << 20  # gpt-oss has 446,189
 MAX_TOKEN_CHARACTERS = 1024  # runs of blanks and dashes are the longest, up to 512
+MAX_CUTTING = 1 << 26  # the sum of squared lengths; Gemma's is 11 million
 MAX_TOKENIZER_CHARACTERS = 64 << 20
 MAX_TEMPLATE_BYTES = 64 << 10
 BLANK = "▁"  # how SentencePiece writes a space
@@ -185,12 +187,17 @@ class Vocabulary:
         if not all(isinstance(score, int | float) and math.isfinite(score) for score in scores):
             raise self._fault(f"has {KEYS}scores that are not numbers")
         pieces = {token: id for token, id in self.ids.items() if self.kinds[id] not in (UNKNOWN, CONTROL, BYTE)}
-        merges = [
+        if sum(len(piece) ** 2 for piece in pieces) > MAX_CUTTING:
+            raise self._fault("has tokens that are too long to be made of others")
+        found = (
             (-scores[id], pieces[piece[:cut]], pieces[piece[cut:]], piece[:cut], piece[cut:])
             for piece, id in pieces.items()
             for cut in range(1, len(piece))
             if piece[:cut] in pieces and piece[cut:] in pieces
-        ]
+        )
+        merges = list(islice(found, MAX_MERGES + 1))
+        if len(merges) > MAX_MERGES:
+            raise self._fault(f"has tokens that can be made of two in more than {MAX_MERGES:,} ways")
         merges.sort(key=lambda merge: merge[:3])
         return [(left, right) for *_, left, right in merges]
 
