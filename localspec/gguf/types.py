@@ -53,3 +53,23 @@ BLOCKS = {blocks.name: blocks for blocks in TENSORS.values()}
 
 NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}  # as struct says
 STRING, ARRAY = 8, 9
+
+FILES = {  # general.file_type: what most of the weights are, as people call it; plain floats are not listed
+    2: "Q4_0",
+    3: "Q4_1",
+    7: "Q8_0",
+    8: "Q5_0",
+    9: "Q5_1",
+    10: "Q2_K",
+    11: "Q3_K_S",
+    12: "Q3_K_M",
+    13: "Q3_K_L",
+    14: "Q4_K_S",
+    15: "Q4_K_M",
+    16: "Q5_K_S",
+    17: "Q5_K_M",
+    18: "Q6_K",
+    21: "Q2_K_S",
+    25: "IQ4_NL",
+    30: "IQ4_XS",
+}
