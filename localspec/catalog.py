@@ -19,6 +19,7 @@ import msgspec
 
 from localspec import hub_cache, paths
 from localspec.errors import CatalogError, NotDownloaded
+from localspec.gguf.header import name_of
 from localspec.plain_file import plain
 from localspec.requests import LONGEST_DRAFT, RANGES, SamplingOptions
 
@@ -173,7 +174,7 @@ class Catalog:
         if name and os.path.isdir(path):  # False, too, for what cannot be a path
             return Entry(key=name, name=path.absolute().name, path=path)
         if is_gguf(name, path):
-            return Entry(key=name, name=path.stem, path=path)
+            return Entry(key=name, name=name_of(path), path=path)
         if fetched := hub_cache.snapshot(name):
             return Entry(key=name, name=name, path=fetched)
         if name.startswith((".", "~", "/")) or "\\" in name:
