@@ -22,6 +22,7 @@ import msgspec
 from localspec import hub_cache, paths
 from localspec.errors import CatalogError, NotDownloaded
 from localspec.gguf import stores
+from localspec.gguf.header import name_of
 from localspec.plain_file import plain
 from localspec.requests import LONGEST_DRAFT, RANGES, SamplingOptions
 
@@ -178,7 +179,7 @@ class Catalog:
         if name and os.path.isdir(path):  # False, too, for what cannot be a path
             return Entry(key=name, name=path.absolute().name, path=path)
         if is_gguf(name, path):
-            return Entry(key=name, name=path.stem, path=path)
+            return Entry(key=name, name=name_of(path), path=path)
         if found := hub_cache.snapshot(name) or stores.find(name):
             return Entry(key=name, name=name, path=found)
         if name.startswith((".", "~", "/")) or "\\" in name:

@@ -41,6 +41,12 @@ class Gguf:
     tensors: Mapping[str, TensorInfo]
 
 
+def name_of(file: Path) -> str:
+    """What people call the model in it."""
+    part = SPLIT.fullmatch(file.name)
+    return part[1] if part else file.name.removesuffix(".gguf")
+
+
 def read_gguf(file: Path) -> Gguf:
     """The file, and those that it continues in."""
     found = _read_one(file)
