@@ -191,7 +191,7 @@ class Catalog:
 
 def is_gguf(name: str, path: Path) -> bool:
     """Whether a name means this file. Ollama's have no ending, so then it must be a path."""
-    return os.path.isfile(path) and (path.suffix.lower() == ".gguf" or path.name != name)
+    return os.path.exists(path) and (path.suffix.lower() == ".gguf" or path.name != name)
 
 
 def _entry(key: str, table: ModelTable) -> Entry:
