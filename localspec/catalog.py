@@ -31,7 +31,7 @@ MOST_BYTES = 1 << 20
 LONGEST_FAULT = 300  # of what a file has, when it is told
 NAME = r"^\w[\w.:+-]{0,99}$"
 NAME_WORDS = "a name of letters, digits and any of _ . : + -"
-ELSE = "Give guide, which is built in, or the folder of a model: ./FOLDER."
+ELSE = "Give guide, which is built in, or the folder or the GGUF file of a model: ./FOLDER or ./FILE.gguf."
 EDIT = "Edit it and try again."
 HELD = "Give the folder that holds it: ./FOLDER."
 LISTED = "Ctrl+O in the chat lists what is there."
@@ -201,7 +201,7 @@ def meant(near: Sequence[str]) -> str:
 
 def is_gguf(name: str, path: Path) -> bool:
     """Whether a name means this file. Ollama's have no ending, so then it must be a path."""
-    return os.path.isfile(path) and (path.suffix.lower() == ".gguf" or path.name != name)
+    return os.path.exists(path) and (path.suffix.lower() == ".gguf" or path.name != name)
 
 
 def _entry(key: str, table: ModelTable) -> Entry:
