@@ -7,18 +7,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
 
 from tokenizers import Tokenizer
 
-from localspec import strictjson
-from localspec.checkpoint import MAX_TOKENIZER_BYTES, check_ids, num_ids, parse_tokenizer, tokenizer_faults
+from localspec.checkpoint import check_ids, num_ids, parse_tokenizer, tokenizer_faults
+from localspec.sandbox_jobs import Reason, TokenizerText, Verdict
 
 PROBE_LINES = 2000
 PROBE_SEED = 20
-Reason = Literal["same", "padding", "extra-tokens", "controls-differ", "tokens-differ", "text-differs"]
 
 WORDS = """the The THE don't we'LL naïve straße İstanbul ſ ﬁne Ａ ① ½ 0 7 42 1234567 3.14159 1e-9 0xFF ٣ x²
 def f(x): return x self._a += 1 {} [0] <b> </b> < > | == != -> /* */ # $ % & @ ~ ^ \\ ` ' "
@@ -27,25 +23,15 @@ def f(x): return x self._a += 1 {} [0] <b> </b> < > | == != -> /* */ # $ % & @ ~
 BLANKS = " / /  /    /\t/\n/\n\n/\r\n/ \n/\u00a0/\u3000/\u200b/\ufeff/e\u0301/a\u0308/👩\u200d👩\u200d👧"
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """May the drafter draft? `detail` says why in words."""
-
-    ok: bool
-    reason: Reason
-    detail: str
-
-
-def compare(target: Path, drafter: Path, *, target_rows: int | None = None, drafter_rows: int | None = None) -> Verdict:
-    """Compare two tokenizer.json files; `rows` are the embeddings' sizes, which may be padded."""
-    texts = [strictjson.read_text(file, MAX_TOKENIZER_BYTES) for file in (target, drafter)]
-    first = parse_tokenizer(texts[0], str(target))
-    second = first if texts[0] == texts[1] else parse_tokenizer(texts[1], str(drafter))
+def compare(target: TokenizerText, drafter: TokenizerText) -> Verdict:
+    """Compare two tokenizers; the embeddings' rows may be padded. Runs what they bring: for the sandbox to call."""
+    first = parse_tokenizer(target.text, target.where)
+    second = first if target.text == drafter.text else parse_tokenizer(drafter.text, drafter.where)
     sizes = (num_ids(first), num_ids(second))
-    check_ids(str(target), first, target_rows)
-    check_ids(str(drafter), second, drafter_rows)
-    rows = (target_rows or sizes[0], drafter_rows or sizes[1])
-    with tokenizer_faults(f"{target} or {drafter}"):
+    check_ids(target.where, first, target.rows)
+    check_ids(drafter.where, second, drafter.rows)
+    rows = (target.rows or sizes[0], drafter.rows or sizes[1])
+    with tokenizer_faults(f"{target.where} or {drafter.where}"):
         found = _difference(first, second) if first is not second else None
     if found:
         return Verdict(False, found[0], f"tokenizers differ ({found[1]})")
