@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 MAX_CONFIG_BYTES = 10 << 20
+MAX_CONFIG_VALUES = 200_000  # transformers writes them out and copies them; Gemma 3 has 45,000
 MAX_TOKENIZER_BYTES = 64 << 20  # Gemma's, the largest we know, has 33 MB
 MAX_TEMPLATE_BYTES = 64 << 10
 MAX_INTEGER = 1 << 53
@@ -228,7 +229,7 @@ def _read_optional(file: Path) -> dict[str, Any]:
     """A configuration that runs nothing and claims nothing silly; {} when there is no such file."""
     if not file.exists():
         return {}
-    found = strictjson.read_object(file, MAX_CONFIG_BYTES)
+    found = strictjson.read_object(file, MAX_CONFIG_BYTES, MAX_CONFIG_VALUES)
     for depth, key, value in strictjson.walk(found, str(file)):
         refuse_foreign_code(file, key, depth, value)
         _check_number(file, key, value)
