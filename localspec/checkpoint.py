@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 MAX_CONFIG_BYTES = 10 << 20
-MAX_CONFIG_VALUES = 200_000  # transformers writes them out and copies them; Gemma 3 has 45,000
+MAX_CONFIG_VALUES = 100_000  # transformers writes them out and copies them; Gemma 3 has 45,000
 MAX_TOKENIZER_BYTES = 64 << 20  # Gemma's, the largest we know, has 33 MB
 MAX_TEMPLATE_BYTES = 64 << 10
 MAX_INTEGER = 1 << 53

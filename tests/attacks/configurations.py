@@ -61,7 +61,7 @@ FILES: Attacks = refused(
         ),
         "a configuration of 120,000 objects": (
             with_fields(CONFIG, some=[{"a": 1}] * 120_000),
-            " has too many values (at most 200,000 are read).",
+            " has too many values (at most 100,000 are read).",
         ),
         "a fifo for a configuration": (instead(CONFIG, os.mkfifo), NO_FILE),
         "a folder for a configuration": (instead(CONFIG, Path.mkdir), NO_FILE),
