@@ -258,6 +258,13 @@ def test_numbers_alone_make_no_sum(typed: str):
     assert not is_sum(typed)
 
 
+@pytest.mark.parametrize("word", ["cups", "cloak", "codon", "courting", "angel", "auction", "garage", "committee"])
+def test_an_ordinary_word_that_guide_has_no_use_for_is_no_slip(word: str, guide: Folding):
+    """Read as cpus, clock, colon and counting, they were answered with what was not asked, and not refused."""
+    question = f"What is {word}?"
+    assert guide.read(question) == question
+
+
 def test_without_another_wording_sums_are_read_as_they_are(guide: Folding):
     assert replace(guide, sums="").read("4+4") == "4+4"
 
