@@ -6,6 +6,7 @@ Checks everything a stranger wrote before anybody acts on it. Knows nothing abou
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -27,10 +28,12 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 MAX_CONFIG_BYTES = 10 << 20
+MAX_CONFIG_VALUES = 100_000  # transformers writes them out and copies them; Gemma 3 has 45,000
 MAX_TOKENIZER_BYTES = 64 << 20  # Gemma's, the largest we know, has 33 MB
 MAX_TEMPLATE_BYTES = 64 << 10
 MAX_INTEGER = 1 << 53
 MAX_GROWTH = 16  # characters that a decoder may make of one; real ones make one
+MAX_DECODERS = 100  # each passes over the text; real ones are five
 
 BOUNDS: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers"), (1, 1000)),
@@ -161,13 +164,22 @@ def parse_tokenizer(text: str, where: str) -> Tokenizer:
 def check_decoder(tokenizer: Tokenizer, where: str) -> None:
     """It decodes every token of an answer in the engine's own process, so it may not make text much longer, nor search
     in it for a pattern that never ends."""
-    growth = 1
-    for part in decoders(json.loads(tokenizer.decoder.__getstate__()) if tokenizer.decoder else {}):
-        if part.get("type") == "Replace":
-            growth *= max(1, len(part["content"])) if part["pattern"].get("String") else MAX_GROWTH + 1
-    if growth > MAX_GROWTH:
+    parts = list(decoders(json.loads(tokenizer.decoder.__getstate__()) if tokenizer.decoder else {}))
+    if len(parts) > MAX_DECODERS or math.prod(map(growth, parts)) > MAX_GROWTH:
         message = f"{where} has a decoder that makes text longer, or replaces what a regular expression finds."
         raise CheckpointError(message, hint="Choose another model.")
+
+
+def growth(decoder: Mapping[str, Any]) -> int:
+    """Characters that one may become. What is replaced everywhere, if it is nothing, is found between any two."""
+    match decoder.get("type"):
+        case "Replace":
+            return max(1, len(decoder["content"])) if decoder["pattern"].get("String") else MAX_GROWTH + 1
+        case "BPEDecoder":
+            return 1 if decoder["suffix"] else MAX_GROWTH + 1
+        case "CTC":
+            return 1 if decoder["pad_token"] and decoder["word_delimiter_token"] else MAX_GROWTH + 1
+    return 1
 
 
 def decoders(spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -217,7 +229,7 @@ def _read_optional(file: Path) -> dict[str, Any]:
     """A configuration that runs nothing and claims nothing silly; {} when there is no such file."""
     if not file.exists():
         return {}
-    found = strictjson.read_object(file, MAX_CONFIG_BYTES)
+    found = strictjson.read_object(file, MAX_CONFIG_BYTES, MAX_CONFIG_VALUES)
     for depth, key, value in strictjson.walk(found, str(file)):
         refuse_foreign_code(file, key, depth, value)
         _check_number(file, key, value)

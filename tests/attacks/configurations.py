@@ -59,6 +59,10 @@ FILES: Attacks = refused(
             sparse(CONFIG, 11 << 20),
             " is too large (11,534,336 bytes, at most 10,485,760 are read).",
         ),
+        "a configuration of 120,000 objects": (
+            with_fields(CONFIG, some=[{"a": 1}] * 120_000),
+            " has too many values (at most 100,000 are read).",
+        ),
         "a fifo for a configuration": (instead(CONFIG, os.mkfifo), NO_FILE),
         "a folder for a configuration": (instead(CONFIG, Path.mkdir), NO_FILE),
         "zeros without end for a configuration": (instead(CONFIG, link("/dev/zero")), NO_FILE),

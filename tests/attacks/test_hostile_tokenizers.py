@@ -36,6 +36,7 @@ def split(pattern: str) -> dict[str, Any]:
     return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
 
 
+BETWEEN = {"type": "CTC", "pad_token": "<pad>", "word_delimiter_token": "", "cleanup": True}
 SWELLING = [replace("a", "a" * 1000)] * 4
 BOMBS: dict[str, tuple[dict[str, Any], str]] = {
     "four replacements": ({"normalizer": sequence(*SWELLING)}, TOO_MUCH),
@@ -53,6 +54,23 @@ BOMBS: dict[str, tuple[dict[str, Any], str]] = {
     "a decoder that swells": ({"decoder": {"type": "Sequence", "decoders": SWELLING}}, DECODER),
     "a decoder in a decoder": (
         {"decoder": {"type": "Sequence", "decoders": [{"type": "Sequence", "decoders": SWELLING}]}},
+        DECODER,
+    ),
+    "a decoder of thirty, each of which puts a blank between any two letters": (
+        {"decoder": {"type": "Sequence", "decoders": [{"type": "BPEDecoder", "suffix": ""}] * 30}},
+        DECODER,
+    ),
+    "the same in the words of another": (
+        {"decoder": {"type": "Sequence", "decoders": [BETWEEN] * 30}},
+        DECODER,
+    ),
+    "a decoder of a hundred thousand": (
+        {
+            "decoder": {
+                "type": "Sequence",
+                "decoders": [{"type": "WordPiece", "prefix": "#", "cleanup": False}] * 100_000,
+            }
+        },
         DECODER,
     ),
     "a decoder that searches": ({"decoder": replace("(a+)+$", "", "Regex")}, DECODER),
