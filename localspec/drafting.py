@@ -206,9 +206,7 @@ def draft_model(drafter: Snapshot, target: Snapshot, *, greedy: bool) -> Choice:
         raise IncompatiblePair(
             f"Draft '{drafter.name}' cannot be checked: a tokenizer.json is missing.", hint="Use --draft off."
         )
-    from localspec.prompt_sandbox import tokenizer_of  # imports tokenizers, which the chat's own process does without
-
-    verdict = compare_tokenizers(tokenizer_of(target), tokenizer_of(drafter))
+    verdict = compare_tokenizers(target.read_tokenizer(), drafter.read_tokenizer())
     if not verdict.ok:
         raise IncompatiblePair(
             f"Draft '{drafter.name}' cannot draft for '{target.name}': {verdict.detail}.",

@@ -21,7 +21,6 @@ from localspec.sandbox_jobs import (
     Ids,
     Opened,
     OpenPrompter,
-    TokenizerText,
     UseTemplate,
 )
 
@@ -74,13 +73,9 @@ class SandboxedPrompter:
         self.sandbox.close()
 
 
-def tokenizer_of(snapshot: Snapshot) -> TokenizerText:
-    return TokenizerText(snapshot.read_tokenizer(), str(snapshot.tokenizer_file), snapshot.vocab_size)
-
-
 AnyPrompter = Prompter | SandboxedPrompter
 
 
 def opening_of(snapshot: Snapshot) -> OpenPrompter:
     """What a sandbox must know to open a snapshot's."""
-    return OpenPrompter(tokenizer_of(snapshot), snapshot.name, snapshot.chat_template, dict(snapshot.special_tokens))
+    return OpenPrompter(snapshot.read_tokenizer(), snapshot.name, snapshot.chat_template, dict(snapshot.special_tokens))

@@ -19,7 +19,7 @@ LAYERS = [
     "errors paths events sanitize requests strictjson blocks drain whole_file plain_file making processor main_memory"
     " driver formats sizes hub_cache text_file sentence limits families sums foreign_code named_fields",
     "catalog checkpoint dtypes weights template templates stats calibration verdicts exam history config shortening"
-    " sandbox sandbox_jobs prequantised",
+    " sandbox sandbox_jobs prequantised gguf bounds",
     "pairing prompt prompt_sandbox sandboxed detokenize reuse folding",
     "engine",
     "devices blueprint footprint fit sources unpacking loading packed_copy packing loader loader_bnb loader_stream"
@@ -27,7 +27,7 @@ LAYERS = [
     "drafting answer continuation settings usage local_models resident threads",
     "model opening api worker",
     "recipe tui bench oneshot progress output chatlog doctor",
-    "cli cli_config cli_history streams __init__ __main__",
+    "cli cli_config cli_history cli_models streams __init__ __main__",
 ]
 LAYER = {name: layer for layer, names in enumerate(LAYERS) for name in names.split()}
 
