@@ -26,7 +26,7 @@ def share(same: Sequence[bool]) -> float:
 
 
 def test_float32_chooses_what_llama_cpp_chose_where_the_choice_is_clear():
-    """At 98 of 100 positions where our first two logits differ by more than 0.2; llama.cpp rounds rows to eight bits."""
+    """At 98 of 100 positions where our first two logits differ by more than 0.2: llama.cpp rounds rows to 8 bits."""
     recorded = record.read()
     snapshot = open_snapshot(SMOLLM2.file(SMOLLM2_GGUF))
     ids = torch.tensor(recorded.ids)
