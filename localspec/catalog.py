@@ -165,17 +165,19 @@ class Catalog:
     def lasting_name(self, name: str) -> str:
         """What this name means in every folder and at every time: key, repository, or the whole path of a folder."""
         entry = self.resolve(name)
-        is_folder = entry.key not in self.models and os.path.isdir(paths.expanded(entry.key))
-        return str(entry.path.absolute()) if is_folder else entry.key
+        is_path = entry.key not in self.models and os.path.exists(paths.expanded(entry.key))
+        return str(entry.path.absolute()) if is_path else entry.key
 
     def _folder(self, name: str) -> Entry:
-        folder = paths.expanded(name)
-        if name and os.path.isdir(folder):  # False, too, for what cannot be a path
-            return Entry(key=name, name=folder.absolute().name, path=folder)
+        path = paths.expanded(name)
+        if name and os.path.isdir(path):  # False, too, for what cannot be a path
+            return Entry(key=name, name=path.absolute().name, path=path)
+        if is_gguf(name, path):
+            return Entry(key=name, name=path.stem, path=path)
         if fetched := hub_cache.snapshot(name):
             return Entry(key=name, name=name, path=fetched)
         if name.startswith((".", "~", "/")) or "\\" in name:
-            raise NotDownloaded(f"There is no folder {name[:200]}.", hint=ELSE)
+            raise NotDownloaded(f"There is no folder or file {name[:200]}.", hint=ELSE)
         if "/" in name:
             raise NotDownloaded(f"'{name[:200]}' is not on this machine.", hint=HELD)
         known = [word for key, table in self.models.items() for word in (key, *table.aliases)]
@@ -184,6 +186,11 @@ class Catalog:
             f"There is no model '{name[:200]}'" + (f"; did you mean '{near[0]}'?" if near else "."),
             hint=ELSE,
         )
+
+
+def is_gguf(name: str, path: Path) -> bool:
+    """Whether a name means this file. Ollama's have no ending, so then it must be a path."""
+    return os.path.isfile(path) and (path.suffix.lower() == ".gguf" or path.name != name)
 
 
 def _entry(key: str, table: ModelTable) -> Entry:
@@ -208,7 +215,7 @@ def _entry(key: str, table: ModelTable) -> Entry:
 
 def _draft(table: DraftTable) -> DraftEntry:
     folder = _shipped(table.model) if table.model else None
-    found = folder is not None and os.path.isdir(folder)
+    found = folder is not None and os.path.exists(folder)
     return DraftEntry(table.kind, table.model, folder if found else None, table.exit_layer, str(table.k))
 
 
@@ -268,7 +275,7 @@ def _over(own: dict[str, Any], shipped: Mapping[str, Any], folder: Path) -> dict
 def _placed(table: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The user's paths are from the folder of the user's file."""
     for draft in _drafts(table):
-        if isinstance(model := draft.get("model"), str) and os.path.isdir(place := folder / paths.expanded(model)):
+        if isinstance(model := draft.get("model"), str) and os.path.exists(place := folder / paths.expanded(model)):
             draft["model"] = str(place)
     template = table.get("template")
     if isinstance(template, str) and os.path.isfile(place := folder / paths.expanded(template)):

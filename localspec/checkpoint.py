@@ -15,11 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any  # Any: JSON from a stranger, hardened below
 
 from localspec import hub_cache, strictjson
+from localspec.bounds import check_enough_bytes, check_heads, check_numbers
 from localspec.dtypes import refuse_not_floats
 from localspec.errors import CheckpointError, NotDownloaded
 from localspec.foreign_code import refuse_foreign_code, without_foreign_code
+from localspec.gguf.config import read_config, read_generation, stored_as
+from localspec.gguf.header import read_gguf
+from localspec.gguf.names import renamed
+from localspec.gguf.tokenizer import chat_template, read_vocabulary
 from localspec.prequantised.config import read_rules
 from localspec.prequantised.weights import StoredWeight, find_weights
+from localspec.sandbox_jobs import TokenizerText
 from localspec.strictjson import REPEAT
 from localspec.weights import TensorInfo, find_tensors
 
@@ -29,28 +35,13 @@ if TYPE_CHECKING:
 MAX_CONFIG_BYTES = 10 << 20
 MAX_TOKENIZER_BYTES = 64 << 20  # Gemma's, the largest we know, has 33 MB
 MAX_TEMPLATE_BYTES = 64 << 10
-MAX_INTEGER = 1 << 53
 MAX_GROWTH = 16  # characters that a decoder may make of one; real ones make one
-
-BOUNDS: dict[str, tuple[float, float]] = {
-    **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers"), (1, 1000)),
-    **dict.fromkeys(("hidden_size", "n_embd", "d_model"), (1, 65_536)),
-    **dict.fromkeys(("intermediate_size", "n_inner", "ffn_dim"), (1, 1 << 20)),
-    **dict.fromkeys(("vocab_size",), (1, 1 << 22)),
-    **dict.fromkeys(("num_attention_heads", "num_key_value_heads", "n_head"), (1, 4096)),
-    **dict.fromkeys(("head_dim",), (1, 8192)),
-    **dict.fromkeys(("max_position_embeddings", "n_positions", "n_ctx"), (1, 10**8)),
-    **dict.fromkeys(("original_max_position_embeddings", "sliding_window"), (0, 10**8)),
-    **dict.fromkeys(("rope_theta", "rotary_emb_base", "factor"), (1e-3, 1e12)),
-    **dict.fromkeys(("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon"), (0, 1)),
-}
-REAL = {"rope_theta", "rotary_emb_base", "factor", "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon"}
-PER_LAYER = {"intermediate_size", "num_attention_heads", "num_key_value_heads", "n_head", "head_dim"}
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A model on disk, inspected. `name`: as its user calls it; `eos_ids`: every token that ends a turn or a text."""
+    """A model on disk, inspected. `folder`: where it lies, which for GGUF is a file. `name`: as its user calls it;
+    `eos_ids`: every token that ends a turn or a text."""
 
     folder: Path
     name: str
@@ -58,12 +49,16 @@ class Snapshot:
     tensors: dict[str, TensorInfo]
     generation: dict[str, Any]
     tokenizer_file: Path | None
+    """tokenizer.json, or the GGUF file."""
     chat_template: str | None
     eos_ids: tuple[int, ...]
     special_tokens: Mapping[str, str]
     """bos_token, eos_token, pad_token, unk_token as the template sees them, those that there are."""
     unpacked: Mapping[str, StoredWeight] = field(default_factory=dict)
     """Weights that others have quantised and that become floats while they are read, by name."""
+    stored_as: str = ""
+    """The format of the files, for people, where weights cannot stay in it."""
+    is_gguf: bool = False
 
     @property
     def total_bytes(self) -> int:
@@ -87,20 +82,19 @@ class Snapshot:
         cached = folder.parent.name == "snapshots" and hub_cache.COMMIT.fullmatch(folder.name)
         return folder.name if cached else f"files {self.fingerprint}"
 
-    @property
-    def stored_as(self) -> str:
-        """The format of the files, for people, where weights cannot stay in it; else empty."""
-        rules = read_rules(self.config) if self.unpacked else None
-        return rules.label if rules else ""
-
-    def read_tokenizer(self) -> str:
-        """The text of its tokenizer.json."""
+    def read_tokenizer(self) -> TokenizerText:
+        """Its tokenizer.json, or what would be one."""
         if self.tokenizer_file is None:
             raise CheckpointError(
                 f"Model '{self.name}' has no tokenizer.json.",
                 hint="Choose a copy that has one: localspec reads no other.",
             )
-        return strictjson.read_text(self.tokenizer_file, MAX_TOKENIZER_BYTES)
+        where = str(self.tokenizer_file)
+        if self.is_gguf:
+            text = read_vocabulary(read_gguf(self.tokenizer_file).metadata, where).tokenizer_json()
+        else:
+            text = strictjson.read_text(self.tokenizer_file, MAX_TOKENIZER_BYTES)
+        return TokenizerText(text, where, self.vocab_size)
 
     @property
     def vocab_size(self) -> int | None:
@@ -109,20 +103,27 @@ class Snapshot:
         return size if isinstance(size, int) else None
 
 
-def open_snapshot(folder: Path, name: str = "") -> Snapshot:
-    """Inspect a folder in Hugging Face's layout; nothing of it is executed."""
-    if not os.path.isdir(folder):
-        raise NotDownloaded(f"There is no folder {folder}.", hint="Give the folder of a model: ./FOLDER")
-    name = name or model_name(folder)
+def open_snapshot(path: Path, name: str = "") -> Snapshot:
+    """Inspect a folder in Hugging Face's layout, or a GGUF file; nothing of it is executed."""
+    name = name or model_name(path)
+    if os.path.isdir(path):
+        return _open_folder(path, name)
+    if os.path.lexists(path):
+        return _open_gguf(path, name)
+    raise NotDownloaded(f"There is no folder or file {path}.", hint="Give the folder of a model: ./FOLDER")
+
+
+def _open_folder(folder: Path, name: str) -> Snapshot:
     config = _read_config(folder / "config.json")
     tensors = find_tensors(folder, name)
     unpacked = find_weights(config, tensors)
     refuse_not_floats(config, tensors, unpacked)
-    _check_enough_bytes(folder / "config.json", config, tensors)
+    check_enough_bytes(folder / "config.json", config, tensors)
     generation = _read_optional(folder / "generation_config.json")
     tokenizer_config = _read_optional(folder / "tokenizer_config.json")
     tokenizer_file = folder / "tokenizer.json"
     specials = _special_tokens(tokenizer_config)
+    rules = read_rules(config) if unpacked else None
     return Snapshot(
         folder=folder,
         name=name,
@@ -134,6 +135,29 @@ def open_snapshot(folder: Path, name: str = "") -> Snapshot:
         eos_ids=_eos_ids(config, generation, _end_of_turn(folder, tokenizer_config, specials.get("eos_token"))),
         special_tokens=specials,
         unpacked=unpacked,
+        stored_as=rules.label if rules else "",
+    )
+
+
+def _open_gguf(file: Path, name: str) -> Snapshot:
+    model = read_gguf(file)
+    config, tensors = read_config(model), renamed(model)
+    check_numbers(model.file, config)
+    check_heads(model.file, config)
+    check_enough_bytes(model.file, config, tensors)
+    vocabulary = read_vocabulary(model.metadata, str(model.file))
+    return Snapshot(
+        folder=model.file,
+        name=name,
+        config=config,
+        tensors=tensors,
+        generation=read_generation(model),
+        tokenizer_file=model.file,
+        chat_template=chat_template(model.metadata, str(model.file)),
+        eos_ids=vocabulary.end_ids,
+        special_tokens=vocabulary.special_tokens,
+        stored_as=stored_as(model),
+        is_gguf=True,
     )
 
 
@@ -209,7 +233,7 @@ def _read_config(file: Path) -> dict[str, Any]:
     config = _read_optional(file)
     if not isinstance(config.get("model_type"), str):
         raise CheckpointError(f"{file} does not say its model_type.", hint=REPEAT)
-    _check_heads(file, config)
+    check_heads(file, config)
     return config
 
 
@@ -220,49 +244,8 @@ def _read_optional(file: Path) -> dict[str, Any]:
     found = strictjson.read_object(file, MAX_CONFIG_BYTES)
     for depth, key, value in strictjson.walk(found, str(file)):
         refuse_foreign_code(file, key, depth, value)
-        _check_number(file, key, value)
+    check_numbers(file, found)
     return without_foreign_code(found)
-
-
-def _check_number(file: Path, key: str, value: object) -> None:
-    # Hugging Face writes model_max_length = 10^30 for "no limit"; nobody here reads it
-    if isinstance(value, int) and abs(value) > MAX_INTEGER and key != "model_max_length":
-        raise CheckpointError(f"{file}: {key[:80]} = {value} is out of range.", hint=REPEAT)
-    if key not in BOUNDS or value is None:
-        return
-    low, high = BOUNDS[key]
-    kinds = (int, float) if key in REAL else (int,)
-    numbers: list[Any] = value if isinstance(value, list) and key in PER_LAYER else [value]
-    for number in numbers:
-        if isinstance(number, str):
-            raise CheckpointError(f"{file}: {key} = {number[:40]!r} is text, not a number.", hint=REPEAT)
-        if type(number) not in kinds or not low <= number <= high:
-            fault = f"{key} = {str(value)[:40]} is out of range ({low:,} to {high:,.0f})"
-            raise CheckpointError(f"{file}: {fault}.", hint=REPEAT)
-
-
-def _check_heads(file: Path, config: Mapping[str, Any]) -> None:
-    heads, kv_heads = _count(config, "num_attention_heads"), _count(config, "num_key_value_heads")
-    hidden = _count(config, "hidden_size")
-    if heads and kv_heads and heads % kv_heads:
-        raise CheckpointError(f"{file}: {heads} heads do not divide into {kv_heads} key-value heads.", hint=REPEAT)
-    if heads and hidden and not config.get("head_dim") and hidden % heads:
-        raise CheckpointError(f"{file}: hidden_size {hidden} does not divide into {heads} heads.", hint=REPEAT)
-
-
-def _check_enough_bytes(file: Path, config: Mapping[str, Any], tensors: Mapping[str, TensorInfo]) -> None:
-    """A config may not promise more than its weights hold: whoever allocated by it would starve the machine."""
-    hidden, layers, vocab = (_count(config, key) for key in ("hidden_size", "num_hidden_layers", "vocab_size"))
-    least = (vocab + layers * hidden) * hidden // 4  # the embedding and one square a layer, two bits each
-    held = sum(info.num_bytes for info in tensors.values())
-    if held * 1.1 < least:
-        raise CheckpointError(f"{file} describes {least:,} bytes of weights or more, there are {held:,}.", hint=REPEAT)
-
-
-def _count(config: Mapping[str, Any], key: str) -> int:
-    """A number of the config; 0 when it is not given, or given per layer."""
-    value = config.get(key)
-    return value if isinstance(value, int) else 0
 
 
 def _special_tokens(tokenizer_config: Mapping[str, Any]) -> dict[str, str]:

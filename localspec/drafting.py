@@ -207,9 +207,7 @@ def draft_model(drafter: Snapshot, target: Snapshot, *, greedy: bool) -> Choice:
         )
     from localspec.pairing import compare  # imports tokenizers, which the chat's own process does without
 
-    verdict = compare(
-        target.tokenizer_file, drafter.tokenizer_file, target_rows=target.vocab_size, drafter_rows=drafter.vocab_size
-    )
+    verdict = compare(target.read_tokenizer(), drafter.read_tokenizer())
     if not verdict.ok:
         raise IncompatiblePair(
             f"Draft '{drafter.name}' cannot draft for '{target.name}': {verdict.detail}.",

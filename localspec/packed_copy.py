@@ -47,6 +47,10 @@ STALE_PART_SECONDS = 3600.0
 KEY = 16  # letters that tell a copy from others of its model and format
 SOURCES = (  # what decides the bytes
     "blueprint.py",
+    "gguf/config.py",
+    "gguf/fields.py",
+    "gguf/header.py",
+    "gguf/names.py",
     "packing.py",
     "prequantised/compressed.py",
     "prequantised/config.py",
@@ -56,6 +60,7 @@ SOURCES = (  # what decides the bytes
     "prequantised/weights.py",
     "sources.py",
     "unpacking/fields.py",
+    "unpacking/gguf.py",
     "unpacking/source.py",
     "unpacking/weight.py",
     "engine/cpu/emit.py",

@@ -8,13 +8,12 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from tokenizers import Tokenizer
 
-from localspec import strictjson
-from localspec.checkpoint import MAX_TOKENIZER_BYTES, check_ids, num_ids, parse_tokenizer, tokenizer_faults
+from localspec.checkpoint import check_ids, num_ids, parse_tokenizer, tokenizer_faults
+from localspec.sandbox_jobs import TokenizerText
 
 PROBE_LINES = 2000
 PROBE_SEED = 20
@@ -36,16 +35,15 @@ class Verdict:
     detail: str
 
 
-def compare(target: Path, drafter: Path, *, target_rows: int | None = None, drafter_rows: int | None = None) -> Verdict:
-    """Compare two tokenizer.json files; `rows` are the embeddings' sizes, which may be padded."""
-    texts = [strictjson.read_text(file, MAX_TOKENIZER_BYTES) for file in (target, drafter)]
-    first = parse_tokenizer(texts[0], str(target))
-    second = first if texts[0] == texts[1] else parse_tokenizer(texts[1], str(drafter))
+def compare(target: TokenizerText, drafter: TokenizerText) -> Verdict:
+    """Compare two tokenizers."""
+    first = parse_tokenizer(target.text, target.where)
+    second = first if target.text == drafter.text else parse_tokenizer(drafter.text, drafter.where)
     sizes = (num_ids(first), num_ids(second))
-    check_ids(str(target), first, target_rows)
-    check_ids(str(drafter), second, drafter_rows)
-    rows = (target_rows or sizes[0], drafter_rows or sizes[1])
-    with tokenizer_faults(f"{target} or {drafter}"):
+    check_ids(target.where, first, target.rows)
+    check_ids(drafter.where, second, drafter.rows)
+    rows = (target.rows or sizes[0], drafter.rows or sizes[1])
+    with tokenizer_faults(f"{target.where} or {drafter.where}"):
         found = _difference(first, second) if first is not second else None
     if found:
         return Verdict(False, found[0], f"tokenizers differ ({found[1]})")

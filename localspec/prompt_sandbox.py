@@ -21,7 +21,6 @@ from localspec.sandbox_jobs import (
     Ids,
     Opened,
     OpenPrompter,
-    TokenizerText,
     UseTemplate,
 )
 
@@ -79,5 +78,4 @@ AnyPrompter = Prompter | SandboxedPrompter
 
 def opening_of(snapshot: Snapshot) -> OpenPrompter:
     """What a sandbox must know to open a snapshot's."""
-    source = TokenizerText(snapshot.read_tokenizer(), str(snapshot.tokenizer_file), snapshot.vocab_size)
-    return OpenPrompter(source, snapshot.name, snapshot.chat_template, dict(snapshot.special_tokens))
+    return OpenPrompter(snapshot.read_tokenizer(), snapshot.name, snapshot.chat_template, dict(snapshot.special_tokens))

@@ -21,7 +21,9 @@ from localspec.dtypes import LEFT_OVER
 from localspec.errors import CheckpointError, EngineError
 from localspec.prequantised.weights import besides
 from localspec.strictjson import REPEAT
+from localspec.unpacking.gguf import Dequantised
 from localspec.unpacking.source import Unpacked
+from localspec.weights import DTYPE_BITS, TensorInfo
 
 LAYER = re.compile(r"(?:model\.)?layers\.([0-9]{1,6})\.")
 SLAB_ELEMENTS = 1 << 19  # of a tensor, in float32 at once: 2 MB, and a few copies of it on each core
@@ -108,14 +110,21 @@ class Files:
 def open_source(snapshot: Snapshot) -> Source:
     """The tensors of a snapshot, whatever kind of file they lie in and whoever has quantised them."""
     files = Files(snapshot)
+    if snapshot.is_gguf:
+        return Dequantised(files)
     return Unpacked(files, snapshot.unpacked) if snapshot.unpacked else files
 
 
 def sizes_to_read(snapshot: Snapshot) -> dict[str, int]:
     """How many bytes the source of a snapshot gives for each tensor."""
     plain = snapshot.tensors.keys() - besides(snapshot.unpacked, snapshot.tensors)
-    sizes = {name: snapshot.tensors[name].num_bytes for name in plain}
+    sizes = {name: bytes_as_floats(snapshot.tensors[name]) for name in plain}
     return sizes | {name: 4 * math.prod(weight.shape) for name, weight in snapshot.unpacked.items()}
+
+
+def bytes_as_floats(info: TensorInfo) -> int:
+    """Of a tensor as a source gives it: formats of GGUF become float32."""
+    return info.num_bytes if info.dtype in DTYPE_BITS else 4 * math.prod(info.shape)
 
 
 class Reader:

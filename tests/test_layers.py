@@ -19,7 +19,7 @@ LAYERS = [
     "errors paths events sanitize requests strictjson blocks drain whole_file plain_file making processor main_memory"
     " driver formats sizes hub_cache text_file sentence limits families sums foreign_code named_fields",
     "catalog checkpoint dtypes weights template templates stats calibration verdicts exam history config shortening"
-    " sandbox sandbox_jobs prequantised",
+    " sandbox sandbox_jobs prequantised gguf bounds",
     "pairing prompt prompt_sandbox sandboxed detokenize reuse folding",
     "engine",
     "devices blueprint footprint fit sources unpacking loading packed_copy packing loader loader_bnb loader_stream"

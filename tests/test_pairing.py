@@ -13,6 +13,7 @@ from localspec.checkpoint import open_snapshot
 from localspec.drafting import draft_model
 from localspec.errors import CheckpointError
 from localspec.pairing import Verdict, compare, probe_lines
+from localspec.sandbox_jobs import TokenizerText
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import byte_level, gpt2_like, llama2_like, llama3_like, unigram_like
 
@@ -21,10 +22,12 @@ def spec_of(tokenizer: Tokenizer) -> dict[str, Any]:
     return json.loads(tokenizer.to_str())
 
 
-def judge(folder: Path, target: Tokenizer, drafter: Tokenizer, **rows: int) -> Verdict:
-    target.save(str(folder / "target.json"))
-    drafter.save(str(folder / "drafter.json"))
-    return compare(folder / "target.json", folder / "drafter.json", **rows)
+def judge(
+    target: Tokenizer, drafter: Tokenizer, *, target_rows: int | None = None, drafter_rows: int | None = None
+) -> Verdict:
+    return compare(
+        TokenizerText(target.to_str(), "target", target_rows), TokenizerText(drafter.to_str(), "drafter", drafter_rows)
+    )
 
 
 def swapped() -> Tokenizer:
@@ -117,31 +120,31 @@ INCOMPATIBLE = {
 
 
 @pytest.mark.parametrize("case", COMPATIBLE)
-def test_a_drafter_that_speaks_the_targets_tokens_is_accepted(case: str, tmp_path: Path) -> None:
+def test_a_drafter_that_speaks_the_targets_tokens_is_accepted(case: str) -> None:
     target, drafter, rows, reason = COMPATIBLE[case]
-    verdict = judge(tmp_path, target(), drafter(), **rows)
+    verdict = judge(target(), drafter(), **rows)
     assert (verdict.ok, verdict.reason) == (True, reason), verdict
 
 
 @pytest.mark.parametrize("case", INCOMPATIBLE)
-def test_a_drafter_that_speaks_other_tokens_is_refused(case: str, tmp_path: Path) -> None:
+def test_a_drafter_that_speaks_other_tokens_is_refused(case: str) -> None:
     target, drafter, reason = INCOMPATIBLE[case]
-    verdict = judge(tmp_path, target(), drafter())
+    verdict = judge(target(), drafter())
     assert (verdict.ok, verdict.reason) == (False, reason), verdict
     assert verdict.detail.startswith("tokenizers differ (")
 
 
-def test_the_message_names_the_first_id_that_differs(tmp_path: Path) -> None:
-    assert judge(tmp_path, gpt2_like(), llama2_like()).detail == 'tokenizers differ (id 0 "!" vs "<unk>")'
+def test_the_message_names_the_first_id_that_differs() -> None:
+    assert judge(gpt2_like(), llama2_like()).detail == 'tokenizers differ (id 0 "!" vs "<unk>")'
 
 
-def test_the_control_tokens_that_differ_are_counted_and_the_first_is_named(tmp_path: Path) -> None:
+def test_the_control_tokens_that_differ_are_counted_and_the_first_is_named() -> None:
     """Llama 3.0 with 3.1 and 3.2, R1's distilled models with those that they were made of."""
     names = [(f"<|reserved_{at}|>", f"<|named_{at}|>") for at in range(3)]
     pair = [gpt2_like(), gpt2_like()]
     for side, tokenizer in enumerate(pair):
         tokenizer.add_tokens([AddedToken(name[side], special=True) for name in names])
-    verdict = judge(tmp_path, *pair)
+    verdict = judge(*pair)
     first = pair[0].token_to_id("<|reserved_0|>")
     assert verdict.detail == f'same tokens but for 3 control tokens (id {first} "<|reserved_0|>" vs "<|named_0|>")'
 
@@ -159,15 +162,15 @@ def test_a_draft_with_other_control_tokens_may_draft_and_it_is_said(tmp_path: Pa
     assert draft_model(target, target, greedy=False).notice is None
 
 
-def test_padding_is_said_in_words(tmp_path: Path) -> None:
-    verdict = judge(tmp_path, gpt2_like(), gpt2_like(), target_rows=152064, drafter_rows=151936)
+def test_padding_is_said_in_words() -> None:
+    verdict = judge(gpt2_like(), gpt2_like(), target_rows=152064, drafter_rows=151936)
     assert verdict.detail == "vocab 152064 vs 151936: same 405 tokens, padding differs: compatible"
 
 
 @pytest.mark.parametrize("rows", [{"target_rows": 399}, {"drafter_rows": 398}], ids=str)
-def test_an_id_beyond_the_embedding_is_refused(rows: dict[str, int], tmp_path: Path) -> None:
+def test_an_id_beyond_the_embedding_is_refused(rows: dict[str, int]) -> None:
     with pytest.raises(CheckpointError, match=f"ids up to 399 and the model {min(rows.values())} rows"):
-        judge(tmp_path, gpt2_like(), gpt2_like(), **rows)
+        judge(gpt2_like(), gpt2_like(), **rows)
 
 
 def test_the_probe_is_two_thousand_lines_and_always_the_same() -> None:
@@ -177,8 +180,7 @@ def test_the_probe_is_two_thousand_lines_and_always_the_same() -> None:
     assert len(set(lines)) > 1900
 
 
-def test_a_broken_tokenizer_is_named(tmp_path: Path) -> None:
-    gpt2_like().save(str(tmp_path / "target.json"))
-    (tmp_path / "drafter.json").write_text('{"model": {"type": "BPE"}}')
+def test_a_broken_tokenizer_is_named() -> None:
+    broken = TokenizerText('{"model": {"type": "BPE"}}', "drafter.json")
     with pytest.raises(CheckpointError, match=r"drafter\.json is not a working tokenizer"):
-        compare(tmp_path / "target.json", tmp_path / "drafter.json")
+        compare(TokenizerText(gpt2_like().to_str(), "target.json"), broken)
