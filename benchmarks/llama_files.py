@@ -1,18 +1,17 @@
-"""GGUF files and llama.cpp's own quantiser: float weights out of a file, and into its formats and back."""
+"""llama.cpp's own quantiser, and the floats its files stand for, which the gguf package reads and not our loader."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 from pathlib import Path
-from typing import Any  # Any: gguf, llama_cpp and transformers are untyped here
+from typing import Any  # Any: llama_cpp is untyped
 
 import torch
 from torch import Tensor
 
 from localspec.bench.gguf_file import EMBEDDING, LAYER_NAMES
 from localspec.bench.llama_cpp import silence
-from localspec.engine.arch import Arch, read_arch
 from localspec.errors import EngineError
 
 OURS = {theirs: ours for ours, theirs in LAYER_NAMES.items()}
@@ -21,32 +20,6 @@ OUTSIDE = {
     "output_norm.weight": "model.norm.weight",
     "output.weight": "lm_head.weight",
 }
-
-
-def open_gguf(file: Path) -> tuple[Arch, dict[str, Tensor], Any]:
-    """Shape, float32 tensors and tokenizer of a llama file."""
-    import gguf
-    from transformers import AutoTokenizer
-
-    fields = {name: field for name, field in gguf.GGUFReader(file).fields.items() if name.startswith("llama.")}
-    said = {name.removeprefix("llama."): field.contents() for name, field in fields.items()}
-    tensors, _ = read_floats(file, said["embedding_length"] // said["attention.head_count"])
-    arch = read_arch(
-        {
-            "model_type": "llama",
-            "vocab_size": tensors["model.embed_tokens.weight"].shape[0],
-            "hidden_size": said["embedding_length"],
-            "intermediate_size": said["feed_forward_length"],
-            "num_hidden_layers": said["block_count"],
-            "num_attention_heads": said["attention.head_count"],
-            "num_key_value_heads": said["attention.head_count_kv"],
-            "max_position_embeddings": said["context_length"],
-            "rms_norm_eps": said["attention.layer_norm_rms_epsilon"],
-            "rope_theta": said["rope.freq_base"],
-            "tie_word_embeddings": "lm_head.weight" not in tensors,
-        }
-    )
-    return arch, tensors, AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
 
 
 def read_floats(file: Path, head_dim: int) -> tuple[dict[str, Tensor], int]:

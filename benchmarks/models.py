@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor
 
-from benchmarks.llama_files import open_gguf
-from localspec.checkpoint import open_snapshot, parse_tokenizer
+from localspec.checkpoint import Snapshot, open_snapshot, parse_tokenizer
 from localspec.engine.arch import Arch, read_arch
 from localspec.errors import UsageError
 from localspec.recipe import corpus, evaluate
-from localspec.sources import Files
+from localspec.sources import open_source
 
 ROOT = Path(__file__).parents[1]
 TECHNICAL = ROOT / "benchmarks" / "texts" / "technical.txt"  # no packing code may read it
@@ -63,21 +63,30 @@ def untied(arch: Arch, tensors: Mapping[str, Tensor]) -> tuple[Arch, dict[str, T
 def smollm2() -> Model:
     if not SMOLLM2.is_file():
         raise UsageError("SmolLM2's weights are not there.", hint="Try: make real")
-    arch, tensors, tokenizer = open_gguf(SMOLLM2)
-    ids = torch.tensor(tokenizer.encode(TECHNICAL.read_text(encoding="utf-8"), add_special_tokens=False))
+    snapshot = open_snapshot(SMOLLM2)
+    text = TECHNICAL.read_text(encoding="utf-8")
+    ids = torch.tensor(tokenizer_of(snapshot).encode(text, add_special_tokens=False).ids)
     windows = torch.split(ids[: WINDOW * WINDOWS], WINDOW)
-    return Model("SmolLM2-135M-Instruct", arch, tensors, tuple(map(Text, windows)))
+    return Model("SmolLM2-135M-Instruct", read_arch(snapshot.config), floats(snapshot), tuple(map(Text, windows)))
 
 
 def guide() -> Model:
     """On answers to questions it was not trained on, taken evenly."""
     snapshot = open_snapshot(GUIDE)
-    files, words = Files(snapshot), parse_tokenizer(snapshot.read_tokenizer(), snapshot.name)
-    asked = evaluate.held_out(corpus.load(), words, seed=0)
+    asked = evaluate.held_out(corpus.load(), tokenizer_of(snapshot), seed=0)
     step = -(-sum(len(one.answer) for one in asked) // ANSWERS)
     texts = [Text(torch.tensor(one.prompt + one.answer), len(one.prompt) - 1) for one in asked[::step]]
-    tensors = {name: files.read(name).float() for name in files.names()}
-    return Model("guide", read_arch(snapshot.config), tensors, tuple(texts))
+    return Model("guide", read_arch(snapshot.config), floats(snapshot), tuple(texts))
+
+
+def floats(snapshot: Snapshot) -> dict[str, Tensor]:
+    source = open_source(snapshot)
+    return {name: source.read(name).float() for name in source.names()}
+
+
+def tokenizer_of(snapshot: Snapshot) -> Tokenizer:
+    found = snapshot.read_tokenizer()
+    return parse_tokenizer(found.text, found.where)
 
 
 MODELS = {"smollm2": smollm2, "guide": guide}

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from benchmarks.models import TECHNICAL
+from benchmarks.models import TECHNICAL, tokenizer_of
 from localspec.checkpoint import open_snapshot
 from localspec.engine.arch import read_arch
 from localspec.loader import assemble
@@ -41,6 +41,12 @@ def test_float32_chooses_what_llama_cpp_chose_where_the_choice_is_clear():
     assert len(same) == record.POSITIONS
     assert len(where_clear) > record.POSITIONS / 2
     assert share(where_clear) >= 0.98, told
+
+
+def test_our_tokenizer_reads_the_text_as_llama_cpp_does():
+    tokenizer = tokenizer_of(open_snapshot(SMOLLM2.file(SMOLLM2_GGUF)))
+    ids = tokenizer.encode(TECHNICAL.read_text(encoding="utf-8"), add_special_tokens=False).ids
+    assert ids[: record.POSITIONS] == record.read().ids
 
 
 def test_the_recording_is_of_the_text_and_the_file_that_are_here():
