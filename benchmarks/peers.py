@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import redirect_stderr
 from functools import partial
 from importlib import import_module
+from io import StringIO
 from math import inf
 from operator import attrgetter
 from pathlib import Path
@@ -89,9 +91,10 @@ class GgufCheckpoints(Checkpoints):
     def load(self, folder: Path, quant: str) -> Any:
         from transformers import AutoModelForCausalLM
 
-        model = AutoModelForCausalLM.from_pretrained(
-            folder.parent, gguf_file=folder.name, dtype=DTYPES[quant], local_files_only=True
-        )
+        with redirect_stderr(StringIO()):  # its own bar, in the middle of ours
+            model = AutoModelForCausalLM.from_pretrained(
+                folder.parent, gguf_file=folder.name, dtype=DTYPES[quant], local_files_only=True
+            )
         return model.to(self.device).eval()
 
 

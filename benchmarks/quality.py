@@ -151,7 +151,10 @@ def lines(found: Sequence[Figures]) -> list[str]:
 
 
 def report(model: Model, only: Sequence[str], say: Callable[[str], None]) -> str:
-    found = list(measure(model, only, say))
+    found = list[Figures]()
+    for one in measure(model, only, say):
+        say(f"  {', '.join(one.cells()[1:])}")
+        found.append(one)
     positions = sum(len(text.expected) for text in model.texts)
     table = markdown([HEADS, *(one.cells() for one in found)])
     head = f"### {model.name}, {model.num_weights / 1e6:.1f} M weights, {positions:,} positions"
