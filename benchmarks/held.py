@@ -16,7 +16,7 @@ from torch import Tensor
 from benchmarks.llama_files import quantise, read_floats
 from benchmarks.models import EMBEDDING, HEAD, Model, untied
 from localspec.bench.gguf_file import write_gguf
-from localspec.blueprint import Blueprint
+from localspec.blueprint import LINEARS, Blueprint
 from localspec.engine.cpu.formats import Format
 from localspec.engine.cpu.isa import choose
 from localspec.engine.cpu.pack import unpack
@@ -27,6 +27,7 @@ from localspec.sources import Memory, Reader
 LLAMA_CPP = ("Q8_0", "Q6_K", "Q4_K_M", "Q4_0")
 NF4_BITS = 4 + 32 / 64  # float32 scales of 64
 BYTES = 2  # of a bfloat16
+MIXED = LINEARS[: LINEARS.index("output")]  # queries, keys and values; all but the last fill their blocks
 Tensors = dict[str, Tensor]
 
 
@@ -70,7 +71,8 @@ def read_back(blueprint: Blueprint, made: Mapping[str, Tensor]) -> Tensors:
     found = {EMBEDDING: embedding, HEAD: table, "model.norm.weight": made["norm"][:hidden]}
     for index in range(arch.num_layers):
         at = f"model.layers.{index}"
-        mixed = weight(f"{index}.qkv")[: blueprint.heads * head, :hidden].view(blueprint.heads, head, hidden)
+        every = torch.cat([weight(f"{index}.{name}") for name in MIXED])[: blueprint.heads * head, :hidden]
+        mixed = every.view(blueprint.heads, head, hidden)
         queries, keys, values = torch.split(mixed[:, : arch.head_dim].reshape(-1, hidden), parts)
         output = weight(f"{index}.output")[:hidden, : heads * head].reshape(hidden, heads, head)
         gated = weight(f"{index}.gate_up")[: 2 * blueprint.inner].view(-1, 2, 16, blueprint.hidden)
