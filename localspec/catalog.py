@@ -1,6 +1,8 @@
-"""Which models are known: the models.toml that ships, the user's own over it, what was fetched, and any folder.
+"""Which models are known: the models.toml that ships, the user's own over it, what was fetched or is another program's,
+and any folder or GGUF file.
 
-A key becomes an Entry with a folder on this machine. Knows nothing about the network, the files' contents or torch.
+A key becomes an Entry with a folder or file on this machine. Knows nothing about the network, the files' contents or
+torch.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
@@ -19,6 +21,8 @@ import msgspec
 
 from localspec import hub_cache, paths
 from localspec.errors import CatalogError, NotDownloaded
+from localspec.gguf import stores
+from localspec.gguf.header import name_of
 from localspec.plain_file import plain
 from localspec.requests import LONGEST_DRAFT, RANGES, SamplingOptions
 
@@ -30,6 +34,7 @@ NAME_WORDS = "a name of letters, digits and any of _ . : + -"
 ELSE = "Give guide, which is built in, or the folder of a model: ./FOLDER."
 EDIT = "Edit it and try again."
 HELD = "Give the folder that holds it: ./FOLDER."
+LISTED = "Ctrl+O in the chat lists what is there."
 DraftKind = Literal["model", "early-exit", "off"]
 Quant = Literal["int8", "int4", "nf4", "fp4", "fp32", "bf16"]
 
@@ -156,7 +161,8 @@ class Catalog:
         return cls(_checked(_over(_read(own), found, own.parent), own))
 
     def resolve(self, name: str) -> Entry:
-        """A key, an alias, a folder or a repository in the cache as an Entry; NotDownloaded when it is none of them."""
+        """A key, an alias, a folder, a GGUF file, a repository in the cache or what another program keeps as an Entry;
+        NotDownloaded when it is none of them."""
         for key, table in self.models.items():
             if name in (key, *table.aliases):
                 return _entry(key, table)
@@ -173,24 +179,29 @@ class Catalog:
         if name and os.path.isdir(path):  # False, too, for what cannot be a path
             return Entry(key=name, name=path.absolute().name, path=path)
         if is_gguf(name, path):
-            return Entry(key=name, name=path.stem, path=path)
-        if fetched := hub_cache.snapshot(name):
-            return Entry(key=name, name=name, path=fetched)
+            return Entry(key=name, name=name_of(path), path=path)
+        if found := hub_cache.snapshot(name) or stores.find(name):
+            return Entry(key=name, name=name, path=found)
         if name.startswith((".", "~", "/")) or "\\" in name:
             raise NotDownloaded(f"There is no folder or file {name[:200]}.", hint=ELSE)
+        if name.partition(":")[0] in stores.STORES:
+            near = difflib.get_close_matches(name, [one.name for one in stores.kept()], n=1)
+            raise NotDownloaded(f"'{name[:200]}' is not on this machine" + meant(near), hint=LISTED)
         if "/" in name:
             raise NotDownloaded(f"'{name[:200]}' is not on this machine.", hint=HELD)
         known = [word for key, table in self.models.items() for word in (key, *table.aliases)]
         near = difflib.get_close_matches(name, known, n=1)
-        raise NotDownloaded(
-            f"There is no model '{name[:200]}'" + (f"; did you mean '{near[0]}'?" if near else "."),
-            hint=ELSE,
-        )
+        raise NotDownloaded(f"There is no model '{name[:200]}'" + meant(near), hint=ELSE)
+
+
+def meant(near: Sequence[str]) -> str:
+    """The end of a sentence about a name that there is not."""
+    return f"; did you mean '{near[0]}'?" if near else "."
 
 
 def is_gguf(name: str, path: Path) -> bool:
     """Whether a name means this file. Ollama's have no ending, so then it must be a path."""
-    return os.path.isfile(path) and (path.suffix.lower() == ".gguf" or path.name != name)
+    return os.path.exists(path) and (path.suffix.lower() == ".gguf" or path.name != name)
 
 
 def _entry(key: str, table: ModelTable) -> Entry:

@@ -20,7 +20,7 @@ from localspec.dtypes import refuse_not_floats
 from localspec.errors import CheckpointError, NotDownloaded
 from localspec.foreign_code import refuse_foreign_code, without_foreign_code
 from localspec.gguf.config import read_config, read_generation, stored_as
-from localspec.gguf.header import read_gguf
+from localspec.gguf.header import name_of, read_gguf
 from localspec.gguf.names import renamed
 from localspec.gguf.tokenizer import chat_template, read_vocabulary
 from localspec.prequantised.config import read_rules
@@ -105,11 +105,10 @@ class Snapshot:
 
 def open_snapshot(path: Path, name: str = "") -> Snapshot:
     """Inspect a folder in Hugging Face's layout, or a GGUF file; nothing of it is executed."""
-    name = name or model_name(path)
     if os.path.isdir(path):
-        return _open_folder(path, name)
+        return _open_folder(path, name or model_name(path))
     if os.path.lexists(path):
-        return _open_gguf(path, name)
+        return _open_gguf(path, name or name_of(path))
     raise NotDownloaded(f"There is no folder or file {path}.", hint="Give the folder of a model: ./FOLDER")
 
 

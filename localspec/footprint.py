@@ -154,7 +154,7 @@ def in_16_bits(snapshot: Snapshot, quant: str, *, keep_head: bool, device: str) 
         name: 2 * math.prod(shape)
         for name, shape in found.items()
         if is_table(name, shape, vocab_size)
-        and (name in snapshot.unpacked or snapshot.tensors[name].dtype in STORED_FLOATS)
+        and (snapshot.is_gguf or name in snapshot.unpacked or snapshot.tensors[name].dtype in STORED_FLOATS)
     }
     embedding = sum(size for name, size in tables.items() if name not in heads)
     if not (keep_head or quant == GPTQ):

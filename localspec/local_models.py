@@ -1,4 +1,5 @@
-"""Which models are on this machine: those of the catalogue, those fetched, and folders that chats were held with.
+"""Which models are on this machine: those of the catalogue, those fetched, folders that chats were held with, and what
+other programs keep in GGUF.
 
 Reads headers and the list of chats. Knows nothing about torch or how any of it is shown.
 """
@@ -6,16 +7,21 @@ Reads headers and the list of chats. Knows nothing about torch or how any of it 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from localspec import hub_cache
 from localspec.catalog import Catalog, DraftEntry, Entry
 from localspec.checkpoint import Snapshot, open_snapshot
-from localspec.errors import LocalspecError, NotDownloaded
+from localspec.errors import CheckpointError, LocalspecError, NotDownloaded
 from localspec.fit import fit_word
 from localspec.formats import stored_kind
+from localspec.gguf import stores
+from localspec.gguf.header import read_gguf
+from localspec.gguf.stores import Kept
 from localspec.history import peek
 from localspec.main_memory import available_bytes
 
@@ -36,18 +42,64 @@ class Shelved:
     drafts: tuple[tuple[str, str], ...]
 
 
-def on_disk(catalog: Catalog, now: str, *, held_bytes: int = 0, loaded: str = "") -> list[Shelved]:
-    """With the model that is loaded `now`, in this format, whose `held_bytes` are given back before another is."""
+def on_disk(catalog: Catalog, now: str, *, held_bytes: int = 0, loaded: str = "") -> Iterator[Shelved]:
+    """With the model that is loaded `now`, in this format, whose `held_bytes` are given back before another is. One
+    after the other, as they are found: the headers of many take a while."""
     free = available_bytes() + held_bytes
-    found = []
+    named = set[str]()
     for name in dict.fromkeys((*catalog.models, now, *folders_of_chats(catalog))):
         with suppress(NotDownloaded):
-            found.append(shelved(name, catalog.resolve(name), free))
-    named = {one.name for one in found} | {table.repo for table in catalog.models.values()}
-    fetched = [name for name in hub_cache.repositories() if name not in named]
-    others = [shelved(name, catalog.resolve(name), free) for name in fetched]
-    found += [one for one in others if one.fit != UNREADABLE]  # there are models that write no text, too
-    return [as_loaded(one, loaded) if one.name == now else one for one in found]
+            model = shelved(name, catalog.resolve(name), free)
+            named.add(name)
+            yield as_loaded(model, loaded) if name == now else model
+    named |= {table.repo for table in catalog.models.values() if table.repo}
+    for name in fetched():
+        if name not in named:
+            model = shelved(name, catalog.resolve(name), free)
+            if model.fit != UNREADABLE:  # there are models that write no text, too
+                yield model
+    for one in stores.kept():
+        if one.name not in named and (found := of_another(one, free)):
+            yield found
+
+
+def names() -> tuple[str, ...]:
+    """What is known of them without reading headers, beside the catalogue's."""
+    return (*fetched(), *(one.name for one in stores.kept()))
+
+
+def fetched() -> list[str]:
+    """Repositories in Hugging Face's layout; those of GGUF files are among what other programs keep."""
+    folders = {name: hub_cache.snapshot(name) for name in hub_cache.repositories()}
+    return [name for name, folder in folders.items() if folder and (folder / "config.json").exists()]
+
+
+def of_another(one: Kept, free: int) -> Shelved | None:
+    """What another program keeps; None if that is only a part of a model."""
+    entry = Entry(one.name, one.name, one.file)
+    try:
+        state = one.file.stat()
+        snapshot = read_once(one, state.st_size, state.st_mtime_ns)
+        return Shelved(one.name, stored(snapshot), snapshot.total_bytes, fit_word(snapshot, free), drafters(entry))
+    except (LocalspecError, OSError):
+        return Shelved(one.name, "–", 0, UNREADABLE, drafters(entry)) if writes_text(one.file) else None
+
+
+@lru_cache(maxsize=512)
+def read_once(one: Kept, _size: int, _written_ns: int) -> Snapshot:
+    """Its header, as long as the file stays as it is."""
+    return open_snapshot(one.file, one.name)
+
+
+def writes_text(file: Path) -> bool:
+    """Whether a file that cannot be loaded should be: not what sees for a model, changes one, or makes embeddings."""
+    try:
+        said = read_gguf(file).metadata
+    except CheckpointError:
+        return True
+    architecture = str(said.get("general.architecture"))
+    pools = f"{architecture}.pooling_type" in said
+    return said.get("general.type", "model") == "model" and architecture != "clip" and not pools
 
 
 def as_loaded(model: Shelved, quant: str) -> Shelved:

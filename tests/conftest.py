@@ -64,6 +64,9 @@ def own_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("LOCALSPEC_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("LOCALSPEC_CONFIG_DIR", str(tmp_path / "config"))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    for variable in ("OLLAMA_MODELS", "LLAMA_CACHE"):
+        monkeypatch.setenv(variable, str(tmp_path / variable.lower()))
+    monkeypatch.setattr("localspec.gguf.stores.home", lambda: tmp_path / "home")
     return folder
 
 

@@ -367,7 +367,7 @@ def test_on_the_shelf_are_models_that_were_fetched_and_can_be_loaded():
     fetched("maker/writes-no-text")
     with History() as history:
         history.begin(NewChat("maker/tiny"), "hi")
-    shelf = on_disk(Catalog.load(), GUIDE)
+    shelf = list(on_disk(Catalog.load(), GUIDE))
     assert [(found.name, found.quant, found.fit) for found in shelf][1:] == [("maker/tiny", "fp32", "fits")]
     assert [found.name for found in on_disk(Catalog.load(), "maker/tiny")] == [GUIDE, "maker/tiny"]
 
@@ -415,7 +415,7 @@ async def test_models_that_cannot_be_listed_are_a_sentence(monkeypatch: pytest.M
 def test_a_model_without_room_says_so(monkeypatch: pytest.MonkeyPatch):
     def available(free: int) -> str:
         monkeypatch.setattr("psutil.virtual_memory", lambda: type("Memory", (), {"available": free}))
-        return on_disk(Catalog.load(), GUIDE)[0].fit
+        return next(on_disk(Catalog.load(), GUIDE)).fit
 
     words = {available(megabytes << 20) for megabytes in range(40, 80)}
     assert words == {"fits", "fits in int4", "from disk", "too large"}

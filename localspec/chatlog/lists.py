@@ -10,6 +10,7 @@ import msgspec
 
 from localspec.chatlog.columns import columns
 from localspec.events import Stats
+from localspec.gguf.stores import STORES
 from localspec.history import Chat, Hit, ModelTotals, Totals, first_line
 from localspec.history.export import SPEAKERS
 from localspec.history.records import ID_LENGTH
@@ -89,8 +90,10 @@ def title(text: str) -> str:
 
 
 def model_name(key: str) -> str:
+    """Whole, or its end and which program keeps it."""
     name = one_line(key)
-    return name if len(name) <= LONGEST_MODEL else "…" + name[1 - LONGEST_MODEL :]
+    store = next((f"{one}:" for one in STORES if name.startswith(f"{one}:")), "")
+    return name if len(name) <= LONGEST_MODEL else f"{store}…{name[len(store) + 1 - LONGEST_MODEL :]}"
 
 
 def speaker(hit: Hit) -> str:

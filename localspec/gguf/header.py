@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.errors import CheckpointError
-from localspec.gguf.reading import Array, Beginning, Metadata, Scalar, Value
+from localspec.gguf.reading import MAX_BYTES, Array, Beginning, Metadata, Scalar, Value
 from localspec.gguf.types import TENSORS
 from localspec.plain_file import plain
 from localspec.strictjson import REPEAT
@@ -21,6 +21,7 @@ from localspec.weights import MAX_ELEMENTS, TensorInfo
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
+MAX_LATER_BYTES = 4 << 20  # of what a file says of itself that is not the first of its model
 MAX_ENTRIES = 1 << 16  # of metadata, and of tensors
 MAX_KEY_BYTES = (1 << 16) - 1  # as ggml has it, and the two below
 MAX_NAME_BYTES = 64
@@ -41,21 +42,28 @@ class Gguf:
     tensors: Mapping[str, TensorInfo]
 
 
+def name_of(file: Path) -> str:
+    """What people call the model in it."""
+    part = SPLIT.fullmatch(file.name)
+    return part[1] if part else file.name.removesuffix(".gguf")
+
+
 def read_gguf(file: Path) -> Gguf:
     """The file, and those that it continues in."""
     found = _read_one(file)
     count = found.metadata.get("split.count", 1)
-    return found if count in (0, 1) else _whole([_read_one(part) for part in _parts(file, count)])
+    return found if count in (0, 1) else _read_parts(_parts(file, count))
 
 
-def _whole(parts: list[Gguf]) -> Gguf:
-    first, tensors = parts[0], dict[str, TensorInfo]()
-    for index, part in enumerate(parts):
-        if (part.metadata.get("split.no"), part.metadata.get("split.count")) != (index, len(parts)):
-            message = f"{part.file} is not part {index + 1} of {len(parts)}, as its name says."
-            raise CheckpointError(message, hint=REPEAT)
+def _read_parts(files: list[Path]) -> Gguf:
+    """As one. The first has all of the metadata, so the others have little."""
+    first, tensors = _read_one(files[0]), dict[str, TensorInfo]()
+    for index, file in enumerate(files):
+        part = _read_one(file, MAX_LATER_BYTES) if index else first
+        if (part.metadata.get("split.no"), part.metadata.get("split.count")) != (index, len(files)):
+            raise CheckpointError(f"{file} is not part {index + 1} of {len(files)}, as its name says.", hint=REPEAT)
         if twice := tensors.keys() & part.tensors.keys():
-            raise CheckpointError(f"Tensor {min(twice)!r} is in {part.file} and in a part before it.", hint=REPEAT)
+            raise CheckpointError(f"Tensor {min(twice)!r} is in {file} and in a part before it.", hint=REPEAT)
         tensors |= part.tensors
     if (said := first.metadata.get("split.tensors.count", len(tensors))) != len(tensors):
         message = f"The parts of {first.file} have {len(tensors):,} tensors, and it says {str(said)[:20]}."
@@ -76,11 +84,11 @@ def _parts(file: Path, count: Value) -> list[Path]:
     return parts
 
 
-def _read_one(file: Path) -> Gguf:
+def _read_one(file: Path, limit: int = MAX_BYTES) -> Gguf:
     try:
         size = plain(file).stat().st_size
         with file.open("rb") as stream:
-            beginning = Beginning(file, stream, size)
+            beginning = Beginning(file, stream, size, limit)
             _check_start(beginning)
             return _read(beginning)
     except OSError as error:

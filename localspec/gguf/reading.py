@@ -13,7 +13,8 @@ from localspec.gguf.types import ARRAY, NUMBERS, STRING
 from localspec.strictjson import REPEAT
 
 MAX_BYTES = 64 << 20  # metadata and the list of tensors; Gemma's, the largest we know, has 16 MB
-MAX_STRINGS = 2 << 20  # in the arrays of a file; Gemma's tokens and merges are 0.8 million
+MAX_STRINGS = 2 << 20  # in all arrays of a file; Gemma's tokens and merges are 0.8 million
+MAX_NUMBERS = 2 << 20  # in one array
 CHUNK = 1 << 20  # bytes read at once
 COUNT = struct.Struct("<Q")
 
@@ -65,8 +66,9 @@ class Metadata(Mapping[str, Value]):
 class Beginning:
     """Reads on from where it is, and never more of the file than it needs, but for a chunk."""
 
-    def __init__(self, file: Path, stream: IO[bytes], size: int) -> None:
-        self.file, self.stream, self.size = file, stream, size
+    def __init__(self, file: Path, stream: IO[bytes], size: int, limit: int = MAX_BYTES) -> None:
+        """`limit`: so many bytes are read at most."""
+        self.file, self.stream, self.size, self.limit = file, stream, size, limit
         self.raw = bytearray()
         self.at = 0
         self.strings_left = MAX_STRINGS
@@ -81,8 +83,8 @@ class Beginning:
     def fill(self) -> None:
         if self.at > self.size:
             raise CheckpointError(f"{self.file} is cut short: what it says of itself goes beyond its end.", hint=REPEAT)
-        if self.at > MAX_BYTES:
-            raise self.fault(f"what it says of itself is longer than {MAX_BYTES:,} bytes")
+        if self.at > self.limit:
+            raise self.fault(f"what it says of itself is longer than {self.limit:,} bytes")
         self.raw += self.stream.read(max(CHUNK, self.at - len(self.raw)))
         if self.at > len(self.raw):
             raise CheckpointError(f"{self.file} has become shorter while it was read.", hint=REPEAT)
@@ -130,7 +132,7 @@ class Beginning:
         kind, what = self.whole("I"), f"values of '{key[:80]}'"
         if kind != STRING:
             width = struct.calcsize(f"<{self.letter(key, kind)}")
-            count = self.count(what, width, MAX_BYTES)
+            count = self.count(what, width, MAX_NUMBERS)
             return Array(kind, count, self.take(count * width))
         count = self.count(what, COUNT.size, self.strings_left)
         self.strings_left -= count

@@ -15,7 +15,6 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.widgets import Input, OptionList
 
-from localspec import hub_cache
 from localspec.errors import LocalspecError
 from localspec.tui.commands import Command, nearest
 from localspec.tui.editor import chosen_editor, edited
@@ -97,8 +96,10 @@ class ChatScreen(MeasuringScreen):
 
     def prepare(self) -> None:
         """What is needed in a while, in a thread."""
+        from localspec.local_models import names
+
         import_module(BODY)
-        self.fetched = tuple(hub_cache.repositories())
+        self.others = names()
 
     async def on_unmount(self) -> None:
         self.scribe.end(self.tally.stats, "cancelled")

@@ -29,7 +29,7 @@ class ModelProvider(Provider):
         self.models: Sequence[Shelved] = ()
         if isinstance(self.screen, ChatScreen):
             with suppress(LocalspecError):  # the picker says what is wrong
-                self.models = await asyncio.to_thread(self.screen.models_here)
+                self.models = await asyncio.to_thread(lambda chat: list(chat.models_here()), self.screen)
 
     async def discover(self) -> Hits:
         if isinstance(chat := self.screen, ChatScreen):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from time import monotonic
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
@@ -15,7 +16,7 @@ from textual.message import Message
 from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
-from textual.worker import Worker, WorkerState
+from textual.worker import Worker, WorkerState, get_current_worker
 
 from localspec.chatlog.columns import columns
 from localspec.chatlog.lists import model_name
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from localspec.local_models import Shelved
 
 NOW = "●"
+LOOKING = "Looking for models…"
+PACE = 0.1  # seconds between what is shown while more is looked for
 KEYS = "Enter chooses · Tab other list · {picker.close} closes"
 
 
@@ -40,11 +43,11 @@ class Pick:
 
 
 class Found(Message):
-    """The models on this machine have been looked through."""
+    """Models on this machine. `more`: there may be others."""
 
-    def __init__(self, models: Sequence[Shelved]) -> None:
+    def __init__(self, models: Sequence[Shelved], *, more: bool) -> None:
         super().__init__()
-        self.models = models
+        self.models, self.more = models, more
 
 
 class Picker(ModalScreen[Pick | None]):
@@ -54,13 +57,13 @@ class Picker(ModalScreen[Pick | None]):
         Binding("escape", "dismiss", "Close", key_display="Esc", priority=True, id="picker.close")
     ]
 
-    def __init__(self, look: Callable[[], Sequence[Shelved]], now: Pick, *, drafts_first: bool = False) -> None:
+    def __init__(self, look: Callable[[], Iterable[Shelved]], now: Pick, *, drafts_first: bool = False) -> None:
         super().__init__()
         self.look, self.now, self.drafts_first = look, now, drafts_first
         self.models: Sequence[Shelved] = ()
         self.drafts: list[str] = []
         self.model_list, self.draft_list = (OptionList(id=name, markup=False) for name in ("models", "drafts"))
-        self.state = Static("Looking for models…", markup=False)
+        self.state = Static(LOOKING, markup=False)
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as dialog:
@@ -73,7 +76,20 @@ class Picker(ModalScreen[Pick | None]):
 
     def on_mount(self) -> None:
         self.model_list.focus()
-        self.run_worker(lambda: self.post_message(Found(self.look())), thread=True, exit_on_error=False)
+        self.run_worker(self.search, thread=True, exit_on_error=False)
+
+    def search(self) -> None:
+        """In a thread: headers are read, of some files for long."""
+        worker, shown_at = get_current_worker(), monotonic()
+        found: list[Shelved] = []
+        for model in self.look():
+            found.append(model)
+            if worker.is_cancelled:
+                return
+            if monotonic() - shown_at > PACE:
+                self.post_message(Found(found, more=True))
+                found, shown_at = [], monotonic()
+        self.post_message(Found(found, more=False))
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         """Whatever it was that failed, what is looked for is not awaited any more."""
@@ -81,12 +97,21 @@ class Picker(ModalScreen[Pick | None]):
             self.state.update(one_line(f"The models on this machine cannot be listed: {event.worker.error}"))
 
     def on_found(self, message: Found) -> None:
-        self.models = message.models
-        self.state.update("" if self.models else "There is no model on this machine.")
-        self.state.display = not self.models
-        self.model_list.add_options([Option(Content(line)) for line in self.lines()])
+        """Those that are shown already keep their rows, whatever is chosen there."""
+        before, self.models = len(self.models), [*self.models, *message.models]
+        self.state.update(LOOKING if message.more else "" if self.models else "There is no model on this machine.")
+        self.state.display = message.more or not self.models
+        lines = [Content(line) for line in self.lines()]
+        for index, line in enumerate(lines[:before]):
+            self.model_list.replace_option_prompt_at_index(index, line)
+        self.model_list.add_options([Option(line) for line in lines[before:]])
+        if not before and self.models:
+            self.begin()
+
+    def begin(self) -> None:
+        """With the model that is loaded, which is among the first."""
         names = [model.name for model in self.models]
-        self.model_list.highlighted = names.index(self.now.model) if self.now.model in names else 0 if names else None
+        self.model_list.highlighted = names.index(self.now.model) if self.now.model in names else 0
         if self.drafts_first and self.now.model in names:
             self.draft_list.focus()
 

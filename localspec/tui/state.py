@@ -39,7 +39,7 @@ class StateScreen(Screen[None]):
     model: ModelCard | None = None
     spec: SpecCard | None = None
     device_bytes = 0
-    fetched: tuple[str, ...] = ()  # models of the hub's cache, as it was at the start
+    others: tuple[str, ...] = ()  # models that the catalogue does not have, as they were at the start
     drafter_failed = False
     has_news = False  # for the figures
     answer: Answer | None = None  # while it is being written
@@ -74,7 +74,7 @@ class StateScreen(Screen[None]):
         return Known(
             presets=tuple(tuning.config.all_presets),
             themes=tuple(sorted(self.app.available_themes)),
-            models=tuple(dict.fromkeys((*tuning.catalog.models, *self.fetched))),
+            models=tuple(dict.fromkeys((*tuning.catalog.models, *self.others))),
             drafts=tuple(dict(tuning.entry.drafts)) if tuning.entry else (),
         )
 

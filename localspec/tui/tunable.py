@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -126,8 +126,8 @@ class TunableScreen(ChatsScreen):
     def in_use(self) -> Pick:
         return Pick(self.tuning.name, str(self.tuning.load.draft))
 
-    def models_here(self) -> Sequence[Shelved]:
-        """Those on this machine. Reads the disk."""
+    def models_here(self) -> Iterable[Shelved]:
+        """Those on this machine, while they are found. Reads the disk."""
         from localspec.local_models import on_disk  # imports psutil
 
         loaded = self.model.quant if self.model is not None and self.phase not in AWAY else ""

@@ -1,0 +1,138 @@
+"""SmolLM2 as somebody else packed it: our loader against transformers' own, and what we hold it in against itself."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from localspec import load
+from localspec.api import LLM
+from localspec.checkpoint import open_snapshot
+from localspec.drain import drain
+from localspec.engine.arch import read_arch
+from localspec.loader import assemble
+from localspec.opening import attach, open_target
+from localspec.prompt_sandbox import SandboxedPrompter
+from localspec.requests import LoadRequest, Message
+from localspec.sources import open_source
+from tests.real.things import SMOLLM2, SMOLLM2_GGUF
+
+pytestmark = [pytest.mark.real, pytest.mark.heavy, pytest.mark.usefixtures("one_state_folder", "admitted")]
+
+QUESTIONS = (
+    *("What is the capital of France?", "Write a haiku about rain.", "def fibonacci(n):", "Explain gravity briefly."),
+    *("List three fruits.", "Who wrote Hamlet?", "Translate 'good morning' into French.", "What is 12 times 12?"),
+    *("Summarise: The cat sat on the mat and slept.", "Give me a JSON object with a name and an age.", "Hi!"),
+    *("Why is the sky blue?", "Name a planet.", "Write a SQL query that counts users.", "What is a prime number?"),
+    *("Tell me a story about a fox.", "How do I boil an egg?", "What does HTTP stand for?", "Rewrite: me go store."),
+    "Was ist ein Baum?",
+)
+KNOWN = {  # what an answer must have, and its question has not
+    "What is the capital of France?": "Paris",
+    "What is the largest ocean on Earth?": "Pacific",
+    "Who wrote Romeo and Juliet?": "Shakespeare",
+    "What do bees make?": "honey",
+    "What is H2O commonly called?": "water",
+}
+LENGTH = 24  # tokens of an answer
+DRAFTS = [("early-exit:8", "4"), ("early-exit:20", "1"), ("early-exit:25", "auto"), ("itself", "3")]
+
+
+@pytest.fixture(scope="module")
+def file() -> Path:
+    return SMOLLM2.file(SMOLLM2_GGUF)
+
+
+@pytest.fixture(scope="module")
+def ours(file: Path) -> Any:
+    snapshot = open_snapshot(file)
+    return assemble(read_arch(snapshot.config), open_source(snapshot), dtype=torch.float32, context=256)
+
+
+@pytest.fixture(scope="module")
+def theirs(file: Path) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
+
+
+@pytest.fixture(scope="module")
+def prompts(file: Path) -> list[list[int]]:
+    prompter = SandboxedPrompter.open(open_snapshot(file))
+    try:
+        return [prompter.chat([Message("user", question)]) for question in QUESTIONS]
+    finally:
+        prompter.close()
+
+
+def logits(model: Any, ids: list[int]) -> torch.Tensor:
+    with torch.no_grad():
+        found: torch.Tensor = model(torch.tensor([ids])).logits[0]
+    return found
+
+
+def test_logits_are_those_of_transformers_own_loading(ours: Any, theirs: Any, prompts: list[list[int]]):
+    for ids in prompts[:4]:
+        ours.crop(0)
+        assert (ours.forward(torch.tensor(ids)) - logits(theirs, ids)).abs().max() < 1e-3
+
+
+def test_greedy_text_is_that_of_transformers(ours: Any, theirs: Any, prompts: list[list[int]]):
+    """Every token of ours is the first choice of theirs behind the same tokens: so it would have written them."""
+    assert len(prompts) == 20
+    for ids in prompts:
+        ours.crop(0)
+        written = [int(ours.forward(torch.tensor(ids))[-1].argmax())]
+        while len(written) < LENGTH:
+            written.append(int(ours.forward(torch.tensor(written[-1:]))[-1].argmax()))
+        expected = logits(theirs, ids + written)[len(ids) - 1 : -1].argmax(-1)
+        assert written == expected.tolist()
+
+
+@pytest.fixture(scope="module", params=["int8", "int4"])
+def opened(request: pytest.FixtureRequest, file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A target that all drafters share; packed once, and mapped by what drafts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOCALSPEC_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "cache"))
+        patch.setenv("LOCALSPEC_STATE_DIR", str(tmp_path_factory.getbasetemp() / "one-state"))
+        found = drain(open_target(LoadRequest(str(file), quant=request.param, ctx=512)))
+        yield found
+        found.target.close()
+        found.prompter.close()
+
+
+def texts(llm: LLM) -> list[list[int]]:
+    """Greedy, and drawn with a seed."""
+    asked = [{"temperature": 0.0}, {"temperature": 0.8, "top_p": 0.9, "seed": 7}]
+    return [
+        [token.id for token in llm.generate(question, max_tokens=LENGTH, **options).tokens]
+        for question in QUESTIONS[:2]
+        for options in asked
+    ]
+
+
+def test_no_drafter_changes_a_token(opened: Any, file: Path):
+    """Greedy or with a seed, whoever drafts, and however many."""
+    plain = texts(LLM(drain(attach(opened, "off", "auto"))))
+    assert len({tuple(ids) for ids in plain}) == len(plain)
+    for draft, k in DRAFTS:
+        model = drain(attach(opened, str(file) if draft == "itself" else draft, k))
+        assert texts(LLM(model)) == plain
+        model.close()
+
+
+def test_it_answers_sensibly(file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory):
+    """In a conversation, unasked in int8."""
+    monkeypatch.setenv("LOCALSPEC_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "cache"))
+    with load(str(file), ctx=512) as llm:
+        assert llm.ready.model.quant == "int8"
+        for question, word in KNOWN.items():
+            assert word not in question
+            assert word in llm.generate([{"role": "user", "content": question}], max_tokens=48).text
