@@ -2,6 +2,7 @@
 
     .venv/bin/python -m benchmarks.quality                         SmolLM2 and guide, as they are
     .venv/bin/python -m benchmarks.quality smollm2 --rotated       and after a change of basis
+    .venv/bin/python -m benchmarks.quality --only int4 Q4_K_M Q4_0 --texts 1
 
 Ours, bitsandbytes' nf4 and llama.cpp's own formats hold the same float weights; all are read back into float32 and
 evaluated by the same decoder. "engine" is our CPU engine itself, with 8-bit activations and 16-bit keys and values.
@@ -15,7 +16,7 @@ import argparse
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 import torch
@@ -42,6 +43,7 @@ from localspec.sources import Memory
 
 ROWS = 128  # whose probabilities are float64 at once
 FORMATS: tuple[Format, ...] = ("int8", "int4")
+NAMES = (*FORMATS, "nf4", *held.LLAMA_CPP)
 HEADS = ("weights", "bits per weight", "perplexity", "KL from fp32", "same first choice")
 
 
@@ -163,17 +165,20 @@ def report(model: Model, only: Sequence[str], say: Callable[[str], None]) -> str
 
 def read_arguments(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.quality", description="What each format costs.")
-    parser.add_argument("models", nargs="*", choices=[*MODELS, []], help="default: all")
+    parser.add_argument("models", nargs="*", default=[*MODELS], metavar="MODEL", help=f"default: {' '.join(MODELS)}")
     parser.add_argument("--rotated", action="store_true", help="also after an orthogonal change of basis")
-    parser.add_argument("--only", default="", metavar="NAMES", help="int8,int4,nf4,Q8_0,Q6_K,Q4_K_M,Q4_0; default: all")
-    parser.add_argument("--windows", type=int, metavar="N", help="texts of each model, for a quick look")
-    return parser.parse_args(words)
+    parser.add_argument("--only", nargs="+", default=[], metavar="FORMAT", help=f"default: {' '.join(NAMES)}")
+    parser.add_argument("--texts", type=int, metavar="N", help="of each model, for a quick look; default: all")
+    given = parser.parse_args(words)
+    for asked, known in ((given.models, MODELS), (given.only, NAMES)):
+        if unknown := [name for name in asked if name not in known]:
+            parser.error(f"'{unknown[0]}' is not one of {', '.join(known)}")
+    return given
 
 
 def main(words: Sequence[str]) -> int:
     given = read_arguments(words)
     began = perf_counter()
-    only = [name for name in given.only.split(",") if name]
 
     def say(what: str) -> None:
         print(f"{perf_counter() - began:4.0f} s  {what}", file=sys.stderr, flush=True)
@@ -182,15 +187,14 @@ def main(words: Sequence[str]) -> int:
         peer = llama.require()
         about = ", ".join(f"{name} {told}" for name, told in describe_machine(torch.get_num_threads(), "cpu").items())
         print(f"{about}, llama-cpp-python {peer}", flush=True)
-        for name in given.models or MODELS:
+        for name in given.models:
             say(name)
-            model = MODELS[name]()
-            texts = model.texts[: given.windows]
-            plain = Model(model.name, model.arch, model.tensors, texts)
-            print(f"\n{report(plain, only, say)}", flush=True)
+            whole = MODELS[name]()
+            model = replace(whole, texts=whole.texts[: given.texts])
+            print(f"\n{report(model, given.only, say)}", flush=True)
             if given.rotated:
                 say(f"{name}, rotated")
-                print(f"\n{report(rotated(plain), only, say)}", flush=True)
+                print(f"\n{report(rotated(model), given.only, say)}", flush=True)
     except LocalspecError as fault:
         print(f"{fault.message} {fault.hint or ''}".strip(), file=sys.stderr)
         return 1

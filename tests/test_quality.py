@@ -180,6 +180,13 @@ def test_only_the_positions_that_count_are_counted():
     assert found.perplexity == pytest.approx(losses[4:].mean().exp().item(), rel=1e-5)
 
 
+@pytest.mark.parametrize("words", [["smollm3"], ["--only", "int5"], ["guide", "--only", "Q5_K_M"]])
+def test_a_name_that_is_not_known_is_refused_with_those_that_are(words: list[str], capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        quality.read_arguments(words)
+    assert "is not one of" in capsys.readouterr().err
+
+
 CURVE = [Point(8.5, 0.001), Point(6.5, 0.01), Point(4.5, 0.1), Point(5.0, 0.2)]  # the last is beaten in both
 
 
