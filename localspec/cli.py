@@ -22,6 +22,7 @@ from click.shell_completion import shell_complete
 from localspec import __version__
 from localspec.cli_config import config
 from localspec.cli_history import history
+from localspec.cli_models import completions
 from localspec.errors import Cancelled, LocalspecError, UsageError
 from localspec.formats import INT8_THRESHOLD
 from localspec.requests import GenerateRequest, LoadRequest, Message, SamplingOptions
@@ -42,7 +43,7 @@ THRESHOLD_HELP = "On a GPU, int8 multiplies inputs beyond T in 16 bits; 0 for no
 SAVE_HELP = "Keep on disk what nf4, fp4, and int8 on a GPU make of the weights: the next start reads that."
 DRAFT_QUANT_HELP = "A draft model's own weight format.  [default: the target's, where it can have it]"
 FOLDING_HELP = "Have guide read what you type as it is: capitals, slips of a finger and sums."
-DRAFT_HELP = "Who drafts: auto, off, early-exit[:E], or a smaller model by key or folder."
+DRAFT_HELP = "Who drafts: auto, off, early-exit[:E], or a smaller model, named as MODEL is."
 
 
 def options(*added: Callable[[F], F]) -> Callable[[F], F]:
@@ -63,7 +64,7 @@ def setting(flag: str, **attributes: Any) -> Callable[[F], F]:
 
 
 load_options = options(
-    setting("--draft", default="auto", metavar="DRAFT", help=DRAFT_HELP),
+    setting("--draft", default="auto", metavar="DRAFT", help=DRAFT_HELP, shell_complete=completions),
     click.option("--draft-quant", default="auto", metavar="FORMAT", help=DRAFT_QUANT_HELP),
     setting("--k", default="auto", metavar="N|auto", help="Draft length: auto, heuristic, or 0 to 16."),
     setting("--quant", default="auto", metavar="FORMAT", help=QUANT_HELP),
@@ -101,7 +102,7 @@ def cli() -> None:
 
 
 @cli.command()
-@click.argument("model", required=False)
+@click.argument("model", required=False, shell_complete=completions)
 @load_options
 @sampling_options
 @click.option("-s", "--system", metavar="TEXT", help="A system prompt.")
@@ -121,6 +122,8 @@ def chat(
     **given: Any,
 ) -> int:
     """Chat in the terminal with MODEL, a key or a folder (default: guide, built in).
+
+    MODEL may also be a GGUF file, or what another program keeps, as Ctrl+O lists it: ollama:qwen3:8b.
 
     Chats are kept on this computer. One that goes on does so with its own model, unless MODEL is another.
     """
@@ -143,7 +146,7 @@ def chat(
 
 
 @cli.command()
-@click.argument("model")
+@click.argument("model", shell_complete=completions)
 @click.argument("prompt", required=False)
 @load_options
 @sampling_options
@@ -156,6 +159,8 @@ def chat(
 @click.option("--stats", is_flag=True, help="One JSON line of statistics on stderr.")
 def run(model: str, prompt: str | None, **given: Any) -> int:
     """Answer one PROMPT with MODEL and exit; piped input is put before PROMPT.
+
+    MODEL is a key, a folder, a GGUF file, or what another program keeps: ollama:qwen3:8b.
 
     A terminal gets the answer without control characters. A pipe or a file gets it raw, as the model wrote it.
     """
@@ -189,7 +194,7 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
 
 
 @cli.command()
-@click.argument("model", default="guide")
+@click.argument("model", default="guide", shell_complete=completions)
 @load_options
 @click.option("-n", "--max-tokens", type=click.IntRange(8), default=64, show_default=True, help="Tokens per answer.")
 @click.option("-r", "--repeats", type=click.IntRange(1), default=3, show_default=True, help="Runs of every prompt.")

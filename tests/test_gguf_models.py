@@ -5,18 +5,24 @@ With early exit, layers from disk, draft models and the weight cache, as any oth
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from localspec import load, packed_copy
 from localspec.api import load_events
+from localspec.blueprint import Blueprint
 from localspec.catalog import Catalog
 from localspec.checkpoint import open_snapshot
 from localspec.drain import drain
+from localspec.engine.arch import read_arch
 from localspec.engine.cpu import program
 from localspec.engine.cpu.isa import choose
 from localspec.events import AnyEvent, Loading, Notice
@@ -28,6 +34,7 @@ from localspec.requests import LoadRequest
 from localspec.tui.fitting import fit_report
 from tests.conftest import Program
 from tests.gguf_made_here import KINDS, save_pair
+from tests.test_packed_loading import PEAK
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
 
@@ -122,9 +129,6 @@ def test_another_file_in_its_place_is_packed_anew(models: Any, cache: Path, tmp_
 
 
 def packed_of(model: Path) -> str:
-    from localspec.blueprint import Blueprint
-    from localspec.engine.arch import read_arch
-
     snapshot = open_snapshot(model)
     return packed_copy.PackedCopy(snapshot, Blueprint(read_arch(snapshot.config), "int8")).family
 
@@ -236,3 +240,20 @@ def test_run_answers_from_a_file(models: Any, localspec: Program):
     code, out, err = localspec("run", str(file), "hello", "--max-tokens", "4", "--draft", "off")
     assert (code, "Traceback" in err) == (0, False)
     assert out.strip()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("kind", ["Q4_K", "Q8_0"])
+def test_loading_takes_no_more_memory_than_packing_floats_does(kind: str, tmp_path: Path):
+    """As test_packed_loading.py has it of 280 MB of float32: the packed size, and twice the largest tensor at most."""
+    wide = {"hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 6, "num_attention_heads": 16}
+    small, _ = save_pair(tmp_path / "small", kind)
+    big, folder = save_pair(tmp_path / "big", kind, **wide, num_key_value_heads=4, vocab_size=2000)
+    largest = max(tensor.nbytes for tensor in load_file(folder / "model.safetensors").values())
+    command = [sys.executable, "-c", PEAK, small, big, "int8", tmp_path / "cache"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "2", "MALLOC_MMAP_THRESHOLD_": "250000"}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    end, peak = map(int, done.stdout.split())
+    packed = Blueprint(read_arch(open_snapshot(big).config), "int8").num_bytes
+    assert packed <= end <= peak <= packed + 2 * largest

@@ -27,7 +27,7 @@ LAYERS = [
     "drafting answer continuation settings usage local_models resident threads",
     "model opening api worker",
     "recipe tui bench oneshot progress output chatlog doctor",
-    "cli cli_config cli_history streams __init__ __main__",
+    "cli cli_config cli_history cli_models streams __init__ __main__",
 ]
 LAYER = {name: layer for layer, names in enumerate(LAYERS) for name in names.split()}
 

@@ -36,10 +36,11 @@ KNOWN = {  # what an answer must have, and its question has not
     "What is the capital of France?": "Paris",
     "What is the largest ocean on Earth?": "Pacific",
     "Who wrote Romeo and Juliet?": "Shakespeare",
-    "What do bees make?": "honey",
-    "What is H2O commonly called?": "water",
+    "What is the opposite of hot?": "cold",
+    "How many days are in a week?": "7",
+    "What is the chemical formula H2O commonly called?": "water",
 }
-LENGTH = 24  # tokens of an answer
+LENGTH = 16  # tokens of an answer
 DRAFTS = [("early-exit:8", "4"), ("early-exit:20", "1"), ("early-exit:25", "auto"), ("itself", "3")]
 
 
@@ -108,12 +109,16 @@ def opened(request: pytest.FixtureRequest, file: Path, tmp_path_factory: pytest.
         found.prompter.close()
 
 
+def chat(question: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": question}]
+
+
 def texts(llm: LLM) -> list[list[int]]:
     """Greedy, and drawn with a seed."""
     asked = [{"temperature": 0.0}, {"temperature": 0.8, "top_p": 0.9, "seed": 7}]
     return [
-        [token.id for token in llm.generate(question, max_tokens=LENGTH, **options).tokens]
-        for question in QUESTIONS[:2]
+        [token.id for token in llm.generate(chat(question), max_tokens=LENGTH, **options).tokens]
+        for question in QUESTIONS[1:4:2]
         for options in asked
     ]
 
@@ -135,4 +140,4 @@ def test_it_answers_sensibly(file: Path, monkeypatch: pytest.MonkeyPatch, tmp_pa
         assert llm.ready.model.quant == "int8"
         for question, word in KNOWN.items():
             assert word not in question
-            assert word in llm.generate([{"role": "user", "content": question}], max_tokens=48).text
+            assert word in llm.generate(chat(question), max_tokens=32).text
