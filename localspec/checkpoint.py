@@ -112,7 +112,7 @@ def open_snapshot(path: Path, name: str = "") -> Snapshot:
         return _open_folder(path, name or model_name(path))
     if os.path.lexists(path):
         return _open_gguf(path, name or name_of(path))
-    raise NotDownloaded(f"There is no folder or file {path}.", hint="Give the folder of a model: ./FOLDER")
+    raise NotDownloaded(f"There is no folder or file {path}.", hint="Give the folder or the GGUF file of a model.")
 
 
 def _open_folder(folder: Path, name: str) -> Snapshot:
@@ -240,6 +240,8 @@ def tokenizer_faults(where: str) -> Iterator[None]:
 
 def _read_config(file: Path) -> dict[str, Any]:
     if not file.exists():
+        if gguf := sorted(file.parent.glob("*.gguf")):
+            raise CheckpointError(f"{file.parent} has GGUF files.", hint=f"Give one of them: {gguf[0]}")
         raise CheckpointError(f"{file} is missing: this is not the folder of a model.", hint=REPEAT)
     config = _read_optional(file)
     if not isinstance(config.get("model_type"), str):

@@ -51,6 +51,8 @@ SOURCES = (  # what decides the bytes
     "gguf/fields.py",
     "gguf/header.py",
     "gguf/names.py",
+    "gguf/reading.py",
+    "gguf/types.py",
     "packing.py",
     "prequantised/compressed.py",
     "prequantised/config.py",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -356,6 +357,23 @@ def test_a_file_that_is_none_is_one_sentence(tmp_path: Path):
         open_snapshot(other)
     with pytest.raises(NotDownloaded, match="There is no folder or file"):
         open_snapshot(tmp_path / "gone.gguf")
+
+
+def test_a_folder_of_them_says_which_may_be_given(tmp_path: Path, made: Any):
+    file = tmp_path / "one.gguf"
+    file.symlink_to(made()[0])
+    with pytest.raises(CheckpointError, match="has GGUF files") as caught:
+        open_snapshot(tmp_path)
+    assert str(file) in caught.value.hint
+
+
+def test_without_the_package_it_is_one_sentence(made: Any, monkeypatch: pytest.MonkeyPatch):
+    """Floats need none."""
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    open_source(open_snapshot(made("F16")[0])).read("model.embed_tokens.weight")
+    with pytest.raises(CheckpointError, match="Reading Q4_K needs the package gguf") as caught:
+        open_source(open_snapshot(made("Q4_K")[0])).read("model.embed_tokens.weight")
+    assert "pip install" in caught.value.hint
 
 
 def test_every_drawn_format_is_one_that_the_package_cannot_make():

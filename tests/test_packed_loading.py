@@ -353,7 +353,7 @@ def test_a_copy_of_something_else_is_not_used(
 
 BESIDE = {  # what the sources of a copy import, and what nothing in its bytes depends on
     "__init__", "checkpoint", "drain", "errors", "events", "fit", "formats", "footprint", "loading", "packed_copy",
-    "sizes", "families", "main_memory", "strictjson", "weights", "dtypes", "making",
+    "sizes", "families", "main_memory", "strictjson", "weights", "dtypes", "making", "plain_file",
     "loader_bnb", "loader_stream", "engine.arch", "engine.cache", "engine.contract", "engine.decoder",
     "engine.foreign", "engine.generic", "engine.generic_arch", "engine.graphs", "engine.memory", "engine.sampling",
     "engine.stream", "engine.cpu.__init__",

@@ -6,8 +6,10 @@ Each way runs in the format and with the threads that a trial found fastest for 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import redirect_stderr
 from dataclasses import dataclass, field
 from functools import partial
+from io import StringIO
 from math import inf
 from operator import attrgetter
 from pathlib import Path
@@ -20,8 +22,10 @@ from localspec import drafting, processor
 from localspec.bench.prompts import PROMPTS
 from localspec.bench.report import PLAIN, Run, Way
 from localspec.calibration import recall
+from localspec.checkpoint import Snapshot
 from localspec.engine.linear import DTYPES
 from localspec.errors import first_line
+from localspec.footprint import ELEMENT_BYTES, num_elements
 from localspec.main_memory import available_bytes
 from localspec.opening import Opened, swept_key
 from localspec.requests import DraftModel, EarlyExit, Message
@@ -86,9 +90,12 @@ class Checkpoints:
     def load(self, folder: Path, quant: str) -> Any:
         from transformers import AutoModelForCausalLM
 
-        model = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=DTYPES[quant], local_files_only=True, trust_remote_code=False, use_safetensors=True
-        )
+        options = {"dtype": DTYPES[quant], "local_files_only": True, "trust_remote_code": False}
+        if folder.is_file():  # GGUF, which it makes floats of, with a bar of progress that has no switch
+            with redirect_stderr(StringIO()):
+                model = AutoModelForCausalLM.from_pretrained(folder.parent, gguf_file=folder.name, **options)
+        else:
+            model = AutoModelForCausalLM.from_pretrained(folder, use_safetensors=True, **options)
         return model.to(self.device).eval()
 
 
@@ -158,7 +165,7 @@ def contenders(targets: Sequence[tuple[Opened, Drafts]], threads: int | None = N
     found: list[Transformers] = []
     for opened, drafts in targets:
         quant = opened.plan.quant
-        quants = [quant] if quant in own else list(dict.fromkeys([*own, *fitting(opened.snapshot.folder)]))
+        quants = [quant] if quant in own else list(dict.fromkeys([*own, *fitting(opened.snapshot)]))
         for mode in modes(opened, drafts):
             for one in quants:
                 if (mode.name, one) not in tried:  # beside another format perhaps
@@ -175,7 +182,7 @@ def best(make: partial[Transformers], counts: Sequence[int]) -> Transformers:
     return min(tried, key=attrgetter("trial_seconds"))
 
 
-def fitting(folder: Path) -> list[str]:
+def fitting(snapshot: Snapshot) -> list[str]:
     """bf16, and fp32 where memory is free for both."""
-    size_bytes = sum(file.stat().st_size for file in folder.glob("*.safetensors"))  # of bf16
-    return ["bf16", "fp32"] if 3 * size_bytes < USABLE * available_bytes() else ["bf16"]
+    both = (ELEMENT_BYTES["bf16"] + ELEMENT_BYTES["fp32"]) * num_elements(snapshot)
+    return ["bf16", "fp32"] if both < USABLE * available_bytes() else ["bf16"]

@@ -85,9 +85,12 @@ def in_pairs(rows: Tensor, head_dim: int) -> Tensor:
 
 
 def dequantised(octets: Tensor, kind: str) -> Tensor:
-    import numpy as np
-    from gguf import GGMLQuantizationType, quants
-
+    try:
+        import numpy as np
+        from gguf import GGMLQuantizationType, quants
+    except ImportError as fault:
+        message = f"Reading {kind} needs the package {fault.name}, which is not installed."
+        raise CheckpointError(message, hint="Run: pip install 'gguf>=0.19'") from fault
     with np.errstate(all="ignore"):  # what is no number is found by who reads it
         return torch.from_numpy(quants.dequantize(octets.numpy(), GGMLQuantizationType[kind]))
 
