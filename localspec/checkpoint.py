@@ -132,7 +132,7 @@ def _open_folder(folder: Path, name: str) -> Snapshot:
         config=config,
         tensors=tensors,
         generation=generation,
-        tokenizer_file=tokenizer_file if tokenizer_file.exists() else None,
+        tokenizer_file=tokenizer_file if is_there(tokenizer_file) else None,
         chat_template=_chat_template(folder, tokenizer_config),
         eos_ids=_eos_ids(config, generation, _end_of_turn(folder, tokenizer_config, specials.get("eos_token"))),
         special_tokens=specials,
@@ -170,6 +170,11 @@ def model_name(folder: Path) -> str:
     if resolved.parent.name == "snapshots" and kept.startswith(hub_cache.MODELS):
         return hub_cache.repository(kept)
     return resolved.name
+
+
+def is_there(file: Path) -> bool:
+    """A link to nothing counts: an interrupted download leaves one, and to read it says so."""
+    return os.path.lexists(file)
 
 
 def parse_tokenizer(text: str, where: str) -> Tokenizer:
@@ -252,7 +257,7 @@ def _read_config(file: Path) -> dict[str, Any]:
 
 def _read_optional(file: Path) -> dict[str, Any]:
     """A configuration that runs nothing and claims nothing silly; {} when there is no such file."""
-    if not file.exists():
+    if not is_there(file):
         return {}
     found = strictjson.read_object(file, MAX_CONFIG_BYTES, MAX_CONFIG_VALUES)
     for depth, key, value in strictjson.walk(found, str(file)):
@@ -275,7 +280,7 @@ def _special_tokens(tokenizer_config: Mapping[str, Any]) -> dict[str, str]:
 def _chat_template(folder: Path, tokenizer_config: Mapping[str, Any]) -> str | None:
     """chat_template.jinja, else tokenizer_config's: a string, or a list of named ones with a "default"."""
     file = folder / "chat_template.jinja"
-    if file.exists():
+    if is_there(file):
         return strictjson.read_text(file, MAX_TEMPLATE_BYTES)
     template = tokenizer_config.get("chat_template")
     if isinstance(template, list):
@@ -305,7 +310,7 @@ def _end_of_turn(folder: Path, tokenizer_config: Mapping[str, Any], eos_token: s
         if isinstance(token, dict) and token.get("content") == eos_token and key.isdecimal():
             return int(key[:12])
     file = folder / "tokenizer.json"
-    if not file.exists():
+    if not is_there(file):
         return None
     return _id_in_tokenizer(strictjson.read_object(file, MAX_TOKENIZER_BYTES), eos_token)
 

@@ -227,6 +227,18 @@ OTHERS: Attacks = {
             "a fifo for a generation": (instead(GENERATION, os.mkfifo), f"{GENERATION}{NO_FILE}"),
             "words of a tokenizer nested 100,000 deep": (written(WORDS, DEEP), f"{WORDS} is nested too deep."),
             "a socket for a template": (instead(TEMPLATE, listening), f"{TEMPLATE}{NO_FILE}"),
+            "a template that links to nothing": (
+                instead(TEMPLATE, link("blob")),
+                f"{TEMPLATE} cannot be read (No such file or directory).",
+            ),
+            "a generation that links to itself": (
+                instead(GENERATION, link("generation_config.json")),
+                f"{GENERATION} cannot be read (Too many levels of symbolic links).",
+            ),
+            "a tokenizer that links to nothing": (
+                instead("model/tokenizer.json", link("blob")),
+                "model/tokenizer.json cannot be read (No such file or directory).",
+            ),
         },
     ),
     **refused(
