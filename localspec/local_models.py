@@ -76,19 +76,25 @@ def fetched() -> list[str]:
 
 def of_another(one: Kept, free: int) -> Shelved | None:
     """What another program keeps; None if that is only a part of a model."""
-    entry = Entry(one.name, one.name, one.file)
-    try:
+    drafts = drafters(Entry(one.name, one.name, one.file))
+    with suppress(LocalspecError, OSError):
         state = one.file.stat()
-        snapshot = read_once(one, state.st_size, state.st_mtime_ns)
-        return Shelved(one.name, stored(snapshot), snapshot.total_bytes, fit_word(snapshot, free), drafters(entry))
-    except (LocalspecError, OSError):
-        return Shelved(one.name, "–", 0, UNREADABLE, drafters(entry)) if writes_text(one.file) else None
+        model = inspected(one, state.st_size, state.st_mtime_ns)
+        if model is None:
+            return None
+        if isinstance(model, Snapshot):
+            return Shelved(one.name, stored(model), model.total_bytes, fit_word(model, free), drafts)
+    return Shelved(one.name, "–", 0, UNREADABLE, drafts)
 
 
 @lru_cache(maxsize=512)
-def read_once(one: Kept, _size: int, _written_ns: int) -> Snapshot:
-    """Its header, as long as the file stays as it is."""
-    return open_snapshot(one.file, one.name)
+def inspected(one: Kept, _size: int, _written_ns: int) -> Snapshot | str | None:
+    """The model as its headers say, read once as long as the file stays as it is; why it cannot be loaded; None for
+    what need not be."""
+    try:
+        return open_snapshot(one.file, one.name)
+    except LocalspecError as fault:
+        return fault.message if writes_text(one.file) else None
 
 
 def writes_text(file: Path) -> bool:

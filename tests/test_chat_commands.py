@@ -86,13 +86,17 @@ async def test_what_an_argument_may_be_is_offered_where_it_is_known():
             assert {offer.usage for offer in stage.chat.prompt.completion._offers} == offered, typed
 
 
-async def test_a_model_of_the_hubs_cache_is_offered_too():
-    """As the picker has it."""
-    fetched("Somebody/Far-7B")
+async def test_models_of_the_hubs_cache_and_of_other_programs_are_offered_too(tmp_path: Path):
+    """As the picker has them."""
+    (fetched("Somebody/Far-7B") / "config.json").touch()
+    (tmp_path / "llama_cache").mkdir()
+    (tmp_path / "llama_cache" / "tiny-Q8_0.gguf").touch()
     async with open_chat(ScriptedEngine(HELLO)) as stage:
-        await stage.until(lambda: stage.chat.fetched == ("Somebody/Far-7B",))
-        stage.chat.prompt.completion.follow("/model som")
-        assert [offer.usage for offer in stage.chat.prompt.completion._offers] == ["Somebody/Far-7B"]
+        await stage.until(lambda: stage.chat.others == ("Somebody/Far-7B", "llama.cpp:tiny-Q8_0"))
+        for typed, name in (("som", "Somebody/Far-7B"), ("lla", "llama.cpp:tiny-Q8_0")):
+            for command in ("model", "draft"):
+                stage.chat.prompt.completion.follow(f"/{command} {typed}")
+                assert [offer.usage for offer in stage.chat.prompt.completion._offers] == [name]
 
 
 def test_a_whole_name_comes_before_the_longer_ones(monkeypatch: pytest.MonkeyPatch):

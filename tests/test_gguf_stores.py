@@ -16,6 +16,7 @@ from localspec.errors import NotDownloaded
 from localspec.gguf import stores
 from localspec.gguf.stores import Kept, kept
 from localspec.local_models import UNREADABLE, names, on_disk
+from tests.conftest import Program
 from tests.gguf_made_here import save_pair
 
 HASH = "0123456789abcdef" * 4
@@ -282,3 +283,15 @@ def test_a_repository_of_gguf_files_is_not_offered_as_a_folder(tmp_path: Path):
         put(kept_as / "refs" / "main", COMMIT)
         put(kept_as / "snapshots" / COMMIT / file)
     assert names() == ("somebody/tiny", "hf:somebody/tiny-GGUF/tiny")
+
+
+def test_a_shell_completes_them(localspec: Program, ollama: Path, monkeypatch: pytest.MonkeyPatch):
+    blob(ollama)
+    manifest(ollama, "library/qwen3/8b", (MODEL, f"sha256:{HASH}"))
+    monkeypatch.setenv("_LOCALSPEC_COMPLETE", "zsh_complete")
+    for command in ("chat", "run", "bench"):
+        for typed, expected in (("oll", ["ollama:qwen3:8b"]), ("g", ["guide"]), ("./x", ["./x"]), ("zz", [])):
+            monkeypatch.setenv("COMP_WORDS", f"localspec {command} {typed}")
+            monkeypatch.setenv("COMP_CWORD", "2")
+            _, out, _ = localspec()
+            assert out.replace("\\:", ":").split("\n")[1:-1:3] == expected, (command, typed)

@@ -52,18 +52,11 @@ PRE_TOKENIZERS = {
     ),
     **dict.fromkeys(("smaug-bpe", "dbrx"), PreTokenizer((LLAMA_3,))),
     "tekken": PreTokenizer((_words_by_case(r"\p{N}", ""),), whole=True, bos=True),
-    **dict.fromkeys(("gpt-4o", "llama4", "kanana2"), PreTokenizer((_words_by_case(r"\p{N}{1,3}", f"{ENDINGS}?"),))),
+    "gpt-4o": PreTokenizer((_words_by_case(r"\p{N}{1,3}", f"{ENDINGS}?"),)),
     **dict.fromkeys(("qwen2", "megrez"), PreTokenizer((QWEN_2,), nfc=True)),
-    **dict.fromkeys(("deepseek-r1-qwen", "kormo", "grok-2", "hunyuan"), PreTokenizer((QWEN_2,))),
-    **dict.fromkeys(
-        ("smollm", "starcoder", "refact", "codeshell", "exaone", "minerva-7b"), PreTokenizer((r"\p{N}", GPT_2))
-    ),
-    "command-r": PreTokenizer((r"\p{N}", GPT_2), nfc=True),
-    **dict.fromkeys(
-        ("gpt-2", "phi-2", "a.x-4.0", "mellum", "gigachat", "exaone4", "trillion", "granite-docling", "jais", "mpt"),
-        PreTokenizer((GPT_2,)),
-    ),
-    "olmo": PreTokenizer((GPT_2,), nfc=True),
+    **dict.fromkeys(("deepseek-r1-qwen", "kormo"), PreTokenizer((QWEN_2,))),
+    **dict.fromkeys(("smollm", "starcoder", "refact", "minerva-7b"), PreTokenizer((r"\p{N}", GPT_2))),
+    **dict.fromkeys(("gpt-2", "a.x-4.0", "mellum", "trillion", "granite-docling"), PreTokenizer((GPT_2,))),
     "deepseek-llm": PreTokenizer(
         ("[\r\n]", rf"\s?{CASED}+", r"\s?[!-/:-~！-／：-～‘-‟\u3000-。]+", r"\s+$", CHINESE, r"\p{N}")
     ),
