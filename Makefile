@@ -2,11 +2,12 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+PEERS := .venv/.peers
 # On every core, a file's tests on one; in the order that tests/conftest.py gives them. A worker that dies ends the run:
 # xdist would put another in its place, and wait for it for ever.
 BY_FILE := -n auto --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 
-.PHONY: chat real test suite quick slow lint style types fix bench measure shots snapshots
+.PHONY: chat real peers test suite quick slow lint style types fix bench measure shots snapshots
 
 chat: $(READY)
 	$(BIN)/localspec chat
@@ -15,6 +16,9 @@ chat: $(READY)
 # be had is one line, and the tests that want it are skipped (in CI they fail).
 real: $(READY)
 	$(BIN)/python -m tests.real.fetch
+
+# llama.cpp, compiled here once, for make slow and the benchmarks; make test does without.
+peers: $(PEERS)
 
 # Types are checked beside the tests: for a minute they would hold one core, and the others would wait.
 test: style
@@ -60,4 +64,9 @@ $(READY): pyproject.toml constraints.txt
 	@echo "Setting up .venv (once; about a minute)"
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]'
+	@touch $@
+
+$(PEERS): $(READY)
+	@echo "Compiling llama.cpp into .venv (once; ten minutes and more)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[peers]'
 	@touch $@

@@ -11,7 +11,7 @@ import msgspec
 
 from localspec import paths
 from localspec.errors import UsageError
-from localspec.plain_file import plain
+from localspec.plain_file import read_small
 from localspec.whole_file import write_whole
 
 
@@ -42,6 +42,6 @@ def remember(key: str, **known: float | str | None) -> bool:
 
 def read() -> FILE:
     try:
-        return msgspec.json.decode(plain(paths.calibration_file()).read_bytes(), type=FILE)
+        return msgspec.json.decode(read_small(paths.calibration_file()), type=FILE)
     except (OSError, UsageError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {}

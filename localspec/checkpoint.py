@@ -6,6 +6,7 @@ Checks everything a stranger wrote before anybody acts on it. Knows nothing abou
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -33,9 +34,11 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 MAX_CONFIG_BYTES = 10 << 20
+MAX_CONFIG_VALUES = 100_000  # transformers writes them out and copies them; Gemma 3 has 45,000
 MAX_TOKENIZER_BYTES = 64 << 20  # Gemma's, the largest we know, has 33 MB
 MAX_TEMPLATE_BYTES = 64 << 10
 MAX_GROWTH = 16  # characters that a decoder may make of one; real ones make one
+MAX_DECODERS = 100  # each passes over the text; real ones are five
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +132,7 @@ def _open_folder(folder: Path, name: str) -> Snapshot:
         config=config,
         tensors=tensors,
         generation=generation,
-        tokenizer_file=tokenizer_file if tokenizer_file.exists() else None,
+        tokenizer_file=tokenizer_file if is_there(tokenizer_file) else None,
         chat_template=_chat_template(folder, tokenizer_config),
         eos_ids=_eos_ids(config, generation, _end_of_turn(folder, tokenizer_config, specials.get("eos_token"))),
         special_tokens=specials,
@@ -169,6 +172,11 @@ def model_name(folder: Path) -> str:
     return resolved.name
 
 
+def is_there(file: Path) -> bool:
+    """A link to nothing counts: an interrupted download leaves one, and to read it says so."""
+    return os.path.lexists(file)
+
+
 def parse_tokenizer(text: str, where: str) -> Tokenizer:
     """A tokenizer.json as the tokenizers library reads it, without its padding and truncation."""
     from tokenizers import Tokenizer
@@ -184,13 +192,22 @@ def parse_tokenizer(text: str, where: str) -> Tokenizer:
 def check_decoder(tokenizer: Tokenizer, where: str) -> None:
     """It decodes every token of an answer in the engine's own process, so it may not make text much longer, nor search
     in it for a pattern that never ends."""
-    growth = 1
-    for part in decoders(json.loads(tokenizer.decoder.__getstate__()) if tokenizer.decoder else {}):
-        if part.get("type") == "Replace":
-            growth *= max(1, len(part["content"])) if part["pattern"].get("String") else MAX_GROWTH + 1
-    if growth > MAX_GROWTH:
+    parts = list(decoders(json.loads(tokenizer.decoder.__getstate__()) if tokenizer.decoder else {}))
+    if len(parts) > MAX_DECODERS or math.prod(map(growth, parts)) > MAX_GROWTH:
         message = f"{where} has a decoder that makes text longer, or replaces what a regular expression finds."
         raise CheckpointError(message, hint="Choose another model.")
+
+
+def growth(decoder: Mapping[str, Any]) -> int:
+    """Characters that one may become. What is replaced everywhere, if it is nothing, is found between any two."""
+    match decoder.get("type"):
+        case "Replace":
+            return max(1, len(decoder["content"])) if decoder["pattern"].get("String") else MAX_GROWTH + 1
+        case "BPEDecoder":
+            return 1 if decoder["suffix"] else MAX_GROWTH + 1
+        case "CTC":
+            return 1 if decoder["pad_token"] and decoder["word_delimiter_token"] else MAX_GROWTH + 1
+    return 1
 
 
 def decoders(spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -240,9 +257,9 @@ def _read_config(file: Path) -> dict[str, Any]:
 
 def _read_optional(file: Path) -> dict[str, Any]:
     """A configuration that runs nothing and claims nothing silly; {} when there is no such file."""
-    if not file.exists():
+    if not is_there(file):
         return {}
-    found = strictjson.read_object(file, MAX_CONFIG_BYTES)
+    found = strictjson.read_object(file, MAX_CONFIG_BYTES, MAX_CONFIG_VALUES)
     for depth, key, value in strictjson.walk(found, str(file)):
         refuse_foreign_code(file, key, depth, value)
     check_numbers(file, found)
@@ -263,7 +280,7 @@ def _special_tokens(tokenizer_config: Mapping[str, Any]) -> dict[str, str]:
 def _chat_template(folder: Path, tokenizer_config: Mapping[str, Any]) -> str | None:
     """chat_template.jinja, else tokenizer_config's: a string, or a list of named ones with a "default"."""
     file = folder / "chat_template.jinja"
-    if file.exists():
+    if is_there(file):
         return strictjson.read_text(file, MAX_TEMPLATE_BYTES)
     template = tokenizer_config.get("chat_template")
     if isinstance(template, list):
@@ -293,7 +310,7 @@ def _end_of_turn(folder: Path, tokenizer_config: Mapping[str, Any], eos_token: s
         if isinstance(token, dict) and token.get("content") == eos_token and key.isdecimal():
             return int(key[:12])
     file = folder / "tokenizer.json"
-    if not file.exists():
+    if not is_there(file):
         return None
     return _id_in_tokenizer(strictjson.read_object(file, MAX_TOKENIZER_BYTES), eos_token)
 

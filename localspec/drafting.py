@@ -18,6 +18,7 @@ from localspec.engine.generic_arch import read_any
 from localspec.errors import IncompatiblePair, NotDownloaded, UsageError
 from localspec.events import Notice
 from localspec.requests import LONGEST_DRAFT, DraftModel, EarlyExit, LoadRequest, is_draft_length
+from localspec.sandbox import compare_tokenizers
 from localspec.sizes import read_size
 
 NOTHING_KNOWN = Calibration()
@@ -205,9 +206,7 @@ def draft_model(drafter: Snapshot, target: Snapshot, *, greedy: bool) -> Choice:
         raise IncompatiblePair(
             f"Draft '{drafter.name}' cannot be checked: a tokenizer.json is missing.", hint="Use --draft off."
         )
-    from localspec.pairing import compare  # imports tokenizers, which the chat's own process does without
-
-    verdict = compare(target.read_tokenizer(), drafter.read_tokenizer())
+    verdict = compare_tokenizers(target.read_tokenizer(), drafter.read_tokenizer())
     if not verdict.ok:
         raise IncompatiblePair(
             f"Draft '{drafter.name}' cannot draft for '{target.name}': {verdict.detail}.",

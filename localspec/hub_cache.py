@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from localspec.plain_file import plain
+from localspec.plain_file import read_small
 
 REPOSITORY = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -43,7 +43,7 @@ def snapshot(repository: str) -> Path | None:
         return None
     kept = folder() / (MODELS + repository.replace("/", "--"))
     try:
-        commit = plain(kept / "refs" / "main").read_text(encoding="ascii").strip()
+        commit = read_small(kept / "refs" / "main").decode("ascii").strip()
     except (OSError, ValueError):
         return None
     files = kept / "snapshots" / commit

@@ -55,7 +55,7 @@ Told = Loading | Notice | Ready
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A target in memory, and what it takes to put a drafter beside it."""
+    """A target in memory, and what it takes to put a drafter beside it. `choice`: the drafter it was planned with."""
 
     request: LoadRequest
     catalog: Catalog
@@ -65,6 +65,7 @@ class Opened:
     prompter: SandboxedPrompter
     target: Resident
     threads: int
+    choice: drafting.Choice
     folding: Folding | None = None
 
 
@@ -118,7 +119,7 @@ def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opene
     if is_generic(snapshot.config):
         yield Notice("info", "generic", f"transformers runs {snapshot.name}, more slowly than localspec's own decoder.")
     threads = choose_threads(target, request.threads, every=plan.resident is not None)
-    return Opened(request, catalog, entry, snapshot, plan, prompter, target, threads, folding)
+    return Opened(request, catalog, entry, snapshot, plan, prompter, target, threads, choice, folding)
 
 
 def wish_of(request: LoadRequest, choice: drafting.Choice) -> Wish:
@@ -273,7 +274,9 @@ def attach(
 ) -> Generator[Told, None, Model]:
     """A drafter and a session for an open target; several may share one, in turn, when none of them owns it."""
     entry, snapshot, plan, target = opened.entry, opened.snapshot, opened.plan, opened.target
-    choice = drafting.choose(draft, entry, snapshot, opened.catalog, calibration.recall(swept_key(opened)))
+    choice = opened.choice
+    if draft != opened.request.draft or choice.kind != "model":  # comparing two tokenizers takes seconds
+        choice = drafting.choose(draft, entry, snapshot, opened.catalog, calibration.recall(swept_key(opened)))
     k = choice.k if k == "auto" else k
     drafter = yield from make_drafter(choice, opened)
     if choice.notice:

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
 
 from tokenizers import Tokenizer
 
 from localspec.checkpoint import check_ids, num_ids, parse_tokenizer, tokenizer_faults
-from localspec.sandbox_jobs import TokenizerText
+from localspec.sandbox_jobs import Reason, TokenizerText, Verdict
 
 PROBE_LINES = 2000
 PROBE_SEED = 20
-Reason = Literal["same", "padding", "extra-tokens", "controls-differ", "tokens-differ", "text-differs"]
 
 WORDS = """the The THE don't we'LL naïve straße İstanbul ſ ﬁne Ａ ① ½ 0 7 42 1234567 3.14159 1e-9 0xFF ٣ x²
 def f(x): return x self._a += 1 {} [0] <b> </b> < > | == != -> /* */ # $ % & @ ~ ^ \\ ` ' "
@@ -26,17 +23,8 @@ def f(x): return x self._a += 1 {} [0] <b> </b> < > | == != -> /* */ # $ % & @ ~
 BLANKS = " / /  /    /\t/\n/\n\n/\r\n/ \n/\u00a0/\u3000/\u200b/\ufeff/e\u0301/a\u0308/👩\u200d👩\u200d👧"
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """May the drafter draft? `detail` says why in words."""
-
-    ok: bool
-    reason: Reason
-    detail: str
-
-
 def compare(target: TokenizerText, drafter: TokenizerText) -> Verdict:
-    """Compare two tokenizers."""
+    """Compare two tokenizers; the embeddings' rows may be padded. Runs what they bring: for the sandbox to call."""
     first = parse_tokenizer(target.text, target.where)
     second = first if target.text == drafter.text else parse_tokenizer(drafter.text, drafter.where)
     sizes = (num_ids(first), num_ids(second))

@@ -6,9 +6,19 @@ import errno
 import stat
 from pathlib import Path
 
+MOST_BYTES = 1 << 20
+
 
 def plain(file: Path) -> Path:
     """The same path, to be read; OSError where it is no regular file, or a link to none."""
     if not stat.S_ISREG(file.stat().st_mode):
         raise OSError(errno.EINVAL, "it is not a file", str(file))
     return file
+
+
+def read_small(file: Path) -> bytes:
+    """All of a plain file of ours; OSError, too, where it is far larger than any of them is."""
+    if (size := plain(file).stat().st_size) > MOST_BYTES:
+        raise OSError(errno.EFBIG, f"it is larger than {MOST_BYTES:,} bytes", str(file))
+    with file.open("rb") as opened:
+        return opened.read(size)

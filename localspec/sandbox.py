@@ -27,6 +27,7 @@ from localspec.limits import Part, entered
 from localspec.sandbox_jobs import (
     Answer,
     CheckTemplate,
+    ComparePair,
     Done,
     EncodeAnswer,
     EncodeChat,
@@ -37,6 +38,8 @@ from localspec.sandbox_jobs import (
     OpenPrompter,
     Order,
     Refused,
+    TokenizerText,
+    Verdict,
     receive,
     send,
 )
@@ -54,7 +57,7 @@ ANSWERS = msgspec.msgpack.Decoder(Answer)
 ENCODE = msgspec.msgpack.Encoder().encode
 ERRORS = {kind.code: kind for kind in LocalspecError.__subclasses__()}
 POSIX = os.name == "posix"  # elsewhere nothing is limited, and what is cancelled runs to its end
-T = TypeVar("T", Opened, Ids, Done)
+T = TypeVar("T", Opened, Ids, Verdict, Done)
 
 
 class Sandbox:
@@ -104,8 +107,7 @@ class Sandbox:
 
     def _order(self, job: Job) -> Order:
         """A job with the limits that a text of its length may need."""
-        model = job if isinstance(job, OpenPrompter) else self._model
-        size = num_chars(job) + (PARSED * len(model.tokenizer.text) if model else 0)
+        size = num_chars(job) + PARSED * sum(len(tokenizer.text) for tokenizer in tokenizers(job, self._model))
         return Order(job, SECONDS + SECONDS_A_BYTE * size, NUM_BYTES + int(NUM_BYTES_A_BYTE * size))
 
     def _fault(self, order: Order, part: Part, *, too_long: bool) -> CheckpointError:
@@ -116,7 +118,7 @@ class Sandbox:
         if part == "template":
             message = f"The chat template of '{name}' needs more than {over}."
             return CheckpointError(message, hint="Choose another model.")
-        where = model.tokenizer.where if model else ""
+        where = " or ".join(tokenizer.where for tokenizer in tokenizers(job, self._model))
         return CheckpointError(f"{where} is not a working tokenizer (it needs more than {over}).", hint=REPEAT)
 
 
@@ -177,6 +179,15 @@ def check_template(source: str, name: str) -> None:
         sandbox.close()
 
 
+def compare_tokenizers(target: TokenizerText, drafter: TokenizerText) -> Verdict:
+    """May the one draft for the other? CheckpointError where one of them does not work."""
+    sandbox = Sandbox()
+    try:
+        return sandbox.ask(ComparePair(target, drafter), Verdict)
+    finally:
+        sandbox.close()
+
+
 def end(popen: subprocess.Popen[bytes], note: IO[bytes]) -> None:
     popen.kill()
     popen.wait()
@@ -190,6 +201,16 @@ def search_path() -> str:
     """Where this process finds modules, but the folder it happens to be in: a model's might have some."""
     own = str(Path(__file__).parents[1])
     return os.pathsep.join([*(path for path in sys.path if path), own])
+
+
+def tokenizers(job: Job, model: OpenPrompter | None) -> tuple[TokenizerText, ...]:
+    """Those that a job runs; `model` is open for it."""
+    match job:
+        case ComparePair():
+            return job.target, job.drafter
+        case OpenPrompter():
+            return (job.tokenizer,)
+    return (model.tokenizer,) if model else ()
 
 
 def num_chars(job: Job) -> int:

@@ -5,10 +5,12 @@ Knows nothing about who asks and who does it.
 
 from __future__ import annotations
 
-from typing import IO
+from typing import IO, Literal
 
 from localspec.events import Record
 from localspec.requests import Message, Template
+
+Reason = Literal["same", "padding", "extra-tokens", "controls-differ", "tokens-differ", "text-differs"]
 
 
 class TokenizerText(Record, frozen=True, tag="tokenizer"):
@@ -62,6 +64,13 @@ class CheckTemplate(Record, frozen=True, tag="check"):
     name: str
 
 
+class ComparePair(Record, frozen=True, tag="compare"):
+    """May the model with the one tokenizer draft for that with the other?"""
+
+    target: TokenizerText
+    drafter: TokenizerText
+
+
 class Opened(Record, frozen=True, tag="opened"):
     """A prompter, as far as others must know it."""
 
@@ -72,6 +81,14 @@ class Opened(Record, frozen=True, tag="opened"):
 
 class Ids(Record, frozen=True, tag="ids"):
     ids: list[int]
+
+
+class Verdict(Record, frozen=True, tag="verdict"):
+    """May the drafter draft? `detail` says why in words."""
+
+    ok: bool
+    reason: Reason
+    detail: str
 
 
 class Done(Record, frozen=True, tag="done"):
@@ -90,8 +107,8 @@ class TooLarge(Record, frozen=True, tag="too-large"):
     """Memory ran out, in Python."""
 
 
-Job = OpenPrompter | UseTemplate | EncodeChat | EncodeAnswer | EncodeText | CheckTemplate
-Answer = Opened | Ids | Done | Refused | TooLarge
+Job = OpenPrompter | UseTemplate | EncodeChat | EncodeAnswer | EncodeText | CheckTemplate | ComparePair
+Answer = Opened | Ids | Verdict | Done | Refused | TooLarge
 
 
 class Order(Record, frozen=True):

@@ -15,10 +15,12 @@ from localspec.checkpoint import check_ids, parse_tokenizer
 from localspec.errors import LocalspecError
 from localspec.limits import entering, limited, note_in
 from localspec.main_memory import trim
+from localspec.pairing import compare
 from localspec.prompt import Prompter
 from localspec.sandbox_jobs import (
     Answer,
     CheckTemplate,
+    ComparePair,
     Done,
     EncodeAnswer,
     EncodeChat,
@@ -73,6 +75,9 @@ class Workbench:
             case CheckTemplate():
                 ChatTemplate(job.source, name=job.name, special_tokens={})
                 return Done()
+            case ComparePair():
+                entering("tokenizer")
+                return compare(job.target, job.drafter)
             case OpenPrompter():
                 self._prompter = opened(job)
                 trim()

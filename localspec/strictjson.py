@@ -15,6 +15,7 @@ from localspec.errors import CheckpointError
 from localspec.plain_file import plain
 
 MAX_DEPTH = 24  # the deepest config we know of has 6 levels
+MOST_VALUES = 4_000_000  # as lists, objects and commas; in Python each takes far more than on disk. Gemma's have 1.8
 MOST_DIGITS = 400  # Python has a limit of its own, and speaks of how to lift it
 REPEAT = "Fetch the model again, or choose another."
 
@@ -39,15 +40,17 @@ def read_text(file: Path, limit: int) -> str:
         raise CheckpointError(f"{file} is not UTF-8 text.", hint=REPEAT) from error
 
 
-def read_object(file: Path, limit: int) -> dict[str, Any]:
+def read_object(file: Path, limit: int, most_values: int = MOST_VALUES) -> dict[str, Any]:
     """A file that holds one JSON object."""
-    return parse_object(read_bytes(file, limit), str(file))
+    return parse_object(read_bytes(file, limit), str(file), most_values)
 
 
-def parse_object(raw: bytes, where: str) -> dict[str, Any]:
+def parse_object(raw: bytes, where: str, most_values: int = MOST_VALUES) -> dict[str, Any]:
     """One JSON object; `where` names it in errors."""
     if not raw.strip():
         raise CheckpointError(f"{where} is empty.", hint=REPEAT)
+    if sum(map(raw.count, (b",", b"[", b"{"))) > most_values:
+        raise CheckpointError(f"{where} has too many values (at most {most_values:,} are read).", hint=REPEAT)
     try:
         value = json.loads(
             raw.decode("utf-8"),

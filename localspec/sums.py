@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import re
 
-PIECE = re.compile(r"\d+(?:[.,x]\d+)*|-?[^\W\d_]+(?:['’-][^\W\d_]+)*-?|\S")  # 80x24 is a size, -of- no operation
+PIECE = re.compile(
+    r"\d+(?:[.,x]\d+)*(?:k\b)?|-?[^\W\d_]+(?:['’-][^\W\d_]+)*-?|\S"
+)  # 80x24 is a size, -of- no operation
 OPERATIONS = frozenset(
     """+ - − – — * × · ⋅ / ÷ ^ % x plus minus times add added adding subtract subtracted subtracting multiply multiplied
     multiplying divide divided dividing sum difference product quotient power percent modulo mod less more away together
-    into take left""".split()  # noqa: SIM905
+    into take left and total altogether squared cubed""".split()  # noqa: SIM905
 )
 ASKING = frozenset(
     """what what's whats is are how how's much many often does do did make makes give gives get gets go goes
-    equal equals calculate compute solve work out find tell say show me you we i us it the a an of and by from
+    equal equals calculate compute solve work out find tell say show me you we i us it the a an of by from my this that
     to for with at when if have has put please pls can could would will hey hi hello so ok okay
-    now then answer result value quick question = ? ! . , : ; ( )""".split()  # noqa: SIM905
+    now then answer result value quick question hm well right correct know want need like help
+    wonder = ? ! . , : ; ( )""".split()  # noqa: SIM905
 )
 NUMBERS = frozenset(
     """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen

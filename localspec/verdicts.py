@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from localspec import paths
 from localspec.errors import UsageError
-from localspec.plain_file import plain
+from localspec.plain_file import read_small
 from localspec.whole_file import write_whole
 
 
@@ -31,7 +31,7 @@ def remember(known: dict[str, float]) -> None:
 
 def read() -> dict[str, float]:
     try:
-        found = json.loads(plain(paths.admissions_file()).read_text(encoding="utf-8"))
+        found = json.loads(read_small(paths.admissions_file()))
         return {str(key): float(value) for key, value in found.items()}
     except (OSError, UsageError, ValueError, TypeError, AttributeError, RecursionError):
         return {}

@@ -209,7 +209,7 @@ def test_nobody_runs_what_a_stranger_wrote():
 
 
 def test_nothing_imports_tests():
-    assert uses("tests", "pytest", "_pytest", "hypothesis") == set()
+    assert uses("tests", "benchmarks", "pytest", "_pytest", "hypothesis") == set()
 
 
 @cache

@@ -1,5 +1,5 @@
-"""What a model may take is what the machine has free, and in a control group no more than its limit leaves; memory that is
-given back goes to the system, where the C library can be asked to."""
+"""What a model may take is what the machine has free, and in a control group no more than its limit leaves; what it
+gives back goes to the system, where the C library can be asked to."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, normalizers
 from localspec.checkpoint import open_snapshot
 from localspec.drafting import draft_model
 from localspec.errors import CheckpointError
-from localspec.pairing import Verdict, compare, probe_lines
-from localspec.sandbox_jobs import TokenizerText
+from localspec.pairing import compare, probe_lines
+from localspec.sandbox_jobs import TokenizerText, Verdict
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import byte_level, gpt2_like, llama2_like, llama3_like, unigram_like
 
@@ -26,7 +26,8 @@ def judge(
     target: Tokenizer, drafter: Tokenizer, *, target_rows: int | None = None, drafter_rows: int | None = None
 ) -> Verdict:
     return compare(
-        TokenizerText(target.to_str(), "target", target_rows), TokenizerText(drafter.to_str(), "drafter", drafter_rows)
+        TokenizerText(target.to_str(), "target.json", target_rows),
+        TokenizerText(drafter.to_str(), "drafter.json", drafter_rows),
     )
 
 

@@ -134,6 +134,37 @@ def test_what_is_the_users_is_one_sentence(name: str, make: Callable[[Path], obj
     assert met.value.hint  # type: ignore[attr-defined]
 
 
+def terabyte(path: Path) -> None:
+    """Of zeros, which take no room on the disk."""
+    path.touch()
+    os.truncate(path, 1 << 40)
+
+
+@pytest.mark.parametrize("name", sorted(QUIET.keys() - {"the engine's log", "compiled code", "the chats, looked at"}))
+def test_what_can_be_made_again_and_is_huge_is_as_if_it_were_not_there(name: str) -> None:
+    where, call, expected = QUIET[name]
+    path = in_place_of(where(), terabyte)
+    assert at_once(lambda: call(path)) == expected
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED.keys() - {"the chats", "weights"}))
+def test_what_is_the_users_and_huge_is_one_sentence(name: str) -> None:
+    where, call, kind = REFUSED[name]
+    path = in_place_of(where(), terabyte)
+    with pytest.raises(kind, match=f"{path.name}.*(too large|larger than)") as met:
+        at_once(lambda: call(path))
+    assert met.value.hint  # type: ignore[attr-defined]
+
+
+def test_a_theme_that_is_huge_is_left_out() -> None:
+    in_place_of(paths.themes_dir() / "mine.toml", terabyte)
+    found = at_once(lambda: themes.user_themes(paths.themes_dir()))
+    assert isinstance(found, tuple)
+    assert [notice.message for notice in found[1]] == [
+        "The theme mine.toml is left out: it is larger than 1,048,576 bytes."
+    ]
+
+
 @pytest.mark.parametrize("make", NO_FILES)
 @pytest.mark.parametrize("ending", ["-wal", "-journal", ".lock"])
 def test_a_file_beside_the_chats_is_one_sentence(ending: str, make: Callable[[Path], object]) -> None:

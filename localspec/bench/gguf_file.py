@@ -14,7 +14,7 @@ from torch import Tensor
 from localspec.engine.arch import Arch
 from localspec.sources import Source
 
-GgufFormat = Literal["Q8_0", "Q4_0"]
+GgufFormat = Literal["F32", "Q8_0", "Q4_0"]
 
 LAYER_NAMES = {
     "input_layernorm": "attn_norm",
@@ -31,11 +31,11 @@ EMBEDDING = "token_embd.weight"
 
 
 def write_gguf(file: Path, arch: Arch, source: Source, kind: GgufFormat) -> int:
-    """Returns the bytes of what a forward reads: all but the embedding, of which it looks up a row."""
+    """Returns the bytes of what a forward reads: all but an embedding of its own, of which it looks up a row."""
     import gguf
 
     writer: Any = gguf.GGUFWriter(file, "llama")
-    describe(writer, arch, gguf.LlamaFileType[f"MOSTLY_{kind}"])
+    describe(writer, arch, gguf.LlamaFileType["ALL_F32" if kind == "F32" else f"MOSTLY_{kind}"])
     read = 0
     for name, tensor in tensors(arch, source):
         values = tensor.float().numpy()
@@ -44,7 +44,7 @@ def write_gguf(file: Path, arch: Arch, source: Source, kind: GgufFormat) -> int:
             continue
         values = gguf.quants.quantize(values, gguf.GGMLQuantizationType[kind])
         writer.add_tensor(name, values, raw_dtype=gguf.GGMLQuantizationType[kind])
-        read += 0 if name == EMBEDDING else values.nbytes
+        read += 0 if name == EMBEDDING and not arch.tied_head else values.nbytes
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -80,7 +80,8 @@ def tensors(arch: Arch, source: Source) -> Iterator[tuple[str, Tensor]]:
                 tensor = by_pairs(tensor, arch.head_dim)
             yield f"blk.{index}.{theirs}.weight", tensor
     yield "output_norm.weight", source.read("model.norm.weight")
-    yield "output.weight", source.read("lm_head.weight")
+    if not arch.tied_head:
+        yield "output.weight", source.read("lm_head.weight")
 
 
 def by_pairs(weight: Tensor, head_dim: int) -> Tensor:

@@ -14,7 +14,7 @@ import msgspec
 from localspec import paths
 from localspec.config.tables import KEYS, PATTERNS, SCHEMA_VERSION, SECTIONS, Config, PresetTable
 from localspec.errors import UsageError
-from localspec.plain_file import plain
+from localspec.plain_file import read_small
 
 Checked = TypeVar("Checked")
 EDIT = "Edit it: localspec config edit"
@@ -38,7 +38,7 @@ def read(file: Path | None = None) -> Config:
 def text(file: Path) -> str:
     """The file as it is; nothing where there is none."""
     try:
-        return plain(file).read_bytes().decode("utf-8")
+        return read_small(file).decode("utf-8")
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except UnicodeDecodeError as fault:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from localspec import hub_cache
 from localspec.doctor.records import Login, Source
-from localspec.plain_file import plain
+from localspec.plain_file import read_small
 
 VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 YES = {"1", "ON", "YES", "TRUE"}
@@ -23,7 +23,7 @@ def look() -> Login:
 
 def in_file() -> str:
     try:
-        return plain(token_file()).read_text(encoding="utf-8").strip()
+        return read_small(token_file()).decode().strip()
     except (OSError, ValueError):
         return ""
 

@@ -19,6 +19,15 @@ from localspec.whole_file import write_whole
 
 FILE = "words.txt"
 ASKED = 10  # times in questions about localspec: then a slip may have meant it
+OTHERS = """
+    adopter alloy angel angle appealed asking auction audience beast bellow bleak boar bole brook casual catching cloak
+    coaching coarse codon comb committee commuters commuting conceit concerted conform console consul cult cups courting
+    cove cozy currant customs dawn daisy deem deprivation deprived derail deem devise director dose drifted drifting
+    dripping ejected elated elect elected evacuate evacuation excuse expansive explode extent extensive faction farmer
+    feast fiend fist foam forge fund funds garage gavel gout grub hurl inert insider intent invested invent lace latent
+    legend lick lathe loaned loot loyal marching massage mating melting mental motel motels motions mourning naked niece
+    noting oppose parity patents pauper pens pierce pinion plow poor potion predicate prefect prose purge
+    """.split()  # noqa: SIM905 - ordinary words that the corpus has no use for, each a slip away from one that it has
 HEAD = """\
 # The words of the corpus, each in its spellings, the usual one first; made by python -m localspec.recipe.words.
 # An unknown word is read as one of the first part that is a slip away. Those behind the empty line are only known.
@@ -59,7 +68,7 @@ def render(text: Corpus) -> str:
     others = [*text.unknown, *text.follow_ups.values(), *wordings().values()]
     answers = [answer for entry in text.known for answer in (entry.answer, *entry.follow_ups.values())]
     asides = [question for entry in others for question in entry.phrasings]
-    known = spellings([*asked, *asides, *answers, text.fallback, *text.systems, *WORDS])
+    known = spellings([*asked, *asides, *answers, text.fallback, *text.systems, *WORDS, *OTHERS])
     lines = {word: " ".join(spelled) for word, spelled in sorted(known.items())}
     first = [line for word, line in lines.items() if often[word] >= ASKED]
     return HEAD + "\n".join([*first, "", *(line for word, line in lines.items() if often[word] < ASKED)]) + "\n"

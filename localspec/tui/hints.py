@@ -9,7 +9,7 @@ import msgspec
 
 from localspec import paths
 from localspec.errors import UsageError
-from localspec.plain_file import plain
+from localspec.plain_file import read_small
 from localspec.whole_file import write_whole
 
 COUNTING = Lock()
@@ -27,6 +27,6 @@ def count(name: str) -> int:
 
 def read() -> dict[str, int]:
     try:
-        return msgspec.json.decode(plain(paths.hints_file()).read_bytes(), type=dict[str, int])
+        return msgspec.json.decode(read_small(paths.hints_file()), type=dict[str, int])
     except (OSError, UsageError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {}

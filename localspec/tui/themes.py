@@ -14,7 +14,7 @@ from textual.theme import BUILTIN_THEMES, Theme
 from localspec.config.tables import Config, UiTable
 from localspec.errors import UsageError
 from localspec.events import Notice
-from localspec.plain_file import plain
+from localspec.plain_file import read_small
 
 STYLES = {"none", "bold", "dim", "italic", "underline", "strike", "reverse"}
 DEFAULT = UiTable().theme
@@ -93,7 +93,7 @@ def user_themes(folder: Path) -> tuple[list[Theme], list[Notice]]:
 
 def read_theme(file: Path) -> Theme:
     """ValueError where a colour is none: it would end the chat as soon as the theme is chosen."""
-    written = msgspec.toml.decode(plain(file).read_bytes(), type=ThemeFile)
+    written = msgspec.toml.decode(read_small(file), type=ThemeFile)
     if not written.name.isprintable() or "," in written.name or not written.name.strip():
         raise ValueError("its name is not one")
     for name in COLOURS:

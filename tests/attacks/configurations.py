@@ -59,6 +59,10 @@ FILES: Attacks = refused(
             sparse(CONFIG, 11 << 20),
             " is too large (11,534,336 bytes, at most 10,485,760 are read).",
         ),
+        "a configuration of 120,000 objects": (
+            with_fields(CONFIG, some=[{"a": 1}] * 120_000),
+            " has too many values (at most 100,000 are read).",
+        ),
         "a fifo for a configuration": (instead(CONFIG, os.mkfifo), NO_FILE),
         "a folder for a configuration": (instead(CONFIG, Path.mkdir), NO_FILE),
         "zeros without end for a configuration": (instead(CONFIG, link("/dev/zero")), NO_FILE),
@@ -223,6 +227,18 @@ OTHERS: Attacks = {
             "a fifo for a generation": (instead(GENERATION, os.mkfifo), f"{GENERATION}{NO_FILE}"),
             "words of a tokenizer nested 100,000 deep": (written(WORDS, DEEP), f"{WORDS} is nested too deep."),
             "a socket for a template": (instead(TEMPLATE, listening), f"{TEMPLATE}{NO_FILE}"),
+            "a template that links to nothing": (
+                instead(TEMPLATE, link("blob")),
+                f"{TEMPLATE} cannot be read (No such file or directory).",
+            ),
+            "a generation that links to itself": (
+                instead(GENERATION, link("generation_config.json")),
+                f"{GENERATION} cannot be read (Too many levels of symbolic links).",
+            ),
+            "a tokenizer that links to nothing": (
+                instead("model/tokenizer.json", link("blob")),
+                "model/tokenizer.json cannot be read (No such file or directory).",
+            ),
         },
     ),
     **refused(

@@ -13,15 +13,20 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
 
+from localspec.bounds import check_heads, check_numbers
 from localspec.catalog import Catalog
 from localspec.checkpoint import open_snapshot
 from localspec.drain import drain
+from localspec.engine.arch import read_arch
 from localspec.errors import CheckpointError
 from localspec.fit import Plan
+from localspec.gguf.config import ACTED_ON, read_config, read_generation, stored_as
 from localspec.gguf.header import read_gguf
 from localspec.gguf.reading import MAX_BYTES, MAX_NUMBERS, MAX_STRINGS
 from localspec.loader import load_decoder
@@ -31,6 +36,7 @@ from tests.gguf_made_here import save_pair
 UINT8, UINT32, FLOAT32, STRING, ARRAY, UINT64 = 0, 4, 6, 8, 9, 10
 F32, Q4_0, Q4_K = 0, 2, 12
 HUGE = (1 << 63) - 1
+NAN, INF = float("nan"), float("inf")
 SPARSE = 1 << 34  # bytes that a file has and no disk: what they claim is there
 
 
@@ -280,7 +286,7 @@ def test_a_file_that_is_cut_after_it_was_opened_is_one_sentence(tmp_path: Path):
         assert "cut short" in refusal(file, lambda _, quant=quant: loaded(snapshot, quant))
 
 
-@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+@pytest.mark.parametrize("number", [NAN, INF])
 @pytest.mark.parametrize("quant", ["int8", "int4", "nf4"])
 def test_a_scale_that_is_no_number_is_refused_by_its_tensors_name(number: float, quant: str, tmp_path: Path):
     file, _ = save_pair(tmp_path, "Q8_0")
@@ -309,6 +315,29 @@ def test_random_bytes_for_weights_are_a_model_or_a_sentence(tmp_path: Path):
 def test_the_picker_lists_a_broken_one_as_such(tmp_path: Path):
     file = save(tmp_path, ATTACKS["one over another"][0])
     assert shelved("it", Catalog.load().resolve(str(file)), 10**9).fit == UNREADABLE
+
+
+ANY = (0, 1, 3, -1, (1 << 64) - 1, NAN, INF, -1.0, 0.0, 1e300, "", "yarn", (1, 2), ("a",), True)
+
+
+def test_whatever_a_field_says_it_is_a_configuration_or_a_sentence(tmp_path: Path):
+    file, _ = save_pair(tmp_path)
+    model = read_gguf(file)
+    fields = {key for key in model.metadata if key.startswith(("llama.", "general."))}
+    fields |= {f"llama.{name}" for name in ACTED_ON}
+    fields |= {f"llama.rope.scaling.{name}" for name in ("type", "factor", "original_context_length")}
+    sound = 0
+    for key, value in product(fields, ANY):
+        said = replace(model, metadata={**model.metadata, "llama.rope.scaling.factor": 2.0, key: value})
+        with suppress(CheckpointError):
+            config = read_config(said)
+            check_numbers(file, config)
+            check_heads(file, config)
+            read_arch(config)
+            sound += 1
+        read_generation(said)
+        stored_as(said)
+    assert 0 < sound < len(fields) * len(ANY)
 
 
 # --- what it may take
@@ -357,6 +386,7 @@ BOMBS: dict[str, tuple[bytes, int]] = {  # files as large as what they claim; wh
 CHILD = """
 import sys, time
 from pathlib import Path
+from localspec.bounds import check_heads, check_numbers
 from localspec.checkpoint import open_snapshot
 from localspec.errors import CheckpointError
 for name in sys.argv[1:]:

@@ -14,7 +14,7 @@ from localspec import sandbox
 from localspec.checkpoint import parse_tokenizer
 from localspec.errors import CheckpointError
 from localspec.requests import Message
-from localspec.sandbox import Sandbox
+from localspec.sandbox import Sandbox, compare_tokenizers
 from localspec.sandbox_jobs import EncodeChat, Ids, Opened, OpenPrompter, TokenizerText
 from tests.tokenizers_made_here import CHATML, gpt2_like
 
@@ -36,6 +36,7 @@ def split(pattern: str) -> dict[str, Any]:
     return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
 
 
+BETWEEN = {"type": "CTC", "pad_token": "<pad>", "word_delimiter_token": "", "cleanup": True}
 SWELLING = [replace("a", "a" * 1000)] * 4
 BOMBS: dict[str, tuple[dict[str, Any], str]] = {
     "four replacements": ({"normalizer": sequence(*SWELLING)}, TOO_MUCH),
@@ -53,6 +54,23 @@ BOMBS: dict[str, tuple[dict[str, Any], str]] = {
     "a decoder that swells": ({"decoder": {"type": "Sequence", "decoders": SWELLING}}, DECODER),
     "a decoder in a decoder": (
         {"decoder": {"type": "Sequence", "decoders": [{"type": "Sequence", "decoders": SWELLING}]}},
+        DECODER,
+    ),
+    "a decoder of thirty, each of which puts a blank between any two letters": (
+        {"decoder": {"type": "Sequence", "decoders": [{"type": "BPEDecoder", "suffix": ""}] * 30}},
+        DECODER,
+    ),
+    "the same in the words of another": (
+        {"decoder": {"type": "Sequence", "decoders": [BETWEEN] * 30}},
+        DECODER,
+    ),
+    "a decoder of a hundred thousand": (
+        {
+            "decoder": {
+                "type": "Sequence",
+                "decoders": [{"type": "WordPiece", "prefix": "#", "cleanup": False}] * 100_000,
+            }
+        },
         DECODER,
     ),
     "a decoder that searches": ({"decoder": replace("(a+)+$", "", "Regex")}, DECODER),
@@ -107,3 +125,20 @@ def test_the_good_one_works(box: Sandbox) -> None:
 def test_no_decoder_that_could_fill_the_engines_memory_is_ever_opened(name: str) -> None:
     with pytest.raises(CheckpointError, match=DECODER):
         parse_tokenizer(spec(BOMBS[name][0]), "m/tokenizer.json")
+
+
+SLOW_ON_THE_QUESTION = {"a pattern that never ends", "a pattern that looks back"}  # the lines that are compared end
+
+
+@pytest.mark.parametrize("name", sorted(BOMBS.keys() - SLOW_ON_THE_QUESTION))
+def test_a_draft_models_tokenizer_is_compared_within_limits_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It never encodes a prompt, but two thousand lines, before it may draft."""
+    monkeypatch.setattr(sandbox, "SECONDS", 0.4)
+    change, words = BOMBS[name]
+    with pytest.raises(CheckpointError, match=words) as caught:
+        compare_tokenizers(TokenizerText(spec({}), "m/tokenizer.json", 500), TokenizerText(spec(change), "d.json", 500))
+    assert "d.json" in caught.value.message
+
+
+def test_a_good_one_may_draft() -> None:
+    assert compare_tokenizers(TokenizerText(spec({}), "m/tokenizer.json"), TokenizerText(spec({}), "d.json")).ok

@@ -215,6 +215,10 @@ INDICES: Attacks = {
                 both(sharded(), sparse(INDEX, 65 << 20)),
                 " is too large (68,157,440 bytes, at most 67,108,864 are read).",
             ),
+            "an index of five million lists": (
+                both(sharded(), written(INDEX, b'{"a": [' + b"[]," * 5_000_000 + b"1]}")),
+                " has too many values (at most 4,000,000 are read).",
+            ),
             "a fifo for an index": (both(sharded(), instead(INDEX, os.mkfifo)), " cannot be read (it is not a file)."),
             "a tensor in no shard": (
                 sharded(lambda found: {**found, "more": Path(SHARDS[0]).name}),

@@ -1,0 +1,120 @@
+"""Speed on a real model: ours with every drafter, beside llama.cpp and transformers on the same file. Prints Markdown.
+
+    .venv/bin/python -m benchmarks.real_model                      SmolLM2, which `make real` fetches
+    .venv/bin/python -m benchmarks.real_model ./model.gguf -n 128
+
+A section of docs/measurements.md, in less than ten minutes on a quiet machine. Everybody answers every prompt in turn,
+greedily; speed is tokens of the whole answer over its time, prompt included; medians ± median absolute deviation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+from benchmarks.models import SMOLLM2
+from benchmarks.peers import Llama, transformers
+from benchmarks.prompts import KINDS, PROMPTS, Prompt
+from localspec import drafting
+from localspec.bench.measure import Contender, interleave, names, open_targets, ours, report
+from localspec.bench.report import PLAIN, Report, Way
+from localspec.bench.tables import markdown
+from localspec.bench.telling import Tell, shares
+from localspec.engine.foreign import keep_offline
+from localspec.errors import LocalspecError, UsageError
+from localspec.events import Loading
+from localspec.progress import Progress
+from localspec.requests import LoadRequest
+from localspec.sanitize import one_line
+
+FORMATS = ("int8", "int4")
+DRAFTERS = {"look-up": "lookup", "early exit": "early-exit"}  # that need no second model
+TOKENS, REPEATS = 64, 2
+NOTE = (
+    "llama.cpp has the file's own format, and flash attention or not; transformers makes floats of the file's weights;"
+    " each with one thread or all, whichever won a trial."
+)
+
+
+def drafters() -> tuple[dict[str, str], list[str]]:
+    """Plain, and those that this version has; a sentence about each of the others."""
+    found, missing = {PLAIN: "off"}, []
+    for name, written in DRAFTERS.items():
+        try:
+            drafting.parse(written)
+            found[name] = written
+        except UsageError as fault:
+            missing.append(fault.message)
+    return found, missing
+
+
+def measure(file: Path, *, max_tokens: int, repeats: int, tell: Tell) -> Report:
+    ways, missing = drafters()
+    targets, _ = open_targets(LoadRequest(str(file)), FORMATS, tell, compared=True)
+    everybody: list[Contender] = [ours(opened, name, way, "auto") for opened in targets for name, way in ways.items()]
+    tell(Loading("trying llama.cpp's attention and threads", 0, 1, "steps"))
+    llama = Llama(targets[0], file)
+    tell(Loading("trying transformers' threads", 0, 1, "steps"))
+    everybody += [llama.fastest, *transformers(targets[0])]
+    questions = [prompt.text for prompt in PROMPTS]
+    runs = interleave(everybody, max_tokens, repeats, shares(tell, names(everybody)), questions)
+    llama.close()
+    said = [one_line(f"{one.way.name}: {note}") for one in everybody for note in one.notes]
+    told = tuple(dict.fromkeys([*missing, *said, NOTE]))
+    return report(targets[0], everybody, runs, max_tokens, repeats, told)
+
+
+def by_kind(found: Report, prompts: Sequence[Prompt]) -> list[list[str]]:
+    """Median tok/s of each kind of prompt, and in brackets the median ratio to the same engine's plain."""
+    kinds = [kind for kind in KINDS if any(prompt.kind == kind for prompt in prompts)]
+    rows = [["method", "format", *kinds]]
+    for way in found.runs:
+        rows.append([way.name, way.quant, *(cell(only(found, prompts, kind), way) for kind in kinds)])
+    return rows
+
+
+def only(found: Report, prompts: Sequence[Prompt], kind: str) -> Report:
+    """The same report about the prompts of one kind."""
+    places = {place for place, prompt in enumerate(prompts) if prompt.kind == kind}
+    runs = {
+        way: {key: run for key, run in all_runs.items() if key[0] in places} for way, all_runs in found.runs.items()
+    }
+    return replace(found, runs=runs)
+
+
+def cell(found: Report, way: Way) -> str:
+    runs, plain = found.runs[way], found.own_plain(way)
+    speed = f"{median(run.tokens_per_second for run in runs.values()):.1f}"
+    if plain is None or plain is runs:
+        return speed
+    ratio = median(run.tokens_per_second / plain[key].tokens_per_second for key, run in runs.items())
+    return f"{speed} ({ratio:.2f})"
+
+
+def read_arguments(words: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.real_model", description="Speed on a real model.")
+    parser.add_argument("file", nargs="?", type=Path, default=SMOLLM2, help="a GGUF file; default: SmolLM2's")
+    parser.add_argument("-n", "--max-tokens", type=int, default=TOKENS, help=f"default: {TOKENS}")
+    parser.add_argument("-r", "--repeats", type=int, default=REPEATS, help=f"of every prompt; default: {REPEATS}")
+    return parser.parse_args(words)
+
+
+def main(words: Sequence[str]) -> int:
+    given = read_arguments(words)
+    keep_offline()
+    try:
+        with Progress() as progress:
+            found = measure(given.file, max_tokens=given.max_tokens, repeats=given.repeats, tell=progress.show)
+    except LocalspecError as fault:
+        print(f"{fault.message} {fault.hint or ''}".strip(), file=sys.stderr)
+        return 1
+    print(f"{found.to_markdown()}\n\ntok/s by kind of prompt (× own plain):\n\n{markdown(by_kind(found, PROMPTS))}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
