@@ -1,8 +1,8 @@
 """Which tensors a packed model is made of: names, shapes and formats, from its Arch alone.
 
 What memory it takes, what the packer makes and what a copy on disk must hold are all read here. In int4, what costs
-little memory and loses much in four bits is in eight: the values of every layer, the first layer's attention, and a
-tied head with its embedding (DECISIONS.md, 2026-11-23). Knows no tensors.
+little memory and loses much in four bits is in eight: values that several heads share, the first layer's attention,
+and a tied head with its embedding (DECISIONS.md, 2026-11-23). Knows no tensors.
 """
 
 from __future__ import annotations
@@ -85,8 +85,9 @@ class Blueprint:
 
     def kind_of(self, index: int, name: str) -> Format:
         """Of a layer's linear."""
-        is_sensitive = name == "v" or (index == 0 and name in ("qk", "output"))
-        return "int8" if is_sensitive else self.kind
+        is_shared = name == "v" and self.arch.query_group > 1  # few weights, each of which several heads read
+        is_first = index == 0 and name in ("qk", "v", "output")
+        return "int8" if is_shared or is_first else self.kind
 
     @cached_property
     def pieces(self) -> dict[str, Piece]:

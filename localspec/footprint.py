@@ -33,9 +33,9 @@ HEADS = ("lm_head.", "embed_out.", "output_projection.")  # of all families, whe
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """In bytes. `tables`: embedding, head, norm and what the first layer has beyond others; `layer`: one of `layers`; `kv`: the whole store; `drafter`: a model
-    beside this one; `workspace`: what both compute in; `graphs`: CUDA's, of what is whole. Of what transformers runs,
-    `tables` are all weights."""
+    """In bytes. `tables`: embedding, head, norm, and what the first layer takes beyond others; `layer`: one of `layers`;
+    `kv`: the whole store; `drafter`: a model beside this one; `workspace`: what both compute in; `graphs`: CUDA's, of
+    what is whole. Of what transformers runs, `tables` are all weights."""
 
     tables: int
     layer: int

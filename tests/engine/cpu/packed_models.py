@@ -111,7 +111,11 @@ def dense_layer(arch: Arch, tensors: Tensors, index: int, packed: PackedLayer) -
     """The same layer as the torch decoder holds it, padding taken away again."""
     at, size, vectors, hidden = f"model.layers.{index}", arch.head_dim, padded(arch.head_dim, 16), arch.hidden_size
     heads, inner = arch.num_heads + 2 * arch.num_kv_heads, padded(arch.intermediate_size, GROUP)
-    qkv = torch.cat((unpacked(packed.qk), unpacked(packed.v)))[: heads * vectors].view(heads, vectors, -1)[:, :size, :hidden].reshape(-1, hidden)
+    qkv = (
+        torch.cat((unpacked(packed.qk), unpacked(packed.v)))[: heads * vectors]
+        .view(heads, vectors, -1)[:, :size, :hidden]
+        .reshape(-1, hidden)
+    )
     output = unpacked(packed.output)[:hidden, : arch.num_heads * vectors].view(hidden, arch.num_heads, vectors)
     pairs = unpacked(packed.gate_up).view(inner // 16, 2, 16, -1).transpose(0, 1).reshape(2, inner, -1)
     gate_up = pairs[:, : arch.intermediate_size, :hidden].reshape(-1, hidden)
