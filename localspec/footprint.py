@@ -33,7 +33,7 @@ HEADS = ("lm_head.", "embed_out.", "output_projection.")  # of all families, whe
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """In bytes. `tables`: embedding, head, norm, and what the first layer takes beyond others; `layer`: one of `layers`;
+    """In bytes. `tables`: embedding, head, norm, and what the first layer has more than others; `layer`: one of them;
     `kv`: the whole store; `drafter`: a model beside this one; `workspace`: what both compute in; `graphs`: CUDA's, of
     what is whole. Of what transformers runs, `tables` are all weights."""
 

@@ -75,10 +75,11 @@ def packed_layer(arch: Arch, tensors: Tensors, index: int, kind: Format) -> Pack
     assert qkv is not None
     before, spread = values_begin(arch) * vectors, None if bias is None else by_heads(bias[:, None], size)[:, 0]
     attention: Format = kind if index else "int8"
+    values: Format = "int8" if arch.query_group > 1 else attention
     return PackedLayer(
         wide(tensors[f"{at}.input_layernorm.weight"], hidden),
         linear(by_heads(qkv, size)[:before], attention, None if spread is None else spread[:before]),
-        linear(by_heads(qkv, size)[before:], "int8", None if spread is None else spread[before:]),
+        linear(by_heads(qkv, size)[before:], values, None if spread is None else spread[before:]),
         wide(tensors[f"{at}.self_attn.q_norm.weight"], vectors) if arch.qk_norm else None,
         wide(tensors[f"{at}.self_attn.k_norm.weight"], vectors) if arch.qk_norm else None,
         linear(pack.pad_to(output, hidden, output.shape[1]), attention, tensors.get(f"{at}.self_attn.o_proj.bias")),
@@ -111,11 +112,8 @@ def dense_layer(arch: Arch, tensors: Tensors, index: int, packed: PackedLayer) -
     """The same layer as the torch decoder holds it, padding taken away again."""
     at, size, vectors, hidden = f"model.layers.{index}", arch.head_dim, padded(arch.head_dim, 16), arch.hidden_size
     heads, inner = arch.num_heads + 2 * arch.num_kv_heads, padded(arch.intermediate_size, GROUP)
-    qkv = (
-        torch.cat((unpacked(packed.qk), unpacked(packed.v)))[: heads * vectors]
-        .view(heads, vectors, -1)[:, :size, :hidden]
-        .reshape(-1, hidden)
-    )
+    mixed = torch.cat((unpacked(packed.qk), unpacked(packed.v)))[: heads * vectors].view(heads, vectors, -1)
+    qkv = mixed[:, :size, :hidden].reshape(-1, hidden)
     output = unpacked(packed.output)[:hidden, : arch.num_heads * vectors].view(hidden, arch.num_heads, vectors)
     pairs = unpacked(packed.gate_up).view(inner // 16, 2, 16, -1).transpose(0, 1).reshape(2, inner, -1)
     gate_up = pairs[:, : arch.intermediate_size, :hidden].reshape(-1, hidden)
