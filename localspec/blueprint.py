@@ -1,6 +1,8 @@
 """Which tensors a packed model is made of: names, shapes and formats, from its Arch alone.
 
-What memory it takes, what the packer makes and what a copy on disk must hold are all read here. Knows no tensors.
+What memory it takes, what the packer makes and what a copy on disk must hold are all read here. In int4, what costs
+little memory and loses much in four bits is in eight: values that several heads share, the first layer's attention,
+and a tied head with its embedding (DECISIONS.md, 2026-11-23). Knows no tensors.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from localspec.engine.cpu.layout import CHUNK, partial_bytes
 
 VECTOR = 16  # floats; a head's channels are padded to whole ones
 KV_BYTES = 2  # float16
-LINEARS = ("qkv", "output", "gate_up", "down")  # of a layer
+LINEARS = ("qk", "v", "output", "gate_up", "down")  # of a layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +68,26 @@ class Blueprint:
         return self.arch.num_heads + 2 * self.arch.num_kv_heads
 
     @property
+    def heads_before_values(self) -> int:
+        """Those of `qk`: of queries and keys. Where they fill no whole blocks, the last of them leads `v`."""
+        heads = self.arch.num_heads + self.arch.num_kv_heads
+        return heads - 1 if heads * self.head % OUTPUTS else heads
+
+    @property
     def shares_head(self) -> bool:
-        """The embedding is 8-bit always, so a tied 8-bit head is the embedding itself."""
-        return self.arch.tied_head and self.kind == "int8"
+        """A tied head is the embedding itself."""
+        return self.arch.tied_head
+
+    @property
+    def table_kind(self) -> Format:
+        """Of the embedding and the head. Rows that are only looked up may lose more than those multiplied with."""
+        return "int8" if self.shares_head else self.kind
+
+    def kind_of(self, index: int, name: str) -> Format:
+        """Of a layer's linear."""
+        is_shared = name == "v" and self.arch.query_group > 1  # few weights, each of which several heads read
+        is_first = index == 0 and name in ("qk", "v", "output")
+        return "int8" if is_shared or is_first else self.kind
 
     @cached_property
     def pieces(self) -> dict[str, Piece]:
@@ -90,12 +109,12 @@ class Blueprint:
         return arch.rotation_bytes(context) + partial_bytes(arch.num_heads, self.head, padded(context, CHUNK))
 
     def _pieces(self) -> Iterator[Piece]:
-        yield from linear("embedding", "int8", self.arch.vocab_size, self.hidden)
+        yield from linear("embedding", self.table_kind, self.arch.vocab_size, self.hidden)
         for index in range(self.arch.num_layers):
             yield from self.layer(index)
         yield Piece("norm", (self.hidden,))
         if not self.shares_head:
-            yield from linear("head", self.kind, self.arch.vocab_size, self.hidden)
+            yield from linear("head", self.table_kind, self.arch.vocab_size, self.hidden)
 
     @property
     def layers(self) -> list[list[Piece]]:
@@ -104,17 +123,20 @@ class Blueprint:
 
     def layer(self, index: int) -> Iterator[Piece]:
         """Its tensors."""
-        arch, kind, hidden = self.arch, self.kind, self.hidden
+        arch, hidden = self.arch, self.hidden
+        qk, v, output, gate_up, down = (self.kind_of(index, name) for name in LINEARS)
+        before, every = self.heads_before_values * self.head, self.heads * self.head
         yield Piece(f"{index}.attention_norm", (hidden,))
-        yield from linear(f"{index}.qkv", kind, self.heads * self.head, hidden, bias=arch.qkv_bias)
+        yield from linear(f"{index}.qk", qk, before, hidden, bias=arch.qkv_bias)
+        yield from linear(f"{index}.v", v, every - before, hidden, bias=arch.qkv_bias)
         if arch.qk_norm:
             yield Piece(f"{index}.q_norm", (self.head,))
             yield Piece(f"{index}.k_norm", (self.head,))
         attended = padded(arch.num_heads * self.head, GROUP)
-        yield from linear(f"{index}.output", kind, hidden, attended, bias=arch.output_bias)
+        yield from linear(f"{index}.output", output, hidden, attended, bias=arch.output_bias)
         yield Piece(f"{index}.mlp_norm", (hidden,))
-        yield from linear(f"{index}.gate_up", kind, 2 * self.inner, hidden, bias=arch.mlp_bias)
-        yield from linear(f"{index}.down", kind, hidden, self.inner, bias=arch.mlp_bias)
+        yield from linear(f"{index}.gate_up", gate_up, 2 * self.inner, hidden, bias=arch.mlp_bias)
+        yield from linear(f"{index}.down", down, hidden, self.inner, bias=arch.mlp_bias)
 
 
 def linear(name: str, kind: Format, outputs: int, inputs: int, *, bias: bool = False) -> Iterator[Piece]:

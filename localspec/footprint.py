@@ -33,9 +33,9 @@ HEADS = ("lm_head.", "embed_out.", "output_projection.")  # of all families, whe
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """In bytes. `tables`: embedding, head and norm; `layer`: one of `layers`; `kv`: the whole store; `drafter`: a model
-    beside this one; `workspace`: what both compute in; `graphs`: CUDA's, of what is whole. Of what transformers runs,
-    `tables` are all weights."""
+    """In bytes. `tables`: embedding, head, norm, and what the first layer has more than others; `layer`: one of them;
+    `kv`: the whole store; `drafter`: a model beside this one; `workspace`: what both compute in; `graphs`: CUDA's, of
+    what is whole. Of what transformers runs, `tables` are all weights."""
 
     tables: int
     layer: int
@@ -75,7 +75,7 @@ def footprint(
         return Footprint(weights, 0, 0, kv_bytes, GENERIC_WORKSPACE)
     if quant in PACKED and device != "cuda":
         blueprint = Blueprint(arch, PACKED[quant])
-        layer = sum(piece.num_bytes for name, piece in blueprint.pieces.items() if name.startswith("0."))
+        layer = sum(piece.num_bytes for piece in blueprint.layers[-1])  # the first may be larger, and always stays
         tables = blueprint.num_bytes - arch.num_layers * layer
         workspace = PACKED_WORKSPACE + blueprint.scratch_bytes(context)
         return Footprint(tables, layer, arch.num_layers, blueprint.kv_bytes(context), workspace)

@@ -74,7 +74,7 @@ def check_agreement(
     def measure() -> float:
         return difference(decoder, reference(blueprint, Memory(tensors), context=decoder.context))
 
-    off = difference_of(fingerprint(config, blueprint.kind, decoder.program), measure)
+    off = difference_of(fingerprint(config, blueprint, decoder.program), measure)
     if not off <= TOLERANCE:
         message = f"The CPU engine does not agree with torch on this configuration (off by {off:.1e})."
         raise EngineError(message, hint=IN_TORCH)
@@ -101,10 +101,11 @@ def check_exit(decoder: PackedDecoder) -> None:
         raise EngineError("The CPU engine verifies otherwise than it decodes.", hint=IN_TORCH)
 
 
-def fingerprint(config: dict[str, Any], kind: Format, program: Program) -> str:
+def fingerprint(config: dict[str, Any], blueprint: Blueprint, program: Program) -> str:
     from localspec.engine.cpu.program import fingerprint as made_of
 
-    whole = f"{admission.fingerprint(config)} {kind} {made_of(program.isa)}"
+    kinds = " ".join(f"{piece.name} {piece.kind}" for piece in blueprint.pieces.values())
+    whole = f"{admission.fingerprint(config)} {kinds} {made_of(program.isa)}"
     return hashlib.sha256(whole.encode()).hexdigest()
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from localspec.blueprint import Blueprint
+from localspec.blueprint import LINEARS, Blueprint
 from localspec.engine.arch import Arch
 from localspec.engine.cache import Cache
 from localspec.engine.cpu.formats import GROUP, OUTPUTS, SMALLEST, Format, padded
@@ -65,23 +65,30 @@ def spread_heads(rows: Tensor, heads: int, wide: int) -> Tensor:
 
 def reference(blueprint: Blueprint, source: Source, *, context: int) -> Decoder:
     """The torch decoder on a source's tensors, as rounded as the packed decoder of this blueprint."""
-    arch, kind = blueprint.arch, blueprint.kind
+    arch, kind = blueprint.arch, blueprint.table_kind
     exact = assemble(arch, source, dtype=torch.float32, context=context).weights
-    layers = tuple(reference_layer(blueprint, layer) for layer in exact.layers)
-    table = stored(exact.embedding, "int8")[:, : arch.hidden_size]
+    layers = tuple(reference_layer(blueprint, index, layer) for index, layer in enumerate(exact.layers))
+    table = stored(exact.embedding, kind)[:, : arch.hidden_size]
     cache = RoundedCache(arch, context, rounded=torch.float16)
     return Decoder(arch, Weights(table, layers, exact.norm, rounded(exact.head, kind)), cache)
 
 
-def reference_layer(blueprint: Blueprint, layer: Layer) -> Layer:
-    kind = blueprint.kind
+def reference_layer(blueprint: Blueprint, index: int, layer: Layer) -> Layer:
+    arch, (qk, v, output, gate_up, down) = blueprint.arch, (blueprint.kind_of(index, name) for name in LINEARS)
     return replace(
         layer,
-        qkv=rounded(layer.qkv, kind),
-        output=rounded(layer.output, kind, heads=blueprint.arch.num_heads, wide=blueprint.head),
-        gate_up=rounded(layer.gate_up, kind),
-        down=rounded(layer.down, kind),
+        qkv=rounded_heads(layer.qkv, qk, v, blueprint.heads_before_values * arch.head_dim),
+        output=rounded(layer.output, output, heads=arch.num_heads, wide=blueprint.head),
+        gate_up=rounded(layer.gate_up, gate_up),
+        down=rounded(layer.down, down),
     )
+
+
+def rounded_heads(linear: Linear, before: Format, after: Format, rows: int) -> Rounded:
+    """The first rows in one format, the others in another."""
+    assert isinstance(linear, Dense)
+    weight = torch.cat((stored(linear.weight[:rows], before), stored(linear.weight[rows:], after)))
+    return Rounded(Dense(weight, linear.bias), 1, linear.weight.shape[1])
 
 
 def rounded(linear: Linear, kind: Format, *, heads: int = 1, wide: int = 0) -> Rounded:

@@ -64,8 +64,7 @@ class Packer:
             trim()
         self.keep("norm", self.vector("model.norm.weight", hidden, self.blueprint.hidden))
         if not self.blueprint.shares_head:
-            head = embedding if self.arch.tied_head else "lm_head.weight"
-            yield from self.linear("head", self.plain(head, self.arch.vocab_size, hidden))
+            yield from self.linear("head", self.plain("lm_head.weight", self.arch.vocab_size, hidden))
         self.reader.refuse_unused(tied_head=self.arch.tied_head)
 
     def layer(self, index: int) -> Iterator[int]:
@@ -75,7 +74,9 @@ class Packer:
             self.keep(f"{index}.{name}", self.vector(f"{at}.{place}.weight", arch.hidden_size, blueprint.hidden))
         for name in ("q_norm", "k_norm") if arch.qk_norm else ():
             self.keep(f"{index}.{name}", self.vector(f"{attention}.{name}.weight", arch.head_dim, blueprint.head))
-        yield from self.linear(f"{index}.qkv", self.heads(attention))
+        before = blueprint.heads_before_values
+        yield from self.linear(f"{index}.qk", self.heads(attention, 0, before))
+        yield from self.linear(f"{index}.v", self.heads(attention, before, blueprint.heads))
         yield from self.linear(f"{index}.output", self.attended(f"{attention}.o_proj.weight"))
         yield from self.linear(f"{index}.gate_up", self.gated(mlp))
         down = self.plain(f"{mlp}.down_proj.weight", arch.hidden_size, arch.intermediate_size)
@@ -87,7 +88,9 @@ class Packer:
         if arch.qkv_bias:
             parts = [self.read(f"{attention}.{part}_proj.bias", size) for part, size in self.head_rows().items()]
             spread = pad_rows(torch.cat(parts)[:, None], self.blueprint.heads, arch.head_dim)[:, 0]
-            self.keep(f"{index}.qkv.bias", self.room(f"{index}.qkv.bias", spread))
+            before = self.blueprint.heads_before_values * self.blueprint.head
+            for name, part in (("qk", spread[:before]), ("v", spread[before:])):
+                self.keep(f"{index}.{name}.bias", self.room(f"{index}.{name}.bias", part))
         if arch.output_bias:
             self.keep(f"{index}.output.bias", self.vector(f"{attention}.o_proj.bias", arch.hidden_size, hidden))
         if arch.mlp_bias:
@@ -123,12 +126,13 @@ class Packer:
         for first, last in slabs(outputs, inputs, OUTPUTS):
             yield self.rows(name, first, last, outputs, inputs)
 
-    def heads(self, attention: str) -> Iterator[Tensor]:
-        """Queries', keys' and values' rows, each head padded to whole vectors; two heads always fill blocks."""
+    def heads(self, attention: str, start: int, end: int) -> Iterator[Tensor]:
+        """The rows of some of the queries', keys' and values' heads, each padded to whole vectors; two heads always
+        fill blocks."""
         size, hidden = self.arch.head_dim, self.arch.hidden_size
         sizes = {f"{attention}.{part}_proj.weight": rows for part, rows in self.head_rows().items()}
-        for first, last in slabs(self.blueprint.heads, size * hidden, 2):
-            parts = spans(sizes, first * size, last * size)
+        for first, last in slabs(end - start, size * hidden, 2):
+            parts = spans(sizes, (start + first) * size, (start + last) * size)
             rows = torch.cat([self.rows(name, low, high, sizes[name], hidden) for name, low, high in parts])
             yield pad_rows(rows, last - first, size)
 

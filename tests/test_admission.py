@@ -455,7 +455,7 @@ PACKED_FAULTS: dict[str, tuple[dict[str, Any], Any, Any]] = {
         BASE, other_weights, lambda layer: replace(layer, attention_norm=layer.mlp_norm, mlp_norm=layer.attention_norm)
     ),
     "no bias": (
-        config_of("qwen2"), other_weights, lambda layer: replace(layer, qkv=replace(layer.qkv, bias=None))
+        config_of("qwen2"), other_weights, lambda layer: replace(layer, qk=replace(layer.qk, bias=None))
     ),
 }  # fmt: skip
 

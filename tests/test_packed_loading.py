@@ -102,10 +102,12 @@ def test_the_rotary_tables_of_torch_are_counted(folder: Path):
     assert footprint(snapshot, "fp32", 9000).workspace > arch.rotation_bytes(9000)
 
 
-def test_a_tied_8_bit_head_is_the_embedding_itself_and_a_4_bit_one_is_not(engine: program.Program):
-    weights = [small_decoder(TINY, kind, engine)[1].weights for kind in KINDS]
-    assert weights[0].head is weights[0].embedding
-    assert (weights[1].head.kind, weights[1].embedding.kind) == ("int4", "int8")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_tied_head_is_the_embedding_itself_in_eight_bits(kind: Any, engine: program.Program):
+    weights = small_decoder({**TINY, "tie_word_embeddings": True}, kind, engine)[1].weights
+    assert (weights.head is weights.embedding, weights.head.kind) == (True, "int8")
+    apart = small_decoder({**TINY, "tie_word_embeddings": False}, kind, engine)[1].weights
+    assert (apart.head is apart.embedding, apart.head.kind, apart.embedding.kind) == (False, kind, kind)
 
 
 @pytest.mark.parametrize("slab", [1, 300, 5000])

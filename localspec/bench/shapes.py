@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 WeightFormat = Literal["int8", "int4", "fp32", "bf16", "nf4", "fp4"]
 FORMATS: tuple[WeightFormat, ...] = get_args(WeightFormat)
-BITS: dict[WeightFormat, float] = {"int8": 8.25, "int4": 4.25, "fp32": 32, "bf16": 16, "nf4": 4.25, "fp4": 4.25}
-"""Of a weight, its share of the scales included."""
+BITS: dict[WeightFormat, float] = {"int8": 8.25, "int4": 4.5, "fp32": 32, "bf16": 16, "nf4": 4.25, "fp4": 4.25}
+"""Of a weight, its share of the scales included; in int4 at most, since some weights have eight."""
 USUAL: dict[str, tuple[WeightFormat, ...]] = {
     "cpu": ("int8", "int4", "fp32", "bf16", "nf4"),
     "cuda": ("bf16", "nf4", "int8"),

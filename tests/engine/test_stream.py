@@ -86,7 +86,8 @@ def session_of(target: Any, drafter: Drafter) -> Session:
 def test_a_round_brings_every_layer_that_is_not_resident_once_and_a_drafted_token_none(
     kind: str, exit_layer: int, k: int
 ):
-    """Exactly (L - E) / L of the layers' bytes a round, whatever is drafted, and plain decoding as much a token."""
+    """Exactly (L - E) / L of the layers' bytes a round where all are alike, whatever is drafted, and plain decoding as
+    much a token. In int4 the first, which is never brought, has more."""
     target = streamed(kind, exit_layer)
     session = session_of(target, EarlyExit(target, exit_layer) if k else NoDrafter())
     each, moved = target.layer_bytes, begun(target)
@@ -95,8 +96,8 @@ def test_a_round_brings_every_layer_that_is_not_resident_once_and_a_drafted_toke
         speculative_round(session, k)
         brought = moved[before:]
         assert sorted(brought) == list(range(exit_layer, LAYERS))
-        share = sum(each[layer] for layer in brought) / sum(each)
-        assert share == (LAYERS - exit_layer) / LAYERS
+        assert sum(each[layer] for layer in brought) == (LAYERS - exit_layer) * each[-1]
+        assert (each[1:], each[0] > each[-1]) == ([each[-1]] * (LAYERS - 1), kind == "int4")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -121,7 +122,7 @@ def test_a_prompt_brings_the_layers_once_for_every_chunk(kind: str):
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_held_are_the_resident_layers_and_two_places(kind: str):
     whole, target = resident_decoder(kind), streamed(kind, 1)
-    layer = whole.layer_bytes[0]
+    layer = whole.layer_bytes[-1]
     assert whole.weights.num_bytes - target.weights.num_bytes == (LAYERS - 1 - 2) * layer
     assert target.layer_bytes == whole.layer_bytes
 

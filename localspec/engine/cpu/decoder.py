@@ -29,10 +29,12 @@ from localspec.errors import EngineError
 
 @dataclass(frozen=True, slots=True)
 class PackedLayer:
-    """One block's weights; heads padded to whole vectors, gate and up interleaved. Norms: float32, padded."""
+    """One block's weights; heads padded to whole vectors, gate and up interleaved. Norms: float32, padded. `v` has the
+    outputs behind those of `qk`: the values, and perhaps the last key's head."""
 
     attention_norm: Tensor
-    qkv: Packed
+    qk: Packed
+    v: Packed
     q_norm: Tensor | None
     k_norm: Tensor | None
     output: Packed
@@ -42,7 +44,7 @@ class PackedLayer:
 
     @property
     def num_bytes(self) -> int:
-        return sum(linear.num_bytes for linear in (self.qkv, self.output, self.gate_up, self.down))
+        return sum(linear.num_bytes for linear in (self.qk, self.v, self.output, self.gate_up, self.down))
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +268,8 @@ class PackedDecoder:
 
     def _describe(self) -> None:
         arch, wide = self.arch, padded(self.arch.head_dim, 16)
-        mixed = max(self.weights.layers[0].qkv.outputs, self.weights.layers[0].output.inputs) * 4
+        layer = self.weights.layers[0]
+        mixed = max(layer.qk.outputs + layer.v.outputs, layer.output.inputs) * 4
         context = self.cache.padded
         cos, sin = rotation_table(arch, self.context, torch.float32)
         constants = [arch.norm_eps, 1 / arch.hidden_size, 1 / arch.head_dim, 1 / math.sqrt(arch.head_dim)]
@@ -316,12 +319,14 @@ class PackedDecoder:
         ):
             self._set(field, value, table=into)
         for field, linear in (
-            (at.QKV, layer.qkv),
+            (at.QK, layer.qk),
+            (at.V, layer.v),
             (at.OUTPUT, layer.output),
             (at.GATE_UP, layer.gate_up),
             (at.DOWN, layer.down),
         ):
             self._describe_linear(into, field, linear)
+        self._set(at.QK + at.MORE, layer.v.data.shape[0], table=into)
 
     def _describe_linear(self, into: np.ndarray, start: int, linear: Packed) -> None:
         for field, value in (

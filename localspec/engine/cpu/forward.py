@@ -20,7 +20,7 @@ def run_layer(sync: int, model: int, layer: int, x: int, rows: int, position: in
     hidden = int_at(model + at.HIDDEN)
     narrow, mixed = model + at.NARROW, int_at(model + at.MIXED)
     norm_phase(sync, model, int_at(layer + at.ATTENTION_NORM), x, rows)
-    linear_phase(sync, layer + at.QKV, narrow, rows, mixed, int_at(model + at.MIXED_STRIDE), own)
+    linear_phase(sync, layer + at.QK, narrow, rows, mixed, int_at(model + at.MIXED_STRIDE), own)
     place_phase(sync, model, layer, rows, position)
     attention_phase(sync, model, layer, rows, position, own)
     merge_phase(sync, model, layer, rows, position)

@@ -32,7 +32,7 @@ from localspec.engine.cpu.isa import Isa
 
 QUADS = GROUP // 4
 BYTE = 64  # bytes of a vector, and of a cache line
-FETCHED_ROWS = 3  # of int4: from here on a core computes so long that it no longer reads ahead far enough by itself
+FETCHED_ROWS = 3  # from here on a core computes so long that it no longer reads ahead far enough by itself
 AHEAD = 8  # records, about two pages: measured best of 2, 4, 8, 16 and 32
 
 
@@ -87,7 +87,7 @@ def products(b: Builder, isa: Isa, kind: Format, record: Value, rows: Rows, grou
         sums += [start, start]
     inputs = b.mul(group, int64(GROUP))
     for quad, halves in weights(b, isa, kind, record):
-        if kind == "int4" and count >= FETCHED_ROWS:
+        if count >= FETCHED_ROWS:
             lines = RECORD_BYTES[kind] // BYTE
             for line in range(quad * lines // QUADS, (quad + 1) * lines // QUADS):
                 emit.fetch(b, at(b, record, AHEAD * RECORD_BYTES[kind] + BYTE * line))

@@ -25,7 +25,8 @@ BIAS: Final = 8
 BLOCKS: Final = 16
 GROUPS: Final = 24
 BITS: Final = 32
-LINEAR_BYTES: Final = 40
+MORE: Final = 40  # blocks of the linear behind this one in its table, which are this one's last outputs
+LINEAR_BYTES: Final = 48
 
 # A layer
 ATTENTION_NORM: Final = 0
@@ -35,8 +36,9 @@ MLP_NORM: Final = 24
 KEYS: Final = 32
 VALUES: Final = 40
 WINDOW: Final = 48  # 0: none
-QKV: Final = 56
-OUTPUT: Final = QKV + LINEAR_BYTES
+QK: Final = 56  # and V behind it
+V: Final = QK + LINEAR_BYTES
+OUTPUT: Final = V + LINEAR_BYTES
 GATE_UP: Final = OUTPUT + LINEAR_BYTES
 DOWN: Final = GATE_UP + LINEAR_BYTES
 LAYER_BYTES: Final = DOWN + LINEAR_BYTES

@@ -30,6 +30,8 @@ def record_bytes(linear: int) -> int:
 @compiled
 def block_times_rows(linear: int, block: int, quantised: int, rows: int, out: int) -> None:
     """[rows, 32] float32 of one block, with its bias, at `out`."""
+    if block >= int_at(linear + at.BLOCKS):
+        block, linear = block - int_at(linear + at.BLOCKS), linear + at.LINEAR_BYTES
     bits, groups = int_at(linear + at.BITS), int_at(linear + at.GROUPS)
     weight = int_at(linear + at.WEIGHT) + block * groups * record_bytes(linear)
     x, scales = int_at(quantised + at.Q_BYTES), int_at(quantised + at.Q_SCALES)
@@ -64,7 +66,7 @@ def run_length(left: int, threads: int, num_bytes: int) -> int:
 def claim_run(sync: int, linear: int, multiple: int) -> tuple[int, int]:
     """The first block of a run that is this thread's, and the one behind it; a multiple of `multiple` blocks. Empty
     where none is left."""
-    blocks = int_at(linear + at.BLOCKS)
+    blocks = int_at(linear + at.BLOCKS) + int_at(linear + at.MORE)
     num_bytes = int_at(linear + at.GROUPS) * record_bytes(linear) * multiple
     left = (blocks - look(sync + at.NEXT)) // multiple
     some = multiple * run_length(left, int_at(sync + at.THREADS), num_bytes)

@@ -5,13 +5,18 @@ and the embedding. RMSNorm: arXiv 1910.07467.
 from __future__ import annotations
 
 import math
+from typing import Any  # Any: llvmlite is untyped
 
 import numpy as np
+from llvmlite import ir
 
+from localspec.engine.cpu import emit
 from localspec.engine.cpu import layout as at
 from localspec.engine.cpu.barrier import barrier
-from localspec.engine.cpu.formats import GROUP, OUTPUTS, RECORD_BYTES, SCALE_BYTES, SMALLEST
+from localspec.engine.cpu.formats import GROUP, LEVELS, OUTPUTS, RECORD_BYTES, SCALE_BYTES, SMALLEST
 from localspec.engine.cpu.lang import (
+    FLOAT,
+    INT,
     Vector,
     byte_at,
     claim,
@@ -29,12 +34,13 @@ from localspec.engine.cpu.lang import (
     store16,
     store_bytes16,
     total16,
+    word,
     word_at,
 )
 
 F32 = np.float32
 LEAST = F32(SMALLEST)
-RECORD8 = RECORD_BYTES["int8"]
+RECORD8, RECORD4 = RECORD_BYTES["int8"], RECORD_BYTES["int4"]
 
 
 @compiled
@@ -94,15 +100,26 @@ def norm_phase(sync: int, model: int, weight: int, x: int, rows: int) -> None:
 def embed_row(model: int, token: int, x: int) -> None:
     """One output of the embedding's blocks, as float32."""
     linear = model + at.EMBEDDING
-    groups, place = int_at(linear + at.GROUPS), token % OUTPUTS
-    record = int_at(linear + at.WEIGHT) + token // OUTPUTS * groups * RECORD8
+    groups, place, is_wide = int_at(linear + at.GROUPS), token % OUTPUTS, int_at(linear + at.BITS) == 8
+    record_bytes = RECORD8 if is_wide else RECORD4
+    record = int_at(linear + at.WEIGHT) + token // OUTPUTS * groups * record_bytes
     first = SCALE_BYTES + place // 16 * 64 + place % 16 * 4
     for group in range(groups):
         scale = word_at(record + 2 * place)
         for i in range(GROUP):
-            code = byte_at(record + first + i // 4 * 128 + i % 4)
-            put_float(x + (group * GROUP + i) * 4, F32(code - 128) * scale)
-        record += RECORD8
+            if is_wide:
+                level = F32(byte_at(record + first + i // 4 * 128 + i % 4) - 128)
+            else:
+                level = level_of(byte_at(record + first + i // 8 * 128 + i % 4) >> (i % 8 // 4 * 4))
+            put_float(x + (group * GROUP + i) * 4, level * scale)
+        record += record_bytes
+
+
+@word(FLOAT, INT)
+def level_of(b: Any, code: Any) -> Any:
+    """Of a nibble, the lower one."""
+    nibble = b.trunc(b.and_(code, emit.int64(15)), emit.I32)
+    return b.extract_element(ir.Constant(emit.FLOATS, LEVELS), nibble)
 
 
 @compiled

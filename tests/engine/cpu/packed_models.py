@@ -58,6 +58,12 @@ def joined(tensors: Tensors, at: str, names: tuple[str, ...]) -> Tensor | None:
     return torch.cat(parts) if parts else None
 
 
+def values_begin(arch: Arch) -> int:
+    """The first head, of queries', keys' and values', from where `v` has whole blocks."""
+    heads = arch.num_heads + arch.num_kv_heads
+    return heads - (heads * padded(arch.head_dim, 16) % OUTPUTS > 0)
+
+
 def packed_layer(arch: Arch, tensors: Tensors, index: int, kind: Format) -> PackedLayer:
     at, size = f"model.layers.{index}", arch.head_dim
     hidden, vectors = padded(arch.hidden_size, GROUP), padded(arch.head_dim, 16)
@@ -67,12 +73,16 @@ def packed_layer(arch: Arch, tensors: Tensors, index: int, kind: Format) -> Pack
     output = by_heads(tensors[f"{at}.self_attn.o_proj.weight"].t().contiguous(), size).t()
     gate_bias = tensors.get(f"{at}.mlp.gate_proj.bias")
     assert qkv is not None
+    before, spread = values_begin(arch) * vectors, None if bias is None else by_heads(bias[:, None], size)[:, 0]
+    attention: Format = kind if index else "int8"
+    values: Format = "int8" if arch.query_group > 1 else attention
     return PackedLayer(
         wide(tensors[f"{at}.input_layernorm.weight"], hidden),
-        linear(by_heads(qkv, size), kind, None if bias is None else by_heads(bias[:, None], size)[:, 0]),
+        linear(by_heads(qkv, size)[:before], attention, None if spread is None else spread[:before]),
+        linear(by_heads(qkv, size)[before:], values, None if spread is None else spread[before:]),
         wide(tensors[f"{at}.self_attn.q_norm.weight"], vectors) if arch.qk_norm else None,
         wide(tensors[f"{at}.self_attn.k_norm.weight"], vectors) if arch.qk_norm else None,
-        linear(pack.pad_to(output, hidden, output.shape[1]), kind, tensors.get(f"{at}.self_attn.o_proj.bias")),
+        linear(pack.pad_to(output, hidden, output.shape[1]), attention, tensors.get(f"{at}.self_attn.o_proj.bias")),
         wide(tensors[f"{at}.post_attention_layernorm.weight"], hidden),
         linear(
             pack.interleave(tensors[f"{at}.mlp.gate_proj.weight"], tensors[f"{at}.mlp.up_proj.weight"]),
@@ -88,7 +98,7 @@ def packed_layer(arch: Arch, tensors: Tensors, index: int, kind: Format) -> Pack
 
 
 def packed_weights(arch: Arch, tensors: Tensors, kind: Format) -> PackedWeights:
-    embedding = linear(tensors["model.embed_tokens.weight"], "int8", None)
+    embedding = linear(tensors["model.embed_tokens.weight"], "int8" if arch.tied_head else kind, None)
     head = embedding if arch.tied_head else linear(tensors["lm_head.weight"], kind, None)
     layers = tuple(packed_layer(arch, tensors, index, kind) for index in range(arch.num_layers))
     return PackedWeights(embedding, layers, wide(tensors["model.norm.weight"], padded(arch.hidden_size, GROUP)), head)
@@ -102,7 +112,8 @@ def dense_layer(arch: Arch, tensors: Tensors, index: int, packed: PackedLayer) -
     """The same layer as the torch decoder holds it, padding taken away again."""
     at, size, vectors, hidden = f"model.layers.{index}", arch.head_dim, padded(arch.head_dim, 16), arch.hidden_size
     heads, inner = arch.num_heads + 2 * arch.num_kv_heads, padded(arch.intermediate_size, GROUP)
-    qkv = unpacked(packed.qkv)[: heads * vectors].view(heads, vectors, -1)[:, :size, :hidden].reshape(-1, hidden)
+    mixed = torch.cat((unpacked(packed.qk), unpacked(packed.v)))[: heads * vectors].view(heads, vectors, -1)
+    qkv = mixed[:, :size, :hidden].reshape(-1, hidden)
     output = unpacked(packed.output)[:hidden, : arch.num_heads * vectors].view(hidden, arch.num_heads, vectors)
     pairs = unpacked(packed.gate_up).view(inner // 16, 2, 16, -1).transpose(0, 1).reshape(2, inner, -1)
     gate_up = pairs[:, : arch.intermediate_size, :hidden].reshape(-1, hidden)

@@ -101,7 +101,7 @@ def spoilt(tensor: Tensor, value: float) -> Tensor:
 
 
 NORMS = ("attention_norm", "q_norm", "k_norm", "mlp_norm")
-LINEARS = ("qkv", "output", "gate_up", "down")
+LINEARS = ("qk", "v", "output", "gate_up", "down")
 
 
 @every_isa
@@ -149,7 +149,7 @@ def test_a_spoilt_final_norm_or_head_is_seen(isa: Isa, value: float) -> None:
     assert headed[:, 8:].isfinite().all()
 
 
-FIRST = {"queries": 0, "keys": 64, "values": 96}  # of the fused projection's outputs: 4, 2 and 2 heads of 16
+FIRST = {"queries": ("qk", 0), "keys": ("qk", 64), "values": ("v", 0)}  # outputs of 4, 2 and 2 heads of 16
 
 
 @pytest.mark.parametrize("word", [0x7FC00000, 0xFFC00000, 0x7FFFFFFF, 0xFFFFFFFF, 0x7F800000, 0xFF800000])
@@ -157,11 +157,11 @@ FIRST = {"queries": 0, "keys": 64, "values": 96}  # of the fused projection's ou
 def test_nothing_of_the_kind_is_lost_in_the_cache(of: str, word: int) -> None:
     """Rounding to sixteen bits must not carry a NaN, or what is infinite, over into a number."""
     weights = sound()
-    qkv = weights.layers[0].qkv
-    assert qkv.bias is not None
-    bias = qkv.bias.clone()
-    bias.view(torch.uint32)[FIRST[of]] = word
-    got = read(in_layer(weights, 0, qkv=replace(qkv, bias=bias)), ISAS[0])
+    name, first = FIRST[of]
+    linear = getattr(weights.layers[0], name)
+    bias = linear.bias.clone()
+    bias.view(torch.uint32)[first] = word
+    got = read(in_layer(weights, 0, **{name: replace(linear, bias=bias)}), ISAS[0])
     assert not got.isfinite().all(dim=1).any()
 
 
