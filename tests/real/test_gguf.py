@@ -15,6 +15,8 @@ from localspec.api import LLM
 from localspec.checkpoint import open_snapshot
 from localspec.drain import drain
 from localspec.engine.arch import read_arch
+from localspec.engine.cpu import program
+from localspec.engine.cpu.isa import choose
 from localspec.loader import assemble
 from localspec.opening import attach, open_target
 from localspec.prompt_sandbox import SandboxedPrompter
@@ -42,6 +44,12 @@ KNOWN = {  # what an answer must have, and its question has not
 }
 LENGTH = 16  # tokens of an answer
 DRAFTS = [("early-exit:8", "4"), ("early-exit:20", "1"), ("early-exit:25", "auto"), ("itself", "3")]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def engine() -> program.Program:
+    """Compiled before any test turns its cache away."""
+    return program.load(choose())
 
 
 @pytest.fixture(scope="module")
