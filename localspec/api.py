@@ -6,6 +6,7 @@ Runs the engine in this process; the chat runs the same in a child. Knows no scr
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import AsyncIterator, Generator, Iterator, Sequence
 from dataclasses import dataclass
@@ -251,9 +252,9 @@ def make_message(message: Message | dict[str, Any]) -> Message:
 
 
 def load(  # noqa: PLR0913 - the words of the command line
-    model: str = "guide",
+    model: str | os.PathLike[str] = "guide",
     *,
-    draft: str | EarlyExit | DraftModel = "auto",
+    draft: str | os.PathLike[str] | EarlyExit | DraftModel = "auto",
     quant: str = "auto",
     device: str = "auto",
     ctx: int | None = None,
@@ -266,10 +267,10 @@ def load(  # noqa: PLR0913 - the words of the command line
     draft_quant: str = "auto",
     folding: bool = True,
 ) -> LLM:
-    """A model by catalogue key or folder, ready to answer. For progress, iterate over `load_events`."""
+    """A model by catalogue key, folder or GGUF file, ready to answer. For progress, iterate over `load_events`."""
     request = LoadRequest(
-        model,
-        draft,
+        os.fspath(model),
+        os.fspath(draft) if isinstance(draft, os.PathLike) else draft,
         quant,
         device,
         ctx,

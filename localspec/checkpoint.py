@@ -245,7 +245,7 @@ def tokenizer_faults(where: str) -> Iterator[None]:
 
 def _read_config(file: Path) -> dict[str, Any]:
     if not file.exists():
-        if gguf := sorted(file.parent.glob("*.gguf")):
+        if gguf := sorted(filter(Path.is_file, file.parent.glob("*.gguf"))):
             raise CheckpointError(f"{file.parent} has GGUF files.", hint=f"Give one of them: {gguf[0]}")
         raise CheckpointError(f"{file} is missing: this is not the folder of a model.", hint=REPEAT)
     config = _read_optional(file)

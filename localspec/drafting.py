@@ -23,7 +23,7 @@ from localspec.sizes import read_size
 
 NOTHING_KNOWN = Calibration()
 THREADS_PER_PROCESSOR = 8
-HERE = "Use auto, off, early-exit:E, or the folder of a small model."
+HERE = "Use auto, off, early-exit:E, or the folder or GGUF file of a small model."
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def by_catalogue(entry: Entry, target: Snapshot, catalog: Catalog) -> Choice:
     draft = entry.draft
     if draft is None or draft.kind == "off":
         reason = "no drafter is known for this model"
-        small = "--draft ./FOLDER of a small model with the same tokenizer"
+        small = "--draft ./FOLDER or ./FILE.gguf of a small model with the same tokenizer"
         hint = f"Name one: {'--draft early-exit:E for a LayerSkip model, or ' if exit_layers(target) else ''}{small}."
         return Choice("off", reason=reason, notice=Notice("info", "no_drafter", f"Speculation is off: {reason}.", hint))
     try:
@@ -175,7 +175,7 @@ def check_exit(layer: int, layers: int, name: str) -> None:
     if not layers:
         raise UsageError(
             f"{name} cannot draft by early exit: transformers runs it, and not localspec's own decoder.",
-            hint="Use --draft ./FOLDER of a small model with the same tokenizer, or --draft off.",
+            hint="Use --draft ./FOLDER or ./FILE.gguf of a small model with the same tokenizer, or --draft off.",
         )
     if not 1 <= layer < layers:
         raise UsageError(
@@ -226,7 +226,8 @@ def find_draft(name: str, entry: Entry, catalog: Catalog) -> Path:
         return entry_folder(named, catalog) if named else catalog.resolve(name).path
     except NotDownloaded as fault:
         known = ", ".join(["auto", "off", "early-exit:E", *dict(entry.drafts)])
-        raise NotDownloaded(fault.message, hint=f"Use --draft {known}, or the folder of a small model.") from fault
+        hint = f"Use --draft {known}, or the folder or GGUF file of a small model."
+        raise NotDownloaded(fault.message, hint=hint) from fault
 
 
 def entry_folder(draft: DraftEntry, catalog: Catalog) -> Path:

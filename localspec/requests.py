@@ -55,14 +55,14 @@ class EarlyExit(Record, frozen=True, tag="early-exit"):
 
 
 class DraftModel(Record, frozen=True, tag="model"):
-    """A smaller model drafts: a key of the catalogue or a folder. `greedy`: always its best token."""
+    """A smaller model drafts: a key of the catalogue, a folder or a file. `greedy`: always its best token."""
 
     model: str
     greedy: bool = False
 
 
 class LoadRequest(Record, frozen=True):
-    """A target by catalogue key or folder, and how to run it. `ctx` in tokens.
+    """A target by catalogue key, folder or GGUF file, and how to run it. `ctx` in tokens.
 
     `keep_head`: in 16 bits, whatever `quant`. `int8_threshold`: inputs beyond it are multiplied in 16 bits by a GPU's
     int8; 0 for none. `device`: "offload" keeps in memory only what a draft runs through, or as many layers as

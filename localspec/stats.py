@@ -8,7 +8,7 @@ Knows nothing about clocks, engines or screens.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import zip_longest
 from math import hypot
 from statistics import fmean, median, variance
@@ -103,19 +103,27 @@ class SpeedMeter:
         return None if self.speedup is None or share is None else self.speedup * share
 
     @property
+    def _compared(self) -> Collection[float]:
+        """The plain rounds that stand for all of this generation: its own where it has plenty, since they saw the same
+        changes of the machine's speed as the others did, else the latest of any."""
+        own = self.times.get(0, [])
+        return own if len(own) > PROBES_KEPT else self.plain_ms
+
+    @property
     def _ratio(self) -> float | None:
         if self.baseline_ms is None or not self.times:
             return None
         if not any(self.times):  # no round had a draft: whatever the times say, nothing was sped up
             return 1.0
         spent = sum(len(times) * self._round_ms(drafted) for drafted, times in self.times.items())
-        return self.tokens * self.baseline_ms / spent if spent else None
+        plain_ms = steady_mean(self._compared) if self.source == "probe" else self.baseline_ms
+        return self.tokens * plain_ms / spent if spent else None
 
     @property
     def _share_of_band(self) -> float | None:
         if self.source != "probe" or not self._ratio or not any(self.times):
             return None
-        plain = steady(self.plain_ms)
+        plain = steady(self._compared)
         spent = sum(map(sum, map(steady, self.times.values())))
         of_plain = student_95(len(plain)) * spread_of_sum(plain) / sum(plain)
         of_rounds = 1.96 * hypot(*map(spread_of_sum, self.times.values())) / spent

@@ -585,6 +585,11 @@ def told(request: LoadRequest) -> list[AnyEvent]:
     return list(load_events(request))
 
 
+def test_models_and_drafts_may_be_given_as_paths(models: Path):
+    with load(models / "target", draft=models / "draft", quant="fp32", threads=1) as llm:
+        assert (llm.ready.model.name, llm.ready.spec.name) == ("target", str(models / "draft"))
+
+
 def test_auto_for_a_folder_is_plain_with_a_notice(models: Path):
     events = told(LoadRequest(str(models / "target"), quant="fp32", threads=1))
     (notice,) = [event for event in events if isinstance(event, Notice)]

@@ -367,6 +367,15 @@ def test_a_folder_of_them_says_which_may_be_given(tmp_path: Path, made: Any):
     assert str(file) in caught.value.hint
 
 
+def test_a_folder_called_as_a_file_is_is_none_that_may_be_given(tmp_path: Path, made: Any):
+    (tmp_path / "a.gguf").mkdir()
+    file = tmp_path / "b.gguf"
+    file.symlink_to(made()[0])
+    with pytest.raises(CheckpointError, match="has GGUF files") as caught:
+        open_snapshot(tmp_path)
+    assert caught.value.hint == f"Give one of them: {file}"
+
+
 def test_without_the_package_it_is_one_sentence(made: Any, monkeypatch: pytest.MonkeyPatch):
     """Floats need none."""
     monkeypatch.setitem(sys.modules, "gguf", None)

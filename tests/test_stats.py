@@ -134,6 +134,18 @@ def test_the_baseline_follows_a_machine_that_changes_speed():
     assert meter.baseline_ms == 30
 
 
+def test_a_machine_that_slows_down_is_no_speed_up_of_an_answer_that_is_nearly_plain():
+    """`auto` soon drafts no more; the slow last rounds beside the fast first ones would have shown a gain."""
+    meter = SpeedMeter()
+    for milliseconds in (40.0, 48.0):
+        for _ in range(10):
+            observe(meter, 0, 1, milliseconds, times=60)
+            observe(meter, 1, 1, 1.3 * milliseconds)
+    assert meter.baseline_ms == 48
+    assert meter.speedup is not None
+    assert 0.98 < meter.speedup < 1
+
+
 def test_times_that_spread_as_wide_as_the_figure_give_none():
     meter = SpeedMeter()
     for milliseconds in (10.0, 40.0, 90.0):

@@ -211,7 +211,8 @@ def notes(opened: Opened, asked: Draft, contenders: list[Contender]) -> tuple[st
         said.append(NOTE)
     if asked == "auto" and len(ways_of(opened, asked)) == 1:
         unknown = f"No drafter is known for {opened.entry.name}"
-        said.append(one_line(f"{unknown}: name one with --draft early-exit:E, or --draft ./FOLDER of a small model."))
+        small = "--draft ./FOLDER or ./FILE.gguf of a small model"
+        said.append(one_line(f"{unknown}: name one with --draft early-exit:E, or {small}."))
     return tuple(dict.fromkeys(said))
 
 

@@ -118,7 +118,7 @@ class Beginning:
 
     def check_count(self, what: str, count: int, least_bytes: int, most: int) -> None:
         if count > most or count * least_bytes > self.size - self.at:
-            raise self.fault(f"it claims {count:,} {what}")
+            raise self.fault(f"it claims {count:,} {what}, and {self.size - self.at:,} bytes follow")
 
     def value(self, key: str) -> Scalar | Array:
         kind = self.whole("I")

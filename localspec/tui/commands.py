@@ -87,11 +87,11 @@ COMMANDS = (
     Command("set", "choose how tokens are sampled", "[temperature=0.7 …]"),
     Command("preset", "sample as this preset does", "[name]", choices=lambda known: known.presets),
     Command("template", "which template, or a Jinja file, words the chat", "[name|none]", choices=CHOICES),
-    Command("model", "load another model", "[key or folder]", choices=lambda known: known.models),
+    Command("model", "load another model", "[key, folder or file]", choices=lambda known: known.models),
     Command(
         "draft",
         "choose who drafts",
-        "[early-exit[:E], key, folder or off]",
+        "[early-exit[:E], key, folder, file or off]",
         choices=lambda known: (*known.drafts, "early-exit", "auto", "off", *known.models),
     ),
     Command("bench", "measure this model: plain, and as it drafts"),

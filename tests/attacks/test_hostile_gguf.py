@@ -101,7 +101,7 @@ ATTACKS: dict[str, tuple[bytes, str]] = {
     "2^64 - 1 tensors": (gguf(NAME, counts=((1 << 64) - 1, None)), "tensors"),
     "2^63 entries": (gguf(NAME, counts=(None, 1 << 63)), "entries of metadata"),
     "more entries than bytes": (gguf(NAME, counts=(None, 60_000)), "claims 60,000 entries"),
-    "more tensors than follow": (gguf(NAME, counts=(5, None), data=b""), "claims 5 tensors"),
+    "more tensors than follow": (gguf(NAME, counts=(5, None), data=b""), "claims 5 tensors, and "),
     "a key of 2^63 bytes": (gguf(u64(HUGE) + b"key"), "a key is 9,223,372,036,854,775,807 bytes long"),
     "a key longer than the file": (gguf(u64(60_000) + b"key"), "is cut short"),
     "a key that is no UTF-8": (gguf(entry(b"\xff\xfe", UINT8, b"x")), "a key is not UTF-8"),
