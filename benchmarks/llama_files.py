@@ -57,6 +57,7 @@ def quantise(floats: Path, to: Path, kind: str) -> None:
     quiet = silence(api)
     params = api.llama_model_quantize_default_params()
     params.ftype, params.nthread = getattr(api, f"LLAMA_FTYPE_MOSTLY_{kind}"), os.cpu_count() or 1
+    params.allow_requantize = True  # a file that is in a format already
     failed = api.llama_model_quantize(str(floats).encode(), str(to).encode(), ctypes.byref(params))
     del quiet
     if failed:

@@ -203,7 +203,7 @@ def chosen(plan: Plan, snapshot: Snapshot) -> Iterator[Notice]:
 def converted(snapshot: Snapshot, plan: Plan) -> Iterator[Notice]:
     """That the files have the weights in another format, which they cannot stay in."""
     if snapshot.stored_as:
-        hint = "--quant int4 takes half of the memory, and rounds them once more." if plan.packed == "int8" else ""
+        hint = "--quant int4 takes less memory, and rounds them once more." if plan.packed == "int8" else ""
         yield Notice(
             "info", "converted", f"Weights are held in {plan.quant}; the files are {snapshot.stored_as}.", hint
         )

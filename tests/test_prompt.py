@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tokenizers import AddedToken, Tokenizer, models, processors
 
-from localspec.checkpoint import open_snapshot
+from localspec.checkpoint import check_ids, num_ids, open_snapshot
 from localspec.errors import CheckpointError, NoChatTemplate, UsageError
 from localspec.prompt import Prompter
 from localspec.prompt_sandbox import opening_of
@@ -168,6 +168,21 @@ def test_ids_may_have_gaps() -> None:
     tokenizer = Tokenizer(models.WordLevel({"a": 0, "b": 5}, unk_token="a"))
     assert tokenizer.get_vocab_size() == 2
     assert prompter_of(tokenizer, None).num_ids == 6
+
+
+def test_an_added_token_without_a_row_is_spelled_in_words() -> None:
+    """Gemma 3's token for an image, in models that read none; tests/real has its own tokenizer."""
+    tokenizer = gpt2_like()
+    rows = num_ids(tokenizer)
+    tokenizer.add_special_tokens([AddedToken("<image>", special=True)])
+    check_ids("here", tokenizer, rows)
+    prompter = Prompter(
+        tokenizer, name="here", template=ChatTemplate(CHATML, name="here", special_tokens={}), rows=rows
+    )
+    assert prompter.num_ids == rows
+    for ids in (prompter.chat([Message("user", "see <image>")]), prompter.text("see <image>")):
+        assert max(ids) < rows
+        assert "see <image>" in tokenizer.decode(ids, skip_special_tokens=False)
 
 
 def test_a_snapshot_opens_with_its_template_and_without_padding(tmp_path: Path) -> None:

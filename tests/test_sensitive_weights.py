@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import kl_div
 
+from benchmarks.models import tokenizer_of
 from localspec.bench.shapes import BITS, SHAPES
 from localspec.blueprint import LINEARS, Blueprint
-from localspec.checkpoint import open_snapshot, parse_tokenizer
+from localspec.checkpoint import open_snapshot
 from localspec.engine.arch import read_arch
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.cpu.isa import choose
@@ -111,7 +112,7 @@ def test_the_bench_counts_with_bits_that_are_enough(name: str):
 def texts() -> list[Tensor]:
     """Questions that guide was not trained on, and their answers."""
     snapshot = open_snapshot(packaged("assets/guide") / "target")
-    words = parse_tokenizer(snapshot.read_tokenizer(), snapshot.name)
+    words = tokenizer_of(snapshot)
     asked = evaluate.held_out(corpus.load(), words, seed=0)[::24]
     return [torch.tensor(one.prompt + one.answer[:-1])[:CONTEXT] for one in asked]
 

@@ -13,7 +13,7 @@ from localspec.gguf.types import ARRAY, NUMBERS, STRING
 from localspec.strictjson import REPEAT
 
 MAX_BYTES = 64 << 20  # metadata and the list of tensors; Gemma's, the largest we know, has 16 MB
-MAX_STRINGS = 2 << 20  # in all arrays of a file; Gemma's tokens and merges are 0.8 million
+MAX_STRINGS = 3 << 19  # in all arrays of a file; Gemma's tokens and merges are 0.8 million
 MAX_NUMBERS = 2 << 20  # in one array
 CHUNK = 1 << 20  # bytes read at once
 COUNT = struct.Struct("<Q")
@@ -140,10 +140,12 @@ class Beginning:
 
     def strings(self, count: int) -> bytes:
         """They lie one behind the other, each after its length."""
-        begin = self.at
+        begin, length = self.at, COUNT.unpack_from
         for _ in range(count):
-            at = self.skip(COUNT.size)
-            self.at += COUNT.unpack_from(self.raw, at)[0]
+            at, self.at = self.at, self.at + COUNT.size
+            if self.at > len(self.raw):
+                self.fill()
+            self.at += length(self.raw, at)[0]
         self.skip(0)
         return bytes(self.raw[begin : self.at])
 

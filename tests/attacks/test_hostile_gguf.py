@@ -417,6 +417,6 @@ def test_no_file_takes_the_machine(tmp_path: Path):
         assert float(seconds) < 10, message
         assert message != "opened"
     assert [message for _, _, message in lines[-2:]] == [
-        f"{files[-2]} has 2,097,152 tokens, more than 524,288.",
+        f"{files[-2]} has 1,572,864 tokens, more than 524,288.",
         f"{files[-1]} has 2,097,152 tokens, more than 524,288.",
     ]

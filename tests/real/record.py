@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
@@ -54,18 +55,10 @@ def write(found: Recording) -> None:
 
 
 def record(gguf: Path) -> Recording:
-    peer = require()
-    api: Any = import_module("llama_cpp")
-    quiet = silence(api)
-    api.llama_backend_init()
-    text = TECHNICAL.read_bytes()
-    model = load(api, gguf)
-    try:
+    peer, text = require(), TECHNICAL.read_bytes()
+    with opened(gguf) as (api, model):
         ids = tokenise(api, model, text)[:POSITIONS]
         choices, margins = teacher_forced(api, model, ids)
-    finally:
-        api.llama_model_free(model)
-        del quiet
     return Recording(
         command="python -m tests.real.record",
         made_with=f"llama-cpp-python {peer}, {processor.name()}",
@@ -76,6 +69,20 @@ def record(gguf: Path) -> Recording:
         choices=choices,
         margins=margins,
     )
+
+
+@contextmanager
+def opened(gguf: Path) -> Iterator[tuple[Any, Any]]:
+    """llama.cpp, and its model of a file."""
+    api: Any = import_module("llama_cpp")
+    quiet = silence(api)
+    api.llama_backend_init()
+    model = load(api, gguf)
+    try:
+        yield api, model
+    finally:
+        api.llama_model_free(model)
+        del quiet
 
 
 def tokenise(api: Any, model: Any, text: bytes) -> list[int]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 import torch
 
+from benchmarks.llama_files import quantise
 from benchmarks.models import TECHNICAL, tokenizer_of
 from localspec.checkpoint import open_snapshot
 from localspec.engine.arch import read_arch
@@ -68,3 +70,29 @@ def test_llama_cpp_still_chooses_what_was_recorded():
     assert [(mine, theirs) for mine, theirs, clear in pairs if clear and mine != theirs] == []
     if found.made_with == recorded.made_with:
         assert found == recorded
+
+
+MADE = {  # what llama.cpp makes of SmolLM2, and types that its file then has; its rows of 576 are in none of K's
+    "Q2_K": {"Q3_K", "Q4_0", "Q8_0"},
+    "Q4_K_M": {"Q4_K", "Q5_0", "Q6_K"},
+    "IQ4_NL": {"IQ4_NL", "Q5_K"},
+    "IQ4_XS": {"IQ4_XS", "IQ4_NL"},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", MADE)
+def test_files_that_llama_cpp_makes_say_what_it_reads_in_them(kind: str, tmp_path: Path):
+    pytest.importorskip("llama_cpp", reason="llama.cpp is not installed: run make peers")
+    file, ids = tmp_path / "made.gguf", record.read().ids[:300]
+    quantise(SMOLLM2.file(SMOLLM2_GGUF), file, kind)
+    with record.opened(file) as (api, model):
+        choices, _ = record.teacher_forced(api, model, ids)
+    snapshot = open_snapshot(file)
+    assert {info.dtype for info in snapshot.tensors.values()} >= MADE[kind]
+    decoder = assemble(read_arch(snapshot.config), open_source(snapshot), dtype=torch.float32, context=len(ids))
+    top = decoder.forward(torch.tensor(ids)).topk(2)
+    clear = top.values[:, 0] - top.values[:, 1] > record.CLEAR
+    same = (top.indices[:, 0] == torch.tensor(choices))[clear].tolist()
+    assert len(same) > len(ids) / 2
+    assert share(same) >= 0.98
