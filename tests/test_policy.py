@@ -223,6 +223,20 @@ def test_auto_comes_back_when_drafting_pays_again():
         assert share_of_best(rounds[-100:], {7, 8}) > 0.7
 
 
+@pytest.mark.parametrize("times", [8, 30, 80])
+@pytest.mark.parametrize("cost", ["early exit", "cheap draft", "flat offload"])
+def test_drafts_come_back_when_the_machine_is_no_longer_busy(cost: str, times: float):
+    """After 20 or 40 rounds in which only plain ones are as fast as ever. Where those times were believed for good,
+    the 3,000 tokens behind them cost 2.2 to 7.2 times the best constant."""
+    quiet, costs = COSTS[cost], []
+    for seed in range(SEEDS):
+        at = 20 * (1 + seed % 2)
+        changing = Changing(lambda k: quiet(k) * (times if k else 1), quiet, Auto(), at)
+        rounds = world(changing, changing, ACCEPTS[".98"], tokens=3000, seed=seed)[at:]
+        costs.append(true_cost(rounds, quiet) / best_constant(quiet, ACCEPTS[".98"]))
+    assert fmean(costs) <= 1.8, costs
+
+
 def test_auto_follows_a_cost_that_changes():
     """A kernel that becomes slow at every width but the narrowest."""
     for seed in range(SEEDS):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from itertools import accumulate, chain, repeat
-from math import sqrt
+from math import inf, sqrt
 from operator import mul
 from statistics import median_low
 from typing import Literal, Protocol
@@ -29,6 +29,8 @@ HOPE = 0.9  # acceptance of a place that was never tried, worth one observation
 COSTS_KEPT = 31
 SCATTER_OVER = 50  # rounds
 FEW = 3  # times that do not make a median
+CALMER = 2  # times as fast as ever before: the machine was busy until now
+DEAREST = 2  # rounds without a draft: the most that one row of a round costs where nothing else runs
 DRAFT_COSTS = 1.1  # rounds without one, at least
 
 Mode = Literal["on", "auto", "off"]
@@ -74,7 +76,8 @@ class Costs:
     """Seconds of a round by k, a step function: each k has its own recent times, and nothing is smoothed across k.
 
     While few were seen they count as a little less, by as much as times scatter: else a k that was slow once by
-    chance would not be tried again.
+    chance would not be tried again. A time of less than half the least before it is no chance: the machine was busy,
+    and what was measured then is forgotten, of every k.
     """
 
     def __init__(self) -> None:
@@ -84,12 +87,19 @@ class Costs:
         self.compared = 0
 
     def observe(self, k: int, seconds: float) -> None:
+        if len(self.times[k]) >= FEW and seconds < min(self.times[k]) / CALMER:
+            self.forget()
         if k in self.medians:
             self.compared += 1
             distance = min(abs(seconds / max(self.medians[k], TINY) - 1), 1.0)
             self.scatter += (distance - self.scatter) / min(self.compared, SCATTER_OVER)
         self.times[k].append(seconds)
         self.medians[k] = median_low(self.times[k])
+
+    def forget(self) -> None:
+        self.times.clear()
+        self.medians.clear()
+        self.scatter, self.compared = 0.0, 0
 
     def table(self, frontier: int) -> list[float]:
         """For k = 0..frontier: measured, else on the line through its measured neighbours."""
@@ -130,7 +140,12 @@ class Auto:
         pace = cost[best] / expected[best]  # seconds a token
         if doubtful := self.doubtful(best, expected, pace):
             return min(doubtful, key=lambda k: (len(self.costs.times[k]), -k))
-        losses = {k: max(cost[k] - expected[k] * pace, TINY) for k in range(self.least, frontier + 1) if k != best}
+        dearest = DEAREST * cost[0] if 0 in tried else inf  # dearer was the machine, and would keep k away for ever
+        losses = {
+            k: max(min(cost[k], dearest * (k + 1)) - expected[k] * pace, TINY)
+            for k in range(self.least, frontier + 1)
+            if k != best
+        }
         other = max(losses, key=lambda k: (self.rounds - self.used[k]) / losses[k], default=best)
         if other == best or losses[other] > self.allowance:
             return best
