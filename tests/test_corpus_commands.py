@@ -191,11 +191,34 @@ def parameters(command: click.Command) -> list[click.Parameter]:
     return [*command.params, *(one for child in below for one in parameters(child))]
 
 
+def unknown_flags(texts: list[str]) -> set[str]:
+    """Flags within backticks that no command has."""
+    flags = {flag for one in parameters(cli) for flag in (*one.opts, *one.secondary_opts)} | {"--help"}
+    spans = [span for text in texts for span in re.findall(r"`([^`\n]+)`", text) if not span.startswith("python")]
+    return {flag for span in spans for flag in re.findall(r"(?<!\S)--[a-z][a-z0-9-]*", span)} - flags
+
+
+def unknown_commands(texts: list[str]) -> set[str]:
+    """Commands of the shell and of the chat, within backticks or in a block, that do not exist."""
+    text = "\n".join(texts)
+    lines = [line for block in re.findall(r"```(?:ba)?sh\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
+    lines += re.findall(r"`([^`\n]+)`", text)
+    named = {found[0] for line in lines if (found := re.match(r"localspec [a-z]+|/[a-z]+(?= |$)", line))}
+    return {one for one in named if not (find(one[1:]) if one.startswith("/") else is_name(one))}
+
+
 def test_a_flag_and_a_variable_that_an_answer_names_exist() -> None:
-    known = parameters(cli)
-    flags = {flag for one in known for flag in (*one.opts, *one.secondary_opts)} | {"--help"}
-    spans = [span for text in ANSWERS for span in re.findall(r"`([^`\n]+)`", text) if not span.startswith("python")]
-    assert {flag for span in spans for flag in re.findall(r"(?<!\S)--[a-z][a-z0-9-]*", span)} - flags == set()
+    assert unknown_flags(ANSWERS) == set()
     source = "".join(file.read_text() for file in (ROOT / "localspec").rglob("*.py"))
-    variables = {str(one.envvar) for one in known} | set(re.findall(r"LOCALSPEC_[A-Z_]+", source))
+    variables = {str(one.envvar) for one in parameters(cli)} | set(re.findall(r"LOCALSPEC_[A-Z_]+", source))
     assert {name for text in ANSWERS for name in re.findall(r"LOCALSPEC_[A-Z_]+", text)} - variables == set()
+
+
+def test_a_flag_or_a_command_that_never_existed_is_found() -> None:
+    texts = [
+        "`localspec run guide --quick`",
+        "`localspec fly` or `/fly now`, `/help`.",
+        "```sh\nlocalspec flee now\n```\nlocalspec is quick",
+    ]
+    assert unknown_flags(texts) == {"--quick"}
+    assert unknown_commands(texts) == {"localspec fly", "/fly", "localspec flee"}
