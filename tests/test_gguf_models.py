@@ -5,6 +5,7 @@ With early exit, layers from disk, draft models and the weight cache, as any oth
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -218,6 +219,16 @@ def test_models_toml_may_name_one_and_a_draft_of_its_kind(models: Any, tmp_path:
     plain, _ = answer(file, draft="off")
     ids, llm = answer(Path("mine"))
     assert (ids, llm.ready.spec.kind) == (plain, "model")
+
+
+@pytest.mark.usefixtures("one_state_folder")
+def test_bench_measures_a_file(models: Any, localspec: Program):
+    """In int8, with the same text whatever drafts."""
+    file, _ = models("llama")
+    code, out, err = localspec("bench", str(file), "--draft", "early-exit:1", "-n", "8", "-r", "1", "-o", "json")
+    assert code == 0, err
+    rows = [(row["method"], row["quant"], row["same"]) for row in json.loads(out)["rows"]]
+    assert rows == [("plain", "int8", "8/8"), ("early exit 1", "int8", "8/8")]
 
 
 def test_a_name_is_a_file_only_where_it_looks_like_one(models: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
