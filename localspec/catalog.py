@@ -25,6 +25,7 @@ from localspec.gguf import stores
 from localspec.gguf.header import name_of
 from localspec.plain_file import plain
 from localspec.requests import LONGEST_DRAFT, RANGES, SamplingOptions
+from localspec.strict_toml import shallow
 
 SCHEMA_VERSION = 1
 MOST_BYTES = 1 << 20
@@ -247,7 +248,7 @@ def _read(source: Path) -> dict[str, Any]:
     try:
         if plain(source).stat().st_size > MOST_BYTES:
             raise CatalogError(f"{source} is too large: at most {MOST_BYTES:,} bytes are read.", hint=EDIT)
-        found: dict[str, Any] = msgspec.toml.decode(source.read_bytes())
+        found: dict[str, Any] = msgspec.toml.decode(shallow(source.read_text(encoding="utf-8")))
         return found
     except OSError as error:
         raise CatalogError(f"{source} cannot be read ({error.strerror or error}).", hint=EDIT) from error

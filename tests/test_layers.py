@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1] / "localspec"
 
 LAYERS = [
     "errors paths events sanitize requests strictjson blocks drain whole_file plain_file making processor main_memory"
-    " driver formats sizes hub_cache text_file sentence limits families sums foreign_code named_fields",
+    " strict_toml driver formats sizes hub_cache text_file sentence limits families sums foreign_code named_fields",
     "catalog checkpoint dtypes weights template templates stats calibration verdicts exam history config shortening"
     " sandbox sandbox_jobs prequantised gguf bounds",
     "pairing prompt prompt_sandbox sandboxed detokenize reuse folding",

@@ -15,6 +15,7 @@ from localspec import paths
 from localspec.config.tables import KEYS, PATTERNS, SCHEMA_VERSION, SECTIONS, Config, PresetTable
 from localspec.errors import UsageError
 from localspec.plain_file import read_small
+from localspec.strict_toml import shallow
 
 Checked = TypeVar("Checked")
 EDIT = "Edit it: localspec config edit"
@@ -50,7 +51,7 @@ def text(file: Path) -> str:
 
 def tables(written: str, file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(written)
+        return tomllib.loads(shallow(written))
     except RecursionError as fault:
         raise UsageError(f"{file} is nested too deep.", hint=EDIT) from fault
     except tomllib.TOMLDecodeError as fault:

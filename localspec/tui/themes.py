@@ -15,6 +15,7 @@ from localspec.config.tables import Config, UiTable
 from localspec.errors import UsageError
 from localspec.events import Notice
 from localspec.plain_file import read_small
+from localspec.strict_toml import shallow
 
 STYLES = {"none", "bold", "dim", "italic", "underline", "strike", "reverse"}
 DEFAULT = UiTable().theme
@@ -93,7 +94,7 @@ def user_themes(folder: Path) -> tuple[list[Theme], list[Notice]]:
 
 def read_theme(file: Path) -> Theme:
     """ValueError where a colour is none: it would end the chat as soon as the theme is chosen."""
-    written = msgspec.toml.decode(read_small(file), type=ThemeFile)
+    written = msgspec.toml.decode(shallow(read_small(file).decode("utf-8")), type=ThemeFile)
     if not written.name.isprintable() or "," in written.name or not written.name.strip():
         raise ValueError("its name is not one")
     for name in COLOURS:

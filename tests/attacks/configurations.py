@@ -16,6 +16,7 @@ WORDS, TEMPLATE = "model/tokenizer_config.json", "model/chat_template.jinja"
 MODELS, SETTINGS = "config/models.toml", "config/config.toml"
 NO_FILE = " cannot be read (it is not a file)."
 DEEP = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
+DEEP_KEY = "a." * 50_000 + "b = 1"
 DEEP_TOML = "x = " + "[" * 100_000 + "]" * 100_000
 FETCH = "Fetch the model again."
 NO_CODE = "localspec runs no code from models. Choose another copy, or remove the field if you trust it."
@@ -282,6 +283,7 @@ OWN: Attacks = {
                 " is too large: at most 1,048,576 bytes are read.",
             ),
             "models.toml nested 100,000 deep": (written(MODELS, DEEP_TOML), " is nested too deep."),
+            "models.toml with a key of 50,000 parts": (written(MODELS, DEEP_KEY), " is nested too deep."),
             "a fifo for models.toml": (instead(MODELS, os.mkfifo), NO_FILE),
             "a folder for models.toml": (instead(MODELS, Path.mkdir), NO_FILE),
         },
@@ -293,6 +295,7 @@ OWN: Attacks = {
         {
             "config.toml that is not UTF-8": (written(SETTINGS, b"\xff"), " is not UTF-8 text (line 1)."),
             "config.toml nested 100,000 deep": (written(SETTINGS, DEEP_TOML), " is nested too deep."),
+            "config.toml with a key of 50,000 parts": (written(SETTINGS, DEEP_KEY), " is nested too deep."),
         },
         hint=reading.EDIT,
         code=2,
