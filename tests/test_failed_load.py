@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec import paths
+from localspec.core import paths
 from localspec.engine.cpu import program
 from localspec.engine.cpu.isa import choose
 from tests.models_made_here import save_snapshot

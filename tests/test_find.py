@@ -11,7 +11,7 @@ from time import monotonic
 import msgspec
 import pytest
 
-from localspec import output
+from localspec.cli import output
 from localspec.history import Attachment, History, NewChat, Writer, recall
 from localspec.history.export import WholeChat, WholeMessage
 from localspec.tui import chat_file

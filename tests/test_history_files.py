@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from localspec import paths
-from localspec.errors import HistoryError, LocalspecError
+from localspec.core import paths
+from localspec.core.errors import HistoryError, LocalspecError
 from localspec.history import History, NewChat, opening, schema
 from tests.history_made_here import WRITER, answer, chat, child, contents, old_file, reply, sound
 

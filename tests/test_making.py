@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from localspec import making as module
-from localspec.drain import drain
-from localspec.making import making
+from localspec.core import making as module
+from localspec.core.drain import drain
+from localspec.core.making import making
 
 pytestmark = pytest.mark.skipif(module.fcntl is None, reason="there are no such locks")
 MAKER = """

@@ -8,9 +8,9 @@ from functools import cached_property
 
 from textual import work
 
-from localspec import output
-from localspec.errors import LocalspecError, UsageError
-from localspec.events import Notice, Step
+from localspec.cli import output
+from localspec.core.errors import LocalspecError, UsageError
+from localspec.core.events import Notice, Step
 from localspec.history import Format, OpenChat, export
 from localspec.tui import chat_file
 from localspec.tui.conversation import Utterance
