@@ -230,7 +230,10 @@ def test_a_verdict_that_is_known_needs_no_transformers():
     """Nor does it to find out that nobody reads a field."""
     config = {**BASE, "unsloth_fixed": True}
     admission.admit(config)
-    asks = f"import sys; from localspec.loading.self_check.config import admit; admit({config}); sys.exit('transformers' in sys.modules)"
+    asks = (
+        f"import sys; from localspec.loading.self_check.config import admit; admit({config})"
+        "; sys.exit('transformers' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", asks], check=False, timeout=100).returncode == 0
 
 

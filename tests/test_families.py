@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from localspec.core.errors import CheckpointError
-from localspec.engine import named_fields
+from localspec.models import named_fields
 from localspec.engine.arch import read_arch
 from localspec.engine.decoder import Decoder
 from localspec.engine.protocols import ExitStates

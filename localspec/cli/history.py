@@ -13,6 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from localspec.core.errors import UsageError
+from localspec.core.whole_file import save
 
 if TYPE_CHECKING:
     from localspec.history import Chat, Format, History
@@ -114,7 +115,7 @@ def export(chat: str, kind: Format, file: Path | None) -> None:
     with opened(reading=True) as kept:
         text = exported(kept.open(kept.find_chat(chat).id), kept.steps, kind)
     if file is not None:
-        output.save(file, text)
+        save(file, text)
     elif kind == "md":
         output.hand_over(text)
     else:

@@ -8,14 +8,11 @@ from __future__ import annotations
 import json
 import re
 import sys
-from pathlib import Path
 from typing import Any  # Any: JSON
 
 from localspec.cli.sentence import print_sentence
-from localspec.core.errors import FULL, DoesNotFit, UsageError
 from localspec.core.events import AnyEvent, Notice
 from localspec.core.sanitize import TABLE, clean
-from localspec.core.whole_file import write_whole
 from localspec.runtime.stats import to_dict
 
 ESCAPES = {code: json.dumps(chr(code))[1:-1] for code in TABLE if chr(code) not in "\t\n"} | {0x7F: "\\u007f"}
@@ -29,28 +26,6 @@ def say(text: str) -> None:
 def hand_over(text: str) -> None:
     """As it was written, line breaks and all, for whatever reads the pipe; clean for a terminal."""
     print(clean(text) if sys.stdout.isatty() else text, end="")
-
-
-def save(file: Path, text: str) -> None:
-    """The whole file or none, and never over one that is there; what is no plain file (/dev/stdout, a pipe) is written
-    to. No folder is made: one that is not there is more likely mistyped than wished for."""
-    if not file.parent.is_dir():
-        raise UsageError(f"There is no folder '{file.parent}'.", hint="Make it, or name another FILE.")
-    try:
-        if file.is_file():
-            raise UsageError(f"'{file}' is there already.", hint="Delete it, or name another FILE.")
-        if file.exists():
-            file.write_bytes(text.encode())
-        else:
-            write_whole(file.resolve(), text.encode())
-    except BrokenPipeError:
-        raise  # the reader of /dev/stdout has left, which is no error
-    except OSError as fault:
-        if fault.errno in FULL:
-            raise DoesNotFit(
-                f"The disk has no room for '{file}' ({fault.strerror}).", hint="Free some space, or name another FILE."
-            ) from fault
-        raise UsageError(f"'{file}' cannot be written ({fault.strerror}).", hint="Name another FILE.") from fault
 
 
 def remark(text: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from localspec.core.errors import UsageError
 
-HERE = Path(__file__).resolve().parent
+HERE = Path(__file__).resolve().parents[1]
 
 
 def packaged(name: str) -> Path:

@@ -14,7 +14,7 @@ from typing import Any
 from localspec.core.errors import CheckpointError
 from localspec.core.families import FAMILIES
 from localspec.core.weight_formats import stored_kind
-from localspec.engine.named_fields import is_named
+from localspec.models.named_fields import is_named
 from localspec.models.prequantised.config import read_rules
 
 Config = Mapping[str, Any]  # Any: config.json is somebody else's

@@ -47,25 +47,6 @@ PAGE = 4096
 STALE_PART_SECONDS = 3600.0
 KEY = 16  # letters that tell a copy from others of its model and format
 SOURCES = (  # what decides the bytes
-    "blueprint.py",
-    "gguf/config.py",
-    "gguf/fields.py",
-    "gguf/header.py",
-    "gguf/names.py",
-    "gguf/reading.py",
-    "gguf/types.py",
-    "packing.py",
-    "prequantised/compressed.py",
-    "prequantised/config.py",
-    "prequantised/pattern.py",
-    "prequantised/rules.py",
-    "prequantised/scheme.py",
-    "prequantised/weights.py",
-    "sources.py",
-    "unpacking/fields.py",
-    "unpacking/gguf.py",
-    "unpacking/source.py",
-    "unpacking/weight.py",
     "engine/cpu/emit.py",
     "engine/cpu/formats.py",
     "engine/cpu/lang.py",
@@ -74,9 +55,28 @@ SOURCES = (  # what decides the bytes
     "engine/cpu/packer.py",
     "engine/four_bit.py",
     "engine/linear.py",
-    "loader.py",
-    "loader_generic.py",
-    "loader_quantised.py",
+    "loading/cpu.py",
+    "loading/cpu_layout.py",
+    "loading/generic.py",
+    "loading/quantised.py",
+    "loading/sources.py",
+    "loading/torch.py",
+    "loading/unpacking/fields.py",
+    "loading/unpacking/gguf.py",
+    "loading/unpacking/source.py",
+    "loading/unpacking/weight.py",
+    "models/gguf/config.py",
+    "models/gguf/fields.py",
+    "models/gguf/header.py",
+    "models/gguf/names.py",
+    "models/gguf/reading.py",
+    "models/gguf/types.py",
+    "models/prequantised/compressed.py",
+    "models/prequantised/config.py",
+    "models/prequantised/pattern.py",
+    "models/prequantised/rules.py",
+    "models/prequantised/scheme.py",
+    "models/prequantised/weights.py",
 )
 
 
@@ -322,7 +322,7 @@ def fingerprint(snapshot: Snapshot, contents: Contents) -> str:
     and the code that makes it."""
     digest = sha256(f"{__version__} {torch.__version__} {contents!r}".encode())
     for source in SOURCES:
-        digest.update((Path(__file__).parent / source).read_bytes())
+        digest.update((paths.HERE / source).read_bytes())
     for name, info in sorted(snapshot.tensors.items()):
         digest.update(f"{name} {info.dtype} {info.shape} {info.begin} {info.file.name}\n".encode())
     digest.update(json.dumps(snapshot.config.get("quantization_config"), sort_keys=True).encode())

@@ -199,7 +199,7 @@ def end(popen: subprocess.Popen[bytes], note: IO[bytes]) -> None:
 
 def search_path() -> str:
     """Where this process finds modules, but the folder it happens to be in: a model's might have some."""
-    own = str(Path(__file__).parents[1])
+    own = str(Path(__file__).parents[2])
     return os.pathsep.join([*(path for path in sys.path if path), own])
 
 

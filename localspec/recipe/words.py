@@ -1,4 +1,5 @@
-"""The words that the corpus is written in, as the built-in model's words.txt has them (localspec/models/folding.py reads it).
+"""The words that the corpus is written in, as the built-in model's words.txt has them; localspec/models/folding.py
+reads it.
 
 python -m localspec.recipe.words FILE writes them, without any training. Knows no network.
 """

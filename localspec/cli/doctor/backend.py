@@ -62,6 +62,6 @@ def last_line(said: bytes) -> bytes:
 
 def environment() -> dict[str, str]:
     """The child finds this very package, and fetches nothing."""
-    package = str(Path(__file__).resolve().parents[2])
+    package = str(Path(__file__).resolve().parents[3])
     path = os.pathsep.join(part for part in (package, os.environ.get("PYTHONPATH", "")) if part)
     return {**os.environ, "PYTHONPATH": path, "HF_HUB_OFFLINE": "1"}
