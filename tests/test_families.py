@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from localspec.core.errors import CheckpointError
-from localspec.models import named_fields
 from localspec.engine.arch import read_arch
 from localspec.engine.decoder import Decoder
 from localspec.engine.protocols import ExitStates
 from localspec.loading.self_check.config import reference_logits, transformers_model
 from localspec.loading.sources import Memory, Reader
 from localspec.loading.torch import assemble
+from localspec.models import named_fields
 from tests.models_made_here import random_tensors
 
 pytestmark = pytest.mark.heavy

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(module.fcntl is None, reason="there are no such 
 MAKER = """
 import sys
 from pathlib import Path
-from localspec.making import making
+from localspec.core.making import making
 with making(Path(sys.argv[1])) as one:
     list(one.wait())
     print("making", flush=True)

@@ -449,14 +449,14 @@ PEAK = """
 import sys, threading, time
 from pathlib import Path
 import psutil, torch
-from localspec.checkpoint import open_snapshot
-from localspec.drain import drain
+from localspec.models.checkpoint import open_snapshot
+from localspec.core.drain import drain
 from localspec.engine import linear
 from localspec.engine.cpu import decoder, isa, program
-from localspec.fit import Plan
-from localspec.footprint import footprint
-from localspec import packing
-from localspec.loader import load_decoder
+from localspec.loading.plan import Plan
+from localspec.loading.footprint import footprint
+from localspec.loading import cpu as packing
+from localspec.loading.torch import load_decoder
 
 program.load(isa.choose())
 folder, quant, resident = sys.argv[1:]

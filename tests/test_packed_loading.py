@@ -347,20 +347,21 @@ def test_a_copy_of_something_else_is_not_used(
     elif what == "version":
         monkeypatch.setattr(weight_cache, "__version__", "99")
     else:
-        monkeypatch.setattr(weight_cache, "SOURCES", ("errors.py",))
+        monkeypatch.setattr(weight_cache, "SOURCES", ("core/errors.py",))
     load_plan(model, "int8")
     assert len(packings) == 2
     (new,) = cache.iterdir()  # the old one is gone: nobody would ever read it again
     assert new != old
 
 
-BESIDE = {  # what the sources of a copy import, and what nothing in its bytes depends on
-    "__init__", "checkpoint", "drain", "errors", "events", "fit", "formats", "footprint", "loading", "packed_copy",
-    "sizes", "families", "main_memory", "strictjson", "weights", "dtypes", "making", "plain_file",
-    "loader_bnb", "loader_stream", "engine.arch", "engine.cache", "engine.contract", "engine.decoder",
-    "engine.foreign", "engine.generic", "engine.generic_arch", "engine.graphs", "engine.memory", "engine.sampling",
-    "engine.stream", "engine.cpu.__init__",
-    "engine.cpu.decoder", "engine.cpu.isa", "engine.cpu.pages", "engine.cpu.program",
+BESIDE = {
+    "__init__", "core.drain", "core.errors", "core.events", "core.families", "core.main_memory", "core.making",
+    "core.plain_file", "core.sizes", "core.strict_json", "core.weight_formats", "engine.arch", "engine.cache",
+    "engine.cpu.__init__", "engine.cpu.decoder", "engine.cpu.isa", "engine.cpu.pages", "engine.cpu.program",
+    "engine.cuda_graphs", "engine.decoder", "engine.foreign", "engine.generic", "engine.generic_arch",
+    "engine.memory", "engine.offload", "engine.protocols", "engine.sampling", "loading.bnb", "loading.footprint",
+    "loading.offload", "loading.plan", "loading.progress", "loading.weight_cache", "models.checkpoint",
+    "models.dtypes", "models.safetensors_index",
 }  # fmt: skip
 
 
@@ -487,12 +488,12 @@ def test_a_small_model_is_not_kept(folder: Path, cache: Path, monkeypatch: pytes
 PEAK = """
 import gc, os, sys, threading, time
 from pathlib import Path
-from localspec.checkpoint import open_snapshot
-from localspec.drain import drain
+from localspec.models.checkpoint import open_snapshot
+from localspec.core.drain import drain
 from localspec.engine.cpu import decoder, isa, program
-from localspec.fit import Plan
-from localspec.loader import load_decoder
-from localspec import packing
+from localspec.loading.plan import Plan
+from localspec.loading.torch import load_decoder
+from localspec.loading import cpu as packing
 
 def own():
     fields = dict(line.split(":") for line in open("/proc/self/status"))

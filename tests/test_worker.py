@@ -251,9 +251,9 @@ raise ValueError(chr(27) + "[2J the end")
 
 PARENT = """
 import sys
-from localspec.events import Done, Ready
-from localspec.requests import GenerateRequest, LoadRequest
-from localspec.worker import EngineProcess
+from localspec.core.events import Done, Ready
+from localspec.core.requests import GenerateRequest, LoadRequest
+from localspec.runtime.worker import EngineProcess
 
 engine = EngineProcess(LoadRequest({folder!r}, "off", threads=1))
 engine.start()

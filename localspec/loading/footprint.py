@@ -24,7 +24,11 @@ PACKED_WORKSPACE, WORKSPACE = 28 << 20, 152 << 20  # activations of a prefill ch
 BITSANDBYTES = 118 << 20  # what its import brings: it wraps functions in torch.compile, and so loads torch's compiler
 GENERIC_WORKSPACE = 256 << 20  # what transformers computes a chunk in; not measured family by family
 CHUNK = 512  # rows that torch masks at once: a prefill chunk
-GRAPH_WIDTH, GRAPH_ROWS, GRAPHS = 17, 128, 64  # engine/graphs.py's WIDEST, LONGEST and MOST, known without its torch
+GRAPH_WIDTH, GRAPH_ROWS, GRAPHS = (
+    17,
+    128,
+    64,
+)  # engine/cuda_graphs.py's WIDEST, LONGEST and MOST, known without its torch
 GRAPH_BYTES = 2 << 20  # what a driver keeps of a graph; a guess, never measured
 PLACES = 2  # that layers are brought to: one is computed with while the next is on its way
 FIRST_LAYER = "model.layers.0."

@@ -386,9 +386,9 @@ BOMBS: dict[str, tuple[bytes, int]] = {  # files as large as what they claim; wh
 CHILD = """
 import sys, time
 from pathlib import Path
-from localspec.bounds import check_heads, check_numbers
-from localspec.checkpoint import open_snapshot
-from localspec.errors import CheckpointError
+from localspec.models.bounds import check_heads, check_numbers
+from localspec.models.checkpoint import open_snapshot
+from localspec.core.errors import CheckpointError
 for name in sys.argv[1:]:
     before = time.process_time()
     try:

@@ -150,7 +150,7 @@ def answer(box: Sandbox, source: str) -> Ids:
 
 PEAK = """
 import resource
-from localspec.errors import CheckpointError
+from localspec.core.errors import CheckpointError
 from tests.attacks.test_hostile_templates import *
 box = Sandbox()
 for source in [source for source in BOMBS if "set ns" in source][:4]:
