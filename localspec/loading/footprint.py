@@ -28,7 +28,7 @@ GRAPH_WIDTH, GRAPH_ROWS, GRAPHS = (
     17,
     128,
     64,
-)  # engine/cuda_graphs.py's WIDEST, LONGEST and MOST, known without its torch
+)  # cuda_graphs.py's WIDEST, LONGEST and MOST, without its torch
 GRAPH_BYTES = 2 << 20  # what a driver keeps of a graph; a guess, never measured
 PLACES = 2  # that layers are brought to: one is computed with while the next is on its way
 FIRST_LAYER = "model.layers.0."
