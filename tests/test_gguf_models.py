@@ -187,7 +187,7 @@ def test_one_notice_says_what_the_file_is(models: Any):
 
 
 def test_fit_says_what_the_floats_would_take(models: Any, monkeypatch: pytest.MonkeyPatch):
-    for where in ("fit", "tui.fitting"):
+    for where in ("loading.plan", "tui.fitting"):
         monkeypatch.setattr(f"localspec.{where}.available_bytes", lambda: 10**9)
     for name in MODELS:
         file, folder = models(name)

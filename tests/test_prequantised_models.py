@@ -203,7 +203,7 @@ def test_where_int8_does_not_fit_both_are_said(models: Any, monkeypatch: pytest.
 
 
 def test_fit_says_what_the_floats_would_take(models: Any, monkeypatch: pytest.MonkeyPatch):
-    for where in ("fit", "tui.fitting"):
+    for where in ("loading.plan", "tui.fitting"):
         monkeypatch.setattr(f"localspec.{where}.available_bytes", lambda: 10**9)
     for name in SOME:
         folder, meant = models(name)

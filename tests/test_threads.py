@@ -57,7 +57,7 @@ def busy(count: int) -> float:
 @pytest.fixture
 def rows(monkeypatch: pytest.MonkeyPatch) -> Rows:
     made = Rows(quiet)
-    for module in ("threads", "resident"):
+    for module in ("loading.threads", "loading.resident"):
         monkeypatch.setattr(f"localspec.{module}.perf_counter", lambda: made.clock)
     return made
 
