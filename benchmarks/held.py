@@ -16,13 +16,13 @@ from torch import Tensor
 from benchmarks.llama_files import quantise, read_floats
 from benchmarks.models import EMBEDDING, HEAD, Model, untied
 from localspec.bench.gguf_file import write_gguf
-from localspec.blueprint import LINEARS, Blueprint
 from localspec.engine.cpu.formats import Format
 from localspec.engine.cpu.isa import choose
 from localspec.engine.cpu.pack import unpack
 from localspec.engine.cpu.program import load
-from localspec.packing import Packer
-from localspec.sources import Memory, Reader
+from localspec.loading.cpu import Packer
+from localspec.loading.cpu_layout import LINEARS, Blueprint
+from localspec.loading.sources import Memory, Reader
 
 LLAMA_CPP = ("Q8_0", "Q6_K", "Q4_K_M", "Q4_0")
 NF4_BITS = 4 + 32 / 64  # float32 scales of 64

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from localspec.bench.gguf_file import EMBEDDING, LAYER_NAMES
 from localspec.bench.llama_cpp import silence
-from localspec.errors import EngineError
+from localspec.core.errors import EngineError
 
 OURS = {theirs: ours for ours, theirs in LAYER_NAMES.items()}
 OUTSIDE = {

@@ -10,11 +10,11 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from localspec.checkpoint import Snapshot, open_snapshot, parse_tokenizer
+from localspec.core.errors import UsageError
 from localspec.engine.arch import Arch, read_arch
-from localspec.errors import UsageError
+from localspec.loading.sources import open_source
+from localspec.models.checkpoint import Snapshot, open_snapshot, parse_tokenizer
 from localspec.recipe import corpus, evaluate
-from localspec.sources import open_source
 
 ROOT = Path(__file__).parents[1]
 TECHNICAL = ROOT / "benchmarks" / "texts" / "technical.txt"  # no packing code may read it

@@ -31,15 +31,15 @@ from benchmarks.rotation import rotated
 from localspec.bench import llama_cpp as llama
 from localspec.bench.machine import describe_machine
 from localspec.bench.tables import markdown
+from localspec.core.errors import LocalspecError
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.cpu.formats import Format
 from localspec.engine.cpu.isa import choose
 from localspec.engine.cpu.program import load
 from localspec.engine.decoder import Decoder
-from localspec.errors import LocalspecError
-from localspec.loader import assemble
-from localspec.packing import assemble_packed
-from localspec.sources import Memory
+from localspec.loading.cpu import assemble_packed
+from localspec.loading.sources import Memory
+from localspec.loading.torch import assemble
 
 ROWS = 128  # whose probabilities are float64 at once
 FORMATS: tuple[Format, ...] = ("int8", "int4")

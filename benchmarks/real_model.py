@@ -19,17 +19,17 @@ from statistics import median
 from benchmarks.models import SMOLLM2
 from benchmarks.peers import Llama, transformers
 from benchmarks.prompts import KINDS, PROMPTS, Prompt
-from localspec import drafting
 from localspec.bench.measure import Contender, interleave, names, open_targets, ours, report
 from localspec.bench.report import PLAIN, Report, Way
 from localspec.bench.tables import markdown
 from localspec.bench.telling import Tell, shares
+from localspec.cli.progress import Progress
+from localspec.core.errors import LocalspecError, UsageError
+from localspec.core.events import Loading
+from localspec.core.requests import LoadRequest
+from localspec.core.sanitize import one_line
 from localspec.engine.foreign import keep_offline
-from localspec.errors import LocalspecError, UsageError
-from localspec.events import Loading
-from localspec.progress import Progress
-from localspec.requests import LoadRequest
-from localspec.sanitize import one_line
+from localspec.runtime import draft_choice
 
 FORMATS = ("int8", "int4")
 DRAFTERS = {"look-up": "lookup", "early exit": "early-exit"}  # that need no second model
@@ -45,7 +45,7 @@ def drafters() -> tuple[dict[str, str], list[str]]:
     found, missing = {PLAIN: "off"}, []
     for name, written in DRAFTERS.items():
         try:
-            drafting.parse(written)
+            draft_choice.parse(written)
             found[name] = written
         except UsageError as fault:
             missing.append(fault.message)

@@ -24,10 +24,10 @@ from docs.measured_chat import HEAVY, PATIENCE_SECONDS, SAID, Measured, long_tex
 from localspec.bench.terminal import Terminal
 from localspec.bench.ui import CLEAR, KEYS, within
 from localspec.bench.ui_report import percentile
-from localspec.events import AnyEvent, Done, Failure, Prefill, Ready, Step
+from localspec.core.events import AnyEvent, Done, Failure, Prefill, Ready, Step
+from localspec.core.requests import GenerateRequest, LoadRequest, SamplingOptions
 from localspec.history import History, NewChat, NewMessage
-from localspec.requests import GenerateRequest, LoadRequest, SamplingOptions
-from localspec.worker import EngineProcess
+from localspec.runtime.worker import EngineProcess
 
 MESSAGES = 1000
 BETWEEN_KEYS = 0.5

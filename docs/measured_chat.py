@@ -27,7 +27,7 @@ import psutil
 
 from localspec.bench.terminal import Terminal
 from localspec.bench.ui import within
-from localspec.events import AnyEvent, Step
+from localspec.core.events import AnyEvent, Step
 from localspec.history import NewChat, Writer, recall
 from localspec.tui import app
 from localspec.tui.collecting import collect_at_rest

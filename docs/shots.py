@@ -32,12 +32,12 @@ async def until(predicate: Callable[[], object]) -> None:
 async def main() -> None:
     from textual.pilot import Pilot
 
+    from localspec.core.requests import LoadRequest
     from localspec.history import NewChat, Writer
-    from localspec.requests import LoadRequest
+    from localspec.runtime.worker import EngineProcess
     from localspec.tui.app import ChatApp
     from localspec.tui.compare import CompareScreen
     from localspec.tui.scribe import Scribe
-    from localspec.worker import EngineProcess
 
     paper = Writer()
     app = ChatApp(lambda: EngineProcess(LoadRequest("guide")), scribe=Scribe(paper, NewChat("guide")))

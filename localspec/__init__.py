@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any  # Any: a module's attributes
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from localspec.api import LLM, Chat, Result, Stream, load, load_events
-    from localspec.errors import (
+    from localspec.core.errors import (
         AccessDenied,
         Cancelled,
         CatalogError,
@@ -33,18 +32,19 @@ if TYPE_CHECKING:
         PullError,
         UsageError,
     )
-    from localspec.requests import DraftModel, EarlyExit, Message, SpecWish
+    from localspec.core.requests import DraftModel, EarlyExit, Message, SpecWish
+    from localspec.runtime.api import LLM, Chat, Result, Stream, load, load_events
 
 _WHERE = {
-    **dict.fromkeys(("LLM", "Chat", "Result", "Stream", "load", "load_events"), "localspec.api"),
-    **dict.fromkeys(("DraftModel", "EarlyExit", "Message", "SpecWish"), "localspec.requests"),
+    **dict.fromkeys(("LLM", "Chat", "Result", "Stream", "load", "load_events"), "localspec.runtime.api"),
+    **dict.fromkeys(("DraftModel", "EarlyExit", "Message", "SpecWish"), "localspec.core.requests"),
     **dict.fromkeys(
         (
             "AccessDenied", "Cancelled", "CatalogError", "CheckpointError", "ContextOverflow", "DoesNotFit",
             "EngineDied", "EngineError", "HistoryError", "IncompatiblePair", "LocalspecError", "NoChatTemplate",
             "NoSuchChat", "NotDownloaded", "PullError", "UsageError",
         ),
-        "localspec.errors",
+        "localspec.core.errors",
     ),
 }  # fmt: skip
 __all__ = [

@@ -14,7 +14,7 @@ def leave(*_: object) -> None:
 
 def main() -> None:
     signal.signal(signal.SIGINT, leave)
-    from localspec.cli import main as run
+    from localspec.cli.main import main as run
 
     run()
 

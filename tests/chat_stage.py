@@ -15,8 +15,8 @@ from textual.css.stylesheet import Stylesheet
 from textual.pilot import Pilot
 
 from localspec.config.tables import ChatTable, Config, SendKey
+from localspec.core.requests import Message
 from localspec.history import NewChat, OpenChat, Writer
-from localspec.requests import Message
 from localspec.tui.answer import Answer
 from localspec.tui.app import NO_LOOK, ChatApp
 from localspec.tui.chat import ChatScreen

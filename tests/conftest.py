@@ -66,7 +66,7 @@ def own_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     for variable in ("OLLAMA_MODELS", "LLAMA_CACHE"):
         monkeypatch.setenv(variable, str(tmp_path / variable.lower()))
-    monkeypatch.setattr("localspec.gguf.stores.home", lambda: tmp_path / "home")
+    monkeypatch.setattr("localspec.models.gguf.stores.home", lambda: tmp_path / "home")
     return folder
 
 
@@ -79,14 +79,14 @@ def one_state_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyte
 @pytest.fixture
 def admitted(monkeypatch: pytest.MonkeyPatch) -> None:
     """transformers takes seconds to import; test_admission.py is about it."""
-    monkeypatch.setattr("localspec.opening.admit", lambda _: None)
+    monkeypatch.setattr("localspec.runtime.open.admit", lambda _: None)
 
 
 @pytest.fixture
 def warm_engines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Engines in child processes have torch from the start. Elsewhere than on Linux a fork of it may not run."""
     if sys.platform == "linux":
-        monkeypatch.setattr("localspec.worker.SPAWN", importlib.import_module("tests.warm").FORKS)
+        monkeypatch.setattr("localspec.runtime.worker.SPAWN", importlib.import_module("tests.warm").FORKS)
 
 
 @pytest.fixture(autouse=True)
@@ -123,7 +123,7 @@ def read_only() -> Iterator[pytest.MonkeyPatch]:
 def localspec(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Program:
     """The program in this process, given these words: its exit code, and what it prints where. Without stdin: as Python
     begins where that is closed."""
-    from localspec.cli import main
+    from localspec.cli.main import main
 
     def program(*words: str | Path, stdin: bytes | None = b"") -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "stdin", None if stdin is None else io.TextIOWrapper(io.BytesIO(stdin)))

@@ -7,9 +7,9 @@ from collections.abc import Generator
 import torch
 from torch import Tensor
 
-from localspec.model import Model
-from localspec.opening import Told, open_model
-from localspec.requests import LoadRequest
+from localspec.core.requests import LoadRequest
+from localspec.runtime.model import Model
+from localspec.runtime.open import Told, open_model
 
 OPENER = "tests.failing_gpu:open_failing"
 ASSERT = "CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronously reported"

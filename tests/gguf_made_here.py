@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from localspec.bench.gguf_file import by_pairs
-from localspec.gguf.names import LAYER, TABLES
+from localspec.models.gguf.names import LAYER, TABLES
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like
 

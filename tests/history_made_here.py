@@ -8,18 +8,8 @@ import sys
 from itertools import count
 from pathlib import Path
 
-from localspec.events import FinishReason, Stats, Step
-from localspec.history import (
-    OWN,
-    Answer,
-    Answered,
-    Asked,
-    Generation,
-    History,
-    NewChat,
-    NewMessage,
-    StoredMessage,
-)
+from localspec.core.events import FinishReason, Stats, Step
+from localspec.history import OWN, Answer, Answered, Asked, Generation, History, NewChat, NewMessage, StoredMessage
 from localspec.history.opening import private
 from localspec.history.schema import APPLICATION_ID, MIGRATIONS
 from tests.scripted_engine import answer as script

@@ -12,8 +12,8 @@ from tokenizers import Tokenizer
 
 from localspec.engine.arch import Arch, read_arch
 from localspec.engine.decoder import Decoder
-from localspec.loader import assemble
-from localspec.sources import Memory
+from localspec.loading.sources import Memory
+from localspec.loading.torch import assemble
 
 TINY: dict[str, Any] = {
     "model_type": "llama",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from localspec.cli import cli
+from localspec.cli.main import cli
 
 README = Path(__file__).resolve().parent.parent / "README.md"
 BLOCK = re.compile(r"```console\n\$ localspec (?P<words>[a-z ]*)--help\n.*?```", re.DOTALL)

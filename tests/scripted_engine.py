@@ -13,7 +13,7 @@ from threading import Condition
 
 import msgspec
 
-from localspec.events import (
+from localspec.core.events import (
     AnyEvent,
     Done,
     Failure,
@@ -31,8 +31,8 @@ from localspec.events import (
     Step,
     Token,
 )
-from localspec.requests import GenerateRequest, SpecWish
-from localspec.stats import Tally
+from localspec.core.requests import GenerateRequest, SpecWish
+from localspec.runtime.stats import Tally
 
 READY = Ready(
     model=ModelCard(name="guide", quant="int8", device="cpu", context_max=8192, chat=True, layers=12),

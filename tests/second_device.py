@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_map
 
-from localspec.engine.graphs import CAPTURES
+from localspec.engine.cuda_graphs import CAPTURES
 
 FAR = torch.device("cuda")
 DEVICE = Tensor.device.__get__  # type: ignore[attr-defined] # a slot of C's

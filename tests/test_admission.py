@@ -16,14 +16,16 @@ from typing import Any
 import pytest
 import torch
 
-from localspec import admission, packed_admission, paths
+from localspec.core import paths
+from localspec.core.errors import CheckpointError, EngineError
 from localspec.engine import rope
 from localspec.engine.arch import Arch, read_arch
 from localspec.engine.cpu.decoder import PackedDecoder, PackedLayer
 from localspec.engine.cpu.isa import choose
 from localspec.engine.cpu.program import Program, load
 from localspec.engine.decoder import Decoder
-from localspec.errors import CheckpointError, EngineError
+from localspec.loading.self_check import config as admission
+from localspec.loading.self_check import cpu
 from tests.test_families import BASE, FAMILIES, config_of
 
 pytestmark = pytest.mark.heavy
@@ -229,7 +231,8 @@ def test_a_verdict_that_is_known_needs_no_transformers():
     config = {**BASE, "unsloth_fixed": True}
     admission.admit(config)
     asks = (
-        f"import sys; from localspec.admission import admit; admit({config}); sys.exit('transformers' in sys.modules)"
+        f"import sys; from localspec.loading.self_check.config import admit; admit({config})"
+        "; sys.exit('transformers' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", asks], check=False, timeout=100).returncode == 0
 
@@ -397,9 +400,9 @@ def engine() -> Program:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ALL)
 def test_every_family_is_admitted_to_the_engine(name: str, kind: Any, engine: Program):
-    packed_admission.admit_packed(ALL[name], kind, engine)
+    cpu.admit_packed(ALL[name], kind, engine)
     (verdict,) = json.loads(paths.admissions_file().read_text()).values()
-    assert verdict <= packed_admission.TOLERANCE / 10
+    assert verdict <= cpu.TOLERANCE / 10
 
 
 def other_arch(monkeypatch: pytest.MonkeyPatch, change: Callable[[Arch], Arch]) -> None:
@@ -469,20 +472,20 @@ def test_an_engine_with_a_fault_is_refused_in_one_sentence(
     with monkeypatch.context() as patch:
         how(patch, change)
         with pytest.raises(EngineError, match=r"^The CPU engine does not agree with torch .*\. Use --quant bf16\.$"):
-            packed_admission.admit_packed(config, kind, engine)
+            cpu.admit_packed(config, kind, engine)
     with pytest.raises(EngineError, match="does not agree"):  # a refusal is remembered
-        packed_admission.admit_packed(config, kind, engine)
+        cpu.admit_packed(config, kind, engine)
 
 
 def test_the_engines_verdict_is_remembered_by_format_and_code(engine: Program, monkeypatch: pytest.MonkeyPatch):
-    packed_admission.admit_packed(BASE, "int8", engine)
-    monkeypatch.setattr(packed_admission, "difference", refuse_to_compute)
-    packed_admission.admit_packed(BASE, "int8", engine)
+    cpu.admit_packed(BASE, "int8", engine)
+    monkeypatch.setattr(cpu, "difference", refuse_to_compute)
+    cpu.admit_packed(BASE, "int8", engine)
     with pytest.raises(TypeError):
-        packed_admission.admit_packed(BASE, "int4", engine)
+        cpu.admit_packed(BASE, "int4", engine)
     monkeypatch.setattr("localspec.engine.cpu.program.fingerprint", lambda _: "another")
     with pytest.raises(TypeError):
-        packed_admission.admit_packed(BASE, "int8", engine)
+        cpu.admit_packed(BASE, "int8", engine)
 
 
 @pytest.mark.parametrize("width", [2, 7, 16])
@@ -498,7 +501,7 @@ def test_rows_that_depend_on_their_number_are_refused_at_every_load(
             logits[-1, 5] *= 1 + 2**-23
         return logits
 
-    packed_admission.admit_packed(BASE, "int8", engine)
+    cpu.admit_packed(BASE, "int8", engine)
     monkeypatch.setattr(PackedDecoder, "forward", forward)
     with pytest.raises(EngineError, match=f"computes {width} rows otherwise.*Use --quant bf16"):
-        packed_admission.admit_packed(BASE, "int8", engine)
+        cpu.admit_packed(BASE, "int8", engine)

@@ -9,10 +9,10 @@ from itertools import pairwise
 import pytest
 from tokenizers import Tokenizer
 
-from localspec.answer import Writer, overlap
-from localspec.engine.contract import Odds, Round
-from localspec.events import Proposal, Step
-from localspec.reuse import keep_spelling, stretches
+from localspec.core.events import Proposal, Step
+from localspec.engine.protocols import Odds, Round
+from localspec.runtime.prompt_reuse import keep_spelling, stretches
+from localspec.runtime.steps import Writer, overlap
 from tests.tokenizers_made_here import KINDS, gpt2_like
 
 TEXT = "The quick brown fox — 😀 漢字 naïve\n\n    return first + second  # ok"

@@ -17,16 +17,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from localspec import processor
-from localspec.api import LLM, Chat, load, load_events, make_request
-from localspec.checkpoint import open_snapshot
-from localspec.drain import drain
-from localspec.engine.arch import LEFT_OUT, read_arch
-from localspec.engine.cache import Cache, kv_dtype
-from localspec.engine.drafters.early_exit import EarlyExit as EarlyExitDrafter
-from localspec.engine.drafters.model import DraftModel as DraftModelDrafter
-from localspec.engine.session import Session
-from localspec.errors import (
+from localspec.core import processor
+from localspec.core.drain import drain
+from localspec.core.errors import (
     CheckpointError,
     ContextOverflow,
     DoesNotFit,
@@ -37,12 +30,19 @@ from localspec.errors import (
     NotDownloaded,
     UsageError,
 )
-from localspec.events import AnyEvent, Done, Loading, Notice, Prefill, Ready, Step
-from localspec.fit import Wish, make_plan
-from localspec.footprint import footprint
-from localspec.requests import DraftModel, EarlyExit, LoadRequest, Message, SamplingOptions
-from localspec.resident import choose_threads
-from localspec.settings import from_generation_config, resolve_sampling
+from localspec.core.events import AnyEvent, Done, Loading, Notice, Prefill, Ready, Step
+from localspec.core.requests import DraftModel, EarlyExit, LoadRequest, Message, SamplingOptions
+from localspec.engine.arch import LEFT_OUT, read_arch
+from localspec.engine.cache import Cache, kv_dtype
+from localspec.engine.drafters.early_exit import EarlyExit as EarlyExitDrafter
+from localspec.engine.drafters.model import DraftModel as DraftModelDrafter
+from localspec.engine.session import Session
+from localspec.loading.footprint import footprint
+from localspec.loading.plan import Wish, make_plan
+from localspec.loading.resident import choose_threads
+from localspec.models.checkpoint import open_snapshot
+from localspec.runtime.api import LLM, Chat, load, load_events, make_request
+from localspec.runtime.sampling_defaults import from_generation_config, resolve_sampling
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like, llama3_like
 
@@ -232,7 +232,7 @@ def test_what_a_draft_model_reads_of_the_prompt_is_time_of_the_prompt(models: Pa
         real(drafter, session)
 
     monkeypatch.setattr(DraftModelDrafter, "prefill", prefill)
-    monkeypatch.setattr("localspec.model.perf_counter", lambda: now)
+    monkeypatch.setattr("localspec.runtime.model.perf_counter", lambda: now)
     with open_target(models, draft=str(models / "draft"), k=2) as llm:
         stats = llm.generate(STORY, max_tokens=4, temperature=0).stats
     assert (stats.prompt_ms, stats.ttft_ms) == (5000, 5000)
@@ -291,7 +291,7 @@ def test_threads_are_as_many_as_pay(seconds: Callable[[int, int], float], best: 
     target: Any = Threaded(seconds)
     monkeypatch.setattr(processor, "physical_cores", lambda: 4)
     monkeypatch.setattr(processor, "usable_threads", lambda: 4)
-    monkeypatch.setattr("localspec.resident.perf_counter", lambda: target.clock)
+    monkeypatch.setattr("localspec.loading.resident.perf_counter", lambda: target.clock)
     assert choose_threads(target, None) == target.threads == best
 
 
@@ -315,7 +315,7 @@ def test_a_turn_read_from_the_cache_answers_as_one_read_from_the_start(models: P
             got = chat.send(text)
         assert got.stats.cached_n > 20
         prompt = warm._model._session.tokens[: got.stats.prompt_n]
-        monkeypatch.setattr("localspec.model.keep_spelling", lambda *_: prompt)
+        monkeypatch.setattr("localspec.runtime.model.keep_spelling", lambda *_: prompt)
         expected = cold.generate(chat.messages[:-1], max_tokens=12, temperature=0)
         assert (expected.stats.cached_n, expected.stats.prompt_n) == (0, len(prompt))
         assert got.text == expected.text
@@ -847,7 +847,9 @@ def known_as(models: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, draft:
     """A models.toml in which `known` is the target with this draft."""
     file = folder / "models.toml"
     file.write_text(f"schema_version = 1\n[models.known]\npath = '{models / 'target'}'\n{draft}")
-    monkeypatch.setattr("localspec.catalog.paths.packaged", lambda name: file if name == "models.toml" else Path(name))
+    monkeypatch.setattr(
+        "localspec.models.catalog.paths.packaged", lambda name: file if name == "models.toml" else Path(name)
+    )
 
 
 @pytest.mark.parametrize(("asked", "k", "expected"), [("auto", "auto", "3"), ("auto", 5, "5"), ("small", "auto", "2")])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from textual import events
 
-from localspec.errors import UsageError
+from localspec.core.errors import UsageError
 from localspec.history import Attachment, History, told
 from localspec.history.export import export
 from localspec.tui.attaching import MAX_BYTES, PASTE_CHARACTERS, file_named, from_file, just_mentioned, mentioned

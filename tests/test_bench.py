@@ -14,21 +14,21 @@ import msgspec
 import pytest
 import torch
 
-from localspec import processor
 from localspec.bench import peers_generate, telling
 from localspec.bench.machine import describe_machine
 from localspec.bench.measure import gather, interleave, measure, ways_of
 from localspec.bench.peers_generate import Mode
 from localspec.bench.prompts import PROMPTS
 from localspec.bench.report import Key, Report, Run, Way, same
-from localspec.calibration import remember
-from localspec.cli import main
-from localspec.drain import drain
+from localspec.cli.main import main
+from localspec.core import processor
+from localspec.core.calibration import remember
+from localspec.core.drain import drain
+from localspec.core.errors import DoesNotFit, IncompatiblePair
+from localspec.core.events import Loading, Stats
+from localspec.core.requests import LoadRequest
 from localspec.engine.drafters.early_exit import EarlyExit
-from localspec.errors import DoesNotFit, IncompatiblePair
-from localspec.events import Loading, Stats
-from localspec.opening import open_target, swept_key
-from localspec.requests import LoadRequest
+from localspec.runtime.open import open_target, swept_key
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like, llama3_like
 
@@ -330,7 +330,7 @@ def test_a_known_drafter_that_cannot_draft_loses_its_label(folder: Path, monkeyp
         f'schema_version = 1\n[models.mine]\npath = "{folder / "tiny"}"\n'
         f'[models.mine.draft]\nkind = "model"\nmodel = "{folder / "other"}"\n'
     )
-    monkeypatch.setattr("localspec.paths.packaged", lambda name: folder / name)
+    monkeypatch.setattr("localspec.core.paths.packaged", lambda name: folder / name)
     made = bench("mine")
     assert [(row.method, row.k) for row in made.rows()] == [
         ("plain", "0"),

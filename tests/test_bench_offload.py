@@ -15,7 +15,7 @@ from localspec.bench.forwards import Plan
 from localspec.bench.offload import Rate, offloaded
 from localspec.bench.shape_measure import ShapeRequest, measure_shape
 from localspec.bench.shapes import SHAPES, Shape, WeightFormat, make_decoder, random_tensors
-from localspec.cli import main
+from localspec.cli.main import main
 
 pytestmark = pytest.mark.heavy
 

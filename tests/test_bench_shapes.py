@@ -26,7 +26,7 @@ from localspec.bench.peers import TransformersForwards
 from localspec.bench.shape_measure import Bench, ShapeRequest, Watch, measure_shape
 from localspec.bench.shape_report import ShapeReport, Timed, Written
 from localspec.bench.shapes import SHAPES, Shape, WeightFormat, make_decoder, random_tensors
-from localspec.cli import main
+from localspec.cli.main import main
 from localspec.engine.cpu import isa, program
 from localspec.engine.decoder import Decoder
 

@@ -19,11 +19,11 @@ from click.testing import CliRunner
 from localspec.bench import task
 from localspec.bench.task import exam_prompts, graded, measure_task
 from localspec.bench.task_report import Answer, Sitting, TaskReport
-from localspec.cli import cli, main
-from localspec.events import AnyEvent, Loading, Memory, ModelCard, Notice, Ready, SpecCard
+from localspec.cli.main import cli, main
+from localspec.core.events import AnyEvent, Loading, Memory, ModelCard, Notice, Ready, SpecCard
+from localspec.core.requests import LoadRequest
 from localspec.exam.questions import Exam, Question, load
-from localspec.folding import READ_AS
-from localspec.requests import LoadRequest
+from localspec.models.folding import READ_AS
 from tests.test_cli import complaints
 
 KNOWN = Question("key/k", ("How far does it draft?", "how long is a draft"), (("k",),))

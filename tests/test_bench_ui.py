@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from localspec import paths
 from localspec.bench.forced import QUESTION, open_forced, word
 from localspec.bench.terminal import Terminal
 from localspec.bench.ui import playing
 from localspec.bench.ui_report import Played, UiReport, percentile
-from localspec.cli import cli
-from localspec.drain import drain
-from localspec.errors import EngineError, UsageError
-from localspec.events import Done, Step
+from localspec.cli.main import cli
+from localspec.core import paths
+from localspec.core.drain import drain
+from localspec.core.errors import EngineError, UsageError
+from localspec.core.events import Done, Step
+from localspec.core.requests import GenerateRequest, LoadRequest, Message
 from localspec.history import History
-from localspec.requests import GenerateRequest, LoadRequest, Message
 from localspec.tui import watched
 from localspec.tui.watched import Frames, WatchedChat
 from tests.chat_stage import HELLO, Stage

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from textual import events
 
-from localspec.events import AnyEvent
+from localspec.core.events import AnyEvent
 from localspec.history import History, NewMessage, recall
 from localspec.tui import branches
 from localspec.tui.answer import Answer

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from localspec.core.paths import packaged
 from localspec.exam.questions import load
-from localspec.paths import packaged
 from localspec.recipe import card, corpus, evaluate, tokenizer
 from localspec.recipe.network import Network, Shape
 

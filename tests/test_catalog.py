@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from localspec import hub_cache, paths
-from localspec.catalog import Catalog
+from localspec.core import paths
+from localspec.core.errors import CatalogError, NotDownloaded
+from localspec.core.requests import LONGEST_DRAFT
 from localspec.engine.policy import MAX_DRAFT
-from localspec.errors import CatalogError, NotDownloaded
-from localspec.requests import LONGEST_DRAFT
+from localspec.models import hub_cache
+from localspec.models.catalog import Catalog
 
 EXAMPLE = """
 schema_version = 1

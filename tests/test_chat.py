@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from textual import events
 
-from localspec.events import Loading, Notice
-from localspec.requests import Message
+from localspec.core.events import Loading, Notice
+from localspec.core.requests import Message
 from localspec.tui import turn
 from localspec.tui.answer import Answer
 from localspec.tui.chat import ChatScreen

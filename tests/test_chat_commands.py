@@ -10,11 +10,11 @@ from textual.events import Key
 from textual.theme import Theme
 from textual.widgets import HelpPanel
 
-from localspec.catalog import Catalog, DraftEntry
 from localspec.config.tables import Config, PresetTable
-from localspec.events import Notice, Stats
+from localspec.core.events import Notice, Stats
+from localspec.core.requests import Message, SamplingOptions
 from localspec.history import recall
-from localspec.requests import Message, SamplingOptions
+from localspec.models.catalog import Catalog, DraftEntry
 from localspec.tui.commands import COMMANDS, Command, Known, awaited, find, nearest, offers, parse
 from localspec.tui.licence import OURS, licences
 from localspec.tui.note import Note

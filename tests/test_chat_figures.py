@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from localspec.config.tables import Config
-from localspec.events import Proposal, Ready, SpecCard, Stats
-from localspec.local_models import Shelved
-from localspec.requests import SamplingOptions
+from localspec.core.events import Proposal, Ready, SpecCard, Stats
+from localspec.core.requests import SamplingOptions
+from localspec.runtime.local_models import Shelved
 from localspec.tui import hints, legend
 from localspec.tui.answer import Answer
 from localspec.tui.app import ChatApp
@@ -370,7 +370,7 @@ def test_where_nothing_can_be_kept_it_is_always_the_first_time(monkeypatch: pyte
 
 async def test_the_palette_lists_models_and_loads_the_one_that_is_chosen(monkeypatch: pytest.MonkeyPatch):
     models = [Shelved("[/nope]", "[b]", 1, "fits", ()), Shelved("qwen7b", "bf16", 1, "too large", ())]
-    monkeypatch.setattr("localspec.local_models.on_disk", lambda *_, **__: models)
+    monkeypatch.setattr("localspec.runtime.local_models.on_disk", lambda *_, **__: models)
     chosen: list[str] = []
     async with open_chat(ScriptedEngine(), size=(80, 120)) as stage:
         await stage.ready()

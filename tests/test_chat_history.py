@@ -12,11 +12,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from localspec import __version__, paths
-from localspec.cli import main
-from localspec.events import Failure, Notice, Ready, Stats
+from localspec import __version__
+from localspec.cli.main import main
+from localspec.core import paths
+from localspec.core.events import Failure, Notice, Ready, Stats
+from localspec.core.requests import LoadRequest, Message
 from localspec.history import History, NewChat, NewMessage, OpenChat, StoredMessage, Writer, database, recall, writer
-from localspec.requests import LoadRequest, Message
 from localspec.tui import app as app_module
 from localspec.tui import chat as chat_module
 from localspec.tui import scribe
@@ -529,7 +530,7 @@ def test_a_chat_goes_on_with_its_own_model(
     folder = tmp_path / "model"
     folder.mkdir()
     asked: list[LoadRequest] = []
-    monkeypatch.setattr("localspec.worker.EngineProcess", asked.append)
+    monkeypatch.setattr("localspec.runtime.worker.EngineProcess", asked.append)
     with History() as history:
         history.begin(NewChat(str(folder)), "hi")
     for words, model in (((), str(folder)), (("guide",), "guide")):

@@ -7,7 +7,7 @@ import re
 
 from textual.drivers.headless_driver import HeadlessDriver
 
-from localspec.events import Failure, Loading, ModelCard, Notice, Ready, SpecCard
+from localspec.core.events import Failure, Loading, ModelCard, Notice, Ready, SpecCard
 from localspec.history import Attachment, Chat, Generation, OpenChat, StoredMessage, Tree
 from localspec.tui.app import ChatApp
 from localspec.tui.note import Note

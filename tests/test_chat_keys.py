@@ -13,8 +13,8 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import HelpPanel, Input
 
-from localspec.events import Done
-from localspec.requests import GenerateRequest, Message
+from localspec.core.events import Done
+from localspec.core.requests import GenerateRequest, Message
 from localspec.tui import chat as chat_module
 from localspec.tui.answer import Answer
 from localspec.tui.app import ChatApp

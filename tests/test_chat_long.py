@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from localspec.events import AnyEvent, Step
+from localspec.core.events import AnyEvent, Step
 from localspec.tui import pace as pace_module
 from localspec.tui.answer import Answer
 from localspec.tui.fence import Fence

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 from textual.widgets import Markdown
 
-from localspec.cli import cli
+from localspec.cli.main import cli
 from localspec.config.reading import read
 from localspec.config.tables import Config, EngineTable, ProvenanceTable, SpecTable, UiTable
-from localspec.events import Loading, Memory
-from localspec.requests import LoadRequest, SamplingOptions, SpecWish
-from localspec.templates import COMPLETION, NAMED
+from localspec.core.events import Loading, Memory
+from localspec.core.requests import LoadRequest, SamplingOptions, SpecWish
+from localspec.models.named_templates import COMPLETION, NAMED
 from localspec.tui import measuring
 from localspec.tui.benching import Measured, arguments, as_text
 from localspec.tui.commands import COMMANDS
@@ -89,7 +89,9 @@ async def test_memory_is_given_back_by_a_model_that_is_there_and_by_no_other(
 ):
     """The picker and /fit count it once, and /show tells of none that is away."""
     counted: list[int] = []
-    monkeypatch.setattr("localspec.local_models.on_disk", lambda *_, held_bytes, **__: counted.append(held_bytes) or [])
+    monkeypatch.setattr(
+        "localspec.runtime.local_models.on_disk", lambda *_, held_bytes, **__: counted.append(held_bytes) or []
+    )
     monkeypatch.setattr(
         "localspec.tui.fitting.fit_report", lambda *_, held_bytes, **__: counted.append(held_bytes) or "It fits."
     )

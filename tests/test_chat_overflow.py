@@ -8,9 +8,9 @@ import pytest
 
 from localspec.config.tables import ChatTable, Config
 from localspec.config.tables import Overflow as Policy
-from localspec.events import Failure
+from localspec.core.events import Failure
+from localspec.core.requests import Message
 from localspec.history import recall
-from localspec.requests import Message
 from localspec.tui.answer import Answer
 from localspec.tui.conversation import Utterance
 from localspec.tui.overflow import Overflow

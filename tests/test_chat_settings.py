@@ -9,15 +9,15 @@ import pytest
 from textual.theme import Theme
 from textual.widgets import Input
 
-from localspec import paths
-from localspec.catalog import Catalog
 from localspec.config.reading import read
 from localspec.config.tables import ChatTable, Config, PresetTable, UiTable
-from localspec.errors import UsageError
-from localspec.events import Failure, Notice
+from localspec.core import paths
+from localspec.core.errors import UsageError
+from localspec.core.events import Failure, Notice
+from localspec.core.requests import LoadRequest, SamplingOptions
 from localspec.history import History, NewChat
-from localspec.local_models import on_disk
-from localspec.requests import LoadRequest, SamplingOptions
+from localspec.models.catalog import Catalog
+from localspec.runtime.local_models import on_disk
 from localspec.tui.note import Note
 from localspec.tui.picker import Picker
 from localspec.tui.sampling_form import SamplingForm
@@ -404,7 +404,7 @@ async def test_models_that_cannot_be_listed_are_a_sentence(monkeypatch: pytest.M
     def breaks(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission\x1b[2J denied")
 
-    monkeypatch.setattr("localspec.local_models.on_disk", breaks)
+    monkeypatch.setattr("localspec.runtime.local_models.on_disk", breaks)
     async with open_chat(ScriptedEngine(), tuning=guide(), size=(100, 30)) as stage:
         await stage.ready()
         await stage.pilot.press("ctrl+o")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from localspec.catalog import Catalog
-from localspec.events import AnyEvent, Done, Failure, FinishReason, Notice, Prefill, Ready, SpecCard, Stats
+from localspec.core.events import AnyEvent, Done, Failure, FinishReason, Notice, Prefill, Ready, SpecCard, Stats
+from localspec.core.requests import GenerateRequest, Message, SamplingOptions, SpecWish
 from localspec.history import History, recall
-from localspec.requests import GenerateRequest, Message, SamplingOptions, SpecWish
-from localspec.stats import joined
+from localspec.models.catalog import Catalog
+from localspec.runtime.stats import joined
 from localspec.tui import compare, steering, ways
 from localspec.tui.answer import Answer
 from localspec.tui.compare import CompareScreen, parting

@@ -12,16 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from localspec import admission, paths
+from localspec.core import paths
+from localspec.core.requests import LoadRequest
 from localspec.history import History, NewChat, Writer
-from localspec.requests import LoadRequest
+from localspec.loading.self_check import config
+from localspec.runtime.worker import OPEN_MODEL, EngineProcess
 from localspec.tui.app import ChatApp
 from localspec.tui.chat import ChatScreen
 from localspec.tui.keys import with_keys
 from localspec.tui.listening import DIED
 from localspec.tui.note import Note
 from localspec.tui.scribe import Scribe
-from localspec.worker import OPEN_MODEL, EngineProcess
 from tests import failing_gpu
 from tests.chat_stage import Stage
 from tests.history_made_here import sound
@@ -40,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def request_(folder: Path) -> LoadRequest:
     """A load whose verdict is remembered, so that no child imports transformers."""
-    key = admission.fingerprint(json.loads((folder / "config.json").read_text()))
+    key = config.fingerprint(json.loads((folder / "config.json").read_text()))
     paths.admissions_file().write_text(json.dumps({key: 0.0}))
     return LoadRequest(str(folder), "early-exit:2", k="2", threads=1, quant="fp64")
 

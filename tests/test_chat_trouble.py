@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from localspec.events import Failure, Notice
+from localspec.core.events import Failure, Notice
 from localspec.history import recall
 from localspec.tui.answer import Answer
 from localspec.tui.note import Note

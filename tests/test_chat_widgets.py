@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from textual.message_pump import MessagePump
 
-from localspec.events import AnyEvent, Proposal, Step, Token
+from localspec.core.events import AnyEvent, Proposal, Step, Token
 from localspec.tui import listening as listening_module
 from localspec.tui import pace as pace_module
 from localspec.tui.answer import Answer

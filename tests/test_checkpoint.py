@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from localspec.checkpoint import Snapshot, open_snapshot
-from localspec.errors import CheckpointError, NotDownloaded
+from localspec.core.errors import CheckpointError, NotDownloaded
+from localspec.models.checkpoint import Snapshot, open_snapshot
 from tests.tokenizers_made_here import CHATML, CONFIG, entry, gpt2_like, llama2_like, safetensors_bytes, write_snapshot
 
 
@@ -198,8 +198,8 @@ def test_a_truncated_file_is_said_to_be_cut_short(folder: Path) -> None:
 
 
 def test_inspecting_a_model_loads_no_torch() -> None:
-    loaded = (
-        "import sys, localspec.checkpoint, localspec.prompt, localspec.pairing, localspec.detokenize, localspec.catalog"
+    loaded = ", ".join(
+        f"localspec.models.{name}" for name in ("checkpoint", "prompt", "pairing", "detokenize", "catalog")
     )
-    check = f"{loaded}; sys.exit(bool({{'torch', 'transformers', 'textual'}} & set(sys.modules)))"
+    check = f"import sys, {loaded}; sys.exit(bool({{'torch', 'transformers', 'textual'}} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", check], check=False, timeout=60).returncode == 0

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from localspec.errors import EngineError
-from localspec.events import AnyEvent, Step, Token
-from localspec.oneshot import Output, show
+from localspec.cli.run import Output, show
+from localspec.core.errors import EngineError
+from localspec.core.events import AnyEvent, Step, Token
 from tests.conftest import Program
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, byte_level, llama2_like

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec import paths
+from localspec.core import paths
 from localspec.tui import clipboard
 from tests.chat_stage import HELLO, kept_chat, open_chat
 from tests.scripted_engine import ScriptedEngine

@@ -7,14 +7,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from localspec import paths
-from localspec.catalog import Catalog, SamplingTable
 from localspec.config import precedence
 from localspec.config.reading import read
 from localspec.config.tables import KEYS, PRESETS, Config, EngineTable, ProvenanceTable, SpecTable, variable
 from localspec.config.writing import store, store_typed, unset
-from localspec.errors import UsageError
-from localspec.requests import RANGES, LoadRequest, SamplingOptions, SpecWish
+from localspec.core import paths
+from localspec.core.errors import UsageError
+from localspec.core.requests import RANGES, LoadRequest, SamplingOptions, SpecWish
+from localspec.models.catalog import Catalog, SamplingTable
 
 EVERYTHING = """
 schema_version = 1
@@ -323,7 +323,7 @@ def test_with_nothing_said_anywhere_the_model_decides(catalog: Catalog):
 
 
 def test_the_variables_are_those_of_the_flags():
-    from localspec.cli import chat
+    from localspec.cli.main import chat
 
     flags = {option.envvar for option in chat.params if getattr(option, "envvar", None)}
     assert {variable(key) for key in KEYS} - {None} == flags - {"LOCALSPEC_PRESET"}

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from localspec import paths
 from localspec.config.tables import Config
-from localspec.errors import UsageError
-from localspec.requests import GenerateRequest, LoadRequest, Message, SamplingOptions
+from localspec.core import paths
+from localspec.core.errors import UsageError
+from localspec.core.requests import GenerateRequest, LoadRequest, Message, SamplingOptions
 from localspec.tui.themes import look
 from localspec.tui.tuning import Tuning
 from tests.conftest import Program
@@ -132,7 +132,7 @@ system = "Be odd."
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[LoadRequest, GenerateRequest]]:
     found: list[tuple[LoadRequest, GenerateRequest]] = []
-    monkeypatch.setattr("localspec.oneshot.answer_once", lambda load, request, _: found.append((load, request)))
+    monkeypatch.setattr("localspec.cli.run.answer_once", lambda load, request, _: found.append((load, request)))
     return found
 
 

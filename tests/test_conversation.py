@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
+from localspec.core.requests import Message
 from localspec.history import OWN, History, Writer, recall
-from localspec.requests import Message
 from localspec.tui.conversation import Conversation, Utterance
 from localspec.tui.past import conversation
 from localspec.tui.scribe import Scribe

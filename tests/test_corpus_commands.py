@@ -16,11 +16,11 @@ import click
 import pytest
 from textual.binding import Binding
 
-from localspec import paths
 from localspec.bench.prompts import PROMPTS
-from localspec.cli import cli, outcome
+from localspec.cli.main import cli, outcome
 from localspec.config.reading import read
 from localspec.config.tables import KEYS, SECTIONS
+from localspec.core import paths
 from localspec.history import History
 from localspec.recipe import corpus
 from localspec.tui.app import ChatApp
@@ -126,7 +126,7 @@ def test_a_command_in_a_sentence_runs(
     examples = CAPITALS | {"ID": chat(history, "A draft?", "Tokens.")[0].chat_id}
     filled = re.sub(rf"\[?\b({'|'.join(examples)})\b\]?", lambda found: examples[found[1]], words)
     monkeypatch.setenv("EDITOR", "true")
-    monkeypatch.setattr("localspec.cli_history.confirmed", lambda _: True)
+    monkeypatch.setattr("localspec.cli.history.confirmed", lambda _: True)
     monkeypatch.setattr("localspec.bench.ui.measure_ui", unmeasured)
     for name in MEASURING:
         monkeypatch.setattr(f"localspec.bench.options.{name}", unmeasured)

@@ -13,7 +13,7 @@ from time import thread_time
 
 import pytest
 
-from localspec.events import Stats
+from localspec.core.events import Stats
 from localspec.history import Chat, Generation, OpenChat, StoredMessage, Tree
 from tests.chat_stage import Stage, open_chat
 from tests.scripted_engine import ScriptedEngine

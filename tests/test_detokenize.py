@@ -7,7 +7,7 @@ import random
 import pytest
 from tokenizers import AddedToken, Tokenizer
 
-from localspec.detokenize import Detokenizer
+from localspec.models.detokenize import Detokenizer
 from tests.tokenizers_made_here import KINDS, gpt2_like, llama2_like
 
 PARTS = [

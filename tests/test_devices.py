@@ -11,32 +11,33 @@ from typing import Any
 import pytest
 import torch
 
-from localspec import driver, packed_copy
 from localspec.__main__ import main
-from localspec.checkpoint import open_snapshot
-from localspec.devices import gpu_bytes, gpu_faults, pick_device
+from localspec.core import nvidia
+from localspec.core.errors import DoesNotFit, EngineError, UsageError
 from localspec.engine.arch import read_arch
 from localspec.engine.linear import EightBits
 from localspec.engine.memory import is_out_of_memory
-from localspec.errors import DoesNotFit, EngineError, UsageError
-from localspec.fit import Wish, ladder, make_plan
-from localspec.footprint import footprint
-from localspec.loader import assemble_in
-from localspec.sources import Files, Reader
+from localspec.loading import weight_cache
+from localspec.loading.devices import gpu_bytes, gpu_faults, pick_device
+from localspec.loading.footprint import footprint
+from localspec.loading.plan import Wish, ladder, make_plan
+from localspec.loading.sources import Files, Reader
+from localspec.loading.torch import assemble_in
+from localspec.models.checkpoint import open_snapshot
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like
 
 pytestmark = pytest.mark.usefixtures("admitted")
 
 LAYERS = 6
-OLD = driver.Driver("470.1", "11.4", ("Fake 3090",), None)
+OLD = nvidia.Driver("470.1", "11.4", ("Fake 3090",), None)
 BUSY = "CUDA error: CUDA-capable device(s) is/are busy or unavailable\nCUDA kernel errors might be reported later."
 Command = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(autouse=True)
 def no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "look", lambda: None)
+    monkeypatch.setattr(nvidia, "look", lambda: None)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """`localspec run FOLDER hi …`: exit code, stdout and stderr."""
-    monkeypatch.setattr("localspec.cli.read_prompt", lambda prompt: prompt)
+    monkeypatch.setattr("localspec.cli.main.read_prompt", lambda prompt: prompt)
 
     def command(*arguments: str) -> tuple[int, str, str]:
         always = ["--draft", "off", "--threads", "1", "--max-tokens", "2"]
@@ -189,18 +190,18 @@ def test_without_a_gpu_it_is_one_sentence(run: Command):
 
 
 def test_a_driver_that_is_too_old_is_one_sentence(run: Command, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(driver, "look", lambda: OLD)
+    monkeypatch.setattr(nvidia, "look", lambda: OLD)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     refused(run("--device", "cuda"), 2, "runs CUDA 11.4, too old for this torch (13.0)", "--device cpu", "nvidia-smi")
 
 
 def test_with_auto_the_cpu_computes_and_says_why(run: Command, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.version, "cuda", "13.0")
-    monkeypatch.setattr(driver, "look", lambda: OLD)
+    monkeypatch.setattr(nvidia, "look", lambda: OLD)
     code, out, err = run("--quant", "fp32")
     assert (code, bool(out.strip())) == (0, True)
     assert "too old for this torch (13.0). The CPU computes." in err
-    monkeypatch.setattr(driver, "look", lambda: driver.Driver("550", "13.0", ("Fake",), ""))  # hidden on purpose
+    monkeypatch.setattr(nvidia, "look", lambda: nvidia.Driver("550", "13.0", ("Fake",), ""))  # hidden on purpose
     assert "CPU computes" not in run("--quant", "fp32")[2]
 
 
@@ -239,7 +240,7 @@ def test_what_cuda_says_while_loading_is_one_sentence(
         raise (torch.OutOfMemoryError if "Tried" in said else RuntimeError)(said)
 
     full(monkeypatch, 1 << 40)
-    monkeypatch.setattr("localspec.opening.load_decoder", fails)
+    monkeypatch.setattr("localspec.runtime.open.load_decoder", fails)
     refused(run("--quant", "bf16"), code, words, "nvidia-smi")
 
 
@@ -249,7 +250,7 @@ def test_a_model_that_leaves_no_memory_to_measure_with_answers_all_the_same(
     def fails(*_: object) -> float:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 256 MiB.")
 
-    monkeypatch.setattr("localspec.resident.read_bandwidth", fails)
+    monkeypatch.setattr("localspec.loading.resident.read_bandwidth", fails)
     code, out, err = run("--quant", "fp32", "--stats")
     assert (code, bool(out.strip())) == (0, True)
     assert '"bandwidth_peak_gbs": null' in err
@@ -285,7 +286,7 @@ def test_a_disk_that_is_full_costs_the_copy_and_not_the_answer(
     run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("LOCALSPEC_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(packed_copy.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
+    monkeypatch.setattr(weight_cache.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
     code, out, err = run("--quant", "nf4", "--save-quantized")
     assert (code, bool(out.strip())) == (0, True)
     assert "cannot be kept on disk (No space left on device)" in err

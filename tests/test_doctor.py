@@ -19,12 +19,13 @@ import msgspec
 import pytest
 import torch
 
-from localspec import __version__, paths, processor
-from localspec.doctor import backend, examine, login, packages
-from localspec.doctor.findings import of_bitsandbytes, of_driver, of_package
-from localspec.doctor.records import Bitsandbytes, Package, Report, Torch
-from localspec.doctor.text import WIDTH
-from localspec.driver import Driver
+from localspec import __version__
+from localspec.cli.doctor import backend, examine, login, packages
+from localspec.cli.doctor.findings import of_bitsandbytes, of_driver, of_package
+from localspec.cli.doctor.records import Bitsandbytes, Package, Report, Torch
+from localspec.cli.doctor.text import WIDTH
+from localspec.core import paths, processor
+from localspec.core.nvidia import Driver
 from tests.conftest import Program
 
 ASKED = backend.asked
@@ -41,7 +42,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("localspec.engine.bandwidth.read_bandwidth", lambda _, device: {"cpu": 30.0}.get(device, 900.0))
     monkeypatch.setattr(backend, "asked", lambda: nullcontext(lambda: Bitsandbytes("CPU", "libbitsandbytes_cpu.so")))
-    monkeypatch.setattr("localspec.driver.look", lambda: None)
+    monkeypatch.setattr("localspec.core.nvidia.look", lambda: None)
     monkeypatch.setattr(processor, "usable_threads", processor.physical_cores)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
@@ -365,7 +366,7 @@ def test_a_bitsandbytes_that_hangs_is_left_alone(
 @pytest.mark.parametrize(("answer", "tells"), [(b"\x1b[?0u\x1b[?62;22c", True), (b"\x1b[?62;22c", False)])
 @pytest.mark.skipif(not hasattr(os, "login_tty"), reason="no pseudo-terminals here")
 def test_the_terminal_is_asked_whether_it_tells_shift_enter(answer: bytes, tells: bool):
-    code = "import os; os.login_tty(0); from localspec.doctor import terminal; print(terminal.look())"
+    code = "import os; os.login_tty(0); from localspec.cli.doctor import terminal; print(terminal.look())"
     ours, theirs = os.openpty()
     with subprocess.Popen([sys.executable, "-c", code], stdin=theirs, stdout=theirs, stderr=theirs, cwd=ROOT) as child:
         os.close(theirs)

@@ -10,9 +10,9 @@ import pytest
 from textual.content import Content
 from textual.widgets import Static
 
-from localspec.events import Loading, ModelCard, Proposal, SpecCard, Stats, Token
+from localspec.core.events import Loading, ModelCard, Proposal, SpecCard, Stats, Token
 from localspec.history import Attachment
-from localspec.local_models import Shelved
+from localspec.runtime.local_models import Shelved
 from localspec.tui.answer import Answer
 from localspec.tui.attaching import from_paste
 from localspec.tui.drafts import why_off

@@ -18,16 +18,16 @@ from typing import Any
 import pytest
 from textual.widgets import OptionList
 
-from localspec import local_models
-from localspec.api import Stream
+from localspec.cli.progress import Progress
+from localspec.cli.run import Output, show
 from localspec.config.tables import Config, PresetTable
-from localspec.events import AnyEvent, Failure, Loading, Notice, Ready, SpecCard
+from localspec.core.events import AnyEvent, Failure, Loading, Notice, Ready, SpecCard
+from localspec.core.requests import GenerateRequest
 from localspec.history import Chat, Hit
 from localspec.history.records import Part
-from localspec.local_models import Shelved
-from localspec.oneshot import Output, show
-from localspec.progress import Progress
-from localspec.requests import GenerateRequest
+from localspec.runtime import local_models
+from localspec.runtime.api import Stream
+from localspec.runtime.local_models import Shelved
 from localspec.tui.app import ChatApp
 from localspec.tui.compare import CompareScreen
 from localspec.tui.overflow import Overflow

@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 import torch
 
-from localspec import opening
-from localspec.api import LLM, load_events
-from localspec.checkpoint import Snapshot, open_snapshot
-from localspec.drafting import Choice
-from localspec.drain import drain
+from localspec.core.drain import drain
+from localspec.core.errors import DoesNotFit, UsageError
+from localspec.core.events import AnyEvent, Notice
+from localspec.core.requests import LoadRequest, Message
 from localspec.engine.cpu import program
 from localspec.engine.cpu.isa import choose
 from localspec.engine.drafters.guarded import Guarded
-from localspec.errors import DoesNotFit, UsageError
-from localspec.events import AnyEvent, Notice
-from localspec.fit import Wish, draft_plan, make_plan, needed
-from localspec.footprint import footprint
-from localspec.opening import wish_of
-from localspec.requests import LoadRequest, Message
+from localspec.loading.footprint import footprint
+from localspec.loading.plan import Wish, draft_plan, make_plan, needed
+from localspec.models.checkpoint import Snapshot, open_snapshot
+from localspec.runtime import open as opening
+from localspec.runtime.api import LLM, load_events
+from localspec.runtime.draft_choice import Choice
+from localspec.runtime.open import wish_of
 from tests.models_made_here import save_snapshot
 from tests.second_device import SecondDevice
 from tests.tokenizers_made_here import CHATML, gpt2_like

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from localspec import load
-from localspec.api import LLM
-from localspec.checkpoint import open_snapshot
-from localspec.errors import UsageError
-from localspec.fit import Wish, draft_format, needed
-from localspec.requests import LoadRequest, Message
+from localspec.core.errors import UsageError
+from localspec.core.requests import LoadRequest, Message
+from localspec.loading.plan import Wish, draft_format, needed
+from localspec.models.checkpoint import open_snapshot
+from localspec.runtime.api import LLM
 from localspec.tui.benching import arguments
 from tests.conftest import Program
 from tests.generic_models_made_here import make_model, save_generic

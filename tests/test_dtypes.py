@@ -11,10 +11,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from localspec import load
-from localspec.checkpoint import open_snapshot
-from localspec.dtypes import in_integers
-from localspec.errors import CheckpointError, EngineError
-from localspec.events import Notice
+from localspec.core.errors import CheckpointError, EngineError
+from localspec.core.events import Notice
+from localspec.models.checkpoint import open_snapshot
+from localspec.models.dtypes import in_integers
 from tests.generic_models_made_here import make_model, save_generic
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like

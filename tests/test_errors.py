@@ -13,12 +13,14 @@ import safetensors
 import torch
 
 import localspec
-from localspec import errors, loader, sources
-from localspec.api import LLM, load
+from localspec.core import errors
+from localspec.core.errors import CheckpointError, DoesNotFit, EngineError, LocalspecError, UsageError
+from localspec.core.events import Step
 from localspec.engine.cache import Cache
 from localspec.engine.decoder import Decoder
-from localspec.errors import CheckpointError, DoesNotFit, EngineError, LocalspecError, UsageError
-from localspec.events import Step
+from localspec.loading import sources
+from localspec.loading import torch as loader
+from localspec.runtime.api import LLM, load
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
 from localspec.exam import questions
 from localspec.exam.grading import HONEST, is_honest, is_right, plain, says
 from localspec.exam.overlap import leaks, runs

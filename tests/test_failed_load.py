@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec import paths
+from localspec.core import paths
 from localspec.engine.cpu import program
 from localspec.engine.cpu.isa import choose
 from tests.models_made_here import save_snapshot
@@ -21,13 +21,13 @@ pytestmark = pytest.mark.heavy
 FAILURES = """
 import sys
 import psutil, torch
-from localspec import opening
-from localspec.api import load_events
-from localspec.drain import drain
-from localspec.errors import DoesNotFit
-from localspec.loader import Assembly
-from localspec.packing import Packer
-from localspec.requests import LoadRequest
+from localspec.runtime import open as opening
+from localspec.runtime.api import load_events
+from localspec.core.drain import drain
+from localspec.core.errors import DoesNotFit
+from localspec.loading.torch import Assembly
+from localspec.loading.cpu import Packer
+from localspec.core.requests import LoadRequest
 
 folder, last, times = sys.argv[1], sys.argv[2], int(sys.argv[3])
 pack, rungs = Packer.linear, []

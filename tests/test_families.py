@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from localspec import named_fields
-from localspec.admission import reference_logits, transformers_model
+from localspec.core.errors import CheckpointError
 from localspec.engine.arch import read_arch
-from localspec.engine.contract import ExitStates
 from localspec.engine.decoder import Decoder
-from localspec.errors import CheckpointError
-from localspec.loader import assemble
-from localspec.sources import Memory, Reader
+from localspec.engine.protocols import ExitStates
+from localspec.loading.self_check.config import reference_logits, transformers_model
+from localspec.loading.sources import Memory, Reader
+from localspec.loading.torch import assemble
+from localspec.models import named_fields
 from tests.models_made_here import random_tensors
 
 pytestmark = pytest.mark.heavy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from localspec.events import AnyEvent, Failure
+from localspec.core.events import AnyEvent, Failure
 from localspec.tui.feed import Feed
 from tests.scripted_engine import ScriptedEngine, answer, step
 

@@ -11,7 +11,7 @@ from time import monotonic
 import msgspec
 import pytest
 
-from localspec import output
+from localspec.core import whole_file
 from localspec.history import Attachment, History, NewChat, Writer, recall
 from localspec.history.export import WholeChat, WholeMessage
 from localspec.tui import chat_file
@@ -178,7 +178,7 @@ async def test_what_cannot_be_exported_is_one_sentence(own_folder: Path, monkeyp
         def full(*_: object) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-        monkeypatch.setattr(output, "write_whole", full)
+        monkeypatch.setattr(whole_file, "write_whole", full)
         assert "The disk has no room for" in await refused(stage, "md")
     assert [each.name for each in own_folder.iterdir()] == ["file"]
     assert (own_folder / "file").read_text() == "mine"

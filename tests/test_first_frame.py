@@ -20,7 +20,7 @@ LATER |= {"pygments", "jinja2", "safetensors"}
 
 START = """
 import gc, json, sys
-from localspec.cli import cli
+from localspec.cli.main import cli
 from localspec.tui import app
 from localspec.tui.chat import ChatScreen
 

@@ -11,13 +11,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from localspec.checkpoint import open_snapshot
-from localspec.drain import drain
+from localspec.core.drain import drain
+from localspec.core.requests import LoadRequest
 from localspec.engine.linear import Dense
-from localspec.fit import Plan
-from localspec.footprint import in_16_bits
-from localspec.loader import load_decoder
-from localspec.requests import LoadRequest
+from localspec.loading.footprint import in_16_bits
+from localspec.loading.plan import Plan
+from localspec.loading.torch import load_decoder
+from localspec.models.checkpoint import open_snapshot
 from localspec.tui.fitting import fit_report
 from tests.generic_models_made_here import make_model, save_generic
 from tests.models_made_here import save_snapshot

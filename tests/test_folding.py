@@ -10,18 +10,18 @@ import pytest
 from click.testing import CliRunner
 
 from localspec.bench.prompts import PROMPTS
-from localspec.cli import cli
-from localspec.errors import CatalogError
-from localspec.events import Notice, Stats
+from localspec.cli.main import cli
+from localspec.core.errors import CatalogError
+from localspec.core.events import Notice, Stats
+from localspec.core.paths import packaged
+from localspec.core.requests import LoadRequest, Message
 from localspec.exam import questions as exam
-from localspec.folding import LONGEST, READ_AS, Folding, Words
 from localspec.history import Attachment, Generation
-from localspec.paths import packaged
+from localspec.models.folding import LONGEST, READ_AS, Folding, Words
+from localspec.models.sums import is_sum
 from localspec.recipe import corpus, words
 from localspec.recipe.tasks import wordings
-from localspec.requests import LoadRequest, Message
-from localspec.stats import joined
-from localspec.sums import is_sum
+from localspec.runtime.stats import joined
 from localspec.tui.answer import Answer
 from localspec.tui.benching import arguments
 from localspec.tui.conversation import Utterance

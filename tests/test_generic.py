@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 import torch
 
-from localspec.admission_formats import StoodFor
-from localspec.checkpoint import open_snapshot
-from localspec.drain import drain
-from localspec.engine.drafters.empty import NoDrafter
+from localspec.core.drain import drain
+from localspec.core.errors import Cancelled, EngineError
 from localspec.engine.drafters.model import DraftModel
+from localspec.engine.drafters.none import NoDrafter
 from localspec.engine.generic import Layer, Positions
 from localspec.engine.generic_arch import RECURRENT, REWINDING, GenericArch, read_any
 from localspec.engine.linear import FourBits
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
-from localspec.errors import Cancelled, EngineError
-from localspec.fit import Plan
-from localspec.footprint import footprint, num_elements
-from localspec.loader_generic import far, load_generic
+from localspec.loading.footprint import footprint, num_elements
+from localspec.loading.generic import far, load_generic
+from localspec.loading.plan import Plan
+from localspec.loading.self_check.formats import StoodFor
+from localspec.models.checkpoint import open_snapshot
 from tests.engine.fakes import Alarm, generate, text
 from tests.generic_models_made_here import (
     ALL,
@@ -190,7 +190,7 @@ def test_four_bits_compute_what_they_stand_for(family: str, monkeypatch: pytest.
     """Linears have 32 inputs, half a block; GPT-2 has its weights the other way round."""
     model = make_model(family).float()
     quantised = decoder_of(model, quant="nf4")
-    monkeypatch.setattr("localspec.loader_generic.make_form", lambda *_, **__: Spread("nf4", torch.bfloat16))
+    monkeypatch.setattr("localspec.loading.generic.make_form", lambda *_, **__: Spread("nf4", torch.bfloat16))
     reference = decoder_of(model, quant="nf4")
     ids = torch.arange(30) * 11 % VOCAB
     got, expected = quantised.forward(ids).float(), reference.forward(ids).float()

@@ -11,17 +11,18 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from localspec import load, loader_generic
-from localspec.api import LLM, load_events
-from localspec.checkpoint import open_snapshot
-from localspec.drain import drain
+from localspec import load
+from localspec.core.drain import drain
+from localspec.core.errors import CheckpointError, DoesNotFit, EngineError, IncompatiblePair, UsageError
+from localspec.core.events import AnyEvent, Loading, Notice
+from localspec.core.requests import GenerateRequest, LoadRequest, Message, SpecWish
 from localspec.engine.generic_arch import read_any
-from localspec.errors import CheckpointError, DoesNotFit, EngineError, IncompatiblePair, UsageError
-from localspec.events import AnyEvent, Loading, Notice
-from localspec.fit import Plan, Wish, fit_word, ladder, make_plan, needed
-from localspec.footprint import footprint
-from localspec.loader_generic import load_generic
-from localspec.requests import GenerateRequest, LoadRequest, Message, SpecWish
+from localspec.loading import generic
+from localspec.loading.footprint import footprint
+from localspec.loading.generic import load_generic
+from localspec.loading.plan import Plan, Wish, fit_word, ladder, make_plan, needed
+from localspec.models.checkpoint import open_snapshot
+from localspec.runtime.api import LLM, load_events
 from localspec.tui.fitting import fit_report
 from tests.generic_models_made_here import blurred, make_model, save_generic
 from tests.models_made_here import save_snapshot
@@ -156,14 +157,14 @@ def test_its_ladder_has_its_own_formats_and_never_the_disk(models: Path):
 
 
 def test_memory_that_runs_out_while_loading_leads_to_bf16(models: Path, monkeypatch: pytest.MonkeyPatch):
-    real = loader_generic.build
+    real = generic.build
 
     def build(snapshot: Any, dtype: torch.dtype) -> Any:
         if dtype == torch.float32:
             raise torch.OutOfMemoryError("a planted one")
         return real(snapshot, dtype)
 
-    monkeypatch.setattr(loader_generic, "build", build)
+    monkeypatch.setattr(generic, "build", build)
     llm, notices = opened(models / "gpt2", quant="auto")
     with llm:
         assert llm.ready.model.quant == "bf16"

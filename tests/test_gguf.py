@@ -15,15 +15,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from localspec.checkpoint import Snapshot, open_snapshot
+from localspec.core.errors import CheckpointError, NotDownloaded
 from localspec.engine.arch import read_arch
-from localspec.errors import CheckpointError, NotDownloaded
-from localspec.gguf.config import LLAMA3, llama3_factors
-from localspec.gguf.header import read_gguf
-from localspec.loader import assemble
-from localspec.local_models import stored
-from localspec.sources import open_source, sizes_to_read
-from localspec.unpacking import gguf as unpacking
+from localspec.loading.sources import open_source, sizes_to_read
+from localspec.loading.torch import assemble
+from localspec.loading.unpacking import gguf as unpacking
+from localspec.models.checkpoint import Snapshot, open_snapshot
+from localspec.models.gguf.config import LLAMA3, llama3_factors
+from localspec.models.gguf.header import read_gguf
+from localspec.runtime.local_models import stored
 from tests.gguf_made_here import KINDS, SCALES, SIZES, Change, save_gguf, save_pair
 
 IDS = torch.arange(20)
@@ -313,9 +313,9 @@ def test_what_the_decoder_does_not_compute_is_refused_by_name(name: str, tmp_pat
 
 
 def test_another_number_of_layers_than_tensors_is_refused(tmp_path: Path):
-    from localspec.drain import drain
-    from localspec.fit import Plan
-    from localspec.loader import load_decoder
+    from localspec.core.drain import drain
+    from localspec.loading.plan import Plan
+    from localspec.loading.torch import load_decoder
 
     snapshot = open_snapshot(changed(tmp_path, says("llama.block_count", 3)))
     with pytest.raises(CheckpointError, match="num_hidden_layers = 3, and the checkpoint has 2"):
@@ -341,7 +341,7 @@ def test_a_tensor_that_nobody_knows_is_refused_by_its_name(tmp_path: Path):
 
 
 def assembled(snapshot: Snapshot) -> None:
-    from localspec.sources import Reader
+    from localspec.loading.sources import Reader
 
     reader = Reader(open_source(snapshot))
     for name in snapshot.tensors:

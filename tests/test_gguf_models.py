@@ -17,21 +17,22 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from localspec import load, packed_copy
-from localspec.api import load_events
-from localspec.blueprint import Blueprint
-from localspec.catalog import Catalog
-from localspec.checkpoint import open_snapshot
-from localspec.drain import drain
+from localspec import load
+from localspec.core.drain import drain
+from localspec.core.events import AnyEvent, Loading, Notice
+from localspec.core.requests import LoadRequest
 from localspec.engine.arch import read_arch
 from localspec.engine.cpu import program
 from localspec.engine.cpu.isa import choose
-from localspec.events import AnyEvent, Loading, Notice
-from localspec.fit import Plan
-from localspec.loader import load_decoder
-from localspec.local_models import on_disk, shelved
-from localspec.packing import Packer
-from localspec.requests import LoadRequest
+from localspec.loading import weight_cache
+from localspec.loading.cpu import Packer
+from localspec.loading.cpu_layout import Blueprint
+from localspec.loading.plan import Plan
+from localspec.loading.torch import load_decoder
+from localspec.models.catalog import Catalog
+from localspec.models.checkpoint import open_snapshot
+from localspec.runtime.api import load_events
+from localspec.runtime.local_models import on_disk, shelved
 from localspec.tui.fitting import fit_report
 from tests.conftest import Program
 from tests.gguf_made_here import KINDS, save_pair
@@ -107,7 +108,7 @@ def test_layers_may_come_from_disk(name: str, quant: str, models: Any, cache: Pa
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("LOCALSPEC_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(packed_copy, "SMALLEST_BYTES", 0)
+    monkeypatch.setattr(weight_cache, "SMALLEST_BYTES", 0)
     return tmp_path / "cache" / "packed"
 
 
@@ -131,7 +132,7 @@ def test_another_file_in_its_place_is_packed_anew(models: Any, cache: Path, tmp_
 
 def packed_of(model: Path) -> str:
     snapshot = open_snapshot(model)
-    return packed_copy.PackedCopy(snapshot, Blueprint(read_arch(snapshot.config), "int8")).family
+    return weight_cache.PackedCopy(snapshot, Blueprint(read_arch(snapshot.config), "int8")).family
 
 
 @pytest.mark.parametrize("quant", ["fp32", "nf4"])
@@ -186,7 +187,7 @@ def test_one_notice_says_what_the_file_is(models: Any):
 
 
 def test_fit_says_what_the_floats_would_take(models: Any, monkeypatch: pytest.MonkeyPatch):
-    for where in ("fit", "tui.fitting"):
+    for where in ("loading.plan", "tui.fitting"):
         monkeypatch.setattr(f"localspec.{where}.available_bytes", lambda: 10**9)
     for name in MODELS:
         file, folder = models(name)

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from localspec.catalog import Catalog
-from localspec.chatlog.lists import LONGEST_MODEL, model_name
-from localspec.checkpoint import open_snapshot
-from localspec.errors import NotDownloaded
-from localspec.gguf import stores
-from localspec.gguf.stores import Kept, kept
-from localspec.local_models import UNREADABLE, names, on_disk
+from localspec.core.errors import NotDownloaded
+from localspec.history.text.lists import LONGEST_MODEL, model_name
+from localspec.models.catalog import Catalog
+from localspec.models.checkpoint import open_snapshot
+from localspec.models.gguf import stores
+from localspec.models.gguf.stores import Kept, kept
+from localspec.runtime.local_models import UNREADABLE, names, on_disk
 from tests.conftest import Program
 from tests.gguf_made_here import save_pair
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from localspec.checkpoint import parse_tokenizer
-from localspec.gguf.pre_tokenizers import PRE_TOKENIZERS
-from localspec.gguf.tokenizer import read_vocabulary
+from localspec.models.checkpoint import parse_tokenizer
+from localspec.models.gguf.pre_tokenizers import PRE_TOKENIZERS
+from localspec.models.gguf.tokenizer import read_vocabulary
 from tests.tokenizers_made_here import byte_level
 
 K = "tokenizer.ggml."

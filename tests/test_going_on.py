@@ -10,14 +10,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from localspec import admission, paths
-from localspec.api import LLM, load
-from localspec.errors import UsageError
-from localspec.events import AnyEvent, Done, Prefill, Ready, Steered, Step
-from localspec.prompt import Prompter
-from localspec.requests import GenerateRequest, LoadRequest, Message, SamplingOptions, SpecWish
-from localspec.template import ChatTemplate
-from localspec.worker import EngineProcess
+from localspec.core import paths
+from localspec.core.errors import UsageError
+from localspec.core.events import AnyEvent, Done, Prefill, Ready, Steered, Step
+from localspec.core.requests import GenerateRequest, LoadRequest, Message, SamplingOptions, SpecWish
+from localspec.loading.self_check import config
+from localspec.models.chat_template import ChatTemplate
+from localspec.models.prompt import Prompter
+from localspec.runtime.api import LLM, load
+from localspec.runtime.worker import EngineProcess
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, KINDS, LLAMA2_CHAT, gpt2_like, llama2_like
 
@@ -251,7 +252,7 @@ def test_both_probabilities_of_what_was_rejected_come_when_they_are_asked_for(fo
 
 @pytest.fixture
 def engine(folder: Path, warm_engines: None) -> Iterator[EngineProcess]:  # noqa: ARG001
-    key = admission.fingerprint(json.loads((folder / "config.json").read_text()))
+    key = config.fingerprint(json.loads((folder / "config.json").read_text()))
     paths.admissions_file().write_text(json.dumps({key: 0.0}))  # a verdict that is remembered
     process = EngineProcess(LoadRequest(str(folder), "early-exit:2", quant="fp64", k="2", threads=1))
     process.start()

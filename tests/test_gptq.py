@@ -16,18 +16,20 @@ import torch
 from packaging.requirements import Requirement
 from safetensors.torch import load_file
 
-from localspec import formats, load, loader_generic
+from localspec import load
 from localspec.__main__ import main
-from localspec.checkpoint import open_snapshot
-from localspec.drain import drain
+from localspec.core import weight_formats
+from localspec.core.drain import drain
+from localspec.core.errors import CheckpointError, UsageError
+from localspec.core.requests import Message
 from localspec.engine.drafters.model import DraftModel
 from localspec.engine.generic_arch import GenericArch, read_any
 from localspec.engine.session import Session
-from localspec.errors import CheckpointError, UsageError
-from localspec.fit import Plan, Wish, draft_format, ladder, make_plan
-from localspec.footprint import footprint, in_16_bits
-from localspec.loader_generic import build, far, load_generic
-from localspec.requests import Message
+from localspec.loading import generic
+from localspec.loading.footprint import footprint, in_16_bits
+from localspec.loading.generic import build, far, load_generic
+from localspec.loading.plan import Plan, Wish, draft_format, ladder, make_plan
+from localspec.models.checkpoint import open_snapshot
 from tests.engine.fakes import generate
 from tests.generic_models_made_here import make_model, save_generic
 from tests.prequantised_made_here import STYLES, store_folder
@@ -36,7 +38,7 @@ from tests.tokenizers_made_here import CHATML, gpt2_like
 HI = [Message("user", "hello there general")]
 SAID = STYLES["gptq"].config
 SIZES = {"hidden_size": 64, "intermediate_size": 96, "tie_word_embeddings": False, "num_key_value_heads": 2}
-MISSING = [name for name in formats.GPTQ_NEEDS if find_spec(name) is None]
+MISSING = [name for name in weight_formats.GPTQ_NEEDS if find_spec(name) is None]
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +64,7 @@ def meant_model(models: Path) -> Any:
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What GPTQ needs is there, for whoever only asks."""
-    monkeypatch.setattr(formats, "find_spec", lambda name: name)
+    monkeypatch.setattr(weight_formats, "find_spec", lambda name: name)
 
 
 def say(folder: Path, quantised: Any) -> None:
@@ -79,8 +81,8 @@ def test_both_tables_stay_in_16_bits(models: Path):
 def test_without_gptqmodel_it_is_one_sentence_with_the_next_command(
     models: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(formats, "find_spec", lambda _: None)
-    monkeypatch.setattr("localspec.cli.read_prompt", lambda prompt: prompt)
+    monkeypatch.setattr(weight_formats, "find_spec", lambda _: None)
+    monkeypatch.setattr("localspec.cli.main.read_prompt", lambda prompt: prompt)
     monkeypatch.setattr(sys, "argv", ["localspec", "run", str(models / "gptq"), "hi"])
     with pytest.raises(SystemExit) as left:
         main()
@@ -95,7 +97,7 @@ def test_without_gptqmodel_it_is_one_sentence_with_the_next_command(
 
 
 def test_what_is_missing_is_named(models: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(formats, "find_spec", lambda name: None if name == "optimum" else name)
+    monkeypatch.setattr(weight_formats, "find_spec", lambda name: None if name == "optimum" else name)
     with pytest.raises(CheckpointError, match=r"which needs optimum installed\."):
         read_any(open_snapshot(models / "gptq").config)
 
@@ -169,7 +171,7 @@ def test_it_is_opened_and_answers_as_what_transformers_runs(models: Path, monkey
     def floats(_: Any, dtype: torch.dtype) -> Any:
         return meant_model(models).to(dtype)
 
-    monkeypatch.setattr(loader_generic, "build", floats)
+    monkeypatch.setattr(generic, "build", floats)
     with load(str(models / "gptq"), draft="off", threads=1) as llm:
         card = llm.ready.model
         assert (card.quant, card.device, card.layers) == ("gptq", "cpu", 0)
@@ -202,5 +204,5 @@ def test_the_extra_brings_what_it_needs_and_no_more():
         "optional-dependencies"
     ]
     bounds = {found.name: found.specifier for found in map(Requirement, extra["gptq"])}
-    assert bounds.keys() == set(formats.GPTQ_NEEDS)
+    assert bounds.keys() == set(weight_formats.GPTQ_NEEDS)
     assert not bounds["gptqmodel"].contains("7.7.0")

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from localspec import loader
-from localspec.api import LLM, load_events
-from localspec.checkpoint import open_snapshot
-from localspec.drain import drain
-from localspec.engine import graphs
-from localspec.engine.graphs import Graphed
-from localspec.events import Notice, Step
-from localspec.fit import Wish, needed
-from localspec.footprint import GRAPH_BYTES, GRAPH_ROWS, GRAPH_WIDTH, GRAPHS, footprint
-from localspec.requests import LoadRequest
+from localspec.core.drain import drain
+from localspec.core.events import Notice, Step
+from localspec.core.requests import LoadRequest
+from localspec.engine import cuda_graphs
+from localspec.engine.cuda_graphs import Graphed
+from localspec.loading import torch as loader
+from localspec.loading.footprint import GRAPH_BYTES, GRAPH_ROWS, GRAPH_WIDTH, GRAPHS, footprint
+from localspec.loading.plan import Wish, needed
+from localspec.models.checkpoint import open_snapshot
+from localspec.runtime.api import LLM, load_events
 from tests.engine.tape import Taping
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like
@@ -88,11 +88,11 @@ def test_why_there_are_no_graphs_is_told_once(failing: int, opened: Opener):
 
 
 def test_there_are_graphs_on_cuda_and_nowhere_else():
-    assert list(graphs.CAPTURES) == ["cuda"]
+    assert list(cuda_graphs.CAPTURES) == ["cuda"]
 
 
 def test_the_plan_for_a_gpu_has_room_for_graphs(folder: Path, draft: Path, opened: Opener):
-    assert (GRAPH_WIDTH, GRAPH_ROWS, GRAPHS) == (graphs.WIDEST, graphs.LONGEST, graphs.MOST)
+    assert (GRAPH_WIDTH, GRAPH_ROWS, GRAPHS) == (cuda_graphs.WIDEST, cuda_graphs.LONGEST, cuda_graphs.MOST)
     snapshot, wish = open_snapshot(folder), Wish("bf16", context=256, device="cuda")
     alone, on_cpu = needed(snapshot, wish, "bf16"), footprint(snapshot, "bf16", 256)
     assert (on_cpu.graphs, alone.whole - on_cpu.whole) == (0, alone.graphs)

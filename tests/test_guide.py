@@ -14,17 +14,17 @@ import torch
 
 import localspec
 from localspec.bench.prompts import PROMPTS
-from localspec.events import Notice
+from localspec.core.events import Notice
+from localspec.core.paths import packaged
+from localspec.core.requests import LoadRequest
 from localspec.exam import questions as exam
 from localspec.exam.grading import is_honest, is_right
-from localspec.folding import READ_AS
-from localspec.paths import packaged
+from localspec.models.folding import READ_AS
 from localspec.recipe import corpus
 from localspec.recipe.tones import TONES
-from localspec.requests import LoadRequest
+from localspec.runtime.worker import EngineProcess
 from localspec.tui.answer import Answer
 from localspec.tui.app import ChatApp
-from localspec.worker import EngineProcess
 from tests.test_corpus_commands import unknown_commands, unknown_flags
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("one_state_folder")]

@@ -11,8 +11,8 @@ from threading import Thread
 import msgspec
 import pytest
 
-from localspec import paths
-from localspec.errors import NoSuchChat
+from localspec.core import paths
+from localspec.core.errors import NoSuchChat
 from localspec.history import (
     Answer,
     Attachment,

@@ -18,8 +18,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from localspec import cli_history, paths
-from localspec.cli import main
+from localspec.cli import history as cli_history
+from localspec.cli.main import main
+from localspec.core import paths
 from localspec.history import FORMATS, Attachment, History, NewChat, StoredMessage
 from localspec.history.export import WholeChat
 from tests.history_made_here import answer, chat, old_file, reply
@@ -519,7 +520,7 @@ def test_nothing_that_is_printed_drives_a_terminal(localspec: Program, hostile: 
 
 
 def test_nor_does_a_markdown_export_to_a_terminal(localspec: Program, hostile: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("localspec.output.sys.stdout.isatty", lambda: True)
+    monkeypatch.setattr("localspec.cli.output.sys.stdout.isatty", lambda: True)
     done = localspec("export", hostile)
     assert DRIVES_TERMINALS.findall(done.out) == []
     assert "[/nope]" in done.out

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from localspec import paths
-from localspec.errors import HistoryError, LocalspecError
+from localspec.core import paths
+from localspec.core.errors import HistoryError, LocalspecError
 from localspec.history import History, NewChat, opening, schema
 from tests.history_made_here import WRITER, answer, chat, child, contents, old_file, reply, sound
 
@@ -281,7 +281,7 @@ def test_a_disk_that_is_full_at_any_page_costs_nothing_that_was_kept(history: Hi
 
 LIMITED = """
 import resource, sys
-from localspec.errors import HistoryError
+from localspec.core.errors import HistoryError
 from localspec.history import History, NewChat
 with History() as history:
     history.begin(NewChat("guide"), "kept")

@@ -11,22 +11,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from localspec import paths
-from localspec.errors import HistoryError, NoSuchChat
-from localspec.events import Notice
-from localspec.history import (
-    History,
-    Left,
-    Located,
-    Moved,
-    Opened,
-    Removed,
-    Said,
-    Writer,
-    database,
-    recall,
-    writer,
-)
+from localspec.core import paths
+from localspec.core.errors import HistoryError, NoSuchChat
+from localspec.core.events import Notice
+from localspec.history import History, Left, Located, Moved, Opened, Removed, Said, Writer, database, recall, writer
 from localspec.history.turns import ANEW
 from tests.history_made_here import GUIDE, ROUNDS, Talk, answer, chat, child, contents, partial, sound
 

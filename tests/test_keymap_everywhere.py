@@ -10,7 +10,7 @@ import pytest
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
-from localspec.requests import GenerateRequest
+from localspec.core.requests import GenerateRequest
 from localspec.tui import ids
 from localspec.tui.app import ChatApp
 from localspec.tui.compare import CompareScreen

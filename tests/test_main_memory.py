@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from localspec import main_memory
+from localspec.core import main_memory
 
 FREE = 1000
 PACKAGE = Path(main_memory.__file__).parent

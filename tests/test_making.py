@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from localspec import making as module
-from localspec.drain import drain
-from localspec.making import making
+from localspec.core import making as module
+from localspec.core.drain import drain
+from localspec.core.making import making
 
 pytestmark = pytest.mark.skipif(module.fcntl is None, reason="there are no such locks")
 MAKER = """
 import sys
 from pathlib import Path
-from localspec.making import making
+from localspec.core.making import making
 with making(Path(sys.argv[1])) as one:
     list(one.wait())
     print("making", flush=True)

@@ -16,9 +16,9 @@ from typing import Any  # Any: events, as JSON has them
 
 import pytest
 
-from localspec import main_memory, paths
-from localspec.checkpoint import open_snapshot
-from localspec.footprint import footprint
+from localspec.core import main_memory, paths
+from localspec.loading.footprint import footprint
+from localspec.models.checkpoint import open_snapshot
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like
 

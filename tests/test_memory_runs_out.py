@@ -11,15 +11,15 @@ import msgspec
 import pytest
 import torch
 
-from localspec.api import LLM, load, make_request
+from localspec.core.errors import EngineError
+from localspec.core.events import AnyEvent, Done, Notice, Prefill, Step
+from localspec.core.requests import SpecWish
 from localspec.engine.decoder import Decoder
 from localspec.engine.drafters.early_exit import EarlyExit
-from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.drafters.model import DraftModel
-from localspec.errors import EngineError
-from localspec.events import AnyEvent, Done, Notice, Prefill, Step
-from localspec.requests import SpecWish
+from localspec.engine.drafters.none import NoDrafter
+from localspec.runtime.api import LLM, load, make_request
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like
 

@@ -17,24 +17,25 @@ import pytest
 import torch
 
 import localspec
-from localspec import loader_stream, packed_copy, paths
-from localspec.api import load_events
 from localspec.bench.offload import Rate, read_rate
-from localspec.checkpoint import open_snapshot
-from localspec.cli import main
-from localspec.drain import drain
+from localspec.cli.main import main
+from localspec.core import paths
+from localspec.core.drain import drain
+from localspec.core.errors import DoesNotFit, EngineError, LocalspecError, UsageError
+from localspec.core.events import AnyEvent, Notice, Ready
+from localspec.core.requests import LoadRequest
 from localspec.engine.cpu import program
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.cpu.isa import choose
 from localspec.engine.decoder import Decoder
-from localspec.engine.stream import OnThread
-from localspec.errors import DoesNotFit, EngineError, LocalspecError, UsageError
-from localspec.events import AnyEvent, Notice, Ready
-from localspec.fit import Plan, Wish, fit_word, ladder, make_plan, needed
-from localspec.footprint import BITSANDBYTES, PACKED, PLACES, footprint
-from localspec.loader import Assembly, load_decoder
-from localspec.packing import Packer
-from localspec.requests import LoadRequest
+from localspec.engine.offload import OnThread
+from localspec.loading import offload, weight_cache
+from localspec.loading.cpu import Packer
+from localspec.loading.footprint import BITSANDBYTES, PACKED, PLACES, footprint
+from localspec.loading.plan import Plan, Wish, fit_word, ladder, make_plan, needed
+from localspec.loading.torch import Assembly, load_decoder
+from localspec.models.checkpoint import open_snapshot
+from localspec.runtime.api import load_events
 from localspec.tui.fitting import fit_report
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like
@@ -118,7 +119,7 @@ def test_what_is_packed_to_disk_is_what_a_whole_start_keeps(folder: Path, cache:
     (piecewise,) = cache.iterdir()
     written = piecewise.read_bytes()
     piecewise.unlink()
-    monkeypatch.setattr(packed_copy, "SMALLEST_BYTES", 0)
+    monkeypatch.setattr(weight_cache, "SMALLEST_BYTES", 0)
     load_plan(folder, "int8", None)
     (whole,) = cache.iterdir()
     assert (whole.name, whole.read_bytes()) == (piecewise.name, written)
@@ -152,11 +153,11 @@ def test_a_file_that_goes_away_while_it_is_read_is_one_sentence(quant: str, tmp_
 
 def test_layers_from_main_memory_compute_what_resident_ones_do(folder: Path, monkeypatch: pytest.MonkeyPatch):
     """What a GPU does, with a thread in the place of its copies: everything but its own stream."""
-    monkeypatch.setattr(loader_stream, "OnDevice", OnThread)
+    monkeypatch.setattr(offload, "OnDevice", OnThread)
     whole = load_plan(folder, "bf16", None)
     weights, ids = whole.weights, torch.arange(20)
     expected = whole.forward(ids)
-    stream = loader_stream.from_main_memory(weights.layers[2:], "cpu", 2)
+    stream = offload.from_main_memory(weights.layers[2:], "cpu", 2)
     target = Decoder(whole.arch, replace(weights, layers=weights.layers[:2], stream=stream), whole.cache)
     target.crop(0)
     for _ in range(2):
@@ -357,7 +358,9 @@ def test_when_the_last_rung_fails_it_is_one_sentence_and_nothing_is_held(folder:
     def layer(*_: object) -> Any:
         raise torch.OutOfMemoryError("a planted one")
 
-    monkeypatch.setattr("localspec.packed_admission.check_agreement", lambda *_: None)  # its reference has layers too
+    monkeypatch.setattr(
+        "localspec.loading.self_check.cpu.check_agreement", lambda *_: None
+    )  # its reference has layers too
     monkeypatch.setattr(Assembly, "layer", layer)
     with pytest.raises(DoesNotFit, match="Memory ran out") as met:
         opened(folder, draft="off")
@@ -402,7 +405,7 @@ def test_bad_input_is_one_sentence_with_the_next_command(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ):
-    monkeypatch.setattr("localspec.cli.read_prompt", lambda prompt: prompt)
+    monkeypatch.setattr("localspec.cli.main.read_prompt", lambda prompt: prompt)
     monkeypatch.setattr(sys, "argv", ["localspec", "run", str(folder), "hi", *arguments])
     with pytest.raises(SystemExit) as left:
         main()
@@ -413,7 +416,7 @@ def test_bad_input_is_one_sentence_with_the_next_command(
 
 
 def test_larger_than_memory_and_disk_is_one_sentence(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(packed_copy.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
+    monkeypatch.setattr(weight_cache.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
     with pytest.raises(DoesNotFit, match="does not fit in memory, nor its packed weights on disk") as met:
         opened(folder, draft="off", quant="int8", device="offload")
     assert met.value.exit_code == 5
@@ -446,14 +449,14 @@ PEAK = """
 import sys, threading, time
 from pathlib import Path
 import psutil, torch
-from localspec.checkpoint import open_snapshot
-from localspec.drain import drain
+from localspec.models.checkpoint import open_snapshot
+from localspec.core.drain import drain
 from localspec.engine import linear
 from localspec.engine.cpu import decoder, isa, program
-from localspec.fit import Plan
-from localspec.footprint import footprint
-from localspec import packing
-from localspec.loader import load_decoder
+from localspec.loading.plan import Plan
+from localspec.loading.footprint import footprint
+from localspec.loading import cpu as packing
+from localspec.loading.torch import load_decoder
 
 program.load(isa.choose())
 folder, quant, resident = sys.argv[1:]

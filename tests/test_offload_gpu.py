@@ -13,18 +13,20 @@ from typing import Any
 import pytest
 import torch
 
-from localspec import loader, loader_stream, opening
-from localspec.checkpoint import open_snapshot
-from localspec.drain import drain
+from localspec.core.drain import drain
+from localspec.core.errors import CheckpointError, DoesNotFit, EngineError
+from localspec.core.events import Loading, Notice
 from localspec.engine.linear import Dense, EightBit, Floats, FourBit, FourBits
-from localspec.engine.stream import OnThread
-from localspec.errors import CheckpointError, DoesNotFit, EngineError
-from localspec.events import Loading, Notice
-from localspec.fit import Plan, Wish
-from localspec.footprint import footprint
-from localspec.loader import load_decoder
-from localspec.loader_stream import lock
-from localspec.opening import offloaded
+from localspec.engine.offload import OnThread
+from localspec.loading import offload
+from localspec.loading import torch as loader
+from localspec.loading.footprint import footprint
+from localspec.loading.offload import lock
+from localspec.loading.plan import Plan, Wish
+from localspec.loading.torch import load_decoder
+from localspec.models.checkpoint import open_snapshot
+from localspec.runtime import open as opening
+from localspec.runtime.open import offloaded
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like
 
@@ -53,9 +55,9 @@ def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setenv("LOCALSPEC_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(loader, "make_form", make_form)
-    monkeypatch.setattr(loader_stream, "lock", lambda *_: None)
-    monkeypatch.setattr(loader_stream, "unlock", lambda _: None)
-    monkeypatch.setattr(loader_stream, "OnDevice", OnThread)
+    monkeypatch.setattr(offload, "lock", lambda *_: None)
+    monkeypatch.setattr(offload, "unlock", lambda _: None)
+    monkeypatch.setattr(offload, "OnDevice", OnThread)
     return asked
 
 
@@ -97,11 +99,11 @@ def test_as_much_main_memory_is_locked_as_the_layers_have_and_let_go_with_them(
 ):
     """A piece for each layer, to the cache line."""
     locked: dict[int, int] = {}
-    monkeypatch.setattr(loader_stream, "lock", locked.__setitem__)
-    monkeypatch.setattr(loader_stream, "unlock", locked.pop)
+    monkeypatch.setattr(offload, "lock", locked.__setitem__)
+    monkeypatch.setattr(offload, "unlock", locked.pop)
     target = opened(folder, quant, RESIDENT)
-    tensors = loader_stream.tensors(target.weights.stream.places[0])
-    assert list(locked.values()) == [sum(map(loader_stream.in_lines, tensors))] * (LAYERS - RESIDENT)
+    tensors = offload.tensors(target.weights.stream.places[0])
+    assert list(locked.values()) == [sum(map(offload.in_lines, tensors))] * (LAYERS - RESIDENT)
     assert 0 <= next(iter(locked.values())) - sum(tensor.nbytes for tensor in tensors) < 64 * len(tensors)
     target.close()
     del target, tensors
@@ -111,7 +113,7 @@ def test_as_much_main_memory_is_locked_as_the_layers_have_and_let_go_with_them(
 
 def test_memory_that_cannot_be_locked_is_memory_that_ran_out(folder: Path, monkeypatch: pytest.MonkeyPatch):
     """What CUDA says is a number; 2 is that there is no more."""
-    monkeypatch.setattr(loader_stream, "lock", lock)
+    monkeypatch.setattr(offload, "lock", lock)
     monkeypatch.setattr(torch.cuda, "cudart", lambda: SimpleNamespace(cudaHostRegister=lambda *_: 2))
     with pytest.raises(DoesNotFit, match="Memory ran out while loading") as met:
         opened(folder, "nf4", RESIDENT)
@@ -148,7 +150,7 @@ def test_layers_in_several_formats_cannot_take_turns(other: Any, folder: Path, m
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_the_notice_counts_what_this_device_is_brought(device: str, folder: Path, monkeypatch: pytest.MonkeyPatch):
     """bitsandbytes' int8 or the CPU engine's."""
-    monkeypatch.setattr("localspec.opening.size_words", str)
+    monkeypatch.setattr("localspec.runtime.open.size_words", str)
     snapshot = open_snapshot(folder)
     told = offloaded(snapshot, Plan("int8", 64, device, resident=1))
     size = (LAYERS - 1) * footprint(snapshot, "int8", 64, device=device).layer

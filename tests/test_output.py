@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from localspec.errors import UsageError
-from localspec.events import Notice
-from localspec.output import as_json, safe_json, save, tell
-from localspec.sanitize import TABLE, clean
-from localspec.streams import complain
+from localspec.cli.output import as_json, safe_json, tell
+from localspec.cli.streams import complain
+from localspec.core.errors import UsageError
+from localspec.core.events import Notice
+from localspec.core.sanitize import TABLE, clean
+from localspec.core.whole_file import save
 
 EVERY = " ".join(map(chr, TABLE)) + " naïve 今 👩‍👩‍👧"
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from localspec import paths
-from localspec.catalog import Catalog
-from localspec.errors import CatalogError, NotDownloaded
-from localspec.local_models import UNREADABLE, on_disk
-from localspec.requests import GenerateRequest, LoadRequest
+from localspec.core import paths
+from localspec.core.errors import CatalogError, NotDownloaded
+from localspec.core.requests import GenerateRequest, LoadRequest
+from localspec.models.catalog import Catalog
+from localspec.runtime.local_models import UNREADABLE, on_disk
 from tests.conftest import Program
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like
@@ -110,7 +110,7 @@ def test_the_words_of_a_model_that_ships_are_not_those_of_another_place(own: Pat
 def test_what_is_typed_to_one_of_them_can_be_read_as_its_words(
     own: Path, localspec: Program, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("localspec.opening.admit", lambda _: None)
+    monkeypatch.setattr("localspec.runtime.open.admit", lambda _: None)
     own.write_text(
         MINE.replace("[models.mine.draft]", '[models.mine.folding]\nwords = "w.txt"\n[models.mine.drafts.near]')
     )
@@ -147,7 +147,7 @@ def test_the_picker_lists_them(own: Path):
 
 
 def test_one_of_them_answers(own: Path, localspec: Program, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("localspec.opening.admit", lambda _: None)  # transformers takes seconds to import
+    monkeypatch.setattr("localspec.runtime.open.admit", lambda _: None)  # transformers takes seconds to import
     own.write_text(MINE.replace("[models.mine.draft]", "[models.mine.drafts.near]"))
     save_snapshot(own.parent / "tiny", gpt2_like(), template=CHATML)
     words = ("--quant", "fp32", "--max-tokens", "3", "--draft", "off")
@@ -161,7 +161,7 @@ def test_run_asks_it_as_the_file_says_unless_a_flag_does(
     says = 'ctx = 128\nquant = "fp32"\nsystem = "Be brief."\npreset = "precise"\ntemplate = "words"'
     own.write_text(MINE.replace('name = "My Own"', says))
     asked: list[tuple[LoadRequest, GenerateRequest]] = []
-    monkeypatch.setattr("localspec.oneshot.answer_once", lambda load, request, _: asked.append((load, request)) or 0)
+    monkeypatch.setattr("localspec.cli.run.answer_once", lambda load, request, _: asked.append((load, request)) or 0)
     assert localspec("run", "mine", "hi")[0] == 0
     assert localspec("run", "mine", "hi", "--ctx", "64", "--preset", "creative", "-s", "Be long.", "--raw")[0] == 2
     assert localspec("run", "mine", "hi", "--ctx", "64", "--preset", "creative", "-s", "Be long.")[0] == 0
@@ -177,7 +177,7 @@ def test_run_asks_it_as_the_file_says_unless_a_flag_does(
 def test_a_base_model_with_a_template_of_the_files_is_asked_and_not_continued(
     own: Path, localspec: Program, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("localspec.opening.admit", lambda _: None)
+    monkeypatch.setattr("localspec.runtime.open.admit", lambda _: None)
     save_snapshot(own.parent / "tiny", gpt2_like(), template=None)
     words = ("run", "mine", "hi", "--quant", "fp32", "--max-tokens", "3", "--draft", "off")
     continued = "it continues the text"

@@ -20,25 +20,26 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import localspec
-from localspec import opening, packed_copy, sources
-from localspec.api import load_events
 from localspec.bench.prompts import PROMPTS
-from localspec.blueprint import Blueprint
-from localspec.checkpoint import open_snapshot
-from localspec.drain import drain
+from localspec.core.drain import drain
+from localspec.core.errors import CheckpointError, DoesNotFit, EngineError, LocalspecError, UsageError
+from localspec.core.events import AnyEvent, Loading, Notice, Ready
+from localspec.core.requests import LoadRequest
 from localspec.engine.arch import read_arch
 from localspec.engine.cpu import program
 from localspec.engine.cpu.decoder import PackedCache, PackedDecoder
 from localspec.engine.cpu.isa import FORCE, choose
 from localspec.engine.rope import rotation_table
-from localspec.errors import CheckpointError, DoesNotFit, EngineError, LocalspecError, UsageError
-from localspec.events import AnyEvent, Loading, Notice, Ready
-from localspec.fit import Plan, Wish, make_plan
-from localspec.footprint import footprint
-from localspec.loader import load_decoder
-from localspec.packing import Packer, pack_source
-from localspec.requests import LoadRequest
-from localspec.sources import Files, Memory, Reader
+from localspec.loading import sources, weight_cache
+from localspec.loading.cpu import Packer, pack_source
+from localspec.loading.cpu_layout import Blueprint
+from localspec.loading.footprint import footprint
+from localspec.loading.plan import Plan, Wish, make_plan
+from localspec.loading.sources import Files, Memory, Reader
+from localspec.loading.torch import load_decoder
+from localspec.models.checkpoint import open_snapshot
+from localspec.runtime import open as opening
+from localspec.runtime.api import load_events
 from tests.models_made_here import ODD, TINY, random_tensors, save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like
 
@@ -122,7 +123,7 @@ def test_the_size_of_the_steps_changes_no_byte(slab: int, engine: program.Progra
         return packer.made
 
     whole = packed()
-    monkeypatch.setattr("localspec.sources.SLAB_ELEMENTS", slab)
+    monkeypatch.setattr("localspec.loading.sources.SLAB_ELEMENTS", slab)
     assert all(torch.equal(whole[name], tensor) for name, tensor in packed().items())
     assert {name: tuple(tensor.shape) for name, tensor in whole.items()} == {
         name: piece.shape for name, piece in blueprint.pieces.items()
@@ -223,7 +224,7 @@ def load_plan(folder: Path, kind: str, tell: Any = lambda _: None) -> PackedDeco
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Of its own, and for models however small."""
     monkeypatch.setenv("LOCALSPEC_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(packed_copy, "SMALLEST_BYTES", 0)
+    monkeypatch.setattr(weight_cache, "SMALLEST_BYTES", 0)
     return tmp_path / "cache" / "packed"
 
 
@@ -344,29 +345,30 @@ def test_a_copy_of_something_else_is_not_used(
         config = json.loads((model / "config.json").read_text())
         (model / "config.json").write_text(json.dumps({**config, "rms_norm_eps": 1e-3}))
     elif what == "version":
-        monkeypatch.setattr(packed_copy, "__version__", "99")
+        monkeypatch.setattr(weight_cache, "__version__", "99")
     else:
-        monkeypatch.setattr(packed_copy, "SOURCES", ("errors.py",))
+        monkeypatch.setattr(weight_cache, "SOURCES", ("core/errors.py",))
     load_plan(model, "int8")
     assert len(packings) == 2
     (new,) = cache.iterdir()  # the old one is gone: nobody would ever read it again
     assert new != old
 
 
-BESIDE = {  # what the sources of a copy import, and what nothing in its bytes depends on
-    "__init__", "checkpoint", "drain", "errors", "events", "fit", "formats", "footprint", "loading", "packed_copy",
-    "sizes", "families", "main_memory", "strictjson", "weights", "dtypes", "making", "plain_file",
-    "loader_bnb", "loader_stream", "engine.arch", "engine.cache", "engine.contract", "engine.decoder",
-    "engine.foreign", "engine.generic", "engine.generic_arch", "engine.graphs", "engine.memory", "engine.sampling",
-    "engine.stream", "engine.cpu.__init__",
-    "engine.cpu.decoder", "engine.cpu.isa", "engine.cpu.pages", "engine.cpu.program",
+BESIDE = {
+    "__init__", "core.drain", "core.errors", "core.events", "core.families", "core.main_memory", "core.making",
+    "core.plain_file", "core.sizes", "core.strict_json", "core.weight_formats", "engine.arch", "engine.cache",
+    "engine.cpu.__init__", "engine.cpu.decoder", "engine.cpu.isa", "engine.cpu.pages", "engine.cpu.program",
+    "engine.cuda_graphs", "engine.decoder", "engine.foreign", "engine.generic", "engine.generic_arch",
+    "engine.memory", "engine.offload", "engine.protocols", "engine.sampling", "loading.bnb", "loading.footprint",
+    "loading.offload", "loading.plan", "loading.progress", "loading.weight_cache", "models.checkpoint",
+    "models.dtypes", "models.safetensors_index",
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("source", packed_copy.SOURCES)
+@pytest.mark.parametrize("source", weight_cache.SOURCES)
 def test_all_that_decides_a_copys_bytes_is_in_its_name(source: str):
     """A mended packer must not read what a faulty one wrote."""
-    listed = {name.removesuffix(".py").replace("/", ".") for name in packed_copy.SOURCES}
+    listed = {name.removesuffix(".py").replace("/", ".") for name in weight_cache.SOURCES}
     tree = ast.parse((Path(localspec.__file__).parent / source).read_text())
     taken = {
         name.removeprefix("localspec").lstrip(".") or "__init__"
@@ -381,7 +383,7 @@ def test_whoever_makes_a_copy_decides_its_bytes():
     top = Path(localspec.__file__).parent
     makers = [file.relative_to(top).as_posix() for file in top.rglob("*.py") if "copy.keep(" in file.read_text()]
     assert len(makers) > 2
-    assert set(makers) <= set(packed_copy.SOURCES)
+    assert set(makers) <= set(weight_cache.SOURCES)
 
 
 def modules_of(node: ast.ImportFrom) -> Iterator[str]:
@@ -408,7 +410,7 @@ def notices(folder: Path) -> list[Notice]:
 
 
 def test_a_disk_without_room_costs_one_notice(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(packed_copy.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
+    monkeypatch.setattr(weight_cache.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
     (notice,) = notices(folder)
     assert (notice.level, notice.code) == ("info", "packed_copy")
     assert "No space left" in notice.message
@@ -417,14 +419,14 @@ def test_a_disk_without_room_costs_one_notice(folder: Path, cache: Path, monkeyp
 
 
 def test_a_disk_that_fills_up_leaves_nothing_behind(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch):
-    real, calls = packed_copy.in_memory, iter(range(10**6))
+    real, calls = weight_cache.in_memory, iter(range(10**6))
 
     def in_memory(tensor: torch.Tensor) -> memoryview:
         if next(calls) > 9:
             raise OSError(28, "No space left on device")
         return real(tensor)
 
-    monkeypatch.setattr(packed_copy, "in_memory", in_memory)
+    monkeypatch.setattr(weight_cache, "in_memory", in_memory)
     assert len(notices(folder)) == 1
     assert list(cache.iterdir()) == []
 
@@ -442,7 +444,7 @@ def test_without_a_folder_for_the_cache_it_is_packed_each_time(
 
 @pytest.mark.usefixtures("cache")
 def test_target_and_draft_say_it_once(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(packed_copy.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
+    monkeypatch.setattr(weight_cache.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
     heard = load_events(LoadRequest(str(folder), draft=str(folder), quant="int8", threads=1))
     assert [event.code for event in heard if isinstance(event, Notice)] == ["packed_copy"]
 
@@ -486,12 +488,12 @@ def test_a_small_model_is_not_kept(folder: Path, cache: Path, monkeypatch: pytes
 PEAK = """
 import gc, os, sys, threading, time
 from pathlib import Path
-from localspec.checkpoint import open_snapshot
-from localspec.drain import drain
+from localspec.models.checkpoint import open_snapshot
+from localspec.core.drain import drain
 from localspec.engine.cpu import decoder, isa, program
-from localspec.fit import Plan
-from localspec.loader import load_decoder
-from localspec import packing
+from localspec.loading.plan import Plan
+from localspec.loading.torch import load_decoder
+from localspec.loading import cpu as packing
 
 def own():
     fields = dict(line.split(":") for line in open("/proc/self/status"))
@@ -804,7 +806,7 @@ def test_a_target_that_several_share_outlives_each_of_them(folder: Path):
     opened = drain(opening.open_target(LoadRequest(str(folder), quant="int8", threads=2)))
     first, second = (drain(opening.attach(opened, "early-exit:1", "auto")) for _ in range(2))
     first.close()
-    request = localspec.api.make_request(HI, 4, (), {})
+    request = localspec.runtime.api.make_request(HI, 4, (), {})
     assert list(second.answer(request))
     opened.target.close()
 

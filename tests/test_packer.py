@@ -12,19 +12,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from localspec.blueprint import Blueprint
+from localspec.core.errors import CheckpointError, EngineError
 from localspec.engine.arch import read_arch
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.cpu.formats import Format
 from localspec.engine.cpu.isa import choose
 from localspec.engine.cpu.program import Program, load
 from localspec.engine.decoder import Decoder
-from localspec.errors import CheckpointError, EngineError
-from localspec.loader import assemble
-from localspec.packed_admission import TOLERANCE, admit_packed, difference
-from localspec.packed_reference import reference
-from localspec.packing import Packer, pack_source
-from localspec.sources import Memory, Reader
+from localspec.loading.cpu import Packer, pack_source
+from localspec.loading.cpu_layout import Blueprint
+from localspec.loading.self_check.cpu import TOLERANCE, admit_packed, difference
+from localspec.loading.self_check.cpu_reference import reference
+from localspec.loading.sources import Memory, Reader
+from localspec.loading.torch import assemble
 from tests.models_made_here import ODD, TINY, random_tensors, tensor_shapes
 from tests.test_families import FAMILIES, config_of
 

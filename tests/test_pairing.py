@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, normalizers
 
-from localspec.checkpoint import open_snapshot
-from localspec.drafting import draft_model
-from localspec.errors import CheckpointError
-from localspec.pairing import compare, probe_lines
-from localspec.sandbox_jobs import TokenizerText, Verdict
+from localspec.core.errors import CheckpointError
+from localspec.models.checkpoint import open_snapshot
+from localspec.models.pairing import compare, probe_lines
+from localspec.models.sandbox_jobs import TokenizerText, Verdict
+from localspec.runtime.draft_choice import draft_model
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import byte_level, gpt2_like, llama2_like, llama3_like, unigram_like
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from textual.widgets import OptionList
 
-from localspec.local_models import Shelved
+from localspec.runtime.local_models import Shelved
 from localspec.tui import picker
 from localspec.tui.picker import LOOKING, Picker
 from tests.chat_stage import open_chat
@@ -28,7 +28,7 @@ async def test_models_are_shown_while_others_are_looked_for(monkeypatch: pytest.
         yield Shelved("lmstudio:somebody/a-long-name/a-long-name", "Q8_0", 9_900_000_000, "too large", (OFF,))
 
     monkeypatch.setattr(picker, "PACE", 0)
-    monkeypatch.setattr("localspec.local_models.on_disk", found)
+    monkeypatch.setattr("localspec.runtime.local_models.on_disk", found)
     try:
         async with open_chat(ScriptedEngine(), size=(110, 30)) as stage:
             await stage.ready()
@@ -59,7 +59,7 @@ async def test_a_picker_that_is_closed_looks_no_further(monkeypatch: pytest.Monk
             ended.set()
 
     monkeypatch.setattr(picker, "PACE", 0)
-    monkeypatch.setattr("localspec.local_models.on_disk", found)
+    monkeypatch.setattr("localspec.runtime.local_models.on_disk", found)
     try:
         async with open_chat(ScriptedEngine(), size=(110, 30)) as stage:
             await stage.ready()

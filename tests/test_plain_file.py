@@ -13,17 +13,19 @@ from typing import NoReturn, TypeVar
 
 import pytest
 
-from localspec import calibration, checkpoint, hub_cache, paths, strictjson, templates, verdicts, worker
-from localspec.catalog import Catalog
+from localspec.cli.doctor import login
 from localspec.config import reading
-from localspec.doctor import login
+from localspec.core import calibration, paths, strict_json, verdicts
+from localspec.core.errors import CatalogError, CheckpointError, HistoryError, UsageError
+from localspec.core.plain_file import plain
 from localspec.engine.cpu import program
-from localspec.errors import CatalogError, CheckpointError, HistoryError, UsageError
 from localspec.history import History
 from localspec.history.peek import peek
-from localspec.plain_file import plain
+from localspec.models import checkpoint, hub_cache, named_templates
+from localspec.models.catalog import Catalog
+from localspec.models.safetensors_index import read_header
+from localspec.runtime import worker
 from localspec.tui import attaching, clipboard, hints, themes
-from localspec.weights import read_header
 from tests.tokenizers_made_here import gpt2_like, write_snapshot
 
 T = TypeVar("T")
@@ -96,8 +98,8 @@ REFUSED: dict[str, tuple[Callable[[], Path], Callable[[Path], object], type[Exce
     "the user's models": (paths.models_file, listed_models, CatalogError),
     "the chats": (paths.history_file, opened, HistoryError),
     "an attachment": (lambda: Path("x.txt"), lambda path: attaching.from_file(str(path)), UsageError),
-    "JSON of a model": (lambda: Path("x.json"), lambda path: strictjson.read_object(path, 100), CheckpointError),
-    "a tokenizer": (lambda: Path("tokenizer.json"), lambda path: strictjson.read_text(path, 100), CheckpointError),
+    "JSON of a model": (lambda: Path("x.json"), lambda path: strict_json.read_object(path, 100), CheckpointError),
+    "a tokenizer": (lambda: Path("tokenizer.json"), lambda path: strict_json.read_text(path, 100), CheckpointError),
     "weights": (lambda: Path("x.safetensors"), read_header, CheckpointError),
 }
 
@@ -187,7 +189,7 @@ def test_a_theme_that_is_no_file_is_left_out(make: Callable[[Path], object]) -> 
 def test_a_template_that_is_no_file_is_one_sentence(make: Callable[[Path], object]) -> None:
     in_place_of(Path("mine.jinja"), make)
     with pytest.raises(UsageError, match=r"There is no template 'mine\.jinja'"):
-        at_once(lambda: templates.find("mine.jinja"))
+        at_once(lambda: named_templates.find("mine.jinja"))
 
 
 @pytest.mark.parametrize("make", NO_FILES)

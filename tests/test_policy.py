@@ -10,18 +10,8 @@ from statistics import fmean, median
 
 import pytest
 
-from localspec.engine.contract import Round
-from localspec.engine.policy import (
-    MAX_DRAFT,
-    Auto,
-    Constant,
-    Heuristic,
-    Mode,
-    Policy,
-    Probed,
-    Steered,
-    line,
-)
+from localspec.engine.policy import MAX_DRAFT, Auto, Constant, Heuristic, Mode, Policy, Probed, Steered, line
+from localspec.engine.protocols import Round
 from tests.virtual_time import policy_of, world
 
 pytestmark = pytest.mark.heavy

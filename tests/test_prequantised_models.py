@@ -18,21 +18,23 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from localspec import load, opening, packed_copy
-from localspec.api import load_events
-from localspec.blueprint import Blueprint
-from localspec.checkpoint import open_snapshot
-from localspec.drain import drain
+from localspec import load
+from localspec.core.drain import drain
+from localspec.core.events import AnyEvent, Loading, Notice
+from localspec.core.requests import LoadRequest
 from localspec.engine.arch import read_arch
 from localspec.engine.cpu import program
 from localspec.engine.cpu.isa import choose
-from localspec.events import AnyEvent, Loading, Notice
-from localspec.fit import Plan
-from localspec.loader import load_decoder
-from localspec.packing import Packer
-from localspec.requests import LoadRequest
+from localspec.loading import weight_cache
+from localspec.loading.cpu import Packer
+from localspec.loading.cpu_layout import Blueprint
+from localspec.loading.plan import Plan
+from localspec.loading.torch import load_decoder
+from localspec.loading.unpacking.source import Unpacked
+from localspec.models.checkpoint import open_snapshot
+from localspec.runtime import open as opening
+from localspec.runtime.api import load_events
 from localspec.tui.fitting import fit_report
-from localspec.unpacking.source import Unpacked
 from tests.models_made_here import save_snapshot
 from tests.prequantised_made_here import STYLES, store_folder
 from tests.test_packed_loading import PEAK
@@ -130,7 +132,7 @@ def test_a_layer_from_disk_is_unpacked_in_steps(steps: int, models: Any, monkeyp
         return found
 
     monkeypatch.setattr(Unpacked, "rows", rows)
-    monkeypatch.setattr("localspec.loader_stream.READ_ELEMENTS", steps)
+    monkeypatch.setattr("localspec.loading.offload.READ_ELEMENTS", steps)
     folder, _ = models("gptq")
     assert torch.equal(logits(folder, "fp32", resident=1), logits(folder, "fp32"))
     assert 0 < max(sizes) <= max(steps, SIZES["intermediate_size"])
@@ -192,7 +194,7 @@ def test_where_int8_does_not_fit_both_are_said(models: Any, monkeypatch: pytest.
     folder, _ = models("gptq")
     snapshot = open_snapshot(folder)
     needed = opening.footprint(snapshot, "int4", 512).whole
-    monkeypatch.setattr("localspec.fit.available_bytes", lambda: needed)
+    monkeypatch.setattr("localspec.loading.plan.available_bytes", lambda: needed)
     messages = [notice.message for notice in notices(heard(folder))]
     assert messages == [
         "Weights are in int4: int8 does not fit in memory.",
@@ -201,7 +203,7 @@ def test_where_int8_does_not_fit_both_are_said(models: Any, monkeypatch: pytest.
 
 
 def test_fit_says_what_the_floats_would_take(models: Any, monkeypatch: pytest.MonkeyPatch):
-    for where in ("fit", "tui.fitting"):
+    for where in ("loading.plan", "tui.fitting"):
         monkeypatch.setattr(f"localspec.{where}.available_bytes", lambda: 10**9)
     for name in SOME:
         folder, meant = models(name)
@@ -213,7 +215,7 @@ def test_fit_says_what_the_floats_would_take(models: Any, monkeypatch: pytest.Mo
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("LOCALSPEC_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(packed_copy, "SMALLEST_BYTES", 0)
+    monkeypatch.setattr(weight_cache, "SMALLEST_BYTES", 0)
     return tmp_path / "cache" / "packed"
 
 

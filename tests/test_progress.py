@@ -6,8 +6,8 @@ import io
 
 import pytest
 
-from localspec.events import Loading
-from localspec.progress import Progress
+from localspec.cli.progress import Progress
+from localspec.core.events import Loading
 from localspec.tui.stats_line import loading_words
 
 CHECK = Loading("checking the configuration", 0, 1, "steps")
@@ -21,7 +21,7 @@ class Terminal(io.StringIO):
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every start takes long enough to be told of."""
-    monkeypatch.setattr("localspec.progress.PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("localspec.cli.progress.PATIENCE_SECONDS", 0.0)
 
 
 def show(*events: Loading) -> None:

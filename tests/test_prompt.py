@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from tokenizers import AddedToken, Tokenizer, models, processors
 
-from localspec.checkpoint import check_ids, num_ids, open_snapshot
-from localspec.errors import CheckpointError, NoChatTemplate, UsageError
-from localspec.prompt import Prompter
-from localspec.prompt_sandbox import opening_of
-from localspec.requests import Message
-from localspec.sandboxed import opened
-from localspec.template import ChatTemplate
+from localspec.core.errors import CheckpointError, NoChatTemplate, UsageError
+from localspec.core.requests import Message
+from localspec.models.chat_template import ChatTemplate
+from localspec.models.checkpoint import check_ids, num_ids, open_snapshot
+from localspec.models.prompt import Prompter
+from localspec.models.prompt_sandbox import opening_of
+from localspec.models.sandbox_process import opened
 from tests.tokenizers_made_here import CHATML, KINDS, gpt2_like, llama2_like, llama3_like, unigram_like, write_snapshot
 
 WORDS = [

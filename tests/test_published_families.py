@@ -8,15 +8,15 @@ import pytest
 import torch
 
 from localspec import load
-from localspec.checkpoint import open_snapshot
 from localspec.engine.arch import Arch, read_arch
-from localspec.engine.contract import Drafter
 from localspec.engine.drafters.early_exit import EarlyExit
-from localspec.engine.drafters.empty import NoDrafter
+from localspec.engine.drafters.none import NoDrafter
 from localspec.engine.generic_arch import GenericArch, read_any
+from localspec.engine.protocols import Drafter
 from localspec.engine.session import Session
-from localspec.loader import assemble
-from localspec.sources import open_source
+from localspec.loading.sources import open_source
+from localspec.loading.torch import assemble
+from localspec.models.checkpoint import open_snapshot
 from tests.engine.fakes import generate, text
 from tests.test_real_configs import CONFIGS, OWN, THEIRS, expected
 from tests.tiny_published import CONTEXT, greedy, model_of, save, tiny

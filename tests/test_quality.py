@@ -19,10 +19,10 @@ from benchmarks.rotation import orthogonal, rotated
 from localspec.bench.gguf_file import by_pairs
 from localspec.engine.arch import Arch, read_arch
 from localspec.engine.cpu.formats import Format
-from localspec.loader import assemble
-from localspec.packed_reference import stored
+from localspec.loading.self_check.cpu_reference import stored
+from localspec.loading.sources import Memory
+from localspec.loading.torch import assemble
 from localspec.recipe import corpus
-from localspec.sources import Memory
 
 ROOT = Path(__file__).parents[1]
 IDS = torch.arange(3, 43) * 7 % 96

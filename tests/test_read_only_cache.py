@@ -18,22 +18,22 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from localspec import packed_copy
-from localspec.api import load_events
-from localspec.blueprint import Blueprint
-from localspec.checkpoint import open_snapshot
-from localspec.drain import drain
+from localspec.core.drain import drain
+from localspec.core.events import AnyEvent, Notice
+from localspec.core.requests import LoadRequest
 from localspec.engine.arch import read_arch
 from localspec.engine.cpu import program
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.cpu.isa import choose
-from localspec.events import AnyEvent, Notice
-from localspec.fit import Plan
-from localspec.loader import load_decoder
-from localspec.opening import compiled_engine
-from localspec.packed_copy import PackedCopy
-from localspec.packing import Packer
-from localspec.requests import LoadRequest
+from localspec.loading import weight_cache
+from localspec.loading.cpu import Packer
+from localspec.loading.cpu_layout import Blueprint
+from localspec.loading.plan import Plan
+from localspec.loading.torch import load_decoder
+from localspec.loading.weight_cache import PackedCopy
+from localspec.models.checkpoint import open_snapshot
+from localspec.runtime.api import load_events
+from localspec.runtime.open import compiled_engine
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like
 
@@ -79,7 +79,7 @@ def made(code: bytes, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Of its own, empty, and for models however small."""
     monkeypatch.setenv("LOCALSPEC_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(packed_copy, "SMALLEST_BYTES", 0)
+    monkeypatch.setattr(weight_cache, "SMALLEST_BYTES", 0)
     return tmp_path / "cache"
 
 
@@ -174,7 +174,7 @@ def test_packed_weights_that_can_only_be_read_are_used_if_sound_else_made_in_mem
     if spoil:
         spoil(file, model)
     with monkeypatch.context() as alone:
-        alone.setattr(packed_copy, "SMALLEST_BYTES", 1 << 40)  # no copy is read, none is written
+        alone.setattr(weight_cache, "SMALLEST_BYTES", 1 << 40)  # no copy is read, none is written
         expected, _ = start(model)
     assert torch.equal(first, expected) == (spoil in (None, damaged, gone))
     before = contents(cache)

@@ -7,7 +7,7 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from localspec.cli import cli
+from localspec.cli.main import cli
 from tests.readme_help import README, with_help
 
 TEXT = README.read_text(encoding="utf-8")

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 import torch
 
-from localspec import checkpoint
-from localspec.admission import admit, telling
+from localspec.core.errors import CheckpointError
 from localspec.engine.arch import Arch, read_arch
 from localspec.engine.generic_arch import GenericArch, read_any
-from localspec.errors import CheckpointError
-from localspec.loader_generic import UNSAID
+from localspec.loading.generic import UNSAID
+from localspec.loading.self_check.config import admit, telling
+from localspec.models import checkpoint
 from tests.models_made_here import tensor_shapes
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("one_state_folder")]
@@ -50,7 +50,7 @@ REFUSED = [name for name in INDEX if name not in expected(OWN, THEIRS)]
 @pytest.fixture(autouse=True)
 def nothing_more_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What GPTQ needs is on some machines only."""
-    monkeypatch.setattr("localspec.formats.find_spec", lambda _: None)
+    monkeypatch.setattr("localspec.core.weight_formats.find_spec", lambda _: None)
 
 
 def as_read(name: str, folder: Path) -> dict[str, Any]:

@@ -11,8 +11,8 @@ import pytest
 
 from benchmarks import peers, real_model
 from benchmarks.prompts import KINDS, PROMPTS, Prompt
-from localspec import drafting
 from localspec.bench.report import PLAIN, Report, Run, Way
+from localspec.runtime import draft_choice
 
 OURS_PLAIN = Way("plain", "0", "int8")
 EXIT = Way("early exit 7", "auto", "int8", "early exit")
@@ -60,7 +60,7 @@ def test_plain_comes_first_and_each_drafter_is_measured_or_named():
     assert next(iter(found.items())) == (PLAIN, "off")
     assert len(found) + len(missing) == 1 + len(real_model.DRAFTERS)
     for written in found.values():
-        drafting.parse(written)
+        draft_choice.parse(written)
 
 
 def test_a_model_that_is_not_there_is_one_sentence(capsys: pytest.CaptureFixture[str]):

@@ -22,7 +22,7 @@ from jinja2 import Environment
 from safetensors import safe_open
 from tokenizers import Tokenizer
 
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
 from localspec.exam.grading import is_honest
 from localspec.exam.overlap import Questions, leaks, runs
 from localspec.recipe import __main__ as recipe
@@ -590,7 +590,7 @@ def test_what_cannot_be_written_for_another_reason_is_one_sentence(
         raise OSError(errno.EACCES, "Permission denied")
 
     with monkeypatch.context() as patched:
-        patched.setattr("localspec.whole_file.os.replace", refused)
+        patched.setattr("localspec.core.whole_file.os.replace", refused)
         with pytest.raises(
             LocalspecError,
             match=r"Cannot write .*: Permission denied\. .* keeps .*; mend that and go on",

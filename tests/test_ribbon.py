@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
-from localspec.blocks import bar, column, meter
-from localspec.events import Proposal, Step
+from localspec.core.blocks import bar, column, meter
+from localspec.core.events import Proposal, Step
 from localspec.tui.ribbon import PLAIN, accepted_share, ribbon, tone
 from tests.scripted_engine import step
 

@@ -11,19 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from localspec import sandbox as sandboxes
-from localspec.api import load
-from localspec.checkpoint import open_snapshot
-from localspec.errors import Cancelled, CheckpointError, UsageError
-from localspec.events import Done as AnswerDone
-from localspec.prompt import Prompter
-from localspec.prompt_sandbox import SandboxedPrompter
-from localspec.requests import GenerateRequest, LoadRequest, Message
-from localspec.sandbox import Sandbox
-from localspec.sandbox_jobs import EncodeChat, Ids, Opened, OpenPrompter, TokenizerText
-from localspec.template import ChatTemplate
-from localspec.templates import NAMED, find
-from localspec.worker import EngineProcess
+from localspec.core.errors import Cancelled, CheckpointError, UsageError
+from localspec.core.events import Done as AnswerDone
+from localspec.core.requests import GenerateRequest, LoadRequest, Message
+from localspec.models import sandbox as sandboxes
+from localspec.models.chat_template import ChatTemplate
+from localspec.models.checkpoint import open_snapshot
+from localspec.models.named_templates import NAMED, find
+from localspec.models.prompt import Prompter
+from localspec.models.prompt_sandbox import SandboxedPrompter
+from localspec.models.sandbox import Sandbox
+from localspec.models.sandbox_jobs import EncodeChat, Ids, Opened, OpenPrompter, TokenizerText
+from localspec.runtime.api import load
+from localspec.runtime.worker import EngineProcess
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, KINDS, gpt2_like
 
@@ -105,7 +105,7 @@ def test_a_process_that_was_killed_is_started_again(box: Sandbox):
 def test_it_ends_with_the_process_that_asked():
     """Also where that was killed, and while a template runs."""
     program = (
-        "from localspec.sandbox import Sandbox; from localspec.sandbox_jobs import *;"
+        "from localspec.models.sandbox import Sandbox; from localspec.models.sandbox_jobs import *;"
         "from tests.test_sandbox import *; import os; box = Sandbox(); sandboxes.SECONDS = 0.5;"
         "box.ask(opening(CHATML), Opened); print(box._process._popen.pid, flush=True);"
         "box._process._popen.stdin.flush(); sys.stdin.read()"

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from localspec.sanitize import clean, one_line
+from localspec.core.sanitize import clean, one_line
 
 FORBIDDEN = frozenset(
     chr(code)

@@ -16,27 +16,29 @@ import safetensors
 import torch
 from safetensors.torch import load_file, save_file
 
-from localspec import load, loader_quantised, packed_copy
-from localspec.api import load_events
-from localspec.blueprint import Blueprint
-from localspec.catalog import Catalog
-from localspec.checkpoint import open_snapshot
+from localspec import load
 from localspec.config import precedence
 from localspec.config.tables import Config, EngineTable
-from localspec.drain import drain
+from localspec.core.drain import drain
+from localspec.core.errors import DoesNotFit
+from localspec.core.events import AnyEvent, Loading, Notice
+from localspec.core.requests import LoadRequest
 from localspec.engine import four_bit, linear
 from localspec.engine.arch import read_arch
 from localspec.engine.cpu import program
 from localspec.engine.cpu.isa import choose
 from localspec.engine.linear import EightBits, FourBit, FourBits
-from localspec.errors import DoesNotFit
-from localspec.events import AnyEvent, Loading, Notice
-from localspec.fit import Plan
-from localspec.loader import Assembly, load_decoder, quantised
-from localspec.loader_quantised import QuantisedContents, llama_linears
-from localspec.opening import unsaved
-from localspec.requests import LoadRequest
-from localspec.sources import Files, Reader
+from localspec.loading import quantised as loader_quantised
+from localspec.loading import weight_cache
+from localspec.loading.cpu_layout import Blueprint
+from localspec.loading.plan import Plan
+from localspec.loading.quantised import QuantisedContents, llama_linears
+from localspec.loading.sources import Files, Reader
+from localspec.loading.torch import Assembly, load_decoder, quantised
+from localspec.models.catalog import Catalog
+from localspec.models.checkpoint import open_snapshot
+from localspec.runtime.api import load_events
+from localspec.runtime.open import unsaved
 from tests.conftest import Program
 from tests.generic_models_made_here import make_model, save_generic
 from tests.models_made_here import save_snapshot
@@ -72,7 +74,7 @@ def folder(models: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("localspec.opening.admit", lambda _: None)
+    monkeypatch.setattr("localspec.runtime.open.admit", lambda _: None)
     monkeypatch.setenv("LOCALSPEC_CACHE_DIR", str(tmp_path / "cache"))
     return tmp_path / "cache" / "packed"
 
@@ -184,7 +186,7 @@ def test_the_cpus_int8_and_a_gpus_lie_side_by_side(folder: Path):
     arch, of_a_gpu = read_arch(snapshot.config), EightBits(6.0, torch.bfloat16, "cuda")
     quantised_by_hand = QuantisedContents.of(of_a_gpu, llama_linears(arch, keep_head=False))
     for mine, other in itertools.permutations((Blueprint(arch, "int8"), quantised_by_hand)):
-        copy, kept = packed_copy.PackedCopy(snapshot, mine), packed_copy.PackedCopy(snapshot, other).file()
+        copy, kept = weight_cache.PackedCopy(snapshot, mine), weight_cache.PackedCopy(snapshot, other).file()
         old = [copy.file().with_name(f"{copy.family}{'0' * 16}.{end}") for end in ("safetensors", "7.part")]
         for file in (kept, copy.file(), *old):
             file.touch()
@@ -220,7 +222,7 @@ def test_every_tensor_begins_where_its_type_may(models: Path):
         snapshot = open_snapshot(models / name)
         form = FourBits("nf4", torch.float32)
         contents = QuantisedContents.of(form, llama_linears(read_arch(snapshot.config), keep_head=False))
-        copy = packed_copy.PackedCopy(snapshot, contents, asked=True)
+        copy = weight_cache.PackedCopy(snapshot, contents, asked=True)
         for part in contents.pieces.values():
             like = form.room(dict(contents.linears)[part.name.rpartition(".")[0]])[part.name.rpartition(".")[2]]
             assert copy.starts[part.name] % like.element_size() == 0
@@ -266,7 +268,7 @@ def test_a_copy_of_something_else_is_not_used(
         save_file({**tensors, "lm_head.weight": tensors["lm_head.weight"] * 2}, file)
         os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
     elif what == "version":
-        monkeypatch.setattr(packed_copy, "__version__", "99")
+        monkeypatch.setattr(weight_cache, "__version__", "99")
     elif what == "bitsandbytes":
         monkeypatch.setattr(four_bit.library(), "__version__", "99")
     elif what == "machine":  # a cache that is shared with one whose products are fused
@@ -320,7 +322,7 @@ def test_quantising_and_saving_tell_how_far_they_are_and_how_long_it_takes(folde
 def test_a_disk_without_room_costs_one_sentence_and_the_run_goes_on(
     folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(packed_copy.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
+    monkeypatch.setattr(weight_cache.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
     decoder, heard = started(folder)
     (notice,) = notices(heard)
     assert notice.level == "warning"
@@ -333,14 +335,14 @@ def test_a_disk_without_room_costs_one_sentence_and_the_run_goes_on(
 def test_a_disk_that_fills_up_while_it_is_written_leaves_nothing_behind(
     folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    real, calls = packed_copy.in_memory, iter(range(10**6))
+    real, calls = weight_cache.in_memory, iter(range(10**6))
 
     def in_memory(tensor: torch.Tensor) -> memoryview:
         if next(calls) > 9:
             raise OSError(28, "No space left on device")
         return real(tensor)
 
-    monkeypatch.setattr(packed_copy, "in_memory", in_memory)
+    monkeypatch.setattr(weight_cache, "in_memory", in_memory)
     decoder, heard = started(folder)
     assert len(notices(heard)) == 1
     assert logits(decoder).isfinite().all()

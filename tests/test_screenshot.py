@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from localspec import paths
-from localspec.sanitize import clean
+from localspec.core import paths
+from localspec.core.sanitize import clean
 from tests.chat_stage import HELLO, open_chat
 from tests.scripted_engine import ScriptedEngine
 

@@ -13,19 +13,19 @@ from torch.nn.functional import kl_div
 
 from benchmarks.models import tokenizer_of
 from localspec.bench.shapes import BITS, SHAPES
-from localspec.blueprint import LINEARS, Blueprint
-from localspec.checkpoint import open_snapshot
+from localspec.core.paths import packaged
 from localspec.engine.arch import read_arch
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.cpu.isa import choose
 from localspec.engine.cpu.pack import pack, pad_rows, unpack
 from localspec.engine.cpu.program import Program, load
 from localspec.engine.decoder import Decoder
-from localspec.loader import assemble
-from localspec.packing import Packer, pack_source
-from localspec.paths import packaged
+from localspec.loading.cpu import Packer, pack_source
+from localspec.loading.cpu_layout import LINEARS, Blueprint
+from localspec.loading.sources import Files, Memory, Reader
+from localspec.loading.torch import assemble
+from localspec.models.checkpoint import open_snapshot
 from localspec.recipe import corpus, evaluate
-from localspec.sources import Files, Memory, Reader
 from tests.models_made_here import ODD, TINY, random_tensors
 
 pytestmark = pytest.mark.heavy

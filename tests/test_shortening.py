@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from localspec.requests import Message
-from localspec.shortening import turns_over, without_oldest
+from localspec.core.requests import Message
+from localspec.runtime.shortening import turns_over, without_oldest
 
 SYSTEM = Message("system", "brief")
 

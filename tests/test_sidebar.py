@@ -9,10 +9,10 @@ from threading import Event
 
 import pytest
 
-from localspec import paths
+from localspec.core import paths
+from localspec.core.requests import Message
 from localspec.history import History, Hit, NewChat, NewMessage, Writer, opening, recall, writer
 from localspec.history.records import Part
-from localspec.requests import Message
 from localspec.tui import chat_list, scribe, sidebar
 from localspec.tui.answer import Answer
 from localspec.tui.chat_list import Row

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from localspec.sizes import read_size, size_words
+from localspec.core.sizes import read_size, size_words
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from datetime import date, datetime, timedelta
 import pytest
 from textual.widgets import Input
 
-from localspec.events import Failure, Loading, ModelCard, Ready, Step
+from localspec.core.events import Failure, Loading, ModelCard, Ready, Step
 from localspec.history import Attachment, Chat, History, OpenChat, StoredMessage, Tree
-from localspec.local_models import UNREADABLE, Shelved
+from localspec.runtime.local_models import UNREADABLE, Shelved
 from localspec.tui.compare import CompareScreen
 from localspec.tui.overflow import Overflow
 from localspec.tui.picker import Picker
@@ -182,7 +182,7 @@ async def test_the_models_to_choose_from(monkeypatch: pytest.MonkeyPatch):
         Shelved("qwen7b", "bf16", 15_200_000_000, "too large", (off,)),
         Shelved("/models/[/nope]", "–", 0, UNREADABLE, (off,)),
     ]
-    monkeypatch.setattr("localspec.local_models.on_disk", lambda *_, **__: models)
+    monkeypatch.setattr("localspec.runtime.local_models.on_disk", lambda *_, **__: models)
     async with open_chat(ScriptedEngine()) as stage:
         await stage.ready()
         await stage.pilot.press("ctrl+o")

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from rich.cells import cell_len
 
-from localspec.events import Stats, Step
-from localspec.stats import SpeedMeter, student_95
+from localspec.core.events import Stats, Step
+from localspec.runtime.stats import SpeedMeter, student_95
 from localspec.tui.speed_panel import LABEL, Reading, panel, shown, sparkline
 from tests.scripted_engine import READY, step
 

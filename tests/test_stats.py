@@ -9,9 +9,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 import pytest
 
-from localspec.engine.contract import Round
-from localspec.engine.policy import Policy
-from localspec.events import (
+from localspec.core.events import (
     AnyEvent,
     Done,
     Failure,
@@ -28,7 +26,9 @@ from localspec.events import (
     Step,
     Token,
 )
-from localspec.stats import PROBES_KEPT, SpeedMeter, Tally, add_step, steady_mean, to_dict
+from localspec.engine.policy import Policy
+from localspec.engine.protocols import Round
+from localspec.runtime.stats import PROBES_KEPT, SpeedMeter, Tally, add_step, steady_mean, to_dict
 from tests.virtual_time import policy_of, world
 
 Cost = Callable[[int], float]

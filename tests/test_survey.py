@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 
-from localspec import cli
 from localspec.bench import survey, survey_parts
 from localspec.bench.agreement import Writing, time_writers
 from localspec.bench.forwards import Plan, Work, time_forwards
@@ -22,8 +21,9 @@ from localspec.bench.shape_measure import ShapeRequest, Watch, check
 from localspec.bench.shapes import FORMATS, SHAPES, USUAL, Shape, make_decoder, random_tensors
 from localspec.bench.survey import PATIENCE, Clock, Outcome, OutOfTimeError, conduct, section
 from localspec.bench.survey_parts import Part, Survey
-from localspec.errors import UsageError
-from localspec.sources import Memory
+from localspec.cli import main
+from localspec.core.errors import UsageError
+from localspec.loading.sources import Memory
 from tests.test_bench_shapes import Scripted
 
 pytestmark = pytest.mark.heavy
@@ -350,7 +350,7 @@ def test_transformers_nf4_is_the_same_weights_in_four_bits():
 def test_formats_by_device_are_formats_and_the_command_knows_every_shape():
     assert {kind for kinds in USUAL.values() for kind in kinds} <= set(FORMATS)
     assert "int4" not in USUAL["cuda"]
-    assert sorted(cli.SHAPES) == sorted(SHAPES)
+    assert sorted(main.SHAPES) == sorted(SHAPES)
 
 
 @pytest.mark.parametrize(

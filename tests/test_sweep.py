@@ -14,19 +14,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from localspec import calibration, drafting
 from localspec.bench import plots, sweep
 from localspec.bench.measure import measure
 from localspec.bench.plots import Curve, Point
 from localspec.bench.report import Report, Run, Way
-from localspec.calibration import Calibration
-from localspec.catalog import Catalog, DraftEntry
-from localspec.checkpoint import open_snapshot
-from localspec.cli import outcome
-from localspec.drain import drain
-from localspec.errors import LocalspecError, UsageError
-from localspec.opening import Opened, open_model, open_target, swept_key, timed_key
-from localspec.requests import EarlyExit, LoadRequest
+from localspec.cli.main import outcome
+from localspec.core import calibration
+from localspec.core.calibration import Calibration
+from localspec.core.drain import drain
+from localspec.core.errors import LocalspecError, UsageError
+from localspec.core.requests import EarlyExit, LoadRequest
+from localspec.models.catalog import Catalog, DraftEntry
+from localspec.models.checkpoint import open_snapshot
+from localspec.runtime import draft_choice
+from localspec.runtime.open import Opened, open_model, open_target, swept_key, timed_key
 from tests.test_cli import complaints
 
 GUIDE = LoadRequest("guide", quant="fp32", threads=1)
@@ -37,7 +38,7 @@ ENTRY = CATALOG.resolve("guide")
 @pytest.fixture(autouse=True)
 def admitted(monkeypatch: pytest.MonkeyPatch) -> None:
     """transformers takes seconds to import, and is not what is tested here."""
-    monkeypatch.setattr("localspec.opening.admit", lambda _: None)
+    monkeypatch.setattr("localspec.runtime.open.admit", lambda _: None)
 
 
 def curve(*speedups: float, setting: str = "exit layer") -> Curve:
@@ -267,8 +268,8 @@ def test_a_result_belongs_to_these_weights_whatever_the_count_of_threads(tmp_pat
 # --- who is overruled
 
 
-def chosen(asked: str | EarlyExit, draft: DraftEntry | None, known: Calibration) -> drafting.Choice:
-    return drafting.choose(asked, replace(ENTRY, draft=draft), open_snapshot(ENTRY.path, "guide"), CATALOG, known)
+def chosen(asked: str | EarlyExit, draft: DraftEntry | None, known: Calibration) -> draft_choice.Choice:
+    return draft_choice.choose(asked, replace(ENTRY, draft=draft), open_snapshot(ENTRY.path, "guide"), CATALOG, known)
 
 
 def test_auto_uses_what_was_found_also_for_a_model_that_the_catalogue_does_not_know():

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from localspec.api import load
-from localspec.checkpoint import open_snapshot
-from localspec.errors import UsageError
-from localspec.prompt import Prompter
-from localspec.prompt_sandbox import opening_of
-from localspec.requests import GenerateRequest, Message
-from localspec.sandboxed import opened
-from localspec.templates import CHOICES, COMPLETION, NAMED, find
+from localspec.core.errors import UsageError
+from localspec.core.requests import GenerateRequest, Message
+from localspec.models.checkpoint import open_snapshot
+from localspec.models.named_templates import CHOICES, COMPLETION, NAMED, find
+from localspec.models.prompt import Prompter
+from localspec.models.prompt_sandbox import opening_of
+from localspec.models.sandbox_process import opened
+from localspec.runtime.api import load
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import byte_level
 

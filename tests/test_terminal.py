@@ -15,7 +15,7 @@ from textual.events import Key, Paste
 from textual.message import Message
 
 from localspec.bench.terminal import Terminal
-from localspec.errors import UsageError
+from localspec.core.errors import UsageError
 from localspec.tui import terminal
 from localspec.tui.app import ChatApp, run
 from localspec.tui.terminal import InlineDriver, TerminalDriver, TerminalParser

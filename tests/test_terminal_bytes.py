@@ -11,7 +11,7 @@ import pytest
 from textual.widget import Widget
 from textual.widgets import OptionList
 
-from localspec.events import Loading, ModelCard, SpecCard
+from localspec.core.events import Loading, ModelCard, SpecCard
 from localspec.history import Chat, History, NewChat, recall
 from localspec.tui.answer import Answer
 from localspec.tui.app import ChatApp

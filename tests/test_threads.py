@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-from localspec import api, load, opening, threads
-from localspec.drain import drain
-from localspec.requests import LoadRequest
-from localspec.threads import SHARE, Threads
+from localspec import load
+from localspec.core.drain import drain
+from localspec.core.requests import LoadRequest
+from localspec.loading import threads
+from localspec.loading.threads import SHARE, Threads
+from localspec.runtime import api
+from localspec.runtime import open as opening
 from tests.models_made_here import save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like
 
@@ -54,7 +57,7 @@ def busy(count: int) -> float:
 @pytest.fixture
 def rows(monkeypatch: pytest.MonkeyPatch) -> Rows:
     made = Rows(quiet)
-    for module in ("threads", "resident"):
+    for module in ("loading.threads", "loading.resident"):
         monkeypatch.setattr(f"localspec.{module}.perf_counter", lambda: made.clock)
     return made
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
-from localspec.events import Proposal, Source, Step, Token
-from localspec.sanitize import clean
+from localspec.core.events import Proposal, Source, Step, Token
+from localspec.core.sanitize import clean
 from localspec.tui.legend import legend
 from localspec.tui.token_view import FAINTEST, REJECTED, STYLES, Mark, Page, TokenView, mark, marks, visible
 from tests.scripted_engine import step

@@ -17,19 +17,19 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from localspec import packed_copy
-from localspec.blueprint import Blueprint
-from localspec.checkpoint import Snapshot, open_snapshot
+from localspec.core.errors import CheckpointError
 from localspec.engine.arch import read_arch
 from localspec.engine.generic_arch import read_any
-from localspec.errors import CheckpointError
-from localspec.footprint import footprint, in_16_bits, num_elements
-from localspec.local_models import shelved, stored
-from localspec.prequantised.config import read_rules
-from localspec.prequantised.pattern import UnreadPattern, matcher
-from localspec.sources import Files, Reader, open_source, sizes_to_read
-from localspec.unpacking import weight as unpacking
-from localspec.unpacking.fields import float8
+from localspec.loading import weight_cache
+from localspec.loading.cpu_layout import Blueprint
+from localspec.loading.footprint import footprint, in_16_bits, num_elements
+from localspec.loading.sources import Files, Reader, open_source, sizes_to_read
+from localspec.loading.unpacking import weight as unpacking
+from localspec.loading.unpacking.fields import float8
+from localspec.models.checkpoint import Snapshot, open_snapshot
+from localspec.models.prequantised.config import read_rules
+from localspec.models.prequantised.pattern import UnreadPattern, matcher
+from localspec.runtime.local_models import shelved, stored
 from tests.models_made_here import random_tensors, save_snapshot
 from tests.prequantised_made_here import (
     AWQ_FIELDS,
@@ -327,7 +327,7 @@ def test_what_changes_nothing_in_the_files_is_let_pass(more: dict[str, Any]):
 
 @pytest.mark.parametrize("method", ["gptq", "awq", "compressed-tensors", "fp8", "fbgemm_fp8"])
 def test_of_families_that_transformers_runs_none_is_unpacked(method: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("localspec.formats.find_spec", lambda _: None)
+    monkeypatch.setattr("localspec.core.weight_formats.find_spec", lambda _: None)
     with pytest.raises(CheckpointError, match=f"quantised already, by {method}") as met:
         read_any(
             {"model_type": "olmo", **random_config(), "quantization_config": {**gptq_fields(), "quant_method": method}}
@@ -384,7 +384,7 @@ def test_a_packed_copy_is_of_how_the_files_are_read(made: Any):
     fields = {**snapshot.config["quantization_config"], "checkpoint_format": "gptq_v2"}
     other = Snapshot(**{**copied(snapshot), "config": {**snapshot.config, "quantization_config": fields}})
     blueprint = Blueprint(read_arch(snapshot.config), "int8")
-    assert packed_copy.fingerprint(snapshot, blueprint) != packed_copy.fingerprint(other, blueprint)
+    assert weight_cache.fingerprint(snapshot, blueprint) != weight_cache.fingerprint(other, blueprint)
 
 
 def copied(snapshot: Snapshot) -> dict[str, Any]:
@@ -416,7 +416,7 @@ def test_codes_that_another_field_explains_are_refused_by_who_reads_that(tmp_pat
 
 
 def test_the_picker_shows_what_the_files_are(made: Any):
-    from localspec.catalog import Catalog
+    from localspec.models.catalog import Catalog
 
     folder, _ = made("awq")
     shown = shelved(str(folder), Catalog.load().resolve(str(folder)), 1 << 40)

@@ -126,8 +126,9 @@ def test_a_file_of_this_clone_would_be_refused(name: str, environment: Path, tmp
 
 
 ASK = """
-from localspec import exam, paths
-from localspec.catalog import Catalog
+from localspec import exam
+from localspec.core import paths
+from localspec.models.catalog import Catalog
 print(paths.HERE, paths.packaged("models.toml"), Catalog.load().resolve("guide").path, exam.__file__, sep="\\n")
 """
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.whole_file import write_whole
+from localspec.core.whole_file import write_whole
 
 
 def test_a_file_is_made_with_its_folder_and_replaced(tmp_path: Path):

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from localspec import admission, paths, worker
-from localspec.errors import UsageError
-from localspec.events import AnyEvent, Done, Failure, Loading, Notice, Prefill, Ready, Step
-from localspec.requests import EarlyExit, GenerateRequest, LoadRequest, Message, SamplingOptions, SpecWish
-from localspec.worker import EngineProcess
+from localspec.core import paths
+from localspec.core.errors import UsageError
+from localspec.core.events import AnyEvent, Done, Failure, Loading, Notice, Prefill, Ready, Step
+from localspec.core.requests import EarlyExit, GenerateRequest, LoadRequest, Message, SamplingOptions, SpecWish
+from localspec.loading.self_check import config
+from localspec.runtime import worker
+from localspec.runtime.worker import EngineProcess
 from tests import failing_gpu
 from tests.models_made_here import save_snapshot
 from tests.test_sanitize import FORBIDDEN
@@ -37,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def request_of(folder: Path) -> Callable[..., LoadRequest]:
     """A load whose verdict is remembered, so that no child imports transformers."""
-    key = admission.fingerprint(json.loads((folder / "config.json").read_text()))
+    key = config.fingerprint(json.loads((folder / "config.json").read_text()))
     paths.admissions_file().write_text(json.dumps({key: 0.0}))
 
     def make(draft: str | EarlyExit = "early-exit:2", k: str = "2") -> LoadRequest:
@@ -193,7 +195,7 @@ def test_a_failed_start_says_why_with_its_exit_code(tmp_path: Path):
 
 def printed(log: Path, program: str) -> str:
     """What stands in the log once a child has run this."""
-    child = f"import os, sys\nfrom localspec.worker import quieten\nquieten({str(log)!r})\n{program}"
+    child = f"import os, sys\nfrom localspec.runtime.worker import quieten\nquieten({str(log)!r})\n{program}"
     done = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("", "")
     return log.read_text()
@@ -249,9 +251,9 @@ raise ValueError(chr(27) + "[2J the end")
 
 PARENT = """
 import sys
-from localspec.events import Done, Ready
-from localspec.requests import GenerateRequest, LoadRequest
-from localspec.worker import EngineProcess
+from localspec.core.events import Done, Ready
+from localspec.core.requests import GenerateRequest, LoadRequest
+from localspec.runtime.worker import EngineProcess
 
 engine = EngineProcess(LoadRequest({folder!r}, "off", threads=1))
 engine.start()

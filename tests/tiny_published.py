@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer
 
 from localspec.engine.generic_arch import HEADS, HIDDEN, LAYERS, POSITIONS, RECURRENT
-from localspec.loader_generic import UNSAID
+from localspec.loading.generic import UNSAID
 
 NUM_LAYERS, WINDOW, INNER, CONTEXT = 4, 8, 96, 128
 WIDEST, MOST = 1024, 16  # channels of all query heads, and queries to a key

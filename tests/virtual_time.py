@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from localspec.engine.contract import Round
+from localspec.core.requests import SpecWish
 from localspec.engine.policy import Policy, Steered
-from localspec.requests import SpecWish
+from localspec.engine.protocols import Round
 
 
 def policy_of(k: str) -> Steered:

@@ -12,9 +12,9 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess
 from typing import Any
 from unittest.mock import patch
 
-from localspec.model import Model
-from localspec.opening import Told, open_model
-from localspec.requests import LoadRequest
+from localspec.core.requests import LoadRequest
+from localspec.runtime.model import Model
+from localspec.runtime.open import Told, open_model
 
 
 def run_in(environment: dict[str, str], target: Callable[..., None], args: tuple[Any, ...]) -> None:
@@ -41,5 +41,5 @@ FORKS.set_forkserver_preload([__name__])
 
 def open_admitted(request: LoadRequest) -> Generator[Told, None, Model]:
     """In a child: transformers takes seconds to import; test_admission.py is about it."""
-    with patch("localspec.opening.admit", lambda _: None):
+    with patch("localspec.runtime.open.admit", lambda _: None):
         return (yield from open_model(request))

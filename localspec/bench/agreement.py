@@ -18,16 +18,16 @@ from torch import Tensor
 from localspec.bench.forwards import never
 from localspec.bench.llama_cpp import RIVALS, LlamaCpp, name_of
 from localspec.bench.turns import rotated
-from localspec.engine.contract import Draft, Drafter, Round, Sampler
+from localspec.core.requests import SpecWish
 from localspec.engine.decode import decode
 from localspec.engine.decoder import Decoder
 from localspec.engine.drafters.early_exit import EarlyExit
-from localspec.engine.drafters.empty import NoDrafter
+from localspec.engine.drafters.none import NoDrafter
 from localspec.engine.policy import Steered
+from localspec.engine.protocols import Draft, Drafter, Round, Sampler
 from localspec.engine.samplers import Greedy
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
-from localspec.requests import SpecWish
 
 if TYPE_CHECKING:
     from localspec.engine.cpu.decoder import PackedDecoder

@@ -15,21 +15,21 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
-from localspec import paths, processor
 from localspec.bench.agreement import ForcedAgreement
 from localspec.bench.shapes import SHAPES, WeightFormat, make_decoder, random_tensors
+from localspec.core import paths, processor
+from localspec.core.events import Loading, Memory, ModelCard, Ready, SpecCard
+from localspec.core.requests import LoadRequest, Message, SamplingOptions
 from localspec.engine.decode import decode
 from localspec.engine.drafters.early_exit import EarlyExit
-from localspec.engine.drafters.empty import NoDrafter
+from localspec.engine.drafters.none import NoDrafter
 from localspec.engine.policy import Constant, Steered
 from localspec.engine.samplers import Greedy
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
-from localspec.events import Loading, Memory, ModelCard, Ready, SpecCard
-from localspec.model import Model, Parts
-from localspec.prompt import Prompter
-from localspec.requests import LoadRequest, Message, SamplingOptions
-from localspec.template import ChatTemplate
+from localspec.models.chat_template import ChatTemplate
+from localspec.models.prompt import Prompter
+from localspec.runtime.model import Model, Parts
 
 SEED = 0
 AGREEMENT, LENGTH = 0.8, 4

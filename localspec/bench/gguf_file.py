@@ -12,7 +12,7 @@ from typing import Any, Literal  # Any: gguf is untyped
 from torch import Tensor
 
 from localspec.engine.arch import Arch
-from localspec.sources import Source
+from localspec.loading.sources import Source
 
 GgufFormat = Literal["F32", "Q8_0", "Q4_0"]
 

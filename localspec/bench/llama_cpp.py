@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any  # Any: llama_cpp is untyped
 from localspec.bench.forwards import Work
 from localspec.bench.gguf_file import GgufFormat, write_gguf
 from localspec.bench.llama_state import deepened
+from localspec.core.errors import EngineError, UsageError
 from localspec.engine.arch import Arch
-from localspec.errors import EngineError, UsageError
-from localspec.sources import Source
+from localspec.loading.sources import Source
 
 if TYPE_CHECKING:
     import numpy as np

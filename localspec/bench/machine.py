@@ -10,7 +10,8 @@ from pathlib import Path
 
 import torch
 
-from localspec import __version__, processor
+from localspec import __version__
+from localspec.core import processor
 
 
 def describe_machine(threads: int, device: str) -> dict[str, str]:

@@ -19,16 +19,16 @@ from localspec.bench.prompts import PROMPTS
 from localspec.bench.report import OURS, PLAIN, Key, Report, Run, Way
 from localspec.bench.telling import Tell, loading, nobody, shares
 from localspec.bench.turns import rotated
-from localspec.calibration import recall
-from localspec.catalog import Entry
-from localspec.drafting import parse
-from localspec.drain import drain
-from localspec.errors import DoesNotFit
-from localspec.events import Done, Loading, Notice, Ready, SpecCard, Step
-from localspec.model import Model
-from localspec.opening import Opened, attach, open_target, swept_key
-from localspec.requests import DraftModel, EarlyExit, GenerateRequest, LoadRequest, Message, SamplingOptions
-from localspec.sanitize import one_line
+from localspec.core.calibration import recall
+from localspec.core.drain import drain
+from localspec.core.errors import DoesNotFit
+from localspec.core.events import Done, Loading, Notice, Ready, SpecCard, Step
+from localspec.core.requests import DraftModel, EarlyExit, GenerateRequest, LoadRequest, Message, SamplingOptions
+from localspec.core.sanitize import one_line
+from localspec.models.catalog import Entry
+from localspec.runtime.draft_choice import parse
+from localspec.runtime.model import Model
+from localspec.runtime.open import Opened, attach, open_target, swept_key
 
 Draft = str | EarlyExit | DraftModel
 

@@ -15,23 +15,23 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import torch
 from safetensors.torch import save_file
 
-from localspec import paths
 from localspec.bench.shapes import Shape, WeightFormat
-from localspec.blueprint import Blueprint
-from localspec.checkpoint import open_snapshot
-from localspec.drain import drain
+from localspec.core import paths
+from localspec.core.drain import drain
+from localspec.core.errors import UsageError
+from localspec.core.sizes import read_size, size_words
 from localspec.engine.arch import Arch, read_arch
 from localspec.engine.decoder import Decoder
 from localspec.engine.linear import make_form
-from localspec.engine.stream import Fill, OnThread, Stream, Transfer, copying
-from localspec.errors import UsageError
-from localspec.fit import Plan
-from localspec.footprint import PLACES
-from localspec.loader import Assembly, load_decoder, with_cache
-from localspec.loader_stream import room_like, tensors
-from localspec.packed_copy import PackedCopy
-from localspec.sizes import read_size, size_words
-from localspec.sources import Memory, Reader
+from localspec.engine.offload import Fill, OnThread, Stream, Transfer, copying
+from localspec.loading.cpu_layout import Blueprint
+from localspec.loading.footprint import PLACES
+from localspec.loading.offload import room_like, tensors
+from localspec.loading.plan import Plan
+from localspec.loading.sources import Memory, Reader
+from localspec.loading.torch import Assembly, load_decoder, with_cache
+from localspec.loading.weight_cache import PackedCopy
+from localspec.models.checkpoint import open_snapshot
 
 if TYPE_CHECKING:
     from localspec.engine.cpu.decoder import PackedDecoder

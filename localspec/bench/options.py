@@ -26,11 +26,11 @@ from localspec.bench.task import exam_prompts, measure_task
 from localspec.bench.task_report import TaskReport
 from localspec.bench.telling import Tell
 from localspec.bench.ui_report import UiReport
-from localspec.devices import pick_device
-from localspec.drafting import check_threads
-from localspec.errors import EngineError, UsageError
-from localspec.footprint import PACKED
-from localspec.requests import LONGEST_DRAFT, LoadRequest, is_draft_length
+from localspec.core.errors import EngineError, UsageError
+from localspec.core.requests import LONGEST_DRAFT, LoadRequest, is_draft_length
+from localspec.loading.devices import pick_device
+from localspec.loading.footprint import PACKED
+from localspec.runtime.draft_choice import check_threads
 
 OF_SHAPES = {"agree": "--agree", "exit_layer": "--exit-layer", "offload": "--offload"}
 OF_SCREENS = {"against": "--against", **OF_SHAPES}

@@ -11,7 +11,7 @@ from localspec.bench.forwards import Work, finish
 from localspec.bench.shapes import Shape
 from localspec.engine.four_bit import library
 from localspec.engine.linear import DTYPES
-from localspec.sources import Memory
+from localspec.loading.sources import Memory
 
 LARGE = 500_000_000  # weights: half the memory then
 

@@ -21,13 +21,13 @@ from localspec.bench.shapes import Shape, WeightFormat, make_decoder
 from localspec.engine.decode import decode
 from localspec.engine.decoder import Decoder
 from localspec.engine.drafters.early_exit import EarlyExit
-from localspec.engine.drafters.empty import NoDrafter
+from localspec.engine.drafters.none import NoDrafter
 from localspec.engine.linear import DTYPES
 from localspec.engine.policy import Constant
 from localspec.engine.samplers import Greedy
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
-from localspec.sources import Memory
+from localspec.loading.sources import Memory
 
 if TYPE_CHECKING:
     from localspec.engine.cpu.decoder import PackedDecoder

@@ -18,17 +18,18 @@ from typing import Any  # Any: transformers is untyped
 
 import torch
 
-from localspec import drafting, processor
 from localspec.bench.prompts import PROMPTS
 from localspec.bench.report import PLAIN, Run, Way
-from localspec.calibration import recall
-from localspec.checkpoint import Snapshot
+from localspec.core import processor
+from localspec.core.calibration import recall
+from localspec.core.errors import first_line
+from localspec.core.main_memory import available_bytes
+from localspec.core.requests import DraftModel, EarlyExit, Message
 from localspec.engine.linear import DTYPES
-from localspec.errors import first_line
-from localspec.footprint import ELEMENT_BYTES, num_elements
-from localspec.main_memory import available_bytes
-from localspec.opening import Opened, swept_key
-from localspec.requests import DraftModel, EarlyExit, Message
+from localspec.loading.footprint import ELEMENT_BYTES, num_elements
+from localspec.models.checkpoint import Snapshot
+from localspec.runtime import draft_choice
+from localspec.runtime.open import Opened, swept_key
 
 ENGINE = "transformers"
 LOOKUP_TOKENS = 10  # as its candidate generator has it where nobody says
@@ -60,7 +61,7 @@ def modes(opened: Opened, drafts: Drafts) -> Iterator[Mode]:
     yield Mode(PLAIN, PLAIN, "0")
     known = recall(swept_key(opened))
     for kind, asked in drafts:
-        choice = drafting.choose(asked, opened.entry, opened.snapshot, opened.catalog, known)
+        choice = draft_choice.choose(asked, opened.entry, opened.snapshot, opened.catalog, known)
         if choice.kind == "early-exit":
             exits = {"assistant_early_exit": choice.exit_layer}
             yield Mode(f"assistant_early_exit {choice.exit_layer}", kind, arguments=exits)

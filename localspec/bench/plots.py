@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any  # Any: matplotlib's axes
 
-from localspec.blocks import bar
-from localspec.errors import LocalspecError, UsageError
+from localspec.core.blocks import bar
+from localspec.core.errors import LocalspecError, UsageError
 
 SUFFIXES = (".svg", ".png")
 BAR, SHORT_BAR = 30, 10  # columns: two bars, a label and figures fit into eighty

@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any  # Any: JSON
 
 from localspec.bench.tables import csv_text, markdown
-from localspec.events import Stats
+from localspec.core.events import Stats
 
 PLAIN = "plain"
 OURS = "localspec"

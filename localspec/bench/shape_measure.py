@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from localspec import processor
 from localspec.bench import llama_cpp
 from localspec.bench.agreement import LENGTHS, PROMPT_TOKENS, Stand, Theirs, Writer, time_writers, writers
 from localspec.bench.forwards import Memory as MemoryRead
@@ -22,18 +21,19 @@ from localspec.bench.peers import TransformersForwards
 from localspec.bench.shape_report import ShapeReport, Timed, Written
 from localspec.bench.shapes import BITS, SHAPES, USUAL, WeightFormat, make_decoder, random_tensors, with_head_kept
 from localspec.bench.telling import Tell, shares
-from localspec.drain import drain
+from localspec.core import processor
+from localspec.core.drain import drain
+from localspec.core.errors import EngineError, UsageError
+from localspec.core.events import Loading
+from localspec.core.main_memory import available_bytes
+from localspec.core.sizes import size_words
+from localspec.core.weight_formats import FOUR_BIT
 from localspec.engine.arch import Arch
 from localspec.engine.decoder import Decoder
 from localspec.engine.foreign import keep_offline
 from localspec.engine.four_bit import library
-from localspec.errors import EngineError, UsageError
-from localspec.events import Loading
-from localspec.footprint import PACKED
-from localspec.formats import FOUR_BIT
-from localspec.main_memory import available_bytes
-from localspec.sizes import size_words
-from localspec.sources import Memory
+from localspec.loading.footprint import PACKED
+from localspec.loading.sources import Memory
 
 if TYPE_CHECKING:
     from localspec.engine.cpu.decoder import PackedDecoder

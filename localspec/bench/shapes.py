@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal, get_args  # Any: a config's fiel
 import torch
 from torch import Tensor
 
-from localspec.blueprint import Blueprint
 from localspec.engine.arch import Arch, read_arch
 from localspec.engine.decoder import Decoder
 from localspec.engine.linear import make_form
-from localspec.loader import Assembly, assemble_in, with_cache
-from localspec.packing import pack_source
-from localspec.sources import Memory, Reader, Source
+from localspec.loading.cpu import pack_source
+from localspec.loading.cpu_layout import Blueprint
+from localspec.loading.sources import Memory, Reader, Source
+from localspec.loading.torch import Assembly, assemble_in, with_cache
 
 if TYPE_CHECKING:
     from localspec.engine.cpu.decoder import PackedDecoder

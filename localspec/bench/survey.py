@@ -24,10 +24,10 @@ from localspec.bench.machine import describe_machine
 from localspec.bench.shape_measure import SEED, Watch, free_memory
 from localspec.bench.shapes import SHAPES, random_tensors
 from localspec.bench.survey_parts import PARTS, Survey
+from localspec.core.errors import LocalspecError, first_line
+from localspec.core.sanitize import one_line
+from localspec.core.whole_file import write_whole
 from localspec.engine.foreign import keep_offline
-from localspec.errors import LocalspecError, first_line
-from localspec.sanitize import one_line
-from localspec.whole_file import write_whole
 
 BUDGET = 480  # seconds: with what cannot be stopped in the middle, less than nine minutes
 LEAST_SHARE = 0.03  # of the budget: with less left, a part is not begun

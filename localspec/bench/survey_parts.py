@@ -16,7 +16,7 @@ from localspec.bench.shape_measure import ShapeRequest, Watch, measure_shape, mi
 from localspec.bench.shape_report import ShapeReport, forward_table, text_table, told
 from localspec.bench.shapes import SHAPES, USUAL, WeightFormat
 from localspec.bench.tables import markdown
-from localspec.sources import Memory
+from localspec.loading.sources import Memory
 
 WIDTHS = (1, 2, 4, 5, 6, 8, 9, 16, 17)  # 5 and 6, 8 and 9, 16 and 17: where bitsandbytes' fused products may end
 TURNS = 9  # of every figure at most, while there is time

@@ -13,19 +13,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from localspec import calibration
 from localspec.bench import plots
 from localspec.bench.measure import Draft, interleave, names, ours, report
 from localspec.bench.plots import Curve, Point
 from localspec.bench.prompts import PROMPTS
 from localspec.bench.report import PLAIN, Report, Row
 from localspec.bench.telling import Tell, loading, nobody, shares
-from localspec.drafting import choose, parse
-from localspec.drain import drain
-from localspec.errors import UsageError
-from localspec.opening import Opened, open_target, swept_key
-from localspec.requests import LONGEST_DRAFT, EarlyExit, LoadRequest
-from localspec.sanitize import one_line
+from localspec.core import calibration
+from localspec.core.drain import drain
+from localspec.core.errors import UsageError
+from localspec.core.requests import LONGEST_DRAFT, EarlyExit, LoadRequest
+from localspec.core.sanitize import one_line
+from localspec.runtime.draft_choice import choose, parse
+from localspec.runtime.open import Opened, open_target, swept_key
 
 Setting = Literal["exit-layer", "k"]
 Tried = tuple[int, str]  # exit layer and draft length

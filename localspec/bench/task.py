@@ -10,21 +10,21 @@ from functools import partial
 
 import msgspec
 
-from localspec.api import LLM, Result, load_events
 from localspec.bench.machine import describe_machine
 from localspec.bench.measure import drafts, named
 from localspec.bench.report import PLAIN
 from localspec.bench.task_report import Answer, Sitting, TaskReport
 from localspec.bench.telling import Tell, nobody, shares
-from localspec.catalog import Catalog
-from localspec.drain import drain
-from localspec.events import Loading, Notice, Ready
+from localspec.core.drain import drain
+from localspec.core.events import Loading, Notice, Ready
+from localspec.core.requests import LoadRequest, Message
+from localspec.core.sanitize import one_line
 from localspec.exam.grading import is_honest, is_right
 from localspec.exam.questions import Exam, Question
 from localspec.exam.questions import load as load_exam
-from localspec.folding import READ_AS
-from localspec.requests import LoadRequest, Message
-from localspec.sanitize import one_line
+from localspec.models.catalog import Catalog
+from localspec.models.folding import READ_AS
+from localspec.runtime.api import LLM, Result, load_events
 
 FORMATS = ("int8", "bf16")
 

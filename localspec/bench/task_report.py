@@ -12,8 +12,8 @@ from typing import Any  # Any: JSON
 
 from localspec.bench.report import PLAIN
 from localspec.bench.tables import csv_text, markdown
-from localspec.footprint import PACKED
-from localspec.sanitize import clean
+from localspec.core.sanitize import clean
+from localspec.loading.footprint import PACKED
 
 COLUMNS = ["method", "format", "k", "known right", "honest", "equal"]
 

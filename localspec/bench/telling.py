@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import perf_counter
 
-from localspec.events import Loading
+from localspec.core.events import Loading
 
 Tell = Callable[[Loading], object]
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from time import monotonic
 from types import MappingProxyType
 
-from localspec.errors import EngineError
+from localspec.core.errors import EngineError
 
 COLUMNS, ROWS = 120, 40
 READ_BYTES = 1 << 16

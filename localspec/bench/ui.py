@@ -18,14 +18,14 @@ from time import monotonic, sleep
 
 import msgspec
 
-from localspec import processor
 from localspec.bench.forced import QUESTION
 from localspec.bench.machine import describe_machine
 from localspec.bench.shapes import BITS, SHAPES, WeightFormat
 from localspec.bench.terminal import Terminal
 from localspec.bench.ui_report import Played, UiReport
-from localspec.errors import DoesNotFit, EngineError
-from localspec.main_memory import available_bytes
+from localspec.core import processor
+from localspec.core.errors import DoesNotFit, EngineError
+from localspec.core.main_memory import available_bytes
 
 LOAD_SECONDS, ANSWER_SECONDS, KEY_SECONDS, PAINT_SECONDS = 900.0, 600.0, 5.0, 60.0
 BETWEEN_KEYS = 0.4
@@ -108,7 +108,7 @@ def play(
 ) -> tuple[list[tuple[Played, Played]], tuple[float, ...]]:
     """So many turns of both, and the milliseconds from key to echo in all but the first."""
     turns, echoes = list[tuple[Played, Played]](), list[float]()
-    with playing("localspec.bench.speaker", folder, *asked) as run:
+    with playing("localspec.cli.speaker", folder, *asked) as run:
         progress.add(LOAD)
         with playing("localspec.tui.measured", folder, OPENER, *asked) as chat:
             progress.add(LOAD)

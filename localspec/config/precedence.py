@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any  # Any: what was said on the command line, by name
 
-from localspec.catalog import Catalog, Entry
 from localspec.config.tables import Config, PresetTable
-from localspec.errors import NotDownloaded, UsageError
-from localspec.requests import RANGES, WHOLE, LoadRequest, SamplingOptions, is_in_range, range_words
+from localspec.core.errors import NotDownloaded, UsageError
+from localspec.core.requests import RANGES, WHOLE, LoadRequest, SamplingOptions, is_in_range, range_words
+from localspec.models.catalog import Catalog, Entry
 
 NO_PRESET = PresetTable()
 

@@ -11,11 +11,11 @@ from typing import Any, TypeVar  # Any: TOML before it is checked
 
 import msgspec
 
-from localspec import paths
 from localspec.config.tables import KEYS, PATTERNS, SCHEMA_VERSION, SECTIONS, Config, PresetTable
-from localspec.errors import UsageError
-from localspec.plain_file import read_small
-from localspec.strict_toml import shallow
+from localspec.core import paths
+from localspec.core.errors import UsageError
+from localspec.core.plain_file import read_small
+from localspec.core.strict_toml import shallow
 
 Checked = TypeVar("Checked")
 EDIT = "Edit it: localspec config edit"

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from localspec.catalog import Context, DraftLength, Quant, SamplingTable
-from localspec.errors import UsageError
-from localspec.events import Mode
-from localspec.requests import PROBE_EVERY
+from localspec.core.errors import UsageError
+from localspec.core.events import Mode
+from localspec.core.requests import PROBE_EVERY
+from localspec.models.catalog import Context, DraftLength, Quant, SamplingTable
 
 SCHEMA_VERSION = 1
 SendKey = Literal["enter", "ctrl+j"]

@@ -10,11 +10,11 @@ from collections.abc import MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any  # Any: a TOML value of whatever type
 
-from localspec import paths
 from localspec.config.reading import checked, tables, text
 from localspec.config.tables import SCHEMA_VERSION
-from localspec.errors import UsageError
-from localspec.whole_file import write_whole
+from localspec.core import paths
+from localspec.core.errors import UsageError
+from localspec.core.whole_file import write_whole
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from localspec.errors import CheckpointError
-from localspec.families import FAMILIES
-from localspec.formats import stored_kind
-from localspec.named_fields import is_named
-from localspec.prequantised.config import read_rules
+from localspec.core.errors import CheckpointError
+from localspec.core.families import FAMILIES
+from localspec.core.weight_formats import stored_kind
+from localspec.models.named_fields import is_named
+from localspec.models.prequantised.config import read_rules
 
 Config = Mapping[str, Any]  # Any: config.json is somebody else's
 log = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ from time import perf_counter
 
 import torch
 
-from localspec.engine.contract import Round
 from localspec.engine.policy import Policy
+from localspec.engine.protocols import Round
 from localspec.engine.sampling import finite
 from localspec.engine.session import Session
 

@@ -16,10 +16,10 @@ from torch.nn import functional
 
 from localspec.engine.arch import Arch
 from localspec.engine.cache import Cache
-from localspec.engine.contract import ExitStates
 from localspec.engine.linear import Linear
+from localspec.engine.offload import Stream, bytes_in_memory, bytes_of_layers
+from localspec.engine.protocols import ExitStates
 from localspec.engine.rope import rotation_table
-from localspec.engine.stream import Stream, bytes_in_memory, bytes_of_layers
 
 
 @dataclass(frozen=True, slots=True)

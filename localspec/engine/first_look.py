@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from localspec.engine.contract import Draft, Sampler
+from localspec.engine.protocols import Draft, Sampler
 from localspec.engine.session import Session
 
 

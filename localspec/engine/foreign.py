@@ -10,9 +10,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from localspec.core.errors import CheckpointError, LocalspecError, first_line
 from localspec.engine.arch import ELSE
 from localspec.engine.memory import is_out_of_memory
-from localspec.errors import CheckpointError, LocalspecError, first_line
 
 
 def keep_offline() -> None:

@@ -15,8 +15,8 @@ from typing import Any  # Any: bitsandbytes, which is imported when it is needed
 import torch
 from torch import Tensor
 
-from localspec.errors import EngineError
-from localspec.formats import FourBitKind
+from localspec.core.errors import EngineError
+from localspec.core.weight_formats import FourBitKind
 
 BLOCK = 64  # weights that share a scale, and what slabs of rows must be whole multiples of
 OUTER_BLOCK = 256  # scales that share one: bitsandbytes' fused kernels know no other

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
 
+from localspec.core.errors import CheckpointError
 from localspec.engine.arch import ELSE
-from localspec.engine.contract import ExitStates
 from localspec.engine.generic_arch import GenericArch
 from localspec.engine.linear import Linear
-from localspec.errors import CheckpointError
+from localspec.engine.protocols import ExitStates
 
 
 @dataclass(frozen=True, slots=True)

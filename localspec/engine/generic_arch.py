@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from localspec.core.errors import CheckpointError
+from localspec.core.families import FAMILIES
+from localspec.core.weight_formats import is_gptq, method_of, refuse_mlx, stored_kind
 from localspec.engine.arch import ELSE, Arch, Config, read_arch, size
-from localspec.errors import CheckpointError
-from localspec.families import FAMILIES
-from localspec.formats import is_gptq, method_of, refuse_mlx, stored_kind
 
 # Keys and values lie by position, so tokens can be taken back.
 REWINDING = frozenset(

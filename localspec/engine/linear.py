@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from localspec.core.weight_formats import FOUR_BIT, INT8_THRESHOLD, FourBitKind
 from localspec.engine.four_bit import (
     BLOCK,
     OUTER_BLOCK,
@@ -26,7 +27,6 @@ from localspec.engine.four_bit import (
     suits_the_cpu,
     unpacked,
 )
-from localspec.formats import FOUR_BIT, INT8_THRESHOLD, FourBitKind
 
 FUSED_ROWS = (
     64  # beyond them a CPU is faster with floats: its fused product takes as long for the 500th row as the first

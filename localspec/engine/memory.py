@@ -6,7 +6,7 @@ import gc
 
 import torch
 
-from localspec.main_memory import trim
+from localspec.core.main_memory import trim
 
 WORDS = ("can't allocate memory", "CUDA error: out of memory")  # of torch's allocator for main memory, and of pinned
 

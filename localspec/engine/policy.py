@@ -15,7 +15,7 @@ from operator import mul
 from statistics import median_low
 from typing import Literal, Protocol
 
-from localspec.engine.contract import Round
+from localspec.engine.protocols import Round
 
 MAX_DRAFT = 16
 FIRST_PROBES = (2, 5, 9)

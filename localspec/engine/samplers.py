@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from localspec.engine.acceptance import accept_matching, accept_rejection, draw
-from localspec.engine.contract import Draft, Sampler
+from localspec.engine.protocols import Draft, Sampler
 from localspec.engine.sampling import Sampling, gumbel_noise, likeliest, on_device, penalise, shape
 from localspec.engine.session import Session
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from localspec.errors import EngineError
+from localspec.core.errors import EngineError
 
 GOLDEN = 0x9E3779B97F4A7C15
 WORD = (1 << 64) - 1

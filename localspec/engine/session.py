@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from localspec.engine.contract import Drafter, Sampler, Target
-from localspec.errors import Cancelled, ContextOverflow
+from localspec.core.errors import Cancelled, ContextOverflow
+from localspec.engine.protocols import Drafter, Sampler, Target
 
 PREFILL_CHUNK = 512  # a cancel waits for one at most
 

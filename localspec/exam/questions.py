@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from localspec.errors import LocalspecError
-from localspec.text_file import read_text
+from localspec.core.errors import LocalspecError
+from localspec.core.text_file import read_text
 
 FOLDER = Path(__file__).parent
 MOST_REQUIRED, MOST_FORBIDDEN = 3, 2

@@ -15,10 +15,10 @@ from threading import RLock
 from time import monotonic, sleep
 from typing import Any, TypeVar
 
-from localspec.errors import HistoryError
+from localspec.core.errors import HistoryError
+from localspec.core.plain_file import plain
 from localspec.history import schema
 from localspec.history.faults import Damaged, index_is_damaged, one_sentence, primary
-from localspec.plain_file import plain
 
 BESIDE = ("", "-wal", "-shm")  # a database is these three files
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from localspec.events import Record, Step
+from localspec.core.events import Record, Step
 from localspec.history.attached import told
 from localspec.history.records import Chat, OpenChat, StoredMessage
 

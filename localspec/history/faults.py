@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from localspec.errors import HistoryError
+from localspec.core.errors import HistoryError
 
 FREE_SPACE = "Free some space; what was saved before is safe."
 ELSEWHERE = "Chat without it (localspec chat --no-history), or set LOCALSPEC_DATA_DIR to another folder."

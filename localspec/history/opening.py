@@ -13,12 +13,12 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
-from localspec.errors import HistoryError
-from localspec.events import Notice
+from localspec.core.errors import HistoryError
+from localspec.core.events import Notice
+from localspec.core.plain_file import plain
 from localspec.history import schema
 from localspec.history.database import BESIDE, SETTINGS, Connection, Database, connect, look_at
 from localspec.history.faults import ELSEWHERE, Damaged, is_damage, is_full, is_read_only, one_sentence
-from localspec.plain_file import plain
 
 OPENING_SECONDS = 60.0  # another program may be copying and migrating a large history
 SMALLEST_BYTES = 512  # SQLite's smallest page

@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from localspec import paths
+from localspec.core import paths
 from localspec.history import rows, schema
 from localspec.history.database import look_at
 from localspec.history.records import Chat

@@ -6,7 +6,7 @@ import zlib
 
 import msgspec
 
-from localspec.events import Step
+from localspec.core.events import Step
 
 LEVEL = 6  # rounds of ten thousand tokens in some ten milliseconds, at a sixth of their size
 ROUNDS = msgspec.msgpack.Decoder(tuple[Step, ...])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from localspec.errors import HistoryError, NoSuchChat
+from localspec.core.errors import HistoryError, NoSuchChat
 from localspec.history.records import OpenChat
 from localspec.history.store import History
 

@@ -12,10 +12,10 @@ from typing import Literal, TypedDict
 
 import msgspec
 
-from localspec.errors import NoSuchChat
-from localspec.events import FinishReason, Record, Stats, Step
+from localspec.core.errors import NoSuchChat
+from localspec.core.events import FinishReason, Record, Stats, Step
+from localspec.core.requests import Role
 from localspec.history.tree import Tree
-from localspec.requests import Role
 
 Status = Literal["done", "partial", "stopped", "length", "error"]
 WhenFull = Literal["stop", "drop-oldest"]

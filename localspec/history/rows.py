@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from localspec.events import Stats
+from localspec.core.events import Stats
 from localspec.history.provenance import pack
 from localspec.history.records import (
     ID_LENGTH,

@@ -11,9 +11,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, Unpack
 
-from localspec import paths
-from localspec.errors import NoSuchChat
-from localspec.events import Step
+from localspec.core import paths
+from localspec.core.errors import NoSuchChat
+from localspec.core.events import Step
 from localspec.history import rows
 from localspec.history.opening import open_database
 from localspec.history.provenance import unpack

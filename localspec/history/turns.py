@@ -10,8 +10,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from localspec.errors import NoSuchChat
-from localspec.events import Notice, Record
+from localspec.core.errors import NoSuchChat
+from localspec.core.events import Notice, Record
 from localspec.history.records import Answer, Attachment, Chat, NewChat, NewMessage, StoredMessage, WhenFull, gone
 
 if TYPE_CHECKING:

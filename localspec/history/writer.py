@@ -14,8 +14,8 @@ from pathlib import Path
 from threading import Condition, Thread
 from typing import TYPE_CHECKING
 
-from localspec.errors import LocalspecError, NoSuchChat
-from localspec.events import Notice, Step
+from localspec.core.errors import LocalspecError, NoSuchChat
+from localspec.core.events import Notice, Step
 from localspec.history.records import Chat
 from localspec.history.turns import Answered, Said, Turns
 

@@ -19,7 +19,8 @@ import click
 import torch
 from torch import Tensor
 
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
+from localspec.core.whole_file import write_whole
 from localspec.exam import overlap
 from localspec.exam import questions as exam
 from localspec.recipe import card, corpus, dialogue, evaluate, network, snapshot, tokenizer, train
@@ -28,7 +29,6 @@ from localspec.recipe.meter import Meter
 from localspec.recipe.resume import Keeper, fingerprint
 from localspec.recipe.tasks import wordings
 from localspec.recipe.words import FILE, render
-from localspec.whole_file import write_whole
 
 FIRST_STEPS, STEPS, DRAFT_STEPS = STEPS_OF_EACH = 5000, 1000, 300
 THREADS = 2

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from localspec.errors import LocalspecError
-from localspec.text_file import read_text
+from localspec.core.errors import LocalspecError
+from localspec.core.text_file import read_text
 
 FOLDER = Path(__file__).with_name("corpus")
 TOPICS = ("guide.md", "product.md", "chat.md", "speculation.md", "machine.md", "talk.md")

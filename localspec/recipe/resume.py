@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 
-from localspec.errors import FULL, LocalspecError
-from localspec.whole_file import write_whole
+from localspec.core.errors import FULL, LocalspecError
+from localspec.core.whole_file import write_whole
 
 SAVE_EVERY_SECONDS, RETRY_SECONDS = 120.0, 10.0
 

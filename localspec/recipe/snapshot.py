@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import save as serialised
 from tokenizers import Tokenizer
 
+from localspec.core.whole_file import write_whole
 from localspec.recipe import tokenizer as tokens
 from localspec.recipe.network import MAX_POSITIONS, NORM_EPS, ROPE_THETA, Network, Shape
-from localspec.whole_file import write_whole
 
 
 def config(shape: Shape, control: dict[str, int]) -> dict[str, Any]:  # Any: JSON

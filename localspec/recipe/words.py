@@ -1,4 +1,5 @@
-"""The words that the corpus is written in, as the built-in model's words.txt has them (localspec/folding.py reads it).
+"""The words that the corpus is written in, as the built-in model's words.txt has them; localspec/models/folding.py
+reads it.
 
 python -m localspec.recipe.words FILE writes them, without any training. Knows no network.
 """
@@ -11,11 +12,11 @@ from pathlib import Path
 
 import click
 
-from localspec.folding import PIECE, words_of
+from localspec.core.whole_file import write_whole
+from localspec.models.folding import PIECE, words_of
 from localspec.recipe import corpus
 from localspec.recipe.corpus import Corpus
 from localspec.recipe.tasks import WORDS, wordings
-from localspec.whole_file import write_whole
 
 FILE = "words.txt"
 ASKED = 10  # times in questions about localspec: then a slip may have meant it

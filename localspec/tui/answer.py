@@ -11,8 +11,8 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widgets import Static
 
-from localspec.events import Stats, Step
-from localspec.sanitize import clean, one_line
+from localspec.core.events import Stats, Step
+from localspec.core.sanitize import clean, one_line
 from localspec.tui.passages import Passages
 from localspec.tui.pile import Pile
 from localspec.tui.ribbon import Ribbon

@@ -22,12 +22,13 @@ from textual.command import CommandPalette
 from textual.driver import Driver
 from textual.theme import Theme
 
-from localspec import paths
 from localspec.config.writing import store
-from localspec.errors import UsageError
-from localspec.events import Notice
+from localspec.core import paths
+from localspec.core.errors import UsageError
+from localspec.core.events import Notice
+from localspec.core.sanitize import clean, one_line
+from localspec.core.whole_file import write_whole
 from localspec.history import NewChat, OpenChat
-from localspec.sanitize import clean, one_line
 from localspec.tui.chat import ChatScreen
 from localspec.tui.chat_provider import ChatProvider
 from localspec.tui.collecting import collect_at_rest
@@ -43,7 +44,6 @@ from localspec.tui.theme_provider import ThemeProvider
 from localspec.tui.themes import Look, look
 from localspec.tui.too_small import TooSmall
 from localspec.tui.tuning import Tuning
-from localspec.whole_file import write_whole
 
 NO_SCREENS = ("", "dumb", "unknown")
 NO_LOOK = Look()
@@ -210,7 +210,7 @@ def run(
     """Chat until the user leaves, going on with `past` if there is one. The exit code is a failed start's, else 0.
     `inline`: below the shell's last line, where the end of the chat stays."""
     from localspec.history import Writer
-    from localspec.worker import EngineProcess
+    from localspec.runtime.worker import EngineProcess
 
     if inline and sys.platform == "win32":
         raise UsageError("--inline needs a terminal of Unix.", hint="Leave it out.")

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 
-from localspec.errors import UsageError
+from localspec.core.errors import UsageError
+from localspec.core.plain_file import plain
 from localspec.history import Attachment
-from localspec.plain_file import plain
 
 MAX_BYTES = 1_000_000  # more than a context holds
 PASTE_CHARACTERS = 2500  # a longer paste would bury what is typed around it

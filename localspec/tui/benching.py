@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from localspec.chatlog.columns import columns
-from localspec.errors import EngineError
-from localspec.events import Loading
-from localspec.requests import LoadRequest
-from localspec.sanitize import one_line
+from localspec.core.errors import EngineError
+from localspec.core.events import Loading
+from localspec.core.requests import LoadRequest
+from localspec.core.sanitize import one_line
+from localspec.history.text.columns import columns
 from localspec.tui.stats_line import loading_words
 
 TOKENS, REPEATS = 64, 1  # a look, in the middle of a chat; the command measures longer

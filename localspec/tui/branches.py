@@ -17,9 +17,9 @@ from textual.events import Key
 from textual.reactive import reactive
 from textual.widgets import TextArea
 
-from localspec.errors import UsageError
+from localspec.core.errors import UsageError
+from localspec.core.sanitize import clean, one_line
 from localspec.history import Attachment, OpenChat
-from localspec.sanitize import clean, one_line
 from localspec.tui import clipboard
 from localspec.tui.commands import typed
 from localspec.tui.conversation import Utterance

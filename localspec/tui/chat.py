@@ -15,7 +15,8 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.widgets import Input, OptionList
 
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
+from localspec.runtime.worker import log_file
 from localspec.tui.commands import Command, nearest
 from localspec.tui.editor import chosen_editor, edited
 from localspec.tui.keys import with_keys
@@ -32,7 +33,6 @@ from localspec.tui.state import AWAY
 from localspec.tui.thought import Thought
 from localspec.tui.token_view import View
 from localspec.tui.too_small import TooSmall
-from localspec.worker import log_file
 
 if TYPE_CHECKING:
     from textual.widgets import Markdown
@@ -96,7 +96,7 @@ class ChatScreen(MeasuringScreen):
 
     def prepare(self) -> None:
         """What is needed in a while, in a thread."""
-        from localspec.local_models import names
+        from localspec.runtime.local_models import names
 
         import_module(BODY)
         self.others = names()

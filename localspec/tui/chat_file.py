@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from localspec.sanitize import one_line
+from localspec.core.sanitize import one_line
 
 LONGEST_NAME = 50  # letters; a title has more, and a file name at most 255 bytes
 NO_WORD = re.compile(r"[^\w]+")

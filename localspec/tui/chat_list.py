@@ -14,10 +14,10 @@ from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from localspec.chatlog.lists import by_chat, speaker, title
+from localspec.core.sanitize import clean
 from localspec.history import Chat, Hit
 from localspec.history.records import Part
-from localspec.sanitize import clean
+from localspec.history.text.lists import by_chat, speaker, title
 
 PINNED, TODAY, YESTERDAY, WEEK, OLDER = "Pinned", "Today", "Yesterday", "Previous 7 days", "Older"
 RUNNING = "▸"

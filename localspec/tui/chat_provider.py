@@ -10,9 +10,9 @@ from functools import partial
 from textual.command import Hit, Hits, Provider
 from textual.content import Content
 
-from localspec.chatlog.lists import title
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
 from localspec.history import Chat
+from localspec.history.text.lists import title
 from localspec.tui.chat import ChatScreen
 from localspec.tui.sidebar import Sidebar
 

@@ -8,9 +8,9 @@ from functools import cached_property
 
 from textual import work
 
-from localspec import output
-from localspec.errors import LocalspecError, UsageError
-from localspec.events import Notice, Step
+from localspec.core.errors import LocalspecError, UsageError
+from localspec.core.events import Notice, Step
+from localspec.core.whole_file import save
 from localspec.history import Format, OpenChat, export
 from localspec.tui import chat_file
 from localspec.tui.conversation import Utterance
@@ -147,7 +147,7 @@ class ChatsScreen(SteerScreen):
         def write() -> str:
             text, title = self.kept_text(kind) or (export(held, rounds, kind), held.chat.title)
             path = chat_file.place(where, title, kind)
-            output.save(path, text)
+            save(path, text)
             return f"This chat is now in {path.absolute()}"
 
         try:

@@ -10,8 +10,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from localspec import paths
-from localspec.whole_file import write_whole
+from localspec.core import paths
+from localspec.core.whole_file import write_whole
 
 SECONDS = 2.0  # a display that does not answer must not keep a thread
 

@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from localspec.sanitize import one_line
-from localspec.templates import CHOICES
+from localspec.core.sanitize import one_line
+from localspec.models.named_templates import CHOICES
 
 LONGEST_SHOWN = 20  # of a word that is no command
 

@@ -16,9 +16,9 @@ from textual.containers import Container
 from textual.screen import Screen
 from textual.widgets import Footer, Static
 
-from localspec.events import Done, Failure, Prefill, Step
-from localspec.requests import GenerateRequest
-from localspec.sanitize import one_line
+from localspec.core.events import Done, Failure, Prefill, Step
+from localspec.core.requests import GenerateRequest
+from localspec.core.sanitize import one_line
 from localspec.tui.side import Side
 from localspec.tui.too_small import TooSmall
 from localspec.tui.ways import Way

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from itertools import count, pairwise
 
 from localspec.config import precedence
-from localspec.events import ModelCard, Stats, Step
+from localspec.core.events import ModelCard, Stats, Step
+from localspec.core.requests import GenerateRequest, Message, Role
 from localspec.history import OWN, Attachment, Chat, Generation, Tree, told
 from localspec.history.records import now
-from localspec.requests import GenerateRequest, Message, Role
-from localspec.shortening import without_oldest
+from localspec.runtime.shortening import without_oldest
 from localspec.tui.tuning import Tuning
 
 IDS = count(OWN)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from localspec.chatlog.lists import when
-from localspec.sanitize import one_line
+from localspec.core.sanitize import one_line
+from localspec.history.text.lists import when
 from localspec.tui.conversation import Utterance
 
 

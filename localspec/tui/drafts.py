@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import mode
 
-from localspec.events import SpecCard, Step
-from localspec.sanitize import one_line
+from localspec.core.events import SpecCard, Step
+from localspec.core.sanitize import one_line
 
 RECENT = 16  # rounds
 SELDOM = 1 / 4  # so few of them have a draft where that is only tried now and then

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from localspec.errors import UsageError
-from localspec.sanitize import clean
+from localspec.core.errors import UsageError
+from localspec.core.sanitize import clean
 
 CHOOSE = "Set EDITOR to one, as in: export EDITOR=nano"
 

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from textual.message import Message
 
-from localspec.events import AnyEvent, Done, Failure
-from localspec.requests import GenerateRequest, SpecWish
+from localspec.core.events import AnyEvent, Done, Failure
+from localspec.core.requests import GenerateRequest, SpecWish
 
 
 class Engine(Protocol):

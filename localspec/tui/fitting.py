@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from localspec.catalog import Catalog
-from localspec.chatlog.columns import columns
-from localspec.checkpoint import Snapshot, open_snapshot
-from localspec.drafting import Choice, check_memory, choose
+from localspec.core.errors import DoesNotFit, UsageError
+from localspec.core.main_memory import available_bytes
+from localspec.core.requests import LoadRequest
+from localspec.core.sanitize import one_line
+from localspec.core.sizes import size_words
 from localspec.engine.generic_arch import read_any
-from localspec.errors import DoesNotFit, UsageError
-from localspec.fit import Plan, Wish, choices, choose_context, make_plan, needed
-from localspec.footprint import in_16_bits
-from localspec.main_memory import available_bytes
-from localspec.requests import LoadRequest
-from localspec.sanitize import one_line
-from localspec.sizes import size_words
+from localspec.history.text.columns import columns
+from localspec.loading.footprint import in_16_bits
+from localspec.loading.plan import Plan, Wish, choices, choose_context, make_plan, needed
+from localspec.models.catalog import Catalog
+from localspec.models.checkpoint import Snapshot, open_snapshot
+from localspec.runtime.draft_choice import Choice, check_memory, choose
 
 MARGIN = 0.05  # of what is free: less left over is a squeeze
 GUESS = "Of the computer's memory, from the files' headers; a GPU's shows itself at loading."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual.content import Content
 
-from localspec.events import Stats
+from localspec.core.events import Stats
 
 UNKNOWN = "–"
 NOT_YET = "No speed-up yet: it takes three rounds without a draft."

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from textual.content import Content
 from textual.widget import Widget
 
-from localspec.events import ModelCard, SpecCard, Stats, Step
-from localspec.requests import Template
-from localspec.sanitize import one_line
-from localspec.templates import COMPLETION
+from localspec.core.events import ModelCard, SpecCard, Stats, Step
+from localspec.core.requests import Template
+from localspec.core.sanitize import one_line
+from localspec.models.named_templates import COMPLETION
 from localspec.tui.drafts import length
 from localspec.tui.gain import against, gain
 from localspec.tui.speed_panel import LEAST_WIDTH, Reading

@@ -7,10 +7,10 @@ from threading import Lock
 
 import msgspec
 
-from localspec import paths
-from localspec.errors import UsageError
-from localspec.plain_file import read_small
-from localspec.whole_file import write_whole
+from localspec.core import paths
+from localspec.core.errors import UsageError
+from localspec.core.plain_file import read_small
+from localspec.core.whole_file import write_whole
 
 COUNTING = Lock()
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 from textual.content import Content
 
-from localspec.events import Stats
-from localspec.sanitize import one_line
+from localspec.core.events import Stats
+from localspec.core.sanitize import one_line
 
 NEARLY_FULL = 0.8
 UNSAID = "–"

@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.keys import Keys, _character_to_key, key_to_character
 
 from localspec.config.tables import SendKey
-from localspec.sanitize import one_line
+from localspec.core.sanitize import one_line
 from localspec.tui.commands import nearest
 
 SEND_KEYS: dict[SendKey, dict[str, str]] = {

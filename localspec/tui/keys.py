@@ -9,7 +9,7 @@ from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.message_pump import MessagePump
 
-from localspec.events import Notice
+from localspec.core.events import Notice
 from localspec.tui.keymap import Bound, remap, spelled, twins
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from localspec import paths
-from localspec.catalog import Catalog
-from localspec.errors import LocalspecError
-from localspec.sanitize import one_line
+from localspec.core import paths
+from localspec.core.errors import LocalspecError
+from localspec.core.sanitize import one_line
+from localspec.models.catalog import Catalog
 
 OURS = "localspec, and guide which comes with it, are under Apache-2.0."
 NAMED = re.compile(r"(licen[cs]e|copying|use_policy)", re.IGNORECASE)

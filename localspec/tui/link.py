@@ -18,7 +18,7 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from localspec.sanitize import one_line
+from localspec.core.sanitize import one_line
 from localspec.tui.keys import shown
 from localspec.tui.too_small import TooSmall
 

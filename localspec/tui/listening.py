@@ -11,10 +11,10 @@ from functools import partial
 
 from textual.widget import Widget
 
-from localspec.events import AnyEvent, Failure, Loading, Notice, Ready, SpecCard, Steered
+from localspec.core.events import AnyEvent, Failure, Loading, Notice, Ready, SpecCard, Steered
+from localspec.core.requests import SpecWish
 from localspec.history import OpenChat
-from localspec.requests import SpecWish
-from localspec.stats import Tally
+from localspec.runtime.stats import Tally
 from localspec.tui.feed import Arrived, Engine, Feed
 from localspec.tui.keys import with_keys
 from localspec.tui.note import Note

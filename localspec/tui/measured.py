@@ -15,13 +15,13 @@ from collections.abc import Callable
 from time import process_time
 from typing import Any  # Any: JSON
 
-from localspec.events import Notice, Step
+from localspec.core.events import Notice, Step
+from localspec.core.requests import LoadRequest
 from localspec.history import Answered, NewChat, Said, Writer
-from localspec.requests import LoadRequest
+from localspec.runtime.worker import EngineProcess
 from localspec.tui.collecting import collect_at_rest
 from localspec.tui.scribe import Scribe
 from localspec.tui.watched import WatchedChat
-from localspec.worker import EngineProcess
 
 LOOK_SECONDS = 0.1  # to look costs the model too
 

@@ -10,8 +10,8 @@ from functools import partial
 from textual import work
 from textual.worker import Worker, WorkerError
 
-from localspec.errors import LocalspecError
-from localspec.events import Loading, Notice
+from localspec.core.errors import LocalspecError
+from localspec.core.events import Loading, Notice
 from localspec.tui.benching import as_text, command, measured, progress
 from localspec.tui.keys import with_keys
 from localspec.tui.note import Note

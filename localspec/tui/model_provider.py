@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 
-from localspec.chatlog.lists import model_name
-from localspec.errors import LocalspecError
-from localspec.sanitize import one_line
+from localspec.core.errors import LocalspecError
+from localspec.core.sanitize import one_line
+from localspec.history.text.lists import model_name
 from localspec.tui.chat import ChatScreen
 
 if TYPE_CHECKING:
-    from localspec.local_models import Shelved
+    from localspec.runtime.local_models import Shelved
 
 HELP = "Load this model"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual.widgets import Static
 
-from localspec.sanitize import clean
+from localspec.core.sanitize import clean
 
 SIGNS = {"warning": "! ", "error": "✗ "}  # colour alone would say nothing in monochrome
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inspect import isawaitable
 
-from localspec.sanitize import one_line
+from localspec.core.sanitize import one_line
 from localspec.tui.commands import find, literal, parse, unknown
 from localspec.tui.prompt import Prompt
 from localspec.tui.turn import TurnScreen

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from localspec.config.tables import Overflow as Policy
-from localspec.events import Failure
+from localspec.core.events import Failure
 from localspec.history import WhenFull
 from localspec.tui.branches import BranchScreen
 from localspec.tui.overflow import Choice, Overflow, oldest

@@ -17,7 +17,7 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from localspec.sanitize import clean
+from localspec.core.sanitize import clean
 from localspec.tui.keys import shown, with_keys
 from localspec.tui.too_small import TooSmall
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from localspec.core.sanitize import one_line
 from localspec.history import Chat, OpenChat, Status, StoredMessage, Tree
 from localspec.history.records import STATUS_OF, now
-from localspec.sanitize import one_line
 from localspec.tui.conversation import Conversation, Utterance
 from localspec.tui.stats_line import summary
 from localspec.tui.tuning import Tuning

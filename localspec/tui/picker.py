@@ -18,15 +18,15 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 from textual.worker import Worker, WorkerState, get_current_worker
 
-from localspec.chatlog.columns import columns
-from localspec.chatlog.lists import model_name
-from localspec.sanitize import one_line
-from localspec.sizes import size_words
+from localspec.core.sanitize import one_line
+from localspec.core.sizes import size_words
+from localspec.history.text.columns import columns
+from localspec.history.text.lists import model_name
 from localspec.tui.keys import with_keys
 from localspec.tui.too_small import TooSmall
 
 if TYPE_CHECKING:
-    from localspec.local_models import Shelved
+    from localspec.runtime.local_models import Shelved
 
 NOW = "●"
 LOOKING = "Looking for models…"

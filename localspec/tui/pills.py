@@ -8,8 +8,8 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widgets import Static
 
+from localspec.core.sanitize import one_line
 from localspec.history import Attachment
-from localspec.sanitize import one_line
 
 NAME_CHARACTERS = 40
 PASTED = "pasted text"

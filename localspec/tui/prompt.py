@@ -15,7 +15,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import TextArea
 
-from localspec.errors import UsageError
+from localspec.core.errors import UsageError
 from localspec.history import Attachment
 from localspec.tui.attaching import PASTE_CHARACTERS, file_named, from_file, from_paste, just_mentioned, mentioned
 from localspec.tui.commands import Known, Offer, parse

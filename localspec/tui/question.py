@@ -6,8 +6,8 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import Static
 
+from localspec.core.sanitize import clean
 from localspec.history import Attachment
-from localspec.sanitize import clean
 from localspec.tui.pile import Pile
 from localspec.tui.pills import pills
 from localspec.tui.speaker import Speaker

@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 
-from localspec.sanitize import clean, one_line
+from localspec.core.sanitize import clean, one_line
 
 JOINED_CHARACTERS = 500
 MAX_CELLS = 300  # a cell is a widget: a thousand of them would hold the screen for seconds

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from localspec.events import ModelCard, SpecCard, Stats
-from localspec.sanitize import one_line
-from localspec.sizes import size_words
+from localspec.core.events import ModelCard, SpecCard, Stats
+from localspec.core.sanitize import one_line
+from localspec.core.sizes import size_words
 from localspec.tui.gain import plain
 from localspec.tui.header import drafting
 from localspec.tui.speed_panel import memory

@@ -13,8 +13,8 @@ from statistics import fmean
 from textual.content import Content
 from textual.widget import Widget
 
-from localspec.blocks import column, grouped, per_cell
-from localspec.events import Step
+from localspec.core.blocks import column, grouped, per_cell
+from localspec.core.events import Step
 from localspec.tui.tall import Tall
 
 PLAIN = "·"

@@ -8,7 +8,7 @@ from textual.widget import Widget
 from textual.widgets import Markdown
 from textual.widgets.markdown import MarkdownBlock
 
-from localspec.sanitize import clean
+from localspec.core.sanitize import clean
 from localspec.tui.aside import Aside
 from localspec.tui.bullets import Bullets
 from localspec.tui.fence import Fence

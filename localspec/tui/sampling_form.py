@@ -17,9 +17,9 @@ from textual.validation import Function
 from textual.widgets import Button, Input, Select, Static
 
 from localspec.config import precedence
-from localspec.errors import UsageError
-from localspec.requests import RANGES
-from localspec.sanitize import one_line
+from localspec.core.errors import UsageError
+from localspec.core.requests import RANGES
+from localspec.core.sanitize import one_line
 from localspec.tui.field import Field
 from localspec.tui.keys import with_keys
 from localspec.tui.too_small import TooSmall

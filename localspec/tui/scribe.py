@@ -13,8 +13,8 @@ import msgspec
 from textual.message import Message
 
 from localspec import __version__
-from localspec.errors import HistoryError
-from localspec.events import FinishReason, Notice, Ready, SpecCard, Stats, Step
+from localspec.core.errors import HistoryError
+from localspec.core.events import FinishReason, Notice, Ready, SpecCard, Stats, Step
 from localspec.history import (
     Answer,
     Answered,
@@ -34,7 +34,7 @@ from localspec.history import (
     WhenFull,
     first_line,
 )
-from localspec.stats import joined
+from localspec.runtime.stats import joined
 from localspec.tui.conversation import Utterance
 from localspec.tui.pills import name
 

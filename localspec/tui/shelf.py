@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from localspec.errors import HistoryError, NoSuchChat
-from localspec.events import Notice
+from localspec.core.errors import HistoryError, NoSuchChat
+from localspec.core.events import Notice
 from localspec.history import Chat, Format, Hit, OpenChat, export
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from localspec.events import Done, Prefill, Stats, Step
-from localspec.sanitize import clean, one_line
-from localspec.stats import Tally
+from localspec.core.events import Done, Prefill, Stats, Step
+from localspec.core.sanitize import clean, one_line
+from localspec.runtime.stats import Tally
 from localspec.tui.ways import Way
 
 

@@ -20,9 +20,9 @@ from textual.message import Message
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from localspec.chatlog.lists import title
-from localspec.errors import LocalspecError
-from localspec.sanitize import one_line
+from localspec.core.errors import LocalspecError
+from localspec.core.sanitize import one_line
+from localspec.history.text.lists import title
 from localspec.tui.chat_list import ChatList, More, Row, found, listed
 from localspec.tui.field import LONGEST, Field
 from localspec.tui.keys import shown, with_keys

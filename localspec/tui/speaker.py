@@ -11,7 +11,7 @@ from textual.message import Message
 from textual.selection import Selection
 from textual.widget import Widget
 
-from localspec.chatlog.lists import when
+from localspec.history.text.lists import when
 from localspec.tui.tall import Tall
 from localspec.tui.token_view import View
 

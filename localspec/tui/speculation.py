@@ -6,8 +6,8 @@ from typing import get_args
 
 import msgspec
 
-from localspec.events import Mode, SpecCard
-from localspec.requests import LONGEST_DRAFT, SpecWish, is_draft_length
+from localspec.core.events import Mode, SpecCard
+from localspec.core.requests import LONGEST_DRAFT, SpecWish, is_draft_length
 
 NEXT: dict[Mode, Mode] = {"on": "auto", "auto": "off", "off": "on"}
 MODES = f"Write /spec {', '.join(get_args(Mode)[:-1])} or {get_args(Mode)[-1]}."

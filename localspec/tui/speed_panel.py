@@ -13,10 +13,10 @@ from textual.content import Content
 from textual.geometry import Region
 from textual.widget import Widget
 
-from localspec.blocks import bar, column, grouped, meter, per_cell
-from localspec.events import SpecCard, Stats, Step
-from localspec.sanitize import one_line
-from localspec.sizes import size_words
+from localspec.core.blocks import bar, column, grouped, meter, per_cell
+from localspec.core.events import SpecCard, Stats, Step
+from localspec.core.sanitize import one_line
+from localspec.core.sizes import size_words
 from localspec.tui.drafts import length
 from localspec.tui.gain import UNKNOWN, baseline, gain
 

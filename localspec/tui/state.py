@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from textual.events import Key
 from textual.screen import Screen
 
-from localspec.events import ModelCard, SpecCard, Stats, Step
+from localspec.core.events import ModelCard, SpecCard, Stats, Step
 from localspec.history import OpenChat
-from localspec.stats import Tally
+from localspec.runtime.stats import Tally
 from localspec.tui.answer import Answer
 from localspec.tui.collecting import Collector
 from localspec.tui.commands import Known

@@ -8,8 +8,8 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from localspec.events import FinishReason, Loading, Stats
-from localspec.sanitize import one_line
+from localspec.core.events import FinishReason, Loading, Stats
+from localspec.core.sanitize import one_line
 from localspec.tui.info import Info, info
 from localspec.tui.once import once
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from localspec.errors import UsageError
-from localspec.events import AnyEvent, Failure, Notice
-from localspec.folding import READ_AS
-from localspec.requests import GenerateRequest, SpecWish
+from localspec.core.errors import UsageError
+from localspec.core.events import AnyEvent, Failure, Notice
+from localspec.core.requests import GenerateRequest, SpecWish
+from localspec.models.folding import READ_AS
 from localspec.tui import speculation
 from localspec.tui.compare import CompareScreen, OfAnswer
 from localspec.tui.conversation import Utterance

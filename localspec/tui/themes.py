@@ -12,10 +12,10 @@ from textual.color import Color, ColorParseError
 from textual.theme import BUILTIN_THEMES, Theme
 
 from localspec.config.tables import Config, UiTable
-from localspec.errors import UsageError
-from localspec.events import Notice
-from localspec.plain_file import read_small
-from localspec.strict_toml import shallow
+from localspec.core.errors import UsageError
+from localspec.core.events import Notice
+from localspec.core.plain_file import read_small
+from localspec.core.strict_toml import shallow
 
 STYLES = {"none", "bold", "dim", "italic", "underline", "strike", "reverse"}
 DEFAULT = UiTable().theme

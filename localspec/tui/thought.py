@@ -9,7 +9,7 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widgets import Static
 
-from localspec.sanitize import clean
+from localspec.core.sanitize import clean
 from localspec.tui.leaves import Leaf, grow
 from localspec.tui.passages import Passage
 

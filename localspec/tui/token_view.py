@@ -18,8 +18,8 @@ from textual.strip import Strip
 from textual.visual import Visual
 from textual.widget import Widget
 
-from localspec.events import Proposal, Source, Step, Token
-from localspec.sanitize import clean
+from localspec.core.events import Proposal, Source, Step, Token
+from localspec.core.sanitize import clean
 
 View = Literal["markdown", "tokens", "rejects"]
 

@@ -13,7 +13,7 @@ from functools import partial
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from localspec.events import Step
+from localspec.core.events import Step
 from localspec.tui.answer import Answer
 from localspec.tui.conversation import Utterance
 from localspec.tui.more import More

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from textual.message import Message
 
-from localspec import templates
-from localspec.errors import LocalspecError, UsageError
-from localspec.events import Notice, Ready
-from localspec.requests import Template
-from localspec.sanitize import one_line
-from localspec.templates import CHOICES
+from localspec.core.errors import LocalspecError, UsageError
+from localspec.core.events import Notice, Ready
+from localspec.core.requests import Template
+from localspec.core.sanitize import one_line
+from localspec.models import named_templates
+from localspec.models.named_templates import CHOICES
 from localspec.tui.chats import ChatsScreen
 from localspec.tui.picker import Pick, Picker
 from localspec.tui.sampling_form import SamplingForm
@@ -22,7 +22,7 @@ from localspec.tui.state import AWAY
 from localspec.tui.tuning import Choice
 
 if TYPE_CHECKING:
-    from localspec.local_models import Shelved
+    from localspec.runtime.local_models import Shelved
 
 NO_TEMPLATE = Notice(
     "info",
@@ -90,7 +90,7 @@ class TunableScreen(ChatsScreen):
     def look_for_template(self, name: str, typed: str) -> None:
         """In a thread."""
         try:
-            found = templates.find(name)
+            found = named_templates.find(name)
         except LocalspecError as fault:
             self.call_later(self.refuse_template, typed, fault)
         else:
@@ -109,7 +109,7 @@ class TunableScreen(ChatsScreen):
     async def welcome_engine(self, ready: Ready) -> None:
         """A base model continues what is written, until somebody names a template."""
         if not ready.model.chat and self.tuning.template is None:
-            self.tuning.template = templates.COMPLETION
+            self.tuning.template = named_templates.COMPLETION
             await self.inform(NO_TEMPLATE)
         await super().welcome_engine(ready)
 
@@ -128,7 +128,7 @@ class TunableScreen(ChatsScreen):
 
     def models_here(self) -> Iterable[Shelved]:
         """Those on this machine, while they are found. Reads the disk."""
-        from localspec.local_models import on_disk  # imports psutil
+        from localspec.runtime.local_models import on_disk  # imports psutil
 
         loaded = self.model.quant if self.model is not None and self.phase not in AWAY else ""
         return on_disk(self.tuning.catalog, self.tuning.name, held_bytes=self.held_bytes, loaded=loaded)

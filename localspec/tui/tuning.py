@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any  # Any: what was said on the command line, by name
 
-from localspec import templates
-from localspec.catalog import Catalog, Entry
 from localspec.config import precedence
 from localspec.config.tables import Config, PresetTable
-from localspec.drafting import check, check_files
-from localspec.errors import UsageError
-from localspec.events import Notice
-from localspec.requests import LoadRequest, SamplingOptions, Template
+from localspec.core.errors import UsageError
+from localspec.core.events import Notice
+from localspec.core.requests import LoadRequest, SamplingOptions, Template
+from localspec.models import named_templates
+from localspec.models.catalog import Catalog, Entry
+from localspec.runtime.draft_choice import check, check_files
 
 HOW = "Write it so: /set temperature=0.7 top_p=0.9"
 
@@ -129,4 +129,4 @@ def begin(config: Config, model: str, *, load: Mapping[str, Any], sampling: Samp
 
 def own_template(entry: Entry | None) -> Template | None:
     """The one that models.toml names for it. Reads the disk."""
-    return templates.find(entry.template or templates.OWN) if entry is not None else None
+    return named_templates.find(entry.template or named_templates.OWN) if entry is not None else None

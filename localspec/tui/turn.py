@@ -9,10 +9,10 @@ from __future__ import annotations
 from msgspec.structs import replace
 from textual.reactive import reactive
 
-from localspec.errors import ContextOverflow
-from localspec.events import AnyEvent, Done, Failure, FinishReason, Prefill, Ready, Step
+from localspec.core.errors import ContextOverflow
+from localspec.core.events import AnyEvent, Done, Failure, FinishReason, Prefill, Ready, Step
+from localspec.core.requests import GenerateRequest
 from localspec.history import Attachment, first_line
-from localspec.requests import GenerateRequest
 from localspec.tui.commands import typed
 from localspec.tui.conversation import Utterance
 from localspec.tui.feed import Feed

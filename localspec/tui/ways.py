@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from localspec.drafting import check_exit, parse
-from localspec.errors import UsageError
-from localspec.events import ModelCard, SpecCard
-from localspec.requests import EarlyExit, GenerateRequest
+from localspec.core.errors import UsageError
+from localspec.core.events import ModelCard, SpecCard
+from localspec.core.requests import EarlyExit, GenerateRequest
+from localspec.runtime.draft_choice import check_exit, parse
 from localspec.tui.header import drafting
 from localspec.tui.speculation import lack
 

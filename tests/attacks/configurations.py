@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from localspec.catalog import EDIT
 from localspec.config import reading
 from localspec.engine.arch import ELSE
+from localspec.models.catalog import EDIT
 from tests.attacks.attack import Attack, Attacks, harmless, refused
 from tests.attacks.spoiling import gone, instead, link, listening, sparse, with_fields, without, written
 

@@ -15,10 +15,10 @@ from functools import cache
 import pytest
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
-from localspec.errors import UsageError
-from localspec.prompt import Prompter
-from localspec.requests import Message
-from localspec.template import ChatTemplate
+from localspec.core.errors import UsageError
+from localspec.core.requests import Message
+from localspec.models.chat_template import ChatTemplate
+from localspec.models.prompt import Prompter
 from tests.tokenizers_made_here import BERT_CHAT, CHATML, KINDS, LLAMA2_CHAT, gpt2_like, llama2_like
 
 

@@ -20,13 +20,13 @@ from typing import Any, NoReturn
 
 import pytest
 
-from localspec.catalog import Entry
-from localspec.checkpoint import open_snapshot
+from localspec.core.errors import CheckpointError
 from localspec.engine.arch import FAMILIES, READ, read_arch
-from localspec.errors import CheckpointError
-from localspec.local_models import UNREADABLE, shelved
-from localspec.prompt_sandbox import opening_of
-from localspec.sandboxed import opened
+from localspec.models.catalog import Entry
+from localspec.models.checkpoint import open_snapshot
+from localspec.models.prompt_sandbox import opening_of
+from localspec.models.sandbox_process import opened
+from localspec.runtime.local_models import UNREADABLE, shelved
 from tests.tokenizers_made_here import CHATML, CONFIG, entry, gpt2_like, safetensors_bytes, tiny_weights, write_snapshot
 
 

@@ -19,18 +19,18 @@ from pathlib import Path
 
 import pytest
 
-from localspec.bounds import check_heads, check_numbers
-from localspec.catalog import Catalog
-from localspec.checkpoint import open_snapshot
-from localspec.drain import drain
+from localspec.core.drain import drain
+from localspec.core.errors import CheckpointError
 from localspec.engine.arch import read_arch
-from localspec.errors import CheckpointError
-from localspec.fit import Plan
-from localspec.gguf.config import ACTED_ON, read_config, read_generation, stored_as
-from localspec.gguf.header import read_gguf
-from localspec.gguf.reading import MAX_BYTES, MAX_NUMBERS, MAX_STRINGS
-from localspec.loader import load_decoder
-from localspec.local_models import UNREADABLE, shelved
+from localspec.loading.plan import Plan
+from localspec.loading.torch import load_decoder
+from localspec.models.bounds import check_heads, check_numbers
+from localspec.models.catalog import Catalog
+from localspec.models.checkpoint import open_snapshot
+from localspec.models.gguf.config import ACTED_ON, read_config, read_generation, stored_as
+from localspec.models.gguf.header import read_gguf
+from localspec.models.gguf.reading import MAX_BYTES, MAX_NUMBERS, MAX_STRINGS
+from localspec.runtime.local_models import UNREADABLE, shelved
 from tests.gguf_made_here import save_pair
 
 UINT8, UINT32, FLOAT32, STRING, ARRAY, UINT64 = 0, 4, 6, 8, 9, 10
@@ -386,9 +386,9 @@ BOMBS: dict[str, tuple[bytes, int]] = {  # files as large as what they claim; wh
 CHILD = """
 import sys, time
 from pathlib import Path
-from localspec.bounds import check_heads, check_numbers
-from localspec.checkpoint import open_snapshot
-from localspec.errors import CheckpointError
+from localspec.models.bounds import check_heads, check_numbers
+from localspec.models.checkpoint import open_snapshot
+from localspec.core.errors import CheckpointError
 for name in sys.argv[1:]:
     before = time.process_time()
     try:

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from localspec.checkpoint import parse_tokenizer
-from localspec.errors import CheckpointError
-from localspec.gguf.tokenizer import MAX_TEMPLATE_BYTES, chat_template, read_vocabulary
+from localspec.core.errors import CheckpointError
+from localspec.models.checkpoint import parse_tokenizer
+from localspec.models.gguf.tokenizer import MAX_TEMPLATE_BYTES, chat_template, read_vocabulary
 
 WHERE = "model.gguf"
 K = "tokenizer.ggml."

@@ -20,13 +20,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from localspec.catalog import Entry
-from localspec.checkpoint import open_snapshot
-from localspec.drain import drain
-from localspec.errors import CheckpointError
-from localspec.fit import Plan
-from localspec.loader import load_decoder
-from localspec.local_models import UNREADABLE, shelved
+from localspec.core.drain import drain
+from localspec.core.errors import CheckpointError
+from localspec.loading.plan import Plan
+from localspec.loading.torch import load_decoder
+from localspec.models.catalog import Entry
+from localspec.models.checkpoint import open_snapshot
+from localspec.runtime.local_models import UNREADABLE, shelved
 from tests.models_made_here import save_snapshot
 from tests.prequantised_made_here import STYLES, compressed, group, ints, store_folder
 from tests.tokenizers_made_here import gpt2_like

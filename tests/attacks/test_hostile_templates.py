@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from localspec import sandbox
-from localspec.errors import CheckpointError, LocalspecError, UsageError
-from localspec.requests import Message
-from localspec.sandbox import Sandbox
-from localspec.sandbox_jobs import EncodeChat, Ids, Opened, OpenPrompter, TokenizerText
-from localspec.template import ChatTemplate
+from localspec.core.errors import CheckpointError, LocalspecError, UsageError
+from localspec.core.requests import Message
+from localspec.models import sandbox
+from localspec.models.chat_template import ChatTemplate
+from localspec.models.sandbox import Sandbox
+from localspec.models.sandbox_jobs import EncodeChat, Ids, Opened, OpenPrompter, TokenizerText
 from tests.tokenizers_made_here import gpt2_like
 
 ESCAPES = [
@@ -150,7 +150,7 @@ def answer(box: Sandbox, source: str) -> Ids:
 
 PEAK = """
 import resource
-from localspec.errors import CheckpointError
+from localspec.core.errors import CheckpointError
 from tests.attacks.test_hostile_templates import *
 box = Sandbox()
 for source in [source for source in BOMBS if "set ns" in source][:4]:

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from localspec import sandbox
-from localspec.checkpoint import parse_tokenizer
-from localspec.errors import CheckpointError
-from localspec.requests import Message
-from localspec.sandbox import Sandbox, compare_tokenizers
-from localspec.sandbox_jobs import EncodeChat, Ids, Opened, OpenPrompter, TokenizerText
+from localspec.core.errors import CheckpointError
+from localspec.core.requests import Message
+from localspec.models import sandbox
+from localspec.models.checkpoint import parse_tokenizer
+from localspec.models.sandbox import Sandbox, compare_tokenizers
+from localspec.models.sandbox_jobs import EncodeChat, Ids, Opened, OpenPrompter, TokenizerText
 from tests.tokenizers_made_here import CHATML, gpt2_like
 
 MEMORY, TIME = r"needs more than \d+ MB of memory", r"needs more than \d+ seconds"

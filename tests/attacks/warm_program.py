@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from localspec.limits import address_space
+from localspec.core.limits import address_space
 
 TOP = Path(__file__).parents[2]
 GUARD_BYTES = 3 << 30  # of address space beyond what it begins with: an attack must not fill the machine of a test
@@ -73,9 +73,9 @@ def import_everything() -> None:
     """And compile the engine, where no start has done so before."""
     from transformers.models.llama import modeling_llama  # noqa: F401 # what the self-check imports, in seconds
 
-    from localspec import oneshot, sandbox  # noqa: F401
     from localspec.engine.cpu import decoder, program  # noqa: F401
     from localspec.engine.cpu.isa import choose
+    from localspec.models import sandbox  # noqa: F401
 
     program.load(choose())
 
@@ -106,7 +106,7 @@ def become_program(words: list[str], environment: dict[str, str], out: Path, err
     sys.stdin, sys.argv = open(os.devnull, encoding="utf-8"), ["localspec", *words]  # noqa: SIM115
     limit(resource.RLIMIT_AS, (address_space() or 0) + GUARD_BYTES)
     limit(resource.RLIMIT_CPU, GUARD_SECONDS)
-    from localspec.cli import main
+    from localspec.cli.main import main
 
     code = 1
     try:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import torch
 
+from localspec.core.strict_json import REPEAT
 from localspec.engine.arch import ELSE
-from localspec.strictjson import REPEAT
 from tests.attacks.attack import Attack, Attacks, harmless, refused
 from tests.attacks.spoiling import (
     INDEX,

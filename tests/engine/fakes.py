@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor
 
-from localspec.engine.contract import Draft, Drafter, ExitStates, Round, Target
 from localspec.engine.decode import decode
-from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.model import DraftModel
+from localspec.engine.drafters.none import NoDrafter
 from localspec.engine.policy import Constant, Policy
+from localspec.engine.protocols import Draft, Drafter, ExitStates, Round, Target
 from localspec.engine.samplers import make_sampler
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
-from localspec.engine.graphs import OnCuda
-from localspec.engine.stream import OnDevice, Stream
+from localspec.engine.cuda_graphs import OnCuda
+from localspec.engine.offload import OnDevice, Stream
 
 FIRST, LAST, FORWARDS = 2, 6, 3
 SEEDS = 30

@@ -11,8 +11,8 @@ from localspec.engine.drafters.model import DraftModel
 from localspec.engine.samplers import make_sampler
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
-from localspec.loader import assemble
-from localspec.sources import Memory
+from localspec.loading.sources import Memory
+from localspec.loading.torch import assemble
 from tests.engine.fakes import generate, plain, prefilled, text
 from tests.models_made_here import TINY, random_tensors, tiny_decoder
 from tests.second_device import FAR, SecondDevice

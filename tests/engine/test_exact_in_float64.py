@@ -13,12 +13,12 @@ from functools import cache
 import pytest
 import torch
 
-from localspec.engine.contract import Drafter
 from localspec.engine.decoder import Decoder
 from localspec.engine.drafters.early_exit import EarlyExit
-from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.model import DraftModel
+from localspec.engine.drafters.none import NoDrafter
 from localspec.engine.policy import Auto, Constant, Heuristic, Policy, Probed
+from localspec.engine.protocols import Drafter
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
 from tests.engine.fakes import GREEDY, NGramDrafter, generate, plain, text

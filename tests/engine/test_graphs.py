@@ -15,15 +15,15 @@ import torch
 from torch import Tensor
 
 from localspec.bench.offload import offloaded
-from localspec.engine import graphs
+from localspec.engine import cuda_graphs
 from localspec.engine.cache import Cache
-from localspec.engine.contract import Drafter, ExitStates
+from localspec.engine.cuda_graphs import Capture, Graphed, Shape, unrecordable
 from localspec.engine.decoder import Decoder, Place
 from localspec.engine.drafters.early_exit import EarlyExit
-from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.model import DraftModel
-from localspec.engine.graphs import Capture, Graphed, Shape, unrecordable
+from localspec.engine.drafters.none import NoDrafter
 from localspec.engine.linear import EightBit
+from localspec.engine.protocols import Drafter, ExitStates
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
 from tests.engine.fakes import GREEDY, generate, text
@@ -43,8 +43,8 @@ DRAFTERS: dict[str, Callable[[Decoder], Drafter]] = {
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Buckets of 8, 16, 32, 64 and 70 positions; prompts of up to 32 rows."""
-    monkeypatch.setattr(graphs, "SHORTEST", 8)
-    monkeypatch.setattr(graphs, "LONGEST", 32)
+    monkeypatch.setattr(cuda_graphs, "SHORTEST", 8)
+    monkeypatch.setattr(cuda_graphs, "LONGEST", 32)
 
 
 def graphed(decoder: Decoder, capture: Capture | None = None) -> Graphed:
@@ -124,7 +124,7 @@ def test_whatever_is_asked_a_replay_says_what_the_decoder_says(family: str):
 
 
 def test_every_width_over_every_edge_of_a_bucket(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(graphs, "MOST", 1000)
+    monkeypatch.setattr(cuda_graphs, "MOST", 1000)
     pair = Pair(num_hidden_layers=2)
     for rows in range(1, 18):
         for edge in (8, 16, 32, 64, CONTEXT):
@@ -178,7 +178,7 @@ def test_the_text_is_the_decoders_token_for_token(drafter: str, sampling: Sampli
 
 
 def test_no_more_graphs_are_kept_than_there_may_be(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(graphs, "MOST", 3)
+    monkeypatch.setattr(cuda_graphs, "MOST", 3)
     pair = Pair(num_hidden_layers=2)
     for rows in (1, 2, 3, 4, 5, 1):
         pair.forward(rows)

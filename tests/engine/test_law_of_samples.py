@@ -15,10 +15,10 @@ from scipy.stats import chi2
 from torch import Tensor
 
 from localspec.engine import acceptance
-from localspec.engine.contract import Sampler
 from localspec.engine.decode import decode
 from localspec.engine.drafters.early_exit import EarlyExit
 from localspec.engine.policy import Constant
+from localspec.engine.protocols import Sampler
 from localspec.engine.samplers import Rejection, Seeded
 from localspec.engine.sampling import Sampling, shape
 from localspec.engine.session import Session

@@ -21,29 +21,31 @@ from torch import Tensor
 from torch.nn import functional
 from transformers.utils import import_utils
 
-from localspec import admission_formats, loader, paths
-from localspec.admission import reference_logits
-from localspec.api import load
-from localspec.checkpoint import open_snapshot
-from localspec.devices import pick_device
-from localspec.drain import drain
+from localspec.core import paths
+from localspec.core.drain import drain
+from localspec.core.errors import CheckpointError, EngineError, UsageError
+from localspec.core.weight_formats import FOUR_BIT, FourBitKind, stored_kind
 from localspec.engine import four_bit, linear
 from localspec.engine.arch import read_arch
-from localspec.engine.contract import Drafter
 from localspec.engine.decoder import Decoder
 from localspec.engine.drafters.early_exit import EarlyExit
-from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.model import DraftModel
+from localspec.engine.drafters.none import NoDrafter
 from localspec.engine.four_bit import BLOCK
 from localspec.engine.linear import FUSED_ROWS, Dense, EightBits, Floats, Form, FourBit, FourBits
+from localspec.engine.protocols import Drafter
 from localspec.engine.session import Session
-from localspec.errors import CheckpointError, EngineError, UsageError
-from localspec.fit import Plan, Wish, choices, make_plan, smaller
-from localspec.footprint import footprint
-from localspec.formats import FOUR_BIT, FourBitKind, stored_kind
-from localspec.loader import assemble_in, load_decoder
-from localspec.local_models import stored
-from localspec.sources import Memory, Reader
+from localspec.loading import torch as loader
+from localspec.loading.devices import pick_device
+from localspec.loading.footprint import footprint
+from localspec.loading.plan import Plan, Wish, choices, make_plan, smaller
+from localspec.loading.self_check import formats
+from localspec.loading.self_check.config import reference_logits
+from localspec.loading.sources import Memory, Reader
+from localspec.loading.torch import assemble_in, load_decoder
+from localspec.models.checkpoint import open_snapshot
+from localspec.runtime.api import load
+from localspec.runtime.local_models import stored
 from tests.engine.fakes import generate, text
 from tests.models_made_here import random_tensors, save_snapshot
 from tests.tokenizers_made_here import CHATML, gpt2_like
@@ -303,7 +305,7 @@ def forms() -> dict[str, FourBits | EightBits]:
 def test_a_model_says_what_its_weights_stand_for(name: str, config: dict[str, Any]):
     """The reference is the same decoder on those weights in float32; see admission_formats.TOLERANCE."""
     arch = read_arch({**CONFIG, **config})
-    assert admission_formats.difference(arch, forms()[name]) <= admission_formats.TOLERANCE
+    assert formats.difference(arch, forms()[name]) <= formats.TOLERANCE
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -424,7 +426,7 @@ def test_no_weight_is_ever_whole_in_floats(kind: str, tmp_path: Path, monkeypatc
     more than that, however large the largest tensor is."""
     folder = save_snapshot(tmp_path / "wide", gpt2_like(), **{**sizes(), "hidden_size": 256, "intermediate_size": 768})
     step, live = 1 << 13, Live()
-    monkeypatch.setattr("localspec.sources.SLAB_ELEMENTS", step)
+    monkeypatch.setattr("localspec.loading.sources.SLAB_ELEMENTS", step)
     rows, slabs = loader.Assembly.rows, loader.Assembly.slabs
     monkeypatch.setattr(loader.Assembly, "rows", lambda *args: live.watch(rows(*args)))
     monkeypatch.setattr(loader.Assembly, "slabs", lambda *args: map(live.watch, slabs(*args)))
@@ -437,7 +439,7 @@ def test_no_weight_is_ever_whole_in_floats(kind: str, tmp_path: Path, monkeypatc
 
 def test_the_size_of_the_slabs_changes_no_bit(folder: Path, monkeypatch: pytest.MonkeyPatch):
     whole = load_in(folder, "nf4")
-    monkeypatch.setattr("localspec.sources.SLAB_ELEMENTS", 1)
+    monkeypatch.setattr("localspec.loading.sources.SLAB_ELEMENTS", 1)
     by_slabs = load_in(folder, "nf4")
     for one, other in zip(linears(whole), linears(by_slabs), strict=True):
         assert torch.equal(one.codes, other.codes)
@@ -683,16 +685,16 @@ def test_what_cannot_be_is_a_usage_error(folder: Path):
 def test_a_wrong_product_is_not_admitted_and_a_verdict_is_remembered(monkeypatch: pytest.MonkeyPatch):
     form = FourBits("nf4", torch.float32)
     asked = []
-    real = admission_formats.difference
-    monkeypatch.setattr(admission_formats, "difference", lambda *args: asked.append(1) or real(*args))
-    admission_formats.admit_format(CONFIG, form)
-    admission_formats.admit_format(CONFIG, form)
+    real = formats.difference
+    monkeypatch.setattr(formats, "difference", lambda *args: asked.append(1) or real(*args))
+    formats.admit_format(CONFIG, form)
+    formats.admit_format(CONFIG, form)
     assert len(asked) == 1
     paths.admissions_file().unlink()
     whole = FourBit.__call__
     monkeypatch.setattr(FourBit, "__call__", lambda self, rows: whole(self, rows) * (1 + 0.3 * (rows.shape[0] == 5)))
     with pytest.raises(EngineError, match="computes nf4 wrongly") as met:
-        admission_formats.admit_format(CONFIG, form)
+        formats.admit_format(CONFIG, form)
     assert met.value.hint
 
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from localspec.engine.contract import Drafter, Target
 from localspec.engine.drafters.early_exit import EarlyExit
 from localspec.engine.drafters.model import DraftModel
+from localspec.engine.protocols import Drafter, Target
 from localspec.engine.samplers import make_sampler
 from localspec.engine.sampling import Sampling, penalise
 from localspec.engine.session import Session

@@ -11,18 +11,18 @@ from unittest import mock
 import pytest
 import torch
 
+from localspec.core.errors import Cancelled
 from localspec.engine import session as session_module
-from localspec.engine.contract import Drafter, Round
 from localspec.engine.decode import decode
 from localspec.engine.drafters import model as model_module
-from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.drafters.model import DraftModel
+from localspec.engine.drafters.none import NoDrafter
 from localspec.engine.policy import Auto, Constant, Heuristic, Policy, Probed
+from localspec.engine.protocols import Drafter, Round
 from localspec.engine.samplers import make_sampler
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
-from localspec.errors import Cancelled
 from tests.engine.fakes import (
     Alarm,
     CrashingDrafter,

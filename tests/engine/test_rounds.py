@@ -11,20 +11,20 @@ import pytest
 import torch
 from torch import Tensor
 
+from localspec.core.errors import Cancelled, ContextOverflow, EngineError
 from localspec.engine import session as session_module
-from localspec.engine.contract import Drafter, ExitStates
 from localspec.engine.decode import decode
 from localspec.engine.decoder import Decoder
 from localspec.engine.drafters import model as model_module
 from localspec.engine.drafters.early_exit import EarlyExit
-from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.drafters.model import DraftModel
+from localspec.engine.drafters.none import NoDrafter
 from localspec.engine.policy import Auto, Constant, Policy, Probed
+from localspec.engine.protocols import Drafter, ExitStates
 from localspec.engine.samplers import make_sampler
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import PREFILL_CHUNK, Session, common_prefix_length
-from localspec.errors import Cancelled, ContextOverflow, EngineError
 from tests.engine.fakes import (
     Alarm,
     CrashingDrafter,

@@ -7,14 +7,14 @@ from functools import cache
 
 import pytest
 
-from localspec.engine.contract import Drafter
 from localspec.engine.decode import decode
 from localspec.engine.decoder import Decoder
 from localspec.engine.drafters.early_exit import EarlyExit
-from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.drafters.model import DraftModel
+from localspec.engine.drafters.none import NoDrafter
 from localspec.engine.policy import Mode, Steered
+from localspec.engine.protocols import Drafter
 from localspec.engine.samplers import make_sampler
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session

@@ -12,16 +12,16 @@ import pytest
 import torch
 
 from localspec.bench.offload import offloaded
-from localspec.engine.contract import Drafter
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.decode import speculative_round
 from localspec.engine.decoder import Decoder
 from localspec.engine.drafters.early_exit import EarlyExit
-from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.model import DraftModel
+from localspec.engine.drafters.none import NoDrafter
+from localspec.engine.offload import Fill, OnThread, Stream
+from localspec.engine.protocols import Drafter
 from localspec.engine.samplers import make_sampler
 from localspec.engine.session import PREFILL_CHUNK, Session
-from localspec.engine.stream import Fill, OnThread, Stream
 from tests.engine import test_exact_in_float64 as exact
 from tests.engine.cpu import test_lossless as lossless
 from tests.engine.cpu.packed_models import packed_decoder

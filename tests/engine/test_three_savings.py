@@ -13,7 +13,7 @@ from localspec.engine import cache as cache_module
 from localspec.engine.decode import speculative_round
 from localspec.engine.decoder import Decoder, Place
 from localspec.engine.drafters.early_exit import EarlyExit
-from localspec.engine.drafters.empty import NoDrafter
+from localspec.engine.drafters.none import NoDrafter
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
 from tests.engine.fakes import GREEDY, generate, prefilled, text

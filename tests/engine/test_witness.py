@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from localspec.engine.contract import Odds, Round
 from localspec.engine.decode import decode
 from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.policy import Constant
+from localspec.engine.protocols import Odds, Round
+from localspec.engine.recording_sampler import Witness
 from localspec.engine.samplers import make_sampler
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
-from localspec.engine.witness import Witness
 from tests.engine.fakes import CrashingDrafter, text
 from tests.engine.test_rounds import KINDS, PROMPT
 from tests.models_made_here import tiny_decoder

@@ -18,8 +18,8 @@ from typing import Any  # Any: llama_cpp is untyped
 import torch
 
 from benchmarks.models import TECHNICAL
-from localspec import processor
 from localspec.bench.llama_cpp import BATCH, Context, load, require, silence
+from localspec.core import processor
 from tests.real.things import SMOLLM2, SMOLLM2_GGUF
 
 FILE = Path(__file__).parents[1] / "recorded" / "smollm2_llama_cpp.json"

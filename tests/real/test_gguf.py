@@ -11,17 +11,17 @@ import pytest
 import torch
 
 from localspec import load
-from localspec.api import LLM, Result
-from localspec.checkpoint import open_snapshot
-from localspec.drain import drain
+from localspec.core.drain import drain
+from localspec.core.requests import EarlyExit, LoadRequest, Message
 from localspec.engine.arch import read_arch
 from localspec.engine.cpu import program
 from localspec.engine.cpu.isa import choose
-from localspec.loader import assemble
-from localspec.opening import attach, open_target
-from localspec.prompt_sandbox import SandboxedPrompter
-from localspec.requests import EarlyExit, LoadRequest, Message
-from localspec.sources import open_source
+from localspec.loading.sources import open_source
+from localspec.loading.torch import assemble
+from localspec.models.checkpoint import open_snapshot
+from localspec.models.prompt_sandbox import SandboxedPrompter
+from localspec.runtime.api import LLM, Result
+from localspec.runtime.open import attach, open_target
 from tests.real.things import SMOLLM2, SMOLLM2_GGUF
 
 pytestmark = [pytest.mark.real, pytest.mark.heavy, pytest.mark.usefixtures("one_state_folder", "admitted")]

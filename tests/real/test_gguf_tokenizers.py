@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from localspec.checkpoint import parse_tokenizer
-from localspec.gguf.header import read_gguf
-from localspec.gguf.tokenizer import BLANK, Vocabulary, chat_template, read_vocabulary
-from localspec.prompt import Prompter
-from localspec.template import ChatTemplate
+from localspec.models.chat_template import ChatTemplate
+from localspec.models.checkpoint import parse_tokenizer
+from localspec.models.gguf.header import read_gguf
+from localspec.models.gguf.tokenizer import BLANK, Vocabulary, chat_template, read_vocabulary
+from localspec.models.prompt import Prompter
 from tests.real.test_prompts import (
     CONVERSATIONS,
     config_of,

@@ -11,10 +11,10 @@ import torch
 
 from benchmarks.llama_files import quantise
 from benchmarks.models import TECHNICAL, tokenizer_of
-from localspec.checkpoint import open_snapshot
 from localspec.engine.arch import read_arch
-from localspec.loader import assemble
-from localspec.sources import open_source
+from localspec.loading.sources import open_source
+from localspec.loading.torch import assemble
+from localspec.models.checkpoint import open_snapshot
 from tests.real import record
 from tests.real.things import SMOLLM2, SMOLLM2_GGUF
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from localspec.sandbox import compare_tokenizers
-from localspec.sandbox_jobs import TokenizerText, Verdict
+from localspec.models.sandbox import compare_tokenizers
+from localspec.models.sandbox_jobs import TokenizerText, Verdict
 from tests.real.things import GEMMA3, LLAMA3_1, QWEN3, Thing
 
 pytestmark = pytest.mark.real

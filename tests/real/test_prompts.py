@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from localspec.checkpoint import parse_tokenizer
-from localspec.errors import LocalspecError, UsageError
-from localspec.prompt import Prompter
-from localspec.requests import Message
-from localspec.reuse import keep_spelling
-from localspec.template import ChatTemplate
+from localspec.core.errors import LocalspecError, UsageError
+from localspec.core.requests import Message
+from localspec.models.chat_template import ChatTemplate
+from localspec.models.checkpoint import parse_tokenizer
+from localspec.models.prompt import Prompter
+from localspec.runtime.prompt_reuse import keep_spelling
 from tests.real.templates import templates
 from tests.real.things import DEEPSEEK_V3, GEMMA3, LLAMA3_1, QWEN3, Thing
 

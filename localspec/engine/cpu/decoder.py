@@ -15,16 +15,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from localspec.core.errors import EngineError
 from localspec.engine.arch import Arch
-from localspec.engine.contract import ExitStates
 from localspec.engine.cpu import layout as at
 from localspec.engine.cpu.formats import GROUP, padded
 from localspec.engine.cpu.pack import Packed
 from localspec.engine.cpu.pool import MOST_THREADS, Pool
 from localspec.engine.cpu.program import Program
+from localspec.engine.offload import Stream, bytes_in_memory, bytes_of_layers
+from localspec.engine.protocols import ExitStates
 from localspec.engine.rope import rotation_table
-from localspec.engine.stream import Stream, bytes_in_memory, bytes_of_layers
-from localspec.errors import EngineError
 
 
 @dataclass(frozen=True, slots=True)

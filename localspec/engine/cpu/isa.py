@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import llvmlite.binding as llvm
 
-from localspec.errors import UsageError
+from localspec.core.errors import UsageError
 
 FORCE = "LOCALSPEC_CPU_ISA"
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from localspec.core.errors import CheckpointError
 from localspec.engine.cpu.formats import (
     BORDERS,
     GROUP,
@@ -25,7 +26,6 @@ from localspec.engine.cpu.formats import (
     Format,
     padded,
 )
-from localspec.errors import CheckpointError
 
 if TYPE_CHECKING:
     from localspec.engine.cpu.program import Program

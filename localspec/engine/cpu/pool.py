@@ -12,9 +12,9 @@ from typing import Any, Final  # Any: ctypes' functions have no public type
 
 import numpy as np
 
+from localspec.core.errors import EngineError
 from localspec.engine.cpu import layout as at
 from localspec.engine.cpu.program import Program
-from localspec.errors import EngineError
 
 RUN: Final = 0
 SERVE: Final = 1

@@ -22,14 +22,14 @@ from queue import Empty, SimpleQueue
 
 import llvmlite.binding as llvm
 
-from localspec import paths
-from localspec.drain import drain
+from localspec.core import paths
+from localspec.core.drain import drain
+from localspec.core.errors import EngineError, UsageError
+from localspec.core.making import making
+from localspec.core.plain_file import plain
+from localspec.core.whole_file import write_whole
 from localspec.engine.cpu.build import FORWARD, PACK, STEPS, machine
 from localspec.engine.cpu.isa import FORCE, Isa
-from localspec.errors import EngineError, UsageError
-from localspec.making import making
-from localspec.plain_file import plain
-from localspec.whole_file import write_whole
 
 ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 5)
 CHECKSUM_BYTES = 32

@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from localspec.engine.contract import Draft, ExitStates, Layered
-from localspec.engine.drafters.empty import empty
+from localspec.engine.drafters.none import empty
+from localspec.engine.protocols import Draft, ExitStates, Layered
 from localspec.engine.sampling import finite
 from localspec.engine.session import Session
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from localspec.engine.contract import Draft, Drafter
-from localspec.engine.drafters.empty import NoDrafter, empty
+from localspec.core.errors import Cancelled
+from localspec.engine.drafters.none import NoDrafter, empty
+from localspec.engine.protocols import Draft, Drafter
 from localspec.engine.session import Session
-from localspec.errors import Cancelled
 
 
 class Guarded:

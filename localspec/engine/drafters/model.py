@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from localspec.engine.contract import Draft, Resident
 from localspec.engine.drafters.early_exit import stack
-from localspec.engine.drafters.empty import empty
+from localspec.engine.drafters.none import empty
+from localspec.engine.protocols import Draft, Resident
 from localspec.engine.sampling import finite
 from localspec.engine.session import PREFILL_CHUNK, Session
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from localspec.engine.contract import ExitStates
+from localspec.core.errors import EngineError
 from localspec.engine.cpu.pool import MOST_THREADS
-from localspec.errors import EngineError
+from localspec.engine.protocols import ExitStates
 from tests.engine.cpu.packed_models import packed_decoder, pieces, random_ids, threaded
 from tests.engine.cpu.test_pool import in_time, workers
 

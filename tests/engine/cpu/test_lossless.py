@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from localspec.engine.contract import Drafter, Round
+from localspec.core.errors import Cancelled
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.cpu.formats import Format
 from localspec.engine.cpu.isa import Isa
 from localspec.engine.decode import decode
 from localspec.engine.drafters.early_exit import EarlyExit
-from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.model import DraftModel
+from localspec.engine.drafters.none import NoDrafter
+from localspec.engine.protocols import Drafter, Round
 from localspec.engine.samplers import make_sampler
 from localspec.engine.session import Session
-from localspec.errors import Cancelled
 from tests.engine import test_exact_in_float64 as exact
 from tests.engine import test_rollback as rollback
 from tests.engine.cpu.packed_models import ISAS, KINDS, packed_decoder, threaded

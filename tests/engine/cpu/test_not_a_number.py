@@ -11,14 +11,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from localspec.core.errors import CheckpointError
 from localspec.engine.arch import read_arch
 from localspec.engine.cpu import program
 from localspec.engine.cpu.decoder import PackedDecoder, PackedWeights
 from localspec.engine.cpu.formats import SCALE_BYTES, Format
 from localspec.engine.cpu.isa import Isa
 from localspec.engine.cpu.pack import Packed, pack
-from localspec.errors import CheckpointError
-from localspec.packed_reference import round_rows
+from localspec.loading.self_check.cpu_reference import round_rows
 from tests.engine.cpu.packed_models import (
     ISAS,
     KINDS,

@@ -17,8 +17,8 @@ from localspec.engine.cpu.formats import GROUP
 from localspec.engine.cpu.isa import Isa
 from localspec.engine.decoder import Decoder
 from localspec.engine.linear import Linear
-from localspec.loader import assemble
-from localspec.sources import Memory
+from localspec.loading.sources import Memory
+from localspec.loading.torch import assemble
 from tests.engine.cpu.packed_models import (
     ISAS,
     RoundedCache,

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from localspec.core.errors import CheckpointError
 from localspec.engine.cpu.formats import CODES, GROUP, LEVELS, OUTPUTS, SHARES, Format
 from localspec.engine.cpu.isa import Isa, available, choose
 from localspec.engine.cpu.pack import empty, interleave, pack, pad_rows, pad_to, unpack
 from localspec.engine.cpu.program import Program, load
-from localspec.errors import CheckpointError
 
 KINDS: tuple[Format, ...] = ("int8", "int4")
 

@@ -15,12 +15,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from localspec.engine.contract import ExitStates
+from localspec.core.errors import EngineError
 from localspec.engine.cpu import layout as at
 from localspec.engine.cpu import pool
 from localspec.engine.cpu.decoder import PackedDecoder, Rows
 from localspec.engine.cpu.pool import RUN, read
-from localspec.errors import EngineError
+from localspec.engine.protocols import ExitStates
 from tests.engine.cpu.packed_models import packed_decoder, pieces, random_ids, threaded
 
 pytestmark = pytest.mark.heavy

@@ -18,12 +18,12 @@ import llvmlite.binding as llvm
 import pytest
 import torch
 
-from localspec import paths
-from localspec.drain import drain
+from localspec.core import paths
+from localspec.core.drain import drain
+from localspec.core.errors import EngineError, UsageError
 from localspec.engine.cpu import isa, program
 from localspec.engine.cpu.build import STEPS
 from localspec.engine.cpu.decoder import PackedDecoder
-from localspec.errors import EngineError, UsageError
 from tests.engine.cpu.packed_models import ISAS, packed_decoder, random_ids
 
 BEST = ISAS[0]

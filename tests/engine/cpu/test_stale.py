@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from localspec.engine.contract import ExitStates
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.cpu.formats import Format
+from localspec.engine.protocols import ExitStates
 from tests.engine.cpu.packed_models import KINDS, packed_decoder, pieces, random_ids
 
 pytestmark = pytest.mark.heavy

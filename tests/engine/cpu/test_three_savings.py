@@ -7,12 +7,12 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from localspec.engine.contract import ExitStates
 from localspec.engine.cpu import layout as at
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.cpu.pool import Pool
 from localspec.engine.decode import speculative_round
 from localspec.engine.drafters.early_exit import EarlyExit
+from localspec.engine.protocols import ExitStates
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
 from tests.engine.cpu.packed_models import packed_decoder, random_ids

@@ -1,0 +1,120 @@
+"""The commands `localspec config …`: parse, call localspec.config, print. Imports nothing heavy until one is called."""
+
+from __future__ import annotations
+
+from typing import Any  # Any: a setting of whatever type
+
+import click
+from click.shell_completion import CompletionItem
+
+from localspec.core.errors import UsageError
+
+
+def completions(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
+    from localspec.config.tables import KEYS
+
+    return [CompletionItem(key) for key in KEYS if key.startswith(typed)]
+
+
+KEY = click.argument("key", shell_complete=completions)
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def config(context: click.Context) -> None:
+    """Read and change the settings in config.toml.
+
+    A flag comes first, then the environment (LOCALSPEC_TEMPERATURE), then what models.toml says of a model, then these.
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+@config.command()
+def path() -> None:
+    """Print where config.toml is; LOCALSPEC_CONFIG_DIR moves it."""
+    from localspec.cli import output
+    from localspec.core import paths
+
+    output.hand_over(f"{paths.config_file()}\n")
+
+
+@config.command()
+@click.option("--origin", is_flag=True, help="Also who set it: a file, the environment, or nobody.")
+@click.option("--json", "as_json", is_flag=True, help="One line of JSON.")
+def show(origin: bool, as_json: bool) -> None:
+    """Print every setting."""
+    from localspec.cli import output
+    from localspec.config.origins import settings
+    from localspec.core import paths
+    from localspec.core.sanitize import one_line
+    from localspec.history.text.columns import columns
+
+    found = settings(paths.config_file())
+    if as_json:
+        output.say(output.as_json({each.key: {"value": each.value, "origin": each.origin} for each in found}))
+        return
+    rows = [(one_line(each.key), one_line(shown(each.value)), one_line(each.origin)) for each in found]
+    output.say(columns([row if origin else row[:2] for row in rows]))
+
+
+@config.command("set", context_settings={"ignore_unknown_options": True})
+@KEY
+@click.argument("value")
+def set_value(key: str, value: str) -> None:
+    """Write a setting: config set sampling.temperature 0.7.
+
+    The rest of the file stays as it is, comments too.
+    """
+    from localspec.config.writing import literal, store_typed
+    from localspec.core import paths
+
+    if key == "ui.theme":
+        from localspec.tui.themes import check_theme, theme_names, user_themes
+
+        check_theme(str(literal(value)), theme_names(user_themes(paths.themes_dir())[0]))
+    store_typed(key, value)
+
+
+@config.command()
+@KEY
+def unset(key: str) -> None:
+    """Take a setting out of the file, so that the built-in one applies."""
+    from localspec.config.writing import unset as take_out
+
+    take_out(key)
+
+
+@config.command()
+def edit() -> None:
+    """Open config.toml in $VISUAL or $EDITOR, and check what was written."""
+    from localspec.config.reading import read
+    from localspec.config.writing import parsed, write
+    from localspec.core import paths
+
+    file = paths.config_file()
+    if not file.exists():
+        write(parsed(file), file)
+    try:
+        click.edit(filename=str(file))
+    except click.ClickException as fault:
+        raise UsageError(f"The editor failed ({fault.format_message()}).", hint="Set EDITOR to another.") from fault
+    read()
+
+
+@config.command()
+def schema() -> None:
+    """Print the JSON schema of config.toml, for editors that complete and check."""
+    import msgspec
+
+    from localspec.cli.output import as_json
+    from localspec.config.tables import Config
+
+    print(as_json(msgspec.json.schema(Config)))
+
+
+def shown(value: Any) -> str:
+    """As config.toml writes it; – for what is left to the model."""
+    if value is None:
+        return "–"
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,55 @@
+"""Looks at the machine for `localspec doctor`: what is installed, what it can run, where files go, and what is wrong.
+
+Nothing is made, changed or fetched. Knows nothing about printing.
+"""
+
+from __future__ import annotations
+
+import platform
+
+import psutil
+from msgspec.structs import replace
+
+from localspec import __version__
+from localspec.cli.doctor import backend, bandwidth, cpu, devices, folders, login, packages, terminal
+from localspec.cli.doctor.findings import findings
+from localspec.cli.doctor.records import Memory, Report, Settings
+from localspec.core import nvidia, paths
+from localspec.core.main_memory import available_bytes
+
+
+def examine() -> Report:
+    """Everything. What takes time runs beside each other, and memory is timed when all else is done."""
+    with backend.asked() as answer:
+        memory = psutil.virtual_memory()
+        report = Report(
+            localspec=__version__,
+            python=platform.python_version(),
+            system=f"{platform.system()} {platform.release()} {platform.machine()}",
+            packages=packages.look(),
+            processor=cpu.look(),
+            memory=Memory(memory.total, available_bytes()),
+            torch=devices.look(),
+            driver=nvidia.look(),
+            bitsandbytes=None,
+            login=login.look(),
+            terminal=terminal.look(),
+            settings=settings(),
+            folders=folders.look(),
+            kept=folders.kept(),
+        )
+        report = replace(report, bitsandbytes=answer())
+    report = bandwidth.measured(report)
+    return replace(report, findings=tuple(findings(report)))
+
+
+def settings() -> Settings:
+    from localspec.config.reading import read
+    from localspec.core.errors import LocalspecError
+
+    file = paths.config_file()
+    try:
+        read(file)
+    except LocalspecError as fault:
+        return Settings(str(file), str(fault))
+    return Settings(str(file), "")

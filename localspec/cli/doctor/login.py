@@ -1,0 +1,34 @@
+"""Which token for the Hugging Face hub is in use, by the hub's own rules. Asks nobody, and never gives the token."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from localspec.cli.doctor.records import Login, Source
+from localspec.core.plain_file import read_small
+from localspec.models import hub_cache
+
+VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+YES = {"1", "ON", "YES", "TRUE"}
+
+
+def look() -> Login:
+    said = next((token for name in VARIABLES if (token := os.environ.get(name, "").strip())), "")
+    saved = in_file()
+    source: Source | None = "HF_TOKEN" if said else "file" if saved else None
+    offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in YES
+    return Login(source, hides_another=bool(said and saved and said != saved), is_offline=offline)
+
+
+def in_file() -> str:
+    try:
+        return read_small(token_file()).decode().strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def token_file() -> Path:
+    if chosen := os.environ.get("HF_TOKEN_PATH"):
+        return hub_cache.expanded(chosen)
+    return hub_cache.home() / "token"

@@ -1,0 +1,136 @@
+"""A report as lines of text, 80 columns wide; what is wrong stands at its end."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from localspec.cli.doctor.records import Device, Finding, Folder, Kept, Processor, Report
+from localspec.core.sanitize import one_line
+
+WIDTH = 80
+LABEL = 14
+DOT, SPACE = " · ", "\N{NO-BREAK SPACE}"
+NEWLINE_KEYS = {True: "Shift+Enter, Alt+Enter, Ctrl+J", False: "Alt+Enter, Ctrl+J; Shift+Enter is Enter here"}
+
+
+def as_text(report: Report) -> str:
+    body = [line for label, parts in rows(report) for line in row(label, parts)]
+    wrong = [line for finding in report.findings for line in paragraph(finding)]
+    return "\n".join([*body, "", *(wrong or ["Nothing is wrong."])])
+
+
+def rows(report: Report) -> Iterator[tuple[str, Iterable[str]]]:
+    """A label, and what stands beside it."""
+    yield "localspec", (report.localspec, f"Python {report.python}", report.system)
+    yield "packages", (f"{each.name} {each.version}" for each in report.packages if each.version)
+    yield "not installed", (each.name for each in report.packages if not each.version)
+    yield "processor", processor(report.processor)
+    yield "instructions", instructions(report.processor)
+    yield "memory", memory(report.memory.total_bytes, report.memory.free_bytes, report.processor.read_gbs)
+    for device in report.torch.devices:
+        yield device.name, gpu(device)
+    if not report.torch.devices:
+        yield "gpu", ("none that torch can use",)
+    yield "driver", driver(report)
+    if report.bitsandbytes:
+        found = report.bitsandbytes
+        yield "bitsandbytes", (found.backend or "no backend", found.library or "without compiled code")
+    yield "hub login", login(report)
+    yield "terminal", terminal(report)
+    for folder in report.folders:
+        yield folder.purpose, place(folder)
+    yield "kept", map(kept, report.kept)
+
+
+def processor(found: Processor) -> tuple[str, ...]:
+    return found.name, count(found.physical_cores, "core"), f"{count(found.usable_threads, 'thread')} at once"
+
+
+def instructions(found: Processor) -> Iterator[str]:
+    yield found.instructions or "none chosen"
+    yield f"of {', '.join(found.choices)}" if found.choices else "the CPU engine is not installed"
+    yield f"VNNI: {', '.join(found.vnni) or 'no'}"
+    yield f"AMX: {', '.join(found.amx) or 'no'}"
+
+
+def memory(total: int | None, free: int | None, read_gbs: float | None) -> Iterator[str]:
+    if total is not None and free is not None:
+        yield f"{total / 1e9:.1f} GB, {free / 1e9:.1f} GB free"
+    if read_gbs is not None:
+        yield f"reads {read_gbs:.3g} GB/s"
+
+
+def gpu(found: Device) -> Iterator[str]:
+    yield found.title
+    yield from memory(found.total_bytes, found.free_bytes, found.read_gbs)
+    if found.compute_capability:
+        yield f"compute capability {found.compute_capability}"
+
+
+def driver(report: Report) -> Iterator[str]:
+    yield f"NVIDIA {report.driver.version}, CUDA {report.driver.cuda}" if report.driver else "no NVIDIA driver"
+    if report.torch.cuda or report.torch.rocm:
+        yield f"torch for {f'CUDA {report.torch.cuda}' if report.torch.cuda else f'ROCm {report.torch.rocm}'}"
+    elif not report.torch.fault:
+        yield "torch without CUDA"
+
+
+def login(report: Report) -> Iterator[str]:
+    sources = {"HF_TOKEN": "the token in HF_TOKEN", "file": "logged in", None: "none; for gated models: hf auth login"}
+    yield sources[report.login.source]
+    if report.login.is_offline:
+        yield "offline by HF_HUB_OFFLINE"
+
+
+def terminal(report: Report) -> Iterator[str]:
+    found = report.terminal
+    yield found.kind or "unknown"
+    yield f"{found.columns}×{found.lines}"
+    if found.tells_shift_enter is not None:
+        yield f"new line: {NEWLINE_KEYS[found.tells_shift_enter]}"
+
+
+def place(folder: Folder) -> Iterator[str]:
+    yield at_home(folder.path)
+    yield "not writable" if folder.fault else "writable" if folder.exists else "not there yet"
+    if folder.free_bytes is not None:
+        yield f"{folder.free_bytes / 1e9:.1f} GB free"
+
+
+def count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'s' * (number != 1)}"
+
+
+def kept(found: Kept) -> str:
+    return f"{found.kind} {found.num_bytes / 1e6:.1f} MB"
+
+
+def at_home(path: str) -> str:
+    try:
+        return f"~/{Path(path).relative_to(Path.home()).as_posix()}"
+    except (ValueError, RuntimeError):  # elsewhere, or there is no home
+        return path
+
+
+def row(label: str, parts: Iterable[str]) -> list[str]:
+    """Broken between parts, and inside one only where it is longer than a line; a path or a file name never is."""
+    shown = [one_line(part) for part in parts]
+    room = WIDTH - LABEL
+    joined = DOT.join(part.replace(" ", SPACE) if len(part) <= room - len(DOT) else part for part in shown)
+    return wrapped(joined, first=label.ljust(LABEL), rest=" " * LABEL) if shown else []
+
+
+def paragraph(finding: Finding) -> list[str]:
+    first = f"{finding.level}: "
+    rest = " " * len(first)
+    message = wrapped(one_line(finding.message), first=first, rest=rest)
+    return message + wrapped(one_line(finding.hint), first=rest, rest=rest) if finding.hint else message
+
+
+def wrapped(text: str, *, first: str, rest: str) -> list[str]:
+    lines = textwrap.wrap(
+        text, WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    )
+    return [line.replace(SPACE, " ") for line in lines]

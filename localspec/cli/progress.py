@@ -1,0 +1,69 @@
+"""Progress on stderr: a bar on a terminal, a line per tenth elsewhere, nothing for what takes under a second.
+
+Knows Loading events and nothing about what is loaded.
+"""
+
+from __future__ import annotations
+
+import sys
+from shutil import get_terminal_size
+from time import monotonic
+from typing import Self
+
+from localspec.core.events import Loading
+from localspec.core.sanitize import one_line
+
+PATIENCE_SECONDS = 1.0
+WIDTH = 30
+
+
+class Progress:
+    """Shows one bar at a time and wipes it at the end."""
+
+    def __init__(self) -> None:
+        self.started: float | None = None
+        self.stage = ""
+        self.told = -1
+        self.drawn = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.drawn:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+    def show(self, event: Loading) -> None:
+        self.started = self.started or monotonic()
+        if monotonic() - self.started < PATIENCE_SECONDS:
+            return
+        if sys.stderr.isatty():
+            self.drawn = True
+            shown = one_line(line(event))[: get_terminal_size().columns - 1]  # what wraps cannot be wiped
+            print(f"\r\033[K{shown}", end="", file=sys.stderr, flush=True)
+        else:
+            self.tell(event)
+
+    def tell(self, event: Loading) -> None:
+        """A line for each tenth of a stage; one for a stage that is a single step."""
+        if event.stage != self.stage:
+            self.stage, self.told = event.stage, -1
+        tenth = 10 * event.done // max(event.total, 1)
+        if tenth > self.told:
+            self.told = tenth
+            print(one_line(words(event, 10 * tenth)), file=sys.stderr)
+
+
+def words(event: Loading, percent: int) -> str:
+    if event.unit == "steps":
+        return line(event)
+    return f"measuring {percent} % · {event.stage}" if event.unit == "percent" else f"{event.stage} {percent} %"
+
+
+def line(event: Loading) -> str:
+    if event.unit == "steps":
+        return f"{event.stage} {event.done}/{event.total}" if event.total > 1 else event.stage
+    share = event.done / max(event.total, 1)
+    eta = f"  {event.eta_s:.0f} s left" if event.eta_s is not None else ""
+    bar = f"{'█' * round(share * WIDTH):░<{WIDTH}} {share:4.0%}{eta}"
+    return f"measuring {bar} · {event.stage}" if event.unit == "percent" else f"{event.stage} {bar}"

@@ -1,0 +1,131 @@
+"""One question, one answer, on stdout; progress, notices and statistics on stderr. The engine runs in this process.
+
+Knows the Python interface and streams, no widgets.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any  # Any: JSON
+
+from localspec.cli.output import as_json, print_event, tell
+from localspec.cli.progress import Progress
+from localspec.core.drain import drain
+from localspec.core.errors import Cancelled, LocalspecError
+from localspec.core.events import AnyEvent, Failure, Loading, Notice, Step
+from localspec.core.requests import GenerateRequest, LoadRequest
+from localspec.core.sanitize import clean
+from localspec.runtime.api import LLM, Result, Stream, load_events
+from localspec.runtime.sampling_defaults import check_limits, check_ranges
+from localspec.runtime.stats import to_dict
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What to print: streamed text unless `json` or `jsonl`; `stats` as a JSON line on stderr."""
+
+    json: bool = False
+    jsonl: bool = False
+    stats: bool = False
+
+
+def answer_once(load: LoadRequest, request: GenerateRequest, output: Output) -> int:
+    """Prints the answer and returns the exit code; a base model completes instead of chatting, and says so."""
+    try:
+        check_limits(request)  # before what may take minutes
+        check_ranges(request.sampling.said)
+        with open_quietly(load, output) as llm:
+            request = completion_if_base(llm, request, output)
+            stream = llm.answer(request)
+            with stop_on_interrupt(stream):
+                result = show(stream, output)
+    except LocalspecError as fault:
+        if output.jsonl:
+            print_event(Failure(fault.code, fault.message, fault.hint, fault.exit_code))
+        raise
+    if output.json:
+        print(as_json(as_object(result)))
+    if result.finish_reason == "context" and not output.jsonl:
+        tell(full(result.stats.context_max))
+    if output.stats:
+        print(json.dumps(to_dict(result.stats)), file=sys.stderr)
+    return Cancelled.exit_code if result.finish_reason == "cancelled" else 0
+
+
+def open_quietly(load: LoadRequest, output: Output) -> LLM:
+    """Loads with a progress bar on stderr; every event a line with --jsonl."""
+    with Progress() as bar:
+
+        def heard(event: AnyEvent) -> None:
+            if output.jsonl:
+                print_event(event)
+            elif isinstance(event, Notice):
+                tell(event)
+            elif isinstance(event, Loading):
+                bar.show(event)
+
+        return drain(load_events(load), heard)
+
+
+def completion_if_base(llm: LLM, request: GenerateRequest, output: Output) -> GenerateRequest:
+    if request.messages is None or request.template is not None or llm.ready.model.chat:
+        return request
+    notice = Notice("info", "no_template", "This is a base model (no chat template): it continues the text.", "")
+    print_event(notice) if output.jsonl else tell(notice)
+    text = "\n\n".join(message.content for message in request.messages)
+    return GenerateRequest(None, text, request.max_tokens, request.stop, request.sampling)
+
+
+def show(stream: Stream, output: Output) -> Result:
+    """Text as it comes. A terminal gets it sanitised; a pipe gets it as the model wrote it."""
+    streamed = not (output.json or output.jsonl)
+    written = False
+    try:
+        for event in stream:
+            if output.jsonl:
+                print_event(event)
+            elif isinstance(event, Notice):
+                tell(event)
+            elif isinstance(event, Step) and streamed:
+                print(event.text if not sys.stdout.isatty() else clean(event.text), end="", flush=True)
+                written = True
+    except LocalspecError:
+        print(end="\n" if written else "", flush=True)  # what went wrong gets a line of its own
+        raise
+    if streamed:
+        print()
+    return stream.result()
+
+
+def full(context: int) -> Notice:
+    """An answer that is cut, though nobody asked for that."""
+    message = f"The answer is cut: the context of {context:,} tokens is full."
+    return Notice("warning", "context_full", message, "Raise --ctx, or ask for less.")
+
+
+@contextmanager
+def stop_on_interrupt(stream: Stream) -> Iterator[None]:
+    """Ctrl+C ends the answer and keeps it; a second one ends the program."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(*_: object) -> None:
+        stream.cancel()
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def as_object(result: Result) -> dict[str, Any]:
+    return {"text": result.text, "finish_reason": result.finish_reason, "stats": to_dict(result.stats)}

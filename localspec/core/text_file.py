@@ -1,0 +1,16 @@
+"""A text of ours as it is written, or one sentence why it cannot be read. Knows no format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from localspec.core.errors import LocalspecError
+
+
+def read_text(file: Path, what: str) -> str:
+    """UTF-8. `what` the file is, as a sentence calls it: "exam file"."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as fault:
+        reason = fault.strerror if isinstance(fault, OSError) else "it is not UTF-8 text"
+        raise LocalspecError(f"The {what} {file} cannot be read ({reason}).") from fault

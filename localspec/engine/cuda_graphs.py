@@ -1,0 +1,200 @@
+"""Forwards that were recorded and are replayed: a GPU then waits for no Python. One graph for each (width, KV bucket).
+
+A replay does what was done when it was recorded, on the same tensors. So all that changes lies in a few of them: ids,
+positions, states. The rest, sizes and which layers, is a graph's Shape. What cannot be recorded runs as ever. Knows
+nothing about drafts or text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from localspec.core.errors import first_line
+from localspec.engine.arch import Arch
+from localspec.engine.cache import Cache
+from localspec.engine.decoder import Decoder, Place, Weights
+from localspec.engine.linear import EightBit
+from localspec.engine.memory import is_out_of_memory
+from localspec.engine.protocols import ExitStates
+
+WIDEST = 17  # rows that are all read: the longest draft, and the pending token
+LONGEST = 128  # rows of a prompt; a longer one computes for so long that starting its kernels is no matter
+SHORTEST = 256  # positions of the first KV bucket; each next one is twice as long
+MOST = 64  # graphs; then the oldest goes
+TRIED = 8  # rows that are replayed before any answer
+TOLERANCE = 0.5  # of the root mean square: rounding in 16 bits stays far below it, another token's logits far above
+
+Replay = Callable[[], None]
+
+
+class Capture(Protocol):
+    """Records what a step does to tensors."""
+
+    def __call__(self, step: Callable[[], None]) -> Replay:
+        """Calls `step`, which may be done any number of times. Returns what does the same again, without Python."""
+        ...
+
+
+class OnCuda:
+    """CUDA's own graphs, in one pool of memory: they are never replayed at the same time."""
+
+    def __init__(self) -> None:
+        self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def __call__(self, step: Callable[[], None]) -> Replay:
+        now, graph = torch.cuda.current_stream(self._stream.device), torch.cuda.CUDAGraph()
+        self._stream.wait_stream(now)
+        try:
+            with torch.cuda.stream(self._stream):  # torch.cuda.graph does not leave it where recording fails
+                step()  # what libraries do once, such as finding their fastest kernel, may be in no graph
+                with torch.cuda.graph(graph, self._pool, self._stream, capture_error_mode="thread_local"):
+                    step()
+        finally:
+            now.wait_stream(self._stream)
+        return graph.replay
+
+
+CAPTURES: dict[str, Callable[[], Capture]] = {"cuda": OnCuda}  # by device; others have nothing to wait for
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a graph is of. `rows` look at positions below `end`; the first `done` come with states from layer `exit`.
+
+    `last`: of a prompt, padded to `rows`, one row is read. `early`: the layers below `exit` are all that there is.
+    """
+
+    rows: int
+    end: int
+    done: int = 0
+    exit: int = 0
+    last: bool = False
+    early: bool = False
+
+
+class Graphed(Decoder):
+    """A decoder that replays its short forwards. `fault`: why it does not, once something has shown that it cannot."""
+
+    def __init__(self, arch: Arch, weights: Weights, cache: Cache, capture: Capture) -> None:
+        super().__init__(arch, weights, cache)
+        self.capture = capture
+        self.graphs: dict[Shape, Replay] = {}
+        self.ids, self.positions, self.wanted = (
+            torch.zeros(rows, dtype=torch.long, device=self.device) for rows in (LONGEST, LONGEST, 1)
+        )
+        self.states_in, self.states_out, self.logits_out = (
+            torch.zeros(WIDEST, size, dtype=self.dtype, device=self.device)
+            for size in (arch.hidden_size, arch.hidden_size, arch.vocab_size)
+        )
+        self.fault, self.told = unrecordable(weights), False
+        self.written = 0  # positions, since the store was clean behind them
+        if self.fault is None:
+            self._try()
+
+    def untold(self) -> str | None:
+        """The fault, once."""
+        if self.told:
+            return None
+        self.told = self.fault is not None
+        return self.fault
+
+    def close(self) -> None:
+        self.graphs.clear()
+        super().close()
+
+    @torch.inference_mode()
+    def forward(self, ids: Tensor, exit_states: ExitStates | None = None, *, last_only: bool = False) -> Tensor:
+        rows, exit = ids.shape[0], exit_states or ExitStates(0, self.states_in[:0])
+        last = last_only and rows > 1
+        padded = 1 << (rows - 1).bit_length() if last else rows
+        shape = Shape(padded, self._bucket(self.length + padded), exit.states.shape[0], exit.layer, last=last)
+        if not self._replayed(shape, ids, self.length, exit.states):
+            return super().forward(ids, exit_states, last_only=last_only)
+        self.cache.length += rows
+        self.bytes_read += self.bytes_through(self.arch.num_layers)
+        return self.logits_out[: 1 if last else rows].clone()
+
+    @torch.inference_mode()
+    def early(self, ids: Tensor, exit_layer: int, position: int) -> tuple[Tensor, Tensor]:
+        rows = ids.shape[0]
+        shape = Shape(rows, self._bucket(position + rows), exit=exit_layer, early=True)
+        if not self._replayed(shape, ids, position, self.states_in[:0]):
+            return super().early(ids, exit_layer, position)
+        self.bytes_read += self.bytes_through(exit_layer)
+        return self.states_out[:rows].clone(), self.logits_out[:rows].clone()
+
+    def _bucket(self, end: int) -> int:
+        """How far rows look that must see what is below `end`."""
+        length = SHORTEST
+        while length < end:
+            length *= 2
+        return min(length, self.context)
+
+    def _replayed(self, shape: Shape, ids: Tensor, position: int, states: Tensor) -> bool:
+        """Whether what is asked for lies in the buffers now."""
+        end = position + shape.rows
+        if self.written > end:  # a row looks at its whole bucket, and under a mask 0 x NaN would be NaN
+            self.cache.store[:, end : self.written].zero_()
+        self.written = end
+        fits = shape.rows <= (LONGEST if shape.last else WIDEST) and shape.done < min(shape.rows, WIDEST)
+        if self.fault or not fits or end > self.context:
+            return False
+        self.ids[: ids.shape[0]].copy_(ids, non_blocking=True)
+        self.positions[: shape.rows].copy_(self.columns[position : position + shape.rows])
+        self.wanted.fill_(ids.shape[0] - 1)
+        self.states_in[: shape.done].copy_(states)
+        if shape not in self.graphs:
+            self._record(shape)
+        if self.fault:
+            return False
+        self.graphs[shape]()
+        return True
+
+    def _record(self, shape: Shape) -> None:
+        try:
+            self.graphs[shape] = self.capture(lambda: self._step(shape))
+        except RuntimeError as fault:
+            self.fault = "memory ran out" if is_out_of_memory(fault) else first_line(fault)
+            self.graphs.clear()
+        if len(self.graphs) > MOST:
+            del self.graphs[next(iter(self.graphs))]
+
+    def _step(self, shape: Shape) -> None:
+        """From buffers to buffers. What is padded is written behind the rows, where the next ones come."""
+        ids, place = self.ids[: shape.rows], Place(self.positions[: shape.rows], shape.end)
+        if shape.early:
+            states = self.run(self.embed(ids), 0, shape.exit, place)
+            self.states_out[: shape.rows].copy_(states)
+            logits = self.head(states)
+        else:
+            exit_states = ExitStates(shape.exit, self.states_in[: shape.done]) if shape.done else None
+            logits = self.logits(ids, exit_states, place, self.wanted if shape.last else slice(None))
+        self.logits_out[: logits.shape[0]].copy_(logits)
+
+    def _try(self) -> None:
+        """A replay that says something else than the forward is not believed again."""
+        ids = torch.arange(min(TRIED, self.context)) * 37 % self.arch.vocab_size
+        expected = super().forward(ids).float()
+        self.crop(0)
+        found = torch.cat([self.forward(row) for row in torch.split(ids, 1)]).float()
+        self.crop(0)
+        self.bytes_read = 0
+        if not (found - expected).abs().max() <= TOLERANCE * expected.square().mean().sqrt():
+            self.fault = "a replay did not say what the model says"
+            self.graphs.clear()
+
+
+def unrecordable(weights: Weights) -> str | None:
+    """Why forwards through these can be in no graph, if they cannot."""
+    if weights.stream:
+        return "some layers come and go"
+    linear = weights.layers[0].qkv
+    if isinstance(linear, EightBit) and linear.threshold:
+        return f"int8 looks for inputs beyond {linear.threshold:g} (--int8-threshold 0 does not)"
+    return None

@@ -1,0 +1,108 @@
+"""Chats, hits and totals as lines of text. Knows records, no database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any  # Any: JSON
+
+import msgspec
+
+from localspec.core.events import Stats
+from localspec.core.sanitize import one_line
+from localspec.history import Chat, Hit, ModelTotals, Totals, first_line
+from localspec.history.export import SPEAKERS
+from localspec.history.records import ID_LENGTH
+from localspec.history.text.columns import columns
+from localspec.models.gguf.stores import STORES
+
+SHORTEST_ID = 4  # letters; few chats need more
+LONGEST_MODEL = 32  # of a path, its end
+UNTITLED = "Untitled"
+RATES = ("predicted_per_second", "acceptance_rate", "speedup")
+
+
+def id_length(chats: Iterable[Chat]) -> int:
+    """As many letters as tell these chats apart."""
+    ids = [chat.id for chat in chats]
+    lengths = range(SHORTEST_ID, ID_LENGTH)
+    return next((length for length in lengths if len({each[:length] for each in ids}) == len(ids)), ID_LENGTH)
+
+
+def chat_table(chats: Sequence[Chat], *, letters: int) -> str:
+    rows = [("ID", "LAST USED", "MESSAGES", "MODEL", "TITLE")]
+    for chat in chats:
+        told = (one_line(chat.id[:letters]), when(chat.updated_at), str(chat.num_messages))
+        rows.append((*told, model_name(chat.model_key), title(chat.title)))
+    return columns(rows, right={2})
+
+
+def hit_list(hits: Sequence[Hit], *, letters: int) -> str:
+    """A head for each chat, its hits below."""
+    return "\n\n".join("\n".join(hit_lines(found, letters)) for found in by_chat(hits))
+
+
+def by_chat(hits: Iterable[Hit]) -> Iterable[list[Hit]]:
+    """Each chat's hits; the chats in the order of their first."""
+    chats: dict[str, list[Hit]] = {}
+    for hit in hits:
+        chats.setdefault(hit.chat_id, []).append(hit)
+    return chats.values()
+
+
+def hit_lines(hits: Sequence[Hit], letters: int) -> list[str]:
+    first = hits[0]
+    head = f"{one_line(first.chat_id[:letters])}  {when(first.at)}  {title(first.title)}"
+    return [head, *(f"    {speaker(hit)}: {snippet(hit)}" for hit in hits if hit.message_id is not None)]
+
+
+def totals_table(totals: Totals) -> str:
+    head = f"{count(totals.chats, 'chat')} · {count(totals.messages, 'message')} · {totals.file_bytes / 1e6:.1f} MB"
+    rows = [("MODEL", "ANSWERS", "TOKENS", "TOK/S", "ACCEPTED", "SPEED-UP")]
+    for model in totals.models:
+        rows.append((model_name(model.target), f"{model.answers:,}", f"{model.predicted_n:,}", *speed(model)))
+    return f"{head}\n\n{columns(rows, right=range(1, 6))}" if totals.models else head
+
+
+def totals_object(totals: Totals) -> dict[str, Any]:
+    """As JSON knows it, with the rates."""
+    rates = [{name: getattr(model, name) for name in RATES} for model in totals.models]
+    whole: dict[str, Any] = msgspec.to_builtins(totals)
+    return whole | {"models": [sums | more for sums, more in zip(whole["models"], rates, strict=True)]}
+
+
+def speed(sums: Stats | ModelTotals) -> tuple[str, str, str]:
+    """Tokens per second, acceptance, speed-up; – where there was nothing to measure."""
+    accepted = f"{100 * sums.acceptance_rate:.0f} %" if sums.acceptance_rate is not None else "–"
+    return f"{sums.predicted_per_second:.1f}", accepted, f"×{sums.speedup:.2f}" if sums.speedup else "×–"
+
+
+def when(at: str) -> str:
+    """The minute, as the user's clock shows it; what is no time stays as it is."""
+    try:
+        return f"{datetime.fromisoformat(at).astimezone():%Y-%m-%d %H:%M}"
+    except (ValueError, OverflowError, OSError):
+        return one_line(at)
+
+
+def title(text: str) -> str:
+    return one_line(first_line(text)) or UNTITLED
+
+
+def model_name(key: str) -> str:
+    """Whole, or its end and which program keeps it."""
+    name = one_line(key)
+    store = next((f"{one}:" for one in STORES if name.startswith(f"{one}:")), "")
+    return name if len(name) <= LONGEST_MODEL else f"{store}…{name[len(store) + 1 - LONGEST_MODEL :]}"
+
+
+def speaker(hit: Hit) -> str:
+    return SPEAKERS.get(hit.role or "", "Answer")
+
+
+def snippet(hit: Hit) -> str:
+    return one_line("".join(part.text for part in hit.parts))
+
+
+def count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'s' * (number != 1)}"

@@ -1,0 +1,1 @@
+"""From files to a decoder: the plan, weight formats, offload, the weight cache, the self-check."""

@@ -1,0 +1,105 @@
+"""Weights that bitsandbytes has quantised already, as transformers saves them: five or so tensors a weight.
+
+Checks every one of them, because its kernels trust what they are given. Knows nothing about layers.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any  # Any: bitsandbytes, and a stranger's JSON
+
+import torch
+from torch import Tensor
+
+from localspec.core.errors import CheckpointError
+from localspec.core.strict_json import parse_object
+from localspec.core.weight_formats import FOUR_BIT, FourBitKind
+from localspec.engine.four_bit import OUTER_BLOCK, library
+from localspec.loading.sources import Reader, refuse_not_numbers
+
+BLOCKS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
+LARGEST_STATE = 4096  # bytes of JSON; bitsandbytes writes some 200
+
+
+def read_stored(reader: Reader, name: str, shape: tuple[int, int], device: str) -> tuple[Tensor, Any] | None:
+    """The codes and the state of a weight [outputs, inputs]; None where it is stored in floats."""
+    for kind in FOUR_BIT:
+        if reader.has(state_name(name, kind)):
+            return StoredWeight(reader, name, shape, kind).read(device)
+    return None
+
+
+def state_name(name: str, kind: FourBitKind) -> str:
+    return f"{name}.quant_state.bitsandbytes__{kind}"
+
+
+class StoredWeight:
+    """One weight's tensors, read and checked."""
+
+    def __init__(self, reader: Reader, name: str, shape: tuple[int, int], kind: FourBitKind) -> None:
+        self.reader, self.name, self.shape, self.kind = reader, name, shape, kind
+        raw = self.tensor("quant_state.bitsandbytes__" + kind, torch.uint8)
+        if raw.numel() > LARGEST_STATE:
+            raise self.fault("its state is too long")
+        self.said = parse_object(bytes(raw.tolist()), f"The checkpoint's '{name}'")
+
+    def read(self, device: str) -> tuple[Tensor, Any]:
+        kernels, elements = library().functional, self.shape[0] * self.shape[1]
+        if self.said.get("quant_type") != self.kind or self.said.get("shape") != list(self.shape):
+            raise self.fault(f"it is not {self.kind} of {self.shape[0]} × {self.shape[1]}")
+        block = self.said.get("blocksize")
+        if block not in BLOCKS:
+            raise self.fault("its blocks have no size that is known")
+        table = kernels.get_4bit_type(self.kind, device="cpu")
+        if not torch.allclose(self.tensor("quant_map", torch.float32, 16), table, atol=1e-3):
+            raise self.fault("its levels are others")
+        scales, offset, outer = self.scales(math.ceil(elements / block), device)
+        state = kernels.QuantState(
+            absmax=scales.to(device),
+            shape=torch.Size(self.shape),
+            code=table.to(device),
+            blocksize=block,
+            quant_type=self.kind,
+            dtype=torch.float32,
+            offset=offset,
+            state2=outer,
+        )
+        return self.codes((elements + 1) // 2).to(device, copy=True), state
+
+    def codes(self, size: int) -> Tensor:
+        """Bytes, whatever type they were stored as."""
+        codes = self.reader.whole(self.name).contiguous().view(torch.uint8).reshape(-1, 1)
+        if len(codes) != size:
+            raise self.fault(f"it has {len(codes):,} bytes and not {size:,}")
+        return codes
+
+    def scales(self, blocks: int, device: str) -> tuple[Tensor, Tensor | None, Any]:
+        """A scale per block, with what undoes their own eight bits if they are in eight bits."""
+        if not self.reader.has(f"{self.name}.nested_absmax"):
+            return self.tensor("absmax", torch.float32, blocks), None, None
+        said = self.said.get("nested_offset")
+        if self.said.get("nested_blocksize") != OUTER_BLOCK or not isinstance(said, float):
+            raise self.fault("its scales are quantised in an unknown way")
+        offset = torch.tensor(said)
+        refuse_not_numbers(self.name, offset)  # it may be one in Python and none in float32
+        outer = library().functional.QuantState(
+            absmax=self.tensor("nested_absmax", torch.float32, math.ceil(blocks / OUTER_BLOCK)).to(device),
+            code=self.tensor("nested_quant_map", torch.float32, 256).to(device),
+            blocksize=OUTER_BLOCK,
+            dtype=torch.float32,
+        )
+        return self.tensor("absmax", torch.uint8, blocks), offset.to(device), outer
+
+    def tensor(self, part: str, dtype: torch.dtype, size: int | None = None) -> Tensor:
+        """A part, flat, of this type and size, all numbers."""
+        name = f"{self.name}.{part}"
+        found = self.reader.whole(name).reshape(-1)
+        if found.dtype != dtype or (size is not None and len(found) != size):
+            raise self.fault(f"{part} has a type or size of its own")
+        if dtype.is_floating_point:
+            refuse_not_numbers(name, found)
+        return found
+
+    def fault(self, what: str) -> CheckpointError:
+        message = f"The checkpoint's '{self.name}' is not as bitsandbytes writes it: {what}."
+        return CheckpointError(message, hint="Fetch the model again.")

@@ -1,0 +1,1 @@
+"""Compares our decoder with transformers on random weights before a configuration runs."""

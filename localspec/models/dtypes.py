@@ -1,0 +1,52 @@
+"""Which of a checkpoint's tensors are weights, and so must be floats: integers taken for weights answer nonsense.
+
+Knows the names of tables that old checkpoints carry, and what quantised weights are stored as. Knows no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any  # Any: config.json is somebody else's
+
+from localspec.core.errors import CheckpointError
+from localspec.core.strict_json import REPEAT
+from localspec.core.weight_formats import is_gptq, is_unpacked
+from localspec.models.prequantised.weights import StoredWeight, besides
+from localspec.models.safetensors_index import TensorInfo
+
+FLOATS = ("F64", "F32", "F16", "BF16")  # eight bits are too few without a scale
+LEFT_OVER = (  # computed here; masks among them are Boolean, positions integers
+    "rotary_emb.inv_freq",
+    "attn.bias",
+    "attn.causal_mask",
+    "attention.bias",
+    "masked_bias",
+    "position_ids",
+)
+GPTQ_PARTS = (".qweight", ".qzeros", ".g_idx")
+BITSANDBYTES_STATE = ".quant_state.bitsandbytes__"
+ELSEWHERE = ("quantization_config", "quantization")  # who reads these refuses what it does not know; MLX's, too
+
+
+def refuse_not_floats(
+    config: Mapping[str, Any], tensors: Mapping[str, TensorInfo], unpacked: Mapping[str, StoredWeight]
+) -> None:
+    """CheckpointError for the first weight that is stored in anything else, unless its config explains that."""
+    stored = besides(unpacked, tensors) if is_unpacked(config) else in_integers(config, tensors)
+    for name, info in tensors.items():
+        if info.dtype not in FLOATS and not name.endswith(LEFT_OVER) and stored is not None and name not in stored:
+            message = f"The checkpoint's '{name[:120]}' is {info.dtype}, and its config does not say how it is read."
+            raise CheckpointError(message, hint=REPEAT)
+
+
+def in_integers(config: Mapping[str, Any], names: Collection[str]) -> set[str] | None:
+    """The tensors in which GPTQ, where transformers runs it, and bitsandbytes keep codes and the like; None where we
+    do not know."""
+    if is_gptq(config):
+        return {name for name in names if name.endswith(GPTQ_PARTS)}
+    fields = config.get("quantization_config")
+    if isinstance(fields, dict) and fields.get("quant_method", "bitsandbytes") == "bitsandbytes":
+        states = {name for name in names if BITSANDBYTES_STATE in name}
+        weights = {name.partition(BITSANDBYTES_STATE)[0] for name in states}
+        return states | weights | {f"{weight}.absmax" for weight in weights}
+    return None if any(config.get(name) for name in ELSEWHERE) else set()

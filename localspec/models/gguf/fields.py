@@ -1,0 +1,74 @@
+"""One architecture's fields of a GGUF file's metadata, each of the kind that it must be."""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass
+from typing import Self
+
+from localspec.core.errors import CheckpointError
+from localspec.core.strict_json import REPEAT
+from localspec.models.gguf.header import Gguf
+from localspec.models.gguf.reading import Value
+
+ARCHITECTURE = "general.architecture"
+LARGEST_FLOAT32 = 3.4e38
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """`architecture`: what their keys begin with."""
+
+    model: Gguf
+    architecture: str
+
+    @classmethod
+    def of(cls, model: Gguf) -> Self:
+        found = model.metadata.get(ARCHITECTURE)
+        if not isinstance(found, str) or not found:
+            raise CheckpointError(f"{model.file} does not say its {ARCHITECTURE}.", hint=REPEAT)
+        return cls(model, found)
+
+    def get(self, name: str) -> Value | None:
+        return self.model.metadata.get(f"{self.architecture}.{name}")
+
+    def size(self, name: str, default: int | None = None) -> int:
+        """A whole number; one for each layer counts as one where they are equal."""
+        found = self.get(name)
+        if isinstance(found, tuple) and len(set(found)) == 1:
+            found = found[0]
+        found = default if found is None else found
+        if type(found) is not int:
+            raise self.fault(name, "a whole number")
+        return found
+
+    def real(self, name: str, default: float | None = None) -> float:
+        found = self.get(name)
+        found = default if found is None else found
+        if type(found) not in (int, float) or not isinstance(found, int | float) or not math.isfinite(found):
+            raise self.fault(name, "a number")
+        return shortest(float(found))
+
+    def fault(self, name: str, wanted: str) -> CheckpointError:
+        said = f"{self.model.file}: its {self.architecture}.{name} is {str(self.get(name))[:40]}"
+        return CheckpointError(f"{said}; it must be {wanted}.", hint=REPEAT)
+
+    def refuse(self, what: str) -> CheckpointError:
+        """What the file says is sound, and nothing that our decoder computes."""
+        return CheckpointError(
+            f"{self.model.file} asks for {what}, which localspec cannot run from GGUF.",
+            hint="Choose the model's safetensors repository, or another model.",
+        )
+
+
+def shortest(number: float) -> float:
+    """As it was written before it was made a float32: 1e-05, and not 9.999999747378752e-06."""
+    if abs(number) > LARGEST_FLOAT32:
+        return number
+    single = struct.pack("<f", number)
+    for digits in range(6, 10):
+        found = float(f"{number:.{digits}g}")
+        if struct.pack("<f", found) == single:
+            return found
+    return number

@@ -1,0 +1,171 @@
+"""Which GGUF files other programs keep on this machine, by a name for each: LM Studio, Ollama, llama.cpp, Hugging Face.
+
+Looks into folders and Ollama's manifests; opens no model, and neither writes nor moves anything. Bounded in depth and
+number, for nobody knows what lies in other people's folders. Knows nothing about what the files contain.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any  # Any: JSON of another program
+
+from localspec.core import strict_json
+from localspec.core.errors import CheckpointError
+from localspec.models import hub_cache
+
+OLLAMA, LM_STUDIO, LLAMA_CPP, HUGGING_FACE = "ollama", "lmstudio", "llama.cpp", "hf"
+STORES = (OLLAMA, LM_STUDIO, LLAMA_CPP, HUGGING_FACE)
+REGISTRY, LIBRARY, LATEST = "registry.ollama.ai", "library", "latest"  # what Ollama leaves out of a name
+OLLAMA_SERVICE = Path("/usr/share/ollama/.ollama/models")  # where it runs for the whole machine
+LAYER = "application/vnd.ollama.image."
+DIGEST = re.compile(r"sha256[:-]([0-9a-f]{64})")
+PART = re.compile(r"-([0-9]{5})-of-[0-9]{5}$")
+ENDING = ".gguf"
+PROJECTOR = "mmproj"  # what names of files that see or hear contain
+MAX_DEPTH = 4  # of folders; LM Studio has two, and some repositories two more
+MAX_ENTRIES = 20_000  # of a store, folders included
+MAX_MANIFEST_BYTES = 1 << 20
+MAX_SETTINGS_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A model in GGUF that another program keeps; `name` loads it. `file` is its first part, where it has several."""
+
+    name: str
+    file: Path
+
+
+def kept() -> list[Kept]:
+    """All of them, each once, store by store."""
+    found = {one.name: one for one in (*_ollama(), *_lm_studio(), *_llama_cpp(), *_hugging_face())}
+    return [one for name, one in found.items() if name.isprintable()]
+
+
+def find(name: str) -> Path | None:
+    """The file of this name; of Ollama's, without a tag, the latest."""
+    if name.partition(":")[0] not in STORES:
+        return None
+    wanted = {name, f"{name}:{LATEST}"}
+    return next((one.file for one in kept() if one.name in wanted), None)
+
+
+def home() -> Path:
+    return Path.home()
+
+
+def _ollama() -> Iterator[Kept]:
+    chosen = os.environ.get("OLLAMA_MODELS")
+    folders = [hub_cache.expanded(chosen)] if chosen else [home() / ".ollama" / "models", OLLAMA_SERVICE]
+    for folder in folders:
+        manifests = folder / "manifests"
+        for file in _files(manifests):
+            parts = file.relative_to(manifests).parts
+            if len(parts) == MAX_DEPTH and (blob := _blob(folder, file)):
+                yield Kept(f"{OLLAMA}:{_ollama_name(*parts)}", blob)
+
+
+def _ollama_name(host: str, owner: str, model: str, tag: str) -> str:
+    before = "" if host == REGISTRY else f"{host}/"
+    return f"{before}{'' if not before and owner == LIBRARY else f'{owner}/'}{model}:{tag}"
+
+
+def _blob(folder: Path, manifest: Path) -> Path | None:
+    """The weights that a manifest names: not those that another file changes, nor any outside the store."""
+    with suppress(CheckpointError):
+        layers = strict_json.read_object(manifest, MAX_MANIFEST_BYTES).get("layers")
+        digests = dict(_layer(layer) for layer in layers) if isinstance(layers, list) else {}
+        digest = DIGEST.fullmatch(digests.get(f"{LAYER}model", ""))
+        if digest and f"{LAYER}adapter" not in digests:
+            blobs = (folder / "blobs" / f"sha256{sign}{digest[1]}" for sign in "-:")  # ":" is how it wrote them once
+            return next(filter(os.path.isfile, blobs), None)
+    return None
+
+
+def _layer(layer: Any) -> tuple[str, str]:
+    found = layer if isinstance(layer, dict) else {}
+    return str(found.get("mediaType")), str(found.get("digest"))
+
+
+def _lm_studio() -> Iterator[Kept]:
+    homes = [home() / ".lmstudio", home() / ".cache" / "lm-studio"]
+    with suppress(CheckpointError):
+        homes.insert(0, Path(strict_json.read_text(home() / ".lmstudio-home-pointer", MAX_SETTINGS_BYTES).strip()))
+    folders = [folder for one in homes for folder in (_downloads(one), one / "models") if folder]
+    for folder in dict.fromkeys(map(_real, folders)):
+        yield from _named(LM_STUDIO, folder)
+
+
+def _downloads(lm_studio: Path) -> Path | None:
+    """Where its user has it keep models."""
+    with suppress(CheckpointError):
+        chosen = strict_json.read_object(lm_studio / "settings.json", MAX_SETTINGS_BYTES).get("downloadsFolder")
+        if isinstance(chosen, str) and os.path.isabs(chosen) and "\0" not in chosen:
+            return Path(chosen)
+    return None
+
+
+def _llama_cpp() -> Iterator[Kept]:
+    if chosen := os.environ.get("LLAMA_CACHE"):
+        folder = hub_cache.expanded(chosen)
+    elif sys.platform == "darwin":
+        folder = home() / "Library" / "Caches" / "llama.cpp"
+    elif sys.platform == "win32":
+        folder = Path(os.environ.get("LOCALAPPDATA") or home() / "AppData" / "Local") / "llama.cpp"
+    else:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or home() / ".cache") / "llama.cpp"
+    yield from _named(LLAMA_CPP, folder)
+
+
+def _hugging_face() -> Iterator[Kept]:
+    for repository in hub_cache.repositories():
+        if folder := hub_cache.snapshot(repository):
+            yield from _named(f"{HUGGING_FACE}:{repository}", folder, sign="/")
+
+
+def _named(store: str, folder: Path, *, sign: str = ":") -> Iterator[Kept]:
+    """A folder's models by their paths in it, without what all of them end in."""
+    for file in _files(folder):
+        name = file.relative_to(folder).as_posix()
+        if name.lower().endswith(ENDING) and PROJECTOR not in file.name.lower():
+            part = PART.search(stem := name[: -len(ENDING)])
+            if not part or int(part[1]) == 1:
+                yield Kept(f"{store}{sign}{PART.sub('', stem)}", file)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """In the order of their names. A link to a folder is followed once."""
+    return islice(_walk(folder, MAX_DEPTH, iter(range(MAX_ENTRIES)), set()), MAX_ENTRIES)
+
+
+def _walk(folder: Path, depth: int, left: Iterator[int], seen: set[tuple[int, int]]) -> Iterator[Path]:
+    with suppress(OSError, ValueError):
+        state = os.stat(folder)
+        if (state.st_dev, state.st_ino) in seen:
+            return
+        seen.add((state.st_dev, state.st_ino))
+        with os.scandir(folder) as scanned:
+            entries = [entry for entry, _ in zip(scanned, left, strict=False)]
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            if _is_folder(entry):
+                if depth > 1:
+                    yield from _walk(folder / entry.name, depth - 1, left, seen)
+            elif os.path.isfile(entry.path):
+                yield folder / entry.name
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    with suppress(OSError):
+        return entry.is_dir()
+    return False
+
+
+def _real(folder: Path) -> Path:
+    return Path(os.path.realpath(folder))

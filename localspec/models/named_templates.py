@@ -1,0 +1,78 @@
+"""Chat templates that a user may put in the place of a model's own: those that have a name here, or a file.
+
+Knows Jinja's text and no tokenizer. Imports jinja late: only a file's template is compiled here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+
+from localspec.core import paths, strict_json
+from localspec.core.errors import CheckpointError, UsageError
+from localspec.core.requests import Template
+
+MAX_BYTES = 1 << 16
+OWN = "auto"  # the model's
+EACH = "{{ bos_token }}{% for message in messages %}"
+OPEN = "{% if add_generation_prompt %}"
+
+COMPLETION = Template(
+    "none",
+    EACH
+    + "{% if not loop.first and message.role != 'assistant' %}{{ '\n\n' }}{% endif %}{{ message.content }}{% endfor %}",
+)
+NAMED = {
+    template.name: template
+    for template in (
+        COMPLETION,
+        Template(
+            "chatml",
+            EACH + "<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
+            f"{OPEN}<|im_start|>assistant\n{{% endif %}}",
+            ("<|im_end|>", "<|im_start|>"),
+        ),
+        Template(
+            "llama-3",
+            EACH
+            + "<|start_header_id|>{{ message.role }}<|end_header_id|>\n\n{{ message.content }}<|eot_id|>{% endfor %}"
+            f"{OPEN}<|start_header_id|>assistant<|end_header_id|>\n\n{{% endif %}}",
+            ("<|eot_id|>",),
+        ),
+        Template(
+            "words",  # alone, for a model that has no tokens for turns
+            EACH
+            + "{{ message.role | capitalize }}: {{ message.content }}\n\n{% endfor %}"
+            + OPEN
+            + "Assistant:{% endif %}",
+            ("\nUser:", "\nSystem:"),
+        ),
+    )
+}
+CHOICES = (OWN, *NAMED)
+
+
+def find(typed: str) -> Template | None:
+    """A name or a file; None for the model's own. Waits for the disk."""
+    if typed == OWN:
+        return None
+    return NAMED.get(typed) or from_file(typed)
+
+
+def from_file(typed: str) -> Template:
+    """Compiled once, so that what is wrong with it is said now."""
+    from localspec.models.sandbox import check_template
+
+    file = paths.expanded(typed)
+    if not os.path.isfile(file):  # False, too, for what cannot be a path
+        near = difflib.get_close_matches(typed, CHOICES, n=1)
+        raise UsageError(
+            f"There is no template '{typed[:200]}'" + (f"; did you mean '{near[0]}'?" if near else "."),
+            hint=f"There are: {', '.join(CHOICES)}, or a Jinja file.",
+        )
+    try:
+        source = strict_json.read_text(file, MAX_BYTES)
+        check_template(source, file.name)
+    except CheckpointError as fault:
+        raise UsageError(fault.message, hint="Edit it, or name another.") from fault
+    return Template(file.name, source)

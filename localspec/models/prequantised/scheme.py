@@ -1,0 +1,50 @@
+"""How the weights of a repository are stored, as its config.json says it. Knows nothing about its tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from localspec.core.errors import CheckpointError
+
+Layout = Literal["gptq", "awq", "packed", "whole"]
+"""Codes packed along the inputs and turned round, along the outputs, along the inputs; or each a number of its own."""
+Grain = tuple[int, int]  # outputs and inputs that share a scale; 0: all of them
+
+TENSOR: Grain = (0, 0)
+CHANNEL: Grain = (1, 0)
+OWN_CACHE = "a format of its own for keys and values (kv_cache_scheme)"
+HINT = "Choose its 16-bit copy, or another that GPTQ or AWQ quantised to four bits."
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """`grains`: those that the scales may have; their shape decides. `has_zeros`, `has_order`: they must be there.
+    `less_one`: zeros are stored one too low."""
+
+    bits: int
+    grains: tuple[Grain, ...]
+    is_float: bool = False
+    has_zeros: bool = False
+    has_order: bool = False
+    less_one: bool = False
+
+
+def group_grain(size: int) -> Grain:
+    """Of groups along the inputs, as all config.json count them: -1 is a whole row."""
+    return CHANNEL if size == -1 else (1, size)
+
+
+def is_group_size(value: object) -> bool:
+    return type(value) is int and (value == -1 or value > 0)
+
+
+def unreadable(method: str, what: str) -> CheckpointError:
+    return CheckpointError(
+        f"This model is quantised already, by {method} with {what}, which localspec cannot unpack.", hint=HINT
+    )
+
+
+def shown(name: str, value: object) -> str:
+    """A stranger's field, short enough for a sentence."""
+    return f"{name} = {repr(value)[:40]}"

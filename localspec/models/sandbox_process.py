@@ -1,0 +1,108 @@
+"""The sandbox's own process: a model's tokenizer and chat template run here, each job within its limits.
+
+Orders in, answers out, by its standard streams; it ends when they do. What a library prints goes nowhere.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import msgspec
+
+from localspec.core.errors import LocalspecError
+from localspec.core.limits import entering, limited, note_in
+from localspec.core.main_memory import trim
+from localspec.models.chat_template import ChatTemplate
+from localspec.models.checkpoint import check_ids, parse_tokenizer
+from localspec.models.pairing import compare
+from localspec.models.prompt import Prompter
+from localspec.models.sandbox_jobs import (
+    Answer,
+    CheckTemplate,
+    ComparePair,
+    Done,
+    EncodeAnswer,
+    EncodeChat,
+    EncodeText,
+    Ids,
+    Job,
+    Opened,
+    OpenPrompter,
+    Order,
+    Refused,
+    TooLarge,
+    UseTemplate,
+    receive,
+    send,
+)
+
+ORDERS = msgspec.msgpack.Decoder(Order)
+ENCODE = msgspec.msgpack.Encoder().encode
+
+
+def main(note: int) -> None:
+    """Does jobs until nobody asks. `note`: the open file that says which part of the model's folder runs."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for whoever asks
+    answers, nowhere = os.fdopen(os.dup(1), "wb"), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    if note >= 0:
+        note_in(note)
+    bench = Workbench()
+    while raw := receive(sys.stdin.buffer):
+        send(answers, ENCODE(bench.carry_out(ORDERS.decode(raw))))
+
+
+class Workbench:
+    """One model's prompter, when it has been opened."""
+
+    def __init__(self) -> None:
+        self._prompter: Prompter | None = None
+
+    def carry_out(self, order: Order) -> Answer:
+        try:
+            with limited(order.seconds, order.num_bytes):
+                return self._do(order.job)
+        except MemoryError:
+            return TooLarge()
+        except LocalspecError as fault:
+            return Refused(fault.code, fault.message, fault.hint)
+
+    def _do(self, job: Job) -> Answer:
+        match job:
+            case CheckTemplate():
+                ChatTemplate(job.source, name=job.name, special_tokens={})
+                return Done()
+            case ComparePair():
+                entering("tokenizer")
+                return compare(job.target, job.drafter)
+            case OpenPrompter():
+                self._prompter = opened(job)
+                trim()
+                return card(self._prompter)
+        assert self._prompter is not None
+        match job:
+            case UseTemplate():
+                return card(self._prompter.using(job.template))
+            case EncodeChat():
+                return Ids(self._prompter.using(job.template).chat(job.messages))
+            case EncodeAnswer():
+                return Ids(self._prompter.using(job.template).words(job.before, job.text))
+            case EncodeText():
+                return Ids(self._prompter.text(job.text))
+
+
+def opened(job: OpenPrompter) -> Prompter:
+    entering("tokenizer")
+    tokenizer = parse_tokenizer(job.tokenizer.text, job.tokenizer.where)
+    check_ids(job.tokenizer.where, tokenizer, job.tokenizer.rows)
+    specials, template = job.special_tokens, None
+    if job.template is not None:
+        template = ChatTemplate(job.template, name=job.name, special_tokens=specials)
+    return Prompter(tokenizer, name=job.name, template=template, special_tokens=specials, rows=job.tokenizer.rows)
+
+
+def card(prompter: Prompter) -> Opened:
+    return Opened(prompter.control_ids, prompter.num_ids, prompter.can_chat)

@@ -1,0 +1,1 @@
+"""A loaded model that answers: the Python interface, the chat's engine process, statistics."""

@@ -1,0 +1,291 @@
+"""The Python interface: text in, events out. `load` a model, then `generate`, `stream` or `chat`.
+
+Runs the engine in this process; the chat runs the same in a child. Knows no screen and no command line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import AsyncIterator, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self  # Any: messages may come as plain dicts
+
+import msgspec
+
+from localspec.core.drain import drain
+from localspec.core.errors import UsageError
+from localspec.core.events import AnyEvent, Done, FinishReason, Loading, Notice, Ready, SpecCard, Stats, Step, Token
+from localspec.core.requests import (
+    DraftModel,
+    EarlyExit,
+    GenerateRequest,
+    LoadRequest,
+    Message,
+    SamplingOptions,
+    SpecWish,
+)
+from localspec.core.weight_formats import INT8_THRESHOLD
+from localspec.runtime.model import Model
+from localspec.runtime.open import open_model
+
+Messages = Sequence[Message | dict[str, Any]]
+SUCH = 'Write {"role": "user", "content": "Hello"}, say.'
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A whole answer. `tokens` say who wrote them; `stats` what it cost."""
+
+    text: str
+    tokens: tuple[Token, ...]
+    stats: Stats
+    finish_reason: FinishReason
+
+
+class Stream:
+    """An answer as it comes: iterate over its events, `cancel` from any thread, `result` for all of it."""
+
+    def __init__(self, model: Model, request: GenerateRequest) -> None:
+        self._cancel = threading.Event()
+        self._events = model.answer(request, self._cancel.is_set)
+        self._tokens: list[Token] = []
+        self._done: Done | None = None
+
+    def __iter__(self) -> Iterator[AnyEvent]:
+        for event in self._events:
+            if isinstance(event, Step):
+                self._tokens.extend(event.tokens)
+            elif isinstance(event, Done):
+                self._done = event
+            yield event
+
+    def cancel(self) -> None:
+        """Stop before the next forward; what was written stays."""
+        self._cancel.set()
+
+    def close(self) -> None:
+        """Give up the rest, so that the next answer may begin."""
+        self._events.close()
+
+    def result(self) -> Result:
+        """Runs to the end if need be."""
+        for _ in self:
+            pass
+        if self._done is None:
+            raise UsageError("This answer did not come to its end and has no result.", hint="Ask again.")
+        text = "".join(token.text for token in self._tokens)
+        return Result(text, tuple(self._tokens), self._done.stats, self._done.finish_reason)
+
+
+class LLM:
+    """A loaded model with its drafter. Use it in a `with`, or `close` it."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let the weights go. Twice does no harm; answers are refused from now on."""
+        self._model.close()
+
+    @property
+    def ready(self) -> Ready:
+        """What was loaded: model, drafter, memory."""
+        return self._model.ready
+
+    def stream(
+        self,
+        prompt: str | Messages,
+        *,
+        max_tokens: int | None = None,
+        stop: str | Sequence[str] = (),
+        continues: bool = False,
+        speculate: bool | None = None,
+        **sampling: Any,
+    ) -> Stream:
+        """Events of one answer. A string is completed as it is; messages go through the chat template.
+
+        `continues`: the last message is the assistant's, and goes on. `speculate`: with drafts, or without.
+        sampling: temperature, top_k, top_p, min_p, repetition_penalty, seed.
+        """
+        asked = make_request(prompt, max_tokens, stop, sampling)
+        return self.answer(msgspec.structs.replace(asked, continues=continues, speculate=speculate))
+
+    def answer(self, request: GenerateRequest) -> Stream:
+        """The same from a request as it crosses pipes."""
+        self._model.check_open()
+        return Stream(self._model, request)
+
+    def steer(self, wish: SpecWish) -> SpecCard:
+        """Speculate so from the next round on, whatever is being answered; says how it is done now. From any thread."""
+        return self._model.steer(wish)
+
+    def generate(self, prompt: str | Messages, **options: Any) -> Result:
+        """One whole answer; options as for `stream`."""
+        return self.stream(prompt, **options).result()
+
+    async def astream(self, prompt: str | Messages, **options: Any) -> AsyncIterator[AnyEvent]:
+        """`stream` without blocking the event loop."""
+        import asyncio
+
+        events = iter(self.stream(prompt, **options))
+        while (event := await asyncio.to_thread(next, events, None)) is not None:
+            yield event
+
+    def chat(self, *, system: str | None = None, **options: Any) -> Chat:
+        """A conversation that remembers; options as for `stream`, for every turn."""
+        self._model.check_open()
+        return Chat(self, system, options)
+
+
+class Chat:
+    """Turns of a conversation. A stopped answer counts as said; a turn that got no word of answer is taken back."""
+
+    def __init__(self, llm: LLM, system: str | None, options: dict[str, Any]) -> None:
+        self._llm = llm
+        self._options = options
+        self.messages: list[Message] = [Message("system", system)] if system else []
+
+    def send(self, text: str) -> Result:
+        return self.stream(text).result()
+
+    def stream(self, text: str) -> ChatStream:
+        return self._stream([*self.messages, Message("user", text)])
+
+    def retry(self) -> Result:
+        """Answer the last user turn again; the prompt is in the cache already."""
+        turns = list(self.messages)
+        while turns and turns[-1].role == "assistant":
+            turns.pop()
+        if not turns or turns[-1].role != "user":
+            raise UsageError("There is nothing to answer again.", hint="Send a message first.")
+        return self._stream(turns).result()
+
+    def resume(self) -> Result:
+        """Go on with the last answer, which was cut. The result is what is new; `messages` has the answer whole."""
+        if not self.messages or self.messages[-1].role != "assistant":
+            raise UsageError("There is no answer to continue.", hint="Send a message first.")
+        *turns, last = self.messages
+        stream = self._llm.stream(self.messages, continues=True, **self._options)
+        return ChatStream(stream, turns, self.messages, last.content).result()
+
+    def _stream(self, turns: list[Message]) -> ChatStream:
+        return ChatStream(self._llm.stream(turns, **self._options), turns, self.messages)
+
+    def branch(self) -> Chat:
+        """A copy that goes its own way."""
+        copy = Chat(self._llm, None, self._options)
+        copy.messages = list(self.messages)
+        return copy
+
+    def save(self, path: str | Path) -> None:
+        """The turns as JSON."""
+        turns = [{"role": message.role, "content": message.content} for message in self.messages]
+        Path(path).write_text(json.dumps(turns, ensure_ascii=False, indent=1), encoding="utf-8")
+
+
+class ChatStream:
+    """An answer that joins the conversation with its question when it ends, however it ends, if it has any text.
+    `text` is what there was of it."""
+
+    def __init__(self, stream: Stream, turns: list[Message], messages: list[Message], text: str = "") -> None:
+        self._stream = stream
+        self._turns = turns
+        self._messages = messages
+        self._text = text
+
+    def __iter__(self) -> Iterator[AnyEvent]:
+        before = self._text
+        try:
+            for event in self._stream:
+                self._text += event.text if isinstance(event, Step) else ""
+                yield event
+        finally:
+            if self._text != before:
+                self._messages[:] = [*self._turns, Message("assistant", self._text)]
+
+    def cancel(self) -> None:
+        self._stream.cancel()
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def result(self) -> Result:
+        for _ in self:
+            pass
+        return self._stream.result()
+
+
+def make_request(
+    prompt: str | Messages, max_tokens: int | None, stop: str | Sequence[str], sampling: dict[str, Any]
+) -> GenerateRequest:
+    unknown = set(sampling) - set(SamplingOptions.__struct_fields__)
+    if unknown:
+        raise UsageError(
+            f"There is no option '{min(unknown)}'.", hint=f"Known: {', '.join(SamplingOptions.__struct_fields__)}."
+        )
+    stops = (stop,) if isinstance(stop, str) else tuple(stop)
+    options = SamplingOptions(**sampling)
+    if isinstance(prompt, str):
+        return GenerateRequest(prompt=prompt, max_tokens=max_tokens, stop=stops, sampling=options)
+    turns = tuple(make_message(message) for message in prompt)
+    return GenerateRequest(messages=turns, max_tokens=max_tokens, stop=stops, sampling=options)
+
+
+def make_message(message: Message | dict[str, Any]) -> Message:
+    if isinstance(message, Message):
+        return message
+    if set(message) != {"role", "content"} or message["role"] not in ("system", "user", "assistant"):
+        fault = "A message has a role (system, user or assistant) and a content, and nothing else."
+        raise UsageError(fault, hint=SUCH)
+    if not isinstance(message["content"], str):
+        raise UsageError("A message's content is text.", hint=SUCH)
+    return Message(message["role"], message["content"])
+
+
+def load(  # noqa: PLR0913 - the words of the command line
+    model: str | os.PathLike[str] = "guide",
+    *,
+    draft: str | os.PathLike[str] | EarlyExit | DraftModel = "auto",
+    quant: str = "auto",
+    device: str = "auto",
+    ctx: int | None = None,
+    k: str | int = "auto",
+    threads: int | None = None,
+    keep_head: bool = False,
+    int8_threshold: float = INT8_THRESHOLD,
+    max_memory: str | None = None,
+    save_quantized: bool = False,
+    draft_quant: str = "auto",
+    folding: bool = True,
+) -> LLM:
+    """A model by catalogue key, folder or GGUF file, ready to answer. For progress, iterate over `load_events`."""
+    request = LoadRequest(
+        os.fspath(model),
+        os.fspath(draft) if isinstance(draft, os.PathLike) else draft,
+        quant,
+        device,
+        ctx,
+        str(k),
+        threads,
+        keep_head,
+        int8_threshold,
+        max_memory=max_memory,
+        save_quantized=save_quantized,
+        draft_quant=draft_quant,
+        folding=folding,
+    )
+    return drain(load_events(request))
+
+
+def load_events(request: LoadRequest) -> Generator[Loading | Notice | Ready, None, LLM]:
+    """Progress, then Ready; returns the LLM."""
+    return LLM((yield from open_model(request)))

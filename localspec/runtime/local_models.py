@@ -1,0 +1,153 @@
+"""Which models are on this machine: those of the catalogue, those fetched, folders that chats were held with, and what
+other programs keep in GGUF.
+
+Reads headers and the list of chats. Knows nothing about torch or how any of it is shown.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from localspec.core.errors import CheckpointError, LocalspecError, NotDownloaded
+from localspec.core.main_memory import available_bytes
+from localspec.core.weight_formats import stored_kind
+from localspec.history import peek
+from localspec.loading.plan import fit_word
+from localspec.models import hub_cache
+from localspec.models.catalog import Catalog, DraftEntry, Entry
+from localspec.models.checkpoint import Snapshot, open_snapshot
+from localspec.models.gguf import stores
+from localspec.models.gguf.header import read_gguf
+from localspec.models.gguf.stores import Kept
+
+STORED = {"F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16"}
+UNREADABLE = "cannot be loaded"  # loading it says why
+MOST_CHATS = 200  # that are looked through for folders
+
+
+@dataclass(frozen=True, slots=True)
+class Shelved:
+    """`name` loads it. `quant` is how its weights are stored, and before that how they are loaded, if they are; `fit`
+    whether they fit."""
+
+    name: str
+    quant: str
+    num_bytes: int
+    fit: str
+    drafts: tuple[tuple[str, str], ...]
+
+
+def on_disk(catalog: Catalog, now: str, *, held_bytes: int = 0, loaded: str = "") -> Iterator[Shelved]:
+    """With the model that is loaded `now`, in this format, whose `held_bytes` are given back before another is. One
+    after the other, as they are found: the headers of many take a while."""
+    free = available_bytes() + held_bytes
+    named = set[str]()
+    for name in dict.fromkeys((*catalog.models, now, *folders_of_chats(catalog))):
+        with suppress(NotDownloaded):
+            model = shelved(name, catalog.resolve(name), free)
+            named.add(name)
+            yield as_loaded(model, loaded) if name == now else model
+    named |= {table.repo for table in catalog.models.values() if table.repo}
+    for name in fetched():
+        if name not in named:
+            model = shelved(name, catalog.resolve(name), free)
+            if model.fit != UNREADABLE:  # there are models that write no text, too
+                yield model
+    for one in stores.kept():
+        if one.name not in named and (found := of_another(one, free)):
+            yield found
+
+
+def names() -> tuple[str, ...]:
+    """What is known of them without reading headers, beside the catalogue's."""
+    return (*fetched(), *(one.name for one in stores.kept()))
+
+
+def fetched() -> list[str]:
+    """Repositories in Hugging Face's layout; those of GGUF files are among what other programs keep."""
+    folders = {name: hub_cache.snapshot(name) for name in hub_cache.repositories()}
+    return [name for name, folder in folders.items() if folder and (folder / "config.json").exists()]
+
+
+def of_another(one: Kept, free: int) -> Shelved | None:
+    """What another program keeps; None if that is only a part of a model."""
+    drafts = drafters(Entry(one.name, one.name, one.file))
+    with suppress(LocalspecError, OSError):
+        state = one.file.stat()
+        model = inspected(one, state.st_size, state.st_mtime_ns)
+        if model is None:
+            return None
+        if isinstance(model, Snapshot):
+            return Shelved(one.name, stored(model), model.total_bytes, fit_word(model, free), drafts)
+    return Shelved(one.name, "–", 0, UNREADABLE, drafts)
+
+
+@lru_cache(maxsize=512)
+def inspected(one: Kept, _size: int, _written_ns: int) -> Snapshot | str | None:
+    """The model as its headers say, read once as long as the file stays as it is; why it cannot be loaded; None for
+    what need not be."""
+    try:
+        return open_snapshot(one.file, one.name)
+    except LocalspecError as fault:
+        return fault.message if writes_text(one.file) else None
+
+
+def writes_text(file: Path) -> bool:
+    """Whether a file that cannot be loaded should be: not what sees for a model, changes one, or makes embeddings."""
+    try:
+        said = read_gguf(file).metadata
+    except CheckpointError:
+        return True
+    architecture = str(said.get("general.architecture"))
+    pools = f"{architecture}.pooling_type" in said
+    return said.get("general.type", "model") == "model" and architecture != "clip" and not pools
+
+
+def as_loaded(model: Shelved, quant: str) -> Shelved:
+    return replace(model, quant=f"{quant}, stored {model.quant}") if quant not in ("", model.quant) else model
+
+
+def shelved(name: str, entry: Entry, free: int) -> Shelved:
+    try:
+        snapshot = open_snapshot(entry.path, entry.key)
+        word = fit_word(snapshot, free)
+    except LocalspecError:
+        return Shelved(name, "–", 0, UNREADABLE, drafters(entry))
+    return Shelved(name, stored(snapshot), snapshot.total_bytes, word, drafters(entry))
+
+
+def stored(snapshot: Snapshot) -> str:
+    """The format of most of its weights."""
+    if kind := stored_kind(snapshot.config) or snapshot.stored_as:
+        return kind
+    sizes: Counter[str] = Counter()
+    for info in snapshot.tensors.values():
+        sizes[info.dtype] += info.num_bytes
+    most = sizes.most_common(1)
+    return STORED.get(most[0][0], most[0][0].lower()) if most else "–"
+
+
+def drafters(entry: Entry) -> tuple[tuple[str, str], ...]:
+    """What --draft may say for it, in words: models.toml's drafter first, and none last."""
+    found = []
+    if entry.draft is not None and entry.draft.kind != "off":
+        found.append(("auto", described(entry.draft)))
+    found += [(name, f"{name}, {described(draft)}") for name, draft in entry.drafts]
+    return (*found, ("off", "off, decode plain"))
+
+
+def described(draft: DraftEntry) -> str:
+    if draft.kind == "early-exit":
+        return f"early exit after layer {draft.exit_layer}" if draft.exit_layer else "early exit"
+    return f"a smaller model ({Path(str(draft.model)).name})"
+
+
+def folders_of_chats(catalog: Catalog) -> list[str]:
+    """Model folders of recent chats that are still there; a history that cannot be read has none."""
+    names = dict.fromkeys(chat.model_key for chat in peek(limit=MOST_CHATS))
+    return [name for name in names if name not in catalog.models and Path(name).is_absolute()]

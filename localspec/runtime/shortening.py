@@ -1,0 +1,33 @@
+"""A conversation that is longer than the context: how many of its oldest turns must go, and what is left without them.
+
+Knows messages; how many tokens they are is asked of a function.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+
+from localspec.core.requests import Message
+
+ANSWER_SHARE = 4  # this part of the context is left to the answer: one that is cut at once helps nobody
+
+Turns = Sequence[Message]
+
+
+def without_oldest(messages: Turns, count: int) -> tuple[Message, ...]:
+    """Without its first turns. What the system says stays, and so does the last turn, which is the question."""
+    starts = [place for place, message in enumerate(messages) if message.role == "user"]
+    if not starts:
+        return tuple(messages)
+    first = starts[min(count, len(starts) - 1)]
+    return (*(message for message in messages[:first] if message.role == "system"), *messages[first:])
+
+
+def turns_over(messages: Turns, context: int, num_tokens: Callable[[Turns], int]) -> int:
+    """How many of the oldest turns must go for the rest to fit with an answer; 0 where no number would do."""
+    most = sum(message.role == "user" for message in messages) - 1
+    if most < 1 or num_tokens(without_oldest(messages, most)) >= context:
+        return 0
+    roomy = context - context // ANSWER_SHARE
+    return 1 + bisect_left(range(1, most), True, key=lambda count: num_tokens(without_oldest(messages, count)) <= roomy)

@@ -1,0 +1,280 @@
+"""Folds a generation's events into Stats, and measures the speed-up from rounds that had no draft.
+
+The speed-up is tokens x mean(plain round) / time spent in rounds. Both means leave out rounds of three times the
+median of rounds as wide as themselves: those are the machine's hiccups, and a wide round is not one.
+Knows nothing about clocks, engines or screens.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterable
+from itertools import zip_longest
+from math import hypot
+from statistics import fmean, median, variance
+from typing import Any, Literal
+
+import msgspec
+
+from localspec.core.events import AnyEvent, Done, Event, Prefill, Ready, Stats, Step
+
+PROBES_NEEDED = 3  # a mean of fewer says nothing: the screen shows ×–
+PROBES_KEPT = 24  # enough for a steady mean, few enough to follow a machine that changes speed
+OUTLIER = 3.0
+BELIEVED = 1.2  # of the most that a speed-up can be
+RATES = (
+    "predicted_per_second",
+    "acceptance_rate",
+    "tokens_per_step",
+    "mean_accept_len",
+    "accept_per_pos",
+    "overhead_ms",
+    "bandwidth_gbs",
+)
+
+
+def steady(times: Iterable[float]) -> list[float]:
+    """The times under three times their median."""
+    kept = list(times)
+    limit = OUTLIER * median(kept)
+    return [t for t in kept if t <= limit]
+
+
+def steady_mean(times: Iterable[float]) -> float:
+    return fmean(steady(times))
+
+
+def spread_of_sum(times: Iterable[float]) -> float:
+    """Standard deviation of the sum of steady times; one time alone does not say."""
+    kept = steady(times)
+    return (len(kept) * variance(kept)) ** 0.5 if len(kept) > 1 else 0.0
+
+
+def student_95(count: int) -> float:
+    """How many standard errors make a 95 % interval of a mean of `count` >= 3 (Cornish and Fisher's expansion)."""
+    freedom = count - 1
+    return 1.96 + 2.37 / freedom + 2.82 / freedom**2 + 2.56 / freedom**3
+
+
+class SpeedMeter:
+    """What a round costs with no draft, kept across turns, against what this generation's rounds cost."""
+
+    def __init__(self, calibrated_ms: float | None = None) -> None:
+        self.calibrated_ms = calibrated_ms
+        self.plain_ms: deque[float] = deque(maxlen=PROBES_KEPT)
+        self.restart()
+
+    def restart(self) -> None:
+        """A new generation: its rounds are forgotten, the plain ones' times are not."""
+        self.times: defaultdict[int, list[float]] = defaultdict(list)
+        self.tokens = 0
+
+    def observe(self, *, drafted: int, tokens: int, milliseconds: float) -> None:
+        if drafted == 0:
+            self.plain_ms.append(milliseconds)
+        self.times[drafted].append(milliseconds)
+        self.tokens += tokens
+
+    @property
+    def source(self) -> Literal["probe", "calibrated"] | None:
+        if len(self.plain_ms) >= PROBES_NEEDED:
+            return "probe"
+        return "calibrated" if self.calibrated_ms else None
+
+    @property
+    def baseline_ms(self) -> float | None:
+        """Mean time of a plain round; None until it means something."""
+        return steady_mean(self.plain_ms) if self.source == "probe" else self.calibrated_ms
+
+    @property
+    def speedup(self) -> float | None:
+        """None until it means something, too: where the times spread so that it might be nothing, or say what cannot
+        be. A round costs what a plain one does at least, so more than its tokens is a machine that changed speed."""
+        found, band = self._ratio, self._share_of_band or 0.0
+        if found is None or not any(self.times):
+            return found
+        most = self.tokens / sum(map(len, self.times.values()))
+        return found if band < 1 and found * (1 - band) <= BELIEVED * most else None
+
+    @property
+    def band(self) -> float | None:
+        """Half the 95 % interval of the speed-up, by how the rounds' times spread; None while that was not measured."""
+        share = self._share_of_band
+        return None if self.speedup is None or share is None else self.speedup * share
+
+    @property
+    def _compared(self) -> Collection[float]:
+        """The plain rounds that stand for all of this generation: its own where it has plenty, since they saw the same
+        changes of the machine's speed as the others did, else the latest of any."""
+        own = self.times.get(0, [])
+        return own if len(own) > PROBES_KEPT else self.plain_ms
+
+    @property
+    def _ratio(self) -> float | None:
+        if self.baseline_ms is None or not self.times:
+            return None
+        if not any(self.times):  # no round had a draft: whatever the times say, nothing was sped up
+            return 1.0
+        spent = sum(len(times) * self._round_ms(drafted) for drafted, times in self.times.items())
+        plain_ms = steady_mean(self._compared) if self.source == "probe" else self.baseline_ms
+        return self.tokens * plain_ms / spent if spent else None
+
+    @property
+    def _share_of_band(self) -> float | None:
+        if self.source != "probe" or not self._ratio or not any(self.times):
+            return None
+        plain = steady(self._compared)
+        spent = sum(map(sum, map(steady, self.times.values())))
+        of_plain = student_95(len(plain)) * spread_of_sum(plain) / sum(plain)
+        of_rounds = 1.96 * hypot(*map(spread_of_sum, self.times.values())) / spent
+        return hypot(of_plain, of_rounds)
+
+    def _round_ms(self, drafted: int) -> float:
+        """Mean time of rounds with so long a draft. One or two such rounds are no median to know a hiccup by: rounds
+        of other lengths are, since a draft costs at most a plain round a token, and a shorter one not more."""
+        times = self.times[drafted]
+        others = {k: median(times) for k, times in self.times.items() if len(times) >= PROBES_NEEDED}
+        if drafted in others or not others:
+            return steady_mean(times)
+        usual = min(ms * max(1, (drafted + 1) / (k + 1)) for k, ms in others.items())
+        return fmean(t if t <= OUTLIER * usual else usual for t in times)
+
+
+class Tally:
+    """Reads one engine's events and holds the Stats of the current generation."""
+
+    def __init__(self) -> None:
+        self.meter = SpeedMeter()
+        self._base = Stats()  # what a load decides: sizes, context, the kind of draft
+        self._stats = Stats()
+        self._ended = True
+
+    @property
+    def stats(self) -> Stats:
+        """Sums so far; the final ones after Done."""
+        if self._ended:
+            return self._stats
+        baseline = self.meter.baseline_ms
+        return msgspec.structs.replace(
+            self._stats,
+            baseline_tps=1000 / baseline if baseline else None,
+            baseline_source=self.meter.source,
+            speedup=self.meter.speedup,
+        )
+
+    def begin(self) -> None:
+        """A generation was asked for: what is known of the one before, however that ended, is not of this one."""
+        self._stats, self._ended = self._base, False
+        self.meter.restart()
+
+    def add(self, event: AnyEvent) -> None:
+        match event:
+            case Ready():
+                self._load(event)
+            case Prefill():
+                self._prefill(event)
+            case Step():
+                self._step(event)
+            case Done():
+                self._stats, self._ended = event.stats, True
+
+    def _load(self, ready: Ready) -> None:
+        self.meter = SpeedMeter(ready.spec.plain_ms)
+        memory = ready.memory
+        self._base = self._stats = Stats(
+            draft_kind=ready.spec.kind,
+            target_bytes=memory.target_bytes,
+            drafter_bytes=memory.drafter_bytes,
+            kv_bytes=memory.kv_bytes,
+            bandwidth_peak_gbs=memory.bandwidth_peak_gbs,
+            context_max=ready.model.context_max,
+        )
+
+    def _prefill(self, event: Prefill) -> None:
+        if self._ended:
+            self.begin()
+        used = event.cached + event.done
+        self._stats = msgspec.structs.replace(
+            self._stats, prompt_n=event.total, cached_n=event.cached, context_used=used
+        )
+
+    def _step(self, step: Step) -> None:
+        if self._ended:
+            self.begin()
+        self.meter.observe(drafted=step.drafted, tokens=len(step.tokens), milliseconds=step.draft_ms + step.verify_ms)
+        self._stats = add_step(self._stats, step)
+
+
+def add_step(stats: Stats, step: Step) -> Stats:
+    """The sums with one more round in them."""
+    drafted = step.drafted > 0
+    return msgspec.structs.replace(
+        stats,
+        predicted_n=stats.predicted_n + len(step.tokens),
+        predicted_ms=stats.predicted_ms + step.draft_ms + step.verify_ms,
+        draft_rounds=stats.draft_rounds + drafted,
+        plain_rounds=stats.plain_rounds + (not drafted),
+        draft_n=stats.draft_n + step.drafted,
+        draft_n_accepted=stats.draft_n_accepted + step.accepted,
+        draft_n_rejected=stats.draft_n_rejected + len(step.rejected),
+        draft_n_ignored=stats.draft_n_ignored + step.ignored,
+        accepted_counts=count(stats.accepted_counts, step.accepted) if drafted else stats.accepted_counts,
+        tested_counts=count(stats.tested_counts, step.drafted - step.ignored) if drafted else stats.tested_counts,
+        draft_ms=stats.draft_ms + step.draft_ms,
+        verify_ms=stats.verify_ms + step.verify_ms,
+        context_used=stats.context_used + len(step.tokens),
+    )
+
+
+SUMS = (
+    "prompt_ms",
+    "predicted_n",
+    "predicted_ms",
+    "draft_rounds",
+    "plain_rounds",
+    "draft_n",
+    "draft_n_accepted",
+    "draft_n_rejected",
+    "draft_n_ignored",
+    "draft_ms",
+    "verify_ms",
+    "read_bytes",
+)
+
+
+def joined(first: Stats, then: Stats) -> Stats:
+    """Of an answer that went on: the sums of both parts, the prompt of the first, all else as it was at the end."""
+    measured = [part for part in (first, then) if part.speedup and part.predicted_ms]
+    spent = sum(part.predicted_ms for part in measured)
+    return msgspec.structs.replace(
+        then,
+        **{name: getattr(first, name) + getattr(then, name) for name in SUMS},
+        prompt_n=first.prompt_n,
+        cached_n=first.cached_n,
+        ttft_ms=first.ttft_ms or then.ttft_ms,
+        accepted_counts=added(first.accepted_counts, then.accepted_counts),
+        tested_counts=added(first.tested_counts, then.tested_counts),
+        speedup=sum((part.speedup or 0) * part.predicted_ms for part in measured) / spent if spent else None,
+    )
+
+
+def added(first: tuple[int, ...], then: tuple[int, ...]) -> tuple[int, ...]:
+    """Two histograms as one."""
+    return tuple(map(sum, zip_longest(first, then, fillvalue=0)))
+
+
+def count(counts: tuple[int, ...], index: int) -> tuple[int, ...]:
+    """The histogram with one more at `index`."""
+    longer = list(counts) + [0] * (index + 1 - len(counts))
+    longer[index] += 1
+    return tuple(longer)
+
+
+def to_dict(record: Event | Stats) -> dict[str, Any]:  # Any: this is JSON
+    """A record as JSON knows it, Stats with their rates."""
+    plain: dict[str, Any] = msgspec.to_builtins(record)
+    stats = record if isinstance(record, Stats) else getattr(record, "stats", None)
+    if isinstance(stats, Stats):
+        where = plain if stats is record else plain["stats"]
+        where.update({name: getattr(stats, name) for name in RATES})
+    return plain

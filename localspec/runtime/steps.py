@@ -1,0 +1,87 @@
+"""Rounds of ids to Steps of text: who wrote which token, stop strings, and what was proposed in vain.
+
+Knows tokenizers and records; no tensors, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tokenizers import Tokenizer
+
+from localspec.core.events import Proposal, Source, Step, Token
+from localspec.engine.protocols import Round
+from localspec.models.detokenize import REPLACEMENT, Detokenizer
+
+
+class Writer:
+    """Writes one answer. `stopped` turns true when a stop string is complete; its text and what follows are cut."""
+
+    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = ()) -> None:
+        self.tokenizer = tokenizer
+        self.detokenizer = Detokenizer(tokenizer)
+        self.stop = tuple(text for text in stop if text)
+        self.held = ""  # what may yet turn out to begin a stop string
+        self.stopped = False
+
+    def step(self, done: Round) -> Step:
+        """The round as text. After a stop string, tokens are fewer than the round's."""
+        tokens = []
+        for place, id in enumerate(done.tokens):
+            tokens.append(self.token(done, place, self.release(self.detokenizer.push(id))))
+            if self.stopped:
+                break
+        if done.ended and tokens and not self.stopped:
+            tokens[-1] = self.token(done, len(tokens) - 1, tokens[-1].text + self.rest())
+        accepted, was_cut = min(done.accepted, len(tokens)), len(tokens) < len(done.tokens)
+        ignored = done.drafted - accepted if was_cut else done.ignored
+        return Step(
+            kind="draft" if done.drafted else "plain",
+            tokens=tuple(tokens),
+            drafted=done.drafted,
+            accepted=accepted,
+            ignored=ignored,
+            draft_ms=1000 * done.draft_seconds,
+            verify_ms=1000 * done.verify_seconds,
+            rejected=tuple(self.proposal(done, place) for place in range(accepted, done.drafted - ignored)),
+        )
+
+    def token(self, done: Round, place: int, text: str) -> Token:
+        if place < done.accepted:
+            return Token(done.tokens[place], text, "draft", pos=place)
+        missed = done.accepted < done.drafted
+        source: Source = "fix" if missed else "bonus" if done.drafted else "plain"
+        return Token(done.tokens[place], text, source, alt=self.proposal(done, place) if missed else None)
+
+    def proposal(self, done: Round, place: int) -> Proposal:
+        text = self.tokenizer.decode([done.draft[place]], skip_special_tokens=False)
+        odds = (done.odds.drafter[place], done.odds.target[place]) if done.odds else ()
+        return Proposal(done.draft[place], text, *odds)
+
+    def release(self, piece: str) -> str:
+        """The text that may be shown now; what could begin a stop string waits."""
+        self.held += piece
+        found = [at for at in (self.held.find(stop) for stop in self.stop) if at >= 0]
+        if found:
+            self.stopped, shown, self.held = True, self.held[: min(found)], ""
+            return shown
+        keep = max((overlap(self.held, stop) for stop in self.stop), default=0)
+        cut = len(self.held) - keep
+        shown, self.held = self.held[:cut], self.held[cut:]
+        return shown
+
+    def rest(self) -> str:
+        """All that was held back, but not half a character: the answer ended another way, and may yet go on."""
+        last = self.detokenizer.flush()
+        shown, self.held = self.release("" if REPLACEMENT in last else last) + self.held, ""
+        return shown
+
+    def resume(self, tokens: Sequence[int], shown: str) -> bool:
+        """Go on behind an answer so far, half a character and all. False: the tokens do not say what was shown."""
+        text = "".join(self.release(self.detokenizer.push(id)) for id in tokens)
+        return text == shown or text + self.rest() == shown
+
+
+def overlap(text: str, stop: str) -> int:
+    """How many of the last characters of `text` could begin `stop`."""
+    return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)

@@ -1,0 +1,248 @@
+"""The engine in a child process: requests in, events out, over one pipe; ending the child is the unload.
+
+The child is spawned, speaks msgpack, one message an event, and prints into a log file. Knows no screen. The parent's
+side imports no torch.
+"""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import os
+import pkgutil
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import datetime
+from multiprocessing.connection import Connection
+from multiprocessing.sharedctypes import Synchronized
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from localspec.core import paths
+from localspec.core.drain import drain
+from localspec.core.errors import ContextOverflow, EngineDied, LocalspecError, UsageError
+from localspec.core.events import AnyEvent, Failure, Ready, Steered
+from localspec.core.plain_file import plain
+from localspec.core.requests import GenerateRequest, LoadRequest, SpecWish
+from localspec.core.sanitize import clean
+
+if TYPE_CHECKING:
+    from localspec.runtime.model import Model
+
+SPAWN = multiprocessing.get_context("spawn")
+EVENTS = msgspec.msgpack.Decoder(AnyEvent)
+MESSAGES = msgspec.msgpack.Decoder(GenerateRequest | SpecWish)
+ENCODE = msgspec.msgpack.Encoder().encode
+OPEN_MODEL = "localspec.runtime.open:open_model"
+MOST_LOG_BYTES = 1 << 20  # then the next start begins another, and keeps this one beside it
+DIED = Failure(EngineDied.code, "The engine stopped.", "Load it again; what was written is kept.", EngineDied.exit_code)
+
+
+class EngineProcess:
+    """The parent's end. `events` blocks and belongs to one thread; all else may be called from any.
+
+    `opener` names what makes the model in the child, so that the parent need not import it.
+    """
+
+    def __init__(self, request: LoadRequest, opener: str = OPEN_MODEL) -> None:
+        self._pipe, theirs = SPAWN.Pipe()
+        self._theirs: Connection | None = theirs
+        # The number of the last answer to be stopped: a flag would be lost between two answers.
+        self._stopped: Synchronized[int] = SPAWN.Value("q", -1)
+        # How many wishes are in the pipe or were: cheaper to look at than the pipe.
+        self._wished: Synchronized[int] = SPAWN.Value("q", 0)
+        self._asked = -1
+        self._lock = threading.Lock()
+        self._closed = False
+        log = log_file()
+        shared = (self._stopped, self._wished)
+        self._process = SPAWN.Process(target=child, args=(theirs, shared, request, opener, log), daemon=True)
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid
+
+    def start(self) -> None:
+        """Spawn the child, which begins loading; returns at once."""
+        self._process.start()
+        if self._theirs is not None:
+            self._theirs.close()  # else the parent would never see the end of the pipe
+            self._theirs = None
+
+    def events(self) -> Iterator[AnyEvent]:
+        """What the child says, until it is gone; then Failure, unless it was closed on purpose."""
+        event: AnyEvent | None = None
+        ready = False
+        while True:
+            try:
+                event = EVENTS.decode(self._pipe.recv_bytes())
+            except (EOFError, OSError, msgspec.DecodeError):
+                told = isinstance(event, Failure) and (not ready or event.code == EngineDied.code)
+                if not self._closed and not told:
+                    yield DIED
+                return
+            ready = ready or isinstance(event, Ready)
+            yield event
+
+    def ask(self, request: GenerateRequest) -> None:
+        """Queue an answer; a child that is gone says so through `events`."""
+        with self._lock:
+            self._asked += 1
+            with suppress(OSError):
+                self._pipe.send_bytes(ENCODE(request))
+
+    def steer(self, wish: SpecWish) -> None:
+        """Draft so from the next round on; Steered says when that is."""
+        with self._lock, suppress(OSError):
+            self._pipe.send_bytes(ENCODE(wish))
+            self._wished.value += 1
+
+    def cancel(self) -> None:
+        """The answer asked for last ends before its next forward."""
+        self._stopped.value = self._asked
+
+    def close(self) -> None:
+        """End the child. Twice does no harm."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        if self._process.pid is not None:
+            self._process.kill()
+            self._process.join()
+        self._pipe.close()
+
+
+class Inbox:
+    """What the parent says, in order; a wish may be taken out of turn, between two rounds, and requests then wait."""
+
+    def __init__(self, pipe: Connection, wished: Synchronized[int]) -> None:
+        self._pipe, self._wished = pipe, wished
+        self._waiting: deque[GenerateRequest] = deque()
+        self._taken = 0
+
+    def next(self) -> GenerateRequest | SpecWish:
+        return self._waiting.popleft() if self._waiting else self._receive()
+
+    def wishes(self) -> Iterator[SpecWish]:
+        """Those that have come by now."""
+        while self._taken < self._wished.value:
+            match self._receive():
+                case SpecWish() as wish:
+                    yield wish
+                case GenerateRequest() as request:
+                    self._waiting.append(request)
+
+    def _receive(self) -> GenerateRequest | SpecWish:
+        message: GenerateRequest | SpecWish = MESSAGES.decode(self._pipe.recv_bytes())
+        self._taken += isinstance(message, SpecWish)
+        return message
+
+
+def child(
+    pipe: Connection,
+    shared: tuple[Synchronized[int], Synchronized[int]],
+    request: LoadRequest,
+    opener: str,
+    log: str,
+) -> None:
+    """The child's life: load, then answer until the pipe closes."""
+    quieten(log)
+    stopped, wished = shared
+    inbox, asked = Inbox(pipe, wished), 0
+    try:
+        model = load(pipe, request, opener)
+        while True:
+            match inbox.next():
+                case SpecWish() as wish:
+                    tell(pipe, Steered(model.steer(wish)))
+                case GenerateRequest() as message:
+                    answer(inbox, pipe, model, message, lambda number=asked: stopped.value >= number)  # type: ignore[misc]
+                    asked += 1
+    except (EOFError, OSError):
+        pass  # the parent is gone
+    except Exception as fault:
+        tell(pipe, failure(fault))
+
+
+class CleanLog(io.TextIOWrapper):
+    """What is printed into it can be read in a terminal."""
+
+    def write(self, text: str) -> int:
+        super().write(clean(text))
+        return len(text)
+
+
+def quieten(log: str) -> None:
+    """Whatever libraries print goes to the log, after what is there from starts before; Ctrl+C belongs to the parent.
+
+    What native code writes past Python goes there as it comes."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with suppress(OSError):
+        if os.path.getsize(log) > MOST_LOG_BYTES:
+            os.replace(log, f"{log}.1")
+    file = CleanLog(open(log, "ab"), encoding="utf-8", line_buffering=True)  # noqa: SIM115 - open until the child ends
+    os.dup2(file.fileno(), 1)
+    os.dup2(file.fileno(), 2)
+    sys.stdout = sys.stderr = file
+    print(f"--- {datetime.now():%Y-%m-%d %H:%M:%S}, process {os.getpid()}")
+
+
+def load(pipe: Connection, request: LoadRequest, opener: str) -> Model:
+    model: Model = drain(pkgutil.resolve_name(opener)(request), lambda event: tell(pipe, event))
+    return model
+
+
+def answer(
+    inbox: Inbox, pipe: Connection, model: Model, request: GenerateRequest, cancelled: Callable[[], bool]
+) -> None:
+    """One answer's events, and between two rounds whatever is wished of those to come."""
+    for event in to_the_end(model.answer(request, cancelled)):
+        tell(pipe, event)
+        for wish in inbox.wishes():
+            tell(pipe, Steered(model.steer(wish)))
+
+
+def to_the_end(events: Iterator[AnyEvent]) -> Iterator[AnyEvent]:
+    """The events; an error becomes a Failure and the engine lives on, but for one that it cannot outlive."""
+    try:
+        yield from events
+    except EngineDied:
+        raise
+    except Exception as fault:
+        yield failure(fault)
+
+
+def failure(fault: Exception) -> Failure:
+    """An error as a reader sees it; the traceback of a foreign one goes to the log."""
+    if isinstance(fault, LocalspecError):
+        turns_over = fault.turns_over if isinstance(fault, ContextOverflow) else 0
+        return Failure(fault.code, fault.message, fault.hint, fault.exit_code, turns_over)
+    import traceback
+
+    traceback.print_exception(fault)
+    log = log_file()
+    details = f"Details are in {log}." if log != os.devnull else "Set LOCALSPEC_STATE_DIR to a folder to see details."
+    return Failure("engine", f"The engine failed ({type(fault).__name__}).", details, 1)
+
+
+def log_file() -> str:
+    """Where the child prints; nowhere, if there is no folder to write in."""
+    try:
+        log = paths.engine_log()
+        if log.exists():
+            plain(log)
+        log.open("a").close()
+    except (OSError, UsageError):
+        return os.devnull
+    return str(log)
+
+
+def tell(pipe: Connection, event: AnyEvent) -> None:
+    pipe.send_bytes(ENCODE(event))
