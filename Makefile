@@ -3,9 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 PEERS := .venv/.peers
-# On every core, a file's tests on one; in the order that tests/conftest.py gives them. A worker that dies ends the run:
-# xdist would put another in its place, and wait for it for ever.
-BY_FILE := -n auto --dist loadfile --no-loadscope-reorder --max-worker-restart=0
+# Three processes for two cores, since many tests wait; a file's tests in one; in the order that tests/conftest.py gives
+# them. A process that dies ends the run: xdist would put another in its place, and wait for it for ever.
+WORKERS = $(shell $(PYTHON) -c 'import os; print(-(-3 * (os.cpu_count() or 1) // 2))')
+BY_FILE = -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 
 .PHONY: chat real peers test suite quick slow lint style types fix bench measure shots snapshots
 

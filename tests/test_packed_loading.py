@@ -21,6 +21,7 @@ from safetensors.torch import load_file, save_file
 
 import localspec
 from localspec.bench.prompts import PROMPTS
+from localspec.core import making
 from localspec.core.drain import drain
 from localspec.core.errors import CheckpointError, DoesNotFit, EngineError, LocalspecError, UsageError
 from localspec.core.events import AnyEvent, Loading, Notice, Ready
@@ -457,8 +458,11 @@ def test_a_folder_in_the_copys_place_costs_a_notice(folder: Path, cache: Path):
     assert len(notices(folder)) == 1
 
 
-def test_two_that_write_at_once_do_no_harm(folder: Path, cache: Path, packings: list[int]):
-    """One is in the middle of it while another begins and ends."""
+def test_two_that_write_at_once_do_no_harm(
+    folder: Path, cache: Path, packings: list[int], monkeypatch: pytest.MonkeyPatch
+):
+    """One is stopped in the middle of it while another begins, waits no longer, and ends."""
+    monkeypatch.setattr(making, "SILENCE_SECONDS", 0.1)
     slow = load_decoder(open_snapshot(folder), Plan("int8", 64, "cpu"))
     while next(slow).stage != "writing packed weights to disk":  # type: ignore[union-attr]
         pass
