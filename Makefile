@@ -59,7 +59,7 @@ shots: $(READY)
 	$(BIN)/python docs/shots.py
 
 snapshots: $(READY)
-	SNAPSHOTS=write $(BIN)/python -m pytest tests/test_snapshots.py
+	SNAPSHOTS=write $(BIN)/python -m pytest tests/tui/test_snapshots.py
 
 $(READY): pyproject.toml constraints.txt
 	@echo "Setting up .venv (once; about a minute)"

@@ -33,8 +33,8 @@ from localspec.tui import app
 from localspec.tui.collecting import collect_at_rest
 from localspec.tui.scribe import Scribe
 from localspec.tui.watched import WatchedChat
-from tests.scripted_engine import ScriptedEngine, answer, rounds, step
-from tests.test_chat_heavy import DEEP
+from tests.support.scripted_engine import ScriptedEngine, answer, rounds, step
+from tests.tui.test_chat_heavy import DEEP
 
 TOKENS, LINES = 10_000, 500
 ROUND_SECONDS = 0.015  # of three tokens

@@ -86,7 +86,7 @@ def admitted(monkeypatch: pytest.MonkeyPatch) -> None:
 def warm_engines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Engines in child processes have torch from the start. Elsewhere than on Linux a fork of it may not run."""
     if sys.platform == "linux":
-        monkeypatch.setattr("localspec.runtime.worker.SPAWN", importlib.import_module("tests.warm").FORKS)
+        monkeypatch.setattr("localspec.runtime.worker.SPAWN", importlib.import_module("tests.support.warm").FORKS)
 
 
 @pytest.fixture(autouse=True)

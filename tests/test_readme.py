@@ -8,13 +8,13 @@ import pytest
 from click.testing import CliRunner
 
 from localspec.cli.main import cli
-from tests.readme_help import README, with_help
+from tests.support.readme_help import README, with_help
 
 TEXT = README.read_text(encoding="utf-8")
 
 
 def test_the_help_in_the_readme_is_what_the_program_prints():
-    """Renew it with `python -m tests.readme_help`."""
+    """Renew it with `python -m tests.support.readme_help`."""
     assert with_help(TEXT) == TEXT
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.attacks.warm_program import WarmProgram
-from tests.models_made_here import save_snapshot
-from tests.tokenizers_made_here import CHATML, gpt2_like
+from tests.support.models import save_snapshot
+from tests.support.tokenizers import CHATML, gpt2_like
 
 
 @pytest.fixture(scope="session")

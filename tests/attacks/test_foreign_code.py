@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from localspec import load
-from tests.generic_models_made_here import make_model, save_generic
-from tests.models_made_here import save_snapshot
-from tests.tokenizers_made_here import CHATML, gpt2_like
+from tests.support.generic_models import make_model, save_generic
+from tests.support.models import save_snapshot
+from tests.support.tokenizers import CHATML, gpt2_like
 
 pytestmark = pytest.mark.heavy
 

@@ -19,7 +19,7 @@ from localspec.core.errors import UsageError
 from localspec.core.requests import Message
 from localspec.models.chat_template import ChatTemplate
 from localspec.models.prompt import Prompter
-from tests.tokenizers_made_here import BERT_CHAT, CHATML, KINDS, LLAMA2_CHAT, gpt2_like, llama2_like
+from tests.support.tokenizers import BERT_CHAT, CHATML, KINDS, LLAMA2_CHAT, gpt2_like, llama2_like
 
 
 def prompter_of(tokenizer: Tokenizer, template: str, **specials: str) -> Prompter:

@@ -27,7 +27,7 @@ from localspec.models.checkpoint import open_snapshot
 from localspec.models.prompt_sandbox import opening_of
 from localspec.models.sandbox_process import opened
 from localspec.runtime.local_models import UNREADABLE, shelved
-from tests.tokenizers_made_here import CHATML, CONFIG, entry, gpt2_like, safetensors_bytes, tiny_weights, write_snapshot
+from tests.support.tokenizers import CHATML, CONFIG, entry, gpt2_like, safetensors_bytes, tiny_weights, write_snapshot
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from localspec.models.gguf.config import ACTED_ON, read_config, read_generation,
 from localspec.models.gguf.header import read_gguf
 from localspec.models.gguf.reading import MAX_BYTES, MAX_NUMBERS, MAX_STRINGS
 from localspec.runtime.local_models import UNREADABLE, shelved
-from tests.gguf_made_here import save_pair
+from tests.support.gguf_files import save_pair
 
 UINT8, UINT32, FLOAT32, STRING, ARRAY, UINT64 = 0, 4, 6, 8, 9, 10
 F32, Q4_0, Q4_K = 0, 2, 12

@@ -27,9 +27,9 @@ from localspec.loading.torch import load_decoder
 from localspec.models.catalog import Entry
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.local_models import UNREADABLE, shelved
-from tests.models_made_here import save_snapshot
-from tests.prequantised_made_here import STYLES, compressed, group, ints, store_folder
-from tests.tokenizers_made_here import gpt2_like
+from tests.support.models import save_snapshot
+from tests.support.prequantised import STYLES, compressed, group, ints, store_folder
+from tests.support.tokenizers import gpt2_like
 
 SIZES: dict[str, Any] = {
     "hidden_size": 64,

@@ -17,7 +17,7 @@ from localspec.models import sandbox
 from localspec.models.chat_template import ChatTemplate
 from localspec.models.sandbox import Sandbox
 from localspec.models.sandbox_jobs import EncodeChat, Ids, Opened, OpenPrompter, TokenizerText
-from tests.tokenizers_made_here import gpt2_like
+from tests.support.tokenizers import gpt2_like
 
 ESCAPES = [
     "{{ ''.__class__.__mro__[1].__subclasses__() }}",

@@ -16,7 +16,7 @@ from localspec.models import sandbox
 from localspec.models.checkpoint import parse_tokenizer
 from localspec.models.sandbox import Sandbox, compare_tokenizers
 from localspec.models.sandbox_jobs import EncodeChat, Ids, Opened, OpenPrompter, TokenizerText
-from tests.tokenizers_made_here import CHATML, gpt2_like
+from tests.support.tokenizers import CHATML, gpt2_like
 
 MEMORY, TIME = r"needs more than \d+ MB of memory", r"needs more than \d+ seconds"
 TOO_MUCH, NOT_WORKING = f"{MEMORY}|{TIME}", "is not a working tokenizer"

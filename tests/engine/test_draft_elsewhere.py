@@ -13,9 +13,9 @@ from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
 from localspec.loading.sources import Memory
 from localspec.loading.torch import assemble
-from tests.engine.fakes import generate, plain, prefilled, text
-from tests.models_made_here import TINY, random_tensors, tiny_decoder
-from tests.second_device import FAR, SecondDevice
+from tests.support.fakes import generate, plain, prefilled, text
+from tests.support.models import TINY, random_tensors, tiny_decoder
+from tests.support.second_device import FAR, SecondDevice
 
 PROMPT = [1, 2, 3, 4, 5]
 VOCAB = 40

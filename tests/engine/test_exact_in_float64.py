@@ -21,8 +21,8 @@ from localspec.engine.policy import Auto, Constant, Heuristic, Policy, Probed
 from localspec.engine.protocols import Drafter
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
-from tests.engine.fakes import GREEDY, NGramDrafter, generate, plain, text
-from tests.models_made_here import TINY, tiny_decoder
+from tests.support.fakes import GREEDY, NGramDrafter, generate, plain, text
+from tests.support.models import TINY, tiny_decoder
 
 pytestmark = pytest.mark.heavy
 

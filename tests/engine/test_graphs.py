@@ -26,10 +26,10 @@ from localspec.engine.linear import EightBit
 from localspec.engine.protocols import Drafter, ExitStates
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
-from tests.engine.fakes import GREEDY, generate, text
-from tests.engine.tape import Taping, frozen
-from tests.models_made_here import TINY, tiny_decoder
-from tests.test_families import FAMILIES
+from tests.loading.test_families import FAMILIES
+from tests.support.fakes import GREEDY, generate, text
+from tests.support.models import TINY, tiny_decoder
+from tests.support.tape import Taping, frozen
 
 VOCAB, CONTEXT = TINY["vocab_size"], 70
 FLAGS = {name: said for name, said in FAMILIES.items() if "rope_scaling" not in said}  # rope is a table, made at load

@@ -22,8 +22,8 @@ from localspec.engine.protocols import Sampler
 from localspec.engine.samplers import Rejection, Seeded
 from localspec.engine.sampling import Sampling, shape
 from localspec.engine.session import Session
-from tests.engine.fakes import ScriptedModel, scripted_draft_model
-from tests.models_made_here import tiny_decoder
+from tests.support.fakes import ScriptedModel, scripted_draft_model
+from tests.support.models import tiny_decoder
 
 pytestmark = pytest.mark.heavy
 

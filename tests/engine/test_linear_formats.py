@@ -46,9 +46,9 @@ from localspec.loading.torch import assemble_in, load_decoder
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.api import load
 from localspec.runtime.local_models import stored
-from tests.engine.fakes import generate, text
-from tests.models_made_here import random_tensors, save_snapshot
-from tests.tokenizers_made_here import CHATML, gpt2_like
+from tests.support.fakes import generate, text
+from tests.support.models import random_tensors, save_snapshot
+from tests.support.tokenizers import CHATML, gpt2_like
 
 pytestmark = pytest.mark.heavy
 

@@ -159,7 +159,11 @@ def apply(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     if inspect.isclass(mutant.owner):
         monkeypatch.setattr(mutant.owner, mutant.name, names[mutant.name])
         return
-    for module in [module for name, module in sys.modules.items() if name.startswith(("localspec", "tests.engine"))]:
+    for module in [
+        module
+        for name, module in sys.modules.items()
+        if name.startswith(("localspec", "tests.engine", "tests.support"))
+    ]:
         if getattr(module, mutant.name, None) is original:
             monkeypatch.setattr(module, mutant.name, names[mutant.name])
 

@@ -16,8 +16,8 @@ from localspec.engine.protocols import Drafter, Target
 from localspec.engine.samplers import make_sampler
 from localspec.engine.sampling import Sampling, penalise
 from localspec.engine.session import Session
-from tests.engine.fakes import generate, text
-from tests.models_made_here import tiny_decoder
+from tests.support.fakes import generate, text
+from tests.support.models import tiny_decoder
 
 PROMPT = [1, 2, 3, 4, 5]
 LOOKS = {Tensor.item, Tensor.tolist, Tensor.__bool__, Tensor.__int__, Tensor.__float__, Tensor.__index__, Tensor.numpy}

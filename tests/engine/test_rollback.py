@@ -23,7 +23,7 @@ from localspec.engine.protocols import Drafter, Round
 from localspec.engine.samplers import make_sampler
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
-from tests.engine.fakes import (
+from tests.support.fakes import (
     Alarm,
     CrashingDrafter,
     NGramDrafter,

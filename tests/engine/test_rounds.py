@@ -25,7 +25,7 @@ from localspec.engine.protocols import Drafter, ExitStates
 from localspec.engine.samplers import make_sampler
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import PREFILL_CHUNK, Session, common_prefix_length
-from tests.engine.fakes import (
+from tests.support.fakes import (
     Alarm,
     CrashingDrafter,
     NGramDrafter,
@@ -37,7 +37,7 @@ from tests.engine.fakes import (
     scripted_draft_model,
     text,
 )
-from tests.models_made_here import TINY, tiny_decoder
+from tests.support.models import TINY, tiny_decoder
 
 pytestmark = pytest.mark.heavy
 

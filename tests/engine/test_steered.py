@@ -18,8 +18,8 @@ from localspec.engine.protocols import Drafter
 from localspec.engine.samplers import make_sampler
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
-from tests.engine.fakes import GREEDY, generate, text
-from tests.models_made_here import TINY, tiny_decoder
+from tests.support.fakes import GREEDY, generate, text
+from tests.support.models import TINY, tiny_decoder
 
 pytestmark = pytest.mark.heavy
 

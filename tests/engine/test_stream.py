@@ -24,9 +24,9 @@ from localspec.engine.samplers import make_sampler
 from localspec.engine.session import PREFILL_CHUNK, Session
 from tests.engine import test_exact_in_float64 as exact
 from tests.engine.cpu import test_lossless as lossless
-from tests.engine.cpu.packed_models import packed_decoder
-from tests.engine.fakes import GREEDY, generate, plain, text
-from tests.models_made_here import TINY, tiny_decoder
+from tests.support.fakes import GREEDY, generate, plain, text
+from tests.support.models import TINY, tiny_decoder
+from tests.support.packed_models import packed_decoder
 
 LAYERS, VOCAB = TINY["num_hidden_layers"], TINY["vocab_size"]
 PROMPT = [3, 14, 15, 9, 2, 6, 5]

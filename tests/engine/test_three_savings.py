@@ -16,8 +16,8 @@ from localspec.engine.drafters.early_exit import EarlyExit
 from localspec.engine.drafters.none import NoDrafter
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
-from tests.engine.fakes import GREEDY, generate, prefilled, text
-from tests.models_made_here import TINY, tiny_decoder
+from tests.support.fakes import GREEDY, generate, prefilled, text
+from tests.support.models import TINY, tiny_decoder
 
 LAYERS = TINY["num_hidden_layers"]
 PROMPT = [3, 14, 15, 9, 2, 6, 5]

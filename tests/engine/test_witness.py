@@ -17,9 +17,9 @@ from localspec.engine.recording_sampler import Witness
 from localspec.engine.samplers import make_sampler
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
-from tests.engine.fakes import CrashingDrafter, text
 from tests.engine.test_rounds import KINDS, PROMPT
-from tests.models_made_here import tiny_decoder
+from tests.support.fakes import CrashingDrafter, text
+from tests.support.models import tiny_decoder
 
 pytestmark = pytest.mark.heavy
 

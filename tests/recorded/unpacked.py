@@ -1,6 +1,6 @@
 """Writes unpacked.safetensors: small packed weights, and what the libraries whose layouts localspec reads make of them.
 
-GPTQModel has packed its own; the others unpack what tests/prequantised_made_here.py has packed.
+GPTQModel has packed its own; the others unpack what tests/support/prequantised.py has packed.
 
 In an environment beside .venv, which sees .venv's torch (the libraries are no dependency of localspec):
 
@@ -34,7 +34,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from tests.prequantised_made_here import STYLES, Rounded, neighbours, rounded, shuffled
+from tests.support.prequantised import STYLES, Rounded, neighbours, rounded, shuffled
 
 FILE = Path(__file__).with_suffix(".safetensors")
 OUTPUTS, INPUTS = 32, 96

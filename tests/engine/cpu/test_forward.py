@@ -17,7 +17,7 @@ from torch import Tensor
 from localspec.engine.cpu.formats import Format
 from localspec.engine.cpu.isa import Isa
 from localspec.engine.decoder import Decoder, Place
-from tests.engine.cpu.packed_models import ISAS, KINDS, packed_decoder, pieces, random_ids, torch_decoder
+from tests.support.packed_models import ISAS, KINDS, packed_decoder, pieces, random_ids, torch_decoder
 
 pytestmark = pytest.mark.heavy
 

@@ -25,7 +25,7 @@ from localspec.engine.cpu.formats import GROUP, OUTPUTS, RECORD_BYTES, SCALE_BYT
 from localspec.engine.cpu.isa import KINDS as ALL_ISAS
 from localspec.engine.cpu.isa import Isa, on_x86
 from localspec.engine.cpu.pack import pack, unpack
-from tests.engine.cpu.packed_models import ISAS, KINDS
+from tests.support.packed_models import ISAS, KINDS
 
 pytestmark = pytest.mark.heavy
 

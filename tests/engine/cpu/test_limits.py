@@ -8,8 +8,8 @@ import torch
 from localspec.core.errors import EngineError
 from localspec.engine.cpu.pool import MOST_THREADS
 from localspec.engine.protocols import ExitStates
-from tests.engine.cpu.packed_models import packed_decoder, pieces, random_ids, threaded
 from tests.engine.cpu.test_pool import in_time, workers
+from tests.support.packed_models import packed_decoder, pieces, random_ids, threaded
 
 pytestmark = pytest.mark.heavy
 

@@ -16,9 +16,9 @@ from torch import Tensor
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.cpu.layout import SEGMENT
 from localspec.engine.decoder import Decoder, Place
-from tests.engine.cpu.packed_models import packed_decoder, pieces, random_ids, torch_decoder
 from tests.engine.cpu.test_forward import BOUND, error
 from tests.engine.cpu.test_rows import check, in_pieces
+from tests.support.packed_models import packed_decoder, pieces, random_ids, torch_decoder
 
 pytestmark = pytest.mark.slow
 

@@ -25,9 +25,9 @@ from localspec.engine.samplers import make_sampler
 from localspec.engine.session import Session
 from tests.engine import test_exact_in_float64 as exact
 from tests.engine import test_rollback as rollback
-from tests.engine.cpu.packed_models import ISAS, KINDS, packed_decoder, threaded
-from tests.engine.fakes import Alarm, NGramDrafter, RandomDrafter, generate, plain, text
-from tests.models_made_here import TINY
+from tests.support.fakes import Alarm, NGramDrafter, RandomDrafter, generate, plain, text
+from tests.support.models import TINY
+from tests.support.packed_models import ISAS, KINDS, packed_decoder, threaded
 
 pytestmark = pytest.mark.heavy
 

@@ -19,7 +19,7 @@ from localspec.engine.cpu.formats import SCALE_BYTES, Format
 from localspec.engine.cpu.isa import Isa
 from localspec.engine.cpu.pack import Packed, pack
 from localspec.loading.self_check.cpu_reference import round_rows
-from tests.engine.cpu.packed_models import (
+from tests.support.packed_models import (
     ISAS,
     KINDS,
     Rounded,

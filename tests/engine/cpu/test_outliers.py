@@ -19,7 +19,7 @@ from localspec.engine.decoder import Decoder
 from localspec.engine.linear import Linear
 from localspec.loading.sources import Memory
 from localspec.loading.torch import assemble
-from tests.engine.cpu.packed_models import (
+from tests.support.packed_models import (
     ISAS,
     RoundedCache,
     Tensors,

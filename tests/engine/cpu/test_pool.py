@@ -21,7 +21,7 @@ from localspec.engine.cpu import pool
 from localspec.engine.cpu.decoder import PackedDecoder, Rows
 from localspec.engine.cpu.pool import RUN, read
 from localspec.engine.protocols import ExitStates
-from tests.engine.cpu.packed_models import packed_decoder, pieces, random_ids, threaded
+from tests.support.packed_models import packed_decoder, pieces, random_ids, threaded
 
 pytestmark = pytest.mark.heavy
 

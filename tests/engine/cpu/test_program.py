@@ -24,7 +24,7 @@ from localspec.core.errors import EngineError, UsageError
 from localspec.engine.cpu import isa, program
 from localspec.engine.cpu.build import STEPS
 from localspec.engine.cpu.decoder import PackedDecoder
-from tests.engine.cpu.packed_models import ISAS, packed_decoder, random_ids
+from tests.support.packed_models import ISAS, packed_decoder, random_ids
 
 BEST = ISAS[0]
 posix = pytest.mark.skipif(sys.platform == "win32", reason="the stand-in for a compiler is a shell script")

@@ -18,7 +18,7 @@ from localspec.engine.cpu.formats import Format
 from localspec.engine.cpu.isa import Isa
 from localspec.engine.policy import MAX_DRAFT
 from localspec.engine.protocols import ExitStates
-from tests.engine.cpu.packed_models import ISAS, KINDS, packed_decoder, pieces, random_ids, threaded
+from tests.support.packed_models import ISAS, KINDS, packed_decoder, pieces, random_ids, threaded
 
 pytestmark = pytest.mark.heavy
 

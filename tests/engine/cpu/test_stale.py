@@ -11,7 +11,7 @@ import torch
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.cpu.formats import Format
 from localspec.engine.protocols import ExitStates
-from tests.engine.cpu.packed_models import KINDS, packed_decoder, pieces, random_ids
+from tests.support.packed_models import KINDS, packed_decoder, pieces, random_ids
 
 pytestmark = pytest.mark.heavy
 

@@ -15,9 +15,9 @@ from localspec.engine.drafters.early_exit import EarlyExit
 from localspec.engine.protocols import ExitStates
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
-from tests.engine.cpu.packed_models import packed_decoder, random_ids
-from tests.engine.fakes import GREEDY, prefilled
-from tests.models_made_here import TINY
+from tests.support.fakes import GREEDY, prefilled
+from tests.support.models import TINY
+from tests.support.packed_models import packed_decoder, random_ids
 
 pytestmark = pytest.mark.heavy
 

@@ -1,0 +1,507 @@
+"""The benchmark: fair turns, right medians, one truth in three formats, and a row that says when a drafter failed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+
+from localspec.bench import peers_generate, telling
+from localspec.bench.machine import describe_machine
+from localspec.bench.measure import gather, interleave, measure, ways_of
+from localspec.bench.peers_generate import Mode
+from localspec.bench.prompts import PROMPTS
+from localspec.bench.report import Key, Report, Run, Way, same
+from localspec.cli.main import main
+from localspec.core import processor
+from localspec.core.calibration import remember
+from localspec.core.drain import drain
+from localspec.core.errors import DoesNotFit, IncompatiblePair
+from localspec.core.events import Loading, Stats
+from localspec.core.requests import LoadRequest
+from localspec.engine.drafters.early_exit import EarlyExit
+from localspec.runtime.open import open_target, swept_key
+from tests.support.models import save_snapshot
+from tests.support.tokenizers import CHATML, gpt2_like, llama3_like
+
+MODULE = sys.modules[measure.__module__]  # the package has a function of this name
+STATS = Stats(predicted_n=8, predicted_ms=4.0, read_bytes=12_000_000, bandwidth_peak_gbs=33.0, plain_rounds=8)
+
+
+@dataclass
+class Scripted:
+    """A contender that only writes down when it was asked what. It falls at the question after `last`."""
+
+    way: Way
+    log: list[tuple[str, str]]
+    last: int = 1000
+    failed: bool = False
+    fault: str = ""
+    notes: list[str] = field(default_factory=list)
+
+    def answer(self, question: str, max_tokens: int) -> Run:
+        self.log.append((self.way.name, question))
+        self.last -= 1
+        self.fault = "" if self.last >= 0 else "It fell."
+        return Run((1,) * max_tokens, 1.0)
+
+
+def way(name: str, quant: str = "fp32", engine: str = "localspec", kind: str = "") -> Way:
+    return Way(name, "0", quant, kind or name, engine)
+
+
+def turns(names: str, repeats: int) -> tuple[list[list[tuple[str, str]]], dict[str, dict[Key, Run]]]:
+    """Who was asked what, a list for the warm-up and one for every turn; and the runs."""
+    log: list[tuple[str, str]] = []
+    runs = interleave([Scripted(way(name), log) for name in names], 8, repeats, lambda _share: None)
+    turns = [log[at : at + len(names)] for at in range(0, len(log), len(names))]
+    return turns, {one.name: found for one, found in runs.items()}
+
+
+def test_every_contender_answers_a_prompt_before_any_sees_the_next():
+    (_, *asked), runs = turns("abc", 2)
+    assert [sorted(turn) for turn in asked] == [[(name, prompt) for name in "abc"] for prompt in PROMPTS * 2]
+    keys = {(place, repeat) for place in range(len(PROMPTS)) for repeat in range(2)}
+    assert [set(runs[name]) for name in "abc"] == [keys] * 3
+
+
+@pytest.mark.parametrize("names", ["ab", "abc", "abcde"])
+def test_the_order_turns_with_every_prompt(names: str):
+    (_, *asked), _ = turns(names, 2)
+    firsts = [turn[0][0] for turn in asked]
+    assert firsts == [names[turn % len(names)] for turn in range(2 * len(PROMPTS))]
+    assert {len({name for name, _ in turn}) for turn in asked} == {len(names)}
+
+
+def test_the_warm_up_is_not_counted():
+    (warm, *asked), runs = turns("ab", 1)
+    assert warm == [("a", PROMPTS[0]), ("b", PROMPTS[0])]
+    assert len(asked) == len(runs["a"]) == len(PROMPTS)
+
+
+def test_who_falls_is_asked_no_more_and_has_no_runs():
+    log: list[tuple[str, str]] = []
+    kept, fallen = Scripted(way("kept"), log), Scripted(way("fallen"), log, last=3)
+    runs = interleave([kept, fallen], 8, 1, lambda _share: None)
+    assert list(runs) == [kept.way]
+    assert [name for name, _ in log].count("fallen") == 4
+
+
+def timed(*seconds: float, stats: Stats | None = None, ids: int = 8) -> dict[Key, Run]:
+    return {(place, 0): Run(tuple(range(ids)), took, stats) for place, took in enumerate(seconds)}
+
+
+def report(runs: dict[str | Way, dict[Key, Run]], **more: Any) -> Report:
+    ways = {one if isinstance(one, Way) else way(one): found for one, found in runs.items()}
+    return Report("tiny", "fp32", 8, 1, {"cores": "2"}, ways, **more)
+
+
+def test_speeds_are_medians_with_the_median_deviation():
+    row = report({"plain": timed(1.0, 2.0, 8.0)}).rows()[0]  # 8, 4 and 1 tokens per second
+    assert (row.tokens_per_second, row.tokens_per_second_spread) == (4.0, 3.0)
+    assert (row.speedup, row.speedup_spread) == (1.0, 0.0)
+
+
+def test_a_speed_up_is_the_ratio_on_the_same_prompt_and_repeat():
+    """A machine that slows down for everybody changes no ratio, though it changes every speed."""
+    plain, fast = timed(1.0, 10.0, 100.0), timed(0.5, 5.0, 25.0)
+    row = report({"plain": plain, "fast": dict(reversed(fast.items()))}).rows()[1]
+    assert (row.speedup, row.speedup_spread) == (2.0, 0.0)
+
+
+def test_acceptance_and_tokens_per_round_are_of_all_answers_together():
+    """A short answer counts for less: 1 of 2 and 9 of 10 make 10 of 12."""
+    short = Stats(predicted_n=2, draft_n_accepted=1, draft_n_rejected=1, draft_rounds=1)
+    long = Stats(predicted_n=14, draft_n_accepted=9, draft_n_rejected=1, draft_rounds=3, plain_rounds=1)
+    runs = {(0, 0): Run((1,), 1.0, short), (1, 0): Run((1,), 1.0, long)}
+    row = report({"plain": runs}).rows()[0]
+    assert (row.acceptance, row.tokens_per_round) == (10 / 12, 16 / 5)
+
+
+def test_bandwidth_is_the_median_beside_the_machines_best():
+    """One best for all rows, the highest that was seen: a loading that was disturbed flatters nobody."""
+    disturbed = msgspec.structs.replace(STATS, bandwidth_peak_gbs=20.0, read_bytes=8_000_000)
+    runs = {"plain": timed(1.0, 2.0, stats=STATS), "fast": timed(1.0, 2.0, stats=disturbed), "peer": timed(1.0, 2.0)}
+    plain, fast, peer = report(runs).rows()
+    assert [(row.read_gbs, row.peak_gbs) for row in (plain, fast, peer)] == [(3.0, 33.0), (2.0, 33.0), (None, 33.0)]
+    assert (peer.ttft_ms, peer.acceptance, peer.tokens_per_round) == (None,) * 3
+    assert "| 3.0 of 33.0 |" in report(runs).to_markdown()
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "said"),
+    [
+        ((1, 2, 3), (1, 2, 3), "1/1"),
+        ((1, 9, 3), (1, 2, 3), "0/1, first at 1"),
+        ((1, 2), (1, 2, 3), "0/1, first at 2"),
+        ((1, 2, 3), (1, 2), "0/1, first at 2"),
+        ((), (1,), "0/1, first at 0"),
+    ],
+)
+def test_same_names_the_first_place_that_differs_and_an_end_is_one(
+    left: tuple[int, ...], right: tuple[int, ...], said: str
+):
+    assert same({(0, 0): Run(left, 1.0)}, {(0, 0): Run(right, 1.0)}) == said
+
+
+def test_same_counts_answers_and_names_the_earliest_difference():
+    plain = {(place, 0): Run((1, 2, 3), 1.0) for place in range(3)}
+    other = {(0, 0): Run((1, 2, 4), 1.0), (1, 0): Run((1, 2, 3), 1.0), (2, 0): Run((1, 5, 3), 1.0)}
+    assert same(other, plain) == "1/3, first at 1"
+
+
+def table(text: str) -> list[dict[str, str]]:
+    """The rows of a Markdown table."""
+    lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    return [dict(zip(lines[0], cells, strict=True)) for cells in lines[1:]]
+
+
+def test_the_three_formats_parse_and_say_the_same():
+    runs = {"plain": timed(1.0, 2.0, stats=STATS), "early exit 1": timed(0.5, 1.0, stats=STATS), "peer": timed(3.0, 3)}
+    faults = {way("theirs", engine="theirs"): "It fell."}
+    made = report(runs, failed=frozenset({way("early exit 1")}), faults=faults, notes=("early exit 1: It failed.",))
+    rows, told = json.loads(made.to_json())["rows"], made.to_markdown()
+    as_csv = list(csv.DictReader(io.StringIO(made.to_csv())))
+    assert [{name: "" if value is None else str(value) for name, value in row.items()} for row in rows] == [
+        {name: value for name, value in row.items() if name != "model"} for row in as_csv
+    ]
+    assert [row["method"] for row in table(told)] == [row["method"] for row in rows]
+    ratios = [f"{row['speedup']:.2f} ± {row['speedup_spread']:.2f}" for row in rows[:-1]]
+    assert [row["× plain"] for row in table(told)] == [*ratios, "–"]
+    assert rows[-1]["method"] == "theirs (failed: It fell.)"
+    assert rows[-1]["tokens_per_second"] is None
+    assert told.endswith("\n\nearly exit 1: It failed.")
+    assert json.loads(made.to_json())["notes"] == ["early exit 1: It failed."]
+
+
+def test_every_format_has_its_own_plain_and_is_compared_with_theirs_in_the_same_format_or_their_fastest():
+    """And × plain is over the first row in all, so that the table has one yardstick."""
+    plain, drafted = way("plain", "int8"), way("early exit 1", "int8")
+    plain_fp32, drafted_fp32 = way("plain"), way("early exit 1")
+    theirs = way("theirs plain", engine="theirs", kind="plain")
+    assisted = way("theirs exit", engine="theirs", kind="early exit 1")
+    assisted_bf16 = way("theirs exit", "bf16", engine="theirs", kind="early exit 1")
+    seconds = {plain: 1, drafted: 0.5, plain_fp32: 4, drafted_fp32: 1, theirs: 8, assisted: 4, assisted_bf16: 2}
+    rows = report({one: timed(took, took) for one, took in seconds.items()}).rows()
+    assert [row.speedup for row in rows] == [1, 2, 0.25, 1, 0.125, 0.25, 0.5]
+    assert [row.times_own_plain for row in rows] == [1, 2, 1, 4, 1, 2, None]
+    assert [row.times_theirs for row in rows] == [8, 4, 2, 4, None, None, None]
+    assert [row.quant for row in rows] == ["int8", "int8", "fp32", "fp32", "fp32", "fp32", "bf16"]
+
+
+def test_same_is_with_own_plain_and_of_a_plain_with_the_first():
+    first, other = timed(1.0, 1.0), timed(1.0, 1.0, ids=4)
+    ways = {way("plain", "int8"): first, way("plain"): other, way("early exit 1"): other}
+    assert [row.same for row in report(ways).rows()] == ["2/2", "0/2, first at 4", "2/2"]
+
+
+def test_where_their_plain_failed_their_others_are_compared_with_ours_alone():
+    exits = way("theirs exit", "bf16", engine="theirs", kind="early exit 1")
+    ways = {way("plain", "int8"): timed(1.0), way("plain"): timed(4.0), exits: timed(2.0)}
+    row = report(ways, faults={way("theirs plain", "bf16", "theirs", "plain"): "It fell."}).rows()[2]
+    assert (row.speedup, row.times_own_plain, row.same) == (0.5, None, "1/1")
+
+
+def test_columns_that_compare_nothing_are_left_out():
+    head = report({"plain": timed(1.0), "early exit 1": timed(1.0)}).to_markdown().splitlines()[3]
+    assert "× plain" in head
+    assert "own" not in head
+    assert "theirs" not in head
+
+
+def test_the_first_tokens_acceptance_is_of_drafted_rounds():
+    stats = Stats(accepted_counts=(1, 2, 1))
+    assert report({"plain": timed(1.0, stats=stats)}).rows()[0].first_accepted == 0.75
+
+
+def test_a_bar_in_a_name_keeps_the_table_whole():
+    assert r"draft model a\|b" in report({"plain": timed(1.0), "draft model a|b": timed(1.0)}).to_markdown()
+
+
+def test_every_answer_brings_the_end_nearer():
+    """Those of the warm-up, too, and those of a contender that has fallen."""
+    told: list[float] = []
+    interleave([Scripted(way("kept"), []), Scripted(way("fallen"), [], last=3)], 8, 1, told.append)
+    answers = 2 * (1 + len(PROMPTS))
+    assert told == [done / answers for done in range(answers + 1)]
+
+
+def test_what_is_measured_and_how_far_it_is_are_events(monkeypatch: pytest.MonkeyPatch):
+    clock = iter([10.0, 12.0, 14.0])
+    monkeypatch.setattr("localspec.bench.telling.perf_counter", lambda: next(clock))
+    told: list[Loading] = []
+    tell = telling.shares(told.append, "plain, early exit 2")
+    for share in (0.0, 0.25, 1.0):
+        tell(share)
+    assert [(event.done, event.eta_s) for event in told] == [(0, None), (25, 6.0), (100, 0.0)]
+    assert {(event.stage, event.total, event.unit) for event in told} == {("plain, early exit 2", 100, "percent")}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("models")
+    save_snapshot(made / "tiny", gpt2_like(), template=CHATML, eos="<|im_end|>", hidden_size=64)
+    save_snapshot(made / "base", gpt2_like(), eos="<|endoftext|>", hidden_size=64)
+    save_snapshot(made / "other", llama3_like(), seed=2)
+    return made
+
+
+def bench(model: Path | str, **given: Any) -> Report:
+    """On two questions."""
+    options = {name: given.pop(name) for name in ("formats", "against") if name in given}
+    return measure(LoadRequest(str(model), threads=1, **given), prompts=PROMPTS[:2], max_tokens=8, repeats=1, **options)
+
+
+@pytest.mark.usefixtures("admitted")
+def test_a_model_that_nobody_knows_a_drafter_for_is_measured_plain_and_told_so(folder: Path):
+    made = bench(folder / "tiny")
+    assert [row.method for row in made.rows()] == ["plain"]
+    assert "No drafter is known for tiny: name one with --draft" in made.to_markdown().splitlines()[-1]
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "A GPU")
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("device", ["cpu", "cpu and disk", "cuda", "cuda and main memory"])
+def test_a_figure_belongs_to_the_device_that_computed(device: str):
+    expected = "A GPU" if device.startswith("cuda") else processor.name()
+    assert describe_machine(1, device)["processor"] == expected
+
+
+@pytest.mark.usefixtures("admitted", "gpu")
+def test_what_was_measured_on_a_cpu_beside_a_gpu_is_the_cpus(folder: Path):
+    assert bench(folder / "tiny", draft="off", device="cpu").machine["processor"] == processor.name()
+
+
+@pytest.mark.usefixtures("admitted")
+def test_who_asked_for_plain_is_not_told_of_drafters(folder: Path):
+    assert bench(folder / "tiny", draft="off").notes == ()
+
+
+@pytest.mark.usefixtures("admitted")
+def test_early_exit_of_a_folder_is_measured_beside_plain(folder: Path):
+    """With the warning that a load would give, and every answer the same."""
+    made = bench(folder / "tiny", draft="early-exit:1", k="3")
+    plain, drafted = made.rows()
+    assert [(plain.method, plain.k), (drafted.method, drafted.k)] == [("plain", "0"), ("early exit 1", "3")]
+    assert (plain.same, drafted.same) == ("2/2", "2/2")
+    assert plain.acceptance is None
+    assert drafted.acceptance is not None
+    assert made.notes == (
+        "early exit 1: 'tiny' may not be trained for early exit; drafts from layer 1 may be accepted rarely.",
+    )
+
+
+@pytest.mark.usefixtures("admitted")
+def test_a_model_without_a_chat_template_continues_the_questions(folder: Path):
+    assert bench(folder / "base", draft="early-exit:2").rows()[1].same == "2/2"
+
+
+@pytest.mark.usefixtures("admitted")
+def test_a_drafter_that_fails_while_answering_loses_its_label(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    def broken(*_: object) -> None:
+        raise RuntimeError("no more memory")
+
+    monkeypatch.setattr(EarlyExit, "draft", broken)
+    made = bench(folder / "tiny", draft="early-exit:1", k="3")
+    row = made.rows()[1]
+    assert (row.method, row.same) == ("early exit 1 (failed: decoded plain)", "2/2")
+    assert made.notes[-1] == "early exit 1: The drafter failed (no more memory); decoding goes on without it."
+    assert "early exit 1 (failed: decoded plain)" in made.to_csv()
+
+
+@pytest.mark.usefixtures("admitted")
+def test_a_known_drafter_that_cannot_draft_loses_its_label(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """The catalogue's own choice becomes plain decoding with a Notice; the row may not pass for a drafter's."""
+    catalogue = folder / "models.toml"
+    catalogue.write_text(
+        f'schema_version = 1\n[models.mine]\npath = "{folder / "tiny"}"\n'
+        f'[models.mine.draft]\nkind = "model"\nmodel = "{folder / "other"}"\n'
+    )
+    monkeypatch.setattr("localspec.core.paths.packaged", lambda name: folder / name)
+    made = bench("mine")
+    assert [(row.method, row.k) for row in made.rows()] == [
+        ("plain", "0"),
+        ("draft model (failed: decoded plain)", "0"),
+    ]
+    assert "cannot draft for" in made.notes[0]
+
+
+@pytest.mark.usefixtures("admitted")
+def test_a_drafter_that_the_user_names_and_that_cannot_draft_is_an_error(folder: Path):
+    with pytest.raises(IncompatiblePair):
+        bench(folder / "tiny", draft=str(folder / "other"))
+
+
+@pytest.mark.usefixtures("admitted")
+def test_several_formats_are_measured_side_by_side(folder: Path):
+    made = bench(folder / "tiny", draft="early-exit:1", formats=("fp32", "bf16"))
+    assert [(row.method, row.quant) for row in made.rows()] == [
+        (method, quant) for quant in ("fp32", "bf16") for method in ("plain", "early exit 1")
+    ]
+    assert made.to_markdown().startswith("tiny · fp32 and bf16 · greedy")
+
+
+@pytest.mark.usefixtures("admitted")
+def test_beside_a_peer_ours_runs_in_fp32_too_where_the_format_is_left_open(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(peers_generate, "contenders", lambda *_: [])
+    made = bench(folder / "tiny", draft="off", against="transformers")
+    assert [row.quant for row in made.rows()] == ["int8", "fp32"]
+    assert [row.quant for row in bench(folder / "tiny", draft="off", quant="int8", against="transformers").rows()] == [
+        "int8"
+    ]
+
+
+@pytest.mark.usefixtures("admitted")
+def test_fp32_that_does_not_fit_beside_the_peer_is_left_out_and_said(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    def short_of_memory(request: LoadRequest) -> Any:
+        if request.quant == "fp32":
+            raise DoesNotFit("Not enough memory for tiny in fp32.")
+        return open_target(request)
+
+    monkeypatch.setattr(MODULE, "open_target", short_of_memory)
+    monkeypatch.setattr(peers_generate, "contenders", lambda *_: [])
+    made = bench(folder / "tiny", draft="off", against="transformers")
+    assert [row.quant for row in made.rows()] == ["int8"]
+    assert made.notes == ("Ours in fp32 is left out: Not enough memory for tiny in fp32.",)
+
+
+@pytest.fixture
+def short_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers_generate, "TRIALS", 1)
+    monkeypatch.setattr(peers_generate, "TRIAL_TOKENS", 2)
+
+
+THEIRS = ("plain", "assistant_early_exit 1", "prompt_lookup_num_tokens 10")
+
+
+@pytest.mark.heavy
+@pytest.mark.usefixtures("short_trials")
+@pytest.mark.parametrize("name", ["tiny", "base"])
+def test_transformers_writes_our_plain_answers_in_all_its_ways(
+    folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
+):
+    given: list[list[Any]] = []
+    monkeypatch.setattr(MODULE, "gather", lambda *asked: given.append(gather(*asked)) or given[0])
+    made = bench(folder / name, draft="early-exit:1", against="transformers", quant="fp32")
+    theirs = [f"transformers {mode}" for mode in THEIRS]
+    assert [row.method for row in made.rows()] == ["plain", "early exit 1", *theirs]
+    assert [row.same for row in made.rows()] == ["2/2"] * 5
+    assert {(row.quant, row.threads) for row in made.rows()} == {("fp32", 1)}, "as many threads as were asked for"
+    assert [row.times_theirs is None for row in made.rows()] == [False, False, True, True, True]
+    ours, _, plain, *_ = given[0]
+    assert plain.answer(PROMPTS[3], 40).ids == ours.answer(PROMPTS[3], 40).ids
+    assert made.notes[-1] == peers_generate.NOTE
+
+
+@pytest.mark.heavy
+@pytest.mark.usefixtures("short_trials")
+def test_beside_int8_transformers_runs_in_its_faster_format_and_with_a_draft_model(folder: Path):
+    made = bench(folder / "tiny", draft=str(folder / "base"), against="transformers", quant="int8")
+    theirs = [row for row in made.rows() if row.method.startswith("transformers")]
+    assert [row.method for row in theirs][1] == f"transformers assistant_model {folder / 'base'}"
+    assert {row.quant for row in theirs} <= {"fp32", "bf16"}
+    assert len(theirs) == 3
+
+
+@pytest.mark.usefixtures("admitted")
+def test_their_early_exit_leaves_where_ours_does_also_where_a_sweep_found_the_layer(folder: Path):
+    opened = drain(open_target(LoadRequest(str(folder / "tiny"), quant="fp32", threads=1)))
+    remember(swept_key(opened), exit_layer=2)
+    *_, exits, lookup = peers_generate.modes(opened, [("early exit", "auto")])
+    assert (exits.arguments, exits.kind) == ({"assistant_early_exit": 2}, "early exit")
+    assert lookup.arguments == {"prompt_lookup_num_tokens": 10}
+
+
+@pytest.mark.heavy
+@pytest.mark.usefixtures("admitted")
+def test_beside_each_format_their_early_exit_leaves_where_ours_of_that_format_does(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Their int8 is none: beside it the first of their other formats is taken, where all are as fast."""
+    monkeypatch.setattr(peers_generate.Transformers, "try_out", lambda _: None)
+    requests = [LoadRequest(str(folder / "tiny"), quant=quant, threads=1) for quant in ("fp32", "bf16", "int8")]
+    targets = [drain(open_target(request)) for request in requests]
+    for layer, opened in enumerate(targets, start=1):
+        remember(swept_key(opened), exit_layer=layer)
+    found = peers_generate.contenders([(opened, [("early exit", "auto")]) for opened in targets], 1)
+    exits = [one for one in found if one.way.kind == "early exit"]
+    assert [(one.way.quant, one.mode.arguments["assistant_early_exit"]) for one in exits] == [
+        ("fp32", 1), ("bf16", 2), ("fp32", 3)
+    ]  # fmt: skip
+    assert [one.way.quant for one in found if one.way.kind == "plain"] == ["fp32", "bf16"]
+
+
+@pytest.mark.heavy
+@pytest.mark.usefixtures("admitted")
+@pytest.mark.parametrize("fastest", [("fp32", 1), ("fp32", 2), ("bf16", 1), ("bf16", 2)])
+def test_each_way_of_theirs_runs_in_the_format_and_with_the_threads_that_were_fastest_for_it(
+    folder: Path, fastest: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+):
+    def tried(one: peers_generate.Transformers) -> None:
+        one.trial_seconds = 1.0 if (one.way.quant, one.way.threads) == fastest else 2.0
+
+    monkeypatch.setattr(peers_generate.Transformers, "try_out", tried)
+    monkeypatch.setattr(peers_generate, "fitting", lambda _: ["bf16", "fp32"])
+    monkeypatch.setattr(processor, "physical_cores", lambda: 2)
+    opened = drain(open_target(LoadRequest(str(folder / "tiny"), quant="int8", threads=1)))
+    found = peers_generate.contenders([(opened, [("early exit 1", "early-exit:1")])])
+    assert [(one.mode.name, one.way.quant, one.way.threads) for one in found] == [(name, *fastest) for name in THEIRS]
+
+
+@pytest.mark.usefixtures("admitted")
+def test_beside_the_guide_they_speculate_in_all_their_ways():
+    opened = drain(open_target(LoadRequest("guide", quant="fp32", threads=1)))
+    found = list(peers_generate.modes(opened, ways_of(opened, "auto")[1:]))
+    assert [mode.name.split()[0] for mode in found] == [
+        "plain", "assistant_early_exit", "assistant_model", "prompt_lookup_num_tokens"
+    ]  # fmt: skip
+    assert [mode.drafter and mode.drafter.parts[-2:] for mode in found] == [None, None, ("guide", "draft"), None]
+
+
+@pytest.mark.heavy
+def test_a_way_of_theirs_that_fails_says_so_in_words_and_harms_no_other(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """Its early exit, when it fails, leaves the model with fewer layers."""
+
+    def broken(*_: object) -> list[Mode]:
+        return [Mode("assistant_early_exit 1", "early exit 1", arguments={"assistant_early_exit": "x"}), plain]
+
+    plain = Mode("plain", "plain", "0")
+    monkeypatch.setattr(peers_generate, "modes", broken)
+    rows = bench(folder / "tiny", draft="early-exit:1", against="transformers", quant="fp32").rows()
+    assert [row.method for row in rows[:3]] == ["plain", "early exit 1", "transformers plain"]
+    assert rows[2].same == "2/2"
+    assert rows[3].method.startswith("transformers assistant_early_exit 1 (failed: ")
+    assert rows[3].tokens_per_second is None
+
+
+@pytest.mark.heavy
+def test_the_command_prints_what_parses(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    words = ["bench", str(folder / "tiny"), "--draft", "early-exit:1", "-n", "8", "-r", "1", "-o", "jsonl"]
+    monkeypatch.setattr(sys, "argv", ["localspec", *words, "--threads", "1"])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 0
+    *events, said = map(json.loads, capsys.readouterr().out.splitlines())
+    measuring = [event["done"] for event in events if event["stage"] == "plain, early exit 1"]
+    assert (measuring[0], measuring[-1]) == (0, 100)
+    assert {event["type"] for event in events} == {"loading"}
+    assert (said["model"], said["max_tokens"], said["repeats"]) == ("tiny", 8, 1)
+    assert [row["method"] for row in said["rows"]] == ["plain", "early exit 1"]
+    assert [row["same"] for row in said["rows"]] == [f"{len(PROMPTS)}/{len(PROMPTS)}"] * 2

@@ -1,0 +1,168 @@
+"""`bench --ui`: the chat and `run` on one model that means nothing, seen from their terminals."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from localspec.bench.forced import QUESTION, open_forced, word
+from localspec.bench.terminal import Terminal
+from localspec.bench.ui import playing
+from localspec.bench.ui_report import Played, UiReport, percentile
+from localspec.cli.main import cli
+from localspec.core import paths
+from localspec.core.drain import drain
+from localspec.core.errors import EngineError, UsageError
+from localspec.core.events import Done, Step
+from localspec.core.requests import GenerateRequest, LoadRequest, Message
+from localspec.history import History
+from localspec.tui import watched
+from localspec.tui.watched import Frames, WatchedChat
+from tests.support.chat_stage import HELLO, Stage
+from tests.support.scripted_engine import ScriptedEngine
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="terminals of Unix")
+
+
+def test_each_turn_is_compared_with_its_own_and_the_median_counts():
+    runs = [Played(100, seconds, 0.0, seconds - 0.25) for seconds in (1.0, 2.0, 1.0)]
+    chats = [Played(100, seconds, 0.1, seconds - 0.5, (1.0, 30.0), 40.0) for seconds in (1.25, 2.0, 2.0)]
+    report = UiReport("tiny", "int8", 100, 3, {}, tuple(runs), tuple(chats), (5.0, 9.0), (400.0, 300.0, 500.0))
+    assert [round(row.ratio, 3) for row in report.rows()] == [0.8, 1.0, 0.5]
+    assert report.ratio == pytest.approx(0.8)
+    assert [row.engine_ratio for row in report.rows()] == [1.0, pytest.approx(1.75 / 1.5), 0.5]
+    assert (report.figures()["run_rest_seconds"], report.figures()["chat_rest_seconds"]) == (0.25, 0.5)
+    assert report.figures()["first_paint_ms"] == 400.0
+    assert (report.figures()["frame_max_ms"], report.figures()["longest_ms"]) == (30.0, 40.0)
+    assert "| chat over run, median | ×0.800 | ≥ 0.95 |" in report.to_markdown()
+    assert "| first paint, median | 400 ms | ≤ 500 ms |" in report.to_markdown()
+    assert "| frame, p95 and max | 30 ms, 30 ms | |" in report.to_markdown()
+    assert json.loads(report.to_json())["figures"]["echo_p95_ms"] == 9.0
+    assert len(report.to_csv().splitlines()) == 4
+
+
+def test_a_frame_is_what_was_done_between_two_looks_for_keys_if_it_drew(monkeypatch: pytest.MonkeyPatch):
+    """Waiting for keys is no part of it, however long."""
+    now, spent, chat = 0.0, 0.0, WatchedChat(ScriptedEngine)
+    monkeypatch.setattr(watched, "perf_counter", lambda: now)
+    monkeypatch.setattr(watched, "thread_time", lambda: spent)
+
+    def select(_timeout: float | None) -> list[object]:
+        nonlocal now
+        now += 9.0
+        return []
+
+    look = chat.watching(select)
+    for seconds, chat.drawn in [(0.5, True), (0.25, False), (0.125, True), (2.0, False)]:
+        now, spent = now + seconds, spent + seconds / 2
+        assert look(None) == []
+    taken = chat.take_frames()
+    assert taken == Frames([500.0, 125.0], [250.0, 62.5], [250.0, 2000.0])
+    assert (taken.longest, chat.take_frames().longest) == (2000.0, 0.0)
+
+
+@pytest.mark.heavy
+async def test_what_is_drawn_is_counted_among_the_frames():
+    engine = ScriptedEngine(HELLO)
+    chat = WatchedChat(lambda: engine)
+    async with chat.run_test() as pilot:
+        stage = Stage(pilot, chat, [])
+        await stage.ready()
+        chat.take_frames()
+        await stage.asks("hi", "Bye.", "idle")
+        await pilot.pause()
+        taken = chat.take_frames()
+    assert len(taken.wall) == len(taken.cpu) > 0
+    assert taken.longest >= max(taken.wall)
+
+
+def test_a_percentile_is_one_of_the_values():
+    """Of a hundred the 95th is the 95th: a rank that is whole is not rounded up."""
+    assert [percentile([3.0, 1.0, 2.0, 4.0], share) for share in (0.0, 0.5, 0.95, 1.0)] == [1.0, 2.0, 4.0, 4.0]
+    assert percentile([float(value) for value in range(1, 101)], 0.95) == 95.0
+    assert percentile([], 0.5) == 0.0
+
+
+def test_a_terminal_hears_what_a_program_writes_and_says_when_it_never_does():
+    terminal = Terminal([sys.executable, "-c", "print('to a tty', input(), __import__('os').isatty(1))"])
+    try:
+        terminal.type("typed\n")
+        assert terminal.wait("to a tty typed True", 60) > terminal.began
+        with pytest.raises(EngineError, match="never wrote 'more'"):
+            terminal.wait("more", 60)
+    finally:
+        terminal.close()
+
+
+def test_a_word_for_every_id():
+    words = Counter(word(id) for id in range(32000))
+    assert set(words.values()) == {1}
+
+
+@pytest.mark.heavy
+def test_the_model_that_means_nothing_agrees_as_often_as_forced_and_always_says_the_same():
+    model = drain(open_forced(LoadRequest("tiny", quant="int8", ctx=200)))
+    request = GenerateRequest(messages=(Message("user", QUESTION),))
+    texts, accepted, drafted = set[str](), 0, 0
+    for _ in range(2):
+        events = list(model.answer(request))
+        steps = [event for event in events if isinstance(event, Step)]
+        texts.add("".join(step.text for step in steps))
+        accepted, drafted = sum(s.accepted for s in steps), sum(s.accepted + len(s.rejected[:1]) for s in steps)
+        assert isinstance(events[-1], Done)
+        assert events[-1].stats.predicted_n == 200
+    model.close()
+    assert len(texts) == 1
+    assert 0.7 < accepted / drafted < 0.9
+
+
+@pytest.mark.slow
+def test_both_are_played_in_turn_with_the_same_tokens(own_state_folder: Path):
+    done = CliRunner().invoke(cli, ["bench", "--ui", "--shape", "tiny", "-n", "64", "-r", "2", "-o", "json"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert [one["tokens"] for one in (*found["runs"], *found["chats"])] == [64] * 4
+    assert all(0 < one["engine_seconds"] < one["seconds"] for one in (*found["runs"], *found["chats"]))
+    assert len(found["paints_ms"]) == 2
+    own = [own_state_folder, paths.folder("data"), paths.folder("config")]
+    assert [folder for folder in own if folder.exists()] == [], "the user's are left alone"
+
+
+@pytest.mark.slow
+def test_the_chat_that_is_measured_saves_what_is_said(tmp_path: Path):
+    asked = ("localspec.bench.forced:open_forced", "tiny", "int8", "64")
+    with playing("localspec.tui.measured", str(tmp_path), *asked) as chat:
+        chat.terminal.type(QUESTION)
+        chat.terminal.wait(QUESTION, 60)
+        chat.terminal.type("\r")
+        told = chat.told(600)
+        assert told.tokens == 64
+        assert 0 < max(told.frames_ms) <= told.longest_ms
+        chat.terminal.type("\x11")
+        with pytest.raises(EngineError, match="ended"):
+            chat.told(60)
+    with History(tmp_path / "DATA" / "history.db") as history:
+        question, answered = history.open(history.latest().id).branch
+    assert (question.content, answered.status) == (QUESTION, "length")
+    assert answered.generation
+    assert answered.generation.stats.predicted_n == 64
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--agree", "0.8"], "--agree does not go with --ui"),
+        (["--format", "int8,int4"], "--ui takes one --format"),
+        (["--format", "fp32"], "--ui takes one --format"),
+        (["guide"], "MODEL does not go with --ui"),
+    ],
+)
+def test_what_does_not_go_with_it_is_one_sentence(arguments: list[str], sentence: str):
+    done = CliRunner().invoke(cli, ["bench", "--ui", *arguments])
+    assert isinstance(done.exception, UsageError)
+    assert sentence in done.exception.message

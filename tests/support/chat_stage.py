@@ -1,0 +1,174 @@
+"""An open chat for tests: keys go in, the screen comes out. No model, no clock, no sleeping."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+from textual import events
+from textual._styles_cache import StylesCache
+from textual.css.model import RuleSet
+from textual.css.stylesheet import Stylesheet
+from textual.pilot import Pilot
+
+from localspec.config.tables import ChatTable, Config, SendKey
+from localspec.core.requests import Message
+from localspec.history import NewChat, OpenChat, Writer
+from localspec.tui.answer import Answer
+from localspec.tui.app import NO_LOOK, ChatApp
+from localspec.tui.chat import ChatScreen
+from localspec.tui.conversation import turns
+from localspec.tui.question import Question
+from localspec.tui.scribe import Paper, Scribe
+from localspec.tui.themes import Look
+from localspec.tui.tuning import Tuning
+from tests.support.scripted_engine import ScriptedEngine, answer, step
+
+HELLO = answer(step("Hello", " there", accepted=1), step(", world", "."), step(" Bye", "."))
+RULES: dict[tuple[object, ...], list[RuleSet]] = {}
+parse = Stylesheet._parse_rules
+
+
+def parsed_once(sheet: Stylesheet, css: str, **source: Any) -> list[RuleSet]:
+    """Every chat has the same styles, and reads them for a third of its start; nobody changes a rule that was read."""
+    key = (css, *source.values(), frozenset(sheet._variables.items()))
+    if key not in RULES:
+        RULES[key] = parse(sheet, css, **source)
+    return RULES[key]
+
+
+@dataclass
+class Stage:
+    """An open chat and the engines it made, the newest last."""
+
+    pilot: Pilot[None]
+    app: ChatApp
+    engines: list[ScriptedEngine]
+
+    @property
+    def chat(self) -> ChatScreen:
+        return self.app.chat
+
+    @property
+    def engine(self) -> ScriptedEngine:
+        return self.engines[-1]
+
+    @property
+    def messages(self) -> list[Question | Answer]:
+        """Those in the transcript."""
+        return [shown for shown in self.chat.transcript.children if isinstance(shown, Question | Answer)]
+
+    @property
+    def turns(self) -> list[Message]:
+        """What the model is told was said."""
+        return list(turns(self.chat.conversation.branch))
+
+    @property
+    def seen(self) -> str:
+        """What is on the screen."""
+        return "\n".join(strip.text for strip in self.app.screen._compositor.render_strips())
+
+    async def until(self, predicate: Callable[[], object]) -> None:
+        for _ in range(1000):
+            if predicate():
+                return
+            await self.pilot.pause(0.01)
+        raise AssertionError(f"never came true; the screen:\n{self.seen}")
+
+    async def sees(self, *texts: str) -> None:
+        await self.until(lambda: (seen := self.seen) and all(text in seen for text in texts))
+
+    @property
+    def hint(self) -> str:
+        """What the state line shows, without its spaces: of a long one nobody knows where it breaks."""
+        line = self.chat.status.region
+        return "".join("".join(self.seen.splitlines()[line.y : line.bottom]).split())
+
+    async def hints(self, text: str) -> None:
+        await self.until(lambda: "".join(text.split()) in self.hint)
+
+    async def write(self, text: str) -> None:
+        self.app.post_message(events.Paste(text))
+        await self.pilot.pause()
+
+    async def send(self, text: str) -> None:
+        await self.write(text)
+        await self.pilot.press("enter")
+
+    async def asks(self, text: str, *answers: str) -> None:
+        """Sends it, and sees these."""
+        await self.send(text)
+        await self.sees(*answers)
+
+    async def begins(self, text: str) -> None:
+        """Sends it to an engine that is paused, and sees the first words of HELLO: the others wait for a permit."""
+        self.engine.permit(3)
+        await self.asks(text, "Hello there")
+
+    async def ready(self) -> None:
+        await self.until(lambda: self.chat.phase == "idle")
+
+
+def own_keys(keymap: Mapping[str, str], send_key: SendKey = "enter") -> Tuning:
+    """The settings of a user with keys of their own."""
+    return Tuning(Config(chat=ChatTable(send_key=send_key), keymap=dict(keymap)))
+
+
+@asynccontextmanager
+async def open_chat(
+    *engines: ScriptedEngine,
+    size: tuple[int, int] = (80, 24),
+    system: str | None = None,
+    paper: Paper | None = None,
+    past: OpenChat | None = None,
+    tuning: Tuning | None = None,
+    looks: Look = NO_LOOK,
+    tooltips: bool = False,
+) -> AsyncIterator[Stage]:
+    """The given engines come in turn: the first at the start, the others at reloads. Without paper nothing is kept."""
+    waiting, made = list(engines), []
+
+    def make_engine() -> ScriptedEngine:
+        made.append(waiting.pop(0))
+        return made[-1]
+
+    scribe = Scribe(paper, NewChat("guide", system=system))
+    app = ChatApp(make_engine, system, scribe=scribe, past=past, tuning=tuning, looks=looks)
+    with patch.object(Stylesheet, "_parse_rules", parsed_once), patch("localspec.tui.overflow.REST_SECONDS", 0):
+        async with app.run_test(size=size, tooltips=tooltips, notifications=True) as pilot:
+            stage = Stage(pilot, app, made)
+            await stage.until(lambda: made)  # it is begun after the first frame
+            yield stage
+    StylesCache.get_inner_outer.cache_clear()  # it keeps what the last thousand widgets drew, those of other tests
+    assert all(engine.closed for engine in made), "the app left an engine running"
+
+
+@asynccontextmanager
+async def scrolled_up() -> AsyncIterator[Stage]:
+    """An answer of forty lines, of which thirty are written, and the end of them is out of sight."""
+    engine = ScriptedEngine(answer(*(step(f"line {i}\n\n", accepted=0) for i in range(40))), paused=True)
+    async with open_chat(engine) as stage:
+        engine.permit(32)
+        await stage.send("go")
+        await stage.sees("line 29")
+        await stage.pilot.press("pageup", "pageup")
+        await stage.until(lambda: "line 29" not in stage.seen)
+        yield stage
+
+
+@asynccontextmanager
+async def kept_chat(
+    *engines: ScriptedEngine,
+    size: tuple[int, int] = (80, 24),
+    system: str | None = None,
+    past: OpenChat | None = None,
+    tuning: Tuning | None = None,
+) -> AsyncIterator[Stage]:
+    """The same, written into the history; all of it is there afterwards."""
+    paper = Writer(chat=past.chat if past else None)
+    async with open_chat(*engines, size=size, system=system, paper=paper, past=past, tuning=tuning) as stage:
+        yield stage
+    assert paper.close() is None

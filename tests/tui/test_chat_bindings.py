@@ -1,0 +1,258 @@
+"""Every key of the chat does its work while the prompt has the focus, and every key with a name can be another."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections import Counter
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+from textual.binding import Binding
+from textual.dom import DOMNode
+from textual.widgets._footer import FooterKey
+
+from localspec.tui.app import ChatApp
+from localspec.tui.branches import LETTERS
+from localspec.tui.chat import ChatScreen
+from localspec.tui.chat_list import ChatList
+from localspec.tui.find import FindBar
+from localspec.tui.help_screen import HelpScreen
+from localspec.tui.keymap import NO_KEY, Bound, default_keys, remap, spelled
+from localspec.tui.prompt import Prompt
+from localspec.tui.question import Question
+from localspec.tui.sidebar import Sidebar
+from localspec.tui.words import Words
+from tests.support.chat_stage import HELLO, Stage, open_chat, own_keys, scrolled_up
+from tests.support.scripted_engine import ScriptedEngine
+
+pytestmark = pytest.mark.heavy
+
+OWNERS = (ChatApp, ChatScreen, Prompt)
+KNOWN = default_keys(binding for owner in OWNERS for binding in owner.BINDINGS)
+FREE = "f24"
+
+
+def owner_of(stage: Stage, kind: type[DOMNode]) -> DOMNode:
+    return {ChatApp: stage.app, ChatScreen: stage.chat, Prompt: stage.chat.prompt}[kind]
+
+
+async def runs(stage: Stage, key: str, binding: Binding, owner: DOMNode) -> bool:
+    """Whether the key, pressed while the prompt has some text, calls the action of the binding. To reload, which has
+    its key from another, there must be something to."""
+    node, name, arguments = stage.app._parse_action(binding.action, owner)
+    called: list[tuple[object, ...]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(node, f"action_{name}", lambda *given: called.append(given))
+        patch.setattr(stage.chat, "drafter_failed", name == "reload")
+        stage.chat.prompt.text = "some words"
+        stage.chat.prompt.move_cursor((0, 4))
+        await stage.pilot.press(key)
+        for _ in range(50):
+            if called:
+                break
+            await stage.pilot.pause(0.01)
+    return called == [arguments]
+
+
+@pytest.mark.parametrize("kind", OWNERS)
+async def test_every_key_does_its_work_with_the_prompt_focused(kind: type[DOMNode]):
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        owner = owner_of(stage, kind)
+        bindings = [*Binding.make_bindings(kind.BINDINGS)]
+        assert [(b.key, b.action) for b in bindings if not await runs(stage, b.key, b, owner)] == []
+        assert stage.chat.focused is stage.chat.prompt
+        assert bindings
+
+
+@pytest.mark.parametrize("kind", OWNERS)
+async def test_every_key_does_its_work_while_an_answer_is_written(kind: type[DOMNode]):
+    """But the one to reload, which is to retry then."""
+    engine = ScriptedEngine(HELLO, paused=True)
+    async with open_chat(engine) as stage:
+        await stage.begins("hi")
+        owner = owner_of(stage, kind)
+        bindings = [b for b in Binding.make_bindings(kind.BINDINGS) if b.action != "reload"]
+        assert [(b.key, b.action) for b in bindings if not await runs(stage, b.key, b, owner)] == []
+        assert stage.chat.focused is stage.chat.prompt
+        assert bindings
+
+
+@pytest.mark.parametrize("kind", OWNERS)
+async def test_every_key_with_a_name_can_be_another(kind: type[DOMNode]):
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        for binding in (b for b in kind.BINDINGS if isinstance(b, Binding) and b.id):
+            stage.app.set_keymap({str(binding.id): FREE})
+            assert await runs(stage, FREE, binding, owner_of(stage, kind)), binding.id
+
+
+def test_no_key_is_one_that_terminals_cannot_tell_from_another():
+    keys = Counter(key for keys in KNOWN.values() for key in keys)
+    assert keys.keys().isdisjoint({"ctrl+m", "ctrl+i", "ctrl+left_square_bracket"})
+    assert [key for key, count in keys.items() if count > 1] == ["ctrl+r"], "which reloads while it can, else retries"
+
+
+async def test_a_key_from_the_settings_works_and_the_one_it_was_does_not():
+    async with open_chat(ScriptedEngine(HELLO), tuning=own_keys({"tokens": "Ctrl+T"})) as stage:
+        await stage.ready()
+        await stage.pilot.press("f3")
+        assert stage.chat.view == "markdown"
+        await stage.pilot.press("ctrl+t")
+        await stage.until(lambda: stage.chat.view == "tokens")
+
+
+async def test_what_is_wrong_in_the_keymap_is_said_at_the_start():
+    wrong = {"tokns": "f9", "speed": "ctrl+m", "help": "f77", "stop": "x", "tokens": "f2"}
+    async with open_chat(ScriptedEngine(HELLO), tuning=own_keys(wrong), size=(100, 40)) as stage:
+        await stage.sees(
+            "[keymap] tokns: there is no such id. Did you mean tokens?",
+            "[keymap] speed: ctrl+m is Enter in a terminal.",
+            "[keymap] help: f77 is no key.",
+            "[keymap] stop: x is for writing.",
+            "[keymap] tokens: f2 no longer means speed.",
+        )
+        await stage.pilot.press("f2", "x")
+        await stage.until(lambda: stage.chat.view == "tokens")
+        assert stage.chat.prompt.text == "x"
+
+
+async def test_a_key_taken_from_the_program_by_the_prompt_is_the_prompts():
+    """The program's own keys run first, so taking one across must take it from there."""
+    async with open_chat(ScriptedEngine(HELLO), tuning=own_keys({"newline": "ctrl+q"})) as stage:
+        await stage.ready()
+        await stage.pilot.press("a", "ctrl+q", "b")
+        assert stage.chat.prompt.text == "a\nb"
+
+
+def test_two_ids_on_one_key_and_keys_that_change_places():
+    known = {"speed": Bound(("f2",)), "tokens": Bound(("f3",)), "rejects": Bound(("shift+f3", "f15"))}
+    both = remap({"speed": "f9", "tokens": "f9"}, known)
+    assert both.keys == {"speed": "f9", "tokens": NO_KEY}
+    assert both.troubles == ("[keymap] tokens: f9 is speed's already.",)
+    assert remap({"speed": "f3", "tokens": "f2"}, known).troubles == ()
+    assert remap({"speed": "shift+f4"}, known).keys == {"speed": "shift+f4,f16,f14"}
+    assert remap({"speed": "f15,f9"}, known).keys == {"speed": "f15,f9", "rejects": "shift+f3"}
+
+
+async def test_enter_can_break_the_line_and_ctrl_j_send():
+    async with open_chat(ScriptedEngine(HELLO), tuning=own_keys({}, "ctrl+j")) as stage:
+        await stage.ready()
+        await stage.pilot.press("a", "enter", "b")
+        assert stage.chat.prompt.text == "a\nb"
+        await stage.pilot.press("ctrl+j")
+        await stage.until(lambda: stage.engine.requests)
+        assert stage.engine.requests[0].messages is not None
+        assert stage.engine.requests[0].messages[0].content == "a\nb"
+
+
+async def test_end_follows_the_answer_again_while_nothing_is_being_written():
+    async with scrolled_up() as stage:
+        await stage.write("ab")
+        await stage.pilot.press("home", "end", "!")
+        assert stage.chat.prompt.text == "ab!"
+        assert "line 29" not in stage.seen
+        await stage.pilot.press("ctrl+u", "end")
+        await stage.sees("line 29")
+        stage.engine.permit()
+        await stage.sees("line 39", "idle")
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+async def test_the_line_of_keys_shows_the_most_useful_ones_whole(width: int):
+    async with open_chat(ScriptedEngine(HELLO), size=(width, 20)) as stage:
+        await stage.sees("Enter Send", "Esc Stop", "F1 Help", "^P Menu", "^N New", "^Q Quit")
+        assert ("F3 Tokens" in stage.seen) == (width >= 80)
+        assert max(key.region.right for key in stage.chat.query(FooterKey)) <= width
+        await stage.pilot.resize_terminal(60, 20)
+        await stage.until(lambda: "F3 Tokens" not in stage.seen)
+        await stage.sees("^Q Quit")
+        await stage.send("/keys")
+        await stage.until(lambda: max(key.region.right for key in stage.chat.query(FooterKey)) <= 30)
+
+
+@pytest.mark.parametrize("how", ["f1", "/help"])
+async def test_help_lists_commands_and_keys_as_they_are_mapped(how: str):
+    async with open_chat(ScriptedEngine(HELLO), size=(80, 140), tuning=own_keys({"speed": "f4"})) as stage:
+        await stage.ready()
+        await (stage.pilot.press(how) if how == "f1" else stage.send(how))
+        await stage.until(lambda: isinstance(stage.app.screen, HelpScreen))
+        await stage.sees("/theme [NAME]", "list the colour themes, or take one", "F4  ", "Speed", "Shift+F3  ")
+        await stage.sees("Ctrl+J Alt+Enter", "New line", "To the end")
+        assert "F15" not in stage.seen
+        await stage.pilot.press("escape")
+        await stage.until(lambda: stage.app.screen is stage.chat)
+        await stage.pilot.press("a")
+        assert stage.chat.prompt.text == "a"
+
+
+async def test_help_lists_the_letters_for_a_message_and_the_keys_beside_the_chat():
+    async with open_chat(ScriptedEngine(HELLO), size=(80, 140)) as stage:
+        await stage.ready()
+        assert {letter.id for letter in LETTERS} == stage.chat.letters.keys()
+        await stage.pilot.press("f1")
+        await stage.sees("At a message", "Among the chats", "While finding")
+        await stage.sees("↑  ", "Up; with nothing typed: edit your last message")
+        _, of_message, beside = re.split("At a message|Among the chats", stage.seen)
+    for letter in LETTERS:
+        assert spelled(letter.key) in keys_in(of_message)
+    bindings = [binding for widget in (ChatList, Sidebar, Words, FindBar) for binding in widget.BINDINGS]
+    for binding in Binding.make_bindings(bindings):
+        assert spelled(binding.key) in keys_in(beside)
+        assert binding.description in beside
+
+
+def keys_in(page: str) -> list[str]:
+    """The left column of a part of the page with all commands and keys."""
+    return [key for line in page.splitlines() for key in line.strip(" │").split("  ")[0].split()]
+
+
+APPEND = """import sys
+file = open(sys.argv[-1], "a")
+file.write(" edited\\x1b[2J\\n")
+"""
+
+
+async def test_the_prompt_can_be_written_in_an_editor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    script = tmp_path / "editor.py"
+    script.write_text(APPEND)
+    monkeypatch.setenv("VISUAL", shlex.join([sys.executable, str(script)]))
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        monkeypatch.setattr(stage.app, "suspend", nullcontext)
+        await stage.write("a question")
+        await stage.pilot.press("ctrl+g")
+        await stage.until(lambda: stage.chat.prompt.text == "a question edited␛[2J")
+        assert not stage.chat.query(Question)
+
+
+@pytest.mark.parametrize(
+    ("editor", "says"),
+    [
+        ("", "There is no editor. Set EDITOR to one"),
+        ("/no/such/editor", "The editor /no/such/editor cannot be used"),
+        ("false", "The editor false ended with 1"),
+        ("'", "The name of the editor cannot be read"),
+    ],
+)
+async def test_an_editor_that_fails_loses_nothing(monkeypatch: pytest.MonkeyPatch, editor: str, says: str):
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", editor)
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        monkeypatch.setattr(stage.app, "suspend", nullcontext)
+        await stage.write("a question")
+        await stage.pilot.press("ctrl+g")
+        await stage.sees(says, "a question")
+
+
+async def test_where_the_terminal_cannot_be_lent_the_text_stays(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("EDITOR", "true")
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        await stage.write("a question")
+        await stage.pilot.press("ctrl+g")
+        await stage.sees("This terminal cannot be lent to an editor.", "a question")

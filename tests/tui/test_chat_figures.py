@@ -1,0 +1,406 @@
+"""What the screen says of an answer and of the settings around it, in words that fit, and never by colour alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from localspec.config.tables import Config
+from localspec.core.events import Proposal, Ready, SpecCard, Stats
+from localspec.core.requests import SamplingOptions
+from localspec.runtime.local_models import Shelved
+from localspec.tui import hints, legend
+from localspec.tui.answer import Answer
+from localspec.tui.app import ChatApp
+from localspec.tui.drafts import RECENT, length, length_now, why_off
+from localspec.tui.gain import NOT_YET, UNSTEADY, against, gain
+from localspec.tui.help_screen import HelpScreen
+from localspec.tui.info import Info, info
+from localspec.tui.note import Note
+from localspec.tui.speaker import clock
+from localspec.tui.speed_panel import Reading, panel
+from localspec.tui.stats_line import summary
+from localspec.tui.token_view import TokenView, choice
+from localspec.tui.tuning import Tuning
+from tests.support.chat_stage import HELLO, Stage, open_chat
+from tests.support.scripted_engine import READY, ScriptedEngine, answer, step
+
+pytestmark = pytest.mark.heavy
+
+STATS = Stats(
+    predicted_n=398,
+    predicted_ms=9660.0,
+    ttft_ms=210.0,
+    draft_kind="model",
+    draft_rounds=100,
+    plain_rounds=17,
+    draft_n_accepted=312,
+    draft_n_rejected=128,
+    baseline_tps=22.4,
+    baseline_source="probe",
+    speedup=1.84,
+    context_used=1204,
+    context_max=8192,
+    finish_reason="stop",
+)
+PLAIN = step("a ", accepted=0)
+SLOW = answer(*(step("a ", "b ", "c ") for _ in range(3)), *[PLAIN] * RECENT)
+FAST = answer(*[PLAIN] * 3, *(step("a ", "b ", "c ") for _ in range(20)))
+AUTO = SpecCard("model", "small", "auto")
+
+
+def changed(**values: object) -> Stats:
+    return msgspec.structs.replace(STATS, **values)
+
+
+def top(stage: Stage) -> str:
+    return stage.seen.splitlines()[0]
+
+
+async def told(stage: Stage) -> None:
+    await stage.send("hi")
+    await stage.until(lambda: stage.chat.conversation.head and stage.chat.phase == "idle")
+
+
+# --- the line under an answer
+
+
+def test_the_line_under_an_answer_says_everything():
+    said = "41.2 tok/s · ttft 0.21 s · 398 tok · 3.4 tok/step · 71 % of 440 drafted accepted · ×1.84 · stop"
+    assert summary(STATS) == said
+
+
+@pytest.mark.parametrize(
+    ("reason", "first"), [("cancelled", "stopped"), ("context", "the context is full"), ("length", "cut at the")]
+)
+def test_an_answer_that_did_not_end_by_itself_says_so_first(reason: str, first: str):
+    said = summary(changed(finish_reason=reason))
+    assert said.startswith(first)
+    assert "stop ·" not in said
+    assert not said.endswith("· stop")
+
+
+def test_without_a_drafter_it_says_nothing_of_drafts():
+    said = summary(changed(draft_kind="off", draft_n_accepted=0, draft_n_rejected=0, speedup=None))
+    assert said == "41.2 tok/s · ttft 0.21 s · 398 tok · stop"
+
+
+# --- the header
+
+
+async def test_the_header_says_how_fast_and_how_far_drafts_go():
+    async with open_chat(ScriptedEngine(FAST), size=(100, 24)) as stage:
+        await stage.ready()
+        assert "tok/s" not in top(stage)
+        await told(stage)
+        await stage.until(lambda: "⇐ guide-draft k=auto(3) · cpu" in top(stage))
+        assert top(stage).rstrip().endswith("tok/s   ×2.25 ▲")
+        await stage.pilot.press("ctrl+n")
+        await stage.until(lambda: "tok/s" not in top(stage) and "k=auto ·" in top(stage))
+
+
+async def test_below_80_columns_it_is_the_model_and_the_figures():
+    async with open_chat(ScriptedEngine(FAST), size=(79, 24)) as stage:
+        await told(stage)
+        await stage.until(lambda: "tok/s   ×" in top(stage))
+        assert top(stage).split() == ["guide", "112.5", "tok/s", "×2.25", "▲"]
+        await stage.pilot.resize_terminal(80, 24)
+        await stage.until(lambda: top(stage).startswith(" localspec · guide"))
+
+
+async def test_a_model_without_a_template_is_said_to_complete_texts():
+    base = msgspec.structs.replace(READY.model, chat=False)
+    async with open_chat(ScriptedEngine(opening=[Ready(base, READY.spec, READY.memory)])) as stage:
+        await stage.sees("guide · int8 · completion mode ⇐")
+
+
+async def test_the_headers_tooltip_says_what_the_speed_up_is_measured_against(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ChatApp, "TOOLTIP_DELAY", 0.01)
+    async with open_chat(ScriptedEngine(FAST), tooltips=True) as stage:
+        await told(stage)
+        await stage.until(lambda: "×2.25" in top(stage))
+        await stage.pilot.hover(offset=(70, 0))
+        await stage.sees("plain would be 50.0 tok/s", "(probe ×3)")
+
+
+@pytest.mark.parametrize(
+    ("speedup", "band", "words"),
+    [(1.84, 0.06, "×1.84 ▲"), (0.8, 0.06, "×0.80 ▼"), (1.03, 0.06, "×1.03"), (1.84, None, "×1.84"), (None, None, "×–")],
+)
+def test_an_arrow_says_what_the_colour_says(speedup: float | None, band: float | None, words: str):
+    assert gain(speedup, band).plain == words
+
+
+ROUNDS = "of rounds against rounds without a draft, hiccups aside"
+
+
+def test_what_it_is_measured_against():
+    assert against(STATS, 0.06, 12) == f"×1.84 ±0.06 ▲, {ROUNDS}: plain would be 22.4 tok/s (probe ×12)"
+    calibrated = changed(baseline_source="calibrated")
+    assert against(calibrated, None, 0) == f"×1.84, {ROUNDS}: plain would be 22.4 tok/s (calibrated)"
+    assert against(changed(speedup=None, baseline_source=None), None, 0) == NOT_YET
+    assert against(changed(speedup=None), None, 12) == UNSTEADY
+
+
+# --- how far drafts go, and why they do not
+
+
+def test_the_length_is_that_of_most_of_the_last_drafts():
+    long, short = step("a", "b", "c", "d"), step("a", "b")
+    assert length_now([]) is None
+    assert length_now([short] * 30 + [PLAIN] + [long] * 9) == 4
+    assert length_now([PLAIN, PLAIN, long] * 9) == 4, "every third round is not hardly any"
+    assert length_now([PLAIN] * (RECENT - 1)) is None
+    assert length_now([*[PLAIN] * (RECENT - 2), long, PLAIN]) == 0
+    assert length(AUTO, [long]) == "k=auto(4)"
+    assert length(AUTO) == "k=auto"
+    assert length(msgspec.structs.replace(AUTO, mode="on", k="5"), [long]) == "k=5"
+    assert length(msgspec.structs.replace(AUTO, mode="off"), [long]) == ""
+
+
+def test_why_auto_does_not_draft():
+    drafted, plain = [step("a", "b", "c")] * 4, [PLAIN] * RECENT
+    assert why_off(AUTO, [*drafted, *plain]) == "draft costs 20 % of a step, accepts 67 %"
+    assert why_off(AUTO, [*plain, *drafted * 4]) == ""
+    assert why_off(AUTO, plain) == "", "nothing was drafted: nothing is known"
+    assert why_off(msgspec.structs.replace(AUTO, mode="off"), [*drafted, *plain]) == "", "the user's own wish"
+    assert why_off(SpecCard("off", reason="no drafter\x1b[2J")) == "no drafter␛[2J"
+    assert why_off(None) == ""
+
+
+async def test_when_auto_drafts_no_more_it_says_why():
+    async with open_chat(ScriptedEngine(SLOW), size=(120, 24)) as stage:
+        await stage.send("hi")
+        await stage.sees("Nothing is drafted at present: draft costs 20 % of a step, accepts 67 %.")
+        await stage.until(lambda: stage.chat.phase == "idle")
+        stage.chat.status.end_hint()
+        await stage.sees("spec: auto — draft costs 20 % of a step, accepts 67 %", "k=auto(0)")
+
+
+# --- the state line
+
+
+def test_the_state_line_says_context_preset_seed_and_switch():
+    now = Info("balanced", 7, "spec: auto")
+    assert info(now, STATS, 99).plain == "ctx 1,204/8,192 15 % · preset balanced · seed 7 · spec: auto"
+    assert info(Info(spec="spec: on"), STATS, 99).plain == "ctx 1,204/8,192 15 % · preset – · seed – · spec: on"
+
+
+@pytest.mark.parametrize(
+    ("width", "said"),
+    [
+        (80, "ctx 1,204/8,192 15 % · preset balanced · seed 7 · spec: off — it failed"),
+        (65, "ctx 1,204/8,192 15 % · preset balanced · spec: off — it failed"),
+        (50, "ctx 1,204/8,192 15 % · spec: off — it failed"),
+        (40, "ctx 1,204/8,192 15 % · spec: off"),
+        (20, "spec: off"),
+        (5, ""),
+    ],
+)
+def test_what_does_not_fit_is_left_out_and_the_switch_last(width: int, said: str):
+    assert info(Info("balanced", 7, "spec: off", "it failed"), STATS, width).plain == said
+
+
+def test_a_context_that_is_nearly_full_is_a_warning_in_words_too():
+    found = info(Info(), changed(context_used=6554), 99)
+    assert found.plain.startswith("ctx 6,554/8,192 80 % full")
+    assert {str(span.style) for span in found.spans if span.start == 0} == {"bold $text-warning"}
+
+
+async def test_preset_and_seed_follow_what_is_set():
+    tuning = Tuning(Config(), said=SamplingOptions(seed=3))
+    async with open_chat(ScriptedEngine(HELLO), tuning=tuning) as stage:
+        await stage.ready()
+        await stage.sees("preset – · seed 3 · spec: auto")
+        await stage.send("/preset balanced")
+        await stage.sees("From the next question on")
+        stage.chat.status.end_hint()
+        await stage.sees("preset balanced · seed – · spec: auto")
+
+
+async def test_why_nothing_can_draft_stands_in_the_state_line():
+    opening = [Ready(READY.model, SpecCard("off", reason="[/nope]"), READY.memory)]
+    async with open_chat(ScriptedEngine(opening=opening), size=(79, 24)) as stage:
+        await stage.sees("spec: off — [/nope]")
+
+
+# --- the panel
+
+
+def test_the_panel_says_how_much_of_the_memory_is_held_and_how_it_is_drafted():
+    held = changed(target_bytes=6_400_000_000, kv_bytes=500_000_000)
+    reading = Reading(held, 0.06, 12, (step("a", "b"),), AUTO, "cuda:0", 8_000_000_000)
+    lines = panel(reading, 28, 20).plain.splitlines()
+    assert "VRAM     ███████░ 6.9/8.0 GB" in lines
+    assert "spec     auto · k=auto(2)" in lines
+    assert "RAM      ███████░ 6.9/8.0 GB" in panel(replace(reading, device="cpu"), 28, 20).plain.splitlines()
+    assert "RAM" not in panel(replace(reading, device_bytes=0), 28, 20).plain
+
+
+def test_the_panel_says_why_nothing_is_drafted_within_its_width():
+    lines = panel(Reading(Stats(), spec=SpecCard("off", reason="no drafter is known for it")), 28, 20).plain
+    assert "spec     off · no drafter i…" in lines.splitlines()
+
+
+async def test_the_panel_shows_both_in_the_chat():
+    memory = msgspec.structs.replace(READY.memory, device_bytes=16_000_000_000)
+    opening = [Ready(READY.model, READY.spec, memory)]
+    async with open_chat(ScriptedEngine(HELLO, opening=opening), size=(120, 30)) as stage:
+        await told(stage)
+        await stage.sees("RAM      ░", "0.1/16.0 GB", "spec     auto · k=auto(2)")
+
+
+# --- the line above a message
+
+
+async def test_a_question_says_when_it_was_asked(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("localspec.tui.conversation.now", lambda: "2026-03-10T12:00:00Z")
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await told(stage)
+        line = next(line for line in stage.seen.splitlines() if "You" in line)
+        assert line.rstrip().endswith(clock("2026-03-10T12:00:00Z"))
+        assert "2026-03-1" in line
+
+
+def test_the_day_is_said_where_it_was_another(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("localspec.tui.speaker.when", lambda at: at)
+    monkeypatch.setattr("localspec.tui.speaker.date", type("Day", (), {"today": lambda: "2026-03-10"}))
+    assert [clock(at) for at in ("2026-03-10 09:41", "2026-03-09 09:41", "")] == ["09:41", "2026-03-09 09:41", ""]
+
+
+async def test_a_click_on_the_switch_shows_one_answer_by_token():
+    async with open_chat(ScriptedEngine(HELLO, HELLO)) as stage:
+        await told(stage)
+        await told(stage)
+        await stage.sees("[md] tok")
+        first, second = stage.chat.query(Answer)
+        await stage.pilot.click(first.speaker, offset=(3, 0))
+        assert first.view == "markdown", "the name is no switch"
+        await stage.pilot.click(first.speaker, offset=(first.speaker.size.width - 2, 0))
+        await stage.sees("md [tok]", "[md] tok", "Hello₁ there, world₁. Bye₁.")
+        assert (first.view, second.view) == ("tokens", "markdown")
+        assert stage.chat.focused is stage.chat.prompt
+        await stage.pilot.press("f3")
+        await stage.until(lambda: stage.seen.count("md [tok]") == 2)
+
+
+async def test_there_is_no_switch_where_there_are_no_tokens_to_show():
+    async with open_chat(ScriptedEngine()) as stage:
+        await stage.ready()
+        await stage.chat.show(Answer("guide", "From before."))
+        await stage.sees("From before.")
+        assert "[md]" not in stage.seen
+
+
+async def test_what_stands_at_the_right_of_a_name_is_not_copied_with_it():
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await told(stage)
+        stage.chat.text_select_all()
+        copied = stage.chat.get_selected_text() or ""
+        assert "Hello there, world. Bye." in copied
+        assert "guide" in copied
+        assert "tok]" not in copied
+        assert "] tok" not in copied
+
+
+# --- the tooltip of a fix
+
+
+def test_the_tooltip_of_a_fix_says_both_words_and_both_probabilities():
+    fix = step("so", " a").tokens[-1]
+    assert choice(fix) == 'draft wanted "x" · target chose " a"'
+    odds = msgspec.structs.replace(fix, alt=Proposal(7, "the\n", 0.61, 0.22))
+    assert choice(odds) == 'draft wanted "the↵" · target chose " a" (p .61 vs .22)'
+    assert choice(step("so", accepted=0).tokens[0]) == ""
+
+
+async def test_the_mouse_on_a_fix_shows_it_and_elsewhere_nothing(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ChatApp, "TOOLTIP_DELAY", 0.01)
+    odd = step("Hello", " [/nope]")
+    fix = msgspec.structs.replace(odd.tokens[-1], alt=Proposal(7, "[/nope]", 0.61, 0.22))
+    script = answer(msgspec.structs.replace(odd, tokens=(odd.tokens[0], fix)))
+    async with open_chat(ScriptedEngine(script), tooltips=True) as stage:
+        await told(stage)
+        await stage.pilot.press("f3")
+        await stage.sees("Hello₁ [/nope]")
+        shown = stage.chat.query_one(TokenView)
+        await stage.pilot.hover(shown, offset=(8, 0))
+        await stage.sees('draft wanted "[/nope]" ·', "(p .61 vs .22)")
+        await stage.pilot.hover(shown, offset=(2, 0))
+        await stage.until(lambda: "draft wanted" not in stage.seen)
+        assert shown.tooltip is None
+
+
+# --- the legend
+
+
+async def test_the_legend_is_there_three_times_whatever_the_starts_and_then_in_the_help():
+    assert legend.TIMES == 3
+    for times in range(legend.TIMES + 1):
+        async with open_chat(ScriptedEngine(HELLO), size=(80, 60)) as stage:
+            await told(stage)
+            await stage.pilot.press("f3")
+            await stage.sees("Hello₁ there")
+            await stage.until(lambda times=times: hints.read().get("legend") == times + 1)
+            await stage.until(lambda: not any(w.group == "legend" for w in stage.app.workers))
+            assert stage.chat.legend.display == (times < legend.TIMES)
+            await stage.pilot.press("shift+f3", "f1")
+            await stage.until(lambda: isinstance(stage.app.screen, HelpScreen))
+            stage.app.screen.query_one("#help").scroll_end(animate=False)
+            await stage.sees("drafted₁", "bonus", "by the target, where the draft was wrong")
+            assert hints.read() == {"legend": times + 1}, "another view of tokens is not another time"
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"legend": "x"}', b'{"legend": -9}', b"\xff", b"[" * 99_999])
+def test_a_damaged_count_begins_again(content: bytes):
+    hints.count("legend")
+    hints.paths.hints_file().write_bytes(content)
+    assert (hints.count("legend"), hints.count("legend")) == (1, 2)
+
+
+def test_where_nothing_can_be_kept_it_is_always_the_first_time(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("localspec.tui.hints.write_whole", lambda *_: (_ for _ in ()).throw(OSError("full")))
+    assert (hints.count("legend"), hints.count("legend")) == (1, 1)
+
+
+# --- the palette
+
+
+async def test_the_palette_lists_models_and_loads_the_one_that_is_chosen(monkeypatch: pytest.MonkeyPatch):
+    models = [Shelved("[/nope]", "[b]", 1, "fits", ()), Shelved("qwen7b", "bf16", 1, "too large", ())]
+    monkeypatch.setattr("localspec.runtime.local_models.on_disk", lambda *_, **__: models)
+    chosen: list[str] = []
+    async with open_chat(ScriptedEngine(), size=(80, 120)) as stage:
+        await stage.ready()
+        monkeypatch.setattr(stage.chat, "choose", chosen.append)
+        await stage.pilot.press("ctrl+p")
+        await stage.sees("Model [/nope] · [b] · fits", "Model qwen7b · bf16 · too large", "Load this model")
+        await stage.pilot.press(*"qwen")
+        await stage.until(lambda: "[/nope]" not in stage.seen and "Model qwen7b" in stage.seen)
+        await stage.pilot.press("down", "enter")
+        await stage.until(lambda: chosen == ["qwen7b"])
+
+
+# --- what goes on
+
+
+async def test_the_terminals_title_has_the_same_words_as_the_state_line():
+    engine = ScriptedEngine(HELLO, paused=True)
+    async with open_chat(engine) as stage:
+        engine.permit(2)
+        await stage.send("hi")
+        await stage.sees("reading prompt 12/12")
+        assert stage.app.title == "reading prompt 12/12 · hi"
+
+
+async def test_a_warning_and_an_error_differ_from_a_note_without_colours():
+    assert str(Note("one").content) == "one"
+    assert str(Note("two", level="warning").content) == "! two"
+    assert str(Note("three", level="error").content) == "✗ three"
+
+
+async def test_a_wide_line_of_keys_has_speculation_and_chats():
+    async with open_chat(ScriptedEngine(), size=(130, 30)) as stage:
+        await stage.sees("F5 Speculation", "^B Chats")

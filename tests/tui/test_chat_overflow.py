@@ -1,0 +1,225 @@
+"""A question that does not fit with what was said before it: the user decides, and what he decides is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from localspec.config.tables import ChatTable, Config
+from localspec.config.tables import Overflow as Policy
+from localspec.core.events import Failure
+from localspec.core.requests import Message
+from localspec.history import recall
+from localspec.tui.answer import Answer
+from localspec.tui.conversation import Utterance
+from localspec.tui.overflow import Overflow
+from localspec.tui.question import Question
+from localspec.tui.tuning import Tuning
+from localspec.tui.untold import Untold
+from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
+from tests.support.scripted_engine import ScriptedEngine
+
+pytestmark = pytest.mark.heavy
+
+FULL = Failure("context_overflow", "The prompt is 3,609 tokens [/nope].", "Shorten it.", 5, turns_over=2)
+SAID = "Hello there, world. Bye."
+TOLD = "not told to the model any more"
+
+
+async def overflowing(stage: Stage, turns: int = 3) -> None:
+    """So many turns, then a question that does not fit."""
+    for count in range(turns):
+        await stage.send(f"question {count}")
+        await stage.until(lambda count=count: len(stage.turns) == 2 * count + 2)
+    await stage.send("too much")
+
+
+async def asked(stage: Stage, turns: int = 0) -> None:
+    """What to do; after so many turns, if any, and a question that does not fit."""
+    if turns:
+        await overflowing(stage, turns)
+    await stage.until(lambda: isinstance(stage.app.screen, Overflow))
+    await stage.until(lambda: "Stop here" in seen(stage))
+
+
+def seen(stage: Stage) -> str:
+    return "\n".join(strip.text for strip in stage.app.screen._compositor.render_strips())
+
+
+def told(engine: ScriptedEngine) -> list[str]:
+    return [message.content for message in engine.requests[-1].messages or ()]
+
+
+@pytest.mark.parametrize("keys", [["d"], ["down", "enter"]])
+async def test_the_oldest_turns_are_dropped_and_grey_and_the_system_stays(keys: list[str]):
+    engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL], HELLO, [FULL], HELLO)
+    async with open_chat(engine, system="Be brief.", size=(80, 40)) as stage:
+        await asked(stage, turns=3)
+        assert "3,609 tokens [/nope]" in seen(stage)
+        assert "Drop the oldest 2 turns" in seen(stage)
+        await stage.pilot.press(*keys)
+        await stage.until(lambda: stage.chat.phase == "idle" and len(stage.turns) == 8)
+        assert engine.requests[-1].messages == (
+            Message("system", "Be brief."),
+            Message("user", "question 2"),
+            Message("assistant", SAID),
+            Message("user", "too much"),
+        )
+        grey = [widget.has_class("-untold") for widget in stage.chat.transcript.query("Question, Answer")]
+        assert grey == [True] * 4 + [False] * 4
+        await stage.sees(TOLD)
+        lines = [line for line in stage.seen.splitlines() if "question" in line or TOLD in line]
+        assert ["question 2" in line for line in lines] == [False] * (len(lines) - 1) + [True]
+        assert TOLD in lines[-2]
+        # what was chosen holds for the chat
+        await stage.send("more")
+        await stage.until(lambda: len(stage.turns) == 10)
+        assert told(engine) == ["Be brief.", "more"], "two more turns were dropped, unasked"
+        assert len(stage.chat.query(Untold)) == 1
+        assert stage.app.screen is stage.chat
+
+
+@pytest.mark.parametrize("typed", ["n", "d", "s", "enter", "escape"])
+async def test_what_was_being_typed_when_it_appeared_is_no_answer(typed: str, monkeypatch: pytest.MonkeyPatch):
+    async with open_chat(ScriptedEngine(HELLO, [FULL], HELLO)) as stage:
+        monkeypatch.setattr("localspec.tui.overflow.REST_SECONDS", 60)
+        await asked(stage, turns=1)
+        await stage.pilot.press("a", typed)
+        await stage.pilot.pause()
+        assert "Keys count after a second in which none was pressed." in seen(stage)
+        monkeypatch.setattr("localspec.tui.overflow.REST_SECONDS", 0)
+        await stage.pilot.press("down")
+        monkeypatch.setattr("localspec.tui.overflow.REST_SECONDS", 60)
+        await stage.pilot.press("enter")
+        await stage.until(lambda: len(stage.turns) == 4)  # after a rest, one key may follow another at once
+        assert told(stage.engine) == ["too much"]
+
+
+async def test_what_was_dropped_is_said():
+    engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL], HELLO, paused=True)
+    async with open_chat(engine) as stage:
+        engine.permit(1 + 3 * len(HELLO) + 1)
+        await asked(stage, turns=3)
+        await stage.pilot.press("d")
+        await stage.hints("Dropped the oldest 2 turns: not told to the model any more.")
+        engine.permit(len(HELLO))
+        await stage.ready()
+
+
+async def test_a_new_chat_takes_the_question_along():
+    engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL], HELLO)
+    async with open_chat(engine) as stage:
+        await asked(stage, turns=3)
+        await stage.pilot.press("n")
+        await stage.until(lambda: len(engine.requests) == 5 and stage.chat.phase == "idle")
+        assert told(engine) == ["too much"]
+        assert [widget.text for widget in stage.chat.query(Question)] == ["too much"]
+        await stage.sees("Bye.", "idle")
+
+
+@pytest.mark.parametrize(("key", "asks_again"), [("s", False), ("escape", True)])
+async def test_stopping_here_leaves_the_question_unanswered(key: str, asks_again: bool):
+    engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL], [FULL], HELLO)
+    async with open_chat(engine) as stage:
+        await asked(stage, turns=3)
+        await stage.pilot.press(key)
+        await stage.sees("3,609 tokens [/nope]. Shorten it.", "idle")
+        assert stage.app.screen is stage.chat
+        await stage.send("again")
+        if asks_again:
+            await asked(stage)
+            await stage.pilot.press("d")
+        await stage.until(lambda: stage.chat.phase == "idle" and len(engine.requests) == 5 + asks_again)
+        assert len(stage.turns) == 6 + 2 * asks_again
+
+
+@pytest.mark.parametrize("policy", ["drop-oldest", "stop"])
+async def test_what_is_set_for_all_chats_is_not_asked(policy: Policy):
+    engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL], HELLO)
+    tuning = Tuning(Config(chat=ChatTable(context_overflow=policy)))
+    async with open_chat(engine, size=(80, 40), tuning=tuning) as stage:
+        await overflowing(stage)
+        await stage.until(
+            lambda: stage.chat.phase == "idle" and len(engine.requests) == (5 if policy == "drop-oldest" else 4)
+        )
+        assert (TOLD in stage.seen) == (policy == "drop-oldest")
+        assert ("3,609 tokens" in stage.seen) == (policy == "stop")
+
+
+async def test_a_chat_that_is_opened_again_tells_the_model_the_same_and_does_as_was_chosen():
+    engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL], HELLO)
+    async with kept_chat(engine) as stage:
+        await asked(stage, turns=3)
+        await stage.pilot.press("d")
+        await stage.until(lambda: stage.chat.phase == "idle" and len(stage.turns) == 8)
+    past = recall()
+    assert (past.chat.when_full, past.chat.untold) == ("drop-oldest", 2)
+    engine = ScriptedEngine(HELLO, [FULL], HELLO, HELLO)
+    async with kept_chat(engine, past=past, size=(80, 60)) as stage:
+        await stage.ready()
+        await stage.sees(TOLD)
+        grey = [widget.has_class("-untold") for widget in stage.chat.transcript.query("Question, Answer")]
+        assert grey == [True] * 4 + [False] * 4
+        await stage.send("more")
+        await stage.until(lambda: len(stage.turns) == 10)
+        assert told(engine) == ["question 2", SAID, "too much", SAID, "more"]
+        await stage.send("and more")
+        await stage.until(lambda: len(stage.turns) == 12)
+        assert told(engine) == ["more", SAID, "and more"], "nobody was asked"
+        await stage.send("/new")
+        await stage.sees("Ask anything.")
+        await stage.send("else")
+        await stage.until(lambda: len(stage.turns) == 2)
+        assert told(engine) == ["else"]
+    assert (recall(past.chat.id).chat.untold, recall().chat.untold) == (4, 0)
+
+
+async def test_that_it_stops_is_kept_with_the_chat_too():
+    async with kept_chat(ScriptedEngine(HELLO, HELLO, HELLO, [FULL])) as stage:
+        await asked(stage, turns=3)
+        await stage.pilot.press("s")
+        await stage.sees("3,609 tokens [/nope]. Shorten it.", "idle")
+    async with kept_chat(ScriptedEngine([FULL]), past=recall()) as stage:
+        await stage.sees("the context is full · 0 tok", "idle")
+        await stage.send("again")
+        await stage.sees("3,609 tokens [/nope]. Shorten it.", "idle")
+        assert stage.app.screen is stage.chat
+
+
+async def test_a_stop_while_the_oldest_turns_are_dropped_stops_the_answer():
+    engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL], HELLO, paused=True)
+    async with open_chat(engine) as stage:
+        engine.permit(1 + 3 * len(HELLO) + 1)
+        await asked(stage, turns=3)
+        grey = stage.chat.transcript.grey
+
+        async def and_stop(untold: Sequence[Utterance]) -> None:
+            await grey(untold)
+            stage.chat.stop_answer()
+
+        stage.chat.transcript.grey = and_stop  # type: ignore[method-assign]
+        await stage.pilot.press("d")
+        await stage.sees("stopped")
+        assert len(stage.turns) == 6
+
+
+async def test_an_engine_that_dies_while_it_is_asked_ends_the_turn():
+    engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL])
+    async with open_chat(engine) as stage:
+        await asked(stage, turns=3)
+        engine.die()
+        await stage.until(lambda: stage.chat.phase == "gone")
+        await stage.pilot.press("d")
+        await stage.until(lambda: stage.app.screen is stage.chat)
+        await stage.sees("The engine stopped. Press Ctrl+R")
+        assert len(engine.requests) == 4
+        assert all(answer.text for answer in list(stage.chat.query(Answer))[:3])
+
+
+async def test_it_fits_in_the_smallest_terminal():
+    async with open_chat(ScriptedEngine(HELLO, [FULL], HELLO), size=(60, 16)) as stage:
+        await asked(stage, turns=1)
+        for words in ("Stop here", "Drop the oldest", "New chat", "Esc: unanswered"):
+            assert words in seen(stage)
+        await stage.pilot.press("escape")

@@ -1,0 +1,611 @@
+"""Settings in the chat: sampling and presets, themes, keys, and another model or drafter. No model, no clock."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from textual.theme import Theme
+from textual.widgets import Input
+
+from localspec.config.reading import read
+from localspec.config.tables import ChatTable, Config, PresetTable, UiTable
+from localspec.core import paths
+from localspec.core.errors import UsageError
+from localspec.core.events import Failure, Notice
+from localspec.core.requests import LoadRequest, SamplingOptions
+from localspec.history import History, NewChat
+from localspec.models.catalog import Catalog
+from localspec.runtime.local_models import on_disk
+from localspec.tui.note import Note
+from localspec.tui.picker import Picker
+from localspec.tui.sampling_form import SamplingForm
+from localspec.tui.themes import Look, look, user_themes
+from localspec.tui.tuning import Tuning, begin
+from tests.models.test_catalog import fetched
+from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
+from tests.support.models import save_snapshot
+from tests.support.scripted_engine import ScriptedEngine
+from tests.support.tokenizers import CHATML, byte_level
+
+pytestmark = pytest.mark.heavy
+
+GUIDE = "guide"
+
+
+def guide(config: Config | None = None) -> Tuning:
+    return begin(config or Config(), GUIDE, load={}, sampling=SamplingOptions())
+
+
+async def asked_with(stage: Stage) -> SamplingOptions:
+    """What the next question is asked with."""
+    count = len(stage.engine.requests)
+    await stage.send("hi")
+    await stage.until(lambda: len(stage.engine.requests) > count and stage.chat.phase == "idle")
+    return stage.engine.requests[-1].sampling
+
+
+# --- /set and /preset
+
+
+async def test_what_is_set_holds_from_the_next_question_on():
+    async with open_chat(ScriptedEngine(HELLO, HELLO, HELLO)) as stage:
+        await stage.ready()
+        assert await asked_with(stage) == SamplingOptions()
+        await stage.asks("/set temperature=0.7 top_k=5", "From the next question on: temperature 0.7 · top_k 5")
+        assert await asked_with(stage) == SamplingOptions(temperature=0.7, top_k=5)
+        await stage.send("/set top_k=")
+        assert await asked_with(stage) == SamplingOptions(temperature=0.7)
+
+
+async def test_a_seed_of_minus_one_is_no_seed():
+    async with open_chat(ScriptedEngine(HELLO), size=(100, 24)) as stage:
+        await stage.ready()
+        await stage.asks("/set seed=3", "· seed 3 ·")
+        await stage.asks("/set seed=-1", "· seed – ·")
+
+
+@pytest.mark.parametrize(
+    ("typed", "sentence"),
+    [
+        ("/set temprature=1", "There is no option 'temprature'; did you mean 'temperature'?"),
+        ("/set top_k=5 temperature=hot", "temperature is a number from 0 to 100, not 'hot'."),
+        ("/set hot", "'hot' sets nothing. Write it so: /set temperature=0.7 top_p=0.9"),
+        ("/preset precice", "There is no preset 'precice'; did you mean 'precise'?"),
+    ],
+)
+async def test_what_cannot_be_set_changes_nothing_and_returns_to_the_prompt(typed: str, sentence: str):
+    async with open_chat(ScriptedEngine(HELLO), size=(100, 24)) as stage:
+        await stage.ready()
+        await stage.asks(typed, sentence)
+        assert stage.chat.prompt.text == typed
+        assert (stage.chat.tuning.said, stage.chat.tuning.preset) == (SamplingOptions(), None)
+
+
+async def test_a_preset_takes_the_place_of_what_was_said_and_brings_its_system_prompt():
+    tuning = guide(Config(presets={"[/nope]": PresetTable(top_p=0.5, system="Be odd.")}))
+    async with open_chat(ScriptedEngine(HELLO, HELLO), tuning=tuning, size=(100, 24)) as stage:
+        await stage.ready()
+        await stage.send("/set temperature=0.9")
+        await stage.asks("/preset", "Presets: precise, balanced, creative, [/nope]")
+        await stage.asks("/preset [/nope]", "preset [/nope] · temperature 0 · top_p 0.5")
+        assert await asked_with(stage) == SamplingOptions(temperature=0, top_p=0.5)  # models.toml: the guide is greedy
+        assert [m.content for m in stage.engine.requests[-1].messages or ()] == ["Be odd.", "hi"]
+        await stage.send("/preset balanced")
+        assert await asked_with(stage) == SamplingOptions(temperature=0.7, top_p=0.95)
+
+
+async def test_the_history_keeps_what_was_used_and_the_preset_comes_back():
+    async with kept_chat(ScriptedEngine(HELLO, HELLO)) as stage:
+        await stage.ready()
+        await stage.send("/preset precise")
+        await stage.send("/set seed=3")
+        await asked_with(stage)
+        await stage.send("/preset balanced")
+        await asked_with(stage)
+    with History() as history:
+        opened = history.open(history.chats()[0].id)
+    assert opened.chat.preset == "balanced"  # as it is now
+    params = [message.generation.params for message in opened.branch if message.generation]
+    assert params == [
+        {"preset": "precise", "temperature": 0.0, "seed": 3},
+        {"preset": "balanced", "temperature": 0.7, "top_p": 0.95},
+    ]
+    tuning = guide()
+    assert tuning.begin_preset(None, opened.chat.preset) == ()
+    assert tuning.sampling.temperature == 0.7
+    (notice,) = guide().begin_preset(None, "gone")
+    assert notice.message == "The preset of this chat, 'gone', is not there any more."
+    with pytest.raises(UsageError, match="no preset 'gone'"):
+        guide().begin_preset("gone", "balanced")
+
+
+# --- the form
+
+
+async def form(stage: Stage) -> SamplingForm:
+    await stage.send("/set")
+    await stage.until(lambda: isinstance(stage.app.screen, SamplingForm))
+    assert isinstance(stage.app.screen, SamplingForm)
+    return stage.app.screen
+
+
+@pytest.mark.parametrize("size", [(60, 16), (120, 40)])
+async def test_the_form_shows_what_is_said_and_beneath_it_what_applies(size: tuple[int, int]):
+    tuning = guide(Config(presets={"[/nope]": PresetTable(top_p=0.5)}))
+    tuning.set("top_k=5")
+    async with open_chat(ScriptedEngine(HELLO), tuning=tuning, size=size) as stage:
+        await stage.ready()
+        opened = await form(stage)
+        assert [field.value for field in opened.query(Input)] == ["", "5", "", "", "", ""]
+        assert opened.query_one("#temperature", Input).placeholder == "0"  # models.toml
+        assert opened.query_one("#min_p", Input).placeholder == "the model's"
+        assert opened.query_one("#seed", Input).placeholder == "another each time"  # no model has one
+        await stage.sees("Sampling", "repetition penalty", "seed", "Apply", "Cancel", "Esc closes")
+        await stage.pilot.press("0", ".", "4", "enter")
+        await stage.until(lambda: stage.app.screen is stage.chat)
+        assert await asked_with(stage) == SamplingOptions(temperature=0.4, top_k=5)
+
+
+async def test_the_form_does_not_apply_what_is_out_of_range_and_esc_changes_nothing():
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        opened = await form(stage)
+        await stage.pilot.press("9", "9", "9")
+        await stage.sees("temperature is a number from 0 to 100, not '999'.")
+        assert opened.query_one("#temperature", Input).has_class("-invalid")
+        await stage.pilot.press("tab", "enter")
+        assert stage.app.screen is opened
+        await stage.until(lambda: opened.focused is opened.query_one("#temperature"))
+        await stage.pilot.press("escape")
+        await stage.until(lambda: stage.app.screen is stage.chat)
+        assert await asked_with(stage) == SamplingOptions()
+        assert stage.chat.prompt.has_focus
+
+
+async def test_a_preset_chosen_in_the_form_empties_the_fields():
+    tuning = guide()
+    tuning.set("temperature=0.9")
+    async with open_chat(ScriptedEngine(HELLO), tuning=tuning) as stage:
+        await stage.ready()
+        opened = await form(stage)
+        await stage.pilot.press("shift+tab", "enter", "escape")
+        assert stage.app.screen is opened, "Esc closes the list of presets first"
+        await stage.pilot.press("enter", "down", "down", "enter")
+        await stage.until(lambda: opened.chosen == "balanced")
+        temperature = opened.query_one("#temperature", Input)
+        await stage.until(lambda: (temperature.value, temperature.placeholder) == ("", "0.7"))
+        opened.query_one("#apply").focus()
+        await stage.pilot.press("enter")
+        await stage.until(lambda: stage.app.screen is stage.chat)
+        assert (tuning.preset, tuning.said) == ("balanced", SamplingOptions())
+
+
+# --- themes
+
+
+def theme_file(name: str, text: str) -> Path:
+    paths.themes_dir().mkdir(parents=True, exist_ok=True)
+    file = paths.themes_dir() / name
+    file.write_text(text)
+    return file
+
+
+async def test_the_theme_that_was_chosen_is_there_at_the_next_start():
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        assert stage.app.theme == "tokyo-night"
+        assert not paths.config_file().exists()
+        stage.app.theme = "nord"
+        await stage.until(lambda: read().ui.theme == "nord")
+    assert look(read(), None, paths.themes_dir()).theme == "nord"
+    assert look(read(), "dracula", paths.themes_dir()).theme == "dracula"
+
+
+async def test_a_theme_that_cannot_be_remembered_is_told_and_holds(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LOCALSPEC_CONFIG_DIR", "/dev/null/x")
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        stage.app.theme = "nord"
+        await stage.until(lambda: stage.chat.query(Note))
+        await stage.sees("cannot be written")
+        assert stage.app.theme == "nord"
+
+
+async def test_a_theme_of_the_users_own_can_be_chosen_and_a_bad_one_is_a_note():
+    theme_file("mine.toml", "name = 'mine'\nprimary = '#ff8800'\n[variables]\nblock-cursor-text-style = 'bold'")
+    theme_file("odd.toml", "name = 'odd'\nprimary = 'no colour'")
+    looks = look(Config(), "mine", paths.themes_dir())
+    async with open_chat(ScriptedEngine(HELLO), looks=looks, size=(100, 24)) as stage:
+        await stage.sees("The theme odd.toml is left out: primary 'no colour' is no colour.")
+        assert (stage.app.theme, stage.app.current_theme.primary) == ("mine", "#ff8800")
+        assert "odd" not in stage.app.available_themes
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("name = 'x'", "missing required field `primary`"),
+        ("name = 'x'\nprimary = 'red'\nsecundary = 'red'", "unknown field `secundary`"),
+        ("name = 'x'\nprimary = 'red'\naccent = 'rot'", "accent 'rot' is no colour"),
+        ("name = 'a,b'\nprimary = 'red'", "its name is not one"),
+        ("name = \"\\u001b[2J\"\nprimary = 'red'", "its name is not one"),
+        ("name = 'x'\nprimary = 'red'\n[variables]\nblock-cursor-background = '}'", "'}' is no colour"),
+        ("name = 'x'\nprimary = 'red'\n[variables]\nbutton-focus-text-style = 'odd'", "is no text style"),
+        ("[[[", "left out: "),
+    ],
+)
+def test_a_theme_file_that_is_wrong_is_left_out_with_one_sentence(text: str, sentence: str):
+    theme_file("x.toml", text)
+    themes, (notice,) = user_themes(paths.themes_dir())
+    assert (themes, notice.level) == ([], "warning")
+    assert sentence in notice.message
+    assert notice.message.startswith("The theme x.toml is left out: ")
+
+
+def test_a_theme_that_is_not_there_ends_the_start_if_asked_for_and_else_is_a_note():
+    with pytest.raises(UsageError, match="no theme 'nrod'; did you mean 'nord'"):
+        look(Config(), "nrod", paths.themes_dir())
+    found = look(Config(ui=UiTable(theme="gone")), None, paths.themes_dir())
+    assert (found.theme, found.notices[0].message) == ("tokyo-night", "There is no theme 'gone' any more.")
+
+
+async def test_a_theme_named_like_markup_does_no_harm():
+    looks = Look(themes=(Theme("[/nope]", "red"),), notices=(Notice("warning", "x", "[/nope]"),))
+    async with open_chat(ScriptedEngine(HELLO), looks=looks) as stage:
+        await stage.sees("[/nope]")
+        stage.app.theme = "[/nope]"
+        await stage.until(lambda: read().ui.theme == "[/nope]")
+
+
+async def test_themes_named_like_markup_are_listed_and_chosen_in_the_palette():
+    for number, name in enumerate(["[/nope]", "[red]night"]):
+        theme_file(f"{number}.toml", f"name = '{name}'\nprimary = 'red'")
+    looks = look(Config(), None, paths.themes_dir())
+    async with open_chat(ScriptedEngine(HELLO), looks=looks, size=(80, 40)) as stage:
+        stage.app.action_change_theme()
+        await stage.sees("[/nope]", "[red]night", "nord")
+        await stage.pilot.press(*"[re")
+        await stage.until(lambda: "[red]night" in stage.seen and "nord" not in stage.seen)
+        await stage.pilot.press("down", "enter")
+        await stage.until(lambda: stage.app.theme == "[red]night")
+
+
+# --- keys and looks
+
+
+async def test_the_other_send_key_sends_and_enter_breaks_the_line():
+    tuning = guide(Config(chat=ChatTable(send_key="ctrl+j")))
+    async with open_chat(ScriptedEngine(HELLO), tuning=tuning) as stage:
+        await stage.sees("Enter", "new line; Ctrl+J sends")
+        await stage.ready()
+        await stage.pilot.press("a", "enter", "b", "alt+enter", "c")
+        assert stage.chat.prompt.text == "a\nb\nc"
+        await stage.pilot.press("ctrl+j")
+        await stage.until(lambda: stage.engine.requests)
+        assert (stage.engine.requests[0].messages or ())[0].content == "a\nb\nc"
+
+
+async def test_a_key_of_the_users_own_does_what_another_did():
+    tuning = guide(Config(keymap={"tokens": "f9, ctrl+y", "speed": "f3"}))
+    async with open_chat(ScriptedEngine(HELLO), tuning=tuning, size=(130, 30)) as stage:
+        await stage.ready()
+        await stage.pilot.press("f9")
+        await stage.until(lambda: stage.chat.view == "tokens")
+        shown = stage.chat.speed.display
+        await stage.pilot.press("f3")
+        await stage.until(lambda: stage.chat.speed.display != shown)
+        assert stage.chat.view == "tokens"
+
+
+async def test_keys_that_are_named_are_the_users():
+    tuning = guide(Config(keymap={"stop": "f7", "rejects": "f8", "newline": "f9", "page.up": "f10"}))
+    async with open_chat(ScriptedEngine(HELLO), tuning=tuning, size=(130, 30)) as stage:
+        await stage.sees("F7        stop", "F9        new line (or \\ Enter)", "F10 PgDn  scroll")
+        await stage.pilot.press("f3")
+        await stage.sees("‹rejected› F8")
+
+
+async def test_the_header_names_the_template_that_was_chosen():
+    async with open_chat(ScriptedEngine(HELLO), size=(130, 30)) as stage:
+        await stage.ready()
+        await stage.asks("/template chatml", "int8 · template chatml ⇐")
+        await stage.asks("/template none", "int8 · completion mode ⇐")
+        await stage.asks("/template auto", "int8 ⇐")
+
+
+async def test_the_chat_looks_as_the_settings_say():
+    tuning = guide(Config(ui=UiTable(token_view="tokens", speed_panel="on")))
+    async with open_chat(ScriptedEngine(HELLO), tuning=tuning, size=(90, 24)) as stage:
+        await stage.sees("Speed", "drafted", "bonus")
+    tuning = guide(Config(ui=UiTable(speed_panel="off")))
+    async with open_chat(ScriptedEngine(HELLO), tuning=tuning, size=(130, 24)) as stage:
+        await stage.sees("Ask anything.")
+        assert "Speed" not in stage.seen.replace("F2 Speed", "")
+
+
+# --- another model, another drafter
+
+
+def model(folder: Path) -> Path:
+    save_snapshot(folder, byte_level("<|im_start|>", "<|im_end|>"), template=CHATML, eos="<|im_end|>", hidden_size=64)
+    return folder
+
+
+def used(folder: Path) -> None:
+    """A chat was held with it."""
+    with History() as history:
+        history.begin(NewChat(str(folder)), "hi")
+
+
+def test_on_the_shelf_are_the_catalogues_models_and_folders_of_chats_that_are_still_there(tmp_path: Path):
+    assert not paths.history_file().exists()
+    assert [found.name for found in on_disk(Catalog.load(), GUIDE)] == [GUIDE]
+    assert not paths.history_file().exists(), "looking must not begin a history"
+    used(model(tmp_path / "tiny"))
+    used(tmp_path / "gone")
+    (tmp_path / "broken").mkdir()
+    used(tmp_path / "broken")
+    found = {each.name: each for each in on_disk(Catalog.load(), GUIDE)}
+    assert set(found) == {GUIDE, str(tmp_path / "tiny"), str(tmp_path / "broken")}
+    assert (found[GUIDE].fit, found[str(tmp_path / "tiny")].fit) == ("fits", "fits")
+    assert found[GUIDE].num_bytes > 1 << 20
+    assert found[str(tmp_path / "tiny")].quant == "fp32"
+    assert [name for name, _ in found[GUIDE].drafts] == ["auto", "small", "off"]
+    assert found[GUIDE].drafts[0][1] == "early exit after layer 2"
+    assert [name for name, _ in found[str(tmp_path / "tiny")].drafts] == ["off"]
+    assert found[str(tmp_path / "broken")].fit == "cannot be loaded"
+    (loaded, *_) = on_disk(Catalog.load(), GUIDE, loaded="int8")
+    assert loaded.quant == f"int8, stored {found[GUIDE].quant}"
+    (loaded, *_) = on_disk(Catalog.load(), GUIDE, loaded=found[GUIDE].quant)
+    assert loaded.quant == found[GUIDE].quant
+
+
+def test_on_the_shelf_are_models_that_were_fetched_and_can_be_loaded():
+    model(fetched("maker/tiny"))
+    fetched("maker/writes-no-text")
+    with History() as history:
+        history.begin(NewChat("maker/tiny"), "hi")
+    shelf = list(on_disk(Catalog.load(), GUIDE))
+    assert [(found.name, found.quant, found.fit) for found in shelf][1:] == [("maker/tiny", "fp32", "fits")]
+    assert [found.name for found in on_disk(Catalog.load(), "maker/tiny")] == [GUIDE, "maker/tiny"]
+
+
+async def test_what_was_fetched_is_picked_by_its_name():
+    model(fetched("maker/tiny"))
+    async with open_chat(ScriptedEngine(), ScriptedEngine(), tuning=guide(), size=(100, 30)) as stage:
+        await stage.ready()
+        await stage.pilot.press("ctrl+o")
+        await picker(stage)
+        await stage.sees("maker/tiny")
+        await stage.pilot.press("down", "enter", "enter")
+        await stage.until(lambda: len(stage.engines) == 2)
+        assert stage.chat.tuning.load == LoadRequest("maker/tiny", draft="off")
+        assert stage.chat.tuning.name == "maker/tiny"
+        await stage.ready()
+
+
+def test_listing_models_leaves_a_damaged_history_where_it_is():
+    path = paths.history_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"no database " * 99)
+    assert [found.name for found in on_disk(Catalog.load(), GUIDE)] == [GUIDE]
+    assert {file.name: file.read_bytes() for file in path.parent.iterdir()} == {path.name: b"no database " * 99}
+
+
+def test_a_history_out_of_reach_has_no_chats(monkeypatch: pytest.MonkeyPatch):
+    """Nobody may look into its folder: for root, who runs tests too, a name as long as none may be."""
+    monkeypatch.setenv("LOCALSPEC_DATA_DIR", "/" + "x" * 5000)
+    assert [found.name for found in on_disk(Catalog.load(), GUIDE)] == [GUIDE]
+
+
+async def test_models_that_cannot_be_listed_are_a_sentence(monkeypatch: pytest.MonkeyPatch):
+    def breaks(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission\x1b[2J denied")
+
+    monkeypatch.setattr("localspec.runtime.local_models.on_disk", breaks)
+    async with open_chat(ScriptedEngine(), tuning=guide(), size=(100, 30)) as stage:
+        await stage.ready()
+        await stage.pilot.press("ctrl+o")
+        await stage.sees("The models on this machine cannot be listed:", "Permission␛[2J denied")
+        assert "Looking for models" not in stage.seen
+
+
+def test_a_model_without_room_says_so(monkeypatch: pytest.MonkeyPatch):
+    def available(free: int) -> str:
+        monkeypatch.setattr("psutil.virtual_memory", lambda: type("Memory", (), {"available": free}))
+        return next(on_disk(Catalog.load(), GUIDE)).fit
+
+    words = {available(megabytes << 20) for megabytes in range(40, 80)}
+    assert words == {"fits", "fits in int4", "from disk", "too large"}
+
+
+async def picker(stage: Stage) -> Picker:
+    await stage.until(lambda: isinstance(stage.app.screen, Picker) and stage.app.screen.models)
+    assert isinstance(stage.app.screen, Picker)
+    return stage.app.screen
+
+
+@pytest.mark.parametrize("size", [(60, 16), (120, 40)])
+async def test_another_model_is_picked_and_the_conversation_goes_on(size: tuple[int, int], tmp_path: Path):
+    folder = model(tmp_path / "[/nope]")
+    used(folder)
+    first, second = ScriptedEngine(HELLO), ScriptedEngine(HELLO)
+    async with open_chat(first, second, tuning=guide(), size=size) as stage:
+        await stage.ready()
+        await asked_with(stage)
+        await stage.pilot.press("ctrl+o")
+        opened = await picker(stage)
+        await stage.sees(
+            "● ", "guide", "fits", "fp32", "[/nope]", "early exit after layer 2", "off, decode plain", "Esc"
+        )
+        await stage.pilot.press("down", "enter")
+        await stage.until(lambda: opened.drafts == ["off"])
+        await stage.pilot.press("enter")
+        await stage.until(lambda: len(stage.engines) == 2)
+        assert stage.chat.tuning.load == LoadRequest(str(folder), draft="off")
+        assert first.closed
+        await stage.ready()
+        await asked_with(stage)
+        assert [m.content for m in second.requests[0].messages or ()] == ["hi", "Hello there, world. Bye.", "hi"]
+        assert second.requests[0].sampling == SamplingOptions()  # not the guide's
+
+
+async def test_a_folder_that_is_loaded_is_among_them_before_any_chat_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    folder = model(tmp_path / "tiny")
+    monkeypatch.chdir(tmp_path)
+    tuning = begin(Config(), "./tiny", load={}, sampling=SamplingOptions())
+    async with open_chat(ScriptedEngine(), tuning=tuning, size=(100, 24)) as stage:
+        await stage.ready()
+        await stage.pilot.press("ctrl+o")
+        opened = await picker(stage)
+        assert [each.name for each in opened.models] == [GUIDE, str(folder)]
+        await stage.until(lambda: opened.model_list.highlighted == 1)
+
+
+OWN = f"""
+schema_version = 1
+[models.own]
+path = "{paths.packaged("assets/guide/target")}"
+quant = "fp32"
+ctx = 512
+system = "Be brief."
+preset = "precise"
+template = "words"
+"""
+
+
+async def test_a_model_brings_what_models_toml_says_of_it():
+    paths.models_file().parent.mkdir(parents=True)
+    paths.models_file().write_text(OWN)
+    async with open_chat(*(ScriptedEngine(HELLO, HELLO) for _ in range(3)), tuning=guide(), size=(100, 24)) as stage:
+        await stage.ready()
+        await stage.send("/model own")
+        await stage.until(lambda: len(stage.engines) == 2)
+        await stage.ready()
+        tuning = stage.chat.tuning
+        assert (tuning.load.quant, tuning.load.ctx) == ("fp32", 512)
+        await stage.sees("template words", "preset precise")
+        assert await asked_with(stage) == SamplingOptions(temperature=0)
+        request = stage.engine.requests[-1]
+        assert [m.content for m in request.messages or ()] == ["Be brief.", "hi"]
+        assert request.template is not None
+        assert request.template.name == "words"
+        await stage.send("/model guide")
+        await stage.until(lambda: len(stage.engines) == 3)
+        await stage.ready()
+        assert (tuning.load.quant, tuning.load.ctx, tuning.template) == ("auto", None, None)
+        await asked_with(stage)
+        turns = [m.content for m in stage.engine.requests[-1].messages or ()]
+        assert turns == ["hi", "Hello there, world. Bye.", "hi"]
+
+
+def test_a_chat_begins_with_what_models_toml_says_of_its_model():
+    paths.models_file().parent.mkdir(parents=True)
+    paths.models_file().write_text(OWN)
+    tuning = begin(Config(), "own", load={"ctx": 64}, sampling=SamplingOptions())
+    assert (tuning.load.quant, tuning.load.ctx) == ("fp32", 64)
+    assert tuning.template is not None
+    assert (tuning.template.name, tuning.begin_preset(None, None), tuning.preset) == ("words", (), "precise")
+    assert (tuning.begin_preset(None, "creative"), tuning.preset) == ((), "creative"), "the chat's own comes first"
+    (gone,) = tuning.begin_preset(None, "nobody's")
+    assert (gone.code, tuning.preset) == ("preset", "precise")
+
+
+async def test_another_drafter_is_picked_for_the_same_model():
+    async with open_chat(ScriptedEngine(), ScriptedEngine(), ScriptedEngine(), tuning=guide()) as stage:
+        await stage.ready()
+        await stage.send("/draft")
+        opened = await picker(stage)
+        await stage.sees("●  guide  int8, stored bf16")
+        await stage.until(lambda: opened.focused is opened.draft_list)
+        await stage.pilot.press("down", "enter")
+        await stage.until(lambda: len(stage.engines) == 2)
+        assert stage.chat.tuning.load == LoadRequest(GUIDE, draft="small")
+        await stage.ready()
+        await stage.send("/draft early-exit:3")
+        await stage.until(lambda: len(stage.engines) == 3)
+        assert stage.chat.tuning.load.draft == "early-exit:3"
+        await stage.ready()
+        await stage.pilot.press("ctrl+o")
+        opened = await picker(stage)
+        await stage.until(lambda: opened.drafts == ["early-exit:3", "auto", "small", "off"])
+        await stage.pilot.press("escape")
+        await stage.until(lambda: stage.app.screen is stage.chat)
+        assert len(stage.engines) == 3
+
+
+async def test_what_is_loaded_is_not_loaded_again_when_it_is_picked():
+    async with open_chat(ScriptedEngine(), tuning=guide()) as stage:
+        await stage.ready()
+        await stage.pilot.press("ctrl+o")
+        opened = await picker(stage)
+        await stage.until(lambda: opened.drafts)
+        await stage.pilot.press("enter", "enter")
+        await stage.sees("Nothing changes: this model and this drafter are in use.")
+        assert stage.chat.phase == "idle"
+
+
+@pytest.mark.parametrize(
+    ("typed", "sentence"),
+    [
+        ("/model giude", "There is no model 'giude'; did you mean 'guide'?"),
+        ("/draft early-exit:x", "'x' is not an exit layer."),
+        ("/draft early-exit:99", "Exit layer 99 is outside"),
+        ("/model /etc", "this is not the folder of a model"),
+        ("/draft nobody", "There is no model 'nobody'"),
+        ("/draft lookup", "Drafting by look-up is not in this version. Use auto, off, early-exit:E,"),
+    ],
+)
+async def test_a_model_that_is_not_there_leaves_the_one_there_is(typed: str, sentence: str):
+    async with open_chat(ScriptedEngine(HELLO), tuning=guide(), size=(120, 24)) as stage:
+        await stage.ready()
+        await stage.asks(typed, sentence, "idle")
+        assert stage.chat.prompt.text == typed
+        await stage.pilot.press("ctrl+c")
+        assert await asked_with(stage) == SamplingOptions(temperature=0)
+        assert len(stage.engines) == 1
+
+
+async def test_a_model_that_does_not_load_says_why_and_another_can_be_picked(tmp_path: Path):
+    folder = model(tmp_path / "big")
+    refused = Failure("does_not_fit", "Not enough memory for big.", "Try a smaller one.", exit_code=5)
+    async with open_chat(
+        ScriptedEngine(), ScriptedEngine(opening=[refused]), ScriptedEngine(HELLO), tuning=guide()
+    ) as stage:
+        await stage.ready()
+        await stage.asks(f"/model {folder}", "Not enough memory for big. Try a smaller one.", "Ctrl+O another model")
+        await stage.pilot.press("ctrl+o")
+        opened = await picker(stage)
+        await stage.pilot.press("enter")
+        await stage.until(lambda: opened.focused is opened.draft_list)
+        await stage.pilot.press("enter")
+        await stage.until(lambda: len(stage.engines) == 3)
+        await stage.ready()
+        await stage.asks("hi", "Bye.", "idle")
+
+
+async def test_another_model_ends_the_answer_that_is_being_written_and_keeps_it(tmp_path: Path):
+    folder = model(tmp_path / "other")
+    writing, after = ScriptedEngine(HELLO, paused=True), ScriptedEngine(HELLO)
+    async with kept_chat(writing, after) as stage:
+        stage.chat.tuning = stage.chat.conversation.tuning = guide()
+        await stage.begins("hi")
+        await stage.send(f"/model {folder}")
+        await stage.until(lambda: len(stage.engines) == 2)
+        await stage.ready()
+        await stage.sees("Hello there", "stopped")
+        await asked_with(stage)
+        assert [m.content for m in after.requests[0].messages or ()] == ["hi", "Hello there", "hi"]
+    with History() as history:
+        (kept,) = history.chats()
+        assert kept.model_key == str(folder)
+        assert [message.status for message in history.open(kept.id).branch] == ["done", "stopped", "done", "done"]
+
+
+def test_flags_hold_for_every_model_and_a_draft_for_the_one_it_was_named_with():
+    tuning = replace(guide(), load_said={"quant": "int4", "draft": "off"})
+    assert tuning.choice(GUIDE).load == LoadRequest(GUIDE, quant="int4")

@@ -1,0 +1,245 @@
+"""Words are found in the chat that is open, also where it is not in sight; and the chat becomes a file."""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+from pathlib import Path
+from time import monotonic
+
+import msgspec
+import pytest
+
+from localspec.core import whole_file
+from localspec.history import Attachment, History, NewChat, Writer, recall
+from localspec.history.export import WholeChat, WholeMessage
+from localspec.tui import chat_file
+from localspec.tui.chats import NOTHING_SAID
+from localspec.tui.find import after, before, matching
+from localspec.tui.note import Note
+from localspec.tui.scribe import SETTLED_SECONDS
+from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
+from tests.support.chats import chat
+from tests.support.scripted_engine import ScriptedEngine, answer, step
+
+pytestmark = pytest.mark.heavy
+
+SHORT = answer(step("Bye", "."))
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def count(stage: Stage) -> str:
+    return str(stage.chat.find.count.content)
+
+
+def found(stage: Stage) -> list[str]:
+    return [message.text for message in stage.messages if message.has_class("-found")]
+
+
+# --- finding
+
+
+def test_letters_match_in_capitals_or_not_and_nothing_matches_nothing():
+    assert matching(["A STRAẞE", "none", "strasse"], "Straße") == [0, 2]
+    assert matching(["text"], "") == []
+    places = [2, 5, 7]
+    assert [after(places, place) for place in (None, 2, 5, 7, 6)] == [2, 5, 7, 2, 7]
+    assert [before(places, place) for place in (None, 2, 5, 7, 6)] == [7, 7, 2, 5, 5]
+
+
+@pytest.mark.parametrize("size", [(60, 16), (80, 24), (100, 24), (130, 30)], ids=str)
+async def test_every_match_is_brought_into_sight_one_after_the_other(size: tuple[int, int]):
+    with History() as history:
+        texts = [f"said {number}\n\n{'more ' * 60}" for number in range(30)]
+        texts[3] += " the NEEDLE"
+        texts[25] += " a needle"
+        chat(history, *texts, title="Hay")
+    async with kept_chat(ScriptedEngine(HELLO), size=size, past=recall()) as stage:
+        await stage.until(lambda: len(stage.messages) == 20)
+        await stage.pilot.press("ctrl+f")
+        await stage.pilot.press(*"needle")
+        await stage.until(lambda: count(stage) == "2 found")
+        await stage.pilot.press("enter")
+        await stage.until(lambda: count(stage) == "1 of 2" and found(stage) == [texts[3]])
+        await stage.sees("said 3", "1 of 2")
+        assert len(stage.messages) == 30
+        await stage.pilot.press("enter")
+        await stage.until(lambda: count(stage) == "2 of 2" and found(stage) == [texts[25]])
+        await stage.sees("said 25")
+        for key in ("shift+enter", "up"):
+            await stage.pilot.press(key)
+        await stage.until(lambda: count(stage) == "2 of 2" and found(stage) == [texts[25]])
+        await stage.pilot.press("escape")
+        await stage.until(lambda: stage.chat.prompt.has_focus and not stage.chat.find.display)
+        assert found(stage) == []
+
+
+async def test_words_of_a_long_paste_are_found_in_its_message():
+    paste = Attachment(None, "text/plain", None, "hay " * 1000 + "needle")
+    with History() as history:
+        history.begin(NewChat("guide", title="Hay"), "Read this", attachments=(paste,))
+    async with kept_chat(ScriptedEngine(), past=recall()) as stage:
+        await stage.until(lambda: stage.messages)
+        await stage.pilot.press("ctrl+f", *"NEEDLE", "enter")
+        await stage.until(lambda: count(stage) == "1 of 1" and found(stage) == ["Read this"])
+
+
+async def test_esc_leaves_the_search_and_not_the_answer_that_grows():
+    engine = ScriptedEngine(HELLO, paused=True)
+    async with open_chat(engine) as stage:
+        await stage.begins("hi")
+        await stage.pilot.press("ctrl+f", *"WORLD")
+        await stage.until(lambda: count(stage) == "0 found")
+        await stage.pilot.press("enter", "escape")
+        assert stage.chat.phase == "generating"
+        engine.permit()
+        await stage.sees("Bye.", "idle")
+        await stage.pilot.press("ctrl+f", "enter")
+        await stage.until(lambda: count(stage) == "1 of 1")
+        assert found(stage) == ["Hello there, world. Bye."]
+
+
+# --- exporting
+
+
+async def ask(stage: Stage, text: str) -> None:
+    await stage.ready()
+    asked = len(stage.messages)
+    await stage.send(text)
+    await stage.until(lambda: len(stage.messages) == asked + 2 and stage.chat.phase == "idle")
+
+
+async def export(stage: Stage, arguments: str) -> str:
+    """What the chat says of it."""
+    notes = len(stage.chat.query(Note))
+    await stage.send(f"/export {arguments}")
+    await stage.until(lambda: len(stage.chat.query(Note)) == notes + 1)
+    return str(stage.chat.query(Note).last().content)
+
+
+async def refused(stage: Stage, arguments: str) -> str:
+    """The same, where the command comes back to be mended."""
+    said = await export(stage, arguments)
+    assert stage.chat.prompt.text == f"/export {arguments}"
+    await stage.pilot.press("ctrl+c")
+    return said
+
+
+@pytest.mark.parametrize("size", [(60, 16), (130, 30)], ids=str)
+async def test_a_chat_becomes_a_file_named_after_it_and_no_file_is_written_over(
+    own_folder: Path, size: tuple[int, int]
+):
+    async with kept_chat(ScriptedEngine(HELLO, SHORT), size=size) as stage:
+        await ask(stage, "What [/nope] is\ta draft?")
+        for name in ("chat-what-nope-is-a-draft.md", "chat-what-nope-is-a-draft-2.md"):
+            assert await export(stage, "md") == f"This chat is now in {own_folder / name}"
+        await ask(stage, "And?")
+        assert await export(stage, "") == f"This chat is now in {own_folder / 'chat-what-nope-is-a-draft-3.md'}"
+        (own_folder / "notes").mkdir()
+        assert str(own_folder / "notes" / "chat-what-nope-is-a-draft.json") in await export(stage, "json notes")
+        assert str(own_folder / "my chat.txt") in await export(stage, "JSONL my chat.txt")
+    first, last = ((own_folder / f"chat-what-nope-is-a-draft{n}.md").read_text() for n in ("", "-3"))
+    assert first.startswith("# What [/nope] is a draft?\n")
+    assert "Hello there, world. Bye." in first
+    assert "And?" not in first
+    assert "And?" in last
+    whole = json.loads((own_folder / "notes" / "chat-what-nope-is-a-draft.json").read_text())
+    assert len(whole["messages"]) == len((own_folder / "my chat.txt").read_text().splitlines()) == 4
+
+
+async def test_an_answer_is_exported_as_far_as_it_has_come(own_folder: Path):
+    engine = ScriptedEngine(HELLO, paused=True)
+    async with kept_chat(engine) as stage:
+        await stage.begins("hi")
+        await export(stage, "md")
+    assert re.search(r"\(interrupted\)\s+Hello there\n", (own_folder / "chat-hi.md").read_text())
+
+
+async def test_what_cannot_be_exported_is_one_sentence(own_folder: Path, monkeypatch: pytest.MonkeyPatch):
+    (own_folder / "file").write_text("mine")
+    async with kept_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        assert NOTHING_SAID in await refused(stage, "md")
+        await ask(stage, "hi")
+        assert "There is no folder" in await refused(stage, "md file/below.md")
+        assert "cannot be written" in await refused(stage, f"md {'x' * 300}.md")
+        await stage.send("/export pdf")
+        await stage.sees("Try: /export md")
+        await stage.pilot.press("ctrl+c")
+
+        def full(*_: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(whole_file, "write_whole", full)
+        assert "The disk has no room for" in await refused(stage, "md")
+    assert [each.name for each in own_folder.iterdir()] == ["file"]
+    assert (own_folder / "file").read_text() == "mine"
+
+
+async def test_what_is_not_kept_is_exported_from_memory(own_folder: Path):
+    async with open_chat(ScriptedEngine(HELLO), system="Be brief.") as stage:
+        await ask(stage, "hi")
+        for kind in ("md", "json", "jsonl"):
+            assert await export(stage, kind) == f"This chat is now in {own_folder / f'chat-hi.{kind}'}"
+    text = (own_folder / "chat-hi.md").read_text()
+    assert text.startswith("# hi\n\nguide · ")
+    assert text.endswith("## System\n\nBe brief.\n\n## You\n\nhi\n\n## guide\n\nHello there, world. Bye.\n")
+    whole = msgspec.json.decode((own_folder / "chat-hi.json").read_bytes(), type=WholeChat)
+    assert [each.message.status for each in whole.messages] == ["done", "done"]
+    assert sum(len(step.tokens) for step in whole.messages[1].steps) == 6
+    lines = (own_folder / "chat-hi.jsonl").read_text().splitlines()
+    assert tuple(msgspec.json.decode(line, type=WholeMessage) for line in lines) == whole.messages
+
+
+async def test_where_the_history_cannot_be_written_what_it_lacks_is_exported_from_memory(own_folder: Path):
+    paper, engine = Writer(), ScriptedEngine(SHORT, HELLO, paused=True)
+    async with open_chat(engine, paper=paper) as stage:
+        engine.permit(4)
+        await ask(stage, "kept")
+        await stage.until(lambda: stage.chat.chat_id)
+        paper._history._database.read("PRAGMA query_only = ON")  # type: ignore[union-attr]
+        engine.permit(2)
+        await stage.asks("lost", "Hello there")
+        await stage.until(lambda: paper.in_trouble)
+        started = monotonic()
+        await export(stage, "md")
+        assert monotonic() - started < SETTLED_SECONDS / 2
+        engine.permit()
+    text = (own_folder / "chat-kept.md").read_text()
+    assert re.search(r"Bye\.\n\n## You\n\nlost\n\n## .* \(interrupted\)\n\nHello there\n$", text)
+    assert paper.close() is not None
+
+
+async def test_a_newer_history_is_no_obstacle_to_an_export(own_folder: Path):
+    with History() as history:
+        history._database.read("PRAGMA user_version = 99")
+    paper = Writer()
+    async with open_chat(ScriptedEngine(HELLO), paper=paper) as stage:
+        await ask(stage, "hi")
+        await stage.until(lambda: stage.chat.query(Note))
+        await export(stage, "md")
+    assert "Hello there, world. Bye." in (own_folder / "chat-hi.md").read_text()
+    assert paper.close() is not None
+
+
+@pytest.mark.parametrize(
+    ("title", "name"),
+    [
+        ("../../etc/passwd", "chat-etc-passwd.md"),
+        ("\x1b]0;x\x07 [/nope]", "chat-0-x-nope.md"),
+        ("", "chat.md"),
+        ("  … ", "chat.md"),
+        ("Größe 日本語", "chat-größe-日本語.md"),
+        ("word " * 40, f"chat-{'word-' * 9}word.md"),
+    ],
+)
+def test_a_title_makes_a_name_that_is_no_path(title: str, name: str):
+    assert chat_file.name(title, "md") == name

@@ -1,0 +1,95 @@
+"""What the state line says for a while is there to be read: whole, however narrow the screen."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from localspec import tui
+from localspec.tui.branches import DELETE_AGAIN
+from localspec.tui.commands import unknown
+from localspec.tui.keys import with_keys
+from localspec.tui.stats_line import HINT_SECONDS
+from localspec.tui.turn import WAITING
+from tests.support.chat_stage import HELLO, open_chat
+from tests.support.scripted_engine import ScriptedEngine
+
+FOLDER = Path(tui.__file__).parent
+GIVING = {"give_hint", "refuse", "with_keys", "UsageError"}
+WHAT_VARIES = "a word of it"
+QUOTING = [
+    unknown("spek"),
+    "Copied. In case the terminal took nothing, it is in /home/someone/.local/state/localspec/copied.txt.",
+    "Nothing is drafted at present: draft costs 31 % of a step, accepts 12 %.",
+]
+
+
+def hints() -> Iterator[str]:
+    """Every sentence of the package that is given as a hint, with its keys still as ids in braces."""
+    for file in sorted(FOLDER.glob("*.py")):
+        module = import_module(f"localspec.tui.{file.stem}")
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and node.args and ast.unparse(node.func).rpartition(".")[2] in GIVING:
+                yield from sentences(node.args[-1 if ast.unparse(node.func) == "with_keys" else 0], module)
+
+
+def sentences(node: ast.expr, module: ModuleType) -> Iterator[str]:
+    match node:
+        case ast.Constant(value=str(text)):
+            yield text
+        case ast.JoinedStr(values=parts):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else WHAT_VARIES for part in parts)
+        case ast.Name(id=name) if isinstance(text := getattr(module, name, None), str):
+            yield text
+        case ast.IfExp(body=body, orelse=orelse):
+            yield from (*sentences(body, module), *sentences(orelse, module))
+
+
+HINTS = (*dict.fromkeys(hints()), *QUOTING)
+
+
+def test_the_hints_are_found():
+    assert len(HINTS) > 40
+    assert {"Nothing is loaded.", DELETE_AGAIN, WAITING, "From the next question on: a word of it"} < {*HINTS}
+
+
+@pytest.mark.parametrize("size", [(60, 16), (80, 24)])
+async def test_every_hint_is_whole(size: tuple[int, int]):
+    async with open_chat(ScriptedEngine(HELLO), size=size) as stage:
+        await stage.ready()
+        cut = []
+        for text in HINTS:
+            hint = with_keys(stage.chat, text)
+            stage.chat.status.give_hint(hint)
+            await stage.pilot.pause()
+            if stage.hint != "".join(hint.split()):
+                cut.append(stage.hint)
+        assert not cut
+
+
+async def test_the_line_is_one_again_when_the_hint_is_over():
+    async with open_chat(ScriptedEngine(HELLO), size=(60, 16)) as stage:
+        await stage.send("/spek")
+        await stage.hints("Did you mean /spec? Type // to begin a message with a slash.")
+        assert stage.chat.status.size.height == 2
+        stage.chat.status.end_hint()
+        await stage.until(lambda: stage.chat.status.size.height == 1)
+        stage.chat.status.give_hint("path/" * 100)
+        await stage.until(lambda: stage.chat.status.size.height == 3)
+
+
+async def test_a_long_hint_stays_for_longer(monkeypatch: pytest.MonkeyPatch):
+    lasting: list[float] = []
+    monkeypatch.setattr("localspec.tui.stats_line.once", lambda _, seconds, __: lasting.append(seconds))
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        lasting.clear()
+        stage.chat.status.give_hint("Copied.")
+        stage.chat.status._hint_timer = None
+        stage.chat.status.give_hint("a word " * 20)
+    assert lasting == [HINT_SECONDS, 7.0]

@@ -1,0 +1,165 @@
+"""[keymap] reaches every screen: the new key works there, the old one does not, and texts name the new one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+
+from localspec.core.requests import GenerateRequest
+from localspec.tui import ids
+from localspec.tui.app import ChatApp
+from localspec.tui.compare import CompareScreen
+from localspec.tui.help_screen import HelpScreen
+from localspec.tui.ids import known_ids
+from localspec.tui.keymap import Bound, bound, remap, spelled
+from localspec.tui.link import LinkScreen
+from localspec.tui.overflow import Overflow
+from localspec.tui.picker import Pick, Picker
+from localspec.tui.sampling_form import SamplingForm
+from localspec.tui.tuning import Tuning
+from localspec.tui.ways import Way
+from tests.support.chat_stage import HELLO, kept_chat, open_chat, own_keys
+from tests.support.scripted_engine import ScriptedEngine
+
+pytestmark = pytest.mark.heavy
+
+ways = (Way("plain", False), Way("drafted", True))
+OVER: dict[str, Callable[[], Screen[Any]]] = {
+    "compare.close": lambda: CompareScreen(GenerateRequest(), ways, lambda _: None),
+    "picker.close": lambda: Picker(list, Pick("guide", "auto")),
+    "form.close": lambda: SamplingForm(Tuning()),
+    "overflow.leave": lambda: Overflow("The chat is full.", 2),
+    "link.leave": lambda: LinkScreen("https://example.org/"),
+    "help.close": lambda: HelpScreen([("F1", "Help")]),
+}
+
+
+@pytest.mark.parametrize("name", OVER)
+async def test_what_lies_over_the_chat_closes_with_the_users_key_and_says_which(name: str):
+    async with open_chat(ScriptedEngine(HELLO), tuning=own_keys({name: "f9"}), size=(100, 40)) as stage:
+        await stage.ready()
+        opened = OVER[name]()
+        stage.app.push_screen(opened)
+        await stage.until(lambda: stage.app.screen is opened)
+        await stage.sees("F9")
+        await stage.pilot.press("escape")
+        assert stage.app.screen is opened
+        await stage.pilot.press("f9")
+        await stage.until(lambda: stage.app.screen is stage.chat)
+
+
+async def test_a_letter_may_be_a_key_where_nothing_is_written():
+    chosen: list[object] = []
+    async with open_chat(ScriptedEngine(HELLO), tuning=own_keys({"overflow.drop": "x"})) as stage:
+        await stage.ready()
+        stage.app.push_screen(Overflow("The chat is full.", 2), chosen.append)
+        await stage.sees("x  Drop the oldest 2 turns")
+        await stage.pilot.press("d", "x")
+        await stage.until(lambda: chosen == ["drop-oldest"])
+
+
+async def test_the_letters_at_a_message_can_be_others():
+    keys = own_keys({"msg.copy": "x", "msg.older": "f9", "msg.delete": "y"})
+    async with open_chat(ScriptedEngine(HELLO), tuning=keys, size=(100, 40)) as stage:
+        await stage.ready()
+        await stage.send("hi")
+        await stage.sees("Bye.", "idle")
+        await stage.pilot.press("alt+up")
+        await stage.sees("x copy c code", "F9 ] version", "y delete")
+        await stage.pilot.press("x")
+        await stage.sees("Copied.")
+        await stage.pilot.press("f9")
+        await stage.sees("There is no version before this one.")
+        await stage.pilot.press("y")
+        await stage.sees("Press y again to delete this message")
+        await stage.pilot.press("d")
+        await stage.until(lambda: stage.chat.prompt.text == "d")
+
+
+async def test_the_keys_of_the_line_that_finds_can_be_others():
+    async with open_chat(ScriptedEngine(HELLO), tuning=own_keys({"find.next": "f9", "find.previous": "f8"})) as stage:
+        await stage.ready()
+        await stage.send("hello")
+        await stage.sees("Bye.", "idle")
+        await stage.pilot.press("ctrl+f", *"hello", "f9")
+        await stage.sees("1 of 2")
+        await stage.pilot.press("down")
+        await stage.pilot.press("f8")
+        await stage.sees("2 of 2")
+
+
+async def test_the_keys_beside_the_chats_can_be_others():
+    keys = own_keys({"chats.search": "x", "chats.pin": "f9"})
+    async with kept_chat(ScriptedEngine(HELLO), tuning=keys) as stage:
+        await stage.ready()
+        await stage.send("hi")
+        await stage.sees("Bye.", "idle")
+        await stage.pilot.press("ctrl+b")
+        await stage.sees("Enter open · x search · F9 pin", "Today")
+        await stage.pilot.press("slash", "f9")
+        await stage.sees("Pinned")
+        await stage.pilot.press("x")
+        await stage.until(lambda: stage.chat.focused is stage.chat.sidebar.search)
+
+
+async def test_the_page_of_keys_and_the_footer_show_them_as_they_are_mapped():
+    keys = own_keys({"chats.pin": "f8", "find.next": "f9", "msg.copy": "x", "picker.close": "f10", "new": "f12"})
+    async with open_chat(ScriptedEngine(HELLO), tuning=keys, size=(100, 140)) as stage:
+        await stage.ready()
+        await stage.sees("F12 New")
+        await stage.pilot.press("f1")
+        await stage.sees("Over the chat", "F10")
+        rows = {" ".join(line.strip(" │").split()) for line in stage.seen.splitlines()}
+        assert {"F8 Pin", "x copy", "F10 the models: Close", "F12 New", "Enter F9 Next"} <= rows
+
+
+async def test_an_id_that_leaves_a_shared_key_leaves_it_to_the_other():
+    """Ctrl+R reloads while it can, else retries; Textual would take it from both."""
+    async with open_chat(ScriptedEngine(HELLO, HELLO), tuning=own_keys({"reload": "f9"})) as stage:
+        await stage.ready()
+        await stage.send("hi")
+        await stage.sees("Bye.", "idle")
+        await stage.pilot.press("ctrl+r")
+        await stage.until(lambda: len(stage.engine.requests) == 2)
+
+
+def test_a_key_leaves_only_those_that_would_hear_it():
+    known = {
+        "quit": Bound(("ctrl+q",)),
+        "stop": Bound(("escape",), "chat"),
+        "send": Bound(("enter",), "chat.prompt"),
+        "pin": Bound(("p",), "chat.list", writes=False),
+        "close": Bound(("escape",), "picker", writes=False),
+    }
+    assert remap({"close": "p"}, known).keys == {"close": "p"}
+    assert remap({"pin": "enter"}, known).keys == {"pin": "enter"}
+    assert remap({"pin": "escape"}, known).keys == {"pin": "escape", "stop": "unbound"}
+    assert remap({"close": "ctrl+q"}, known).troubles == ("[keymap] close: ctrl+q no longer means quit.",)
+    assert remap({"send": "x"}, known).troubles == ("[keymap] send: x is for writing.",)
+
+
+@pytest.mark.parametrize(("key", "stands"), [("slash", "/"), ("left_square_bracket", "["), ("minus", "-"), ("a", "a")])
+def test_a_key_is_spelled_as_it_stands_on_a_keyboard(key: str, stands: str):
+    assert spelled(key) == stands
+
+
+def test_every_id_there_is_can_be_given_a_key_and_stands_once(monkeypatch: pytest.MonkeyPatch):
+    """Counted where they are bound: of two that were the same, the dict would have the last."""
+    lists: list[list[BindingType]] = []
+
+    def listed(bindings: Iterable[BindingType], heard: str = "", *, writes: bool = True) -> dict[str, Bound]:
+        lists.append([*bindings])
+        return bound(lists[-1], heard, writes=writes)
+
+    monkeypatch.setattr(ids, "bound", listed)
+    known = known_ids(ChatApp.BINDINGS)
+    counted = Counter(b.id for each in lists for b in each if isinstance(b, Binding) and b.id)
+    assert {"quit", "stop", "send", "msg.copy", "find.next", "chats.pin", "compare.close", "help.close"} <= known.keys()
+    assert [name for name, count in counted.items() if count > 1] == []
+    assert counted.keys() == known.keys()
+    assert all(each.keys and all(each.keys) for each in known.values())

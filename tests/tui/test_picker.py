@@ -1,0 +1,75 @@
+"""The picker shows what it has found while it looks on, and what is chosen there stays chosen."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from textual.widgets import OptionList
+
+from localspec.runtime.local_models import Shelved
+from localspec.tui import picker
+from localspec.tui.picker import LOOKING, Picker
+from tests.support.chat_stage import open_chat
+from tests.support.scripted_engine import ScriptedEngine
+
+OFF = ("off", "off, decode plain")
+DRAFTS = (("auto", "early exit after layer 1"), OFF)
+
+
+async def test_models_are_shown_while_others_are_looked_for(monkeypatch: pytest.MonkeyPatch):
+    go_on = threading.Event()
+
+    def found(*_: object, **__: object) -> Iterator[Shelved]:
+        yield Shelved("guide", "int8", 29_000_000, "fits", DRAFTS)
+        yield Shelved("ollama:qwen3:8b", "Q4_K_M", 5_200_000_000, "fits", DRAFTS)
+        go_on.wait()
+        yield Shelved("lmstudio:somebody/a-long-name/a-long-name", "Q8_0", 9_900_000_000, "too large", (OFF,))
+
+    monkeypatch.setattr(picker, "PACE", 0)
+    monkeypatch.setattr("localspec.runtime.local_models.on_disk", found)
+    try:
+        async with open_chat(ScriptedEngine(), size=(110, 30)) as stage:
+            await stage.ready()
+            await stage.pilot.press("ctrl+o")
+            await stage.sees(LOOKING, "guide", "ollama:qwen3:8b", "Q4_K_M")
+            await stage.pilot.press("down", "tab", "down")
+            models, drafts = (stage.app.screen.query_one(name, OptionList) for name in ("#models", "#drafts"))
+            assert (models.highlighted, drafts.highlighted) == (1, 1)
+            go_on.set()
+            await stage.sees("lmstudio:…", "too large")
+            await stage.until(lambda: LOOKING not in stage.seen)
+            assert (models.highlighted, drafts.highlighted, drafts.has_focus) == (1, 1, True)
+            assert models.option_count == 3
+    finally:
+        go_on.set()
+
+
+async def test_a_picker_that_is_closed_looks_no_further(monkeypatch: pytest.MonkeyPatch):
+    go_on, ended, looked = threading.Event(), threading.Event(), list[int]()
+
+    def found(*_: object, **__: object) -> Iterator[Shelved]:
+        try:
+            for number in range(100):
+                looked.append(number)
+                yield Shelved(f"m{number}", "int8", 1, "fits", (OFF,))
+                go_on.wait()
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(picker, "PACE", 0)
+    monkeypatch.setattr("localspec.runtime.local_models.on_disk", found)
+    try:
+        async with open_chat(ScriptedEngine(), size=(110, 30)) as stage:
+            await stage.ready()
+            await stage.pilot.press("ctrl+o")
+            await stage.sees("m0")
+            assert isinstance(stage.app.screen, Picker)
+            await stage.pilot.press("escape")
+            await stage.until(lambda: not isinstance(stage.app.screen, Picker))
+            go_on.set()
+            await stage.until(ended.is_set)
+            assert len(looked) == 2
+    finally:
+        go_on.set()
