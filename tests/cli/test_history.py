@@ -397,11 +397,11 @@ def test_the_path_is_printed_even_where_the_file_is_rubbish(localspec: Program):
 @pytest.mark.parametrize("words", ["show {}", "show {} --tokens", "export {}", "rm {} --yes"])
 def test_an_id_that_is_nobody_s_or_several_s_is_a_sentence(localspec: Program, history: History, words: str):
     unknown = sentence(localspec(*words.format("nope").split()), 3)
-    assert unknown == "error: There is no chat 'nope'. Their ids: localspec history ls\n"
+    assert unknown == "error: There is no chat 'nope'. List the chats: localspec history ls\n"
     beginnings = [chat(history, f"{number}")[0].chat_id[0] for number in range(33)]  # of 32 letters
     twice = next(letter for letter in beginnings if beginnings.count(letter) > 1)
     several = sentence(localspec(*words.format(twice).split()), 3)
-    assert several == f"error: Several chats have an id that begins with '{twice}'. Their ids: localspec history ls\n"
+    assert several == f"error: Several chat ids begin with '{twice}'. List the chats: localspec history ls\n"
     assert len(history.chats()) == 33
 
 

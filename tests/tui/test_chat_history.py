@@ -294,7 +294,7 @@ def notes(stage: Stage) -> list[str]:
 async def test_a_damaged_history_is_one_notice_and_a_new_one_is_written(path: Path):
     path.write_bytes(b"\x00\xff rubbish" * 1000)
     async with kept_chat(ScriptedEngine(HELLO, SHORT)) as stage:
-        await tells_once_and_goes_on(stage, "was damaged and is now", "a new one has begun")
+        await tells_once_and_goes_on(stage, "was damaged and is now", "a new one has been started")
     assert chats() == [["one", BYE, "two", "Bye."]]
 
 
@@ -555,8 +555,8 @@ EXCLUDE = "--continue, --chat and --no-history exclude each other. Give one of t
 @pytest.mark.parametrize(
     ("words", "exit_code", "sentence"),
     [
-        (("-c",), 3, "There is no chat to go on with. Begin one: localspec chat"),
-        (("--chat", "nope\x1b[2J"), 3, "There is no chat 'nope␛[2J'. Their ids: localspec history ls"),
+        (("-c",), 3, "There is no chat to continue. Start one: localspec chat"),
+        (("--chat", "nope\x1b[2J"), 3, "There is no chat 'nope␛[2J'. List the chats: localspec history ls"),
         (("-c", "--chat", "x"), 2, EXCLUDE),
         (("-c", "--no-history"), 2, EXCLUDE),
     ],
