@@ -520,7 +520,7 @@ def test_nothing_that_is_printed_drives_a_terminal(localspec: Program, hostile: 
 
 
 def test_nor_does_a_markdown_export_to_a_terminal(localspec: Program, hostile: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("localspec.cli.output.sys.stdout.isatty", lambda: True)
+    monkeypatch.setattr("localspec.cli.io.sys.stdout.isatty", lambda: True)
     done = localspec("export", hostile)
     assert DRIVES_TERMINALS.findall(done.out) == []
     assert "[/nope]" in done.out
