@@ -312,7 +312,7 @@ def main() -> None:
     """Runs the program; errors become one sentence and an exit code."""
     mend_streams()
     try:
-        exit_code = run_command()
+        exit_code = outcome()
         sys.stdout.flush()
     except BrokenPipeError:
         exit_code = EXIT_BROKEN_PIPE
@@ -323,7 +323,7 @@ def main() -> None:
     sys.exit(exit_code)
 
 
-def run_command() -> int:
+def outcome() -> int:
     """Runs the command, without click's own `main`, which would exit with 1 on a closed pipe."""
     if instruction := os.environ.get("_LOCALSPEC_COMPLETE"):
         return shell_complete(cli, {}, "localspec", "_LOCALSPEC_COMPLETE", instruction)

@@ -21,14 +21,14 @@ import torch
 
 from localspec import __version__
 from localspec.cli.doctor import backend, examine, login, packages
-from localspec.cli.doctor.findings import of_bitsandbytes, of_driver, of_package
+from localspec.cli.doctor.findings import bitsandbytes_findings, driver_findings, package_findings
 from localspec.cli.doctor.records import Bitsandbytes, Package, Report, Torch
 from localspec.cli.doctor.text import WIDTH
 from localspec.core import paths, processor
 from localspec.core.nvidia import Driver
 from tests.conftest import Program
 
-ASKED = backend.asked
+ASKED = backend.probing
 SECRET, OTHER_SECRET = "hf_sesame", "hf_mellon"
 ROOT = Path(__file__).parents[2]
 
@@ -41,7 +41,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "LOCALSPEC_CPU_ISA"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("localspec.engine.bandwidth.read_bandwidth", lambda _, device: {"cpu": 30.0}.get(device, 900.0))
-    monkeypatch.setattr(backend, "asked", lambda: nullcontext(lambda: Bitsandbytes("CPU", "libbitsandbytes_cpu.so")))
+    monkeypatch.setattr(backend, "probing", lambda: nullcontext(lambda: Bitsandbytes("CPU", "libbitsandbytes_cpu.so")))
     monkeypatch.setattr("localspec.core.nvidia.look", lambda: None)
     monkeypatch.setattr(processor, "usable_threads", processor.physical_cores)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -102,13 +102,13 @@ def test_a_package_that_is_missing_is_named_with_how_to_get_it(
 
 
 def test_a_version_outside_the_range_is_named():
-    (old,) = of_package(Package("transformers", "5.0.0", ">=5.3", True))
+    (old,) = package_findings(Package("transformers", "5.0.0", ">=5.3", True))
     assert old.level == "warning"
     assert "transformers 5.0.0" in old.message
     assert "pip install 'transformers>=5.3'" in old.hint
-    assert [*of_package(Package("torch", "2.13.0+cpu", ">=2.11,<2.14", True))] == []
-    assert [*of_package(Package("llama-cpp-python", None, "", False))] == []
-    assert len([*of_package(Package("torch", "mine", ">=2.11", True))]) == 1
+    assert [*package_findings(Package("torch", "2.13.0+cpu", ">=2.11,<2.14", True))] == []
+    assert [*package_findings(Package("llama-cpp-python", None, "", False))] == []
+    assert len([*package_findings(Package("torch", "mine", ">=2.11", True))]) == 1
 
 
 @pytest.mark.parametrize("purpose", paths.PURPOSES)
@@ -256,7 +256,7 @@ def driver(cuda: str = "12.4", visible: str | None = None) -> Driver:
     ],
 )
 def test_a_gpu_that_torch_does_not_use_is_named_with_the_reason(there: Driver, build: Torch, said: str):
-    (found,) = of_driver(there, build)
+    (found,) = driver_findings(there, build)
     assert said in f"{found.message} {found.hint}"
 
 
@@ -337,7 +337,7 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
 def test_the_compiled_code_of_bitsandbytes_is_named(planted: Callable[[str], Bitsandbytes]):
     found = planted("print('Hello!')\nlib, BNB_BACKEND = Sound(), 'CUDA'")
     assert found == Bitsandbytes("CUDA", "libbitsandbytes_cuda128.so")
-    assert [*of_bitsandbytes(found)] == []
+    assert [*bitsandbytes_findings(found)] == []
 
 
 @pytest.mark.parametrize(
@@ -349,7 +349,7 @@ def test_the_compiled_code_of_bitsandbytes_is_named(planted: Callable[[str], Bit
     ],
 )
 def test_a_bitsandbytes_without_a_backend_is_one_sentence(code: str, said: str, planted: Callable[[str], Bitsandbytes]):
-    (found,) = of_bitsandbytes(planted(code))
+    (found,) = bitsandbytes_findings(planted(code))
     assert said in found.message
     assert "\n" not in found.message
     assert "\x1b" not in found.message
