@@ -1,1 +1,1 @@
-"""What every room may know: errors, events, requests, files, sizes, the machine. Knows nobody."""
+"""What every room may know: errors, events, requests, files, sizes, the machine. Knows no other room."""

@@ -325,7 +325,7 @@ class Model:
 
 def flat(name: str) -> Notice:
     message = f"{name} finds every token equally likely: its weights are all zero, or so large that they overflow."
-    return Notice("warning", "flat", message, "Fetch the model again, or choose another.")
+    return Notice("warning", "flat", message, "Download the model again, or choose another.")
 
 
 def read_otherwise(typed: GenerateRequest, read: GenerateRequest) -> str:

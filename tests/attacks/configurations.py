@@ -18,7 +18,7 @@ NO_FILE = " cannot be read (it is not a file)."
 DEEP = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
 DEEP_KEY = "a." * 50_000 + "b = 1"
 DEEP_TOML = "x = " + "[" * 100_000 + "]" * 100_000
-FETCH = "Fetch the model again."
+FETCH = "Download the model again."
 NO_CODE = "localspec runs no code from models. Choose another copy, or remove the field if you trust it."
 
 
@@ -219,7 +219,7 @@ FIELDS: Attacks = {
         }
     ),
 }
-BASE = "info: This is a base model (no chat template): it continues the text."
+BASE = "info: This is a base model without a chat template: it completes the text."
 OTHERS: Attacks = {
     **refused(
         "{0}/",

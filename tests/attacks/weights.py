@@ -45,7 +45,7 @@ MODEL, FILE, AT_INDEX = "{0}/model", f"{{0}}/{SINGLE}", f"{{0}}/{INDEX}"
 HEAD, NORM = "model.embed_tokens.weight", "model.norm.weight"
 UP, DOWN = "model.layers.1.mlp.up_proj.weight", "model.layers.3.mlp.down_proj.weight"
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 135\n"
-FETCH = "Fetch the model again."
+FETCH = "Download the model again."
 FP32 = ("--quant", "fp32")
 
 

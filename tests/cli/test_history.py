@@ -105,7 +105,7 @@ def test_a_list_that_is_cut_says_how_to_see_the_rest(localspec: Program, history
         chat(history, f"Chat {number}")
     done = localspec("ls")
     assert len(done.out.splitlines()) == 1 + 20
-    assert done.err == "These are 20 of 23 chats. All of them: localspec history ls -n 23\n"
+    assert done.err == "20 of 23 chats are shown. Show all: localspec history ls -n 23\n"
     assert len(localspec("ls", "-n", "23").out.splitlines()) == 1 + 23
     assert localspec("ls", "-n", "23").err == ""
     assert len(json.loads(localspec("ls", "-n", "3", "--json").out)) == 3
@@ -220,7 +220,7 @@ def test_hits_stand_below_their_chats(localspec: Program, history: History):
 
 def test_a_search_that_was_cut_or_found_nothing_says_so(localspec: Program, history: History):
     chat(history, "needle", "needle", "needle")
-    assert localspec("search", "needle", "-n", "2").err == "There may be more than these 2 hits. Add: -n 20\n"
+    assert localspec("search", "needle", "-n", "2").err == "Only the first 2 hits are shown. Show more: -n 20\n"
     assert localspec("search", "needle").err == ""
     nothing = localspec("search", "xylophone")
     assert (nothing.code, nothing.out) == (0, "")
@@ -273,7 +273,7 @@ def test_a_pipe_gets_the_markdown_as_it_was_written(localspec: Program, history:
 def test_an_export_writes_over_no_file(localspec: Program, tale: StoredMessage, tmp_path: Path):
     file = tmp_path / "tale.md"
     file.write_text("mine")
-    assert "is there already" in sentence(localspec("export", tale.chat_id, "-o", str(file)), 2)
+    assert "already exists" in sentence(localspec("export", tale.chat_id, "-o", str(file)), 2)
     assert file.read_text() == "mine"
 
 
@@ -325,7 +325,7 @@ def test_all_are_deleted_also_those_that_are_pinned(localspec: Program, history:
     chat(history, "b")
     assert localspec("rm", "--all", "--yes").err == "Deleted 2 chats.\n"
     assert history.totals().chats == 0
-    assert localspec("rm", "--all", "--yes").err == "There are no chats: nothing is deleted.\n"
+    assert localspec("rm", "--all", "--yes").err == "There are no chats to delete.\n"
 
 
 def test_copies_that_still_hold_chats_are_named(localspec: Program, history: History):
@@ -335,12 +335,12 @@ def test_copies_that_still_hold_chats_are_named(localspec: Program, history: His
     assert str(copy) in localspec("rm", "--all", "--yes").err
 
 
-@pytest.mark.parametrize(("typed", "left", "told"), [("y\n", 0, "Deleted 1 chat."), ("n\n", 1, "Nothing is deleted.")])
+@pytest.mark.parametrize(("typed", "left", "told"), [("y\n", 0, "Deleted 1 chat."), ("n\n", 1, "Nothing was deleted.")])
 def test_it_asks_before_it_deletes(localspec: Program, history: History, typed: str, left: int, told: str):
     made = chat(history, "What is a drafter?", "It drafts.")[0]
     done = localspec("rm", made.chat_id, typed=typed)
     assert "What is a drafter?" in done.err
-    assert "Delete 1 chat with 2 messages for good? [y/N]:" in done.err
+    assert "Delete 1 chat with 2 messages permanently? [y/N]:" in done.err
     assert done.err.splitlines()[-1].endswith(told)
     assert (done.code, len(history.chats())) == (0, left)
 
@@ -353,7 +353,7 @@ def test_no_answer_deletes_nothing(localspec: Program, history: History):
 
 def test_where_nobody_can_be_asked_it_is_refused(localspec: Program, history: History):
     chat(history, "kept")
-    assert "Add --yes." in sentence(localspec("rm", "--all"), 2)
+    assert "add --yes to" in sentence(localspec("rm", "--all"), 2)
     assert len(history.chats()) == 1
 
 

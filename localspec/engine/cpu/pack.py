@@ -90,7 +90,7 @@ def pack_into(data: Tensor, rows: Tensor, kind: Format, program: Program | None)
         sound = bool(torch.isfinite(rows).all())
         data[:] = pack_rows(rows, kind)
     if not sound:
-        raise CheckpointError("A weight is infinite or not a number.", hint="Fetch the model again.")
+        raise CheckpointError("A weight is infinite or not a number.", hint="Download the model again.")
 
 
 def pack_rows(rows: Tensor, kind: Format) -> Tensor:
