@@ -145,6 +145,6 @@ def refuse_quantised(config: Config, family: str) -> None:
     elif quantised:
         method = method_of(quantised) if isinstance(quantised, dict) else str(quantised)[:40]
         raise CheckpointError(
-            f"This model is already quantised ({method}), which localspec cannot run for its model type.",
+            f"This model is quantised already, by {method}, which localspec cannot run for its model type.",
             hint="Use its 16-bit copy with --quant bf16 or nf4.",
         )

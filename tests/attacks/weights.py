@@ -123,8 +123,8 @@ FILES: Attacks = {
         },
     ),
     **refused(
-        f"{FILE} is a pointer of Git LFS, ",
-        {"a pointer of Git LFS for weights": (written(SINGLE, POINTER), "and not the weights.")},
+        f"{FILE} is a Git LFS pointer, ",
+        {"a pointer of Git LFS for weights": (written(SINGLE, POINTER), "not the weights.")},
         hint="Run: git lfs pull",
     ),
     **refused(
@@ -138,11 +138,11 @@ FILES: Attacks = {
         },
     ),
     **refused(
-        f"Model '{MODEL}' has only pickle weights (pytorch_model.bin). ",
+        f"Model '{MODEL}' has only pickle weights (pytorch_model.bin), ",
         {
             "a pickle beside no weights": (
                 both(gone(SINGLE), written("model/pytorch_model.bin", pickle.dumps(Runs()))),
-                "localspec loads safetensors only.",
+                "which localspec does not load.",
             )
         },
         hint="Choose a copy of the model in safetensors.",

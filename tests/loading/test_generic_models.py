@@ -220,7 +220,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "quantised by MLX": (lambda at: with_config(at, quantization={"group_size": 64, "bits": 4}), "already, by MLX"),
     "a classifier": (
         lambda at: with_config(at, architectures=["GPT2ForSequenceClassification"]),
-        "writes no text: .*GPT2For",
+        "does not generate text: .*GPT2For",
     ),
     "more layers than weights": (lambda at: with_config(at, n_layer=200), "describes .* weights"),
     "one layer more": (lambda at: with_config(at, n_layer=3), "lacks the tensor 'transformer.h.2"),

@@ -185,7 +185,7 @@ def test_pickle_weights_are_refused_by_name(folder: Path) -> None:
     with pytest.raises(CheckpointError) as caught:
         open_snapshot(folder)
     assert caught.value.message == (
-        "Model 'tiny' has only pickle weights (pytorch_model.bin). localspec loads safetensors only."
+        "Model 'tiny' has only pickle weights (pytorch_model.bin), which localspec does not load."
     )
 
 

@@ -118,7 +118,7 @@ def test_what_is_typed_to_one_of_them_can_be_read_as_its_words(
     ask = ("run", "mine", "HELO", "--quant", "fp32", "--max-tokens", "3", "--draft", "off")
     code, _, err = localspec(*ask)
     assert (code, err.count("\n")) == (2, 1)
-    assert "w.txt cannot be read (No such file or directory). models.toml names it" in err
+    assert "w.txt cannot be read (No such file or directory). Edit the model's folding table in models.toml" in err
     (own.parent / "tiny" / "w.txt").write_text("hello\n")
     code, _, err = localspec(*ask)
     assert (code, "info: Read as: hello" in err) == (0, True)
