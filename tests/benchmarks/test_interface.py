@@ -25,12 +25,13 @@ def test_keys_are_found_in_lists_and_in_lines():
 
 
 def test_a_clone_runs_its_own_package(tmp_path: Path):
-    package = tmp_path / "localspec"
-    package.mkdir()
+    package, folder = tmp_path / "clone" / "localspec", tmp_path / "folder"
+    package.mkdir(parents=True)
+    folder.mkdir()
     (package / "__main__.py").write_text("print('{\"other\": 1}'); raise SystemExit(7)")
     (package / "__init__.py").touch()
-    assert Clone(tmp_path, tmp_path).run("anything") == Outcome(7, frozenset(), frozenset({"other"}))
-    assert Clone(HERE, tmp_path).run("--version").exit_code == 0
+    assert Clone(package.parent, folder).run("anything") == Outcome(7, frozenset(), frozenset({"other"}))
+    assert Clone(HERE, folder).run("--version").exit_code == 0
 
 
 def test_there_are_at_least_forty_and_none_twice():
