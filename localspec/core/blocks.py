@@ -33,7 +33,7 @@ def meter(share: float, width: int) -> str:
 
 
 def per_cell(count: int, width: int) -> int:
-    """How many of `count` things share a cell so that all fit into `width`; at least one."""
+    """The number of things, of `count`, that share a cell so that all fit into `width`; at least one."""
     return max(1, -(-count // max(width, 1)))
 
 

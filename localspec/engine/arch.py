@@ -1,7 +1,7 @@
-"""What a config means for the decoder: one frozen record for Llama 2/3.x, Mistral, Qwen2, Qwen3 and SmolLM.
+"""Reads the decoder's shape from config.json: one frozen record for Llama 2/3.x, Mistral, Qwen2, Qwen3 and SmolLM.
 
-A field that transformers names and the decoder does not know is refused, because guessing would give wrong text without
-an error; one that transformers does not name either changes nothing. Knows nothing about weights or torch.
+A field that transformers reads and the decoder does not know is refused, because guessing would give wrong text without
+an error; one that transformers does not read either changes nothing. Knows nothing about weights or torch.
 """
 
 from __future__ import annotations

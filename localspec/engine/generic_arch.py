@@ -1,6 +1,6 @@
-"""What a config means for a model that transformers runs: its sizes, by the names that each family gives them.
+"""Reads the sizes of a model that transformers runs, by the field names of each family.
 
-Only families that tests hold against transformers are here; others are refused. Knows nothing about weights or torch.
+Only families that tests compare with transformers are here; others are refused. Knows nothing about weights or torch.
 """
 
 from __future__ import annotations

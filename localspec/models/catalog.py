@@ -116,7 +116,7 @@ FIELDS = sorted({name for table in TABLES for name in table.__struct_fields__})
 
 @dataclass(frozen=True, slots=True)
 class DraftEntry:
-    """How to draft for a model. kind "model" has a `folder`, or names a `model` that the catalogue knows."""
+    """The drafter of a model. kind "model" has a `folder`, or names a `model` that the catalogue knows."""
 
     kind: DraftKind
     model: str | None = None

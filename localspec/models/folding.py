@@ -131,7 +131,7 @@ class Folding:
 
 @dataclass(slots=True)
 class Correction:
-    """How one message is corrected: written in capitals or not, with typos or without."""
+    """Corrects one message. `loud`: written in capitals; `mends`: it may have typos."""
 
     words: Words
     loud: bool

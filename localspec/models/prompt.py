@@ -138,7 +138,7 @@ class Prompter:
         return found
 
     def _trial(self, roles: Sequence[Role]) -> Counter[int]:
-        """How often the template writes each id for finished messages; none if it refuses these roles."""
+        """Counts how often the template writes each id for finished messages; none if it refuses these roles."""
         with suppress(LocalspecError):
             if self._template:
                 text = self._template.render([Message(role, "x") for role in roles], opens=False)
