@@ -121,7 +121,7 @@ def test_a_folder_that_cannot_be_made_is_named_and_nothing_fails(
     code, out, err = localspec("doctor")
     assert (code, err) == (0, "")
     assert f"warning: The {purpose} folder" in out
-    assert f"Set {variable} to another." in out
+    assert f"Set {variable} to another folder." in out
     assert "not writable" in out
 
 
@@ -161,7 +161,7 @@ def test_what_is_kept_is_counted(tmp_path: Path):
 
 def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=5 << 20))
-    assert "The disk of the cache folder has 5 MB free." in messages(examine())
+    assert "The disk of the cache folder has only 5 MB free." in messages(examine())
 
 
 def test_the_instruction_set_is_the_one_the_engine_takes(localspec: Program, monkeypatch: pytest.MonkeyPatch):
@@ -264,7 +264,7 @@ def test_a_torch_that_cannot_be_imported_is_one_sentence(localspec: Program, mon
     monkeypatch.setitem(sys.modules, "torch", None)
     code, out, err = localspec("doctor")
     assert (code, err) == (1, "")
-    assert "error: torch is installed and cannot be imported" in out
+    assert "error: torch is installed but cannot be imported" in out
 
 
 def test_the_token_is_never_shown_and_its_source_always(
@@ -344,7 +344,7 @@ def test_the_compiled_code_of_bitsandbytes_is_named(planted: Callable[[str], Bit
     ("code", "said"),
     [
         ("lib, BNB_BACKEND = ErrorHandlerMockBNBNativeLibrary('libcudart: gone'), 'CUDA'", "for CUDA (libcudart"),
-        ("raise RuntimeError('no backend\\x1b[2J')", "compiled code (RuntimeError: no backend"),
+        ("raise RuntimeError('no backend\\x1b[2J')", "compiled library (RuntimeError: no backend"),
         ("import os; os.abort()", "its process ended with -"),
     ],
 )

@@ -224,7 +224,7 @@ def test_a_search_that_was_cut_or_found_nothing_says_so(localspec: Program, hist
     assert localspec("search", "needle").err == ""
     nothing = localspec("search", "xylophone")
     assert (nothing.code, nothing.out) == (0, "")
-    assert nothing.err.endswith("All chats: localspec history ls\n")
+    assert nothing.err.endswith("List all chats: localspec history ls\n")
     assert localspec("search", "xylophone", "--json").out == "[]\n"
 
 
@@ -278,7 +278,7 @@ def test_an_export_writes_over_no_file(localspec: Program, tale: StoredMessage, 
 
 
 @pytest.mark.parametrize(
-    ("number", "code", "words"), [(errno.ENOSPC, 5, "no room"), (errno.EACCES, 2, "cannot be written")]
+    ("number", "code", "words"), [(errno.ENOSPC, 5, "the disk is full"), (errno.EACCES, 2, "cannot be written")]
 )
 def test_a_disk_that_refuses_an_export_is_a_sentence_and_leaves_no_file(
     localspec: Program, tale: StoredMessage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number, code, words
@@ -297,7 +297,7 @@ def test_a_disk_that_refuses_an_export_is_a_sentence_and_leaves_no_file(
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 def test_a_full_disk_is_a_sentence(localspec: Program, tale: StoredMessage):
-    assert "no room" in sentence(localspec("export", tale.chat_id, "-o", "/dev/full"), 5)
+    assert "the disk is full" in sentence(localspec("export", tale.chat_id, "-o", "/dev/full"), 5)
 
 
 def test_a_folder_is_no_file_to_export_into(localspec: Program, tale: StoredMessage, tmp_path: Path):

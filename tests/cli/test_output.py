@@ -56,7 +56,7 @@ def test_errors_and_warnings_break_between_words_on_a_terminal_and_are_one_line_
 def test_a_mistyped_folder_is_not_made(tmp_path: Path):
     with pytest.raises(UsageError, match="There is no folder") as refused:
         save(tmp_path / "typo" / "chat.md", "text")
-    assert "Make it" in refused.value.hint
+    assert "Create it" in refused.value.hint
     assert list(tmp_path.iterdir()) == []
     save(tmp_path / "chat.md", "text")
     assert (tmp_path / "chat.md").read_text() == "text"
