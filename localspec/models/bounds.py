@@ -69,7 +69,9 @@ def check_enough_bytes(file: Path, config: Mapping[str, Any], tensors: Mapping[s
     least = (vocab + layers * hidden) * hidden // 4  # the embedding and one square a layer, two bits each
     held = sum(info.num_bytes for info in tensors.values())
     if held * 1.1 < least:
-        raise CheckpointError(f"{file} describes {least:,} bytes of weights or more, there are {held:,}.", hint=REPEAT)
+        raise CheckpointError(
+            f"{file} describes at least {least:,} bytes of weights, but there are {held:,}.", hint=REPEAT
+        )
 
 
 def _count(config: Mapping[str, Any], key: str) -> int:

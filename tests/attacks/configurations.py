@@ -80,11 +80,11 @@ FIELDS: Attacks = {
             "no model_type": (without(CONFIG, "model_type"), " does not say its model_type."),
             "a thousand layers": (
                 with_fields(CONFIG, num_hidden_layers=1000),
-                " describes 259,240 bytes of weights or more, there are 175,872.",
+                " describes at least 259,240 bytes of weights, but there are 175,872.",
             ),
             "more words than rows": (
                 with_fields(CONFIG, vocab_size=4_000_000),
-                " describes 32,001,024 bytes of weights or more, there are 175,872.",
+                " describes at least 32,001,024 bytes of weights, but there are 175,872.",
             ),
             "no layers": (
                 with_fields(CONFIG, num_hidden_layers=0),

@@ -172,7 +172,7 @@ def test_the_instruction_set_is_the_one_the_engine_takes(localspec: Program, mon
     monkeypatch.setenv("LOCALSPEC_CPU_ISA", "sse9")
     code, out, err = localspec("doctor")
     assert (code, err) == (1, "")
-    assert "error: LOCALSPEC_CPU_ISA is 'sse9', which is no instruction set." in out
+    assert "error: LOCALSPEC_CPU_ISA is 'sse9', which is not a known instruction set." in out
 
 
 def test_the_families_of_instructions_are_told_apart(monkeypatch: pytest.MonkeyPatch):

@@ -75,5 +75,5 @@ def choose() -> Isa:
             return kind
     names = ", ".join(kind.name for kind in here)
     known = any(kind.name == forced for kind in KINDS)
-    reason = "which this processor cannot run" if known else "which is no instruction set"
+    reason = "which this processor cannot run" if known else "which is not a known instruction set"
     raise UsageError(f"{FORCE} is '{forced}', {reason}.", hint=f"Use one of {names}.")
