@@ -6,7 +6,7 @@ Knows the names of tables that old checkpoints carry, and what quantised weights
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any  # Any: config.json is somebody else's
+from typing import Any  # Any: config.json is a stranger's
 
 from localspec.core.errors import CheckpointError
 from localspec.core.strict_json import REPEAT
