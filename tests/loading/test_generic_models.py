@@ -272,7 +272,7 @@ def test_what_files_have_and_we_do_not_know_is_no_reason_to_fetch_them_again(tmp
     with_weights(folder, lambda weights: weights.update({"transformer.h.0.more": torch.ones(1)}))
     with pytest.raises(CheckpointError, match="does not explain") as caught:
         opened_blind(folder)
-    assert "Fetch" not in caught.value.hint
+    assert "Download" not in caught.value.hint
 
 
 def test_loading_is_told(models: Path):

@@ -193,7 +193,9 @@ def test_a_truncated_file_is_said_to_be_cut_short(folder: Path) -> None:
     file = folder / "model.safetensors"
     whole = file.read_bytes()
     file.write_bytes(whole[:-30])
-    with pytest.raises(CheckpointError, match=rf"is cut short \(has {len(whole) - 30} of {len(whole)} bytes\)\. Fetch"):
+    with pytest.raises(
+        CheckpointError, match=rf"is cut short \(has {len(whole) - 30} of {len(whole)} bytes\)\. Download"
+    ):
         open_snapshot(folder)
 
 

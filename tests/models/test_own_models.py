@@ -180,7 +180,7 @@ def test_a_base_model_with_a_template_of_the_files_is_asked_and_not_continued(
     monkeypatch.setattr("localspec.runtime.open.admit", lambda _: None)
     save_snapshot(own.parent / "tiny", gpt2_like(), template=None)
     words = ("run", "mine", "hi", "--quant", "fp32", "--max-tokens", "3", "--draft", "off")
-    continued = "it continues the text"
+    continued = "it completes the text"
     own.write_text(MINE)
     code, _, err = localspec(*words)
     assert (code, continued in err) == (0, True)
