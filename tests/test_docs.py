@@ -95,6 +95,13 @@ def test_the_settings_commands_run():
     assert "0.7" in result.output
 
 
+@pytest.mark.heavy
+def test_the_python_in_the_pages_runs(capsys: pytest.CaptureFixture[str]):
+    (example,) = re.findall(r"```python\n(.*?)```", text("docs/python.md"), re.DOTALL)
+    exec(compile(example, "docs/python.md", "exec"), {})
+    assert "draft" in capsys.readouterr().out
+
+
 def test_the_models_of_your_own_load():
     """As the page has them, but for their folder."""
     (example,) = re.findall(r"```toml\n(.*?)```", text("docs/configuration.md"), re.DOTALL)
