@@ -14,7 +14,7 @@ from localspec.core.errors import UsageError
 from localspec.engine.arch import Arch, read_arch
 from localspec.loading.sources import open_source
 from localspec.models.checkpoint import Snapshot, open_snapshot, parse_tokenizer
-from localspec.recipe import corpus, evaluate
+from training import corpus, evaluate
 
 ROOT = Path(__file__).parents[1]
 TECHNICAL = ROOT / "benchmarks" / "texts" / "technical.txt"  # no packing code may read it

@@ -26,9 +26,9 @@ from torch.nn.functional import cross_entropy, kl_div
 from benchmarks import held
 from benchmarks.curve import Point, standing
 from benchmarks.held import Held
+from benchmarks.llama_cpp import library as llama
 from benchmarks.models import MODELS, Model, Text, untied
 from benchmarks.rotation import rotated
-from localspec.bench import llama_cpp as llama
 from localspec.bench.machine import describe_machine
 from localspec.bench.tables import markdown
 from localspec.core.errors import LocalspecError

@@ -144,7 +144,7 @@ def gather(targets: Sequence[Opened], load: LoadRequest, against: str | None, te
     ways = [(opened, ways_of(opened, load.draft)) for opened in targets]
     contenders: list[Contender] = [ours(opened, name, draft, load.k) for opened, all in ways for name, draft in all]
     if against == "transformers":
-        from localspec.bench import peers_generate
+        from localspec.bench import transformers_peer as peers_generate
 
         tell(Loading("trying transformers' formats and threads", 0, 1, "steps"))
         contenders += peers_generate.contenders([(opened, all[1:]) for opened, all in ways], load.threads)
@@ -206,7 +206,7 @@ def notes(opened: Opened, asked: Draft, contenders: list[Contender]) -> tuple[st
     """What the reader of the table should know, a sentence each."""
     said = [one_line(f"{one.way.name}: {note}") for one in contenders for note in one.notes]
     if any(one.way.engine != OURS for one in contenders):
-        from localspec.bench.peers_generate import NOTE
+        from localspec.bench.transformers_peer import NOTE
 
         said.append(NOTE)
     if asked == "auto" and len(ways_of(opened, asked)) == 1:

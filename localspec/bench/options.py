@@ -10,22 +10,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any  # Any: click's parsed options
 
+from benchmarks.exam.measure import FORMATS as TASK_FORMATS
+from benchmarks.exam.measure import exam_prompts, measure_task
+from benchmarks.exam.report import TaskReport
+from benchmarks.shapes.agreement import PROMPT_TOKENS
+from benchmarks.shapes.forwards import Plan
+from benchmarks.shapes.measure import ShapeRequest, measure_shape, watch
+from benchmarks.shapes.offload import read_rate
+from benchmarks.shapes.random_weights import FORMATS, USUAL, WeightFormat
+from benchmarks.shapes.report import ShapeReport
+from benchmarks.ui.report import UiReport
 from localspec.bench import plots, telling
-from localspec.bench.agreement import PROMPT_TOKENS
-from localspec.bench.forwards import Plan
 from localspec.bench.measure import measure
-from localspec.bench.offload import read_rate
 from localspec.bench.prompts import PROMPTS
 from localspec.bench.report import Report
-from localspec.bench.shape_measure import ShapeRequest, measure_shape, watch
-from localspec.bench.shape_report import ShapeReport
-from localspec.bench.shapes import FORMATS, USUAL, WeightFormat
 from localspec.bench.sweep import SweepReport, axis, sweep
-from localspec.bench.task import FORMATS as TASK_FORMATS
-from localspec.bench.task import exam_prompts, measure_task
-from localspec.bench.task_report import TaskReport
 from localspec.bench.telling import Tell
-from localspec.bench.ui_report import UiReport
 from localspec.core.errors import EngineError, UsageError
 from localspec.core.requests import LONGEST_DRAFT, LoadRequest, is_draft_length
 from localspec.loading.devices import pick_device
@@ -202,7 +202,7 @@ def looked_at(asked: set[str], given: Mapping[str, Any], tell: Tell) -> UiReport
         raise UsageError("--ui takes one --format: int8 or int4.", hint="Try: localspec bench --ui --format int8")
     if sys.platform == "win32":
         raise UsageError("--ui needs a terminal of Unix.", hint="Run it on Linux or macOS, or under WSL.")
-    from localspec.bench.ui import measure_ui
+    from benchmarks.ui.measure import measure_ui
 
     tokens = given["max_tokens"] if "max_tokens" in asked else UI_TOKENS
     repeats = given["repeats"] if "repeats" in asked else UI_REPEATS

@@ -30,7 +30,7 @@ from localspec.core.weight_formats import INT8_THRESHOLD
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-SHAPES = ["llama2-7b", "llama-1b", "135m", "tiny"]  # of localspec.bench.shapes, which --help must not import
+SHAPES = ["llama2-7b", "llama-1b", "135m", "tiny"]  # of benchmarks.shapes.random_weights, which --help must not import
 EXIT_NOBODY_READS = 141  # 128 + SIGPIPE, as shells count
 
 AGAINST_HELP = "Also measure a peer; llama-cpp needs --shape.  [may be given twice]"

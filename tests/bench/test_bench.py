@@ -14,12 +14,13 @@ import msgspec
 import pytest
 import torch
 
-from localspec.bench import peers_generate, telling
+from localspec.bench import telling
+from localspec.bench import transformers_peer as peers_generate
 from localspec.bench.machine import describe_machine
 from localspec.bench.measure import gather, interleave, measure, ways_of
-from localspec.bench.peers_generate import Mode
 from localspec.bench.prompts import PROMPTS
 from localspec.bench.report import Key, Report, Run, Way, same
+from localspec.bench.transformers_peer import Mode
 from localspec.cli.main import main
 from localspec.core import processor
 from localspec.core.calibration import remember

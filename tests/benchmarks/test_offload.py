@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from localspec.bench.forwards import Plan
-from localspec.bench.offload import Rate, offloaded
-from localspec.bench.shape_measure import ShapeRequest, measure_shape
-from localspec.bench.shapes import SHAPES, Shape, WeightFormat, make_decoder, random_tensors
+from benchmarks.shapes.forwards import Plan
+from benchmarks.shapes.measure import ShapeRequest, measure_shape
+from benchmarks.shapes.offload import Rate, offloaded
+from benchmarks.shapes.random_weights import SHAPES, Shape, WeightFormat, make_decoder, random_tensors
 from localspec.cli.main import main
 
 pytestmark = pytest.mark.heavy

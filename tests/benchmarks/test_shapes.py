@@ -17,15 +17,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from localspec.bench import agreement, llama_cpp, shape_measure
-from localspec.bench.agreement import ForcedAgreement, Stand, Writing, time_writers, writers
-from localspec.bench.forwards import PREFILLS, Ours, Plan, Work, seconds, stages, time_forwards
-from localspec.bench.gguf_file import by_pairs, write_gguf
-from localspec.bench.llama_state import deepened
-from localspec.bench.peers import TransformersForwards
-from localspec.bench.shape_measure import Bench, ShapeRequest, Watch, measure_shape
-from localspec.bench.shape_report import ShapeReport, Timed, Written
-from localspec.bench.shapes import SHAPES, Shape, WeightFormat, make_decoder, random_tensors
+from benchmarks.llama_cpp import library as llama_cpp
+from benchmarks.llama_cpp.gguf_file import by_pairs, write_gguf
+from benchmarks.llama_cpp.state import deepened
+from benchmarks.shapes import agreement
+from benchmarks.shapes import measure as shape_measure
+from benchmarks.shapes.agreement import ForcedAgreement, Stand, Writing, time_writers, writers
+from benchmarks.shapes.forwards import PREFILLS, Ours, Plan, Work, seconds, stages, time_forwards
+from benchmarks.shapes.measure import Bench, ShapeRequest, Watch, measure_shape
+from benchmarks.shapes.random_weights import SHAPES, Shape, WeightFormat, make_decoder, random_tensors
+from benchmarks.shapes.report import ShapeReport, Timed, Written
+from benchmarks.shapes.transformers_forwards import TransformersForwards
 from localspec.cli.main import main
 from localspec.engine.cpu import isa, program
 from localspec.engine.decoder import Decoder
@@ -77,7 +79,7 @@ class Scripted:
 @pytest.fixture
 def once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A timing is one call, however short."""
-    monkeypatch.setattr("localspec.bench.forwards.MOST_CALLS", 1)
+    monkeypatch.setattr("benchmarks.shapes.forwards.MOST_CALLS", 1)
 
 
 def asked(repeats: int) -> tuple[list[tuple[str, Work | int]], dict[str, dict[Work, list[float]]]]:
@@ -143,7 +145,7 @@ def test_a_short_work_is_woken_up_for_and_repeated_and_a_long_one_is_timed_at_on
     took: float, runs: int, monkeypatch: pytest.MonkeyPatch
 ):
     slow: Any = Slow(took)
-    monkeypatch.setattr("localspec.bench.forwards.perf_counter", lambda: slow.now)
+    monkeypatch.setattr("benchmarks.shapes.forwards.perf_counter", lambda: slow.now)
     assert seconds(slow, Work("forward", 1)) == pytest.approx(took)
     assert slow.runs == runs
 
@@ -575,7 +577,7 @@ def test_a_cache_of_llama_cpps_is_filled_without_computing(theirs: Any, monkeypa
 
 
 def test_a_state_that_is_laid_out_otherwise_is_not_pretended(theirs: Any, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("localspec.bench.llama_cpp.deepened", lambda _state, _depth: None)
+    monkeypatch.setattr("benchmarks.llama_cpp.library.deepened", lambda _state, _depth: None)
     theirs.fill(40)
     assert [context.length for context in theirs.contexts] == [40, 40]
 

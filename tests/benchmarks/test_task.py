@@ -16,15 +16,15 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from localspec.bench import task
-from localspec.bench.task import exam_prompts, graded, measure_task
-from localspec.bench.task_report import Answer, Sitting, TaskReport
+from benchmarks.exam import measure as task
+from benchmarks.exam.measure import exam_prompts, graded, measure_task
+from benchmarks.exam.report import Answer, Sitting, TaskReport
 from localspec.cli.main import cli, main
 from localspec.core.events import AnyEvent, Loading, Memory, ModelCard, Notice, Ready, SpecCard
 from localspec.core.requests import LoadRequest
-from localspec.exam.questions import Exam, Question, load
 from localspec.models.folding import READ_AS
 from tests.cli.test_cli import complaints
+from training.exam.questions import Exam, Question, load
 
 KNOWN = Question("key/k", ("How far does it draft?", "how long is a draft"), (("k",),))
 UNKNOWN = Question("fact/peru", ("Which city is the capital of Peru?",))

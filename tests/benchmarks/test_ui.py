@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from localspec.bench.forced import QUESTION, open_forced, word
-from localspec.bench.terminal import Terminal
-from localspec.bench.ui import playing
-from localspec.bench.ui_report import Played, UiReport, percentile
+from benchmarks import timed_chat as watched
+from benchmarks.terminal import Terminal
+from benchmarks.timed_chat import Frames, WatchedChat
+from benchmarks.ui.forced_model import QUESTION, open_forced, word
+from benchmarks.ui.measure import playing
+from benchmarks.ui.report import Played, UiReport, percentile
 from localspec.cli.main import cli
 from localspec.core import paths
 from localspec.core.drain import drain
@@ -21,8 +23,6 @@ from localspec.core.errors import EngineError, UsageError
 from localspec.core.events import Done, Step
 from localspec.core.requests import GenerateRequest, LoadRequest, Message
 from localspec.history import History
-from localspec.tui import watched
-from localspec.tui.watched import Frames, WatchedChat
 from tests.support.chat_stage import HELLO, Stage
 from tests.support.scripted_engine import ScriptedEngine
 
@@ -135,8 +135,8 @@ def test_both_are_played_in_turn_with_the_same_tokens(own_state_folder: Path):
 
 @pytest.mark.slow
 def test_the_chat_that_is_measured_saves_what_is_said(tmp_path: Path):
-    asked = ("localspec.bench.forced:open_forced", "tiny", "int8", "64")
-    with playing("localspec.tui.measured", str(tmp_path), *asked) as chat:
+    asked = ("benchmarks.ui.forced_model:open_forced", "tiny", "int8", "64")
+    with playing("benchmarks.ui.chat_program", str(tmp_path), *asked) as chat:
         chat.terminal.type(QUESTION)
         chat.terminal.wait(QUESTION, 60)
         chat.terminal.type("\r")

@@ -17,15 +17,15 @@ from localspec.bench.prompts import PROMPTS
 from localspec.core.events import Notice
 from localspec.core.paths import packaged
 from localspec.core.requests import LoadRequest
-from localspec.exam import questions as exam
-from localspec.exam.grading import is_honest, is_right
 from localspec.models.folding import READ_AS
-from localspec.recipe import corpus
-from localspec.recipe.tones import TONES
 from localspec.runtime.worker import EngineProcess
 from localspec.tui.answer import Answer
 from localspec.tui.app import ChatApp
 from tests.training.test_corpus_commands import unknown_commands, unknown_flags
+from training import corpus
+from training.exam import questions as exam
+from training.exam.grading import is_honest, is_right
+from training.tones import TONES
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("one_state_folder")]
 

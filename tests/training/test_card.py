@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from localspec.core.paths import packaged
-from localspec.exam.questions import load
-from localspec.recipe import card, corpus, evaluate, tokenizer
-from localspec.recipe.network import Network, Shape
+from training import card, corpus, evaluate, tokenizer
+from training.exam.questions import load
+from training.network import Network, Shape
 
 pytestmark = pytest.mark.heavy
 
@@ -34,7 +34,7 @@ def test_it_says_only_what_was_measured(text: corpus.Corpus):
     report = evaluate.Report(exits, 0.75, {"known": (3, 4)}, {"known": (4, 4)}, {"known": (5, 6), "unknown": (7, 8)})
     steps = {"first": 4000, "second": 2000, "third": 2000, "whole": 30, "draft": 20}
     tokens = {"first": 2000, "second": 1000, "third": 1100, "whole": 1200, "draft": 500}
-    training = card.Training("python -m localspec.recipe", 0, 1.5, steps, tokens, 2, "cpu", "in a test")
+    training = card.Training("python -m training", 0, 1.5, steps, tokens, 2, "cpu", "in a test")
     page = card.write(text, network, network, training, report)
     assert "Best exit layer: **2**" in page
     assert "| 3 | 1.000 | 0.875 |" in page

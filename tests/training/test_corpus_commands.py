@@ -22,7 +22,6 @@ from localspec.config.reading import read
 from localspec.config.tables import KEYS, SECTIONS
 from localspec.core import paths
 from localspec.history import History
-from localspec.recipe import corpus
 from localspec.tui.app import ChatApp
 from localspec.tui.commands import find, parse
 from localspec.tui.ids import known_ids
@@ -30,6 +29,7 @@ from localspec.tui.keymap import spelled
 from localspec.tui.prompt import Prompt
 from localspec.tui.themes import read_theme
 from tests.support.chats import chat
+from training import corpus
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("one_state_folder")]
 
@@ -127,7 +127,7 @@ def test_a_command_in_a_sentence_runs(
     filled = re.sub(rf"\[?\b({'|'.join(examples)})\b\]?", lambda found: examples[found[1]], words)
     monkeypatch.setenv("EDITOR", "true")
     monkeypatch.setattr("localspec.cli.history.confirmed", lambda _: True)
-    monkeypatch.setattr("localspec.bench.ui.measure_ui", unmeasured)
+    monkeypatch.setattr("benchmarks.ui.measure.measure_ui", unmeasured)
     for name in MEASURING:
         monkeypatch.setattr(f"localspec.bench.options.{name}", unmeasured)
     code, said = typed(without_shell(filled)[0], b"What is a draft?", monkeypatch), capfd.readouterr().err
