@@ -67,8 +67,8 @@ def sources() -> set[str]:
 
 
 def test_the_wheel_has_every_file_of_the_package_and_the_model(wheel: Path):
-    """Screen and engine too: what is missing is missed only where there is no clone. Nothing else, so neither benchmarks
-    nor the recipe, its corpus and the exam."""
+    """Screen and engine too: what is missing is missed only where there is no clone. And nothing else: no
+    benchmarks, no recipe, no corpus and no exam."""
     expected = {f"localspec/data/{name}" if name.startswith("assets/") else name for name in sources()}
     packed = {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert expected | {"localspec/data/models.toml"} == packed

@@ -10,7 +10,8 @@ from functools import partial
 
 import msgspec
 
-from benchmarks.exam.report import Answer, Sitting, TaskReport
+from benchmarks.exam.report import Answer, ExamReport, Sitting
+from localspec.bench.formats import WeightFormat
 from localspec.bench.machine import describe_machine
 from localspec.bench.measure import drafts, named
 from localspec.bench.report import PLAIN
@@ -26,22 +27,22 @@ from training.exam.grading import is_honest, is_right
 from training.exam.questions import Exam, Question
 from training.exam.questions import load as load_exam
 
-FORMATS = ("int8", "bf16")
+EXAM = "guide"  # whose questions they are, whoever is asked
+FORMATS: tuple[WeightFormat, ...] = ("int8", "bf16")
 
 
-def measure_task(
-    task: str,
+def measure_exam(
     load: LoadRequest,
     *,
-    formats: Sequence[str] = FORMATS,
+    formats: Sequence[WeightFormat] = FORMATS,
     max_tokens: int | None = None,
     list_wrong: bool = False,
     tell: Tell = nobody,
-) -> TaskReport:
+) -> ExamReport:
     """One model after the other, so that one is in memory at a time. `max_tokens` None: as long as it talks."""
     exam, entry = load_exam(), Catalog.load().resolve(load.model)
     ways = [(quant, name, choice) for quant in formats for name, choice in drafts(entry, load.draft)]
-    told = shares(tell, f"the exam of {task}")
+    told = shares(tell, f"the exam of {EXAM}")
     sittings: list[Sitting] = []
     notes: list[str] = []
     for done, (quant, name, choice) in enumerate(ways):
@@ -54,17 +55,12 @@ def measure_task(
         of_all = f"{sum(cut)} of {len(cut)} answers"
         notes.append(f"Cut at {max_tokens} tokens, and so perhaps counted as wrong: {of_all}. Raise -n.")
     machine = {name: value for name, value in describe_machine(0, sittings[0].device).items() if name != "threads"}
-    return TaskReport(task, one_line(entry.name), machine, tuple(sittings), tuple(dict.fromkeys(notes)), list_wrong)
+    return ExamReport(EXAM, one_line(entry.name), machine, tuple(sittings), tuple(dict.fromkeys(notes)), list_wrong)
 
 
 def part(tell: Callable[[float], None], done: int, total: int, share: float) -> None:
     """The share of one of several, as a share of all."""
     tell((done + share) / total)
-
-
-def exam_prompts() -> tuple[str, ...]:
-    """Every phrasing of what the model must know, as questions to measure speed on."""
-    return tuple(phrasing for question in load_exam().known for phrasing in question.phrasings)
 
 
 def sit(

@@ -77,7 +77,7 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskReport:
+class ExamReport:
     """Every sitting, each format's plain one first. `list_wrong`: Markdown ends with what was not good."""
 
     task: str

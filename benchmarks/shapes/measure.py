@@ -15,18 +15,11 @@ from benchmarks.llama_cpp.library import RIVALS, LlamaCpp
 from benchmarks.shapes.agreement import LENGTHS, PROMPT_TOKENS, Stand, Theirs, Writer, time_writers, writers
 from benchmarks.shapes.forwards import Memory as MemoryRead
 from benchmarks.shapes.forwards import Method, Ours, Plan, never, time_forwards
-from benchmarks.shapes.offload import Rate, from_disk, from_host, offloaded
-from benchmarks.shapes.random_weights import (
-    BITS,
-    SHAPES,
-    USUAL,
-    WeightFormat,
-    make_decoder,
-    random_tensors,
-    with_head_kept,
-)
+from benchmarks.shapes.layer_offload import Rate, from_disk, from_host, offloaded
+from benchmarks.shapes.random_weights import BITS, SHAPES, USUAL, make_decoder, random_tensors, with_head_kept
 from benchmarks.shapes.report import ShapeReport, Timed, Written
 from benchmarks.shapes.transformers_forwards import TransformersForwards
+from localspec.bench.formats import WeightFormat
 from localspec.bench.machine import describe_machine
 from localspec.bench.telling import Tell, shares
 from localspec.core import processor

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, get_args  # Any: a config's fields
+from typing import TYPE_CHECKING, Any  # Any: a config's fields
 
 import torch
 from torch import Tensor
 
+from localspec.bench.formats import WeightFormat
 from localspec.engine.arch import Arch, read_arch
 from localspec.engine.decoder import Decoder
 from localspec.engine.linear import make_form
@@ -23,8 +24,6 @@ from localspec.loading.torch import Assembly, assemble_in, with_cache
 if TYPE_CHECKING:
     from localspec.engine.cpu.decoder import PackedDecoder
 
-WeightFormat = Literal["int8", "int4", "fp32", "bf16", "nf4", "fp4"]
-FORMATS: tuple[WeightFormat, ...] = get_args(WeightFormat)
 BITS: dict[WeightFormat, float] = {"int8": 8.25, "int4": 4.5, "fp32": 32, "bf16": 16, "nf4": 4.25, "fp4": 4.25}
 """Of a weight, its share of the scales included; in int4 at most, since some weights have eight."""
 USUAL: dict[str, tuple[WeightFormat, ...]] = {

@@ -15,9 +15,10 @@ import torch
 
 from benchmarks.shapes.agreement import PROMPT_TOKENS, Writing, prompt, written
 from benchmarks.shapes.forwards import finish
-from benchmarks.shapes.random_weights import Shape, WeightFormat, make_decoder
+from benchmarks.shapes.random_weights import Shape, make_decoder
 from benchmarks.shapes.report import faster, told
 from benchmarks.shapes.transformers_forwards import dense_model
+from localspec.bench.formats import WeightFormat
 from localspec.engine.decode import decode
 from localspec.engine.decoder import Decoder
 from localspec.engine.drafters.early_exit import EarlyExit

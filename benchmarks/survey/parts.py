@@ -10,11 +10,12 @@ from dataclasses import dataclass
 
 from benchmarks.shapes.agreement import PROMPT_TOKENS, time_writers
 from benchmarks.shapes.forwards import Plan
+from benchmarks.shapes.layer_offload import Rate
 from benchmarks.shapes.measure import ShapeRequest, Watch, measure_shape, missing
-from benchmarks.shapes.offload import Rate
-from benchmarks.shapes.random_weights import SHAPES, USUAL, WeightFormat
+from benchmarks.shapes.random_weights import SHAPES, USUAL
 from benchmarks.shapes.report import ShapeReport, forward_table, text_table, told
 from benchmarks.survey.early_exit import Race, contenders, table
+from localspec.bench.formats import WeightFormat
 from localspec.bench.tables import markdown
 from localspec.loading.sources import Memory
 

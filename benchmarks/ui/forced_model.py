@@ -16,7 +16,8 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from benchmarks.shapes.agreement import ForcedAgreement
-from benchmarks.shapes.random_weights import SHAPES, WeightFormat, make_decoder, random_tensors
+from benchmarks.shapes.random_weights import SHAPES, make_decoder, random_tensors
+from localspec.bench.formats import WeightFormat
 from localspec.core import paths, processor
 from localspec.core.events import Loading, Memory, ModelCard, Ready, SpecCard
 from localspec.core.requests import LoadRequest, Message, SamplingOptions

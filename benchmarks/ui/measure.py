@@ -18,10 +18,11 @@ from time import monotonic, sleep
 
 import msgspec
 
-from benchmarks.shapes.random_weights import BITS, SHAPES, WeightFormat
+from benchmarks.shapes.random_weights import BITS, SHAPES
 from benchmarks.terminal import Terminal
 from benchmarks.ui.forced_model import QUESTION
 from benchmarks.ui.report import Played, UiReport
+from localspec.bench.formats import WeightFormat
 from localspec.bench.machine import describe_machine
 from localspec.core import processor
 from localspec.core.errors import DoesNotFit, EngineError
@@ -93,7 +94,9 @@ def measure_ui(shape: str, kind: WeightFormat, tokens: int, repeats: int, tell: 
     """`repeats` answers of each, and as many starts, after one that is not counted."""
     need = COPIES * SHAPES[shape].num_weights * BITS[kind] / 8
     if need > available_bytes():
-        raise DoesNotFit(f"Two {shape} in {kind} do not fit in memory.", hint="Try: localspec bench --ui --shape tiny")
+        raise DoesNotFit(
+            f"Two {shape} in {kind} do not fit in memory.", hint="Try: python -m benchmarks.ui --shape tiny"
+        )
     progress = Progress((repeats + 1) * (PAINT + ANSWERS) + COPIES * LOAD, tell)
     paints = [first_paint(progress) for _ in range(repeats + 1)][1:]
     with TemporaryDirectory() as folder:

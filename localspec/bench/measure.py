@@ -144,10 +144,10 @@ def gather(targets: Sequence[Opened], load: LoadRequest, against: str | None, te
     ways = [(opened, ways_of(opened, load.draft)) for opened in targets]
     contenders: list[Contender] = [ours(opened, name, draft, load.k) for opened, all in ways for name, draft in all]
     if against == "transformers":
-        from localspec.bench import transformers_peer as peers_generate
+        from localspec.bench import transformers_peer
 
         tell(Loading("trying transformers' formats and threads", 0, 1, "steps"))
-        contenders += peers_generate.contenders([(opened, all[1:]) for opened, all in ways], load.threads)
+        contenders += transformers_peer.contenders([(opened, all[1:]) for opened, all in ways], load.threads)
     return contenders
 
 

@@ -15,14 +15,14 @@ import torch
 from benchmarks.shapes.agreement import Writing, time_writers
 from benchmarks.shapes.forwards import Plan, Work, time_forwards
 from benchmarks.shapes.measure import ShapeRequest, Watch, check
-from benchmarks.shapes.random_weights import FORMATS, SHAPES, USUAL, Shape, make_decoder, random_tensors
+from benchmarks.shapes.random_weights import SHAPES, USUAL, Shape, make_decoder, random_tensors
 from benchmarks.shapes.transformers_forwards import TransformersForwards
 from benchmarks.survey import __main__ as survey
 from benchmarks.survey import parts as survey_parts
 from benchmarks.survey.__main__ import PATIENCE, Clock, Outcome, OutOfTimeError, conduct, section
 from benchmarks.survey.early_exit import Ours, Race, Theirs, contenders, table
 from benchmarks.survey.parts import Part, Survey
-from localspec.cli import main
+from localspec.bench.formats import FORMATS
 from localspec.core.errors import UsageError
 from localspec.loading.sources import Memory
 from tests.benchmarks.test_shapes import Scripted
@@ -349,10 +349,9 @@ def test_transformers_nf4_is_the_same_weights_in_four_bits():
     assert any("4bit" in type(module).__name__ for module in theirs.model.modules())
 
 
-def test_formats_by_device_are_formats_and_the_command_knows_every_shape():
+def test_formats_by_device_are_formats():
     assert {kind for kinds in USUAL.values() for kind in kinds} <= set(FORMATS)
     assert "int4" not in USUAL["cuda"]
-    assert sorted(main.SHAPES) == sorted(SHAPES)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import torch
 from safetensors.torch import save_file
 
-from benchmarks.shapes.random_weights import Shape, WeightFormat
+from benchmarks.shapes.random_weights import Shape
+from localspec.bench.formats import WeightFormat
 from localspec.core import paths
 from localspec.core.drain import drain
 from localspec.core.errors import UsageError
@@ -63,7 +64,7 @@ def read_rate(written: str) -> Rate:
         return Rate()
     found = read_size(written.removesuffix("/s"))
     if found is None:
-        raise UsageError(f"--offload is '{written[:40]}'; it takes a rate.", hint="Try: --offload 2GB/s, or real")
+        raise UsageError(f"'{written[:40]}' is not a rate.", hint="Try: 2GB/s, or real")
     return Rate(found)
 
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 import torch
-from click.testing import CliRunner
 
-from benchmarks.exam import measure as task
-from benchmarks.exam.measure import exam_prompts, graded, measure_task
-from benchmarks.exam.report import Answer, Sitting, TaskReport
-from localspec.cli.main import cli, main
+from benchmarks.exam import measure, speed
+from benchmarks.exam.__main__ import main
+from benchmarks.exam.measure import graded, measure_exam
+from benchmarks.exam.report import Answer, ExamReport, Sitting
+from benchmarks.program import run
 from localspec.core.events import AnyEvent, Loading, Memory, ModelCard, Notice, Ready, SpecCard
 from localspec.core.requests import LoadRequest
 from localspec.models.folding import READ_AS
@@ -95,13 +95,13 @@ class Engine:
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
     made = Engine()
-    monkeypatch.setattr(task, "load_events", made.load_events)
-    monkeypatch.setattr(task, "load_exam", lambda: EXAM)
+    monkeypatch.setattr(measure, "load_events", made.load_events)
+    monkeypatch.setattr(measure, "load_exam", lambda: EXAM)
     return made
 
 
-def take(**given: Any) -> TaskReport:
-    return measure_task("guide", LoadRequest("guide"), **given)
+def take(**given: Any) -> ExamReport:
+    return measure_exam(LoadRequest("guide"), **given)
 
 
 def test_every_phrasing_is_asked_greedily_in_every_format_plain_and_with_every_drafter(engine: Engine):
@@ -182,7 +182,7 @@ def sitting(method: str = "plain", *good: bool) -> Sitting:
 
 def test_the_three_formats_say_the_same():
     plain = sitting("plain", True, False, True)
-    made = TaskReport("guide", "guide", {"cores": "2"}, (plain, replace(plain, method="early exit 1")), ("A note.",))
+    made = ExamReport("guide", "guide", {"cores": "2"}, (plain, replace(plain, method="early exit 1")), ("A note.",))
     read = json.loads(made.to_json())
     as_csv = list(csv.DictReader(io.StringIO(made.to_csv())))
     assert [{name: str(value) for name, value in row.items()} for row in read["rows"]] == [
@@ -197,14 +197,14 @@ def test_the_three_formats_say_the_same():
 
 def test_wrong_answers_are_shown_once_with_those_who_gave_them():
     plain = sitting("plain", True, False)
-    made = TaskReport("guide", "guide", {}, (plain, replace(plain, method="early exit 1")), list_wrong=True)
+    made = ExamReport("guide", "guide", {}, (plain, replace(plain, method="early exit 1")), list_wrong=True)
     assert made.to_markdown().endswith("\n\n**Question 1?** (int8 plain, int8 early exit 1)\n\n> words")
     assert "**" not in replace(made, list_wrong=False).to_markdown()
 
 
 def test_a_wrong_answer_cannot_command_the_terminal():
     told = Answer("key", "Question?", True, "\x1b]0;owned\x07red\n\x1b[31mtext", False)
-    made = TaskReport("guide", "guide", {}, (Sitting("plain", "0", "int8", "cpu", (told,)),), list_wrong=True)
+    made = ExamReport("guide", "guide", {}, (Sitting("plain", "0", "int8", "cpu", (told,)),), list_wrong=True)
     assert "\x1b" not in made.to_markdown() + made.to_json()
     assert "\x07" not in made.to_markdown()
 
@@ -217,44 +217,39 @@ def test_how_far_the_exam_is_is_told():
     assert {(event.stage, event.unit, event.eta_s) for event in told} == {("the exam of guide", "percent", None)}
 
 
-def test_the_exams_known_questions_can_be_prompts():
-    assert exam_prompts() == tuple(phrasing for question in load().known for phrasing in question.phrasings)
+def test_the_exams_known_questions_are_prompts_to_measure_speed_on(monkeypatch: pytest.MonkeyPatch):
+    asked: list[Any] = []
+    monkeypatch.setattr(
+        speed,
+        "measure",
+        lambda *_, **given: asked.append(given) or SimpleNamespace(to_markdown=str, to_json=str, to_csv=str),
+    )
+    speed.main(["guide", "--format", "int8,fp32", "-n", "16", "-r", "1"])
+    assert asked[0]["prompts"] == tuple(phrasing for question in load().known for phrasing in question.phrasings)
+    assert (asked[0]["formats"], asked[0]["max_tokens"], asked[0]["repeats"]) == (("int8", "fp32"), 16, 1)
 
 
-WRONG = {
-    "repeats": ["--task", "guide", "-r", "2"],
-    "against": ["--task", "guide", "--against", "transformers"],
-    "shape": ["--task", "guide", "--shape", "tiny"],
-    "prompts": ["--task", "guide", "--prompts", "exam"],
-    "wrong without a task": ["--wrong"],
-    "both kinds of format": ["--task", "guide", "--quant", "int8", "--format", "bf16"],
-    "prompts of a shape": ["--shape", "tiny", "--prompts", "exam"],
-    "an unknown format": ["--format", "int3"],
-}
-
-
-@pytest.mark.parametrize("words", WRONG.values(), ids=WRONG.keys())
-def test_what_does_not_go_together_is_told_before_anything_is_loaded(words: list[str], engine: Engine):
-    told = CliRunner().invoke(cli, ["bench", *words])
-    assert type(told.exception).__name__ == "UsageError", told.output
+def test_a_format_that_does_not_exist_is_refused_before_anything_is_loaded(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    assert sit_exam(monkeypatch, "--format", "int3") == 2
+    assert "--format has 'int3'." in capsys.readouterr().err
     assert engine.loaded == []
 
 
-def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int | str | None:
-    monkeypatch.setattr(sys, "argv", ["localspec", "bench", "guide", "--task", "guide", *words])
-    with pytest.raises(SystemExit) as left:
-        main()
-    return left.value.code
+def sit_exam(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["benchmarks.exam", "guide", *words])
+    return run(main)
 
 
 @pytest.mark.parametrize(
     ("words", "formats"),
-    [((), ["int8", "bf16"]), (("--quant", "fp32"), ["fp32"]), (("--format", "bf16,int8"), ["int8", "bf16"])],
+    [((), ["int8", "bf16"]), (("--format", "fp32"), ["fp32"]), (("--format", "bf16,int8"), ["int8", "bf16"])],
 )
 def test_the_command_takes_the_formats_that_are_asked_for(
     words: tuple[str, ...], formats: list[str], engine: Engine, monkeypatch: pytest.MonkeyPatch
 ):
-    assert run(monkeypatch, *words) == 0
+    assert sit_exam(monkeypatch, *words) == 0
     assert list(dict.fromkeys(quant for quant, _ in engine.loaded)) == formats
 
 
@@ -262,7 +257,7 @@ def test_the_command_prints_the_scores_and_then_fails_where_they_differ(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     engine.other["int8", "drafts"] = "no"
-    assert run(monkeypatch, "-n", "8", "-o", "json") == 1
+    assert sit_exam(monkeypatch, "-n", "8", "-o", "json") == 1
     said = capsys.readouterr()
     assert [row["right"] for row in json.loads(said.out)["rows"]] == [2, 0, 0, 2, 2, 2]
     (complaint,) = complaints(said.err.encode())
@@ -275,8 +270,8 @@ def test_the_command_prints_the_scores_and_then_fails_where_they_differ(
 def test_speculation_changes_no_score_of_the_real_model(monkeypatch: pytest.MonkeyPatch):
     """A few questions of the exam; the whole of it is `localspec bench guide --task guide`."""
     whole = load()
-    monkeypatch.setattr(task, "load_exam", lambda: Exam(whole.known[:3], whole.unknown[:2]))
-    made = measure_task("guide", LoadRequest("guide", threads=1), max_tokens=24)
+    monkeypatch.setattr(measure, "load_exam", lambda: Exam(whole.known[:3], whole.unknown[:2]))
+    made = measure_exam(LoadRequest("guide", threads=1), max_tokens=24)
     assert [row.equal for row in made.rows()][:3] == [made.rows()[0].known + made.rows()[0].unknown] * 3
     assert made.losses == ()
     assert [note for note in made.notes if not note.startswith("Cut at 24 tokens")] == []
