@@ -28,7 +28,7 @@ What is typed to it is read as words that it knows, where it is in capitals or a
 (`target/words.txt`), and a bare sum as a question that it refuses: it cannot calculate. `--no-folding` leaves that out.
 
 - Both networks begin as an average of words: a classifier of the questions' words is laid into the first layer and the
-  embedding (`localspec/recipe/averages.py`).
+  embedding (`training/averages.py`).
 - Trained in two parts: its first {first_layers} layers, with the embedding and the final norm, in {steps[first]:,}
   steps and, twice from there, at a higher rate again, {steps[second]:,} more; the mean of the three was kept. Then the
   others, in {steps[whole]:,}, while those stayed as they were; of what they add to the first layers' choice, {softened}
@@ -49,11 +49,11 @@ What is typed to it is read as words that it knows, where it is in capitals or a
 ## The exam
 
 Questions asked once each without a system prompt at temperature 0, and graded by the strings an answer must and must
-not contain (`localspec/exam`): {exam}. That is the recipe's own network in
-float32; `localspec bench guide --task guide` counts in int8 and bf16 and may find a few more or less.
+not contain (`training/exam`): {exam}. That is the recipe's own network in
+float32; `python -m benchmarks.exam` counts in int8 and bf16 and may find a few more or less.
 
 They were written by somebody who did not read the training text, after its first part but before anything was trained
-on it. Nine were later reworded or graded otherwise, because the program had changed. Every version sat this exam, and
+on it. Ten were later reworded or graded otherwise, because the program had changed. Every version sat this exam, and
 what went wrong led to what was written next, though never with its questions. Answers were also given the key facts of
 those they are mistaken for, which the score rewards. By now it says how far the work is, not what to expect of new
 questions. The held-out ones below are nearer to that, though the mean of the goes and the softening were chosen by

@@ -32,9 +32,9 @@ pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("one_state_folder")]
 NEAR_TIE = 1e-3  # of a logit: torch in float32 rounds one row and several differently
 NEAR_TIES = 3  # answers of the exam that may differ between float32, in which the card counts, and int8
 ONE = 1  # thread: two, with another test on the second core, wait for each other most of the time
-RETIRED: frozenset[str] = (
-    frozenset()
-)  # flags and commands that the weights may still name; guide's next training empties it
+RETIRED = frozenset(  # flags and commands that the weights may still name; guide's next training empties it
+    {"--shape", "--agree", "--exit-layer", "--offload", "--ui", "--task", "--wrong"}
+)
 DRAFTS = ("early-exit:1", "early-exit:3", "early-exit:8", "small")
 
 
