@@ -7,13 +7,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from bitsandbytes.functional import dequantize_4bit, get_4bit_type, quantize_4bit
 from safetensors.torch import load_file
 from torch import Tensor
 
+from benchmarks.program import Arguments, run
 from localspec.engine.cpu.formats import LEVELS
 from localspec.engine.cpu.isa import choose
 from localspec.engine.cpu.pack import pack, unpack
@@ -133,5 +134,11 @@ def fit() -> None:
     print([round(127 * level) + 128 for level in levels.tolist()])
 
 
+def main(words: Sequence[str]) -> None:
+    parser = Arguments("levels", __doc__)
+    parser.add_argument("--fit", action="store_true", help="fit the sixteen levels anew, instead of the table")
+    fit() if parser.parse_args(words).fit else table()
+
+
 if __name__ == "__main__":
-    fit() if "--fit" in sys.argv else table()
+    sys.exit(run(main))

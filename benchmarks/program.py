@@ -34,7 +34,8 @@ class Arguments(argparse.ArgumentParser):
         )
 
     def add_argument(self, *flags: Any, **given: Any) -> argparse.Action:
-        if default := given.get("default"):
+        default = given.get("default")
+        if default and default != argparse.SUPPRESS:
             given["help"] += f"; default: {default}"
         return super().add_argument(*flags, **given)
 

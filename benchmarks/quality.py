@@ -28,10 +28,10 @@ from benchmarks.curve import Point, standing
 from benchmarks.held import Held
 from benchmarks.llama_cpp import library as llama
 from benchmarks.models import MODELS, Model, Text, untied
+from benchmarks.program import Arguments, run
 from benchmarks.rotation import rotated
 from localspec.bench.machine import describe_machine
 from localspec.bench.tables import markdown
-from localspec.core.errors import LocalspecError
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.cpu.formats import Format
 from localspec.engine.cpu.isa import choose
@@ -164,42 +164,38 @@ def report(model: Model, only: Sequence[str], say: Callable[[str], None]) -> str
 
 
 def read_arguments(words: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.quality", description="What each format costs.")
-    parser.add_argument("models", nargs="*", default=[*MODELS], metavar="MODEL", help=f"default: {' '.join(MODELS)}")
+    parser = Arguments("quality", __doc__)
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"default: {' '.join(MODELS)}")
     parser.add_argument("--rotated", action="store_true", help="also after an orthogonal change of basis")
     parser.add_argument("--only", nargs="+", default=[], metavar="FORMAT", help=f"default: {' '.join(NAMES)}")
     parser.add_argument("--texts", type=int, metavar="N", help="of each model, for a quick look; default: all")
     given = parser.parse_args(words)
+    given.models = given.models or [*MODELS]
     for asked, known in ((given.models, MODELS), (given.only, NAMES)):
         if unknown := [name for name in asked if name not in known]:
             parser.error(f"'{unknown[0]}' is not one of {', '.join(known)}")
     return given
 
 
-def main(words: Sequence[str]) -> int:
+def main(words: Sequence[str]) -> None:
     given = read_arguments(words)
     began = perf_counter()
 
     def say(what: str) -> None:
         print(f"{perf_counter() - began:4.0f} s  {what}", file=sys.stderr, flush=True)
 
-    try:
-        peer = llama.require()
-        about = ", ".join(f"{name} {told}" for name, told in describe_machine(torch.get_num_threads(), "cpu").items())
-        print(f"{about}, llama-cpp-python {peer}", flush=True)
-        for name in given.models:
-            say(name)
-            whole = MODELS[name]()
-            model = replace(whole, texts=whole.texts[: given.texts])
-            print(f"\n{report(model, given.only, say)}", flush=True)
-            if given.rotated:
-                say(f"{name}, rotated")
-                print(f"\n{report(rotated(model), given.only, say)}", flush=True)
-    except LocalspecError as fault:
-        print(f"{fault.message} {fault.hint or ''}".strip(), file=sys.stderr)
-        return 1
-    return 0
+    peer = llama.require()
+    machine = describe_machine(torch.get_num_threads(), "cpu")
+    print(f"{', '.join(f'{name} {value}' for name, value in machine.items())}, llama-cpp-python {peer}", flush=True)
+    for name in given.models:
+        say(name)
+        whole = MODELS[name]()
+        model = replace(whole, texts=whole.texts[: given.texts])
+        print(f"\n{report(model, given.only, say)}", flush=True)
+        if given.rotated:
+            say(f"{name}, rotated")
+            print(f"\n{report(rotated(model), given.only, say)}", flush=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run(main))

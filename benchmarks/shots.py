@@ -10,9 +10,12 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from benchmarks.program import Arguments, run
 
 FOLDER = Path(__file__).parents[1] / "assets" / "shots"
 EARLIER = ("How do I stop an answer?", "What is early exit?", "Where are my chats kept?")  # each a chat of its own
@@ -29,7 +32,7 @@ async def until(predicate: Callable[[], object]) -> None:
             await asyncio.sleep(0.05)
 
 
-async def main() -> None:
+async def take() -> None:
     from textual.pilot import Pilot
 
     from localspec.core.requests import LoadRequest
@@ -86,7 +89,12 @@ async def main() -> None:
         raise SystemExit(trouble.message)
 
 
-if __name__ == "__main__":
+def main(words: Sequence[str]) -> None:
+    Arguments("shots", __doc__).parse_args(words)
     with tempfile.TemporaryDirectory() as own:  # nobody's own chats are in the pictures
         os.environ["LOCALSPEC_DATA_DIR"] = os.environ["LOCALSPEC_STATE_DIR"] = own
-        asyncio.run(main())
+        asyncio.run(take())
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))

@@ -20,6 +20,8 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
+from benchmarks.program import Arguments, at_least, run
+
 LOCALSPEC = str(Path(sys.executable).with_name("localspec"))
 RUN = [LOCALSPEC, "run", "guide", "What is speculative decoding?"]
 REPEATS = 5
@@ -53,12 +55,15 @@ def first_byte(command: Sequence[str], environment: dict[str, str]) -> float:
     return seconds
 
 
-def medians(measure: Callable[[], float]) -> str:
-    times = [measure() for _ in range(REPEATS)]
+def medians(measure: Callable[[], float], repeats: int) -> str:
+    times = [measure() for _ in range(repeats)]
     return f"{median(times):.2f} s ({min(times):.2f} to {max(times):.2f})"
 
 
-def main() -> None:
+def main(words: Sequence[str]) -> None:
+    parser = Arguments("startup", __doc__)
+    parser.add_argument("-r", "--repeats", type=at_least(1), default=REPEATS, metavar="N", help="runs of each")
+    given = parser.parse_args(words)
     with tempfile.TemporaryDirectory() as kept:
         warm = {**os.environ, "LOCALSPEC_STATE_DIR": kept}
 
@@ -76,8 +81,8 @@ def main() -> None:
         }
         print("| start | median (range) |\n|---|---|")
         for name, measure in rows.items():
-            print(f"| {name} | {medians(measure)} |", flush=True)
+            print(f"| {name} | {medians(measure, given.repeats)} |", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run(main))

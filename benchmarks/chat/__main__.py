@@ -1,9 +1,9 @@
 """Times the chat where it is heavy: an answer of 10,000 tokens with 500 lines of code, a chat of 1,000 messages, text
 that no person writes, a storm of sizes, Esc.
 
-    .venv/bin/python -m benchmarks.chat [answer | past | open | heavy | storm | kill | paint | stop ...]
+    .venv/bin/python -m benchmarks.chat [PART ...]
 
-Prints a Markdown table; docs/measured_chat.py says of what.
+Prints a Markdown table; chat/program.py says of what.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any  # Any: kinds of events, JSON
 import psutil
 
 from benchmarks.chat.program import HEAVY, PATIENCE_SECONDS, SAID, Measured, long_text, measured, told_at, words_in
+from benchmarks.program import Arguments, run
 from benchmarks.terminal import Terminal
 from benchmarks.ui.measure import CLEAR, KEYS, within
 from benchmarks.ui.report import percentile
@@ -222,8 +223,18 @@ PARTS = {
     "stop": measure_stop,
 }
 
-if __name__ == "__main__":
+
+def main(words: Sequence[str]) -> None:
+    parser = Arguments("chat", __doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"some of {', '.join(PARTS)}; default: all")
+    given = parser.parse_args(words)
+    if unknown := [part for part in given.parts if part not in PARTS]:
+        parser.error(f"'{unknown[0]}' is not one of {', '.join(PARTS)}")
     print("| what | how many | median | p95 | largest |\n|---|---|---|---|---|", flush=True)
-    for part in sys.argv[1:] or PARTS:
-        with TemporaryDirectory() as place:
-            PARTS[part](place)
+    for part in given.parts or PARTS:
+        with TemporaryDirectory() as folder:
+            PARTS[part](folder)
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))

@@ -20,6 +20,7 @@ from time import perf_counter
 
 import torch
 
+from benchmarks.program import Arguments
 from benchmarks.shapes.measure import SEED, Watch, free_memory
 from benchmarks.shapes.random_weights import SHAPES, random_tensors
 from benchmarks.survey.parts import PARTS, Survey
@@ -133,15 +134,15 @@ def installed() -> dict[str, str]:
 
 
 def read_arguments(words: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.survey", description=DESCRIPTION)
+    parser = Arguments("survey", DESCRIPTION)
     parser.add_argument(
         "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes a GPU if there is one"
     )
     parser.add_argument(
         "--shape", choices=tuple(SHAPES), help="default: llama2-7b on a GPU, else llama-1b; or what fits"
     )
-    parser.add_argument("--budget", type=float, default=BUDGET, metavar="SECONDS", help=f"default: {BUDGET}")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="default: torch's")
+    parser.add_argument("--budget", type=float, default=BUDGET, metavar="SECONDS", help="for everything")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="torch's")
     parser.add_argument("--out", type=Path, metavar="FILE", help="instead of stdout; it is replaced")
     return parser.parse_args(words)
 
