@@ -41,7 +41,7 @@ class Held:
 
 
 def packed(model: Model, kind: Format) -> tuple[Blueprint, Tensors]:
-    """As the engine's own packer makes them."""
+    """Weights as the engine's own packer makes them."""
     blueprint = Blueprint(model.arch, kind)
     packer = Packer(blueprint, Reader(Memory(model.tensors)), load(choose()))
     for _ in packer.pieces():

@@ -50,7 +50,7 @@ def codes(groups: Tensor, table: Tensor, scale: Tensor) -> Tensor:
 
 
 def best_scale(groups: Tensor, table: Tensor, shares: list[float]) -> Tensor:
-    """Of scales that are so many times the one that takes the farthest weight to 1."""
+    """The best of scales that are so many times the one that takes the farthest weight to 1."""
     best, chosen = torch.full((len(groups), 1), torch.inf), farthest(groups)
     for share in shares:
         scale = (farthest(groups) * share).bfloat16().float()

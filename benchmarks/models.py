@@ -71,7 +71,7 @@ def smollm2() -> Model:
 
 
 def guide() -> Model:
-    """On answers to questions it was not trained on, taken evenly."""
+    """guide on answers to questions it was not trained on, taken evenly."""
     snapshot = open_snapshot(GUIDE)
     asked = evaluate.held_out(corpus.load(), tokenizer_of(snapshot), seed=0)
     step = -(-sum(len(one.answer) for one in asked) // ANSWERS)

@@ -26,7 +26,7 @@ ENGINE = "llama.cpp"
 
 
 class LlamaCpp:
-    """With flash attention or without, and with a count of threads; the conversation is forgotten between answers."""
+    """llama.cpp with or without flash attention and with some threads; forgets the conversation between answers."""
 
     failed, fault = False, ""
 

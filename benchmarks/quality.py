@@ -49,7 +49,7 @@ HEADS = ("weights", "bits per weight", "perplexity", "KL from fp32", "same first
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of a format: means over the positions that count."""
+    """A format's means over the positions that count."""
 
     name: str
     bits: float
@@ -89,7 +89,7 @@ class Exact:
 
 
 def logits(decoder: Decoder | PackedDecoder, text: Text) -> Tensor:
-    """Of the rows whose predictions count."""
+    """Logits of the rows whose predictions count."""
     decoder.crop(0)
     return decoder.forward(text.rows)[text.first :].float()
 
@@ -160,7 +160,7 @@ def report(model: Model, only: Sequence[str], say: Callable[[str], None]) -> str
     positions = sum(len(text.expected) for text in model.texts)
     table = markdown([HEADS, *(one.cells() for one in found)])
     head = f"### {model.name}, {model.num_weights / 1e6:.1f} M weights, {positions:,} positions"
-    return "\n\n".join([head, table, *(["\n".join(told)] if (told := lines(found)) else [])])
+    return "\n\n".join([head, table, *(["\n".join(found_lines)] if (found_lines := lines(found)) else [])])
 
 
 def read_arguments(words: Sequence[str]) -> argparse.Namespace:

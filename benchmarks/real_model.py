@@ -21,9 +21,9 @@ from benchmarks.peers import Llama, transformers
 from benchmarks.program import Arguments, run, show
 from benchmarks.prompts import KINDS, PROMPTS, Prompt
 from localspec.bench.measure import Contender, interleave, names, open_targets, ours, report
+from localspec.bench.progress import Tell, shares
 from localspec.bench.report import PLAIN, Report, Way
 from localspec.bench.tables import markdown
-from localspec.bench.telling import Tell, shares
 from localspec.core.errors import UsageError
 from localspec.core.events import Loading
 from localspec.core.requests import LoadRequest
@@ -63,9 +63,9 @@ def measure(file: Path, *, max_tokens: int, repeats: int, tell: Tell) -> Report:
     questions = [prompt.text for prompt in PROMPTS]
     runs = interleave(everybody, max_tokens, repeats, shares(tell, names(everybody)), questions)
     llama.close()
-    said = [one_line(f"{one.way.name}: {note}") for one in everybody for note in one.notes]
-    told = tuple(dict.fromkeys([*missing, *said, NOTE]))
-    return report(targets[0], everybody, runs, max_tokens, repeats, told)
+    theirs = [one_line(f"{one.way.name}: {note}") for one in everybody for note in one.notes]
+    notes = tuple(dict.fromkeys([*missing, *theirs, NOTE]))
+    return report(targets[0], everybody, runs, max_tokens, repeats, notes)
 
 
 def by_kind(found: Report, prompts: Sequence[Prompt]) -> list[list[str]]:

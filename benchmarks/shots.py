@@ -46,10 +46,10 @@ async def take() -> None:
     app = ChatApp(lambda: EngineProcess(LoadRequest("guide")), scribe=Scribe(paper, NewChat("guide")))
 
     async def ask(pilot: Pilot[None], question: str) -> None:
-        told = len(app.chat.conversation.branch)
+        before = len(app.chat.conversation.branch)
         app.chat.prompt.give(question)
         await pilot.press("enter")
-        await until(lambda: len(app.chat.conversation.branch) == told + 2 and app.chat.phase == "idle")
+        await until(lambda: len(app.chat.conversation.branch) == before + 2 and app.chat.phase == "idle")
 
     async def compare(pilot: Pilot[None]) -> None:
         await pilot.press("f3", "f6")

@@ -1,4 +1,4 @@
-"""The chat with its frames timed, for whoever measures it. Knows nothing of what is asked and answered."""
+"""The chat with its frames timed. Knows nothing of what is asked and answered."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Frames:
         return max((*self.wall, *self.idle), default=0.0)
 
 
-class WatchedChat(ChatApp):
+class TimedChat(ChatApp):
     """A frame is what the screen's thread does between two looks for keys, if it draws."""
 
     CSS_PATH = str(Path(app.__file__).with_name("chat.tcss"))  # Textual looks beside the class

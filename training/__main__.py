@@ -172,7 +172,7 @@ def run(options: Options) -> None:
     """The whole recipe; wherever Ctrl+C comes, one sentence says what is kept."""
     text = corpus.load()
     refuse_leaks(text, exam.load())
-    make_room(options.out)
+    check_writable(options.out)
     training = Training(options, text)
     try:
         complete(training)
@@ -180,7 +180,7 @@ def run(options: Options) -> None:
         raise Stopped(f"Stopped. {training.keeper.outlook}") from None
 
 
-def make_room(folder: Path) -> None:
+def check_writable(folder: Path) -> None:
     """The folder is there and takes files, or nothing is trained: an hour later would be too late to hear of it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)

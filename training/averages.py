@@ -60,7 +60,7 @@ class Averages:
         return F.embedding_bag(torch.tensor([token for row in ids for token in row]), self.normed, starts, mode="mean")
 
     def learn(self, report: Report) -> None:
-        """From every question, worded otherwise each time."""
+        """Learns from every question, worded otherwise each time."""
         optimizer = torch.optim.Adam([self.words, self.answers], lr=RATE)
         for step in range(self.steps):
             at = step * ROWS % (len(self.asked) // ROWS * ROWS)

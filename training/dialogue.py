@@ -214,7 +214,7 @@ class Author:
 
 
 def fitting(whole: Sample) -> Sample:
-    """As much of it as a network has places for."""
+    """The part of it that a network has positions for."""
     return Sample(whole.ids[:MAX_POSITIONS], whole.learn[:MAX_POSITIONS])
 
 
@@ -266,7 +266,7 @@ def tokenizer_texts(corpus: Corpus, copies: int = 3) -> Iterator[str]:
 
 
 def openings(corpus: Corpus) -> tuple[str, ...]:
-    """Of each answer the fewest first words, but OPENING_WORDS at least, with which no other answer begins."""
+    """The fewest first words of each answer, but OPENING_WORDS at least, with which no other answer begins."""
     answers = dict.fromkeys([*(entry.answer for entry in corpus.known), corpus.fallback])
     return tuple(dict.fromkeys(_opening(answer, answers) for answer in answers))
 

@@ -75,8 +75,8 @@ class Keeper:
         self.file.unlink(missing_ok=True)
 
     def write(self, what: Path, attempt: Callable[[], object]) -> None:
-        """Where the disk is full it waits for room, since what was trained is nowhere else; another failure is one
-        sentence about what is kept and how to go on."""
+        """Waits while the disk is full, since what was trained is nowhere else; another failure is one sentence about
+        what is kept and how to go on."""
         while True:
             try:
                 attempt()

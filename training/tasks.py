@@ -215,7 +215,7 @@ def _times(rng: Random) -> Filling:
 
 
 def _sum(rng: Random) -> Filling:
-    """Of any kind and size: it learned to answer some, and most of its answers were wrong."""
+    """Sums of any kind and size: it learned to answer some, and most of its answers were wrong."""
     most = rng.choice((10, LARGEST, 100, 1000))
     a, b = rng.randint(0, most), rng.randint(0, most)
     return Filling({"a": _number(a, rng), "b": _number(b, rng)}, NO_SUMS)

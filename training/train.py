@@ -105,7 +105,7 @@ class Run:
 
     @property
     def device(self) -> str:
-        """Where the network is."""
+        """The device of the network."""
         return next(self.network.parameters()).device.type
 
     def state(self) -> dict[str, Any]:  # Any: torch's state dicts
@@ -140,7 +140,7 @@ def _fit(run: Run, batches: Iterable[Batch], loss_of: Loss, report: Report) -> N
 
 
 def hold_first(network: Network) -> None:
-    """From now on the first layers, and what they read and write with, stay as they are: going on with the others, they
+    """Freezes the first layers, and what they read and write with: going on with the others, they
     forget how to choose among answers."""
     for part in (network.model.embed_tokens, network.model.norm, *network.model.layers[:FIRST_LAYERS]):
         part.requires_grad_(False)

@@ -129,7 +129,7 @@ def _recase(text: str, rng: Random) -> str:
 
 
 def vary(question: str, rng: Random) -> str:
-    """The question as somebody in a hurry might type it; never empty."""
+    """The question as a person in a hurry might type it; never empty."""
     text = _synonyms(question, rng) if rng.random() < SYNONYM_SHARE else question
     if rng.random() < DROP_SHARE:
         text = _drop_words(text, rng)

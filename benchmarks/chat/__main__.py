@@ -20,7 +20,7 @@ from typing import Any  # Any: kinds of events, JSON
 
 import psutil
 
-from benchmarks.chat.program import HEAVY, PATIENCE_SECONDS, SAID, Measured, long_text, measured, told_at, words_in
+from benchmarks.chat.program import HEAVY, PATIENCE_SECONDS, SAID, Measured, long_text, measured, shown_at, words_in
 from benchmarks.program import Arguments, run
 from benchmarks.terminal import Terminal
 from benchmarks.ui.measure import CLEAR, KEYS, within
@@ -43,10 +43,10 @@ def row(what: str, taken: Sequence[float]) -> None:
     print(f"| {what} | {len(taken):,} | {shown} |", flush=True)
 
 
-def frames(what: str, told: dict[str, Any]) -> None:
-    row(f"{what}: frame, ms", told["wall"])
-    row(f"{what}: frame, cpu ms", told["cpu"])
-    row(f"{what}: longest without looking for keys, ms", [max(told["wall"] + told["idle"])])
+def frames(what: str, found: dict[str, Any]) -> None:
+    row(f"{what}: frame, ms", found["wall"])
+    row(f"{what}: frame, cpu ms", found["cpu"])
+    row(f"{what}: longest without looking for keys, ms", [max(found["wall"] + found["idle"])])
 
 
 def echoes_while_writing(program: Measured) -> list[float]:
@@ -65,7 +65,7 @@ def measure_answer(folder: str) -> None:
     with measured("answer", folder) as program:
         print(f"| {name}: resident before | | {program.resident} | | |")
         row(f"{name}, being written: key to echo, ms", echoes_while_writing(program))
-        frames(f"{name}, being written", program.told())
+        frames(f"{name}, being written", program.next_figures())
         program.terminal.type(CLEAR)
         program.quiet()
         program.figures()
@@ -101,12 +101,12 @@ def measure_past(folder: str) -> None:
         row(f"{name}, pages up: key to drawing, ms", program.pages())
         frames(f"{name}, pages up", program.figures())
         row(f"{name}, an answer being written: key to echo, ms", echoes_while_writing(program))
-        frames(f"{name}, an answer being written", program.told())
+        frames(f"{name}, an answer being written", program.next_figures())
         print(f"| {name}: resident after | | {program.resident} | | |")
 
 
 def measure_open(folder: str) -> None:
-    """From Enter in the sidebar to the chat's last words, and back again by a new chat."""
+    """Times from Enter in the sidebar to the chat's last words, and back again by a new chat."""
     made_past(folder, MESSAGES)
     taken = list[float]()
     with measured("open", folder) as program:
@@ -126,9 +126,9 @@ def measure_heavy(folder: str) -> None:
     for what in HEAVY:
         with measured(what, folder) as program:
             program.terminal.type("go\r")
-            told = program.told()
+            found = program.next_figures()
             program.quiet()
-            frames(what, {name: taken + told[name] for name, taken in program.figures().items() if name != "pid"})
+            frames(what, {name: taken + found[name] for name, taken in program.figures().items() if name != "pid"})
 
 
 def measure_storm(folder: str) -> None:
@@ -142,7 +142,7 @@ def measure_storm(folder: str) -> None:
 
 
 def measure_kill(folder: str) -> None:
-    """How long before a kill -9 the last round was told that was kept."""
+    """How long before a kill -9 the last round that was kept came to the screen."""
     dice, lost = random.Random(3), list[float]()
     for number in range(KILLS):
         home = os.path.join(folder, str(number))
@@ -155,13 +155,13 @@ def measure_kill(folder: str) -> None:
         with History() as history:
             answer = history.open(history.chats(limit=1)[0].id).branch[-1]
             kept = len([*history.steps(answer.id)])
-        stamps = [stamp for (stamp,) in struct.iter_unpack("d", told_at(home).read_bytes())]
+        stamps = [stamp for (stamp,) in struct.iter_unpack("d", shown_at(home).read_bytes())]
         lost.append(1000 * (stamps[-1] - stamps[kept - 1]))
     row("killed while an answer is written: what is lost of it, ms", lost)
 
 
 def measure_paint(folder: str) -> None:
-    """Of the real program, until the chat's last words are on the screen."""
+    """Times the real program until the chat's last words are on the screen."""
     for count in (10, MESSAGES):
         home = os.path.join(folder, str(count))
         made_past(home, count)
@@ -180,7 +180,7 @@ def until(events: Iterator[AnyEvent], *kinds: type[Any]) -> AnyEvent:
 
 
 def stopped_ms(engine: EngineProcess, events: Iterator[AnyEvent], request: GenerateRequest, after: int) -> float | None:
-    """From cancel(), after so many events, to the end; None of an answer that ended by itself."""
+    """Time from cancel(), after so many events, to the end; None for an answer that ended by itself."""
     engine.ask(request)
     for _ in range(after):
         if not isinstance(until(events, Prefill, Step, Done), Prefill | Step):
@@ -192,7 +192,7 @@ def stopped_ms(engine: EngineProcess, events: Iterator[AnyEvent], request: Gener
 
 
 def measure_stop(folder: str) -> None:
-    """Of guide in a child: from cancel() in the parent to the end of the answer in it."""
+    """Times guide in a child, from cancel() in the parent to the end of the answer in it."""
     os.environ.update(within(folder))
     dice, wild = random.Random(1), SamplingOptions(temperature=2.0)
     engine = EngineProcess(LoadRequest("guide"))

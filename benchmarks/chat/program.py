@@ -26,7 +26,7 @@ from typing import Any  # Any: JSON
 import psutil
 
 from benchmarks.terminal import Terminal
-from benchmarks.timed_chat import WatchedChat
+from benchmarks.timed_chat import TimedChat
 from benchmarks.ui.measure import within
 from localspec.core.events import AnyEvent, Step
 from localspec.history import NewChat, Writer, recall
@@ -63,7 +63,7 @@ def words_in(text: str) -> int:
 # --- the program under measurement
 
 
-class MeasuredChat(WatchedChat):
+class MeasuredChat(TimedChat):
     """Tells what its frames took: when it is ready, when it has answered, and whenever it is sent a signal."""
 
     def __init__(self, fd: int, engine: ScriptedEngine, **kept: Any) -> None:
@@ -86,8 +86,8 @@ class MeasuredChat(WatchedChat):
             self.tell()
 
     def tell(self) -> None:
-        told = {**asdict(self.take_frames()), "pid": os.getpid()}
-        os.write(self.fd, f"{json.dumps(told)}\n".encode())
+        figures = {**asdict(self.take_frames()), "pid": os.getpid()}
+        os.write(self.fd, f"{json.dumps(figures)}\n".encode())
 
 
 def script_of(what: str) -> list[Step]:
@@ -96,13 +96,13 @@ def script_of(what: str) -> list[Step]:
     return rounds(long_text() if what == "answer" else SAID * 8)
 
 
-def told_at(folder: str) -> Path:
-    """When each round was told to the screen, as float64: what a kill does not take back."""
-    return Path(folder, "told_at")
+def shown_at(folder: str) -> Path:
+    """The time at which each round came to the screen, as float64: what a kill does not take back."""
+    return Path(folder, "shown_at")
 
 
 def run_chat(what: str, fd: int) -> None:
-    stamps = told_at(os.path.dirname(os.environ["LOCALSPEC_STATE_DIR"])).open("wb", buffering=0)
+    stamps = shown_at(os.path.dirname(os.environ["LOCALSPEC_STATE_DIR"])).open("wb", buffering=0)
 
     def pace(event: AnyEvent) -> None:
         if isinstance(event, Step):
@@ -129,15 +129,15 @@ class Measured:
         self.terminal = Terminal(command, pass_fds=(theirs,), env=within(folder))
         os.close(theirs)
         self.lines = os.fdopen(self.pipe)
-        self.pid = int(self.told()["pid"])
+        self.pid = int(self.next_figures()["pid"])
 
-    def told(self) -> dict[str, Any]:
+    def next_figures(self) -> dict[str, Any]:
         return json.loads(self.lines.readline())  # type: ignore[no-any-return]
 
     def figures(self) -> dict[str, Any]:
         """Since the last time."""
         os.kill(self.pid, signal.SIGUSR1)
-        return self.told()
+        return self.next_figures()
 
     def quiet(self) -> None:
         size = -1

@@ -16,7 +16,7 @@ from benchmarks.exam.measure import FORMATS, measure_exam
 from benchmarks.exam.report import ExamReport
 from benchmarks.program import Arguments, run, show
 from localspec.bench.formats import read_formats
-from localspec.bench.telling import Tell
+from localspec.bench.progress import Tell
 from localspec.core.errors import EngineError
 from localspec.core.requests import LoadRequest
 from localspec.runtime.draft_choice import check_threads

@@ -14,8 +14,8 @@ from benchmarks.exam.report import Answer, ExamReport, Sitting
 from localspec.bench.formats import WeightFormat
 from localspec.bench.machine import describe_machine
 from localspec.bench.measure import drafts, named
+from localspec.bench.progress import Tell, shares, silent
 from localspec.bench.report import PLAIN
-from localspec.bench.telling import Tell, nobody, shares
 from localspec.core.drain import drain
 from localspec.core.events import Loading, Notice, Ready
 from localspec.core.requests import LoadRequest, Message
@@ -37,19 +37,19 @@ def measure_exam(
     formats: Sequence[WeightFormat] = FORMATS,
     max_tokens: int | None = None,
     list_wrong: bool = False,
-    tell: Tell = nobody,
+    tell: Tell = silent,
 ) -> ExamReport:
     """One model after the other, so that one is in memory at a time. `max_tokens` None: as long as it talks."""
     exam, entry = load_exam(), Catalog.load().resolve(load.model)
     ways = [(quant, name, choice) for quant in formats for name, choice in drafts(entry, load.draft)]
-    told = shares(tell, f"the exam of {EXAM}")
+    report = shares(tell, f"the exam of {EXAM}")
     sittings: list[Sitting] = []
     notes: list[str] = []
     for done, (quant, name, choice) in enumerate(ways):
         request = msgspec.structs.replace(load, quant=quant, draft=choice)
-        sitting, said = sit(request, name, exam, max_tokens, partial(part, told, done, len(ways)))
+        sitting, notices = sit(request, name, exam, max_tokens, partial(part, report, done, len(ways)))
         sittings.append(sitting)
-        notes += [one_line(f"{sitting.method} in {sitting.quant}: {sentence}") for sentence in said]
+        notes += [one_line(f"{sitting.method} in {sitting.quant}: {sentence}") for sentence in notices]
     cut = [answer.cut for sitting in sittings for answer in sitting.answers]
     if any(cut):
         of_all = f"{sum(cut)} of {len(cut)} answers"
@@ -66,7 +66,7 @@ def part(tell: Callable[[float], None], done: int, total: int, share: float) -> 
 def sit(
     request: LoadRequest, name: str, exam: Exam, max_tokens: int | None, tell: Callable[[float], None]
 ) -> tuple[Sitting, list[str]]:
-    """Loads the model, asks it every phrasing and lets it go; and what was said of its drafter meanwhile."""
+    """Loads the model, asks it every phrasing and lets it go; and the notices about its drafter meanwhile."""
     heard: list[Loading | Notice | Ready] = []
     asked = [(question, phrasing) for question in (*exam.known, *exam.unknown) for phrasing in question.phrasings]
     answers: list[Answer] = []

@@ -112,7 +112,7 @@ class ExamReport:
                 yield f"{sitting.method} in {sitting.quant} decoded plain, so its scores say nothing of speculation."
             where = f"Speculation is not lossless: {sitting.method} in {sitting.quant}"
             if sitting.scores != plain.scores:
-                yield f"{where} scores {told(sitting.scores)}, plain {told(plain.scores)}."
+                yield f"{where} scores {in_words(sitting.scores)}, plain {in_words(plain.scores)}."
             elif sitting.quant in PACKED and sitting.texts != plain.texts:
                 yield f"{where} writes other text than plain."
 
@@ -148,7 +148,7 @@ class ExamReport:
         return csv_text([{"task": self.task, "model": self.model, **asdict(row)} for row in self.rows()])
 
 
-def told(scores: tuple[int, int]) -> str:
+def in_words(scores: tuple[int, int]) -> str:
     right, honest = scores
     return f"{right} right and {honest} honest"
 
@@ -169,5 +169,5 @@ def share(count: int, total: int) -> str:
 
 
 def quoted(text: str) -> str:
-    """As a model wrote it, but for what a terminal would obey."""
+    """The text of a model as a quotation, without control characters."""
     return "\n".join(f"> {line}".rstrip() for line in clean(text).splitlines() or [""])

@@ -71,7 +71,7 @@ def describe(writer: Any, arch: Arch, file_type: int) -> None:
 
 
 def tensors(arch: Arch, source: Source) -> Iterator[tuple[str, Tensor]]:
-    """In llama.cpp's names and its order of rotary channels."""
+    """Tensors in llama.cpp's names and its order of rotary channels."""
     yield EMBEDDING, source.read("model.embed_tokens.weight")
     for index in range(arch.num_layers):
         for ours, theirs in LAYER_NAMES.items():

@@ -212,7 +212,7 @@ def counts(work: Work, turn: int) -> bool:
 
 
 def seconds(method: Method, work: Work) -> float:
-    """Of one run. A short one before it is not counted: it wakes this method's threads while the last one's go to
+    """Time of one run. A short one before it is not counted: it wakes this method's threads while the last one's go to
     sleep."""
     started = perf_counter()
     method.run(work)

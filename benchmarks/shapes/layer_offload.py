@@ -1,4 +1,4 @@
-"""Decoders of a shape whose later layers come and go: at a stated rate, as through a bus, or really from disk."""
+"""Decoders of a shape with offloaded layers: at a simulated rate, as through a bus, or really from disk."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Rate:
     bytes_per_second: int | None = None
 
     def carry(self, num_bytes: int) -> Callable[[Fill], Transfer]:
-        """For layers of so many bytes."""
+        """A transfer for layers of so many bytes."""
         assert self.bytes_per_second is not None
         seconds = num_bytes / self.bytes_per_second
         return lambda fill: OnThread(throttled(fill, seconds))
@@ -84,17 +84,17 @@ def offloaded(
 
 
 def elsewhere(layers: tuple[L, ...], first: int, carry: Callable[[Fill], Transfer]) -> Stream[L]:
-    places = [room_like(layers[first], torch.empty_like) for _ in range(PLACES)]
-    fill = copying([tensors(layer) for layer in layers[first:]], [tensors(place) for place in places], first)
-    return Stream(carry(fill), places, first, len(layers))
+    slots = [room_like(layers[first], torch.empty_like) for _ in range(PLACES)]
+    fill = copying([tensors(layer) for layer in layers[first:]], [tensors(slot) for slot in slots], first)
+    return Stream(carry(fill), slots, first, len(layers))
 
 
 def throttled(fill: Fill, seconds: float) -> Fill:
-    """A layer takes so long to come."""
+    """Each layer takes so long."""
 
-    def slowly(layer: int, place: int) -> None:
+    def slowly(layer: int, slot: int) -> None:
         started = perf_counter()
-        fill(layer, place)
+        fill(layer, slot)
         sleep(max(seconds - (perf_counter() - started), 0))
 
     return slowly

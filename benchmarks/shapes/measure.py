@@ -21,7 +21,7 @@ from benchmarks.shapes.report import ShapeReport, Timed, Written
 from benchmarks.shapes.transformers_forwards import TransformersForwards
 from localspec.bench.formats import WeightFormat
 from localspec.bench.machine import describe_machine
-from localspec.bench.telling import Tell, shares
+from localspec.bench.progress import Tell, shares
 from localspec.core import processor
 from localspec.core.drain import drain
 from localspec.core.errors import EngineError, UsageError
@@ -47,8 +47,8 @@ USABLE = 0.6  # of free memory, for all formats together
 @dataclass(frozen=True, slots=True)
 class ShapeRequest:
     """What to measure. `formats`: () for all that fit. `agree`: rates of forced agreement, () for no speculation.
-    `exit_layer`: None for a quarter of the layers. `offload`: the layers behind it come and go at this rate; on a GPU
-    from main memory, as its bus gives them."""
+    `exit_layer`: None for a quarter of the layers. `offload`: the layers behind it are offloaded, at this rate; on a
+    GPU from main memory, as its bus gives them."""
 
     shape: str
     formats: tuple[WeightFormat, ...] = ()
@@ -152,7 +152,7 @@ class Bench:
         self.methods: list[Method] = [*mine, *self.engines.values(), *self.theirs]
 
     def decoder(self, arch: Arch, source: Memory, kind: WeightFormat) -> Decoder | PackedDecoder:
-        """All in memory, or with layers that come and go."""
+        """All in memory, or with offloaded layers."""
         context, cores, offload = self.request.context, self.request.cores, self.request.offload
         if offload is None:
             return make_decoder(arch, source, kind, context=context, threads=cores, device=self.request.device)
@@ -173,7 +173,7 @@ class Bench:
 
     @property
     def absent(self) -> list[str]:
-        """Of transformers, beside ours in the same format."""
+        """A sentence about transformers in four bits, where it cannot be measured beside ours."""
         if "transformers" not in self.request.against or find_spec(PLACED_BY) or not set(self.decoders) & set(FOUR_BIT):
             return []
         return [f"Left out: transformers nf4. It needs {PLACED_BY}, which is not installed."]
@@ -181,17 +181,17 @@ class Bench:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the reader of the table should know."""
-        said = [*(llama_cpp.NOTES if self.engines else ()), *self.absent]
-        said += [f"{kind}+head leaves the head in 16 bits, as transformers does." for kind in self.four_bits]
+        found = [*(llama_cpp.NOTES if self.engines else ()), *self.absent]
+        found += [f"{kind}+head leaves the head in 16 bits, as transformers does." for kind in self.four_bits]
         if self.request.offload is None:
-            return tuple(said)
+            return tuple(found)
         resident, layers = self.request.leave, SHAPES[self.request.shape].num_layers
-        come = ", ".join(
+        away = ", ".join(
             f"{size_words(sum(decoder.layer_bytes[resident:]))} in {kind}" for kind, decoder in self.decoders.items()
         )
         there = f"Offloaded: {resident} of {layers} layers are in memory"
         how = self.request.offload if self.request.device == "cpu" else "from main memory"
-        return (*said, f"{there}; the others ({come}) come {how} in every forward.")
+        return (*found, f"{there}; the others ({away}) come {how} in every forward.")
 
     def ours(self, kind: WeightFormat) -> Ours:
         same = [self.engines[kind]] if kind in self.engines else []
@@ -208,7 +208,7 @@ class Bench:
         return [kind for kind in self.decoders if kind in FOUR_BIT and len(self.theirs) > 1]
 
     def as_theirs(self, kind: WeightFormat, source: Memory) -> Ours:
-        """With the head in 16 bits, as theirs is."""
+        """Ours with the head in 16 bits, as theirs is."""
         decoder, threads = self.decoders[kind], self.torch_threads(kind)
         assert isinstance(decoder, Decoder)
         kept = with_head_kept(decoder, source, kind)
@@ -309,16 +309,16 @@ def is_packed(request: ShapeRequest, kinds: Sequence[WeightFormat]) -> bool:
 
 
 def compile_engine(say: Callable[[str], None]) -> None:
-    """The first time on a machine it takes half a minute: each step is said once."""
+    """The first time on a machine it takes half a minute: each step is reported once."""
     from localspec.engine.cpu import isa, program
     from localspec.engine.cpu.build import STEPS
 
-    said = set[int]()
+    seen = set[int]()
 
     def tell(step: tuple[int, int] | None) -> None:
         done, total = step or (0, STEPS)
-        if done not in said:
-            said.add(done)
+        if done not in seen:
+            seen.add(done)
             say(f"the CPU engine, which is then kept: step {done} of {total}")
 
     drain(program.loading(isa.choose()), tell)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from localspec.engine.cpu.decoder import PackedDecoder
 
 BITS: dict[WeightFormat, float] = {"int8": 8.25, "int4": 4.5, "fp32": 32, "bf16": 16, "nf4": 4.25, "fp4": 4.25}
-"""Of a weight, its share of the scales included; in int4 at most, since some weights have eight."""
+"""Bits of a weight, its share of the scales included; in int4 at most, since some weights have eight."""
 USUAL: dict[str, tuple[WeightFormat, ...]] = {
     "cpu": ("int8", "int4", "fp32", "bf16", "nf4"),
     "cuda": ("bf16", "nf4", "int8"),
@@ -54,7 +54,7 @@ class Shape:
         return sum(prod(size) for size in self.tensors().values())
 
     def config(self, context: int) -> dict[str, Any]:
-        """As in a config.json."""
+        """The fields of a config.json."""
         return {
             "model_type": "llama",
             "vocab_size": self.vocab_size,

@@ -14,7 +14,7 @@ from typing import Any  # Any: cells
 from benchmarks.shapes.agreement import Writing
 from benchmarks.shapes.forwards import Times, Work
 from localspec.bench.report import spread
-from localspec.bench.tables import csv_text, markdown
+from localspec.bench.tables import csv_text, markdown, percent, plus_minus
 
 Ratio = tuple[float, float]
 """Median and spread."""
@@ -140,11 +140,11 @@ class ShapeReport:
     def to_markdown(self) -> str:
         machine = " · ".join(f"{name} {value}" for name, value in self.machine.items())
         head = f"{self.shape} · random weights, seed {self.seed} · {self.repeats} turns · medians ± median deviation"
-        parts = [f"{head}\n{machine}\nbandwidth {told(self.bandwidth)} GB/s, in turn with the forwards"]
+        parts = [f"{head}\n{machine}\nbandwidth {ratio_text(self.bandwidth)} GB/s, in turn with the forwards"]
         parts += [markdown(forward_table(self.forwards()))] if self.methods else []
         if self.writers:
-            said = "Speculation with forced agreement: every forward runs, a coin decides whether a proposal is right."
-            parts += [said, markdown(text_table(self.texts()))]
+            about = "Speculation with forced agreement: every forward runs, a coin decides whether a proposal is right."
+            parts += [about, markdown(text_table(self.texts()))]
         return "\n\n".join([*parts, *self.notes])
 
     def to_json(self) -> str:
@@ -210,8 +210,8 @@ def forward_table(rows: Sequence[ForwardRow]) -> list[list[str]]:
 def forward_cells(row: ForwardRow | None, rivals: Sequence[str]) -> list[str]:
     if row is None:
         return ["–"] * (2 + len(rivals))
-    compared = [told(row.faster.get(name)) for name in rivals]
-    return [f"{row.ms:.2f} ± {row.ms_spread:.2f}", f"{row.read_gbs:.1f} ({row.share:.0%})", *compared]
+    compared = [ratio_text(row.faster.get(name)) for name in rivals]
+    return [plus_minus(row.ms, row.ms_spread), f"{row.read_gbs:.1f} ({row.share:.0%})", *compared]
 
 
 def text_table(rows: Sequence[TextRow]) -> list[list[str]]:
@@ -223,15 +223,15 @@ def text_cells(row: TextRow) -> list[str]:
     return [
         row.method,
         row.k,
-        "–" if row.agreement is None else f"{row.agreement:.0%}",
-        "–" if row.accepted is None else f"{row.accepted:.0%}",
+        percent(row.agreement),
+        percent(row.accepted),
         f"{row.tokens_per_round:.2f}",
-        f"{row.tokens_per_second:.1f} ± {row.tokens_per_second_spread:.1f}",
-        told(row.times_plain),
-        told(row.times_peer),
+        plus_minus(row.tokens_per_second, row.tokens_per_second_spread, 1),
+        ratio_text(row.times_plain),
+        ratio_text(row.times_peer),
         row.same or "–",
     ]
 
 
-def told(found: Ratio | None) -> str:
-    return "–" if found is None else f"{found[0]:.2f} ± {found[1]:.2f}"
+def ratio_text(found: Ratio | None) -> str:
+    return plus_minus(*(found or (None, None)))

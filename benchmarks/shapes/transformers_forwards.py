@@ -72,7 +72,7 @@ def dense_kind(shape: Shape, device: str) -> str:
 
 
 def dense_model(shape: Shape, source: Memory, context: int, dtype: torch.dtype, device: str) -> Any:
-    """In floats, without a copy where they have this type already."""
+    """The model in floats, without a copy where they have this type already."""
     from transformers import LlamaConfig, LlamaForCausalLM
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
@@ -85,7 +85,7 @@ def dense_model(shape: Shape, source: Memory, context: int, dtype: torch.dtype, 
 
 
 def quantised_model(shape: Shape, source: Memory, context: int, dtype: torch.dtype, device: str) -> Any:
-    """As transformers loads it with BitsAndBytesConfig: nf4, double quantisation, computed in `dtype`."""
+    """The model as transformers loads it with BitsAndBytesConfig: nf4, double quantisation, computed in `dtype`."""
     from transformers import BitsAndBytesConfig, LlamaConfig, LlamaForCausalLM
     from transformers.utils import logging
 

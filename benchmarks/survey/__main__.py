@@ -109,11 +109,11 @@ def attempt(title: str, run: Callable[[], str], clock: Clock, share: float) -> O
 
 
 def section(survey: Survey, outcomes: Sequence[Outcome], command: str, spent: float) -> str:
-    """As docs/measurements.md has them."""
+    """A section as docs/measurements.md has them."""
     machine = describe_machine(survey.threads, survey.device)
     localspec, threads = machine.pop("localspec"), machine.pop("threads")
     found = installed()
-    versions = ", ".join(f"{name} {told}" for name, told in {**machine, **found}.items() if name != "processor")
+    versions = ", ".join(f"{name} {value}" for name, value in {**machine, **found}.items() if name != "processor")
     head = f"## {datetime.now(UTC):%Y-%m-%d} · {survey.shape} on {machine['processor']}, measured by `make measure`"
     about = (
         f"{machine['processor']}, {threads} threads used; {versions}. `{command}`, localspec {localspec}: random"
@@ -148,7 +148,7 @@ def read_arguments(words: Sequence[str]) -> argparse.Namespace:
 
 
 def usual_shape(device: str) -> str:
-    """The larger one that every format fits into memory of at once; where nobody can say, the smaller one."""
+    """The larger one that every format fits into memory of at once; where memory is unknown, the smaller one."""
     large, small = USUAL_SHAPES[device]
     try:
         return large if free_memory(device) >= BYTES * SHAPES[large].num_weights else small

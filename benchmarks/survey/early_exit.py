@@ -1,6 +1,6 @@
 """Early exit beside transformers' own, `assistant_early_exit`, on the same weights: whole answers, prompt included.
 
-Random weights agree by chance, and nobody can force transformers' drafts to agree. So the layers behind the exit add
+Random weights agree by chance, and transformers' drafts cannot be forced to agree. So the layers behind the exit add
 nothing here: their last projections are zeros, which take the time of any others, and every draft is right for both.
 """
 
@@ -16,7 +16,7 @@ import torch
 from benchmarks.shapes.agreement import PROMPT_TOKENS, Writing, prompt, written
 from benchmarks.shapes.forwards import finish
 from benchmarks.shapes.random_weights import Shape, make_decoder
-from benchmarks.shapes.report import faster, told
+from benchmarks.shapes.report import faster, ratio_text
 from benchmarks.shapes.transformers_forwards import dense_model
 from localspec.bench.formats import WeightFormat
 from localspec.engine.decode import decode
@@ -98,9 +98,9 @@ class Theirs:
         torch.set_num_threads(self.way.threads)
         config, layers = self.model.config, self.model.config.num_hidden_layers
         ids = torch.tensor([prompt(config.vocab_size)], device=self.model.device)
-        said = self.model.generation_config
-        said.num_assistant_tokens, said.num_assistant_tokens_schedule = self.way.k, "constant"
-        said.assistant_confidence_threshold, said.eos_token_id = 0.0, None
+        settings = self.model.generation_config
+        settings.num_assistant_tokens, settings.num_assistant_tokens_schedule = self.way.k, "constant"
+        settings.assistant_confidence_threshold, settings.eos_token_id = 0.0, None
         drafts = {"assistant_early_exit": self.way.exit_layer} if self.way.k else {}
         forwards: list[int] = []
         count = self.model.register_forward_pre_hook(lambda *_: forwards.append(config.num_hidden_layers))
@@ -177,7 +177,7 @@ def table(found: Sequence[Answers], texts: Sequence[Sequence[Writing]]) -> list[
 def row(way: Way, texts: dict[str, Sequence[Writing]], theirs: Sequence[Way]) -> list[str]:
     own, plain = texts[way.name], texts[way.plain]
     speeds = sorted(text.tokens_per_second for text in own)
-    ratios = [told(faster(own, texts[name])) for name in (way.plain, *(one.name for one in theirs))]
+    ratios = [ratio_text(faster(own, texts[name])) for name in (way.plain, *(one.name for one in theirs))]
     per_round = sum(len(text.ids) for text in own) / sum(text.rounds for text in own)
     same = sum(a.ids == b.ids for a, b in zip(own, plain, strict=True))
     return [way.name, str(way.k), f"{speeds[len(speeds) // 2]:.1f}", f"{per_round:.2f}", *ratios, f"{same}/{len(own)}"]

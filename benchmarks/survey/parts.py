@@ -13,7 +13,7 @@ from benchmarks.shapes.forwards import Plan
 from benchmarks.shapes.layer_offload import Rate
 from benchmarks.shapes.measure import ShapeRequest, Watch, measure_shape, missing
 from benchmarks.shapes.random_weights import SHAPES, USUAL
-from benchmarks.shapes.report import ShapeReport, forward_table, text_table, told
+from benchmarks.shapes.report import ShapeReport, forward_table, ratio_text, text_table
 from benchmarks.survey.early_exit import Race, contenders, table
 from localspec.bench.formats import WeightFormat
 from localspec.bench.tables import markdown
@@ -70,14 +70,14 @@ def per_width(survey: Survey) -> str:
     plan = Plan(widths=WIDTHS, depths=(PROMPT_TOKENS,), prefill=0)
     report = survey.measured(formats=survey.formats, against=("transformers",), plan=plan)
     words = (
-        f"{turns(report)} turns. Memory reads {told(report.bandwidth)} GB/s, in turn with the forwards;"
+        f"{turns(report)} turns. Memory reads {ratio_text(report.bandwidth)} GB/s, in turn with the forwards;"
         " × is transformers' time over ours."
     )
     return "\n\n".join([words, markdown(forward_table(report.forwards())), *survey.lacking, *report.notes])
 
 
 def turns(report: ShapeReport) -> int:
-    """Of the work that has fewest."""
+    """The turns of the work that has fewest."""
     return min(len(found) for found in report.times[report.memory.name].values())
 
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from benchmarks.program import Arguments, run, show
 from benchmarks.shapes.random_weights import SHAPES
 from benchmarks.ui.report import UiReport
-from localspec.bench.telling import Tell, shares
+from localspec.bench.progress import Tell, shares
 from localspec.core.errors import UsageError
 from localspec.loading.footprint import PACKED
 

@@ -1,6 +1,6 @@
-"""The chat as the benchmark plays it: a model opened by name, and what every answer cost the screen told on a pipe.
+"""The chat as the benchmark plays it: a model opened by name; what every answer cost the screen goes to a pipe.
 
-It saves what is said as the chat does; whoever starts it says in which folder.
+It saves the chat in the folder that the environment names.
 
 python -m benchmarks.ui.chat_program OPENER MODEL FORMAT TOKENS FD. Knows no terminal and no figures but its own.
 """
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from time import process_time
 from typing import Any  # Any: JSON
 
-from benchmarks.timed_chat import WatchedChat
+from benchmarks.timed_chat import TimedChat
 from localspec.core.events import Notice, Step
 from localspec.core.requests import LoadRequest
 from localspec.history import Answered, NewChat, Said, Writer
@@ -26,7 +26,7 @@ from localspec.tui.scribe import Scribe
 LOOK_SECONDS = 0.1  # to look costs the model too
 
 
-class MeasuredChat(WatchedChat):
+class MeasuredChat(TimedChat):
     """Counts from the beginning of an answer, which it looks for now and then."""
 
     def __init__(self, request: LoadRequest, opener: str, tell: Callable[..., None]) -> None:
@@ -74,8 +74,8 @@ class MeasuredChat(WatchedChat):
 
 
 def main(opener: str, model: str, kind: str, tokens: str, fd: str) -> None:
-    def tell(**told: Any) -> None:
-        os.write(int(fd), f"{json.dumps(told)}\n".encode())
+    def tell(**figures: Any) -> None:
+        os.write(int(fd), f"{json.dumps(figures)}\n".encode())
 
     chat = MeasuredChat(LoadRequest(model, quant=kind, ctx=int(tokens)), opener, tell)
     collect_at_rest()

@@ -38,7 +38,7 @@ PAINT, ANSWERS, LOAD = 1, 20, 30  # about what they take, for the progress bar
 OPENER = "benchmarks.ui.forced_model:open_forced"
 
 
-class Told(msgspec.Struct, frozen=True):
+class Figures(msgspec.Struct, frozen=True):
     """A line from one of the programs."""
 
     ready: bool = False
@@ -49,18 +49,18 @@ class Told(msgspec.Struct, frozen=True):
     longest_ms: float = 0.0
 
 
-TOLD = msgspec.json.Decoder(Told)
+FIGURES = msgspec.json.Decoder(Figures)
 
 
 @dataclass(slots=True)
 class Program:
-    """One of the two, in its terminal, and the pipe on which it tells."""
+    """One of the two, in its terminal, and the pipe that its figures come through."""
 
     terminal: Terminal
     pipe: int
     heard: bytes = b""
 
-    def told(self, seconds: float, meanwhile: Callable[[], None] = lambda: None) -> Told:
+    def next_figures(self, seconds: float, meanwhile: Callable[[], None] = lambda: None) -> Figures:
         """The next line; `meanwhile` is called again and again until it comes."""
         until = monotonic() + seconds
         while b"\n" not in self.heard:
@@ -74,7 +74,7 @@ class Program:
             else:
                 meanwhile()
         line, _, self.heard = self.heard.partition(b"\n")
-        return TOLD.decode(line)
+        return FIGURES.decode(line)
 
 
 @dataclass(slots=True)
@@ -131,11 +131,11 @@ def by_both(run: Program, chat: Program, echoes: list[float], *, chat_first: boo
 def by_run(run: Program) -> Played:
     began = monotonic()
     run.terminal.type("\n")
-    return played(run.told(ANSWER_SECONDS), monotonic() - began)
+    return played(run.next_figures(ANSWER_SECONDS), monotonic() - began)
 
 
 def by_chat(chat: Program, echoes: list[float]) -> Played:
-    """In a new chat, so that the prompt is always the same."""
+    """One answer in a new chat, so that the prompt is always the same."""
     keys = iter(KEYS)
 
     def press() -> None:
@@ -148,7 +148,7 @@ def by_chat(chat: Program, echoes: list[float]) -> Played:
     sleep(BETWEEN_KEYS)
     began = monotonic()
     chat.terminal.type("\r")
-    done = played(chat.told(ANSWER_SECONDS, press), monotonic() - began)
+    done = played(chat.next_figures(ANSWER_SECONDS, press), monotonic() - began)
     for key in (CLEAR, NEW_CHAT):
         sleep(BETWEEN_KEYS)
         chat.terminal.type(key)
@@ -156,9 +156,9 @@ def by_chat(chat: Program, echoes: list[float]) -> Played:
     return done
 
 
-def played(told: Told, seconds: float) -> Played:
-    shown = tuple(told.frames_ms), told.longest_ms
-    return Played(told.tokens, seconds, told.cpu_seconds, told.engine_seconds, *shown)
+def played(found: Figures, seconds: float) -> Played:
+    shown = tuple(found.frames_ms), found.longest_ms
+    return Played(found.tokens, seconds, found.cpu_seconds, found.engine_seconds, *shown)
 
 
 @contextmanager
@@ -169,7 +169,7 @@ def playing(module: str, folder: str, *arguments: str) -> Iterator[Program]:
     os.close(theirs)
     program = Program(terminal, ours)
     try:
-        program.told(LOAD_SECONDS)
+        program.next_figures(LOAD_SECONDS)
         yield program
     finally:
         terminal.close()

@@ -74,7 +74,7 @@ class UiReport:
 
     @property
     def ratio(self) -> float:
-        """Of the chat's tokens per second to run's: the median over the turns."""
+        """The chat's tokens per second over run's: the median over the turns."""
         return median(one.ratio for one in self.rows())
 
     def figures(self) -> dict[str, float]:

@@ -20,8 +20,8 @@ from localspec.runtime.api import LLM
 
 
 def main(shape: str, kind: str, tokens: str, fd: str) -> None:
-    def tell(**told: Any) -> None:
-        os.write(int(fd), f"{json.dumps(told)}\n".encode())
+    def tell(**figures: Any) -> None:
+        os.write(int(fd), f"{json.dumps(figures)}\n".encode())
 
     with LLM(drain(open_forced(LoadRequest(shape, quant=kind, ctx=int(tokens))))) as llm:
         tell(ready=True)

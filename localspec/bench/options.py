@@ -12,9 +12,9 @@ from typing import Any  # Any: click's parsed options
 from localspec.bench import plots
 from localspec.bench.formats import WeightFormat, read_formats
 from localspec.bench.measure import measure
+from localspec.bench.progress import Tell
 from localspec.bench.report import Report
 from localspec.bench.sweep import SweepReport, axis, sweep
-from localspec.bench.telling import Tell
 from localspec.core.errors import UsageError
 from localspec.core.requests import LoadRequest
 from localspec.runtime.draft_choice import check_threads

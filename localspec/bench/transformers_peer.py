@@ -32,7 +32,7 @@ from localspec.runtime import draft_choice
 from localspec.runtime.open import Opened, swept_key
 
 ENGINE = "transformers"
-LOOKUP_TOKENS = 10  # as its candidate generator has it where nobody says
+LOOKUP_TOKENS = 10  # the default of its candidate generator
 TRIAL_TOKENS, TRIALS = 16, 3
 USABLE = 0.6  # of free memory, for its weights
 NOTE = (
@@ -176,7 +176,7 @@ def contenders(targets: Sequence[tuple[Opened, Drafts]], threads: int | None = N
 
 
 def best(make: partial[Transformers], counts: Sequence[int]) -> Transformers:
-    """With the count of threads of the fastest short answer."""
+    """The contender with the thread count of the fastest short answer."""
     tried = [make(threads=count) for count in counts]
     for one in tried:
         one.try_out()

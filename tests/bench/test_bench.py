@@ -236,7 +236,7 @@ def test_every_answer_brings_the_end_nearer():
 
 def test_what_is_measured_and_how_far_it_is_are_events(monkeypatch: pytest.MonkeyPatch):
     clock = iter([10.0, 12.0, 14.0])
-    monkeypatch.setattr("localspec.bench.telling.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("localspec.bench.progress.perf_counter", lambda: next(clock))
     told: list[Loading] = []
     tell = telling.shares(told.append, "plain, early exit 2")
     for share in (0.0, 0.25, 1.0):

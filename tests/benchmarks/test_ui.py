@@ -12,7 +12,7 @@ import pytest
 from benchmarks import timed_chat
 from benchmarks.program import run
 from benchmarks.terminal import Terminal
-from benchmarks.timed_chat import Frames, WatchedChat
+from benchmarks.timed_chat import Frames, TimedChat
 from benchmarks.ui.__main__ import main
 from benchmarks.ui.forced_model import QUESTION, open_forced, word
 from benchmarks.ui.measure import playing
@@ -48,7 +48,7 @@ def test_each_turn_is_compared_with_its_own_and_the_median_counts():
 
 def test_a_frame_is_what_was_done_between_two_looks_for_keys_if_it_drew(monkeypatch: pytest.MonkeyPatch):
     """Waiting for keys is no part of it, however long."""
-    now, spent, chat = 0.0, 0.0, WatchedChat(ScriptedEngine)
+    now, spent, chat = 0.0, 0.0, TimedChat(ScriptedEngine)
     monkeypatch.setattr(timed_chat, "perf_counter", lambda: now)
     monkeypatch.setattr(timed_chat, "thread_time", lambda: spent)
 
@@ -69,7 +69,7 @@ def test_a_frame_is_what_was_done_between_two_looks_for_keys_if_it_drew(monkeypa
 @pytest.mark.heavy
 async def test_what_is_drawn_is_counted_among_the_frames():
     engine = ScriptedEngine(HELLO)
-    chat = WatchedChat(lambda: engine)
+    chat = TimedChat(lambda: engine)
     async with chat.run_test() as pilot:
         stage = Stage(pilot, chat, [])
         await stage.ready()
@@ -142,12 +142,12 @@ def test_the_chat_that_is_measured_saves_what_is_said(tmp_path: Path):
         chat.terminal.type(QUESTION)
         chat.terminal.wait(QUESTION, 60)
         chat.terminal.type("\r")
-        told = chat.told(600)
-        assert told.tokens == 64
-        assert 0 < max(told.frames_ms) <= told.longest_ms
+        found = chat.next_figures(600)
+        assert found.tokens == 64
+        assert 0 < max(found.frames_ms) <= found.longest_ms
         chat.terminal.type("\x11")
         with pytest.raises(EngineError, match="ended"):
-            chat.told(60)
+            chat.next_figures(60)
     with History(tmp_path / "DATA" / "history.db") as history:
         question, answered = history.open(history.latest().id).branch
     assert (question.content, answered.status) == (QUESTION, "length")

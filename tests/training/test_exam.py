@@ -183,7 +183,7 @@ def test_a_file_that_cannot_be_read_is_one_sentence(
 
 
 def test_nobody_can_know_a_required_string_of_an_unknown_question():
-    with pytest.raises(LocalspecError, match=r"^unknown\.md:1: 'a' has a required string, and nobody can know"):
+    with pytest.raises(LocalspecError, match=r"^unknown\.md:1: 'a' has a required string, but no known answer"):
         parse(GOOD, "unknown.md", answerable=False)
 
 

@@ -56,7 +56,7 @@ class Questions:
 
 
 def leaks(exam: Iterable[str], training: Iterable[str]) -> Iterator[Leak]:
-    """Of each exam question that leaks, its worst leak."""
+    """The worst leak of each exam question that leaks."""
     asked, worst = Questions(exam), dict[str, Leak]()
     for leak in (leak for question in training for leak in asked.leaks(question)):
         if leak.asked not in worst or leak.share > worst[leak.asked].share:

@@ -112,7 +112,7 @@ def _question(block: _Block, *, answerable: bool) -> Question:
     if not phrasings:
         raise LocalspecError(f"{block.where}: '{block.key}' has no phrasing; write one as '? How does it work?'.")
     if not answerable and required:
-        raise LocalspecError(f"{block.where}: '{block.key}' has a required string, and nobody can know its answer.")
+        raise LocalspecError(f"{block.where}: '{block.key}' has a required string, but no known answer.")
     if answerable and not 1 <= len(required) <= MOST_REQUIRED:
         raise LocalspecError(
             f"{block.where}: '{block.key}' has {len(required)} required strings, not 1 to {MOST_REQUIRED}."

@@ -1,4 +1,4 @@
-"""How far a measurement is, as events: a bar for whoever looks on, lines for a program. Knows not what is measured."""
+"""Progress of a measurement as Loading events: a bar on a terminal, lines for a program. Knows nothing of what runs."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from localspec.core.events import Loading
 Tell = Callable[[Loading], object]
 
 
-def nobody(_: Loading) -> None:
-    """Where nobody asked."""
+def silent(_: Loading) -> None:
+    """Shows nothing."""
 
 
 def loading(tell: Tell) -> Callable[[object], None]:
-    """Of what is said while a model is opened, how far that is."""
+    """Passes on the Loading events of a model that is being opened, and no others."""
 
-    def heard(said: object) -> None:
-        if isinstance(said, Loading):
-            tell(said)
+    def heard(event: object) -> None:
+        if isinstance(event, Loading):
+            tell(event)
 
     return heard
 
 
 def shares(tell: Tell, what: str) -> Callable[[float], None]:
-    """Takes the share that is done. From a 0 on it also tells about how long the rest will take."""
+    """Turns shares that are done into events; from a 0 on they have an ETA."""
     began: float | None = None
 
-    def told(share: float) -> None:
+    def report(share: float) -> None:
         nonlocal began
         now = perf_counter()
         began = began if share else now
         left = (now - began) * (1 / share - 1) if share and began is not None else None
         tell(Loading(what, round(100 * share), 100, "percent", left))
 
-    return told
+    return report
