@@ -51,12 +51,12 @@ bench: $(READY)
 	$(BIN)/localspec bench guide --against transformers
 
 # Everything that can be measured here, in less than nine minutes, as a section of docs/measurements.md. On a machine
-# without .venv: PYTHONPATH=. python3 -m localspec.bench.survey
+# without .venv: PYTHONPATH=. python3 -m benchmarks.survey
 measure: $(READY)
-	$(BIN)/python -m localspec.bench.survey
+	$(BIN)/python -m benchmarks.survey
 
 shots: $(READY)
-	$(BIN)/python docs/shots.py
+	$(BIN)/python -m benchmarks.shots
 
 snapshots: $(READY)
 	SNAPSHOTS=write $(BIN)/python -m pytest tests/tui/test_snapshots.py
