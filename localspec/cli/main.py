@@ -24,18 +24,15 @@ from localspec.cli.config import config
 from localspec.cli.history import history
 from localspec.cli.io import discard_output, mend_streams, print_error, print_os_error, read_prompt
 from localspec.cli.models import completions
+from localspec.cli.moved import where_it_went
 from localspec.core.errors import Cancelled, LocalspecError, UsageError
 from localspec.core.requests import GenerateRequest, LoadRequest, Message, SamplingOptions
 from localspec.core.weight_formats import INT8_THRESHOLD
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-SHAPES = ["llama2-7b", "llama-1b", "135m", "tiny"]  # of localspec.bench.shapes, which --help must not import
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE, as shells count
 
-AGAINST_HELP = "Also measure a peer; llama-cpp needs --shape.  [may be given twice]"
-PROMPTS_HELP = "Eight fixed questions, or all that the exam's model must know.  [default: bench]"
-OFFLOAD_HELP = "Of a shape: layers behind the exit come and go at a rate, 2GB/s say, or as a disk is: real."
 SWEEP_HELP = "Find the best exit-layer, or k; exit-layer=2:8:2 tries 2, 4, 6 and 8.  [may be given twice]"
 QUANT_HELP = "Weight format: auto, int8, int4, nf4, fp4, fp32 or bf16."
 DEVICE_HELP = "auto, cpu, cuda, cuda:N, or offload (most layers in main memory; on disk without a GPU)."
@@ -212,25 +209,14 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
     show_default=True,
     help="jsonl: how far it is as events, then the figures, a line each.",
 )
-@click.option("--against", type=click.Choice(["transformers", "llama-cpp"]), multiple=True, help=AGAINST_HELP)
-@click.option("--shape", type=click.Choice(SHAPES), help="Instead of MODEL: random weights.")
-@click.option("--ui", is_flag=True, help="Instead of a model's speed: what the chat's screen costs, on a shape.")
-@click.option("--task", type=click.Choice(["guide"]), help="Instead of speed: what MODEL gets right in an exam.")
-@click.option("--wrong", "list_wrong", is_flag=True, help="Of a task: show the wrong answers below the table.")
-@click.option("--sweep", multiple=True, metavar="SETTING", help=SWEEP_HELP)
-@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Of a sweep: a picture, .svg or .png.")
-@click.option("--prompts", type=click.Choice(["bench", "exam"]), default="bench", help=PROMPTS_HELP)
 @click.option("--format", "formats", metavar="FORMATS", help="Several: int8, int4, nf4, fp4, fp32, bf16.")
-@click.option("--agree", metavar="SHARES", help="Speculate on a shape with forced agreement: 0.8, or 0.8,0.9.")
-@click.option("--exit-layer", type=int, metavar="E", help="Early exit of a shape.  [default: a quarter of its layers]")
-@click.option("--offload", metavar="RATE", help=OFFLOAD_HELP)
+@click.option("--against", type=click.Choice(["transformers"]), help="Also measure transformers' own generate.")
+@click.option("--sweep", multiple=True, metavar="SETTING", help=SWEEP_HELP)
+@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="With --sweep: a picture, .svg or .png.")
 def bench(output: str, **given: Any) -> None:
     """Measure plain decoding, early exit and a draft model, taking turns on fixed prompts.
 
-    With --shape, measure forwards of a model of that size with random weights, in every format. With --task, ask it
-    the questions of an exam, with and without speculation, which must not change the scores. With --sweep, measure
-    every exit layer or draft length, and remember the fastest for this model on this machine. With --ui, measure how
-    much slower the chat is than `run`, and how soon it shows a key.
+    With --sweep, measure every exit layer or draft length, and remember the fastest for this model on this machine.
     """
     leave_on_interrupt()
     from localspec.bench import options
@@ -239,12 +225,12 @@ def bench(output: str, **given: Any) -> None:
 
     asked = {name for name in click.get_current_context().params if is_given(name)}
     with Progress() as bar:
-        report = options.measured(asked, given, print_event if output == "jsonl" else bar.show)
+        report = options.run_bench(asked, given, print_event if output == "jsonl" else bar.show)
     if output == "jsonl":
         click.echo(as_json(json.loads(report.to_json())))
     else:
         click.echo({"md": report.to_markdown, "json": report.to_json, "csv": report.to_csv}[output]())
-    options.conclude(report, given)
+    options.draw(report, given["plot"])
 
 
 @cli.command()
@@ -339,7 +325,7 @@ def outcome() -> int:
         return leave.exit_code
     except click.UsageError as fault:
         command = fault.ctx.command_path if fault.ctx else "localspec"
-        print_error(f"{usage_message(fault)} Try: {command} --help")
+        print_error(where_it_went(fault) or f"{usage_message(fault)} Try: {command} --help")
         return UsageError.exit_code
     except (KeyboardInterrupt, click.exceptions.Abort):
         return Cancelled.exit_code

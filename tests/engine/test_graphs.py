@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from localspec.bench.offload import offloaded
+from benchmarks.shapes.layer_offload import offloaded
 from localspec.engine import cuda_graphs
 from localspec.engine.cache import Cache
 from localspec.engine.cuda_graphs import Capture, Graphed, Shape, unrecordable
