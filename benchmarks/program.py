@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar  # Any: argparse's
 
-from localspec.cli.streams import complain
+from localspec.cli.io import print_error
 
 from localspec.bench.progress import Tell
 from localspec.cli.progress import Progress
@@ -77,7 +77,7 @@ def run(main: Callable[[Sequence[str]], None]) -> int:
     try:
         main(sys.argv[1:])
     except LocalspecError as fault:
-        complain(str(fault))
+        print_error(str(fault))
         return fault.exit_code
     except KeyboardInterrupt:
         return Cancelled.exit_code

@@ -29,13 +29,6 @@ RETIRED = {  # a pattern, and what to say instead
 ARCHIVE = ROOT / "docs" / "measurements-archive.md"  # sections stay as they were written on their day
 PAGES = sorted({ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")} | set(ROOT.glob("docs/*.md")))
 NOT_YET = (  # the program's sentences that wait for issue 19's sweep of words; the list may only get shorter
-    "Also who set it: a file, the environment, or nobody.",
-    "Nobody can be asked whether to delete",
-    "layers behind the exit come and go",
-    "layers beyond it come and go",
-    "A way of sampling: precise",
-    "which nobody reads",
-    "some layers come and go",
     "nobody can know its answer",
     "only floats come and go",
     "# guide, the model that comes with localspec",

@@ -1,7 +1,7 @@
 """`run` for comparison with the screen: the same model in this process, its text to the same kind of terminal.
 
-python -m benchmarks.ui.run_program SHAPE FORMAT TOKENS FD: a line on stdin asks, a line of JSON to FD reports the
-answer.
+python -m benchmarks.ui.run_program SHAPE FORMAT TOKENS FD: a line on stdin asks, a line of JSON to FD reports
+the answer.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from localspec.runtime.api import LLM
 
 
 def main(shape: str, kind: str, tokens: str, fd: str) -> None:
-python -m benchmarks.ui.run_program SHAPE FORMAT TOKENS FD: a line on stdin asks, a line of JSON to FD reports the
-answer.
+    def tell(**figures: Any) -> None:
         os.write(int(fd), f"{json.dumps(figures)}\n".encode())
 
     with LLM(drain(open_forced(LoadRequest(shape, quant=kind, ctx=int(tokens))))) as llm:
