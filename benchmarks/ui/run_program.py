@@ -20,7 +20,7 @@ from localspec.runtime.api import LLM
 
 
 def main(shape: str, kind: str, tokens: str, fd: str) -> None:
-    def tell(**figures: Any) -> None:
+    def report(**figures: Any) -> None:
         os.write(int(fd), f"{json.dumps(figures)}\n".encode())
 
     with LLM(drain(open_forced(LoadRequest(shape, quant=kind, ctx=int(tokens))))) as llm:
