@@ -7,9 +7,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar  # Any: argparse's
 
+from localspec.cli.streams import complain
+
 from localspec.bench.progress import Tell
 from localspec.cli.progress import Progress
-from localspec.cli.streams import complain
 from localspec.core.errors import Cancelled, LocalspecError, UsageError
 from localspec.core.requests import LONGEST_DRAFT, is_draft_length
 

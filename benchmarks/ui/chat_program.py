@@ -18,7 +18,7 @@ from typing import Any  # Any: JSON
 from benchmarks.timed_chat import TimedChat
 from localspec.core.events import Notice, Step
 from localspec.core.requests import LoadRequest
-from localspec.history import Answered, NewChat, Said, Writer
+from localspec.history import Answered, NewChat, Update, Writer
 from localspec.runtime.worker import EngineProcess
 from localspec.tui.collecting import collect_at_rest
 from localspec.tui.scribe import Scribe
@@ -60,7 +60,7 @@ class MeasuredChat(TimedChat):
     def in_trouble(self) -> bool:
         return self.writer.in_trouble
 
-    def post(self, said: Said) -> None:
+    def post(self, said: Update) -> None:
         self.writer.post(said)
         if isinstance(said, Answered) and said.answer.status != "partial":
             stats, cpu = said.answer.generation.stats, process_time() - self.cpu_before

@@ -1,7 +1,7 @@
-"""`run` as the screen's rival: the same model in this process, its text to the same kind of terminal.
+"""`run` for comparison with the screen: the same model in this process, its text to the same kind of terminal.
 
-python -m benchmarks.ui.run_program SHAPE FORMAT TOKENS FD: a line on stdin asks, a line on FD says that it was
-answered.
+python -m benchmarks.ui.run_program SHAPE FORMAT TOKENS FD: a line on stdin asks, a line of JSON to FD reports the
+answer.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from localspec.runtime.api import LLM
 
 
 def main(shape: str, kind: str, tokens: str, fd: str) -> None:
-    def tell(**figures: Any) -> None:
+python -m benchmarks.ui.run_program SHAPE FORMAT TOKENS FD: a line on stdin asks, a line of JSON to FD reports the
+answer.
         os.write(int(fd), f"{json.dumps(figures)}\n".encode())
 
     with LLM(drain(open_forced(LoadRequest(shape, quant=kind, ctx=int(tokens))))) as llm:
-        tell(ready=True)
+        report(ready=True)
         for _ in sys.stdin:
             before = process_time()
             result = show(llm.answer(GenerateRequest(messages=(Message("user", QUESTION),))), Output())
             stats, cpu = result.stats, process_time() - before
             engine_seconds = (stats.prompt_ms + stats.predicted_ms) / 1000
-            tell(tokens=stats.predicted_n, cpu_seconds=cpu, engine_seconds=engine_seconds)
+            report(tokens=stats.predicted_n, cpu_seconds=cpu, engine_seconds=engine_seconds)
 
 
 if __name__ == "__main__":

@@ -189,7 +189,9 @@ def test_without_a_gpu_it_is_one_sentence(run: Command):
 def test_a_driver_that_is_too_old_is_one_sentence(run: Command, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(nvidia, "look", lambda: OLD)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
-    refused(run("--device", "cuda"), 2, "runs CUDA 11.4, too old for this torch (13.0)", "--device cpu", "nvidia-smi")
+    refused(
+        run("--device", "cuda"), 2, "supports CUDA 11.4, too old for this torch (13.0)", "--device cpu", "nvidia-smi"
+    )
 
 
 def test_with_auto_the_cpu_computes_and_says_why(run: Command, monkeypatch: pytest.MonkeyPatch):

@@ -330,7 +330,7 @@ def timed(guide: Folding, messages: tuple[str, ...]) -> float:
 def test_words_that_cannot_be_read_are_one_sentence(content: bytes | None, why: str, tmp_path: Path):
     if content is not None:
         (tmp_path / "words.txt").write_bytes(content)
-    with pytest.raises(CatalogError, match=rf"words\.txt {why}.*models\.toml names it"):
+    with pytest.raises(CatalogError, match=rf"words\.txt {why}.*in models\.toml, which names it"):
         Folding.open(tmp_path / "words.txt")
 
 

@@ -1,4 +1,4 @@
-"""Opens the history's file, whatever state it is in: new, old, newer, damaged, somebody else's.
+"""Opens the history's file in any state: new, old, newer, damaged, or another program's.
 
 One program at a time does so. Knows nothing about chats.
 """
@@ -17,7 +17,7 @@ from localspec.core.errors import HistoryError
 from localspec.core.events import Notice
 from localspec.core.plain_file import plain
 from localspec.history import schema
-from localspec.history.database import BESIDE, SETTINGS, Connection, Database, connect, look_at
+from localspec.history.database import BESIDE, SETTINGS, Connection, Database, connect, connect_read_only
 from localspec.history.faults import ELSEWHERE, Damaged, is_damage, is_full, is_read_only, one_sentence
 
 OPENING_SECONDS = 60.0  # another program may be copying and migrating a large history
@@ -25,33 +25,33 @@ SMALLEST_BYTES = 512  # SQLite's smallest page
 
 
 def open_database(path: Path, *, reading: bool = False) -> tuple[Database, tuple[Notice, ...]]:
-    """The history, and what the user should know about how it was opened. Who is only `reading` may not be able to
-    write there."""
+    """The history, and notices about how it was opened. With `reading`, a file that cannot be written is opened
+    read-only."""
     with one_sentence(path):
         try:
             return open_to_write(path)
         except (OSError, sqlite3.Error) as fault:
-            if not reading or not (is_read_only(fault) or is_full(fault)) or (db := as_it_is(path)) is None:
+            if not reading or not (is_read_only(fault) or is_full(fault)) or (db := opened_read_only(path)) is None:
                 raise
             return Database(path, db, is_read_only=True), ()
 
 
 def open_to_write(path: Path) -> tuple[Database, tuple[Notice, ...]]:
-    with alone(path):
+    with opening_lock(path):
         notices: tuple[Notice, ...] = ()
         try:
             db = ready(path)
         except sqlite3.DatabaseError as fault:
             if not is_damage(fault):
                 raise
-            notices = (set_aside(path),)
+            notices = (rename_damaged(path),)
             db = ready(path)
         return Database(path, db), notices
 
 
 @contextmanager
-def alone(path: Path) -> Iterator[None]:
-    """Holds SQLite's own lock on an empty file beside the history: it works everywhere, and dies with its process."""
+def opening_lock(path: Path) -> Iterator[None]:
+    """Holds SQLite's lock on an empty file beside the history: it works everywhere and ends with the process."""
     lock = beside(path, ".lock")
     private(lock)
     with closing(connect(lock, timeout=OPENING_SECONDS)) as db:
@@ -60,29 +60,29 @@ def alone(path: Path) -> Iterator[None]:
 
 
 def ready(path: Path) -> Connection:
-    """Connected, sound and of our version."""
+    """A connection to a history that was checked and is of this version."""
     private(path)
     size = path.stat().st_size
     if size < SMALLEST_BYTES and (size or any(beside(path, part).exists() for part in BESIDE[1:])):
-        raise Damaged("cut to nothing, or nearly")  # SQLite would write over it, and throw its log away
+        raise Damaged("cut to nothing, or nearly")  # SQLite would overwrite it and discard its log
     db = connect(path)
     try:
-        refuse_what_is_not_ours(db, path)
+        refuse_foreign(db, path)
         for setting in SETTINGS:
             db.execute(setting).fetchall()
         check(db)
-        bring_up_to_date(db, path)
+        migrate(db, path)
     except BaseException:
         db.close()
         raise
     return db
 
 
-def as_it_is(path: Path) -> Connection | None:
-    """Connected for reading; None where SQLite cannot read it without writing, or it is of an older version."""
+def opened_read_only(path: Path) -> Connection | None:
+    """A read-only connection; None where SQLite cannot read without writing, or the file is of an older version."""
     with suppress(sqlite3.OperationalError), ExitStack() as unless_ready:
-        db = unless_ready.enter_context(closing(look_at(path)))
-        refuse_what_is_not_ours(db, path)
+        db = unless_ready.enter_context(closing(connect_read_only(path)))
+        refuse_foreign(db, path)
         check(db)
         if schema.version(db) == len(schema.MIGRATIONS):
             unless_ready.pop_all()
@@ -90,12 +90,12 @@ def as_it_is(path: Path) -> Connection | None:
     return None
 
 
-def refuse_what_is_not_ours(db: sqlite3.Connection, path: Path) -> None:
+def refuse_foreign(db: sqlite3.Connection, path: Path) -> None:
     found = schema.version(db)
     (mark,) = db.execute("PRAGMA application_id").fetchone()
     (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if mark != schema.APPLICATION_ID and (tables or found):
-        raise HistoryError(f"{path} is another program's file, and no history of localspec's.", hint=ELSEWHERE)
+        raise HistoryError(f"{path} belongs to another program; it is not a localspec history.", hint=ELSEWHERE)
     if found > len(schema.MIGRATIONS):
         raise HistoryError(
             f"The history {path} was written by a newer localspec (version {found}; "
@@ -105,7 +105,7 @@ def refuse_what_is_not_ours(db: sqlite3.Connection, path: Path) -> None:
 
 
 def check(db: sqlite3.Connection) -> None:
-    """Every page is where it belongs, and a table of ours is not missing."""
+    """Raises Damaged unless SQLite's quick check passes and every table exists."""
     (verdict,) = db.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise Damaged(verdict)
@@ -114,7 +114,8 @@ def check(db: sqlite3.Connection) -> None:
         raise Damaged("a table is missing")
 
 
-def bring_up_to_date(db: Connection, path: Path) -> None:
+def migrate(db: Connection, path: Path) -> None:
+    """Migrates an older history to this version, after a copy of it was made."""
     found = schema.version(db)
     if found == len(schema.MIGRATIONS):
         return
@@ -124,7 +125,7 @@ def bring_up_to_date(db: Connection, path: Path) -> None:
 
 
 def copy(db: Connection, begun: Path, target: Path) -> None:
-    """A whole copy, or none: one that was begun by a program that is gone is cleared away."""
+    """Copies the database to `target`, whole or not at all; deletes what an interrupted copy has left."""
     clear(begun)
     private(begun)
     try:
@@ -137,13 +138,13 @@ def copy(db: Connection, begun: Path, target: Path) -> None:
 
 
 def clear(path: Path) -> None:
-    """The database with all its files."""
+    """Deletes a database with all its files."""
     for part in (*BESIDE, "-journal"):
         beside(path, part).unlink(missing_ok=True)
 
 
-def set_aside(path: Path) -> Notice:
-    """Damaged is not gone: the file keeps its bytes, under another name."""
+def rename_damaged(path: Path) -> Notice:
+    """Renames a damaged history, without changing a byte of it, and says where it is."""
     aside = dated(path, "corrupt")
     for part in BESIDE:
         if beside(path, part).exists():
@@ -151,8 +152,8 @@ def set_aside(path: Path) -> Notice:
     return Notice(
         "warning",
         "history_damaged",
-        f"The history was damaged and is now {aside}; a new one has begun.",
-        f"What can be read of it: sqlite3 '{aside}' .recover",
+        f"The history was damaged and is now {aside}; a new one has been started.",
+        f"Recover what is readable: sqlite3 '{aside}' .recover",
     )
 
 
@@ -161,7 +162,7 @@ def beside(path: Path, ending: str) -> Path:
 
 
 def dated(path: Path, what: str) -> Path:
-    """history.db.corrupt-2026-11-21-10.30.00, or the next such name that is free."""
+    """A free name such as history.db.corrupt-2026-11-21-10.30.00."""
     name = beside(path, f".{what}-{datetime.now():%Y-%m-%d-%H.%M.%S}")
     number = 1
     while any(beside(taken := beside(name, f".{number}" if number > 1 else ""), part).exists() for part in BESIDE):
@@ -170,10 +171,10 @@ def dated(path: Path, what: str) -> Path:
 
 
 def private(path: Path) -> None:
-    """The file, made if need be; nobody but the user may read it. SQLite gives its log the same rights.
+    """Makes the file if need be, readable by its user alone. SQLite gives its log the same rights.
 
-    One that is there is not opened: closing it would drop the locks that another connection of this program has on it,
-    and the next program to leave would take the log away from under it (https://sqlite.org/howtocorrupt.html, 2.2).
+    An existing file is not opened: closing it would drop the locks that another connection of this program has on it,
+    and the next program to close would delete the log in use (https://sqlite.org/howtocorrupt.html, 2.2).
     """
     if not path.exists():
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
