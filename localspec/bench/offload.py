@@ -23,10 +23,10 @@ from localspec.core.sizes import read_size, size_words
 from localspec.engine.arch import Arch, read_arch
 from localspec.engine.decoder import Decoder
 from localspec.engine.linear import make_form
-from localspec.engine.offload import Fill, OnThread, Stream, Transfer, copying
+from localspec.engine.offload import CopyIn, OnThread, Stream, Transfer, copying
 from localspec.loading.cpu_layout import Blueprint
-from localspec.loading.footprint import PLACES
-from localspec.loading.offload import room_like, tensors
+from localspec.loading.footprint import SLOTS
+from localspec.loading.offload import empty_copy, tensors
 from localspec.loading.plan import Plan
 from localspec.loading.sources import Memory, Reader
 from localspec.loading.torch import Assembly, load_decoder, with_cache
@@ -46,11 +46,11 @@ class Rate:
 
     bytes_per_second: int | None = None
 
-    def carry(self, num_bytes: int) -> Callable[[Fill], Transfer]:
+    def carry(self, num_bytes: int) -> Callable[[CopyIn], Transfer]:
         """For layers of so many bytes."""
         assert self.bytes_per_second is not None
         seconds = num_bytes / self.bytes_per_second
-        return lambda fill: OnThread(throttled(fill, seconds))
+        return lambda copy_in: OnThread(throttled(copy_in, seconds))
 
     def __str__(self) -> str:
         return (
@@ -68,7 +68,7 @@ def read_rate(written: str) -> Rate:
 
 
 def offloaded(
-    decoder: Decoder | PackedDecoder, resident: int, carry: Callable[[Fill], Transfer] = OnThread
+    decoder: Decoder | PackedDecoder, resident: int, carry: Callable[[CopyIn], Transfer] = OnThread
 ) -> Decoder | PackedDecoder:
     """The same weights and context, the layers from `resident` on in memory that is not computed from."""
     if isinstance(decoder, Decoder):
@@ -82,18 +82,18 @@ def offloaded(
     return type(decoder)(decoder.arch, packed, decoder.context, decoder.program)
 
 
-def elsewhere(layers: tuple[L, ...], first: int, carry: Callable[[Fill], Transfer]) -> Stream[L]:
-    places = [room_like(layers[first], torch.empty_like) for _ in range(PLACES)]
-    fill = copying([tensors(layer) for layer in layers[first:]], [tensors(place) for place in places], first)
-    return Stream(carry(fill), places, first, len(layers))
+def elsewhere(layers: tuple[L, ...], first: int, carry: Callable[[CopyIn], Transfer]) -> Stream[L]:
+    slots = [empty_copy(layers[first], torch.empty_like) for _ in range(SLOTS)]
+    copy_in = copying([tensors(layer) for layer in layers[first:]], [tensors(slot) for slot in slots], first)
+    return Stream(carry(copy_in), slots, first, len(layers))
 
 
-def throttled(fill: Fill, seconds: float) -> Fill:
+def throttled(copy_in: CopyIn, seconds: float) -> CopyIn:
     """A layer takes so long to come."""
 
-    def slowly(layer: int, place: int) -> None:
+    def slowly(layer: int, slot: int) -> None:
         started = perf_counter()
-        fill(layer, place)
+        copy_in(layer, slot)
         sleep(max(seconds - (perf_counter() - started), 0))
 
     return slowly
@@ -101,9 +101,9 @@ def throttled(fill: Fill, seconds: float) -> Fill:
 
 def from_host(arch: Arch, source: Memory, kind: WeightFormat, *, resident: int, context: int, device: str) -> Decoder:
     """Layers from `resident` on in pinned main memory, as a GPU's loader has them."""
-    form = make_form(kind, device)
-    weights = drain(Assembly(arch, Reader(source), form).weights(resident))
-    return with_cache(arch, weights, form, context)
+    maker = make_form(kind, device)
+    weights = drain(Assembly(arch, Reader(source), maker).weights(resident))
+    return with_cache(arch, weights, maker, context)
 
 
 @contextmanager

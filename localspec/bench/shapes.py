@@ -127,6 +127,6 @@ def make_decoder(
 
 def with_head_kept(decoder: Decoder, source: Source, kind: WeightFormat) -> Decoder:
     """The same layers with the head in 16 bits, as transformers and --keep-head leave it."""
-    form = make_form(kind, str(decoder.device))
-    head = Assembly(decoder.arch, Reader(source), form, keep_head=True).head(decoder.weights.embedding)
-    return with_cache(decoder.arch, replace(decoder.weights, head=head), form, decoder.context)
+    maker = make_form(kind, str(decoder.device))
+    head = Assembly(decoder.arch, Reader(source), maker, keep_head=True).head(decoder.weights.embedding)
+    return with_cache(decoder.arch, replace(decoder.weights, head=head), maker, decoder.context)

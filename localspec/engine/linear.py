@@ -1,6 +1,6 @@
 """Weight formats behind one call, `linear(rows) -> rows`: floats in torch; nf4, fp4 and LLM.int8 in bitsandbytes.
 
-A Form makes Linears from rows of weights, some at a time. Knows nothing about where a weight came from.
+A LinearMaker makes Linears from rows of weights, some at a time. Knows nothing about where a weight came from.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Linear(Protocol):
     def __call__(self, rows: Tensor) -> Tensor: ...
 
 
-class Form(Protocol):
-    """A weight format on a device. `stream`: the dtype of the rows between linears; `table`: of the embedding."""
+class LinearMaker(Protocol):
+    """Makes linears in a weight format on a device. `stream`: the dtype of the rows between linears; `table`: of the embedding."""
 
     @property
     def device(self) -> str: ...
@@ -93,7 +93,7 @@ class FourBit:
         return held(self.codes) + held(self.state.absmax) + held(outer) + held(self.bias)
 
     def parts(self) -> dict[str, Tensor]:
-        """As `FourBits.room` has them."""
+        """As `FourBitLinears.empty_parts` has them."""
         found = {"codes": self.codes, "scales": self.state.absmax}
         return found | {"outer": self.state.state2.absmax, "offset": self.state.offset} if self.state.nested else found
 
@@ -150,7 +150,7 @@ class EightBit:
         return self.codes.nbytes + self.scales.nbytes + held(self.bias)
 
     def parts(self) -> dict[str, Tensor]:
-        """As `EightBits.room` has them."""
+        """As `EightBitLinears.empty_parts` has them."""
         return {"codes": self.codes, "scales": self.scales}
 
     def __call__(self, rows: Tensor) -> Tensor:
@@ -165,7 +165,7 @@ class EightBit:
 
 
 @dataclass(frozen=True, slots=True)
-class Floats:
+class FloatLinears:
     """Weights as they are, in one dtype."""
 
     stream: torch.dtype
@@ -183,7 +183,7 @@ class Floats:
         return Dense(weight, None if bias is None else bias.to(self.device, self.stream))
 
     def empty(self, outputs: int, inputs: int) -> Tensor:
-        """Room for a weight [outputs, inputs]. On a CPU a single row goes a third faster through float32 laid out by
+        """An empty weight [outputs, inputs]. On a CPU a single row goes a third faster through float32 laid out by
         inputs, and half as fast through bfloat16 (docs/measurements.md)."""
         if self.stream == torch.bfloat16:
             return torch.empty(outputs, inputs, dtype=self.stream, device=self.device)
@@ -191,7 +191,7 @@ class Floats:
 
 
 @dataclass(frozen=True, slots=True)
-class FourBits:
+class FourBitLinears:
     """nf4 or fp4 with double quantisation: 4.13 bits a weight, and 4.25 as the CPU's fused product reads them.
 
     Computed in bfloat16 where a product is fused; on other CPUs the weights become float32 for every forward.
@@ -209,8 +209,8 @@ class FourBits:
     def linear(self, slabs: Iterable[Tensor], shape: tuple[int, int], bias: Tensor | None) -> FourBit:
         return self.laid_out(*quantise(slabs, shape, self.kind, self.device), bias)
 
-    def room(self, shape: tuple[int, int]) -> dict[str, Tensor]:
-        """What a linear of this shape is made of, without memory."""
+    def empty_parts(self, shape: tuple[int, int]) -> dict[str, Tensor]:
+        """The parts of a linear of this shape, on the meta device."""
         outputs, inputs = shape
         with torch.device("meta"):
             if self.device == "cpu" and suits_the_cpu(shape, BLOCK):
@@ -254,7 +254,7 @@ class FourBits:
 
 
 @dataclass(frozen=True, slots=True)
-class EightBits:
+class EightBitLinears:
     """LLM.int8. `threshold` 0: no column in 16 bits."""
 
     threshold: float
@@ -276,8 +276,8 @@ class EightBits:
             at = last
         return self.restored({"codes": codes, "scales": scales}, shape, bias)
 
-    def room(self, shape: tuple[int, int]) -> dict[str, Tensor]:
-        """What a linear of this shape is made of, without memory."""
+    def empty_parts(self, shape: tuple[int, int]) -> dict[str, Tensor]:
+        """The parts of a linear of this shape, on the meta device."""
         with torch.device("meta"):
             return {"codes": torch.empty(shape, dtype=torch.int8), "scales": torch.empty(shape[0])}
 
@@ -287,18 +287,18 @@ class EightBits:
         return EightBit(codes, scales, None if bias is None else bias.to(self.device, self.stream), self.threshold)
 
 
-Quantiser = FourBits | EightBits
+Quantiser = FourBitLinears | EightBitLinears
 
 
-def make_form(quant: str, device: str, *, threshold: float = INT8_THRESHOLD) -> Form:
+def make_form(quant: str, device: str, *, threshold: float = INT8_THRESHOLD) -> LinearMaker:
     """The format of this name in torch. On a CPU float32 between linears is as fast as 16 bits."""
     if quant in DTYPES:
-        return Floats(DTYPES[quant], device)
+        return FloatLinears(DTYPES[quant], device)
     stream = torch.float32 if device == "cpu" else torch.bfloat16
     for kind in FOUR_BIT:
         if quant == kind:
-            return FourBits(kind, stream, device)
-    return EightBits(threshold, stream, device)
+            return FourBitLinears(kind, stream, device)
+    return EightBitLinears(threshold, stream, device)
 
 
 def held(tensor: Tensor | None) -> int:

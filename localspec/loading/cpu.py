@@ -24,7 +24,7 @@ from localspec.engine.cpu.pack import Packed, interleave, pack, pad_rows, pad_to
 from localspec.engine.cpu.pages import in_large_pages
 from localspec.engine.offload import OnThread, Stream
 from localspec.loading.cpu_layout import LINEARS, Blueprint, Piece
-from localspec.loading.footprint import PLACES
+from localspec.loading.footprint import SLOTS
 from localspec.loading.plan import Plan
 from localspec.loading.progress import progress
 from localspec.loading.sources import Reader, open_source, refuse_not_numbers, slabs, spans
@@ -70,8 +70,8 @@ class Packer:
     def layer(self, index: int) -> Iterator[int]:
         arch, blueprint, at = self.arch, self.blueprint, f"model.layers.{index}"
         attention, mlp = f"{at}.self_attn", f"{at}.mlp"
-        for name, place in (("attention_norm", "input_layernorm"), ("mlp_norm", "post_attention_layernorm")):
-            self.keep(f"{index}.{name}", self.vector(f"{at}.{place}.weight", arch.hidden_size, blueprint.hidden))
+        for name, stored in (("attention_norm", "input_layernorm"), ("mlp_norm", "post_attention_layernorm")):
+            self.keep(f"{index}.{name}", self.vector(f"{at}.{stored}.weight", arch.hidden_size, blueprint.hidden))
         for name in ("q_norm", "k_norm") if arch.qk_norm else ():
             self.keep(f"{index}.{name}", self.vector(f"{attention}.{name}.weight", arch.head_dim, blueprint.head))
         before = blueprint.heads_before_values
@@ -90,18 +90,18 @@ class Packer:
             spread = pad_rows(torch.cat(parts)[:, None], self.blueprint.heads, arch.head_dim)[:, 0]
             before = self.blueprint.heads_before_values * self.blueprint.head
             for name, part in (("qk", spread[:before]), ("v", spread[before:])):
-                self.keep(f"{index}.{name}.bias", self.room(f"{index}.{name}.bias", part))
+                self.keep(f"{index}.{name}.bias", self.padded(f"{index}.{name}.bias", part))
         if arch.output_bias:
             self.keep(f"{index}.output.bias", self.vector(f"{attention}.o_proj.bias", arch.hidden_size, hidden))
         if arch.mlp_bias:
             gate, up = (self.read(f"{mlp}.{part}_proj.bias", arch.intermediate_size) for part in ("gate", "up"))
-            self.keep(f"{index}.gate_up.bias", self.room(f"{index}.gate_up.bias", interleave(gate, up)))
+            self.keep(f"{index}.gate_up.bias", self.padded(f"{index}.gate_up.bias", interleave(gate, up)))
             self.keep(f"{index}.down.bias", self.vector(f"{mlp}.down_proj.bias", arch.hidden_size, hidden))
 
     def linear(self, name: str, slabs: Iterator[Tensor]) -> Iterator[int]:
         """One piece from slabs of its rows, in order; all but the last are whole blocks. What is missing is zeros."""
         piece = self.blueprint.pieces[name]
-        data, at, under_way = room_for(piece), 0, deque[Future[int]]()
+        data, at, under_way = empty_piece(piece), 0, deque[Future[int]]()
         nothing = torch.zeros(0, piece.shape[1] * GROUP)
         for slab in chain(slabs, [nothing]):
             last = at + padded(slab.shape[0], OUTPUTS) // OUTPUTS if slab.shape[0] else piece.shape[0]
@@ -159,7 +159,7 @@ class Packer:
         """A norm's weight or a bias, zeros behind it."""
         return torch.nn.functional.pad(self.read(name, size), (0, wide - size))
 
-    def room(self, name: str, vector: Tensor) -> Tensor:
+    def padded(self, name: str, vector: Tensor) -> Tensor:
         """The vector, as long as its piece."""
         return torch.nn.functional.pad(vector, (0, self.blueprint.pieces[name].shape[0] - vector.shape[0]))
 
@@ -282,11 +282,11 @@ def pack_to_disk(copy: PackedCopy, blueprint: Blueprint, program: Program, stage
 
 
 def stream_from(copy: PackedCopy, blueprint: Blueprint, first: int) -> Stream[PackedLayer]:
-    """The layers from `first` on, each read from the copy when its turn comes."""
-    rooms = [{piece.name: room_for(piece) for piece in blueprint.layer(first)} for _ in range(PLACES)]
-    places = [assemble_layer(blueprint, room, first) for room in rooms]
-    return Stream(OnThread(copy.reading(rooms)), places, first, blueprint.arch.num_layers)
+    """Streams the layers from `first` on, each read from the weight cache when it is needed."""
+    slots = [{piece.name: empty_piece(piece) for piece in blueprint.layer(first)} for _ in range(SLOTS)]
+    layers = [assemble_layer(blueprint, slot, first) for slot in slots]
+    return Stream(OnThread(copy.reading(slots)), layers, first, blueprint.arch.num_layers)
 
 
-def room_for(piece: Piece) -> Tensor:
+def empty_piece(piece: Piece) -> Tensor:
     return in_large_pages(torch.empty(piece.shape, dtype=torch.uint8 if piece.kind else torch.float32))

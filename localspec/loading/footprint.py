@@ -30,7 +30,7 @@ GRAPH_WIDTH, GRAPH_ROWS, GRAPHS = (
     64,
 )  # cuda_graphs.py's WIDEST, LONGEST and MOST, without its torch
 GRAPH_BYTES = 2 << 20  # what a driver keeps of a graph; a guess, never measured
-PLACES = 2  # that layers are brought to: one is computed with while the next is on its way
+SLOTS = 2  # that layers are brought to: one is computed with while the next is on its way
 FIRST_LAYER = "model.layers.0."
 HEADS = ("lm_head.", "embed_out.", "output_projection.")  # of all families, where it is no embedding's table
 
@@ -56,7 +56,7 @@ class Footprint:
 
     def offloaded(self, resident: int) -> int:
         """So many layers resident, and room for those that come and go."""
-        return self.tables + (resident + PLACES) * self.layer + self.beside
+        return self.tables + (resident + SLOTS) * self.layer + self.beside
 
     @property
     def beside(self) -> int:

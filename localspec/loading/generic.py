@@ -66,9 +66,9 @@ def load_generic(
     yield Loading(stage, 0, total, "bytes")
     model = build(snapshot, DTYPES.get(plan.quant, torch.bfloat16))
     if plan.quant not in (*DTYPES, GPTQ):
-        form = make_form(plan.quant, plan.device, threshold=plan.int8_threshold)
-        assert isinstance(form, Quantiser)
-        yield from quantised(snapshot, Linears(model, form, keep_head=plan.keep_head), plan, stage)
+        maker = make_form(plan.quant, plan.device, threshold=plan.int8_threshold)
+        assert isinstance(maker, Quantiser)
+        yield from quantised(snapshot, Linears(model, maker, keep_head=plan.keep_head), plan, stage)
     decoder = GenericDecoder(arch, resident(model, plan.device), plan.context)
     check(decoder, snapshot.name, EXACT if plan.quant in ("fp32", "fp64") else NEAR)
     yield Loading(stage, total, total, "bytes", 0.0)
@@ -165,7 +165,7 @@ def refuse_incomplete(report: dict[str, Any], name: str) -> None:
 
 def quantised(snapshot: Snapshot, linears: Linears, plan: Plan, stage: str) -> Iterator[Loading | Notice]:
     """From the copy on disk if there is a sound one; else made, and kept for the next start where that is wished."""
-    contents = QuantisedContents.of(linears.form, linears.shapes())
+    contents = QuantisedContents.of(linears.maker, linears.shapes())
     copy, found = PackedCopy(snapshot, contents, asked=True), Parts()
     yield from progress(stage, contents.num_bytes, copy.read(found))
     yield from progress(stage, snapshot.total_bytes, linears.replace(contents.join(found)))
@@ -176,8 +176,8 @@ def quantised(snapshot: Snapshot, linears: Linears, plan: Plan, stage: str) -> I
 class Linears:
     """A model's linears by name, and what stands in their place."""
 
-    def __init__(self, model: Any, form: Quantiser, *, keep_head: bool) -> None:
-        self.form, self.made = form, dict[str, Linear]()
+    def __init__(self, model: Any, maker: Quantiser, *, keep_head: bool) -> None:
+        self.maker, self.made = maker, dict[str, Linear]()
         kept = model.get_output_embeddings() if keep_head else None
         self.found = {
             f"{path}.{name}".lstrip("."): (parent, name)
@@ -198,10 +198,10 @@ class Linears:
             linear = getattr(parent, child)
             rows, shape, bias = rows_of(linear)
             if parts := kept.get(name):
-                made: Linear = self.form.restored(parts, shape, bias)
+                made: Linear = self.maker.restored(parts, shape, bias)
             else:
                 refuse_not_numbers(f"{child}.weight", linear.weight.detach())
-                self.made[name] = made = self.form.linear(rows, shape, bias)
+                self.made[name] = made = self.maker.linear(rows, shape, bias)
             setattr(parent, child, Quantised(made))
             yield linear.weight.nbytes
 

@@ -39,15 +39,15 @@ class Part:
 
 @dataclass(frozen=True)
 class QuantisedContents:
-    """Linears [outputs, inputs] by the name of their (first) weight, in a form. `made_by`: bitsandbytes' version."""
+    """Linears [outputs, inputs] by the name of their (first) weight, and what makes them. `made_by`: bitsandbytes' version."""
 
-    form: Quantiser
+    maker: Quantiser
     linears: tuple[tuple[str, Shape], ...]
     made_by: str
 
     @classmethod
-    def of(cls, form: Quantiser, linears: Iterable[tuple[str, Shape]]) -> QuantisedContents:
-        return cls(form, tuple(linears), library().__version__)
+    def of(cls, maker: Quantiser, linears: Iterable[tuple[str, Shape]]) -> QuantisedContents:
+        return cls(maker, tuple(linears), library().__version__)
 
     @property
     def made(self) -> str:
@@ -55,7 +55,7 @@ class QuantisedContents:
 
     @property
     def kind(self) -> str:
-        return f"{self.form.name}-{self.form.device}"
+        return f"{self.maker.name}-{self.maker.device}"
 
     @property
     def layers(self) -> list[list[Part]]:
@@ -70,9 +70,9 @@ class QuantisedContents:
     def pieces(self) -> dict[str, Part]:
         """Whole borders first, then floats: each tensor begins where its type may."""
         found = [
-            Part(f"{linear}.{part}", room.nbytes, room.dtype != torch.float32)
+            Part(f"{linear}.{part}", like.nbytes, like.dtype != torch.float32)
             for linear, shape in self.linears
-            for part, room in self.form.room(shape).items()
+            for part, like in self.maker.empty_parts(shape).items()
         ]
         found.sort(key=lambda part: (part.num_bytes % ALIGNED > 0, part.is_bytes))
         return {part.name: part for part in found}
@@ -83,10 +83,10 @@ class QuantisedContents:
 
     def join(self, found: Parts) -> dict[str, Parts]:
         """By linear, each part of the type and shape that it had; empty where nothing was found."""
-        rooms = {name: self.form.room(shape) for name, shape in self.linears} if found else {}
+        shapes = {name: self.maker.empty_parts(shape) for name, shape in self.linears} if found else {}
         return {
             name: {part: found[f"{name}.{part}"].view(like.dtype).view(like.shape) for part, like in parts.items()}
-            for name, parts in rooms.items()
+            for name, parts in shapes.items()
         }
 
 

@@ -23,12 +23,12 @@ from localspec.engine.cuda_graphs import CAPTURES, Graphed
 from localspec.engine.decoder import Decoder, Layer, Weights
 from localspec.engine.four_bit import BLOCK, can_join, dequantised, joined
 from localspec.engine.generic_arch import GenericArch, read_any
-from localspec.engine.linear import Dense, Floats, Form, FourBits, Linear, Quantiser, make_form
+from localspec.engine.linear import Dense, FloatLinears, FourBitLinears, Linear, LinearMaker, Quantiser, make_form
 from localspec.engine.memory import is_out_of_memory
 from localspec.engine.offload import Stream
 from localspec.engine.protocols import Resident
 from localspec.loading.bnb import read_stored
-from localspec.loading.footprint import FIRST_LAYER, PLACES, footprint
+from localspec.loading.footprint import FIRST_LAYER, SLOTS, footprint
 from localspec.loading.offload import from_files, from_main_memory, pinned
 from localspec.loading.plan import Plan, ways_out
 from localspec.loading.progress import progress
@@ -54,54 +54,57 @@ class Assembly:
     start, by their first weight's name; `made` has this one's.
     """
 
-    def __init__(self, arch: Arch, reader: Reader, form: Form, *, keep_head: bool = False) -> None:
-        self.arch, self.reader, self.form = arch, reader, form
+    def __init__(self, arch: Arch, reader: Reader, maker: LinearMaker, *, keep_head: bool = False) -> None:
+        self.arch, self.reader, self.maker = arch, reader, maker
         self.kept: Mapping[str, Parts] = {}
         self.made: dict[str, Linear] = {}
-        self.floats = form if isinstance(form, Floats) else Floats(form.table, form.device)
-        self.head_form = self.floats if keep_head else form
+        self.floats = maker if isinstance(maker, FloatLinears) else FloatLinears(maker.table, maker.device)
+        self.head_maker = self.floats if keep_head else maker
 
     def rows(self, name: str, first: int, last: int, *shape: int) -> Tensor:
-        """Some rows of a tensor. Floats that are no numbers show when they are computed with; quantised, they would
-        have become numbers."""
+        """Some rows of a tensor. NaN shows in a forward, but a quantised NaN would have become a number."""
         found = self.reader.rows(name, first, last, shape)
-        if self.form is not self.floats:
+        if self.maker is not self.floats:
             refuse_not_numbers(name, found)
         return found
 
     def tensor(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
-        return self.rows(name, 0, shape[0], *shape).to(self.form.device, dtype or self.form.stream, copy=True)
+        return self.rows(name, 0, shape[0], *shape).to(self.maker.device, dtype or self.maker.stream, copy=True)
 
     def fused(self, names: list[str], rows: list[int], inputs: int, *, bias: bool = False) -> Linear:
         """Several linears over the same rows as one."""
         offsets = [self.tensor(f"{name}.bias", n) for name, n in zip(names, rows, strict=True)] if bias else []
         offset = torch.cat(offsets) if offsets else None
         weights = [f"{name}.weight" for name in names]
-        if isinstance(self.form, FourBits) and self.has_stored:
-            return self.stored(self.form, weights, rows, inputs, offset)
-        return self.quantised(self.form, weights, rows, inputs, offset)
+        if isinstance(self.maker, FourBitLinears) and self.has_stored:
+            return self.stored(self.maker, weights, rows, inputs, offset)
+        return self.quantised(self.maker, weights, rows, inputs, offset)
 
-    def quantised(self, form: Form, names: list[str], rows: list[int], inputs: int, bias: Tensor | None) -> Linear:
-        """Several weights as one: from what was kept, else made in this form."""
+    def quantised(
+        self, maker: LinearMaker, names: list[str], rows: list[int], inputs: int, bias: Tensor | None
+    ) -> Linear:
+        """Several weights as one: from the weight cache, else made."""
         shape = (sum(rows), inputs)
-        if (parts := self.kept.get(names[0])) and isinstance(form, Quantiser):
+        if (parts := self.kept.get(names[0])) and isinstance(maker, Quantiser):
             for name, n in zip(names, rows, strict=True):
                 self.reader.check(name, (n, inputs))
-            return form.restored(parts, shape, bias)
-        return form.linear(self.slabs(names, rows, inputs), shape, bias)
+            return maker.restored(parts, shape, bias)
+        return maker.linear(self.slabs(names, rows, inputs), shape, bias)
 
     @cached_property
     def has_stored(self) -> bool:
         """Whether the weights were quantised by somebody else."""
         return any(".quant_state.bitsandbytes__" in name for name in self.reader.source.names())
 
-    def stored(self, form: FourBits, names: list[str], rows: list[int], inputs: int, bias: Tensor | None) -> Linear:
+    def stored(
+        self, maker: FourBitLinears, names: list[str], rows: list[int], inputs: int, bias: Tensor | None
+    ) -> Linear:
         """What somebody else left in floats stays in floats, and so does what must be one linear with it."""
         shapes = [(n, inputs) for n in rows]
-        found = [read_stored(self.reader, name, shape, form.device) for name, shape in zip(names, shapes, strict=True)]
+        found = [read_stored(self.reader, name, shape, maker.device) for name, shape in zip(names, shapes, strict=True)]
         quantised = [part for part in found if part is not None]
         if len(quantised) == len(names) and can_join(quantised):
-            return form.laid_out(*joined(quantised), bias)
+            return maker.laid_out(*joined(quantised), bias)
         parts = [
             self.tensor(name, *shape, dtype=self.floats.stream) if part is None else dequantised(*part)
             for name, shape, part in zip(names, shapes, found, strict=True)
@@ -157,19 +160,19 @@ class Assembly:
     def stream(self, first: int) -> Generator[int, None, Stream[Layer]]:
         """The layers from `first` on: a CPU reads them from the checkpoint itself, as they are; a GPU has made of them
         what it computes with, and copies that from main memory."""
-        if self.form.device == "cpu":
-            places = yield from self.layers([first] * PLACES)
-            return from_files(self.arch, self.reader, places, first)
+        if self.maker.device == "cpu":
+            slots = yield from self.layers([first] * SLOTS)
+            return from_files(self.arch, self.reader, slots, first)
         far = []
         for index in range(first, self.arch.num_layers):
             far.append(layer := pinned(self.layer(index)))
             self.made |= linears(index, layer)
             yield self.reader.just_read()
-        return from_main_memory(far, self.form.device, first)
+        return from_main_memory(far, self.maker.device, first)
 
     def embedding(self) -> Tensor:
         name, shape = "model.embed_tokens.weight", (self.arch.vocab_size, self.arch.hidden_size)
-        table = torch.empty(shape, dtype=self.form.table, device=self.form.device)
+        table = torch.empty(shape, dtype=self.maker.table, device=self.maker.device)
         for first, last in slabs(*shape, BLOCK):
             table[first:last] = self.rows(name, first, last, *shape).to(table.device, table.dtype)
         return table
@@ -178,33 +181,33 @@ class Assembly:
         """The embedding itself where the two are tied and it may stay in floats."""
         shape = self.arch.vocab_size, self.arch.hidden_size
         if not self.arch.tied_head:
-            name, form = HEAD, self.form
-            if isinstance(form, FourBits) and (already := read_stored(self.reader, name, shape, form.device)):
-                return form.laid_out(*already, None)
-            self.made[HEAD] = head = self.quantised(self.head_form, [name], [shape[0]], shape[1], None)
+            name, maker = HEAD, self.maker
+            if isinstance(maker, FourBitLinears) and (already := read_stored(self.reader, name, shape, maker.device)):
+                return maker.laid_out(*already, None)
+            self.made[HEAD] = head = self.quantised(self.head_maker, [name], [shape[0]], shape[1], None)
             return head
-        if self.head_form is self.floats:
+        if self.head_maker is self.floats:
             return Dense(embedding)
-        if (parts := self.kept.get(HEAD)) and isinstance(self.head_form, Quantiser):
-            return self.head_form.restored(parts, shape, None)
+        if (parts := self.kept.get(HEAD)) and isinstance(self.head_maker, Quantiser):
+            return self.head_maker.restored(parts, shape, None)
         rows = (embedding[first:last] for first, last in slabs(*shape, BLOCK))
-        self.made[HEAD] = head = self.head_form.linear(rows, shape, None)
+        self.made[HEAD] = head = self.head_maker.linear(rows, shape, None)
         return head
 
 
 def assemble(arch: Arch, source: Source, *, dtype: torch.dtype, context: int, device: str = "cpu") -> Decoder:
     """A decoder of floats at once, without progress."""
-    return assemble_in(Floats(dtype, device), arch, Reader(source), context=context)
+    return assemble_in(FloatLinears(dtype, device), arch, Reader(source), context=context)
 
 
-def assemble_in(form: Form, arch: Arch, reader: Reader, *, context: int, keep_head: bool = False) -> Decoder:
+def assemble_in(maker: LinearMaker, arch: Arch, reader: Reader, *, context: int, keep_head: bool = False) -> Decoder:
     """The same in any format of torch."""
-    return with_cache(arch, drain(Assembly(arch, reader, form, keep_head=keep_head).weights()), form, context)
+    return with_cache(arch, drain(Assembly(arch, reader, maker, keep_head=keep_head).weights()), maker, context)
 
 
-def with_cache(arch: Arch, weights: Weights, form: Form, context: int) -> Decoder:
-    cache = Cache(arch, context, dtype=kv_dtype(arch, context, form.stream), device=form.device)
-    capture = CAPTURES.get(form.device)
+def with_cache(arch: Arch, weights: Weights, maker: LinearMaker, context: int) -> Decoder:
+    cache = Cache(arch, context, dtype=kv_dtype(arch, context, maker.stream), device=maker.device)
+    capture = CAPTURES.get(maker.device)
     return Graphed(arch, weights, cache, capture()) if capture else Decoder(arch, weights, cache)
 
 
@@ -223,13 +226,13 @@ def load_decoder(
             from localspec.loading.cpu import load_packed  # not every machine with a GPU has what a CPU's engine needs
 
             return (yield from load_packed(snapshot, arch, plan, stage=stage))
-        form = make_form(plan.quant, plan.device, threshold=plan.int8_threshold)
-        assembly = Assembly(arch, Reader(open_source(snapshot)), form, keep_head=plan.keep_head)
-        if isinstance(form, Quantiser) and not stored_kind(snapshot.config):
-            weights = yield from quantised(snapshot, assembly, form, plan, stage)
+        maker = make_form(plan.quant, plan.device, threshold=plan.int8_threshold)
+        assembly = Assembly(arch, Reader(open_source(snapshot)), maker, keep_head=plan.keep_head)
+        if isinstance(maker, Quantiser) and not stored_kind(snapshot.config):
+            weights = yield from quantised(snapshot, assembly, maker, plan, stage)
         else:
             weights = yield from progress(stage, bytes_to_read(snapshot, plan), assembly.weights(plan.resident))
-        return with_cache(arch, weights, form, plan.context)
+        return with_cache(arch, weights, maker, plan.context)
     except (RuntimeError, MemoryError) as fault:
         if not is_out_of_memory(fault):
             raise
@@ -240,10 +243,10 @@ def load_decoder(
 
 
 def quantised(
-    snapshot: Snapshot, assembly: Assembly, form: Quantiser, plan: Plan, stage: str
+    snapshot: Snapshot, assembly: Assembly, maker: Quantiser, plan: Plan, stage: str
 ) -> Generator[Loading | Notice, None, Weights]:
     """From the copy on disk if there is a sound one; else made, and kept for the next start where that is wished."""
-    contents = QuantisedContents.of(form, llama_linears(assembly.arch, keep_head=plan.keep_head))
+    contents = QuantisedContents.of(maker, llama_linears(assembly.arch, keep_head=plan.keep_head))
     copy, found = PackedCopy(snapshot, contents, asked=True), Parts()
     yield from progress(stage, contents.num_bytes, copy.read(found))
     assembly.kept = contents.join(found)
@@ -267,5 +270,5 @@ def bytes_to_read(snapshot: Snapshot, plan: Plan) -> int:
     if plan.resident is None or plan.device == "cuda":
         return sum(sizes.values())
     layer = sum(size for name, size in sizes.items() if name.startswith(FIRST_LAYER))
-    later = int(snapshot.config["num_hidden_layers"]) - plan.resident - PLACES
+    later = int(snapshot.config["num_hidden_layers"]) - plan.resident - SLOTS
     return sum(sizes.values()) - later * layer

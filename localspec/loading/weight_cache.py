@@ -35,7 +35,7 @@ from localspec.core.making import Making, making
 from localspec.core.plain_file import plain
 from localspec.core.sizes import size_words
 from localspec.engine.cpu.pages import in_large_pages
-from localspec.engine.offload import Fill
+from localspec.engine.offload import CopyIn
 from localspec.loading.progress import progress
 from localspec.loading.sources import advise, lost
 from localspec.models.checkpoint import Snapshot
@@ -188,27 +188,27 @@ class PackedCopy:
                 read_whole(stream, some)
                 crc = zlib.crc32(some, crc)
             advise(stream.fileno(), at, num_bytes, soon=False)
-            return told(crc)
+            return as_hex(crc)
         return ""
 
-    def reading(self, places: Sequence[dict[str, Tensor]]) -> Fill:
-        """Layers from the file into the tensors of a place, in the order in which they lie there."""
+    def reading(self, slots: Sequence[dict[str, Tensor]]) -> CopyIn:
+        """Reads layers from the file into the tensors of a slot, in the order in which they lie there."""
         file, layers = self.file(), self.contents.layers
-        rooms = [[in_memory(tensor) for tensor in place.values()] for place in places]
+        buffers = [[in_memory(tensor) for tensor in slot.values()] for slot in slots]
 
-        def fill(layer: int, place: int) -> None:
+        def copy_in(layer: int, slot: int) -> None:
             at, num_bytes = self.starts[layers[layer][0].name], sum(piece.num_bytes for piece in layers[layer])
             try:
                 with file.open("rb", buffering=0) as stream:
                     advise(stream.fileno(), at, num_bytes, soon=True)
                     stream.seek(at)
-                    for room in rooms[place]:
-                        read_whole(stream, room)
+                    for buffer in buffers[slot]:
+                        read_whole(stream, buffer)
                     advise(stream.fileno(), at, num_bytes, soon=False)
             except OSError as fault:
                 raise lost(layer) from fault
 
-        return fill
+        return copy_in
 
     @cached_property
     def starts(self) -> dict[str, int]:
@@ -331,24 +331,24 @@ def fingerprint(snapshot: Snapshot, contents: Contents) -> str:
 
 
 def checksum(tensor: Tensor) -> str:
-    return told(zlib.crc32(in_memory(tensor)))
+    return as_hex(zlib.crc32(in_memory(tensor)))
 
 
 def sentence(words: str) -> str:
     return f"{words[:1].upper()}{words[1:]}."
 
 
-def told(crc: int) -> str:
+def as_hex(crc: int) -> str:
     return f"{crc:08x}"
 
 
-def read_whole(stream: FileIO, room: memoryview) -> None:
-    """As many bytes as there is room for; OSError where the file has fewer."""
-    while room:
-        done = stream.readinto(room)
+def read_whole(stream: FileIO, buffer: memoryview) -> None:
+    """Fills the buffer; OSError where the file has fewer bytes."""
+    while buffer:
+        done = stream.readinto(buffer)
         if not done:
             raise OSError(errno.EIO, "it is cut short")
-        room = room[done:]
+        buffer = buffer[done:]
 
 
 def in_memory(tensor: Tensor) -> memoryview:

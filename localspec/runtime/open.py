@@ -35,9 +35,9 @@ from localspec.loading.devices import gpu_bytes, gpu_faults, pick_device, spare_
 from localspec.loading.footprint import ELEMENT_BYTES, footprint
 from localspec.loading.plan import DENSE, Plan, Wish, choices, draft_plan, ladder
 from localspec.loading.resident import choose_threads, measure_memory, possible
-from localspec.loading.self_check.config import admit
-from localspec.loading.self_check.cpu import admit_packed
-from localspec.loading.self_check.formats import STAND_IN, admit_format
+from localspec.loading.self_check.config import verify_config
+from localspec.loading.self_check.cpu import verify_packed
+from localspec.loading.self_check.formats import STAND_IN, verify_format
 from localspec.loading.threads import Threads
 from localspec.loading.torch import load_decoder
 from localspec.models.catalog import Catalog, Entry
@@ -170,7 +170,7 @@ def runnable(
     why, slower = None, ""
     while True:
         try:
-            yield from admitted(snapshot, plan)
+            yield from verified(snapshot, plan)
             break
         except EngineError as fault:
             if plan.packed:
@@ -232,19 +232,19 @@ def unsaved(snapshot: Snapshot, plan: Plan) -> str:
     return "it is stored so already" if stored_kind(snapshot.config) else ""
 
 
-def admitted(snapshot: Snapshot, plan: Plan) -> Generator[Loading | Notice, None, None]:
+def verified(snapshot: Snapshot, plan: Plan) -> Generator[Loading | Notice, None, None]:
     """Nothing more, or an error: that the decoder of this plan computes this configuration wrongly, or cannot run."""
     yield Loading("checking the configuration", 0, 1, "steps")  # seconds where transformers must be imported for it
     if is_generic(snapshot.config):  # it is checked with its own weights, when they are there
         if plan.quant != GPTQ:
-            admit_format(STAND_IN, make_form(plan.quant, plan.device, threshold=plan.int8_threshold))
+            verify_format(STAND_IN, make_form(plan.quant, plan.device, threshold=plan.int8_threshold))
         return
-    admit(snapshot.config)
+    verify_config(snapshot.config)
     if plan.packed:
         program = yield from compiled_engine()
-        admit_packed(snapshot.config, plan.packed, program)
+        verify_packed(snapshot.config, plan.packed, program)
     else:
-        admit_format(snapshot.config, make_form(plan.quant, plan.device, threshold=plan.int8_threshold))
+        verify_format(snapshot.config, make_form(plan.quant, plan.device, threshold=plan.int8_threshold))
 
 
 def compiled_engine() -> Generator[Loading | Notice, None, Program]:
@@ -345,7 +345,7 @@ def load_draft(snapshot: Snapshot, wish: Wish, target: Plan) -> Generator[Loadin
     """A model that drafts, where its plan says; where the GPU fails it, beside the target after all."""
     plan = draft_plan(snapshot, wish, target.quant)
     if plan.device == target.device:
-        yield from admitted(snapshot, plan)
+        yield from verified(snapshot, plan)
         return (yield from load_decoder(snapshot, plan, stage="loading draft weights"))
     found = yield from apart(snapshot, plan)
     if isinstance(found, LocalspecError):
@@ -362,7 +362,7 @@ def apart(snapshot: Snapshot, plan: Plan) -> Generator[Loading | Notice, None, R
     """A decoder on another device than the target's, or why not: without what was loaded of it."""
     try:
         with gpu_faults():
-            yield from admitted(snapshot, plan)
+            yield from verified(snapshot, plan)
             return (yield from load_decoder(snapshot, plan, stage="loading draft weights"))
     except (DoesNotFit, EngineError) as fault:
         fault.__cause__ = None

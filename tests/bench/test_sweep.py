@@ -36,9 +36,9 @@ ENTRY = CATALOG.resolve("guide")
 
 
 @pytest.fixture(autouse=True)
-def admitted(monkeypatch: pytest.MonkeyPatch) -> None:
+def verified(monkeypatch: pytest.MonkeyPatch) -> None:
     """transformers takes seconds to import, and is not what is tested here."""
-    monkeypatch.setattr("localspec.runtime.open.admit", lambda _: None)
+    monkeypatch.setattr("localspec.runtime.open.verify_config", lambda _: None)
 
 
 def curve(*speedups: float, setting: str = "exit layer") -> Curve:

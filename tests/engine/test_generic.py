@@ -16,13 +16,13 @@ from localspec.engine.drafters.model import DraftModel
 from localspec.engine.drafters.none import NoDrafter
 from localspec.engine.generic import Layer, Positions
 from localspec.engine.generic_arch import RECURRENT, REWINDING, GenericArch, read_any
-from localspec.engine.linear import FourBits
+from localspec.engine.linear import FourBitLinears
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
 from localspec.loading.footprint import footprint, num_elements
 from localspec.loading.generic import far, load_generic
 from localspec.loading.plan import Plan
-from localspec.loading.self_check.formats import StoodFor
+from localspec.loading.self_check.formats import DequantisedReference
 from localspec.models.checkpoint import open_snapshot
 from tests.support.fakes import Alarm, generate, text
 from tests.support.generic_models import (
@@ -178,11 +178,11 @@ def test_a_rope_that_grows_is_turned_as_at_the_end_of_the_context():
     assert not torch.allclose(short.forward(ids[:20]), expected[:20], rtol=1e-2)
 
 
-class Spread(FourBits):
+class Spread(FourBitLinears):
     """What four bits stand for, in float32; a bias of 16 bits as well."""
 
     def linear(self, slabs: Any, shape: tuple[int, int], bias: torch.Tensor | None) -> Any:
-        return StoodFor(self).linear(slabs, shape, None if bias is None else bias.float())
+        return DequantisedReference(self).linear(slabs, shape, None if bias is None else bias.float())
 
 
 @pytest.mark.parametrize("family", ["gpt2", "phi3", *SLOW])

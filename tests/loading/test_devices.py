@@ -15,7 +15,7 @@ from localspec.__main__ import main
 from localspec.core import nvidia
 from localspec.core.errors import DoesNotFit, EngineError, UsageError
 from localspec.engine.arch import read_arch
-from localspec.engine.linear import EightBits
+from localspec.engine.linear import EightBitLinears
 from localspec.engine.memory import is_out_of_memory
 from localspec.loading import weight_cache
 from localspec.loading.devices import gpu_bytes, gpu_faults, pick_device
@@ -27,7 +27,7 @@ from localspec.models.checkpoint import open_snapshot
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like
 
-pytestmark = pytest.mark.usefixtures("admitted")
+pytestmark = pytest.mark.usefixtures("verified")
 
 LAYERS = 6
 OLD = nvidia.Driver("470.1", "11.4", ("Fake 3090",), None)
@@ -158,10 +158,10 @@ def test_layers_that_come_to_a_gpu_must_have_room_in_main_memory(folder: Path, m
 @pytest.mark.parametrize("keep_head", [True, False])
 def test_the_plan_of_a_gpus_int8_is_what_is_held(keep_head: bool, folder: Path):
     """Of the weights; not what the CPU engine's int8 takes."""
-    snapshot, form = open_snapshot(folder), EightBits(6.0, torch.float32, "cpu")
+    snapshot, maker = open_snapshot(folder), EightBitLinears(6.0, torch.float32, "cpu")
     needs = footprint(snapshot, "int8", 64, keep_head=keep_head, device="cuda")
     planned = needs.tables + needs.layers * needs.layer
-    decoder = assemble_in(form, read_arch(snapshot.config), Reader(Files(snapshot)), context=64, keep_head=keep_head)
+    decoder = assemble_in(maker, read_arch(snapshot.config), Reader(Files(snapshot)), context=64, keep_head=keep_head)
     assert decoder.weights.num_bytes == pytest.approx(planned, rel=0.1)
 
 

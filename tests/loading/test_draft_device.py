@@ -28,7 +28,7 @@ from tests.support.models import save_snapshot
 from tests.support.second_device import SecondDevice
 from tests.support.tokenizers import CHATML, gpt2_like
 
-pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("verified")]
 
 HI = [Message("user", "hello there general")]
 SIZES = {"hidden_size": 128, "intermediate_size": 256}

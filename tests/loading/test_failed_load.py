@@ -43,7 +43,7 @@ def stream(self, first):
     raise torch.OutOfMemoryError("a planted one")
 
 Packer.linear, Assembly.stream = linear, stream
-opening.admit = lambda _: None  # it imports transformers
+opening.verify_config = lambda _: None  # it imports transformers
 
 def left_after_a_failure():
     try:

@@ -28,7 +28,7 @@ from tests.support.generic_models import blurred, make_model, save_generic
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like
 
-pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("verified")]
 
 HI = [Message("user", "hello there general")]
 WORDS = {"chat_template": CHATML, "eos_token": "<|im_end|>"}

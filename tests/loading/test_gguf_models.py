@@ -38,7 +38,7 @@ from tests.conftest import Program
 from tests.loading.test_packed_loading import PEAK
 from tests.support.gguf_files import KINDS, save_pair
 
-pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("verified")]
 
 MODELS = {  # a format and a family each
     "llama": ("Q4_K", {"num_hidden_layers": 3}),

@@ -31,7 +31,7 @@ from localspec.engine.decoder import Decoder
 from localspec.engine.offload import OnThread
 from localspec.loading import offload, weight_cache
 from localspec.loading.cpu import Packer
-from localspec.loading.footprint import BITSANDBYTES, PACKED, PLACES, footprint
+from localspec.loading.footprint import BITSANDBYTES, PACKED, SLOTS, footprint
 from localspec.loading.plan import Plan, Wish, fit_word, ladder, make_plan, needed
 from localspec.loading.torch import Assembly, load_decoder
 from localspec.models.checkpoint import open_snapshot
@@ -40,7 +40,7 @@ from localspec.tui.fitting import fit_report
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like
 
-pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("verified")]
 
 HI = [{"role": "user", "content": "hello there general"}]
 LAYERS = 6
@@ -89,7 +89,7 @@ def test_layers_from_disk_compute_what_resident_ones_do(quant: str, resident: in
         assert torch.equal(whole.forward(part), target.forward(part))
     assert len(target.weights.layers) == resident
     layer = whole.layer_bytes[-1]
-    assert whole.weights.num_bytes - target.weights.num_bytes == (LAYERS - resident - PLACES) * layer
+    assert whole.weights.num_bytes - target.weights.num_bytes == (LAYERS - resident - SLOTS) * layer
     target.close()
 
 
@@ -152,7 +152,7 @@ def test_a_file_that_goes_away_while_it_is_read_is_one_sentence(quant: str, tmp_
 
 
 def test_layers_from_main_memory_compute_what_resident_ones_do(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    """What a GPU does, with a thread in the place of its copies: everything but its own stream."""
+    """What a GPU does, with a thread in the slot of its copies: everything but its own stream."""
     monkeypatch.setattr(offload, "OnDevice", OnThread)
     whole = load_plan(folder, "bf16", None)
     weights, ids = whole.weights, torch.arange(20)

@@ -16,7 +16,7 @@ import torch
 from localspec.core.drain import drain
 from localspec.core.errors import CheckpointError, DoesNotFit, EngineError
 from localspec.core.events import Loading, Notice
-from localspec.engine.linear import Dense, EightBit, Floats, FourBit, FourBits
+from localspec.engine.linear import Dense, EightBit, FloatLinears, FourBit, FourBitLinears
 from localspec.engine.offload import OnThread
 from localspec.loading import offload
 from localspec.loading import torch as loader
@@ -46,12 +46,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Returns the device of every form that is made."""
-    form, asked = loader.make_form, list[str]()
+    """Returns the device of every maker that is made."""
+    maker, asked = loader.make_form, list[str]()
 
     def make_form(quant: str, device: str, **options: Any) -> Any:
         asked.append(device)
-        return form(quant, "cpu:0", **options)
+        return maker(quant, "cpu:0", **options)
 
     monkeypatch.setenv("LOCALSPEC_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(loader, "make_form", make_form)
@@ -66,7 +66,7 @@ def opened(folder: Path, quant: str, resident: int | None, **plan: Any) -> Any:
 
 
 def logits(decoder: Any) -> Iterator[torch.Tensor]:
-    """Of a prompt, of one token, and of the two again: by then every layer has come to either place."""
+    """Of a prompt, of one token, and of the two again: by then every layer has come to either slot."""
     for _ in range(2):
         decoder.crop(0)
         yield decoder.forward(torch.arange(20))
@@ -82,13 +82,13 @@ def same(one: Any, other: Any) -> bool:
 def test_layers_from_main_memory_compute_what_resident_ones_do(
     quant: str, threshold: float, folder: Path, gpu: list[str]
 ):
-    """To the bit, and of the layers that are elsewhere only the places are where it computes."""
+    """To the bit, and of the layers that are elsewhere only the slots are where it computes."""
     whole, target = (opened(folder, quant, resident, int8_threshold=threshold) for resident in (None, RESIDENT))
     assert gpu == ["cuda", "cuda"]
-    assert isinstance(target.weights.stream.places[0].qkv, KINDS[quant])
+    assert isinstance(target.weights.stream.slots[0].qkv, KINDS[quant])
     assert same(whole, target)
     assert whole.layer_bytes == target.layer_bytes
-    away = (LAYERS - RESIDENT - len(target.weights.stream.places)) * whole.layer_bytes[0]
+    away = (LAYERS - RESIDENT - len(target.weights.stream.slots)) * whole.layer_bytes[0]
     assert whole.weights.num_bytes - target.weights.num_bytes == away
     target.close()
 
@@ -102,7 +102,7 @@ def test_as_much_main_memory_is_locked_as_the_layers_have_and_let_go_with_them(
     monkeypatch.setattr(offload, "lock", locked.__setitem__)
     monkeypatch.setattr(offload, "unlock", locked.pop)
     target = opened(folder, quant, RESIDENT)
-    tensors = offload.tensors(target.weights.stream.places[0])
+    tensors = offload.tensors(target.weights.stream.slots[0])
     assert list(locked.values()) == [sum(map(offload.in_lines, tensors))] * (LAYERS - RESIDENT)
     assert 0 <= next(iter(locked.values())) - sum(tensor.nbytes for tensor in tensors) < 64 * len(tensors)
     target.close()
@@ -125,7 +125,7 @@ def test_the_second_start_reads_what_the_first_one_made(quant: str, folder: Path
     """Of the layers in main memory too."""
     first = opened(folder, quant, RESIDENT, save_quantized=True)
     monkeypatch.setattr("localspec.engine.linear.quantise", None)
-    monkeypatch.setattr("localspec.engine.linear.EightBits.linear", None)
+    monkeypatch.setattr("localspec.engine.linear.EightBitLinears.linear", None)
     second, whole = (opened(folder, quant, resident) for resident in (RESIDENT, None))
     assert same(first, second)
     assert same(first, whole)
@@ -133,13 +133,15 @@ def test_the_second_start_reads_what_the_first_one_made(quant: str, folder: Path
     second.close()
 
 
-@pytest.mark.parametrize("other", [Floats(torch.bfloat16, "cpu:0"), FourBits("fp4", torch.bfloat16, "cpu:0")])
+@pytest.mark.parametrize(
+    "other", [FloatLinears(torch.bfloat16, "cpu:0"), FourBitLinears("fp4", torch.bfloat16, "cpu:0")]
+)
 def test_layers_in_several_formats_cannot_take_turns(other: Any, folder: Path, monkeypatch: pytest.MonkeyPatch):
     """As some repositories on the hub have them: a few of their linears were left in floats."""
     real = loader.Assembly.quantised
 
-    def quantised(self: Any, form: Any, names: list[str], *rest: Any) -> Any:
-        return real(self, other if "layers.4.mlp.down" in names[0] else form, names, *rest)
+    def quantised(self: Any, maker: Any, names: list[str], *rest: Any) -> Any:
+        return real(self, other if "layers.4.mlp.down" in names[0] else maker, names, *rest)
 
     monkeypatch.setattr(loader.Assembly, "quantised", quantised)
     with pytest.raises(CheckpointError, match="quantised differently") as met:
@@ -159,12 +161,12 @@ def test_the_notice_counts_what_this_device_is_brought(device: str, folder: Path
 
 
 def test_without_bitsandbytes_auto_offloads_floats(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    def admitted(_: Any, plan: Plan) -> Iterator[Loading]:
+    def verified(_: Any, plan: Plan) -> Iterator[Loading]:
         yield Loading("checking", 0, 1, "steps")
         if plan.quant not in ("bf16", "fp32"):
             raise EngineError("This weight format needs bitsandbytes.", hint="Run: pip install bitsandbytes")
 
-    monkeypatch.setattr(opening, "admitted", admitted)
+    monkeypatch.setattr(opening, "verified", verified)
     heard: list[Any] = []
     wish = Wish(device="cuda", offload=True, context=64)
     plan, target = drain(opening.loaded(open_snapshot(folder), wish), heard.append)

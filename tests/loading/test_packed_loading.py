@@ -44,7 +44,7 @@ from localspec.runtime.api import load_events
 from tests.support.models import ODD, TINY, random_tensors, save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like
 
-pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("verified")]
 
 KINDS = ("int8", "int4")
 HI = [{"role": "user", "content": "hello there general"}]
@@ -745,7 +745,7 @@ def test_a_decoder_that_is_not_admitted_is_not_used(folder: Path, monkeypatch: p
     def refuse(*_: object) -> None:
         raise EngineError("The CPU engine does not agree with torch on this configuration (off by 1).")
 
-    monkeypatch.setattr(opening, "admit_packed", refuse)
+    monkeypatch.setattr(opening, "verify_packed", refuse)
     assert format_notice(folder)[0] == "fp32"
     with pytest.raises(EngineError):
         format_notice(folder, quant="int4")

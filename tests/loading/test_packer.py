@@ -21,7 +21,7 @@ from localspec.engine.cpu.program import Program, load
 from localspec.engine.decoder import Decoder
 from localspec.loading.cpu import Packer, pack_source
 from localspec.loading.cpu_layout import Blueprint
-from localspec.loading.self_check.cpu import TOLERANCE, admit_packed, difference
+from localspec.loading.self_check.cpu import TOLERANCE, difference, verify_packed
 from localspec.loading.self_check.cpu_reference import reference
 from localspec.loading.sources import Memory, Reader
 from localspec.loading.torch import assemble
@@ -126,7 +126,7 @@ def test_a_tensor_in_anothers_place_is_seen(swapped: Config, engine: Program):
 
 def test_a_packer_that_mistakes_one_tensor_for_another_is_not_admitted(swapped: Config, engine: Program):
     with pytest.raises(EngineError, match="does not agree with torch"):
-        admit_packed(swapped, "int8", engine)
+        verify_packed(swapped, "int8", engine)
 
 
 # --- numbers that are none

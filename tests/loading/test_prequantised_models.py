@@ -40,7 +40,7 @@ from tests.support.models import save_snapshot
 from tests.support.prequantised import STYLES, store_folder
 from tests.support.tokenizers import CHATML, gpt2_like
 
-pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("verified")]
 
 SIZES: dict[str, Any] = {
     "hidden_size": 64,

@@ -37,7 +37,7 @@ from localspec.runtime.open import compiled_engine
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like
 
-pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("verified")]
 
 
 @pytest.fixture(scope="module")

@@ -178,7 +178,7 @@ ALL = {**{name: config_of(name) for name in FAMILIES}, **REAL}
 
 @pytest.mark.parametrize("name", ALL)
 def test_every_family_is_admitted(name: str):
-    admission.admit(ALL[name])
+    admission.verify_config(ALL[name])
     (verdict,) = json.loads(paths.admissions_file().read_text()).values()
     assert verdict <= admission.TOLERANCE
 
@@ -187,7 +187,7 @@ def test_every_family_is_admitted(name: str):
 def test_the_configuration_is_left_as_it_was(name: str):
     """transformers writes into the dicts it is given; a decoder loaded after admission must not see that."""
     config = deepcopy(ALL[name])
-    admission.admit(config)
+    admission.verify_config(config)
     assert config == ALL[name]
 
 
@@ -229,9 +229,9 @@ def test_8b_and_70b_share_a_verdict():
 def test_a_verdict_that_is_known_needs_no_transformers():
     """Nor does it to find out that nobody reads a field."""
     config = {**BASE, "unsloth_fixed": True}
-    admission.admit(config)
+    admission.verify_config(config)
     asks = (
-        f"import sys; from localspec.loading.self_check.config import admit; admit({config})"
+        f"import sys; from localspec.loading.self_check.config import verify_config; verify_config({config})"
         "; sys.exit('transformers' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", asks], check=False, timeout=100).returncode == 0
@@ -241,14 +241,14 @@ def test_a_stand_in_that_fails_is_our_fault_and_says_why(monkeypatch: pytest.Mon
     real = admission.shrink
     monkeypatch.setattr(admission, "shrink", lambda config: {**real(config), "hidden_size": 130, "head_dim": 32})
     with pytest.raises(CheckpointError, match=r"small copy .* fails \(.*hidden size \(130\) is not a multiple") as met:
-        admission.admit(BASE)
+        admission.verify_config(BASE)
     assert "The fault is localspec's" in met.value.hint
     assert "Fetch" not in met.value.hint
 
 
 def test_what_transformers_cannot_load_says_why_in_the_same_sentence():
     with pytest.raises(CheckpointError, match=r"cannot load this configuration \(.*hidden size \(66\) is not") as met:
-        admission.admit({**BASE, "hidden_size": 66, "head_dim": 16})
+        admission.verify_config({**BASE, "hidden_size": 66, "head_dim": 16})
     assert "Fetch" not in met.value.hint
 
 
@@ -257,22 +257,24 @@ def refuse_to_compute(config: dict[str, Any]) -> float:
 
 
 def test_the_verdict_is_remembered(monkeypatch: pytest.MonkeyPatch):
-    admission.admit(BASE)
+    admission.verify_config(BASE)
     monkeypatch.setattr(admission, "difference", refuse_to_compute)
-    admission.admit(BASE)
-    admission.admit({**BASE, "eos_token_id": 5, "transformers_version": "4.0"})  # says nothing about the arithmetic
+    admission.verify_config(BASE)
+    admission.verify_config(
+        {**BASE, "eos_token_id": 5, "transformers_version": "4.0"}
+    )  # says nothing about the arithmetic
     with pytest.raises(AssertionError, match="not remembered"):
-        admission.admit({**BASE, "rms_norm_eps": 1e-3})
+        admission.verify_config({**BASE, "rms_norm_eps": 1e-3})
 
 
 @pytest.mark.parametrize("package", ["transformers", "torch"])
 def test_another_version_is_judged_anew(package: str, monkeypatch: pytest.MonkeyPatch):
-    admission.admit(BASE)
+    admission.verify_config(BASE)
     real = admission.version
     monkeypatch.setattr(admission, "version", lambda name: "99" if name == package else real(name))
     monkeypatch.setattr(admission, "difference", refuse_to_compute)
     with pytest.raises(AssertionError, match="not remembered"):
-        admission.admit(BASE)
+        admission.verify_config(BASE)
 
 
 def wrong_eps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,7 +318,7 @@ def test_a_decoder_with_a_fault_is_refused_in_one_sentence(fault: Any, monkeypat
     config = config_of("mistral with a window")
     fault(monkeypatch)
     with pytest.raises(CheckpointError) as refused:
-        admission.admit(config)
+        admission.verify_config(config)
     message = refused.value.message
     assert "does not agree with transformers" in message
     assert message.endswith(".")
@@ -331,7 +333,10 @@ ROPES += [{"rope_type": "yarn", "factor": 2.0, "beta_fast": "x"}, {"rope_type": 
 @pytest.mark.parametrize("said", ROPES, ids=lambda said: str(said)[:40])
 def test_a_rope_that_transformers_cannot_make_is_one_sentence(said: dict[str, Any]):
     config = {**BASE, "rope_scaling": said}
-    for refused in (lambda: admission.admit(config), lambda: rope.rotation_table(read_arch(config), 64, torch.float32)):
+    for refused in (
+        lambda: admission.verify_config(config),
+        lambda: rope.rotation_table(read_arch(config), 64, torch.float32),
+    ):
         with pytest.raises(CheckpointError) as met:
             refused()
         assert len(met.value.message) < 300
@@ -341,17 +346,17 @@ def test_a_rope_that_transformers_cannot_make_is_one_sentence(said: dict[str, An
 
 def test_a_field_of_another_kind_is_one_sentence():
     with pytest.raises(CheckpointError, match=r"cannot load this configuration .*'attention_bias'"):
-        admission.admit({**BASE, "attention_bias": "x"})
+        admission.verify_config({**BASE, "attention_bias": "x"})
 
 
 def test_a_refusal_is_remembered_too(monkeypatch: pytest.MonkeyPatch):
     with monkeypatch.context() as patch:
         rope_backwards(patch)
         with pytest.raises(CheckpointError):
-            admission.admit(BASE)
+            admission.verify_config(BASE)
     monkeypatch.setattr(admission, "difference", refuse_to_compute)
     with pytest.raises(CheckpointError, match="does not agree"):
-        admission.admit(BASE)
+        admission.verify_config(BASE)
 
 
 @pytest.mark.parametrize(
@@ -373,7 +378,7 @@ def test_a_refusal_is_remembered_too(monkeypatch: pytest.MonkeyPatch):
 def test_a_damaged_file_of_verdicts_is_an_empty_one(damage: bytes, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(admission, "difference", lambda _: 0.0)
     paths.admissions_file().write_bytes(damage)
-    admission.admit(BASE)
+    admission.verify_config(BASE)
     assert list(json.loads(paths.admissions_file().read_text()).values()) == [0.0]
 
 
@@ -400,7 +405,7 @@ def engine() -> Program:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ALL)
 def test_every_family_is_admitted_to_the_engine(name: str, kind: Any, engine: Program):
-    cpu.admit_packed(ALL[name], kind, engine)
+    cpu.verify_packed(ALL[name], kind, engine)
     (verdict,) = json.loads(paths.admissions_file().read_text()).values()
     assert verdict <= cpu.TOLERANCE / 10
 
@@ -472,20 +477,20 @@ def test_an_engine_with_a_fault_is_refused_in_one_sentence(
     with monkeypatch.context() as patch:
         how(patch, change)
         with pytest.raises(EngineError, match=r"^The CPU engine does not agree with torch .*\. Use --quant bf16\.$"):
-            cpu.admit_packed(config, kind, engine)
+            cpu.verify_packed(config, kind, engine)
     with pytest.raises(EngineError, match="does not agree"):  # a refusal is remembered
-        cpu.admit_packed(config, kind, engine)
+        cpu.verify_packed(config, kind, engine)
 
 
 def test_the_engines_verdict_is_remembered_by_format_and_code(engine: Program, monkeypatch: pytest.MonkeyPatch):
-    cpu.admit_packed(BASE, "int8", engine)
+    cpu.verify_packed(BASE, "int8", engine)
     monkeypatch.setattr(cpu, "difference", refuse_to_compute)
-    cpu.admit_packed(BASE, "int8", engine)
+    cpu.verify_packed(BASE, "int8", engine)
     with pytest.raises(TypeError):
-        cpu.admit_packed(BASE, "int4", engine)
+        cpu.verify_packed(BASE, "int4", engine)
     monkeypatch.setattr("localspec.engine.cpu.program.fingerprint", lambda _: "another")
     with pytest.raises(TypeError):
-        cpu.admit_packed(BASE, "int8", engine)
+        cpu.verify_packed(BASE, "int8", engine)
 
 
 @pytest.mark.parametrize("width", [2, 7, 16])
@@ -501,7 +506,7 @@ def test_rows_that_depend_on_their_number_are_refused_at_every_load(
             logits[-1, 5] *= 1 + 2**-23
         return logits
 
-    cpu.admit_packed(BASE, "int8", engine)
+    cpu.verify_packed(BASE, "int8", engine)
     monkeypatch.setattr(PackedDecoder, "forward", forward)
     with pytest.raises(EngineError, match=f"computes {width} rows otherwise.*Use --quant bf16"):
-        cpu.admit_packed(BASE, "int8", engine)
+        cpu.verify_packed(BASE, "int8", engine)

@@ -20,7 +20,7 @@ from localspec.runtime import open as opening
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like
 
-pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("verified")]
 
 HI = [{"role": "user", "content": "hello there general"}]
 

@@ -46,7 +46,7 @@ from localspec.runtime.sampling_defaults import from_generation_config, resolve_
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like, llama3_like
 
-pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("verified")]
 
 HI = [{"role": "user", "content": "hello there general"}]
 STORY = "The quick brown fox jumps over"

@@ -19,7 +19,7 @@ from tests.support.generic_models import make_model, save_generic
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like
 
-pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("verified")]
 
 HI = [Message("user", "hello there general")]
 SIZES = {"hidden_size": 64, "intermediate_size": 128}

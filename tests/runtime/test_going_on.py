@@ -22,7 +22,7 @@ from localspec.runtime.worker import EngineProcess
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, KINDS, LLAMA2_CHAT, gpt2_like, llama2_like
 
-pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("verified")]
 
 HI = [Message("user", "hello there general")]
 WAYS: list[dict[str, Any]] = [{"temperature": 0}, {"temperature": 1.0, "seed": 7}]

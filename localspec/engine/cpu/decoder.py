@@ -192,8 +192,8 @@ class PackedDecoder:
             return self._sweep(rows, last)
         states = torch.empty(len(rows), self.hidden) if rows.states_out is None else rows.states_out
         first = self._as_far_as(stream.first, rows, states)
-        for layer, place in enumerate(stream.passing(first, last), first):
-            self._layers[layer] = self._brought[layer, place]
+        for layer, slot in enumerate(stream.iter_layers(first, last), first):
+            self._layers[layer] = self._brought[layer, slot]
             unread = rows.unread if layer + 1 == last else len(rows)
             at_hand = replace(rows, exit_states=ExitStates(layer, states), unread=unread, states_out=states)
             found = self._sweep(at_hand, layer + 1)
@@ -301,9 +301,9 @@ class PackedDecoder:
             self._describe_layer(index, layer)
         stream = self.weights.stream
         for index in range(stream.first, stream.last) if stream else ():
-            for place, layer in enumerate(stream.places if stream else ()):
+            for slot, layer in enumerate(stream.slots if stream else ()):
                 self._describe_layer(index, layer)
-                self._brought[index, place] = self._layers[index].copy()
+                self._brought[index, slot] = self._layers[index].copy()
 
     def _describe_layer(self, index: int, layer: PackedLayer) -> None:
         keys, values = self.cache.store[index].unbind(0)

@@ -29,7 +29,7 @@ SMALL = {"vocab_size": 320, "intermediate_size": 96, "num_hidden_layers": 2}
 SMALL_WINDOW = 8  # so that 24 rows feel it
 
 
-def admit(config: dict[str, Any]) -> None:
+def verify_config(config: dict[str, Any]) -> None:
     """Nothing, or CheckpointError: the decoder computes something else than transformers does for this config."""
     off = difference_of(fingerprint(config), lambda: difference(config))
     if not off <= TOLERANCE:

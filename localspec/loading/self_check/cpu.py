@@ -45,12 +45,12 @@ IN_TORCH = "Use --quant bf16."
 WIDEST = MAX_DRAFT + 1  # a draft and the token before it
 
 
-def admit_packed(config: dict[str, Any], kind: Format, program: Program) -> None:
+def verify_packed(config: dict[str, Any], kind: Format, program: Program) -> None:
     """Nothing, or EngineError: the engine computes something else than it should for this configuration."""
     from localspec.engine.cpu.decoder import PackedDecoder
 
     blueprint = Blueprint(shrunk(config), kind)
-    invented = Invented(blueprint.arch)
+    invented = RandomWeights(blueprint.arch)
     decoder = PackedDecoder(blueprint.arch, pack_source(blueprint, invented, program), WIDEST, program)
     try:
         with one_thread():
@@ -132,7 +132,7 @@ def relative(got: Tensor, expected: Tensor) -> float:
     return float(off.max()) if off.isfinite().all() else math.inf
 
 
-class Invented(Reader):
+class RandomWeights(Reader):
     """Any tensor that is asked for, random. The stream of residuals stays as small as the norms' epsilon, and so do
     queries and keys that are normed: else a wrong epsilon would not show."""
 

@@ -19,9 +19,9 @@ from localspec.core.errors import EngineError
 from localspec.core.verdicts import difference_of
 from localspec.engine.arch import Arch, read_arch
 from localspec.engine.four_bit import dequantised, library, quantise
-from localspec.engine.linear import Dense, EightBits, Form, FourBits
+from localspec.engine.linear import Dense, EightBitLinears, FourBitLinears, LinearMaker
 from localspec.loading.self_check import config as admission
-from localspec.loading.self_check.cpu import Invented, read_in, relative
+from localspec.loading.self_check.cpu import RandomWeights, read_in, relative
 from localspec.loading.torch import assemble_in
 
 # Of the root mean square of a row's logits. Rows rounded to 16 bits or, in LLM.int8, to 8 are set apart by a few
@@ -41,43 +41,43 @@ WIDE = 128  # whole blocks, so that fused kernels are what runs
 
 
 @dataclass(frozen=True, slots=True)
-class StoodFor:
+class DequantisedReference:
     """Makes floats of what another format would make."""
 
-    form: FourBits | EightBits
+    maker: FourBitLinears | EightBitLinears
     stream: torch.dtype = torch.float32
 
     @property
     def device(self) -> str:
-        return self.form.device
+        return self.maker.device
 
     @property
     def table(self) -> torch.dtype:
-        return self.form.table
+        return self.maker.table
 
     def linear(self, slabs: Iterable[Tensor], shape: tuple[int, int], bias: Tensor | None) -> Dense:
-        if isinstance(self.form, FourBits):
-            return Dense(dequantised(*quantise(slabs, shape, self.form.kind, self.device)), bias)
-        made = self.form.linear(slabs, shape, None)
+        if isinstance(self.maker, FourBitLinears):
+            return Dense(dequantised(*quantise(slabs, shape, self.maker.kind, self.device)), bias)
+        made = self.maker.linear(slabs, shape, None)
         return Dense(made.codes * (made.scales / 127)[:, None], bias)
 
 
-def admit_format(config: dict[str, Any], form: Form) -> None:
+def verify_format(config: dict[str, Any], maker: LinearMaker) -> None:
     """Nothing, or EngineError: bitsandbytes is not there, or computes something else than it should."""
-    if not isinstance(form, FourBits | EightBits):
+    if not isinstance(maker, FourBitLinears | EightBitLinears):
         return
-    off = difference_of(fingerprint(config, form), lambda: difference(shrunk(config), form))
+    off = difference_of(fingerprint(config, maker), lambda: difference(shrunk(config), maker))
     if not off <= TOLERANCE:
-        name = form.kind if isinstance(form, FourBits) else "int8"
+        name = maker.kind if isinstance(maker, FourBitLinears) else "int8"
         raise EngineError(
             f"bitsandbytes computes {name} wrongly on this machine (off by {off:.1e}).",
             hint="Use --quant bf16, or another version of bitsandbytes.",
         )
 
 
-def fingerprint(config: dict[str, Any], form: Form) -> str:
-    device = torch.cuda.get_device_name() if form.device == "cuda" else platform.processor() or platform.machine()
-    whole = f"{admission.fingerprint(config)} {form} {library().__version__} {device}"
+def fingerprint(config: dict[str, Any], maker: LinearMaker) -> str:
+    device = torch.cuda.get_device_name() if maker.device == "cuda" else platform.processor() or platform.machine()
+    whole = f"{admission.fingerprint(config)} {maker} {library().__version__} {device}"
     return hashlib.sha256(whole.encode()).hexdigest()
 
 
@@ -85,10 +85,10 @@ def shrunk(config: dict[str, Any]) -> Arch:
     return replace(read_arch(admission.shrink(config)), intermediate_size=WIDE)
 
 
-def difference(arch: Arch, form: FourBits | EightBits) -> float:
+def difference(arch: Arch, maker: FourBitLinears | EightBitLinears) -> float:
     """Of the row that is furthest off."""
-    weights = Invented(arch)
-    pair: tuple[Form, Form] = form, StoodFor(form)
+    weights = RandomWeights(arch)
+    pair: tuple[LinearMaker, LinearMaker] = maker, DequantisedReference(maker)
     got, expected = (assemble_in(one, arch, weights, context=ROWS) for one in pair)
     ids = torch.arange(ROWS) * 37 % arch.vocab_size
     return relative(read_in(got, ids, WIDTHS).float(), read_in(expected, ids, ROWS))
