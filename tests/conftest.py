@@ -79,7 +79,7 @@ def one_state_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyte
 @pytest.fixture
 def verified(monkeypatch: pytest.MonkeyPatch) -> None:
     """transformers takes seconds to import; test_admission.py is about it."""
-    monkeypatch.setattr("localspec.runtime.open.verify_config", lambda _: None)
+    monkeypatch.setattr("localspec.loading.kernels.verify_config", lambda _: None)
 
 
 @pytest.fixture

@@ -20,16 +20,18 @@ from localspec.core import paths
 from localspec.core.drain import drain
 from localspec.core.errors import UsageError
 from localspec.core.sizes import read_size, size_words
+from localspec.core.weight_formats import find_format
 from localspec.engine.arch import Arch, read_arch
 from localspec.engine.decoder import Decoder
-from localspec.engine.linear import make_form
+from localspec.engine.linear import linear_maker
 from localspec.engine.offload import CopyIn, OnThread, Stream, Transfer, copying
 from localspec.loading.cpu_layout import Blueprint
 from localspec.loading.footprint import SLOTS
+from localspec.loading.kernels import load_decoder
 from localspec.loading.offload import empty_copy, tensors
 from localspec.loading.plan import Plan
 from localspec.loading.sources import Memory, Reader
-from localspec.loading.torch import Assembly, load_decoder, with_cache
+from localspec.loading.torch import Assembly, with_cache
 from localspec.loading.weight_cache import PackedCopy
 from localspec.models.checkpoint import open_snapshot
 
@@ -101,7 +103,7 @@ def throttled(copy_in: CopyIn, seconds: float) -> CopyIn:
 
 def from_host(arch: Arch, source: Memory, kind: WeightFormat, *, resident: int, context: int, device: str) -> Decoder:
     """Layers from `resident` on in pinned main memory, as a GPU's loader has them."""
-    maker = make_form(kind, device)
+    maker = linear_maker(find_format(kind, device))
     weights = drain(Assembly(arch, Reader(source), maker).weights(resident))
     return with_cache(arch, weights, maker, context)
 
@@ -117,7 +119,7 @@ def from_disk(
         config = {**shape.config(context), "dtype": "bfloat16"}
         (folder / "config.json").write_text(json.dumps(config))
         save_file(source.tensors, folder / "model.safetensors")
-        snapshot, plan = open_snapshot(folder), Plan(kind, context, "cpu", resident=resident)
+        snapshot, plan = open_snapshot(folder), Plan(find_format(kind), context, resident=resident)
         try:
             decoder = cast("Decoder | PackedDecoder", drain(load_decoder(snapshot, plan)))
             os.sync()  # what waits in memory to be written would be read from there

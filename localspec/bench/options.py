@@ -27,9 +27,9 @@ from localspec.bench.task_report import TaskReport
 from localspec.bench.telling import Tell
 from localspec.bench.ui_report import UiReport
 from localspec.core.errors import EngineError, UsageError
-from localspec.core.requests import LONGEST_DRAFT, LoadRequest, is_draft_length
+from localspec.core.requests import LOAD_OPTIONS, LONGEST_DRAFT, LoadRequest, is_draft_length
+from localspec.core.weight_formats import find_format
 from localspec.loading.devices import pick_device
-from localspec.loading.footprint import PACKED
 from localspec.runtime.draft_choice import check_threads
 
 OF_SHAPES = {"agree": "--agree", "exit_layer": "--exit-layer", "offload": "--offload"}
@@ -132,7 +132,7 @@ def examined(asked: set[str], given: Mapping[str, Any], tell: Tell) -> TaskRepor
 
 
 def load_request(given: Mapping[str, Any]) -> LoadRequest:
-    return LoadRequest(**{name: given[name] for name in LoadRequest.__struct_fields__ if name in given})
+    return LoadRequest.of(given["model"], **{name: given[name] for name in LOAD_OPTIONS if name in given})
 
 
 def model_formats(asked: set[str], given: Mapping[str, Any]) -> tuple[WeightFormat, ...]:
@@ -181,10 +181,9 @@ def shape_request(given: Mapping[str, Any]) -> ShapeRequest:
 
 def shape_device(asked: str) -> str:
     """A GPU if there is one, unless another is named."""
-    device = pick_device(asked)
-    if device not in USUAL:
-        raise UsageError(f"--device {device[:20]} does not go with --shape.", hint="Use --device cpu or cuda.")
-    return device
+    if asked.partition(":")[0] not in ("auto", *USUAL):
+        raise UsageError(f"--device {asked[:20]} does not go with --shape.", hint="Use --device cpu or cuda.")
+    return pick_device(asked)
 
 
 def lengths(words: str) -> tuple[str, ...]:
@@ -198,7 +197,7 @@ def lengths(words: str) -> tuple[str, ...]:
 def looked_at(asked: set[str], given: Mapping[str, Any], tell: Tell) -> UiReport:
     refuse(asked, OF_MODELS | OF_TASKS | OF_SCREENS, "does not go with --ui.", "Leave it out.")
     kinds = formats(given["formats"]) or ("int8",)
-    if len(kinds) > 1 or kinds[0] not in PACKED:
+    if len(kinds) > 1 or not find_format(kinds[0]).is_packed:
         raise UsageError("--ui takes one --format: int8 or int4.", hint="Try: localspec bench --ui --format int8")
     if sys.platform == "win32":
         raise UsageError("--ui needs a terminal of Unix.", hint="Run it on Linux or macOS, or under WSL.")

@@ -45,7 +45,7 @@ def measure_task(
     sittings: list[Sitting] = []
     notes: list[str] = []
     for done, (quant, name, choice) in enumerate(ways):
-        request = msgspec.structs.replace(load, quant=quant, draft=choice)
+        request = msgspec.structs.replace(load.in_format(quant), draft=choice)
         sitting, said = sit(request, name, exam, max_tokens, partial(part, told, done, len(ways)))
         sittings.append(sitting)
         notes += [one_line(f"{sitting.method} in {sitting.quant}: {sentence}") for sentence in said]

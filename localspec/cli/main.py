@@ -25,8 +25,8 @@ from localspec.cli.history import history
 from localspec.cli.models import completions
 from localspec.cli.streams import complain, give_up_output, mend_streams, read_prompt, tell_of
 from localspec.core.errors import Cancelled, LocalspecError, UsageError
-from localspec.core.requests import GenerateRequest, LoadRequest, Message, SamplingOptions
-from localspec.core.weight_formats import INT8_THRESHOLD
+from localspec.core.requests import LOAD_OPTIONS, GenerateRequest, Message, SamplingOptions
+from localspec.core.weight_formats import AUTO, INT8_THRESHOLD, LISTED, either
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -37,7 +37,7 @@ AGAINST_HELP = "Also measure a peer; llama-cpp needs --shape.  [may be given twi
 PROMPTS_HELP = "Eight fixed questions, or all that the exam's model must know.  [default: bench]"
 OFFLOAD_HELP = "Of a shape: layers behind the exit come and go at a rate, 2GB/s say, or as a disk is: real."
 SWEEP_HELP = "Find the best exit-layer, or k; exit-layer=2:8:2 tries 2, 4, 6 and 8.  [may be given twice]"
-QUANT_HELP = "Weight format: auto, int8, int4, nf4, fp4, fp32 or bf16."
+QUANT_HELP = f"Weight format: {either(AUTO, *LISTED)}."
 DEVICE_HELP = "auto, cpu, cuda, cuda:N, or offload: most layers on disk, or beside a GPU in main memory."
 THRESHOLD_HELP = "On a GPU, int8 multiplies inputs beyond T in 16 bits; 0 for none.  [default: 6]"
 SAVE_HELP = "Keep on disk what nf4, fp4, and int8 on a GPU make of the weights: the next start reads that."
@@ -214,7 +214,7 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
 @click.option("--sweep", multiple=True, metavar="SETTING", help=SWEEP_HELP)
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Of a sweep: a picture, .svg or .png.")
 @click.option("--prompts", type=click.Choice(["bench", "exam"]), default="bench", help=PROMPTS_HELP)
-@click.option("--format", "formats", metavar="FORMATS", help="Several: int8, int4, nf4, fp4, fp32, bf16.")
+@click.option("--format", "formats", metavar="FORMATS", help=f"Several: {', '.join(LISTED)}.")
 @click.option("--agree", metavar="SHARES", help="Speculate on a shape with forced agreement: 0.8, or 0.8,0.9.")
 @click.option("--exit-layer", type=int, metavar="E", help="Early exit of a shape.  [default: a quarter of its layers]")
 @click.option("--offload", metavar="RATE", help=OFFLOAD_HELP)
@@ -271,11 +271,12 @@ def is_given(name: str) -> bool:
 
 
 def said(given: dict[str, Any]) -> dict[str, Any]:
-    """Those fields of a LoadRequest that a flag or the environment gave."""
+    """The load options that a flag or the environment gave."""
     context = click.get_current_context()
     sources = (click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.ENVIRONMENT)
-    names = [name for name in LoadRequest.__struct_fields__ if name in given]
-    return {name: given[name] for name in names if context.get_parameter_source(name) in sources}
+    return {
+        name: given[name] for name in LOAD_OPTIONS if name in given and context.get_parameter_source(name) in sources
+    }
 
 
 def sampling_of(given: dict[str, Any]) -> SamplingOptions:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from localspec.core.errors import CheckpointError
 from localspec.core.families import FAMILIES
-from localspec.core.weight_formats import is_gptq, method_of, refuse_mlx, stored_kind
+from localspec.core.weight_formats import FLOATS, SMALLEST_ANYWHERE
 from localspec.engine.arch import ELSE, Arch, Config, read_arch, size
+from localspec.models.prequantised.stored import is_gptq, method_of, refuse_mlx, stored_format
 
 # Keys and values lie by position, so tokens can be taken back.
 REWINDING = frozenset(
@@ -141,10 +142,10 @@ def refuse_quantised(config: Config, family: str) -> None:
     refuse_mlx(config)
     said = config.get("quantization_config")
     if is_gptq(config) and family not in RECURRENT:
-        stored_kind(config)
+        stored_format(config)
     elif said:
         method = method_of(said) if isinstance(said, dict) else str(said)[:40]
         raise CheckpointError(
             f"This model is quantised already, by {method}, and transformers runs its family in localspec.",
-            hint="Choose its 16-bit copy, and --quant bf16 or nf4.",
+            hint=f"Choose its 16-bit copy, and --quant {FLOATS[-1]} or {SMALLEST_ANYWHERE}.",
         )

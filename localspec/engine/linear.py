@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from localspec.core.weight_formats import FOUR_BIT, INT8_THRESHOLD, FourBitKind
+from localspec.core.weight_formats import INT8_THRESHOLD, WeightFormat
 from localspec.engine.four_bit import (
     BLOCK,
     OUTER_BLOCK,
@@ -27,11 +27,11 @@ from localspec.engine.four_bit import (
     suits_the_cpu,
     unpacked,
 )
+from localspec.models.prequantised.stored import FOUR_BIT, FourBitType
 
 FUSED_ROWS = (
     64  # beyond them a CPU is faster with floats: its fused product takes as long for the 500th row as the first
 )
-DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 class Linear(Protocol):
@@ -44,7 +44,8 @@ class Linear(Protocol):
 
 
 class LinearMaker(Protocol):
-    """Makes linears in a weight format on a device. `stream`: the dtype of the rows between linears; `table`: of the embedding."""
+    """Makes linears in a weight format on a device. `stream`: the dtype of the rows between linears; `table`: of the
+    embedding."""
 
     @property
     def device(self) -> str: ...
@@ -197,17 +198,17 @@ class FourBitLinears:
     Computed in bfloat16 where a product is fused; on other CPUs the weights become float32 for every forward.
     """
 
-    kind: FourBitKind
+    quant_type: FourBitType
     stream: torch.dtype
     device: str = "cpu"
     table: torch.dtype = torch.bfloat16
 
     @property
     def name(self) -> str:
-        return self.kind
+        return self.quant_type
 
     def linear(self, slabs: Iterable[Tensor], shape: tuple[int, int], bias: Tensor | None) -> FourBit:
-        return self.laid_out(*quantise(slabs, shape, self.kind, self.device), bias)
+        return self.laid_out(*quantise(slabs, shape, self.quant_type, self.device), bias)
 
     def empty_parts(self, shape: tuple[int, int]) -> dict[str, Tensor]:
         """The parts of a linear of this shape, on the meta device."""
@@ -227,7 +228,7 @@ class FourBitLinears:
     def restored(self, parts: Mapping[str, Tensor], shape: tuple[int, int], bias: Tensor | None) -> FourBit:
         """The linear that was made of these parts; on a CPU that has a fused product they stay where they are."""
         if "offset" not in parts:
-            state = four_bit_state(self.kind, shape, parts["scales"])
+            state = four_bit_state(self.quant_type, shape, parts["scales"])
             state.packing_format_for_cpu = True
             return FourBit(parts["codes"], state, None if bias is None else bias.to(torch.bfloat16), torch.bfloat16)
         codes, scales, outer, offset = (
@@ -240,7 +241,7 @@ class FourBitLinears:
             blocksize=OUTER_BLOCK,
             dtype=torch.float32,
         )
-        return self.laid_out(codes, four_bit_state(self.kind, shape, scales, offset, double), bias)
+        return self.laid_out(codes, four_bit_state(self.quant_type, shape, scales, offset, double), bias)
 
     def laid_out(self, codes: Tensor, state: Any, bias: Tensor | None) -> FourBit:
         """From codes and scales as bitsandbytes keeps them in files; `codes` may be written into."""
@@ -290,15 +291,27 @@ class EightBitLinears:
 Quantiser = FourBitLinears | EightBitLinears
 
 
-def make_form(quant: str, device: str, *, threshold: float = INT8_THRESHOLD) -> LinearMaker:
-    """The format of this name in torch. On a CPU float32 between linears is as fast as 16 bits."""
-    if quant in DTYPES:
-        return FloatLinears(DTYPES[quant], device)
-    stream = torch.float32 if device == "cpu" else torch.bfloat16
-    for kind in FOUR_BIT:
-        if quant == kind:
-            return FourBitLinears(kind, stream, device)
-    return EightBitLinears(threshold, stream, device)
+def dtype_of(row: WeightFormat) -> torch.dtype:
+    """The type of a float format's weights; 16 bits where a format quantises them."""
+    found: torch.dtype = getattr(torch, row.codec) if row.is_float else torch.bfloat16
+    return found
+
+
+def linear_maker(row: WeightFormat, *, threshold: float = INT8_THRESHOLD) -> LinearMaker:
+    """Makes linears of a format that torch or bitsandbytes computes. On a CPU float32 between linears is as fast as 16
+    bits."""
+    if row.is_float:
+        return FloatLinears(dtype_of(row), row.device)
+    return quantiser(row, threshold=threshold)
+
+
+def quantiser(row: WeightFormat, *, threshold: float = INT8_THRESHOLD) -> Quantiser:
+    """Makes linears of a format that bitsandbytes computes."""
+    stream = torch.float32 if row.device == "cpu" else torch.bfloat16
+    for name in FOUR_BIT:
+        if row.codec == name:
+            return FourBitLinears(name, stream, row.device)
+    return EightBitLinears(threshold, stream, row.device)
 
 
 def held(tensor: Tensor | None) -> int:

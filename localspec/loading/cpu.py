@@ -18,6 +18,7 @@ from torch import Tensor
 from localspec.core.errors import DoesNotFit, EngineError, UsageError
 from localspec.core.events import Loading, Notice
 from localspec.core.main_memory import trim
+from localspec.core.weight_formats import FLOATS
 from localspec.engine.arch import Arch
 from localspec.engine.cpu.formats import GROUP, OUTPUTS, padded
 from localspec.engine.cpu.pack import Packed, interleave, pack, pad_rows, pad_to
@@ -115,10 +116,10 @@ class Packer:
 
     def fill(self, data: Tensor, rows: Tensor, piece: Piece) -> int:
         """Packs rows, and zeros below and beside them, into so many blocks."""
-        assert piece.kind is not None
+        assert piece.weight_format is not None
         if data.shape[0]:
             whole = pad_to(rows, data.shape[0] * OUTPUTS, data.shape[1] * GROUP)
-            data.copy_(pack(whole, piece.kind, self.program))
+            data.copy_(pack(whole, piece.weight_format, self.program))
         return data.nbytes
 
     def plain(self, name: str, outputs: int, inputs: int) -> Iterator[Tensor]:
@@ -210,9 +211,9 @@ def assemble_layer(blueprint: Blueprint, tensors: Mapping[str, Tensor], index: i
 
 
 def assemble_linear(blueprint: Blueprint, tensors: Mapping[str, Tensor], name: str) -> Packed:
-    kind = blueprint.pieces[name].kind
-    assert kind is not None
-    return Packed(kind, tensors[name], tensors.get(f"{name}.bias"))
+    weight_format = blueprint.pieces[name].weight_format
+    assert weight_format is not None
+    return Packed(weight_format, tensors[name], tensors.get(f"{name}.bias"))
 
 
 def pack_source(blueprint: Blueprint, reader: Reader, program: Program | None = None) -> PackedWeights:
@@ -277,7 +278,7 @@ def pack_to_disk(copy: PackedCopy, blueprint: Blueprint, program: Program, stage
         reason = (fault.strerror if isinstance(fault, OSError) else fault.message) or str(fault)
         raise DoesNotFit(
             f"{copy.snapshot.name} does not fit in memory, nor its packed weights on disk ({reason.rstrip('.')}).",
-            hint=sentence(", ".join([*copy.ways_out(fault), "or try --quant bf16, which needs no copy"])),
+            hint=sentence(", ".join([*copy.ways_out(fault), f"or try --quant {FLOATS[-1]}, which needs no copy"])),
         ) from fault
 
 
@@ -289,4 +290,4 @@ def stream_from(copy: PackedCopy, blueprint: Blueprint, first: int) -> Stream[Pa
 
 
 def empty_piece(piece: Piece) -> Tensor:
-    return in_large_pages(torch.empty(piece.shape, dtype=torch.uint8 if piece.kind else torch.float32))
+    return in_large_pages(torch.empty(piece.shape, dtype=torch.uint8 if piece.weight_format else torch.float32))

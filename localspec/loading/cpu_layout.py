@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from localspec.engine.arch import Arch
-from localspec.engine.cpu.formats import GROUP, OUTPUTS, RECORD_BYTES, Format, padded
+from localspec.engine.cpu.formats import FINER, GROUP, OUTPUTS, RECORD_BYTES, PackedFormat, padded
 from localspec.engine.cpu.layout import CHUNK, partial_bytes
 
 VECTOR = 16  # floats; a head's channels are padded to whole ones
@@ -27,16 +27,16 @@ class Piece:
 
     name: str
     shape: tuple[int, ...]
-    kind: Format | None = None  # None: float32
+    weight_format: PackedFormat | None = None  # None: float32
 
     @property
     def is_bytes(self) -> bool:
-        return self.kind is not None
+        return self.weight_format is not None
 
     @property
     def num_bytes(self) -> int:
         elements = math.prod(self.shape)
-        return elements if self.kind else 4 * elements
+        return elements if self.weight_format else 4 * elements
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Blueprint:
     """A configuration in a format. Sizes are padded as the engine wants them."""
 
     arch: Arch
-    kind: Format
+    weight_format: PackedFormat
 
     @property
     def made(self) -> str:
@@ -79,15 +79,15 @@ class Blueprint:
         return self.arch.tied_head
 
     @property
-    def table_kind(self) -> Format:
+    def table_format(self) -> PackedFormat:
         """Of the embedding and the head. Rows that are only looked up may lose more than those multiplied with."""
-        return "int8" if self.shares_head else self.kind
+        return FINER if self.shares_head else self.weight_format
 
-    def kind_of(self, index: int, name: str) -> Format:
+    def format_of(self, index: int, name: str) -> PackedFormat:
         """Of a layer's linear."""
         is_shared = name == "v" and self.arch.query_group > 1  # few weights, each of which several heads read
         is_first = index == 0 and name in ("qk", "v", "output")
-        return "int8" if is_shared or is_first else self.kind
+        return FINER if is_shared or is_first else self.weight_format
 
     @cached_property
     def pieces(self) -> dict[str, Piece]:
@@ -109,12 +109,12 @@ class Blueprint:
         return arch.rotation_bytes(context) + partial_bytes(arch.num_heads, self.head, padded(context, CHUNK))
 
     def _pieces(self) -> Iterator[Piece]:
-        yield from linear("embedding", self.table_kind, self.arch.vocab_size, self.hidden)
+        yield from linear("embedding", self.table_format, self.arch.vocab_size, self.hidden)
         for index in range(self.arch.num_layers):
             yield from self.layer(index)
         yield Piece("norm", (self.hidden,))
         if not self.shares_head:
-            yield from linear("head", self.table_kind, self.arch.vocab_size, self.hidden)
+            yield from linear("head", self.table_format, self.arch.vocab_size, self.hidden)
 
     @property
     def layers(self) -> list[list[Piece]]:
@@ -124,7 +124,7 @@ class Blueprint:
     def layer(self, index: int) -> Iterator[Piece]:
         """Its tensors."""
         arch, hidden = self.arch, self.hidden
-        qk, v, output, gate_up, down = (self.kind_of(index, name) for name in LINEARS)
+        qk, v, output, gate_up, down = (self.format_of(index, name) for name in LINEARS)
         before, every = self.heads_before_values * self.head, self.heads * self.head
         yield Piece(f"{index}.attention_norm", (hidden,))
         yield from linear(f"{index}.qk", qk, before, hidden, bias=arch.qkv_bias)
@@ -139,9 +139,9 @@ class Blueprint:
         yield from linear(f"{index}.down", down, hidden, self.inner, bias=arch.mlp_bias)
 
 
-def linear(name: str, kind: Format, outputs: int, inputs: int, *, bias: bool = False) -> Iterator[Piece]:
+def linear(name: str, weight_format: PackedFormat, outputs: int, inputs: int, *, bias: bool = False) -> Iterator[Piece]:
     """Its blocks, and its bias if it has one."""
     blocks = padded(outputs, OUTPUTS) // OUTPUTS
-    yield Piece(name, (blocks, inputs // GROUP, RECORD_BYTES[kind]), kind)
+    yield Piece(name, (blocks, inputs // GROUP, RECORD_BYTES[weight_format]), weight_format)
     if bias:
         yield Piece(f"{name}.bias", (blocks * OUTPUTS,))

@@ -20,10 +20,9 @@ from torch import Tensor, nn
 
 from localspec.core.errors import CheckpointError, EngineError, first_line
 from localspec.core.events import Loading, Notice
-from localspec.core.weight_formats import GPTQ, is_gptq, read_gptq
 from localspec.engine.foreign import transformers_faults
 from localspec.engine.generic_arch import GenericArch
-from localspec.engine.linear import DTYPES, Linear, Quantiser, make_form
+from localspec.engine.linear import Linear, Quantiser, dtype_of, quantiser
 from localspec.engine.sampling import finite
 from localspec.loading.plan import Plan
 from localspec.loading.progress import progress
@@ -32,6 +31,7 @@ from localspec.loading.sources import refuse_not_numbers, slabs
 from localspec.loading.weight_cache import PackedCopy
 from localspec.models.checkpoint import Snapshot
 from localspec.models.dtypes import LEFT_OVER
+from localspec.models.prequantised.stored import is_gptq, read_gptq
 
 if TYPE_CHECKING:
     from localspec.engine.generic import GenericDecoder
@@ -52,6 +52,7 @@ UNSAID = (
 )
 SLACK = 2.1  # elements that a config may ask for, to each that is stored: a head may be tied
 ROWS, PREFIX, REJECTED = 24, 13, 5
+HALF = 2  # bytes
 EXACT, NEAR = 1e-3, 0.1  # of the root mean square of a row's logits: in float32, and where rows are rounded
 BLOCK = 64
 
@@ -64,13 +65,13 @@ def load_generic(
 
     total = snapshot.total_bytes
     yield Loading(stage, 0, total, "bytes")
-    model = build(snapshot, DTYPES.get(plan.quant, torch.bfloat16))
-    if plan.quant not in (*DTYPES, GPTQ):
-        maker = make_form(plan.quant, plan.device, threshold=plan.int8_threshold)
-        assert isinstance(maker, Quantiser)
-        yield from quantised(snapshot, Linears(model, maker, keep_head=plan.keep_head), plan, stage)
+    row, options = plan.weight_format, plan.options
+    model = build(snapshot, dtype_of(row))
+    if row.kernel == "bitsandbytes":
+        maker = quantiser(row, threshold=options.int8_threshold)
+        yield from quantised(snapshot, Linears(model, maker, keep_head=options.keep_head), plan, stage)
     decoder = GenericDecoder(arch, resident(model, plan.device), plan.context)
-    check(decoder, snapshot.name, EXACT if plan.quant in ("fp32", "fp64") else NEAR)
+    check(decoder, snapshot.name, EXACT if dtype_of(row).itemsize > HALF else NEAR)
     yield Loading(stage, total, total, "bytes", 0.0)
     return decoder
 
@@ -169,7 +170,7 @@ def quantised(snapshot: Snapshot, linears: Linears, plan: Plan, stage: str) -> I
     copy, found = PackedCopy(snapshot, contents, asked=True), Parts()
     yield from progress(stage, contents.num_bytes, copy.read(found))
     yield from progress(stage, snapshot.total_bytes, linears.replace(contents.join(found)))
-    if plan.save_quantized and not found:
+    if plan.options.save_quantized and not found:
         yield from copy.keep(contents.split(linears.made))
 
 

@@ -39,7 +39,8 @@ class Part:
 
 @dataclass(frozen=True)
 class QuantisedContents:
-    """Linears [outputs, inputs] by the name of their (first) weight, and what makes them. `made_by`: bitsandbytes' version."""
+    """Linears [outputs, inputs] by the name of their (first) weight, and what makes them. `made_by`: bitsandbytes'
+    version."""
 
     maker: Quantiser
     linears: tuple[tuple[str, Shape], ...]
@@ -54,12 +55,12 @@ class QuantisedContents:
         return "quantised"
 
     @property
-    def kind(self) -> str:
+    def weight_format(self) -> str:
         return f"{self.maker.name}-{self.maker.device}"
 
     @property
     def layers(self) -> list[list[Part]]:
-        """None of them comes and goes."""
+        """None: no layer is read from this cache again."""
         return []
 
     @property

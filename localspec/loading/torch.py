@@ -12,25 +12,19 @@ import torch
 from torch import Tensor
 
 from localspec.core.drain import drain
-from localspec.core.errors import DoesNotFit
 from localspec.core.events import Loading, Notice
-from localspec.core.main_memory import trim
 from localspec.core.sizes import size_words
-from localspec.core.weight_formats import stored_kind
 from localspec.engine.arch import Arch
 from localspec.engine.cache import Cache, kv_dtype
 from localspec.engine.cuda_graphs import CAPTURES, Graphed
 from localspec.engine.decoder import Decoder, Layer, Weights
 from localspec.engine.four_bit import BLOCK, can_join, dequantised, joined
-from localspec.engine.generic_arch import GenericArch, read_any
-from localspec.engine.linear import Dense, FloatLinears, FourBitLinears, Linear, LinearMaker, Quantiser, make_form
-from localspec.engine.memory import is_out_of_memory
+from localspec.engine.linear import Dense, FloatLinears, FourBitLinears, Linear, LinearMaker, Quantiser, linear_maker
 from localspec.engine.offload import Stream
-from localspec.engine.protocols import Resident
 from localspec.loading.bnb import read_stored
 from localspec.loading.footprint import FIRST_LAYER, SLOTS, footprint
 from localspec.loading.offload import from_files, from_main_memory, pinned
-from localspec.loading.plan import Plan, ways_out
+from localspec.loading.plan import Plan
 from localspec.loading.progress import progress
 from localspec.loading.quantised import HEAD, Parts, QuantisedContents, linears, llama_linears
 from localspec.loading.sources import (
@@ -38,13 +32,13 @@ from localspec.loading.sources import (
     Source,
     open_source,
     refuse_not_numbers,
-    refuse_other_layers,
     sizes_to_read,
     slabs,
     spans,
 )
 from localspec.loading.weight_cache import PackedCopy
 from localspec.models.checkpoint import Snapshot
+from localspec.models.prequantised.stored import stored_format
 
 
 class Assembly:
@@ -211,56 +205,36 @@ def with_cache(arch: Arch, weights: Weights, maker: LinearMaker, context: int) -
     return Graphed(arch, weights, cache, capture()) if capture else Decoder(arch, weights, cache)
 
 
-def load_decoder(
-    snapshot: Snapshot, plan: Plan, *, stage: str = "loading weights"
-) -> Generator[Loading | Notice, None, Resident]:
-    """Loading events in bytes; returns the decoder that the plan's format asks for."""
-    arch = read_any(snapshot.config)
-    try:
-        if isinstance(arch, GenericArch):
-            from localspec.loading.generic import load_generic  # it imports transformers, which takes seconds
-
-            return (yield from load_generic(snapshot, arch, plan, stage=stage))
-        refuse_other_layers(snapshot.tensors, arch.num_layers)
-        if plan.packed:
-            from localspec.loading.cpu import load_packed  # not every machine with a GPU has what a CPU's engine needs
-
-            return (yield from load_packed(snapshot, arch, plan, stage=stage))
-        maker = make_form(plan.quant, plan.device, threshold=plan.int8_threshold)
-        assembly = Assembly(arch, Reader(open_source(snapshot)), maker, keep_head=plan.keep_head)
-        if isinstance(maker, Quantiser) and not stored_kind(snapshot.config):
-            weights = yield from quantised(snapshot, assembly, maker, plan, stage)
-        else:
-            weights = yield from progress(stage, bytes_to_read(snapshot, plan), assembly.weights(plan.resident))
-        return with_cache(arch, weights, maker, plan.context)
-    except (RuntimeError, MemoryError) as fault:
-        if not is_out_of_memory(fault):
-            raise
-        message = f"Memory ran out while loading {snapshot.name} in {plan}, planned with {plan_words(snapshot, plan)}."
-        raise DoesNotFit(message, hint=ways_out(plan, generic=isinstance(arch, GenericArch))) from fault
-    finally:
-        trim()
+def load_torch(snapshot: Snapshot, arch: Arch, plan: Plan, stage: str) -> Generator[Loading | Notice, None, Decoder]:
+    """A decoder in a format that torch or bitsandbytes computes, with Loading events in bytes."""
+    maker = linear_maker(plan.weight_format, threshold=plan.options.int8_threshold)
+    assembly = Assembly(arch, Reader(open_source(snapshot)), maker, keep_head=plan.options.keep_head)
+    if isinstance(maker, Quantiser) and not stored_format(snapshot.config):
+        weights = yield from quantised(snapshot, assembly, maker, plan, stage)
+    else:
+        weights = yield from progress(stage, bytes_to_read(snapshot, plan), assembly.weights(plan.resident))
+    return with_cache(arch, weights, maker, plan.context)
 
 
 def quantised(
     snapshot: Snapshot, assembly: Assembly, maker: Quantiser, plan: Plan, stage: str
 ) -> Generator[Loading | Notice, None, Weights]:
     """From the copy on disk if there is a sound one; else made, and kept for the next start where that is wished."""
-    contents = QuantisedContents.of(maker, llama_linears(assembly.arch, keep_head=plan.keep_head))
+    contents = QuantisedContents.of(maker, llama_linears(assembly.arch, keep_head=plan.options.keep_head))
     copy, found = PackedCopy(snapshot, contents, asked=True), Parts()
     yield from progress(stage, contents.num_bytes, copy.read(found))
     assembly.kept = contents.join(found)
     if found:
         return drain(assembly.weights(plan.resident))
     weights = yield from progress(stage, bytes_to_read(snapshot, plan), assembly.weights(plan.resident))
-    if plan.save_quantized:
+    if plan.options.save_quantized:
         yield from copy.keep(contents.split(assembly.made))
     return weights
 
 
 def plan_words(snapshot: Snapshot, plan: Plan) -> str:
     """How much memory it should have taken."""
-    needs = footprint(snapshot, plan.quant, plan.context, keep_head=plan.keep_head, device=plan.device)
+    needs = footprint(snapshot, plan.weight_format, plan.context, keep_head=plan.options.keep_head)
     return size_words(needs.whole if plan.resident is None else needs.offloaded(plan.resident))
 
 

@@ -99,7 +99,7 @@ class Stored(Protocol):
 class Contents(Protocol):
     """What a copy holds. Its repr tells it from every other that has other bytes.
 
-    `made`: the word for how it came about; `kind`: of format, of which there is one copy for a model; `layers`: the
+    `made`: how it was prepared, in a word; `weight_format`: there is one copy for a model and format; `layers`: the
     tensors of those that may stay on disk, side by side.
     """
 
@@ -107,7 +107,7 @@ class Contents(Protocol):
     def made(self) -> str: ...
 
     @property
-    def kind(self) -> str: ...
+    def weight_format(self) -> str: ...
 
     @property
     def pieces(self) -> Mapping[str, Stored]: ...
@@ -133,7 +133,7 @@ class PackedCopy:
         away = [] if resident is None else contents.layers[resident:]
         self.away = [piece.name for layer in away for piece in layer]
         place = sha256(str(snapshot.folder.resolve()).encode()).hexdigest()[:16]
-        self.family = f"{place}-{contents.kind}-"
+        self.family = f"{place}-{contents.weight_format}-"
         self.made_from = fingerprint(snapshot, contents)
 
     @property

@@ -257,7 +257,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def bench(model: Path | str, **given: Any) -> Report:
     """On two questions."""
     options = {name: given.pop(name) for name in ("formats", "against") if name in given}
-    return measure(LoadRequest(str(model), threads=1, **given), prompts=PROMPTS[:2], max_tokens=8, repeats=1, **options)
+    return measure(
+        LoadRequest.of(str(model), threads=1, **given), prompts=PROMPTS[:2], max_tokens=8, repeats=1, **options
+    )
 
 
 @pytest.mark.usefixtures("verified")
@@ -420,7 +422,7 @@ def test_beside_int8_transformers_runs_in_its_faster_format_and_with_a_draft_mod
 
 @pytest.mark.usefixtures("verified")
 def test_their_early_exit_leaves_where_ours_does_also_where_a_sweep_found_the_layer(folder: Path):
-    opened = drain(open_target(LoadRequest(str(folder / "tiny"), quant="fp32", threads=1)))
+    opened = drain(open_target(LoadRequest.of(str(folder / "tiny"), quant="fp32", threads=1)))
     remember(swept_key(opened), exit_layer=2)
     *_, exits, lookup = peers_generate.modes(opened, [("early exit", "auto")])
     assert (exits.arguments, exits.kind) == ({"assistant_early_exit": 2}, "early exit")
@@ -434,7 +436,7 @@ def test_beside_each_format_their_early_exit_leaves_where_ours_of_that_format_do
 ):
     """Their int8 is none: beside it the first of their other formats is taken, where all are as fast."""
     monkeypatch.setattr(peers_generate.Transformers, "try_out", lambda _: None)
-    requests = [LoadRequest(str(folder / "tiny"), quant=quant, threads=1) for quant in ("fp32", "bf16", "int8")]
+    requests = [LoadRequest.of(str(folder / "tiny"), quant=quant, threads=1) for quant in ("fp32", "bf16", "int8")]
     targets = [drain(open_target(request)) for request in requests]
     for layer, opened in enumerate(targets, start=1):
         remember(swept_key(opened), exit_layer=layer)
@@ -458,14 +460,14 @@ def test_each_way_of_theirs_runs_in_the_format_and_with_the_threads_that_were_fa
     monkeypatch.setattr(peers_generate.Transformers, "try_out", tried)
     monkeypatch.setattr(peers_generate, "fitting", lambda _: ["bf16", "fp32"])
     monkeypatch.setattr(processor, "physical_cores", lambda: 2)
-    opened = drain(open_target(LoadRequest(str(folder / "tiny"), quant="int8", threads=1)))
+    opened = drain(open_target(LoadRequest.of(str(folder / "tiny"), quant="int8", threads=1)))
     found = peers_generate.contenders([(opened, [("early exit 1", "early-exit:1")])])
     assert [(one.mode.name, one.way.quant, one.way.threads) for one in found] == [(name, *fastest) for name in THEIRS]
 
 
 @pytest.mark.usefixtures("verified")
 def test_beside_the_guide_they_speculate_in_all_their_ways():
-    opened = drain(open_target(LoadRequest("guide", quant="fp32", threads=1)))
+    opened = drain(open_target(LoadRequest.of("guide", quant="fp32", threads=1)))
     found = list(peers_generate.modes(opened, ways_of(opened, "auto")[1:]))
     assert [mode.name.split()[0] for mode in found] == [
         "plain", "assistant_early_exit", "assistant_model", "prompt_lookup_num_tokens"

@@ -276,7 +276,7 @@ def test_speculation_changes_no_score_of_the_real_model(monkeypatch: pytest.Monk
     """A few questions of the exam; the whole of it is `localspec bench guide --task guide`."""
     whole = load()
     monkeypatch.setattr(task, "load_exam", lambda: Exam(whole.known[:3], whole.unknown[:2]))
-    made = measure_task("guide", LoadRequest("guide", threads=1), max_tokens=24)
+    made = measure_task("guide", LoadRequest.of("guide", threads=1), max_tokens=24)
     assert [row.equal for row in made.rows()][:3] == [made.rows()[0].known + made.rows()[0].unknown] * 3
     assert made.losses == ()
     assert [note for note in made.notes if not note.startswith("Cut at 24 tokens")] == []

@@ -12,6 +12,7 @@ import torch
 
 from localspec.core.drain import drain
 from localspec.core.errors import Cancelled, EngineError
+from localspec.core.weight_formats import find_format
 from localspec.engine.drafters.model import DraftModel
 from localspec.engine.drafters.none import NoDrafter
 from localspec.engine.generic import Layer, Positions
@@ -53,7 +54,7 @@ def decoder_of(model: Any, *, quant: str = "fp64", context: int = CONTEXT) -> An
         snapshot = open_snapshot(save_generic(model, Path(folder) / "model"))
         arch = read_any(snapshot.config)
         assert isinstance(arch, GenericArch)
-        return drain(load_generic(snapshot, arch, Plan(quant, context, "cpu"), stage="weights"))
+        return drain(load_generic(snapshot, arch, Plan(find_format(quant), context), stage="weights"))
 
 
 @cache
@@ -201,7 +202,7 @@ def test_four_bits_compute_what_they_stand_for(family: str, monkeypatch: pytest.
 def test_four_bits_take_the_memory_that_is_planned(tmp_path: Path):
     snapshot = open_snapshot(fp32("gpt2", tmp_path / "m", n_embd=128))
     quantised = decoder_of(make_model("gpt2", n_embd=128).float(), quant="nf4")
-    planned = footprint(snapshot, "nf4", CONTEXT).tables
+    planned = footprint(snapshot, find_format("nf4"), CONTEXT).tables
     while_loading = 2 * num_elements(snapshot)
     assert quantised.weights.num_bytes == pytest.approx(planned - while_loading, rel=0.1)
 
@@ -210,7 +211,7 @@ def test_no_weight_stays_mapped_from_its_file(tmp_path: Path):
     """A file that shrinks under a program that maps it ends the program."""
     snapshot = open_snapshot(fp32("gpt_neox", tmp_path / "model"))
     arch = read_any(snapshot.config)
-    decoder = drain(load_generic(snapshot, arch, Plan("fp32", CONTEXT, "cpu"), stage="weights"))
+    decoder = drain(load_generic(snapshot, arch, Plan(find_format("fp32"), CONTEXT), stage="weights"))
     before = decoder.forward(torch.tensor(PROMPT))
     assert str(tmp_path) not in Path("/proc/self/maps").read_text()
     decoder.crop(0)

@@ -24,7 +24,8 @@ from transformers.utils import import_utils
 from localspec.core import paths
 from localspec.core.drain import drain
 from localspec.core.errors import CheckpointError, EngineError, UsageError
-from localspec.core.weight_formats import FOUR_BIT, FourBitKind, stored_kind
+from localspec.core.requests import WeightOptions
+from localspec.core.weight_formats import find_format
 from localspec.engine import four_bit, linear
 from localspec.engine.arch import read_arch
 from localspec.engine.decoder import Decoder
@@ -46,12 +47,15 @@ from localspec.engine.session import Session
 from localspec.loading import torch as loader
 from localspec.loading.devices import pick_device
 from localspec.loading.footprint import footprint
-from localspec.loading.plan import Plan, Wish, choices, make_plan, smaller
+from localspec.loading.kernels import load_decoder
+from localspec.loading.plan import Plan, make_plan, smaller
+from localspec.loading.plan_request import PlanRequest, choices
 from localspec.loading.self_check import formats
 from localspec.loading.self_check.config import reference_logits
 from localspec.loading.sources import Memory, Reader
-from localspec.loading.torch import assemble_in, load_decoder
+from localspec.loading.torch import assemble_in
 from localspec.models.checkpoint import open_snapshot
+from localspec.models.prequantised.stored import FOUR_BIT, FourBitType, stored_format
 from localspec.runtime.api import load
 from localspec.runtime.local_models import stored
 from tests.support.fakes import generate, text
@@ -119,7 +123,7 @@ def unfused(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_codes_and_scales_are_to_the_bit_what_bitsandbytes_makes_of_the_whole(
-    kind: FourBitKind, shape: tuple[int, int], bnb: Any
+    kind: FourBitType, shape: tuple[int, int], bnb: Any
 ):
     weight = normal(*shape)
     codes, state = four_bit.quantise(weight.split(BLOCK), shape, kind, "cpu")
@@ -138,7 +142,7 @@ def test_codes_and_scales_are_to_the_bit_what_bitsandbytes_makes_of_the_whole(
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_four_bit_linear_computes_what_its_weights_stand_for(
-    kind: FourBitKind, shape: tuple[int, int], biased: bool, width: int
+    kind: FourBitType, shape: tuple[int, int], biased: bool, width: int
 ):
     """In float32 up to the order of additions. In bfloat16 products see weights, scales, inputs and outputs of eight
     bits each, every one off by 2^-9 at most: four such errors, most of them averaging out, stay under 1 %."""
@@ -152,7 +156,7 @@ def test_a_four_bit_linear_computes_what_its_weights_stand_for(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_where_no_product_is_fused_floats_are_computed_with(kind: FourBitKind, monkeypatch: pytest.MonkeyPatch):
+def test_where_no_product_is_fused_floats_are_computed_with(kind: FourBitType, monkeypatch: pytest.MonkeyPatch):
     unfused(monkeypatch)
     weight, rows = normal(96, 128), normal(5, 128, seed=1)
     found = made(FourBitLinears(kind, torch.float32), weight)
@@ -164,7 +168,7 @@ def test_where_no_product_is_fused_floats_are_computed_with(kind: FourBitKind, m
 @pytest.mark.parametrize("shape", [(200, 128), (130, 40)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_where_no_product_is_fused_few_rows_at_a_time_are_floats(
-    kind: FourBitKind, shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+    kind: FourBitType, shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ):
     unfused(monkeypatch)
     bias, rows = normal(shape[0], seed=2), normal(5, shape[1])
@@ -183,7 +187,7 @@ def test_where_no_product_is_fused_few_rows_at_a_time_are_floats(
 
 @pytest.mark.parametrize("shape", [(96, 128), (32, 64), (2080, 640)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_codes_for_the_cpu_are_found_again_to_the_bit(kind: FourBitKind, shape: tuple[int, int]):
+def test_codes_for_the_cpu_are_found_again_to_the_bit(kind: FourBitType, shape: tuple[int, int]):
     """Scales are bfloat16 there; the rest is what it was."""
     codes, state = four_bit.quantise([normal(*shape)], shape, kind, "cpu")
     scales = four_bit.flat_scales(state).bfloat16().float()
@@ -221,7 +225,7 @@ def test_nf4_is_closer_to_normal_weights_than_fp4():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_fused_product_gives_each_row_what_it_gives_it_alone(kind: FourBitKind):
+def test_the_fused_product_gives_each_row_what_it_gives_it_alone(kind: FourBitType):
     """Bit for bit, at every width: what makes greedy speculation exact. Elsewhere a matrix product rounds by width."""
     found = made(FourBitLinears(kind, torch.float32), normal(96, 128))
     if found.compute != torch.bfloat16:
@@ -364,7 +368,7 @@ PROMPTS = [[3], [5, 9, 2, 40], list(range(11))]
 @pytest.mark.parametrize("drafter", [early_exit, another, itself])
 @pytest.mark.parametrize("kind", KINDS)
 def test_greedy_speculation_in_four_bits_says_what_plain_decoding_says(
-    kind: FourBitKind, drafter: Callable[[Decoder, LinearMaker], Drafter]
+    kind: FourBitType, drafter: Callable[[Decoder, LinearMaker], Drafter]
 ):
     """L4: with float64 between the linears all that could differ by width is they, and the fused product does not."""
     maker = FourBitLinears(kind, torch.float64)
@@ -414,7 +418,7 @@ def test_a_speculated_token_is_never_further_from_the_best_than_rounding(
 
 
 def load_in(folder: Path, quant: str, **said: Any) -> Decoder:
-    return drain(load_decoder(open_snapshot(folder), Plan(quant, 64, "cpu", **said)))  # type: ignore[return-value]
+    return drain(load_decoder(open_snapshot(folder), Plan(find_format(quant), 64, WeightOptions(**said))))  # type: ignore[return-value]
 
 
 class Live:
@@ -505,7 +509,7 @@ def test_the_plan_is_within_a_tenth_of_what_is_held(kind: str, keep_head: bool, 
     """Of the weights: cache and workspace are counted as in every format."""
     folder = save_snapshot(tmp_path / "wide", gpt2_like(), **{**sizes(), "hidden_size": 256, "intermediate_size": 768})
     snapshot = open_snapshot(folder)
-    needs = footprint(snapshot, kind, 64, keep_head=keep_head)
+    needs = footprint(snapshot, find_format(kind), 64, keep_head=keep_head)
     planned = needs.tables + needs.layers * needs.layer
     held = load_in(folder, kind, keep_head=keep_head).weights.num_bytes
     assert held <= 1.02 * planned
@@ -538,7 +542,7 @@ def theirs(request: pytest.FixtureRequest, folder: Path, tmp_path_factory: pytes
 
 
 def own_kind(folder: Path) -> str:
-    return str(stored_kind(open_snapshot(folder).config))
+    return str(stored_format(open_snapshot(folder).config))
 
 
 def test_a_repository_in_four_bits_says_what_transformers_says(theirs: Path):
@@ -574,10 +578,10 @@ def test_its_weights_are_theirs_to_the_bit(theirs: Path, bnb: Any, monkeypatch: 
 
 def test_it_is_loaded_in_its_own_format_and_in_no_other(theirs: Path):
     kind, snapshot = own_kind(theirs), open_snapshot(theirs)
-    assert make_plan(snapshot, Wish(quant="auto", context=None, device="cpu")).quant == kind
+    assert make_plan(snapshot, PlanRequest()).quant == kind
     assert stored(snapshot) == kind
     with pytest.raises(UsageError, match=f"stored in {kind}") as met:
-        make_plan(snapshot, Wish(quant="int8", context=None, device="cpu"))
+        make_plan(snapshot, PlanRequest(WeightOptions("int8")))
     assert met.value.hint
     with load(str(theirs), draft="early-exit:2", threads=1) as llm:
         assert llm.ready.model.quant == kind
@@ -681,20 +685,23 @@ def test_a_named_format_is_loaded_and_shown(folder: Path):
 def test_which_format_runs_where(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert [pick_device("auto", quant) for quant in ("int8", "nf4", "fp4", "bf16", "int4")] == [*["cuda"] * 4, "cpu"]
-    assert Plan("int8", 64, "cpu").packed == "int8"
-    assert Plan("int8", 64, "cuda").packed is None
+    assert Plan(find_format("int8"), 64).packed == "int8"
+    assert Plan(find_format("int8", "cuda"), 64).packed is None
     assert isinstance(linear.make_form("int8", "cuda"), EightBitLinears)
-    assert [Plan("nf4", 64, "cpu").variant, Plan("int8", 64, "cuda", True, 0.0).variant] == ["nf4", "int8+head+0"]
+    assert [
+        Plan(find_format("nf4"), 64).variant,
+        Plan(find_format("int8", "cuda"), 64, WeightOptions(keep_head=True, int8_threshold=0.0)).variant,
+    ] == ["nf4", "int8+head+0"]
     assert linear.make_form("nf4", "cuda").stream == torch.bfloat16
     assert smaller("int8", "cuda") == "--quant nf4"
-    assert choices(open_snapshot(folder), Wish("fp4")) == ("fp4",)
+    assert choices(open_snapshot(folder), PlanRequest(WeightOptions("fp4"))) == ("fp4",)
 
 
 def test_what_cannot_be_is_a_usage_error(folder: Path):
     snapshot = open_snapshot(folder)
     for said_wrong, word in (({"keep_head": True}, "head"), ({"int8_threshold": float("nan")}, "int8-threshold")):
         with pytest.raises(UsageError, match=word) as met:
-            make_plan(snapshot, Wish(quant="int8", context=None, device="cpu", **said_wrong))
+            make_plan(snapshot, PlanRequest(WeightOptions("int8"), **said_wrong))
         assert met.value.hint
 
 

@@ -13,12 +13,14 @@ import torch
 from localspec.core.drain import drain
 from localspec.core.errors import DoesNotFit, UsageError
 from localspec.core.events import AnyEvent, Notice
-from localspec.core.requests import LoadRequest, Message
+from localspec.core.requests import LoadRequest, Message, WeightOptions
+from localspec.core.weight_formats import find_format
 from localspec.engine.cpu import program
 from localspec.engine.cpu.isa import choose
 from localspec.engine.drafters.guarded import Guarded
 from localspec.loading.footprint import footprint
-from localspec.loading.plan import Wish, draft_plan, make_plan, needed
+from localspec.loading.plan import draft_plan, make_plan, needed
+from localspec.loading.plan_request import PlanRequest
 from localspec.models.checkpoint import Snapshot, open_snapshot
 from localspec.runtime import open as opening
 from localspec.runtime.api import LLM, load_events
@@ -73,8 +75,8 @@ def draft(models: Path) -> Snapshot:
 
 
 def test_it_takes_the_best_format_that_the_gpu_has_room_for(draft: Snapshot):
-    sizes = {quant: footprint(draft, quant, 64, device="cuda").whole for quant in ("bf16", "int8", "nf4")}
-    wish = Wish("int4", context=64, device="cpu")
+    sizes = {quant: footprint(draft, find_format(quant, "cuda"), 64).whole for quant in ("bf16", "int8", "nf4")}
+    wish = PlanRequest(WeightOptions("int4", ctx=64))
 
     def place(free: int | None, **asked: Any) -> tuple[str, str]:
         plan = draft_plan(draft, replace(wish, gpu_bytes=free, **asked), "int4")
@@ -94,8 +96,8 @@ def test_it_takes_the_best_format_that_the_gpu_has_room_for(draft: Snapshot):
 
 
 def test_what_drafts_on_the_gpu_takes_nothing_from_the_targets_layers(target: Snapshot, draft: Snapshot):
-    limit = footprint(target, "int8", 512).offloaded(3)
-    wish = Wish("int8", device="cpu", offload=True, limit=limit)
+    limit = footprint(target, find_format("int8"), 512).offloaded(3)
+    wish = PlanRequest(WeightOptions("int8", "offload"), max_bytes=limit)
     resident = {
         name: make_plan(target, replace(wish, drafter=drafter, gpu_bytes=free)).resident
         for name, drafter, free in (("alone", None, None), ("apart", draft, ROOMY))
@@ -108,9 +110,9 @@ def test_what_drafts_on_the_gpu_takes_nothing_from_the_targets_layers(target: Sn
 
 def test_it_is_placed_before_the_layers_of_a_target_on_the_gpu(target: Snapshot, draft: Snapshot):
     """Whole, and counted: what is left is the target's."""
-    drafter = footprint(draft, "bf16", 512, device="cuda")
-    room = footprint(target, "bf16", 512, device="cuda").offloaded(2) + drafter.whole - drafter.workspace
-    wish = Wish("bf16", device="cuda", offload=True, drafter=draft, limit=room, gpu_bytes=room)
+    drafter = footprint(draft, find_format("bf16", "cuda"), 512)
+    room = footprint(target, find_format("bf16", "cuda"), 512).offloaded(2) + drafter.whole - drafter.workspace
+    wish = PlanRequest(WeightOptions("bf16", "offload"), "cuda", drafter=draft, max_bytes=room, gpu_bytes=room)
     assert make_plan(target, wish).resident == 2
     assert make_plan(target, replace(wish, drafter=None)).resident is None, "without it all of them fit"
     plan = draft_plan(draft, wish, "bf16")
@@ -122,7 +124,7 @@ def test_who_names_the_cpu_has_everything_on_the_cpu(draft: Snapshot):
     drafts, exits = Choice("model", snapshot=draft), Choice("early-exit", exit_layer=2)
 
     def known(choice: Choice, device: str) -> tuple[str, bool]:
-        wish = wish_of(LoadRequest("m", quant="int4", device=device), choice)
+        wish = wish_of(LoadRequest.of("m", quant="int4", device=device), choice)
         return wish.device, wish.gpu_bytes is not None
 
     assert known(drafts, "cpu") == ("cpu", False)
@@ -136,7 +138,7 @@ def test_a_gpu_that_cannot_be_used_is_none(draft: Snapshot, monkeypatch: pytest.
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "mem_get_info", taken)
-    wish = wish_of(LoadRequest("m", quant="int4"), Choice("model", snapshot=draft))
+    wish = wish_of(LoadRequest.of("m", quant="int4"), Choice("model", snapshot=draft))
     assert (wish.device, wish.gpu_bytes) == ("cpu", None)
 
 
@@ -145,7 +147,7 @@ def test_a_gpu_that_cannot_be_used_is_none(draft: Snapshot, monkeypatch: pytest.
 
 def opened(models: Path, **asked: Any) -> tuple[LLM, list[Notice]]:
     heard: list[AnyEvent] = []
-    request = LoadRequest(str(models / "target"), str(models / "draft"), k="3", threads=1, ctx=64, **asked)
+    request = LoadRequest.of(str(models / "target"), draft=str(models / "draft"), k="3", threads=1, ctx=64, **asked)
     llm = drain(load_events(request), heard.append)
     return llm, [one for one in heard if isinstance(one, Notice) and one.code == "draft_device"]
 

@@ -16,14 +16,17 @@ import torch
 from localspec.core.drain import drain
 from localspec.core.errors import CheckpointError, DoesNotFit, EngineError
 from localspec.core.events import Loading, Notice
+from localspec.core.requests import WeightOptions
+from localspec.core.weight_formats import find_format
 from localspec.engine.linear import Dense, EightBit, FloatLinears, FourBit, FourBitLinears
 from localspec.engine.offload import OnThread
 from localspec.loading import offload
 from localspec.loading import torch as loader
 from localspec.loading.footprint import footprint
+from localspec.loading.kernels import load_decoder
 from localspec.loading.offload import lock
-from localspec.loading.plan import Plan, Wish
-from localspec.loading.torch import load_decoder
+from localspec.loading.plan import Plan
+from localspec.loading.plan_request import PlanRequest
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime import open as opening
 from localspec.runtime.open import offloaded
@@ -62,7 +65,11 @@ def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def opened(folder: Path, quant: str, resident: int | None, **plan: Any) -> Any:
-    return drain(load_decoder(open_snapshot(folder), Plan(quant, 64, "cuda", resident=resident, **plan)))
+    return drain(
+        load_decoder(
+            open_snapshot(folder), Plan(find_format(quant, "cuda"), 64, WeightOptions(**plan), resident=resident)
+        )
+    )
 
 
 def logits(decoder: Any) -> Iterator[torch.Tensor]:
@@ -154,8 +161,8 @@ def test_the_notice_counts_what_this_device_is_brought(device: str, folder: Path
     """bitsandbytes' int8 or the CPU engine's."""
     monkeypatch.setattr("localspec.runtime.open.size_words", str)
     snapshot = open_snapshot(folder)
-    told = offloaded(snapshot, Plan("int8", 64, device, resident=1))
-    size = (LAYERS - 1) * footprint(snapshot, "int8", 64, device=device).layer
+    told = offloaded(snapshot, Plan(find_format("int8", device), 64, resident=1))
+    size = (LAYERS - 1) * footprint(snapshot, find_format("int8", device), 64).layer
     where = {"cpu": "disk", "cuda": "main memory"}[device]
     assert f"the others ({size}) come from {where} for every step" in told.message
 
@@ -168,7 +175,7 @@ def test_without_bitsandbytes_auto_offloads_floats(folder: Path, monkeypatch: py
 
     monkeypatch.setattr(opening, "verified", verified)
     heard: list[Any] = []
-    wish = Wish(device="cuda", offload=True, context=64)
+    wish = PlanRequest(WeightOptions(device="offload", ctx=64), "cuda")
     plan, target = drain(opening.loaded(open_snapshot(folder), wish), heard.append)
     assert (plan.quant, plan.resident) == ("bf16", 1)
     target.close()

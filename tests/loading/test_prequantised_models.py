@@ -21,15 +21,16 @@ from safetensors.torch import load_file, save_file
 from localspec import load
 from localspec.core.drain import drain
 from localspec.core.events import AnyEvent, Loading, Notice
-from localspec.core.requests import LoadRequest
+from localspec.core.requests import LoadRequest, WeightOptions
+from localspec.core.weight_formats import find_format
 from localspec.engine.arch import read_arch
 from localspec.engine.cpu import program
 from localspec.engine.cpu.isa import choose
 from localspec.loading import weight_cache
 from localspec.loading.cpu import Packer
 from localspec.loading.cpu_layout import Blueprint
+from localspec.loading.kernels import load_decoder
 from localspec.loading.plan import Plan
-from localspec.loading.torch import load_decoder
 from localspec.loading.unpacking.source import Unpacked
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime import open as opening
@@ -86,7 +87,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def logits(folder: Path, quant: str, **more: Any) -> torch.Tensor:
-    decoder: Any = drain(load_decoder(open_snapshot(folder), Plan(quant, 64, "cpu", **more)))
+    decoder: Any = drain(load_decoder(open_snapshot(folder), Plan(find_format(quant), 64, WeightOptions(**more))))
     try:
         found: torch.Tensor = decoder.forward(IDS)
         return found
@@ -164,7 +165,7 @@ def test_drafting_changes_no_token(name: str, models: Any, tmp_path: Path, monke
 
 
 def heard(folder: Path, **asked: Any) -> list[AnyEvent]:
-    return list(load_events(LoadRequest(str(folder), **{"draft": "off", "threads": 1, **asked})))
+    return list(load_events(LoadRequest.of(str(folder), **{"draft": "off", "threads": 1, **asked})))
 
 
 def notices(events: list[AnyEvent]) -> list[Notice]:
@@ -208,7 +209,7 @@ def test_fit_says_what_the_floats_would_take(models: Any, monkeypatch: pytest.Mo
     for name in SOME:
         folder, meant = models(name)
         for quant in ("auto", "nf4"):
-            reports = [fit_report(LoadRequest(str(one), "off", quant=quant), None) for one in (folder, meant)]
+            reports = [fit_report(LoadRequest.of(str(one), draft="off", quant=quant), None) for one in (folder, meant)]
             assert reports[0].splitlines()[1:] == reports[1].splitlines()[1:]
 
 
@@ -237,7 +238,8 @@ def test_what_bitsandbytes_makes_is_kept_where_that_is_asked_for(models: Any, ca
     assert len(list(cache.iterdir())) == 1
     events: list[AnyEvent] = []
     decoder: Any = drain(
-        load_decoder(open_snapshot(folder), Plan("nf4", 64, "cpu", save_quantized=True)), events.append
+        load_decoder(open_snapshot(folder), Plan(find_format("nf4"), 64, WeightOptions(save_quantized=True))),
+        events.append,
     )
     assert torch.equal(decoder.forward(IDS), expected)
     assert not [event for event in events if isinstance(event, Notice)]
@@ -258,7 +260,7 @@ def test_files_that_are_read_in_another_way_are_packed_anew(models: Any, cache: 
 def test_progress_ends_where_it_should(quant: str, models: Any):
     folder, _ = models("awq")
     events: list[AnyEvent] = []
-    drain(load_decoder(open_snapshot(folder), Plan(quant, 64, "cpu")), events.append)
+    drain(load_decoder(open_snapshot(folder), Plan(find_format(quant), 64)), events.append)
     steps = [event for event in events if isinstance(event, Loading) and event.stage == "loading weights"]
     assert steps[-1].done == steps[-1].total > 0
 

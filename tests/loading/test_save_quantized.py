@@ -22,7 +22,8 @@ from localspec.config.tables import Config, EngineTable
 from localspec.core.drain import drain
 from localspec.core.errors import DoesNotFit
 from localspec.core.events import AnyEvent, Loading, Notice
-from localspec.core.requests import LoadRequest
+from localspec.core.requests import LoadRequest, WeightOptions
+from localspec.core.weight_formats import find_format
 from localspec.engine import four_bit, linear
 from localspec.engine.arch import read_arch
 from localspec.engine.cpu import program
@@ -31,10 +32,11 @@ from localspec.engine.linear import EightBitLinears, FourBit, FourBitLinears
 from localspec.loading import quantised as loader_quantised
 from localspec.loading import weight_cache
 from localspec.loading.cpu_layout import Blueprint
+from localspec.loading.kernels import load_decoder
 from localspec.loading.plan import Plan
 from localspec.loading.quantised import QuantisedContents, llama_linears
 from localspec.loading.sources import Files, Reader
-from localspec.loading.torch import Assembly, load_decoder, quantised
+from localspec.loading.torch import Assembly, quantised
 from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.api import load_events
@@ -74,7 +76,7 @@ def folder(models: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("localspec.runtime.open.verify_config", lambda _: None)
+    monkeypatch.setattr("localspec.loading.kernels.verify_config", lambda _: None)
     monkeypatch.setenv("LOCALSPEC_CACHE_DIR", str(tmp_path / "cache"))
     return tmp_path / "cache" / "packed"
 
@@ -102,7 +104,9 @@ def fused(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 def started(folder: Path, quant: str = "nf4", *, save: bool = True, **plan: Any) -> tuple[Any, list[AnyEvent]]:
     """The decoder, and what was told on the way."""
     heard: list[AnyEvent] = []
-    steps = load_decoder(open_snapshot(folder), Plan(quant, 64, "cpu", save_quantized=save, **plan))
+    steps = load_decoder(
+        open_snapshot(folder), Plan(find_format(quant), 64, WeightOptions(save_quantized=save, **plan))
+    )
     return drain(steps, heard.append), heard
 
 
@@ -152,7 +156,7 @@ def test_the_second_start_quantises_nothing_and_computes_the_same_to_the_bit(
 @pytest.mark.parametrize("threshold", [0.0, 6.0])
 def test_a_gpus_int8_is_kept_too(threshold: float, folder: Path, monkeypatch: pytest.MonkeyPatch):
     """Its products are bitsandbytes' own in torch here."""
-    snapshot, plan = open_snapshot(folder), Plan("int8", 64, "cpu", save_quantized=True)
+    snapshot, plan = open_snapshot(folder), Plan(find_format("int8"), 64, WeightOptions(save_quantized=True))
     maker = EightBitLinears(threshold, torch.float32, "cpu")
 
     def weights() -> Any:
@@ -350,7 +354,9 @@ def test_a_disk_that_fills_up_while_it_is_written_leaves_nothing_behind(
 
 
 def test_one_that_is_stopped_while_it_writes_leaves_nothing(folder: Path, cache: Path):
-    steps: Iterator[Any] = load_decoder(open_snapshot(folder), Plan("nf4", 64, "cpu", save_quantized=True))
+    steps: Iterator[Any] = load_decoder(
+        open_snapshot(folder), Plan(find_format("nf4"), 64, WeightOptions(save_quantized=True))
+    )
     while next(steps).stage != "writing quantised weights to disk":
         pass
     steps.close()  # type: ignore[attr-defined]
@@ -414,7 +420,7 @@ def engine() -> program.Program:
 
 def told_at_start(folder: Path, **asked: Any) -> list[Notice]:
     heard: list[AnyEvent] = []
-    with drain(load_events(LoadRequest(str(folder), "off", threads=1, **asked)), heard.append):
+    with drain(load_events(LoadRequest.of(str(folder), draft="off", threads=1, **asked)), heard.append):
         return [notice for notice in notices(heard) if notice.code == "save_quantized"]
 
 
@@ -442,7 +448,7 @@ def test_nothing_is_said_where_it_keeps_a_copy_or_was_not_asked_for(quant: str, 
 def test_a_repository_in_four_bits_has_nothing_to_keep_either(folder: Path):
     snapshot = open_snapshot(folder)
     config = snapshot.config | {"quantization_config": {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}}
-    plan = Plan("nf4", 64, "cpu", save_quantized=True)
+    plan = Plan(find_format("nf4"), 64, WeightOptions(save_quantized=True))
     assert unsaved(replace(snapshot, config=config), plan) == "it is stored so already"
     assert unsaved(snapshot, plan) == ""
     assert unsaved(snapshot, replace(plan, quant="int8", device="cuda")) == ""

@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from localspec.core.errors import CheckpointError
+from localspec.core.weight_formats import find_format
 from localspec.engine.arch import read_arch
 from localspec.engine.generic_arch import read_any
 from localspec.loading import weight_cache
@@ -354,9 +355,9 @@ def test_each_format_is_planned_as_for_the_floats(made: Any, tmp_path: Path):
     for name in ("gptq 8", "fp8"):  # their heads are quantised too
         snapshot, plain = open_snapshot(made(name)[0]), open_snapshot(floats_of)
         for quant in ("fp32", "bf16", "int8", "int4", "nf4"):
-            assert footprint(snapshot, quant, 64) == footprint(plain, quant, 64)
+            assert footprint(snapshot, find_format(quant), 64) == footprint(plain, find_format(quant), 64)
             for keep_head in (False, True):
-                kept = (in_16_bits(one, quant, keep_head=keep_head, device="cpu") for one in (snapshot, plain))
+                kept = (in_16_bits(one, find_format(quant), keep_head=keep_head) for one in (snapshot, plain))
                 assert next(kept) == next(kept)
 
 

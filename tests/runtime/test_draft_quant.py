@@ -9,8 +9,9 @@ import torch
 
 from localspec import load
 from localspec.core.errors import UsageError
-from localspec.core.requests import LoadRequest, Message
-from localspec.loading.plan import Wish, draft_format, needed
+from localspec.core.requests import LoadRequest, Message, WeightOptions
+from localspec.loading.plan import draft_format, needed
+from localspec.loading.plan_request import PlanRequest
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.api import LLM
 from localspec.tui.benching import arguments
@@ -61,7 +62,10 @@ def test_a_narrow_draft_takes_less_memory_held_and_planned(models: Path):
     with opened(models, "fp32", "int4", threads=1) as narrow, opened(models, "fp32", "auto", threads=1) as wide:
         assert narrow.ready.memory.drafter_bytes < wide.ready.memory.drafter_bytes / 2
     target, draft = open_snapshot(models / "target"), open_snapshot(models / "draft")
-    plans = [needed(target, Wish(context=64, drafter=draft, draft_quant=asked), "fp32") for asked in ("int4", "auto")]
+    plans = [
+        needed(target, PlanRequest(WeightOptions(ctx=64, draft_format=asked), drafter=draft), "fp32")
+        for asked in ("int4", "auto")
+    ]
     assert plans[0].drafter < plans[1].drafter
     assert plans[0].layer == plans[1].layer
 
@@ -108,5 +112,5 @@ def test_the_command_line_says_it_and_bench_in_the_chat_repeats_it(models: Path,
     code, _, err = localspec(*words, "--draft-quant", "int5")
     assert code == 2
     assert "There is no weight format 'int5'" in err
-    assert arguments(LoadRequest("m", draft="d", draft_quant="nf4"))[-4:] == ["--draft-quant", "nf4", "--", "m"]
+    assert arguments(LoadRequest.of("m", draft="d", draft_quant="nf4"))[-4:] == ["--draft-quant", "nf4", "--", "m"]
     assert "--draft-quant" not in arguments(LoadRequest("m"))

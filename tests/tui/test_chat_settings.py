@@ -608,4 +608,4 @@ async def test_another_model_ends_the_answer_that_is_being_written_and_keeps_it(
 
 def test_flags_hold_for_every_model_and_a_draft_for_the_one_it_was_named_with():
     tuning = replace(guide(), load_said={"quant": "int4", "draft": "off"})
-    assert tuning.choice(GUIDE).load == LoadRequest(GUIDE, quant="int4")
+    assert tuning.choice(GUIDE).load == LoadRequest.of(GUIDE, quant="int4")

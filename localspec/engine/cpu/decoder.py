@@ -334,7 +334,7 @@ class PackedDecoder:
             (at.BIAS, 0 if linear.bias is None else self._keep(linear.bias)),
             (at.BLOCKS, linear.data.shape[0]),
             (at.GROUPS, linear.data.shape[1]),
-            (at.BITS, 8 if linear.kind == "int8" else 4),
+            (at.BITS, 8 if linear.weight_format == "int8" else 4),
         ):
             self._set(start + field, value, table=into)
 

@@ -18,8 +18,9 @@ from torch import Tensor
 
 from localspec.core.errors import EngineError
 from localspec.core.verdicts import difference_of
+from localspec.core.weight_formats import FLOATS
 from localspec.engine.arch import Arch, read_arch
-from localspec.engine.cpu.formats import Format
+from localspec.engine.cpu.formats import PackedFormat
 from localspec.engine.decoder import Decoder
 from localspec.engine.policy import MAX_DRAFT
 from localspec.engine.protocols import ExitStates
@@ -41,15 +42,15 @@ TOLERANCE, NEAR = 1e-4, 0.1
 TEXTS, ROWS = 16, 12
 HIDDEN = 128
 SPLIT = [5, 1, 6]
-IN_TORCH = "Use --quant bf16."
+IN_TORCH = f"Use --quant {FLOATS[-1]}."
 WIDEST = MAX_DRAFT + 1  # a draft and the token before it
 
 
-def verify_packed(config: dict[str, Any], kind: Format, program: Program) -> None:
+def verify_packed(config: dict[str, Any], weight_format: PackedFormat, program: Program) -> None:
     """Nothing, or EngineError: the engine computes something else than it should for this configuration."""
     from localspec.engine.cpu.decoder import PackedDecoder
 
-    blueprint = Blueprint(shrunk(config), kind)
+    blueprint = Blueprint(shrunk(config), weight_format)
     invented = RandomWeights(blueprint.arch)
     decoder = PackedDecoder(blueprint.arch, pack_source(blueprint, invented, program), WIDEST, program)
     try:
@@ -104,8 +105,8 @@ def check_exit(decoder: PackedDecoder) -> None:
 def fingerprint(config: dict[str, Any], blueprint: Blueprint, program: Program) -> str:
     from localspec.engine.cpu.program import fingerprint as made_of
 
-    kinds = " ".join(f"{piece.name} {piece.kind}" for piece in blueprint.pieces.values())
-    whole = f"{admission.fingerprint(config)} {kinds} {made_of(program.isa)}"
+    formats = " ".join(f"{piece.name} {piece.weight_format}" for piece in blueprint.pieces.values())
+    whole = f"{admission.fingerprint(config)} {formats} {made_of(program.isa)}"
     return hashlib.sha256(whole.encode()).hexdigest()
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from localspec.core.errors import EngineError
 from localspec.core.verdicts import difference_of
+from localspec.core.weight_formats import FLOATS
 from localspec.engine.arch import Arch, read_arch
 from localspec.engine.four_bit import dequantised, library, quantise
 from localspec.engine.linear import Dense, EightBitLinears, FourBitLinears, LinearMaker
@@ -57,7 +58,7 @@ class DequantisedReference:
 
     def linear(self, slabs: Iterable[Tensor], shape: tuple[int, int], bias: Tensor | None) -> Dense:
         if isinstance(self.maker, FourBitLinears):
-            return Dense(dequantised(*quantise(slabs, shape, self.maker.kind, self.device)), bias)
+            return Dense(dequantised(*quantise(slabs, shape, self.maker.quant_type, self.device)), bias)
         made = self.maker.linear(slabs, shape, None)
         return Dense(made.codes * (made.scales / 127)[:, None], bias)
 
@@ -68,10 +69,9 @@ def verify_format(config: dict[str, Any], maker: LinearMaker) -> None:
         return
     off = difference_of(fingerprint(config, maker), lambda: difference(shrunk(config), maker))
     if not off <= TOLERANCE:
-        name = maker.kind if isinstance(maker, FourBitLinears) else "int8"
         raise EngineError(
-            f"bitsandbytes computes {name} wrongly on this machine (off by {off:.1e}).",
-            hint="Use --quant bf16, or another version of bitsandbytes.",
+            f"bitsandbytes computes {maker.name} wrongly on this machine (off by {off:.1e}).",
+            hint=f"Use --quant {FLOATS[-1]}, or another version of bitsandbytes.",
         )
 
 
