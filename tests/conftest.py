@@ -78,7 +78,7 @@ def one_state_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyte
 
 @pytest.fixture
 def verified(monkeypatch: pytest.MonkeyPatch) -> None:
-    """transformers takes seconds to import; test_admission.py is about it."""
+    """transformers takes seconds to import; test_self_check.py is about it."""
     monkeypatch.setattr("localspec.loading.kernels.verify_config", lambda _: None)
 
 

@@ -193,8 +193,8 @@ class Graphed(Decoder):
 def unrecordable(weights: Weights) -> str | None:
     """Why forwards through these can be in no graph, if they cannot."""
     if weights.stream:
-        return "some layers come and go"
+        return "some layers are offloaded"
     linear = weights.layers[0].qkv
     if isinstance(linear, EightBit) and linear.threshold:
-        return f"int8 looks for inputs beyond {linear.threshold:g} (--int8-threshold 0 does not)"
+        return f"LLM.int8 looks for inputs beyond {linear.threshold:g} (--int8-threshold 0 does not)"
     return None

@@ -371,7 +371,7 @@ def test_beside_a_peer_ours_runs_in_fp32_too_where_the_format_is_left_open(
 @pytest.mark.usefixtures("verified")
 def test_fp32_that_does_not_fit_beside_the_peer_is_left_out_and_said(folder: Path, monkeypatch: pytest.MonkeyPatch):
     def short_of_memory(request: LoadRequest) -> Any:
-        if request.quant == "fp32":
+        if request.weights.weight_format == "fp32":
             raise DoesNotFit("Not enough memory for tiny in fp32.")
         return open_target(request)
 

@@ -145,7 +145,7 @@ def test_run_takes_flags_then_environment_then_models_toml_then_config_toml(
     monkeypatch.setenv("LOCALSPEC_QUANT", "int8")
     assert localspec("run", "guide", "hi")[0] == 0
     assert localspec("run", "guide", "hi", "--temperature", "0.2", "--quant", "fp32", "--preset", "mine")[0] == 0
-    assert [load.quant for load, _ in asked] == ["int4", "int8", "fp32"]
+    assert [load.weights.weight_format for load, _ in asked] == ["int4", "int8", "fp32"]
     assert [request.sampling for _, request in asked] == [
         SamplingOptions(temperature=0, top_k=9),
         SamplingOptions(temperature=0.4, top_k=9),

@@ -191,7 +191,7 @@ def test_four_bits_compute_what_they_stand_for(family: str, monkeypatch: pytest.
     """Linears have 32 inputs, half a block; GPT-2 has its weights the other way round."""
     model = make_model(family).float()
     quantised = decoder_of(model, quant="nf4")
-    monkeypatch.setattr("localspec.loading.generic.make_form", lambda *_, **__: Spread("nf4", torch.bfloat16))
+    monkeypatch.setattr("localspec.loading.generic.quantiser", lambda *_, **__: Spread("nf4", torch.bfloat16))
     reference = decoder_of(model, quant="nf4")
     ids = torch.arange(30) * 11 % VOCAB
     got, expected = quantised.forward(ids).float(), reference.forward(ids).float()

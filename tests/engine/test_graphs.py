@@ -248,7 +248,7 @@ def refuses(_: object) -> Any:
 def test_layers_that_come_and_go_are_not_recorded():
     streamed = offloaded(tiny_decoder(context=CONTEXT), 2)
     target = graphed(streamed, refuses)  # type: ignore[arg-type]
-    assert target.untold() == "some layers come and go"
+    assert target.untold() == "some layers are offloaded"
     ids = torch.tensor([3, 1, 4])
     assert torch.equal(target.forward(ids), tiny_decoder(context=CONTEXT).forward(ids))
     target.close()

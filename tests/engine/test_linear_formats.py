@@ -578,7 +578,7 @@ def test_its_weights_are_theirs_to_the_bit(theirs: Path, bnb: Any, monkeypatch: 
 
 def test_it_is_loaded_in_its_own_format_and_in_no_other(theirs: Path):
     kind, snapshot = own_kind(theirs), open_snapshot(theirs)
-    assert make_plan(snapshot, PlanRequest()).quant == kind
+    assert make_plan(snapshot, PlanRequest()).weight_format.name == kind
     assert stored(snapshot) == kind
     with pytest.raises(UsageError, match=f"stored in {kind}") as met:
         make_plan(snapshot, PlanRequest(WeightOptions("int8")))
@@ -671,7 +671,7 @@ def test_what_was_quantised_in_another_way_is_refused_in_one_sentence(quantised:
     assert met.value.hint
 
 
-# --- choosing, admission, and a machine that lacks something
+# --- choosing, the self-check, and a machine that lacks something
 
 
 def test_a_named_format_is_loaded_and_shown(folder: Path):
@@ -687,21 +687,21 @@ def test_which_format_runs_where(folder: Path, monkeypatch: pytest.MonkeyPatch):
     assert [pick_device("auto", quant) for quant in ("int8", "nf4", "fp4", "bf16", "int4")] == [*["cuda"] * 4, "cpu"]
     assert Plan(find_format("int8"), 64).packed == "int8"
     assert Plan(find_format("int8", "cuda"), 64).packed is None
-    assert isinstance(linear.make_form("int8", "cuda"), EightBitLinears)
+    assert isinstance(linear.linear_maker(find_format("int8", "cuda")), EightBitLinears)
     assert [
-        Plan(find_format("nf4"), 64).variant,
-        Plan(find_format("int8", "cuda"), 64, WeightOptions(keep_head=True, int8_threshold=0.0)).variant,
+        Plan(find_format("nf4"), 64).label,
+        Plan(find_format("int8", "cuda"), 64, WeightOptions(keep_head=True, int8_threshold=0.0)).label,
     ] == ["nf4", "int8+head+0"]
-    assert linear.make_form("nf4", "cuda").stream == torch.bfloat16
-    assert smaller("int8", "cuda") == "--quant nf4"
-    assert choices(open_snapshot(folder), PlanRequest(WeightOptions("fp4"))) == ("fp4",)
+    assert linear.linear_maker(find_format("nf4", "cuda")).stream == torch.bfloat16
+    assert smaller(find_format("int8", "cuda")) == "--quant nf4"
+    assert choices(open_snapshot(folder), PlanRequest(WeightOptions("fp4"))) == (find_format("fp4"),)
 
 
 def test_what_cannot_be_is_a_usage_error(folder: Path):
     snapshot = open_snapshot(folder)
     for said_wrong, word in (({"keep_head": True}, "head"), ({"int8_threshold": float("nan")}, "int8-threshold")):
         with pytest.raises(UsageError, match=word) as met:
-            make_plan(snapshot, PlanRequest(WeightOptions("int8"), **said_wrong))
+            make_plan(snapshot, PlanRequest(WeightOptions("int8", **said_wrong)))
         assert met.value.hint
 
 

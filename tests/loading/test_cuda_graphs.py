@@ -95,8 +95,8 @@ def test_there_are_graphs_on_cuda_and_nowhere_else():
 
 def test_the_plan_for_a_gpu_has_room_for_graphs(folder: Path, draft: Path, opened: Opener):
     assert (GRAPH_WIDTH, GRAPH_ROWS, GRAPHS) == (cuda_graphs.WIDEST, cuda_graphs.LONGEST, cuda_graphs.MOST)
-    snapshot, wish = open_snapshot(folder), PlanRequest(WeightOptions("bf16", ctx=256), "cuda")
-    alone, on_cpu = needed(snapshot, wish, "bf16"), footprint(snapshot, find_format("bf16"), 256)
+    snapshot, request = open_snapshot(folder), PlanRequest(WeightOptions("bf16", ctx=256), "cuda")
+    alone, on_cpu = needed(snapshot, request, find_format("bf16")), footprint(snapshot, find_format("bf16"), 256)
     assert (on_cpu.graphs, alone.whole - on_cpu.whole) == (0, alone.graphs)
     assert alone.offloaded(1) == on_cpu.offloaded(1)
     with opened(Taping(), "off", "fp32")[0] as llm:
@@ -105,5 +105,7 @@ def test_the_plan_for_a_gpu_has_room_for_graphs(folder: Path, draft: Path, opene
         buffers = (target.ids, target.positions, target.states_in, target.states_out, target.logits_out)
         assert 0 < sum(buffer.nbytes for buffer in buffers) < alone.graphs - GRAPHS * GRAPH_BYTES
     drafter = footprint(open_snapshot(draft), find_format("bf16", "cuda"), 256)
-    beside = needed(snapshot, PlanRequest(WeightOptions("bf16", ctx=256), "cuda", drafter=open_snapshot(draft)), "bf16")
+    beside = needed(
+        snapshot, PlanRequest(WeightOptions("bf16", ctx=256), "cuda", drafter=open_snapshot(draft)), find_format("bf16")
+    )
     assert beside.drafter == drafter.whole - drafter.workspace > drafter.graphs > 0

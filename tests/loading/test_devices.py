@@ -126,9 +126,11 @@ def test_a_shape_is_measured_on_the_device_that_is_asked_for(gpus: list[int], mo
 # --- what there is room for
 
 
-def rungs(folder: Path, gpu_bytes: int | None, **wished: Any) -> list[tuple[str, int | None]]:
-    wish = PlanRequest(device="cuda", gpu_bytes=gpu_bytes, **wished)
-    return [(plan.quant, plan.resident) for plan in ladder(open_snapshot(folder), wish)]
+def rungs(
+    folder: Path, gpu_bytes: int | None, options: WeightOptions | None = None, max_bytes: int | None = None
+) -> list[tuple[str, int | None]]:
+    request = PlanRequest(options or WeightOptions(), "cuda", max_bytes, gpu_bytes=gpu_bytes)
+    return [(plan.weight_format.name, plan.resident) for plan in ladder(open_snapshot(folder), request)]
 
 
 def test_what_a_gpu_has_no_room_for_is_not_tried(folder: Path):
@@ -141,8 +143,8 @@ def test_what_a_gpu_has_no_room_for_is_not_tried(folder: Path):
     assert rungs(folder, sizes["bf16"].whole - 1)[:2] == every[1:]
     assert rungs(folder, sizes["int8"].whole - 1)[0] == every[2]
     assert rungs(folder, offloaded)[-1] == ("bf16", 2)
-    assert rungs(folder, offloaded, quant="bf16", offload=True) == [("bf16", 1)]  # as little memory as there can be
-    assert rungs(folder, 1 << 40, quant="bf16", limit=offloaded, offload=True) == [("bf16", 2)]
+    assert rungs(folder, offloaded, WeightOptions("bf16", "offload")) == [("bf16", 1)]  # the least memory
+    assert rungs(folder, 1 << 40, WeightOptions("bf16", "offload"), offloaded) == [("bf16", 2)]
     with pytest.raises(DoesNotFit, match=r"MB free on the GPU\)") as met:
         rungs(folder, 1000)
     assert "--device cpu" in met.value.hint
@@ -150,12 +152,12 @@ def test_what_a_gpu_has_no_room_for_is_not_tried(folder: Path):
 
 def test_layers_that_come_to_a_gpu_must_have_room_in_main_memory(folder: Path, monkeypatch: pytest.MonkeyPatch):
     needs = footprint(open_snapshot(folder), find_format("bf16", "cuda"), 512)
-    wish = PlanRequest(WeightOptions("bf16", "offload"), "cuda", gpu_bytes=needs.offloaded(2))
+    request = PlanRequest(WeightOptions("bf16", "offload"), "cuda", gpu_bytes=needs.offloaded(2))
     main_memory(monkeypatch, (LAYERS - 1) * needs.layer)
-    assert make_plan(open_snapshot(folder), wish).resident == 1
+    assert make_plan(open_snapshot(folder), request).resident == 1
     main_memory(monkeypatch, (LAYERS - 1) * needs.layer - 1)
     with pytest.raises(DoesNotFit, match="Not enough main memory for the layers") as met:
-        make_plan(open_snapshot(folder), wish)
+        make_plan(open_snapshot(folder), request)
     assert met.value.hint
 
 

@@ -126,7 +126,7 @@ def test_a_format_it_cannot_have_is_refused_with_those_it_can(models: Path, fami
 def test_auto_is_the_best_floats_that_fit(models: Path):
     snapshot = open_snapshot(models / "gpt2")
     plan = make_plan(snapshot, PlanRequest())
-    assert (plan.quant, plan.packed, plan.context) == ("fp32", None, 256)
+    assert (plan.weight_format.name, plan.packed, plan.context) == ("fp32", None, 256)
     assert fit_word(snapshot, 1 << 40) == "fits"
     assert fit_word(snapshot, 1) == "too large"
     assert fit_word(snapshot, footprint(snapshot, find_format("fp32"), 256).whole - 1) == "fits in bf16"
@@ -142,7 +142,7 @@ def test_its_ladder_has_its_own_formats_and_never_the_disk(models: Path):
     def rungs(family: str, device: str) -> list[str]:
         plans = list(ladder(open_snapshot(models / family), PlanRequest(device=device)))
         assert {plan.resident for plan in plans} == {None}
-        return [plan.quant for plan in plans]
+        return [plan.weight_format.name for plan in plans]
 
     assert rungs("gpt2", "cpu") == rungs("mamba", "cpu") == ["fp32", "bf16"]
     assert (rungs("gpt2", "cuda"), rungs("mamba", "cuda")) == (["bf16", "int8", "nf4"], ["bf16"])
@@ -192,7 +192,7 @@ def test_a_draft_is_counted_in_the_format_that_it_gets(models: Path):
     target, draft = open_snapshot(models / "llama"), open_snapshot(models / "gpt2")
     alone = footprint(draft, find_format("fp32"), 64)
     wish = PlanRequest(WeightOptions("int8", ctx=64), drafter=draft)
-    both = needed(target, wish, "int8")
+    both = needed(target, wish, find_format("int8"))
     assert both.drafter + both.workspace == alone.tables + alone.kv + max(alone.workspace, both.workspace)
 
 

@@ -112,7 +112,7 @@ def test_transformers_runs_it_in_its_own_format_and_no_other(models: Path):
     assert (arch.can_rewind, arch.num_layers, arch.num_kv_heads, arch.head_dim) == (True, 2, 2, 16)
     for device in ("cpu", "cuda"):
         (plan,) = ladder(snapshot, PlanRequest(device=device))
-        assert (plan.quant, plan.packed, plan.resident) == ("gptq", None, None)
+        assert (plan.weight_format.name, plan.packed, plan.resident) == ("gptq", None, None)
     assert footprint(snapshot, find_format("gptq"), 64).tables == snapshot.total_bytes
     for quant in ("int8", "nf4", "bf16"):
         with pytest.raises(UsageError, match=f"is stored in gptq and cannot be {quant}") as met:
@@ -123,8 +123,10 @@ def test_transformers_runs_it_in_its_own_format_and_no_other(models: Path):
 @pytest.mark.usefixtures("installed")
 def test_its_format_is_no_drafts_and_a_draft_in_it_keeps_it(models: Path):
     gptq, floats = open_snapshot(models / "gptq"), open_snapshot(models / "meant")
-    assert draft_format(gptq, "int8", "cpu") == draft_format(gptq, "bf16", "cuda") == "gptq"
-    assert (draft_format(floats, "gptq", "cpu"), draft_format(floats, "gptq", "cuda")) == ("fp32", "bf16")
+    targets = [find_format("int8"), find_format("bf16", "cuda")]
+    assert [str(draft_format(gptq, target)) for target in targets] == ["gptq", "gptq"]
+    targets = [find_format("gptq"), find_format("gptq", "cuda")]
+    assert [str(draft_format(floats, target)) for target in targets] == ["fp32", "bf16"]
 
 
 @pytest.mark.usefixtures("installed")

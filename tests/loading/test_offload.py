@@ -24,7 +24,7 @@ from localspec.core.drain import drain
 from localspec.core.errors import DoesNotFit, EngineError, LocalspecError, UsageError
 from localspec.core.events import AnyEvent, Notice, Ready
 from localspec.core.requests import LoadRequest, WeightOptions
-from localspec.core.weight_formats import find_format
+from localspec.core.weight_formats import BITSANDBYTES_BYTES, find_format
 from localspec.engine.cpu import program
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.cpu.isa import choose
@@ -32,9 +32,9 @@ from localspec.engine.decoder import Decoder
 from localspec.engine.offload import OnThread
 from localspec.loading import offload, weight_cache
 from localspec.loading.cpu import Packer
-from localspec.loading.footprint import BITSANDBYTES, PACKED, SLOTS, footprint
+from localspec.loading.footprint import SLOTS, footprint
 from localspec.loading.kernels import load_decoder
-from localspec.loading.plan import Plan, fit_word, ladder, make_plan, needed
+from localspec.loading.plan import Plan, fit_word, ladder, make_plan, needed, others
 from localspec.loading.plan_request import PlanRequest
 from localspec.loading.torch import Assembly
 from localspec.models.checkpoint import open_snapshot
@@ -188,8 +188,8 @@ def test_the_plan_keeps_as_many_layers_as_fit_and_as_the_drafter_needs(folder: P
     snapshot = open_snapshot(folder)
     needs = footprint(snapshot, find_format("int8"), 512)
     for resident in (1, 2, 3):
-        wish = PlanRequest(WeightOptions("int8", "offload"), max_bytes=needs.offloaded(resident))
-        assert make_plan(snapshot, wish).resident == resident
+        request = PlanRequest(WeightOptions("int8", "offload"), max_bytes=needs.offloaded(resident))
+        assert make_plan(snapshot, request).resident == resident
     assert make_plan(snapshot, PlanRequest(WeightOptions("int8", "offload"))).resident == 1
     assert make_plan(snapshot, PlanRequest(WeightOptions("int8", "offload"), min_resident=4)).resident == 4
     assert make_plan(snapshot, PlanRequest(WeightOptions("int8", "offload"), max_bytes=needs.whole)).resident is None
@@ -212,11 +212,13 @@ def test_the_larger_workspace_is_for_target_and_drafter(folder: Path):
     """And what an import of bitsandbytes brings is in main memory, also where a GPU computes."""
     snapshot = open_snapshot(folder)
     own, theirs = (footprint(snapshot, find_format(quant), 512) for quant in ("int8", "nf4"))
-    assert theirs.workspace > BITSANDBYTES > own.workspace
-    both = needed(snapshot, PlanRequest(WeightOptions("int8", ctx=512, draft_format="nf4"), drafter=snapshot), "int8")
+    assert theirs.workspace > BITSANDBYTES_BYTES > own.workspace
+    both = needed(
+        snapshot, PlanRequest(WeightOptions("int8", ctx=512, draft_format="nf4"), drafter=snapshot), find_format("int8")
+    )
     assert both.whole == own.whole + theirs.whole - own.workspace
     on_gpu, int8 = (footprint(snapshot, find_format(quant, "cuda"), 512) for quant in ("nf4", "int8"))
-    assert theirs.workspace - BITSANDBYTES == int8.workspace
+    assert theirs.workspace - BITSANDBYTES_BYTES == int8.workspace
     assert on_gpu.workspace - int8.workspace == 2 * 128 * 2 * 256, "gate and up, which a prompt takes in 16 bits"
 
 
@@ -227,38 +229,39 @@ def test_the_ladder_goes_from_int8_to_int4_to_disk(folder: Path, monkeypatch: py
 
     def rungs(free: int) -> list[tuple[str, bool]]:
         memory_of(monkeypatch, free)
-        return [(plan.quant, plan.resident is None) for plan in ladder(snapshot, PlanRequest())]
+        return [(plan.weight_format.name, plan.resident is None) for plan in ladder(snapshot, PlanRequest())]
 
     assert rungs(1 << 40) == [("int8", True), ("int4", True), ("int4", False), ("bf16", False)]
     assert rungs(whole["int8"] - 1)[0] == ("int4", True)
     assert rungs(whole["int4"] - 1)[0] == ("int4", False)
     assert rungs(least) == [("int4", False)]
-    with pytest.raises(DoesNotFit, match=r"even with 5 of its 6 layers elsewhere"):
+    with pytest.raises(DoesNotFit, match=r"even with 5 of its 6 layers offloaded"):
         rungs(least - 1)
     memory_of(monkeypatch, 1 << 40)
-    no_engine = [plan.quant for plan in ladder(snapshot, PlanRequest(allow_cpu_engine=False))]
+    no_engine = [plan.weight_format.name for plan in ladder(snapshot, PlanRequest(allow_cpu_engine=False))]
     assert no_engine == ["fp32", "bf16", "bf16"]
-    gpu = [(plan.quant, plan.resident) for plan in ladder(snapshot, PlanRequest(device="cuda"))]
+    gpu = [(plan.weight_format.name, plan.resident) for plan in ladder(snapshot, PlanRequest(device="cuda"))]
     assert gpu == [("bf16", None), ("int8", None), ("nf4", None), ("nf4", 1), ("bf16", 1)]
     asked = [
-        (plan.quant, plan.resident) for plan in ladder(snapshot, PlanRequest(WeightOptions(device="offload"), "cuda"))
+        (plan.weight_format.name, plan.resident)
+        for plan in ladder(snapshot, PlanRequest(WeightOptions(device="offload"), "cuda"))
     ]
     assert asked == [("int8", 1), ("nf4", 1), ("bf16", 1)]
 
 
-def test_what_is_told_to_try_would_work(folder: Path):
+def test_what_a_hint_suggests_would_work(folder: Path):
     """Whatever was asked for, at the borders of what each format needs."""
     snapshot, told = open_snapshot(folder), set[str]()
     needs = [footprint(snapshot, find_format(quant), 64) for quant in FORMATS]
     limits = [size - less for one in needs for size in (one.whole, one.offloaded(1)) for less in (0, 1)]
     for quant, limit in product(("nf4", *FORMATS), limits):
-        wish = PlanRequest(WeightOptions(quant, ctx=64), max_bytes=limit)
+        request = PlanRequest(WeightOptions(quant, ctx=64), max_bytes=limit)
         hint = ""
         try:
-            make_plan(snapshot, wish)
+            make_plan(snapshot, request)
         except DoesNotFit as fault:
             hint = fault.hint
-        ways = {"--quant auto": replace(wish, quant="auto"), "--device offload": replace(wish, offload=True)}
+        ways = others(request)
         for way in [way for way in ways if way in hint]:
             make_plan(snapshot, ways[way])
             told.add(way)
@@ -287,8 +290,8 @@ def test_memory_that_is_given_back_first_counts_as_free(folder: Path, monkeypatc
 
 
 def test_plans_that_differ_in_what_is_resident_are_not_equally_fast():
-    variants = {Plan(find_format("int8"), 64, resident=resident).variant for resident in (None, 1, 2)}
-    assert len(variants) == 3
+    labels = {Plan(find_format("int8"), 64, resident=resident).label for resident in (None, 1, 2)}
+    assert len(labels) == 3
 
 
 # --- opening
@@ -328,7 +331,7 @@ def failing_for(monkeypatch: pytest.MonkeyPatch, *kinds: str) -> list[str]:
     real, tried = Packer.linear, list[str]()
 
     def linear(self: Packer, name: str, slabs: Iterator[torch.Tensor]) -> Iterator[int]:
-        kind = f"{self.blueprint.kind}{'' if self.keep == self.made.__setitem__ else ' to disk'}"
+        kind = f"{self.blueprint.weight_format}{'' if self.keep == self.made.__setitem__ else ' to disk'}"
         if name == "3.qk" and kind in kinds:
             tried.append(kind)
             raise torch.OutOfMemoryError("a planted one")
@@ -400,7 +403,7 @@ def test_a_named_format_does_not_go_down_the_ladder(folder: Path, monkeypatch: p
         (
             ["--device", "offload", "--quant", "nf4"],
             2,
-            ["Layers in nf4 do not come to a CPU from disk", "--quant bf16"],
+            ["Layers in nf4 cannot be streamed to a CPU from disk", "int4 or bf16"],
         ),
         (["--device", "floppy"], 2, ["no device 'floppy'", "offload"]),
     ],
@@ -459,6 +462,7 @@ from pathlib import Path
 import psutil, torch
 from localspec.models.checkpoint import open_snapshot
 from localspec.core.drain import drain
+from localspec.core.weight_formats import find_format
 from localspec.engine import linear
 from localspec.engine.cpu import decoder, isa, program
 from localspec.loading.plan import Plan
@@ -481,13 +485,13 @@ def watch():
 
 before = me.memory_info().rss
 threading.Thread(target=watch, daemon=True).start()
-target = drain(load_decoder(snapshot, Plan(quant, 2048, "cpu", resident=resident)))
+target = drain(load_decoder(snapshot, Plan(find_format(quant), 2048, resident=resident)))
 prompt = torch.arange(1900) % 1000
 for part in torch.split(prompt, 512):
     target.forward(part, last_only=True)
 for _ in range(4):
     target.forward(torch.arange(17))
-needs = footprint(snapshot, quant, 2048)
+needs = footprint(snapshot, find_format(quant), 2048)
 print(peak[0] - before, needs.whole if resident is None else needs.offloaded(resident))
 target.close()
 """
@@ -510,7 +514,7 @@ def test_the_plan_is_within_a_tenth_of_the_measured_peak(quant: str, resident: s
     """C3, of a process that packs, loads, reads a long prompt and verifies; and of the next, which finds the copy."""
     shutil.copytree(paths.compiled_dir(), tmp_path / "engine")
     environment = {**os.environ, "OMP_NUM_THREADS": "2", "LOCALSPEC_CACHE_DIR": str(tmp_path)}
-    for _ in range(2 if quant in PACKED else 1):
+    for _ in range(2 if find_format(quant.split(maxsplit=1)[0]).is_packed else 1):
         command = [sys.executable, "-c", PEAK, str(big), quant, resident]
         done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
         peak, planned = map(int, done.stdout.split())

@@ -17,7 +17,7 @@ from localspec.core.drain import drain
 from localspec.core.errors import CheckpointError, DoesNotFit, EngineError
 from localspec.core.events import Loading, Notice
 from localspec.core.requests import WeightOptions
-from localspec.core.weight_formats import find_format
+from localspec.core.weight_formats import WeightFormat, find_format
 from localspec.engine.linear import Dense, EightBit, FloatLinears, FourBit, FourBitLinears
 from localspec.engine.offload import OnThread
 from localspec.loading import offload
@@ -50,14 +50,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Returns the device of every maker that is made."""
-    maker, asked = loader.make_form, list[str]()
+    maker, asked = loader.linear_maker, list[str]()
 
-    def make_form(quant: str, device: str, **options: Any) -> Any:
-        asked.append(device)
-        return maker(quant, "cpu:0", **options)
+    def linear_maker(row: WeightFormat, **options: Any) -> Any:
+        asked.append(row.device)
+        return replace(maker(row, **options), device="cpu:0")  # type: ignore[type-var]
 
     monkeypatch.setenv("LOCALSPEC_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(loader, "make_form", make_form)
+    monkeypatch.setattr(loader, "linear_maker", linear_maker)
     monkeypatch.setattr(offload, "lock", lambda *_: None)
     monkeypatch.setattr(offload, "unlock", lambda _: None)
     monkeypatch.setattr(offload, "OnDevice", OnThread)
@@ -164,24 +164,24 @@ def test_the_notice_counts_what_this_device_is_brought(device: str, folder: Path
     told = offloaded(snapshot, Plan(find_format("int8", device), 64, resident=1))
     size = (LAYERS - 1) * footprint(snapshot, find_format("int8", device), 64).layer
     where = {"cpu": "disk", "cuda": "main memory"}[device]
-    assert f"the others ({size}) come from {where} for every step" in told.message
+    assert f"the others ({size}) are read from {where} for every step" in told.message
 
 
 def test_without_bitsandbytes_auto_offloads_floats(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    def verified(_: Any, plan: Plan) -> Iterator[Loading]:
+    def verify(_: Any, plan: Plan) -> Iterator[Loading]:
         yield Loading("checking", 0, 1, "steps")
-        if plan.quant not in ("bf16", "fp32"):
+        if plan.weight_format.name not in ("bf16", "fp32"):
             raise EngineError("This weight format needs bitsandbytes.", hint="Run: pip install bitsandbytes")
 
-    monkeypatch.setattr(opening, "verified", verified)
+    monkeypatch.setattr(opening, "verify", verify)
     heard: list[Any] = []
-    wish = PlanRequest(WeightOptions(device="offload", ctx=64), "cuda")
-    plan, target = drain(opening.loaded(open_snapshot(folder), wish), heard.append)
-    assert (plan.quant, plan.resident) == ("bf16", 1)
+    request = PlanRequest(WeightOptions(device="offload", ctx=64), "cuda")
+    plan, target = drain(opening.loaded(open_snapshot(folder), request), heard.append)
+    assert (plan.weight_format.name, plan.resident) == ("bf16", 1)
     target.close()
     told = {event.code: event for event in heard if isinstance(event, Notice)}
-    assert "needs bitsandbytes. Weights are in bf16." in told["format"].message
+    assert "needs bitsandbytes. Loaded in bf16 instead." in told["format"].message
     assert told["format"].hint == "Run: pip install bitsandbytes"
     assert "in bf16: 1 of 6 layers stay on the GPU" in told["offload"].message
     with pytest.raises(EngineError, match="needs bitsandbytes"):
-        drain(opening.loaded(open_snapshot(folder), replace(wish, quant="nf4")))
+        drain(opening.loaded(open_snapshot(folder), replace(request, quant="nf4")))

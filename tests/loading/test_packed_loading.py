@@ -109,9 +109,13 @@ def test_the_rotary_tables_of_torch_are_counted(folder: Path):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_tied_head_is_the_embedding_itself_in_eight_bits(kind: Any, engine: program.Program):
     weights = small_decoder({**TINY, "tie_word_embeddings": True}, kind, engine)[1].weights
-    assert (weights.head is weights.embedding, weights.head.kind) == (True, "int8")
+    assert (weights.head is weights.embedding, weights.head.weight_format) == (True, "int8")
     apart = small_decoder({**TINY, "tie_word_embeddings": False}, kind, engine)[1].weights
-    assert (apart.head is apart.embedding, apart.head.kind, apart.embedding.kind) == (False, kind, kind)
+    assert (apart.head is apart.embedding, apart.head.weight_format, apart.embedding.weight_format) == (
+        False,
+        kind,
+        kind,
+    )
 
 
 @pytest.mark.parametrize("slab", [1, 300, 5000])
@@ -122,7 +126,9 @@ def test_the_size_of_the_steps_changes_no_byte(slab: int, engine: program.Progra
 
     def packed() -> dict[str, torch.Tensor]:
         packer = Packer(blueprint, Reader(Memory(tensors)), engine)
-        assert sum(packer.pieces()) == sum(piece.num_bytes for piece in blueprint.pieces.values() if piece.kind)
+        assert sum(packer.pieces()) == sum(
+            piece.num_bytes for piece in blueprint.pieces.values() if piece.weight_format
+        )
         return packer.made
 
     whole = packed()
@@ -743,11 +749,11 @@ def test_without_numba_auto_goes_on_in_torch(folder: Path, monkeypatch: pytest.M
     assert "not installed" in notice.message
 
 
-def test_a_decoder_that_is_not_admitted_is_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_decoder_that_fails_its_self_check_is_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch):
     def refuse(*_: object) -> None:
         raise EngineError("The CPU engine does not agree with torch on this configuration (off by 1).")
 
-    monkeypatch.setattr(opening, "verify_packed", refuse)
+    monkeypatch.setattr("localspec.loading.self_check.cpu.verify_packed", refuse)
     assert format_notice(folder)[0] == "fp32"
     with pytest.raises(EngineError):
         format_notice(folder, quant="int4")
@@ -757,7 +763,7 @@ def test_int4_is_not_for_other_devices(folder: Path):
     with pytest.raises(UsageError, match="on a CPU only") as met:
         localspec.load(str(folder), quant="int4", device="cuda")
     assert "--device cpu" in met.value.hint
-    assert make_plan(open_snapshot(folder), PlanRequest(device="cuda")).quant == "bf16"
+    assert make_plan(open_snapshot(folder), PlanRequest(device="cuda")).weight_format.name == "bf16"
 
 
 def test_an_instruction_set_that_is_not_here_is_a_usage_error(folder: Path, monkeypatch: pytest.MonkeyPatch):

@@ -20,6 +20,7 @@ from safetensors.torch import load_file, save_file
 
 from localspec import load
 from localspec.core.drain import drain
+from localspec.core.errors import LocalspecError
 from localspec.core.events import AnyEvent, Loading, Notice
 from localspec.core.requests import LoadRequest, WeightOptions
 from localspec.core.weight_formats import find_format
@@ -29,11 +30,11 @@ from localspec.engine.cpu.isa import choose
 from localspec.loading import weight_cache
 from localspec.loading.cpu import Packer
 from localspec.loading.cpu_layout import Blueprint
+from localspec.loading.footprint import footprint
 from localspec.loading.kernels import load_decoder
 from localspec.loading.plan import Plan
 from localspec.loading.unpacking.source import Unpacked
 from localspec.models.checkpoint import open_snapshot
-from localspec.runtime import open as opening
 from localspec.runtime.api import load_events
 from localspec.tui.fitting import fit_report
 from tests.loading.test_packed_loading import PEAK
@@ -194,11 +195,11 @@ def test_floats_have_no_such_notice(models: Any):
 def test_where_int8_does_not_fit_both_are_said(models: Any, monkeypatch: pytest.MonkeyPatch):
     folder, _ = models("gptq")
     snapshot = open_snapshot(folder)
-    needed = opening.footprint(snapshot, "int4", 512).whole
+    needed = footprint(snapshot, find_format("int4"), 512).whole
     monkeypatch.setattr("localspec.loading.plan.available_bytes", lambda: needed)
     messages = [notice.message for notice in notices(heard(folder))]
     assert messages == [
-        "Weights are in int4: int8 does not fit in memory.",
+        "Loaded in int4: int8 does not fit in memory.",
         "Weights are held in int4; the files are GPTQ 4-bit.",
     ]
 
@@ -272,7 +273,7 @@ def test_an_adapter_beside_the_weights_is_refused(models: Any, tmp_path: Path):
     tensors = load_file(folder / "model.safetensors")
     extra = {"model.layers.0.mlp.down_proj.lora_A": torch.zeros(96, 4)}
     save_file(tensors | extra, folder / "model.safetensors")
-    with pytest.raises(opening.LocalspecError, match=r"does not explain: 'model\.layers\.0\.mlp.down_proj\.lora_A'"):
+    with pytest.raises(LocalspecError, match=r"does not explain: 'model\.layers\.0\.mlp.down_proj\.lora_A'"):
         logits(folder, "int8")
 
 

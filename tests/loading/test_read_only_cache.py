@@ -29,12 +29,11 @@ from localspec.engine.cpu.isa import choose
 from localspec.loading import weight_cache
 from localspec.loading.cpu import Packer
 from localspec.loading.cpu_layout import Blueprint
-from localspec.loading.kernels import load_decoder
+from localspec.loading.kernels import compiled_engine, load_decoder
 from localspec.loading.plan import Plan
 from localspec.loading.weight_cache import PackedCopy
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.api import load_events
-from localspec.runtime.open import compiled_engine
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like
 

@@ -167,7 +167,9 @@ def test_run_asks_it_as_the_file_says_unless_a_flag_does(
     assert localspec("run", "mine", "hi")[0] == 0
     assert localspec("run", "mine", "hi", "--ctx", "64", "--preset", "creative", "-s", "Be long.", "--raw")[0] == 2
     assert localspec("run", "mine", "hi", "--ctx", "64", "--preset", "creative", "-s", "Be long.")[0] == 0
-    assert [(load.quant, load.ctx, request.sampling.temperature) for load, request in asked] == [
+    assert [
+        (load.weights.weight_format, load.weights.ctx, request.sampling.temperature) for load, request in asked
+    ] == [
         ("fp32", 128, 0.0),
         ("fp32", 64, 1.0),
     ]

@@ -255,7 +255,7 @@ from localspec.core.events import Done, Ready
 from localspec.core.requests import GenerateRequest, LoadRequest
 from localspec.runtime.worker import EngineProcess
 
-engine = EngineProcess(LoadRequest({folder!r}, "off", threads=1))
+engine = EngineProcess(LoadRequest.of({folder!r}, draft="off", threads=1))
 engine.start()
 for event in engine.events():
     if isinstance(event, Ready):

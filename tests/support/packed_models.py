@@ -105,7 +105,7 @@ def packed_weights(arch: Arch, tensors: Tensors, kind: PackedFormat) -> PackedWe
 
 
 def unpacked(packed: Packed) -> Tensor:
-    return pack.unpack(packed.data, packed.kind)
+    return pack.unpack(packed.data, packed.weight_format)
 
 
 def dense_layer(arch: Arch, tensors: Tensors, index: int, packed: PackedLayer) -> Layer:

@@ -26,7 +26,7 @@ from localspec.engine.policy import MAX_DRAFT
 from localspec.engine.protocols import ExitStates
 from localspec.loading.cpu import one_thread, pack_source
 from localspec.loading.cpu_layout import Blueprint
-from localspec.loading.self_check import config as admission
+from localspec.loading.self_check import config as config_check
 from localspec.loading.self_check.cpu_reference import reference
 from localspec.loading.sources import Memory, Reader
 
@@ -64,7 +64,7 @@ def verify_packed(config: dict[str, Any], weight_format: PackedFormat, program: 
 
 def shrunk(config: dict[str, Any]) -> Arch:
     """Every flag stays; the fewer numbers are rounded, the more texts stay clear of a border."""
-    arch = read_arch(admission.shrink(config))
+    arch = read_arch(config_check.shrink(config))
     heads = arch.num_kv_heads * min(arch.query_group, 2)
     return replace(arch, hidden_size=HIDDEN, num_heads=heads)
 
@@ -106,7 +106,7 @@ def fingerprint(config: dict[str, Any], blueprint: Blueprint, program: Program) 
     from localspec.engine.cpu.program import fingerprint as made_of
 
     formats = " ".join(f"{piece.name} {piece.weight_format}" for piece in blueprint.pieces.values())
-    whole = f"{admission.fingerprint(config)} {formats} {made_of(program.isa)}"
+    whole = f"{config_check.fingerprint(config)} {formats} {made_of(program.isa)}"
     return hashlib.sha256(whole.encode()).hexdigest()
 
 

@@ -1,7 +1,7 @@
 """May a configuration run in nf4, fp4 or LLM.int8 here? A random small model must say what its weights stand for.
 
 The reference has the same weights as floats. The verdict is remembered for this device and bitsandbytes. That the
-decoder computes the configuration rightly is another admission's business; knows no real weights.
+decoder computes the configuration rightly is another check's business; knows no real weights.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from localspec.core.weight_formats import FLOATS
 from localspec.engine.arch import Arch, read_arch
 from localspec.engine.four_bit import dequantised, library, quantise
 from localspec.engine.linear import Dense, EightBitLinears, FourBitLinears, LinearMaker
-from localspec.loading.self_check import config as admission
+from localspec.loading.self_check import config as config_check
 from localspec.loading.self_check.cpu import RandomWeights, read_in, relative
 from localspec.loading.torch import assemble_in
 
@@ -77,12 +77,12 @@ def verify_format(config: dict[str, Any], maker: LinearMaker) -> None:
 
 def fingerprint(config: dict[str, Any], maker: LinearMaker) -> str:
     device = torch.cuda.get_device_name() if maker.device == "cuda" else platform.processor() or platform.machine()
-    whole = f"{admission.fingerprint(config)} {maker} {library().__version__} {device}"
+    whole = f"{config_check.fingerprint(config)} {maker} {library().__version__} {device}"
     return hashlib.sha256(whole.encode()).hexdigest()
 
 
 def shrunk(config: dict[str, Any]) -> Arch:
-    return replace(read_arch(admission.shrink(config)), intermediate_size=WIDE)
+    return replace(read_arch(config_check.shrink(config)), intermediate_size=WIDE)
 
 
 def difference(arch: Arch, maker: FourBitLinears | EightBitLinears) -> float:
