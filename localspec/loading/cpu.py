@@ -100,7 +100,7 @@ class Packer:
             self.keep(f"{index}.down.bias", self.vector(f"{mlp}.down_proj.bias", arch.hidden_size, hidden))
 
     def linear(self, name: str, slabs: Iterator[Tensor]) -> Iterator[int]:
-        """One piece from slabs of its rows, in order; all but the last are whole blocks. What is missing is zeros."""
+        """Packs a piece from slabs of its rows, in order; all but the last are whole blocks. Missing rows are zeros."""
         piece = self.blueprint.pieces[name]
         data, at, under_way = empty_piece(piece), 0, deque[Future[int]]()
         nothing = torch.zeros(0, piece.shape[1] * GROUP)
@@ -123,7 +123,7 @@ class Packer:
         return data.nbytes
 
     def plain(self, name: str, outputs: int, inputs: int) -> Iterator[Tensor]:
-        """A tensor's rows as they are."""
+        """Yields a tensor's rows unchanged."""
         for first, last in slabs(outputs, inputs, OUTPUTS):
             yield self.rows(name, first, last, outputs, inputs)
 
@@ -161,7 +161,7 @@ class Packer:
         return torch.nn.functional.pad(self.read(name, size), (0, wide - size))
 
     def padded(self, name: str, vector: Tensor) -> Tensor:
-        """The vector, as long as its piece."""
+        """Pads a vector to the length of its piece."""
         return torch.nn.functional.pad(vector, (0, self.blueprint.pieces[name].shape[0] - vector.shape[0]))
 
     def read(self, name: str, *shape: int) -> Tensor:
@@ -176,7 +176,7 @@ class Packer:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Of torch's: where others are at work, or steps are small, several would mostly wait for each other."""
+    """Limits torch to one thread: beside other threads, or for small steps, more would mostly wait for each other."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -188,7 +188,7 @@ def one_thread() -> Iterator[None]:
 def assemble_packed(
     blueprint: Blueprint, tensors: Mapping[str, Tensor], stream: Stream[PackedLayer] | None = None
 ) -> PackedWeights:
-    """The pieces in their places; the layers of a stream are not among them."""
+    """Weights of a decoder from their pieces, those of streamed layers left out."""
     from localspec.engine.cpu.decoder import PackedWeights
 
     count = stream.first if stream else blueprint.arch.num_layers
@@ -217,7 +217,7 @@ def assemble_linear(blueprint: Blueprint, tensors: Mapping[str, Tensor], name: s
 
 
 def pack_source(blueprint: Blueprint, reader: Reader, program: Program | None = None) -> PackedWeights:
-    """At once, without progress."""
+    """Packs a whole model without progress."""
     packer = Packer(blueprint, reader, program)
     for _ in packer.pieces():
         pass
@@ -227,7 +227,7 @@ def pack_source(blueprint: Blueprint, reader: Reader, program: Program | None = 
 def load_packed(
     snapshot: Snapshot, arch: Arch, plan: Plan, *, stage: str
 ) -> Generator[Loading | Notice, None, PackedDecoder]:
-    """From the copy on disk if there is a sound one; else made now, by one of those that start at the same time."""
+    """Reads the weight cache if it is intact; else packs the weights, in one of the processes that start together."""
     from localspec.engine.cpu.decoder import PackedDecoder
     from localspec.engine.cpu.isa import choose
     from localspec.engine.cpu.program import load
@@ -253,7 +253,7 @@ def load_packed(
 def made(
     copy: PackedCopy, blueprint: Blueprint, program: Program, plan: Plan, stage: str
 ) -> Generator[Loading | Notice, None, Tensors]:
-    """From the copy that a process made which began before this one; else packed, and kept for the next start."""
+    """Reads a cache that an earlier process has finished meanwhile; else packs the weights and caches them."""
     found: Tensors = {}
     yield from progress(stage, blueprint.num_bytes, copy.read(found))
     if found:
@@ -269,7 +269,7 @@ def made(
 
 
 def pack_to_disk(copy: PackedCopy, blueprint: Blueprint, program: Program, stage: str) -> Iterator[Loading]:
-    """Tensor by tensor, where the whole is too large for memory."""
+    """Packs straight to disk, tensor by tensor, where the whole does not fit in memory."""
     try:
         with copy.writing(copy.file()) as put:
             packer = Packer(blueprint, Reader(open_source(copy.snapshot)), program, put)

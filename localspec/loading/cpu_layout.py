@@ -64,12 +64,12 @@ class Blueprint:
 
     @property
     def heads(self) -> int:
-        """Of queries, keys and values together."""
+        """Number of heads of queries, keys and values together."""
         return self.arch.num_heads + 2 * self.arch.num_kv_heads
 
     @property
     def heads_before_values(self) -> int:
-        """Those of `qk`: of queries and keys. Where they fill no whole blocks, the last of them leads `v`."""
+        """Number of heads in `qk`: queries and keys. Where they fill no whole blocks, the last one leads `v`."""
         heads = self.arch.num_heads + self.arch.num_kv_heads
         return heads - 1 if heads * self.head % OUTPUTS else heads
 
@@ -80,11 +80,11 @@ class Blueprint:
 
     @property
     def table_format(self) -> PackedFormat:
-        """Of the embedding and the head. Rows that are only looked up may lose more than those multiplied with."""
+        """The format of embedding and head. Rows that are only looked up may lose more than those multiplied with."""
         return FINER if self.shares_head else self.weight_format
 
     def format_of(self, index: int, name: str) -> PackedFormat:
-        """Of a layer's linear."""
+        """The format of a layer's linear."""
         is_shared = name == "v" and self.arch.query_group > 1  # few weights, each of which several heads read
         is_first = index == 0 and name in ("qk", "v", "output")
         return FINER if is_shared or is_first else self.weight_format
@@ -99,12 +99,12 @@ class Blueprint:
         return sum(piece.num_bytes for piece in self.pieces.values())
 
     def kv_bytes(self, context: int) -> int:
-        """As PackedCache allocates it."""
+        """Size of the KV store, as PackedCache allocates it."""
         arch = self.arch
         return 2 * arch.num_layers * arch.num_kv_heads * padded(context, CHUNK) * self.head * KV_BYTES
 
     def scratch_bytes(self, context: int) -> int:
-        """What grows with the context beside its cache: the rotary tables, and what attention tasks leave."""
+        """Size of what grows with the context beside the cache: rotary tables and partial results of attention."""
         arch = self.arch
         return arch.rotation_bytes(context) + partial_bytes(arch.num_heads, self.head, padded(context, CHUNK))
 
@@ -118,11 +118,11 @@ class Blueprint:
 
     @property
     def layers(self) -> list[list[Piece]]:
-        """The tensors of each, which lie side by side."""
+        """The tensors of every layer, which lie side by side."""
         return [list(self.layer(index)) for index in range(self.arch.num_layers)]
 
     def layer(self, index: int) -> Iterator[Piece]:
-        """Its tensors."""
+        """The tensors of a layer."""
         arch, hidden = self.arch, self.hidden
         qk, v, output, gate_up, down = (self.format_of(index, name) for name in LINEARS)
         before, every = self.heads_before_values * self.head, self.heads * self.head
@@ -140,7 +140,7 @@ class Blueprint:
 
 
 def linear(name: str, weight_format: PackedFormat, outputs: int, inputs: int, *, bias: bool = False) -> Iterator[Piece]:
-    """Its blocks, and its bias if it has one."""
+    """The pieces of a linear: its blocks, and its bias if it has one."""
     blocks = padded(outputs, OUTPUTS) // OUTPUTS
     yield Piece(name, (blocks, inputs // GROUP, RECORD_BYTES[weight_format]), weight_format)
     if bias:

@@ -119,7 +119,7 @@ def read_all(snapshot: Snapshot) -> dict[str, Tensor]:
 
 
 def resident(model: Any, device: str) -> Any:
-    """On its device, and no weight still mapped: a file that changed would change the model, or end the program."""
+    """Moves the model to its device, no weight still mapped: a file that changed would change the model, or crash."""
     if device == "cpu":
         with torch.no_grad():
             for tensor in (*model.parameters(), *model.buffers()):
@@ -137,7 +137,7 @@ def uncompiled() -> Iterator[None]:
 
 
 def refuse_too_large(kind: Any, config: Any, snapshot: Snapshot) -> None:
-    """A config may not ask for more than the files hold: transformers would allocate it, and fill it by chance."""
+    """Refuses a config that asks for more than the files hold: transformers would fill the rest at random."""
     with torch.device("meta"):
         asked = sum(weight.numel() for weight in kind(copy.deepcopy(config)).parameters())
     packed = 32 // read_gptq(snapshot.config)["bits"] if is_gptq(snapshot.config) else 1
@@ -165,7 +165,7 @@ def refuse_incomplete(report: dict[str, Any], name: str) -> None:
 
 
 def quantised(snapshot: Snapshot, linears: Linears, plan: Plan, stage: str) -> Iterator[Loading | Notice]:
-    """From the copy on disk if there is a sound one; else made, and kept for the next start where that is wished."""
+    """Reads the weight cache if it is intact; else quantises, and caches the result if asked to."""
     contents = QuantisedContents.of(linears.maker, linears.shapes())
     copy, found = PackedCopy(snapshot, contents, asked=True), Parts()
     yield from progress(stage, contents.num_bytes, copy.read(found))
@@ -192,7 +192,7 @@ class Linears:
             yield name, rows_of(getattr(parent, child))[1]
 
     def replace(self, kept: Mapping[str, Parts]) -> Generator[int, None, None]:
-        """One after the other, so that its floats are let go; yields their bytes."""
+        """Replaces the linears one by one, freeing their floats; yields bytes done."""
         from localspec.engine.generic import Quantised
 
         for name, (parent, child) in self.found.items():
@@ -238,7 +238,7 @@ def check(decoder: GenericDecoder, name: str, tolerance: float) -> None:
 
 
 def otherwise(name: str, why: str) -> EngineError:
-    message = f"transformers computes {name} in parts otherwise than at once ({why})."
+    message = f"transformers computes {name} differently in parts than at once ({why})."
     return EngineError(message, hint="Choose another model, or another --quant.")
 
 
@@ -251,13 +251,13 @@ def readings(decoder: GenericDecoder, ids: Tensor) -> Iterator[Tensor]:
         decoder.forward(ids[:prefix])
         decoder.forward(draft)
         decoder.crop(kept)
-        places = sorted({decoder.length, prefix, prefix + 1, len(ids)})  # the length is 0 where all had to go
-        parts = [decoder.forward(ids[begin:end]) for begin, end in pairwise(places)]
+        positions = sorted({decoder.length, prefix, prefix + 1, len(ids)})  # the length is 0 where all had to go
+        parts = [decoder.forward(ids[begin:end]) for begin, end in pairwise(positions)]
         yield torch.cat(parts)
 
 
 def far(got: Tensor, expected: Tensor) -> float:
-    """Of the row that is furthest off; infinite where anything is no number."""
+    """Relative error of the worst row; infinite where anything is NaN."""
     expected = expected[-len(got) :].float()
     size = expected.square().mean(-1).sqrt().clamp_min(torch.finfo(torch.float32).tiny)  # 0 after a token of zeros
     off = (got.float() - expected).square().mean(-1).sqrt() / size

@@ -1,4 +1,4 @@
-"""What bitsandbytes has made of a model's linears, as tensors that a copy on disk can hold, and back again.
+"""Converts linears that bitsandbytes has quantised to tensors of the weight cache, and back.
 
 They are kept as they lie in memory on this device, so that the next start computes nothing. Knows nothing about where a
 copy is, and not which linears a model has but for the Llama family.
@@ -79,11 +79,11 @@ class QuantisedContents:
         return {part.name: part for part in found}
 
     def split(self, made: Mapping[str, Linear]) -> Parts:
-        """What these linears are made of, biases apart: those are read from the model every time."""
+        """The parts of these linears, biases apart: those are read from the model every time."""
         return {f"{name}.{part}": tensor for name, _ in self.linears for part, tensor in parts_of(made[name])}
 
     def join(self, found: Parts) -> dict[str, Parts]:
-        """By linear, each part of the type and shape that it had; empty where nothing was found."""
+        """The parts of each linear, in their types and shapes; empty where nothing was cached."""
         shapes = {name: self.maker.empty_parts(shape) for name, shape in self.linears} if found else {}
         return {
             name: {part: found[f"{name}.{part}"].view(like.dtype).view(like.shape) for part, like in parts.items()}
@@ -97,18 +97,18 @@ def parts_of(linear: Linear) -> Iterator[tuple[str, Tensor]]:
 
 
 def linears(index: int, layer: Layer) -> dict[str, Linear]:
-    """A layer's, by the names that they are kept under."""
+    """A layer's linears by the names of their cache entries."""
     return dict(zip(names(index), (layer.qkv, layer.output, layer.gate_up, layer.down), strict=True))
 
 
 def names(index: int) -> tuple[str, ...]:
-    """Of the first weight in each of a layer's linears, as the loader fuses them."""
+    """Names of the first weight in each of a layer's linears, as the loader fuses them."""
     parts = ("self_attn.q_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.down_proj")
     return tuple(f"model.layers.{index}.{part}.weight" for part in parts)
 
 
 def llama_linears(arch: Arch, *, keep_head: bool) -> Iterator[tuple[str, Shape]]:
-    """With their shapes."""
+    """A model's linears with their shapes."""
     q, kv, hidden = arch.num_heads * arch.head_dim, arch.num_kv_heads * arch.head_dim, arch.hidden_size
     wide = arch.intermediate_size
     shapes = [(q + 2 * kv, hidden), (hidden, q), (2 * wide, hidden), (hidden, wide)]

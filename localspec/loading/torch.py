@@ -87,13 +87,13 @@ class Assembly:
 
     @cached_property
     def has_stored(self) -> bool:
-        """Whether the weights were quantised by somebody else."""
+        """Whether the checkpoint is quantised by bitsandbytes already."""
         return any(".quant_state.bitsandbytes__" in name for name in self.reader.source.names())
 
     def stored(
         self, maker: FourBitLinears, names: list[str], rows: list[int], inputs: int, bias: Tensor | None
     ) -> Linear:
-        """What somebody else left in floats stays in floats, and so does what must be one linear with it."""
+        """A prequantised linear. Weights left in floats stay in floats, and so do those fused with them."""
         shapes = [(n, inputs) for n in rows]
         found = [read_stored(self.reader, name, shape, maker.device) for name, shape in zip(names, shapes, strict=True)]
         quantised = [part for part in found if part is not None]
@@ -131,8 +131,8 @@ class Assembly:
         )
 
     def weights(self, resident: int | None = None) -> Generator[int, None, Weights]:
-        """Yields how many bytes more are read. `resident`: so many layers stay where they are computed with, and the
-        others come and go; None for all."""
+        """Yields how many bytes more are read. `resident`: so many layers stay in memory, and the others are offloaded;
+        None for all."""
         arch = self.arch
         embedding = self.embedding()
         layers = yield from self.layers(range(arch.num_layers if resident is None else resident))
@@ -195,7 +195,7 @@ def assemble(arch: Arch, source: Source, *, dtype: torch.dtype, context: int, de
 
 
 def assemble_in(maker: LinearMaker, arch: Arch, reader: Reader, *, context: int, keep_head: bool = False) -> Decoder:
-    """The same in any format of torch."""
+    """A decoder in any format of torch or bitsandbytes at once, without progress."""
     return with_cache(arch, drain(Assembly(arch, reader, maker, keep_head=keep_head).weights()), maker, context)
 
 
@@ -219,7 +219,7 @@ def load_torch(snapshot: Snapshot, arch: Arch, plan: Plan, stage: str) -> Genera
 def quantised(
     snapshot: Snapshot, assembly: Assembly, maker: Quantiser, plan: Plan, stage: str
 ) -> Generator[Loading | Notice, None, Weights]:
-    """From the copy on disk if there is a sound one; else made, and kept for the next start where that is wished."""
+    """Reads the weight cache if it is intact; else quantises, and caches the result if asked to."""
     contents = QuantisedContents.of(maker, llama_linears(assembly.arch, keep_head=plan.options.keep_head))
     copy, found = PackedCopy(snapshot, contents, asked=True), Parts()
     yield from progress(stage, contents.num_bytes, copy.read(found))
@@ -239,7 +239,7 @@ def plan_words(snapshot: Snapshot, plan: Plan) -> str:
 
 
 def bytes_to_read(snapshot: Snapshot, plan: Plan) -> int:
-    """Of the snapshot, before the first question."""
+    """Bytes of the snapshot that are read before the first question."""
     sizes = sizes_to_read(snapshot)
     if plan.resident is None or plan.device == "cuda":
         return sum(sizes.values())

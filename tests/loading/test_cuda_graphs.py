@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,8 +96,9 @@ def test_there_are_graphs_on_cuda_and_nowhere_else():
 
 def test_the_plan_for_a_gpu_has_room_for_graphs(folder: Path, draft: Path, opened: Opener):
     assert (GRAPH_WIDTH, GRAPH_ROWS, GRAPHS) == (cuda_graphs.WIDEST, cuda_graphs.LONGEST, cuda_graphs.MOST)
+    on_gpu = find_format("bf16", "cuda")
     snapshot, request = open_snapshot(folder), PlanRequest(WeightOptions("bf16", ctx=256), "cuda")
-    alone, on_cpu = needed(snapshot, request, find_format("bf16")), footprint(snapshot, find_format("bf16"), 256)
+    alone, on_cpu = needed(snapshot, request, on_gpu), footprint(snapshot, find_format("bf16"), 256)
     assert (on_cpu.graphs, alone.whole - on_cpu.whole) == (0, alone.graphs)
     assert alone.offloaded(1) == on_cpu.offloaded(1)
     with opened(Taping(), "off", "fp32")[0] as llm:
@@ -104,8 +106,6 @@ def test_the_plan_for_a_gpu_has_room_for_graphs(folder: Path, draft: Path, opene
         assert isinstance(target, Graphed)
         buffers = (target.ids, target.positions, target.states_in, target.states_out, target.logits_out)
         assert 0 < sum(buffer.nbytes for buffer in buffers) < alone.graphs - GRAPHS * GRAPH_BYTES
-    drafter = footprint(open_snapshot(draft), find_format("bf16", "cuda"), 256)
-    beside = needed(
-        snapshot, PlanRequest(WeightOptions("bf16", ctx=256), "cuda", drafter=open_snapshot(draft)), find_format("bf16")
-    )
+    drafter = footprint(open_snapshot(draft), on_gpu, 256)
+    beside = needed(snapshot, replace(request, drafter=open_snapshot(draft)), on_gpu)
     assert beside.drafter == drafter.whole - drafter.workspace > drafter.graphs > 0

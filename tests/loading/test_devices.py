@@ -104,7 +104,9 @@ def test_int4_is_the_cpus_on_every_gpu(gpus: list[int]):
     for asked in ("cuda", "cuda:1"):
         with pytest.raises(UsageError, match="on a CPU only"):
             pick_device(asked, "int4")
-    assert [pick_device(asked, "int4") for asked in ("auto", "cpu", "mps")] == ["cpu", "cpu", "mps"]  # refused below
+    assert [pick_device(asked, "int4") for asked in ("auto", "cpu")] == ["cpu", "cpu"]
+    with pytest.raises(UsageError, match="There is no device 'mps'"):
+        pick_device("mps", "int4")
     assert gpus == []
 
 

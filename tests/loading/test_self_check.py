@@ -508,5 +508,5 @@ def test_rows_that_depend_on_their_number_are_refused_at_every_load(
 
     cpu.verify_packed(BASE, "int8", engine)
     monkeypatch.setattr(PackedDecoder, "forward", forward)
-    with pytest.raises(EngineError, match=f"computes {width} rows otherwise.*Use --quant bf16"):
+    with pytest.raises(EngineError, match=f"{width} rows differ.*Use --quant bf16"):
         cpu.verify_packed(BASE, "int8", engine)

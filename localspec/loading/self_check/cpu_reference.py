@@ -98,7 +98,7 @@ def rounded(linear: Linear, weight_format: PackedFormat, *, heads: int = 1, wide
 
 
 def stored(weight: Tensor, weight_format: PackedFormat) -> Tensor:
-    """What blocks of a format hold of a weight [outputs, inputs], its inputs padded to whole groups."""
+    """A weight [outputs, inputs] as blocks of a format hold it, its inputs padded to whole groups."""
     outputs, inputs = weight.shape
     return unpack(pack(pad_to(weight, padded(outputs, OUTPUTS), padded(inputs, GROUP)), weight_format), weight_format)[
         :outputs

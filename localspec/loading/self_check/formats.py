@@ -1,4 +1,4 @@
-"""May a configuration run in nf4, fp4 or LLM.int8 here? A random small model must say what its weights stand for.
+"""Numerical self-check of bitsandbytes: a random small model must compute what its quantised weights stand for.
 
 The reference has the same weights as floats. The verdict is remembered for this device and bitsandbytes. That the
 decoder computes the configuration rightly is another check's business; knows no real weights.
@@ -43,7 +43,7 @@ WIDE = 128  # whole blocks, so that fused kernels are what runs
 
 @dataclass(frozen=True, slots=True)
 class DequantisedReference:
-    """Makes floats of what another format would make."""
+    """Makes the floats that another format's weights stand for."""
 
     maker: FourBitLinears | EightBitLinears
     stream: torch.dtype = torch.float32
@@ -64,7 +64,7 @@ class DequantisedReference:
 
 
 def verify_format(config: dict[str, Any], maker: LinearMaker) -> None:
-    """Nothing, or EngineError: bitsandbytes is not there, or computes something else than it should."""
+    """EngineError where bitsandbytes is not installed, or computes something else than it should."""
     if not isinstance(maker, FourBitLinears | EightBitLinears):
         return
     off = difference_of(fingerprint(config, maker), lambda: difference(shrunk(config), maker))
@@ -86,7 +86,7 @@ def shrunk(config: dict[str, Any]) -> Arch:
 
 
 def difference(arch: Arch, maker: FourBitLinears | EightBitLinears) -> float:
-    """Of the row that is furthest off."""
+    """Relative error of the worst row."""
     weights = RandomWeights(arch)
     pair: tuple[LinearMaker, LinearMaker] = maker, DequantisedReference(maker)
     got, expected = (assemble_in(one, arch, weights, context=ROWS) for one in pair)
