@@ -232,6 +232,7 @@ def test_the_engine_needs_torch_alone_and_on_a_cpu_numba(module: str):
 
 def test_the_loader_imports_on_a_bare_gpu_box():
     assert needs("localspec.loading.torch") <= ENGINE_BOX | {"psutil"}
+    assert needs("localspec.loading.kernels") <= ENGINE_BOX | {"psutil"}
 
 
 @pytest.mark.parametrize("module", [module for module in FILES if room(module) == "bench"])
