@@ -152,4 +152,8 @@ def either(*names: str) -> str:
 
 
 FLOATS = tuple(row.name for row in auto_formats("cpu", packed=False))  # best first; every machine computes them
+BY_BITSANDBYTES = ", ".join(  # for help
+    row.name if (row.name, "cpu") in FORMATS and FORMATS[row.name, "cpu"].kernel == row.kernel else f"GPU {row.name}"
+    for row in {row.name: row for row in ROWS if row.kernel == "bitsandbytes"}.values()
+)
 SMALLEST_ANYWHERE = auto_formats("cuda", packed=False)[-1].name  # of those that any family runs in, on any device

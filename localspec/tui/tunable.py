@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 NO_TEMPLATE = Notice(
     "info",
     "no_template",
-    "This is a base model (no chat template): it continues the text.",
+    "This is a base model without a chat template: it completes the text.",
     "/template chatml overrides.",
 )
 

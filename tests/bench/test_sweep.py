@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from localspec.bench import plots, sweep
@@ -92,8 +91,7 @@ def test_the_usual_values():
         ["--sweep", "k", "--draft", "small"],
         ["--sweep", "k", "--draft", "off"],
         ["--sweep", "k", "--against", "transformers"],
-        ["--sweep", "k", "--shape", "tiny"],
-        ["--sweep", "k", "--task", "guide"],
+        ["--sweep", "k", "--format", "int8,int4"],
         ["--sweep", "k", "--plot", "plot.txt"],
         ["--sweep", "k", "--plot", "no/such/folder/plot.svg"],
         ["--plot", "plot.svg"],
@@ -256,12 +254,13 @@ def test_the_bench_calls_auto_by_what_it_became():
 def test_a_result_belongs_to_these_weights_whatever_the_count_of_threads(tmp_path: Path):
     folder = tmp_path / "model"
     shutil.copytree(ENTRY.path, folder)
-    one, two = (drain(open_target(LoadRequest.of(str(folder), quant="fp32", threads=n))) for n in (1, 2))
+    requests = [LoadRequest.of(str(folder), quant="fp32", threads=n) for n in (1, 2)]
+    one, two = (drain(open_target(request)) for request in requests)
     before = swept_key(one)
     assert before == swept_key(two)
     assert timed_key(one) != timed_key(two)
     os.utime(folder / "model.safetensors", (1, 1))
-    assert swept_key(drain(open_target(request))) != before
+    assert swept_key(drain(open_target(requests[0]))) != before
 
 
 # --- who is overruled

@@ -67,7 +67,8 @@ def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def opened(folder: Path, quant: str, resident: int | None, **plan: Any) -> Any:
     return drain(
         load_decoder(
-            open_snapshot(folder), Plan(find_format(quant, "cuda"), 64, WeightOptions(**plan), resident=resident)
+            open_snapshot(folder),
+            Plan(find_format(quant, "cuda"), 64, WeightOptions(**plan), resident=resident),
         )
     )
 

@@ -156,7 +156,10 @@ def test_the_second_start_quantises_nothing_and_computes_the_same_to_the_bit(
 @pytest.mark.parametrize("threshold", [0.0, 6.0])
 def test_a_gpus_int8_is_kept_too(threshold: float, folder: Path, monkeypatch: pytest.MonkeyPatch):
     """Its products are bitsandbytes' own in torch here."""
-    snapshot, plan = open_snapshot(folder), Plan(find_format("int8"), 64, WeightOptions(save_quantized=True))
+    snapshot, plan = (
+        open_snapshot(folder),
+        Plan(find_format("int8"), 64, WeightOptions(save_quantized=True)),
+    )
     maker = EightBitLinears(threshold, torch.float32, "cpu")
 
     def weights() -> Any:
