@@ -263,6 +263,7 @@ def test_the_engine_needs_torch_alone_and_on_a_cpu_numba(module: str):
 
 def test_the_loader_imports_on_a_bare_gpu_box():
     assert needs("localspec.loading.torch") <= ENGINE_BOX | {"psutil"}
+    assert needs("localspec.loading.kernels") <= ENGINE_BOX | {"psutil"}
 
 
 BARE = [module for module in EVERY_FILE if room(module) in ("bench", "benchmarks") and not module.startswith(AT_HOME)]

@@ -46,7 +46,7 @@ def measure_exam(
     sittings: list[Sitting] = []
     notes: list[str] = []
     for done, (quant, name, choice) in enumerate(ways):
-        request = msgspec.structs.replace(load, quant=quant, draft=choice)
+        request = msgspec.structs.replace(load.in_format(quant), draft=choice)
         sitting, notices = sit(request, name, exam, max_tokens, partial(part, report, done, len(ways)))
         sittings.append(sitting)
         notes += [one_line(f"{sitting.method} in {sitting.quant}: {sentence}") for sentence in notices]

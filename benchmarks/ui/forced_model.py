@@ -44,8 +44,8 @@ def open_forced(request: LoadRequest) -> Generator[Loading | Ready, None, Model]
     """`model` names a shape, `ctx` says how many tokens an answer has: it goes on until the context is full."""
     from localspec.engine.cpu.decoder import PackedDecoder
 
-    shape, length = SHAPES[request.model], request.ctx or 512
-    threads = request.threads or processor.physical_cores()
+    shape, length = SHAPES[request.model], request.weights.ctx or 512
+    threads = request.weights.threads or processor.physical_cores()
     torch.set_num_threads(1)
     prompter = Prompter(
         words(shape.vocab_size),
@@ -55,7 +55,7 @@ def open_forced(request: LoadRequest) -> Generator[Loading | Ready, None, Model]
     prompt = prompter.chat((Message("user", QUESTION),))
     context = len(prompt) + length
     yield Loading("random weights", 0, 1, "steps")
-    kind: WeightFormat = "int4" if request.quant == "int4" else "int8"
+    kind: WeightFormat = "int4" if request.weights.weight_format == "int4" else "int8"
     source = random_tensors(shape, SEED)
     decoder = make_decoder(shape.arch(context), source, kind, context=context, threads=threads)
     assert isinstance(decoder, PackedDecoder)

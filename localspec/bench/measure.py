@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Protocol
 
-import msgspec
 import torch
 
 from localspec.bench.machine import describe_machine
@@ -25,6 +24,7 @@ from localspec.core.errors import DoesNotFit
 from localspec.core.events import Done, Loading, Notice, Ready, SpecCard, Step
 from localspec.core.requests import DraftModel, EarlyExit, GenerateRequest, LoadRequest, Message, SamplingOptions
 from localspec.core.sanitize import one_line
+from localspec.core.weight_formats import AUTO, FLOATS
 from localspec.models.catalog import Entry
 from localspec.runtime.draft_choice import parse
 from localspec.runtime.model import Model
@@ -127,16 +127,14 @@ def open_targets(
 ) -> tuple[tuple[Opened, ...], tuple[str, ...]]:
     """The target in every format, and a sentence about a format that was not asked for and does not fit."""
     if formats:
-        return tuple(
-            drain(open_target(msgspec.structs.replace(request, quant=quant)), loading(tell)) for quant in formats
-        ), ()
+        return tuple(drain(open_target(request.in_format(name)), loading(tell)) for name in formats), ()
     first = drain(open_target(request), loading(tell))
-    if not compared or request.quant != "auto" or first.plan.quant == "fp32":
+    if not compared or request.weights.weight_format != AUTO or first.plan.weight_format.name == FLOATS[0]:
         return (first,), ()
     try:
-        return (first, drain(open_target(msgspec.structs.replace(request, quant="fp32")), loading(tell))), ()
+        return (first, drain(open_target(request.in_format(FLOATS[0])), loading(tell))), ()
     except DoesNotFit as fault:
-        return (first,), (one_line(f"Ours in fp32 is left out: {fault.message}"),)
+        return (first,), (one_line(f"Ours in {FLOATS[0]} is left out: {fault.message}"),)
 
 
 def gather(targets: Sequence[Opened], load: LoadRequest, against: str | None, tell: Tell = silent) -> list[Contender]:
@@ -147,7 +145,7 @@ def gather(targets: Sequence[Opened], load: LoadRequest, against: str | None, te
         from localspec.bench import transformers_peer
 
         tell(Loading("trying transformers' formats and threads", 0, 1, "steps"))
-        contenders += transformers_peer.contenders([(opened, all[1:]) for opened, all in ways], load.threads)
+        contenders += transformers_peer.contenders([(opened, all[1:]) for opened, all in ways], load.weights.threads)
     return contenders
 
 
@@ -158,7 +156,7 @@ def ours(opened: Opened, name: str, choice: Draft, k: str) -> Ours:
     notices = [event.message for event in heard if isinstance(event, Notice)]
     spec = model.ready.spec
     off = spec.kind == "off"
-    way = Way(named(name, spec), "0" if off else spec.k, opened.plan.quant, name, threads=opened.threads)
+    way = Way(named(name, spec), "0" if off else spec.k, opened.plan.weight_format.name, name, threads=opened.threads)
     threads = torch.get_num_threads() if spec.kind == "model" else torch_threads(opened)  # as `attach` has left them
     return Ours(way, model, threads, off and name != PLAIN, notes=notices)
 

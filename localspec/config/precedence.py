@@ -25,7 +25,7 @@ def load_request(config: Config, catalog: Catalog, model: str, said: Mapping[str
     own = {name: value for name in ("quant", "ctx") if (value := getattr(entry, name, None)) is not None}
     draft = said.get("draft") or ("auto" if entry is not None and entry.draft else config.spec.draft)
     k = said.get("k") or draft_length(config, entry, draft)
-    return LoadRequest(model, **{**built, **spec, **own, **said, "draft": draft, "k": k})
+    return LoadRequest.of(model, **{**built, **spec, **own, **said, "draft": draft, "k": k})
 
 
 def preset_name(config: Config, entry: Entry | None, said: str | None) -> str | None:

@@ -10,7 +10,8 @@ import msgspec
 from localspec.core.errors import UsageError
 from localspec.core.events import Mode
 from localspec.core.requests import PROBE_EVERY
-from localspec.models.catalog import Context, DraftLength, Quant, SamplingTable
+from localspec.core.weight_formats import ListedOrAuto
+from localspec.models.catalog import Context, DraftLength, SamplingTable
 
 SCHEMA_VERSION = 1
 SendKey = Literal["enter", "ctrl+j"]
@@ -68,7 +69,7 @@ class EngineTable(Table, frozen=True):
     `idle_unload` frees the memory."""
 
     device: Annotated[str, msgspec.Meta(pattern=DEVICE)] = "auto"
-    quant: Literal["auto", Quant] = "auto"
+    quant: ListedOrAuto = "auto"
     save_quantized: bool = False
     ctx: Context | None = None
     threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None

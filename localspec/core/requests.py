@@ -8,8 +8,10 @@ from __future__ import annotations
 from numbers import Integral, Real
 from typing import Any, Literal, Self  # Any: each option has a type of its own
 
+from msgspec.structs import replace
+
 from localspec.core.events import Mode, Record
-from localspec.core.weight_formats import INT8_THRESHOLD
+from localspec.core.weight_formats import AUTO, INT8_THRESHOLD
 
 Role = Literal["system", "user", "assistant"]
 PROBE_EVERY = 16  # rounds: the first of the engine's PROBE_GAPS
@@ -61,19 +63,37 @@ class DraftModel(Record, frozen=True, tag="model"):
     greedy: bool = False
 
 
+class WeightOptions(Record, frozen=True, rename={"weight_format": "quant", "draft_format": "draft_quant"}):
+    """How a model's weights are held, and what computes with them. `ctx` in tokens; "auto" takes the best that fits.
+
+    `keep_head`: the head stays in 16 bits, whatever the weight format. `int8_threshold`: a GPU's int8 multiplies inputs
+    beyond it in 16 bits; 0 for none. `device`: "offload" keeps in memory only the layers that a draft runs through, or
+    as many as `max_memory` ("8GB") allows, and the rest on disk, or beside a GPU in main memory.
+
+    `save_quantized`: weights that bitsandbytes has quantised are cached on disk, and the next start reads them.
+    `draft_format`: a draft model's own; "auto" is the target's, where the draft supports it.
+    """
+
+    weight_format: str = AUTO
+    device: str = "auto"
+    ctx: int | None = None
+    threads: int | None = None
+    keep_head: bool = False
+    int8_threshold: float = INT8_THRESHOLD
+    max_memory: str | None = None
+    save_quantized: bool = False
+    draft_format: str = AUTO
+
+    @property
+    def offloads(self) -> bool:
+        return self.device == "offload"
+
+
 class LoadRequest(Record, frozen=True):
-    """A target by catalogue key, folder or GGUF file, and how to run it. `ctx` in tokens.
-
-    `keep_head`: in 16 bits, whatever `quant`. `int8_threshold`: inputs beyond it are multiplied in 16 bits by a GPU's
-    int8; 0 for none. `device`: "offload" keeps in memory only what a draft runs through, or as many layers as
-    `max_memory` ("8GB") allows, and the rest on disk, or beside a GPU in main memory.
-
-    `save_quantized`: what bitsandbytes makes of the weights is kept on disk, and the next start reads that.
+    """A target by catalogue key, folder or GGUF file, and how to run it.
 
     `mode`: how to speculate, until somebody says otherwise; "auto" leaves it to `k`. `probe_every`: rounds from one
     without a draft to the next, at first.
-
-    `draft_quant`: a draft model's own format; "auto" is the target's, where the draft can have it.
 
     `draft`: "auto", "off", "early-exit", "early-exit:E", a key, a folder, or one of the records above.
 
@@ -82,19 +102,25 @@ class LoadRequest(Record, frozen=True):
 
     model: str = "guide"
     draft: str | EarlyExit | DraftModel = "auto"
-    quant: str = "auto"
-    device: str = "auto"
-    ctx: int | None = None
     k: str = "auto"
-    threads: int | None = None
-    keep_head: bool = False
-    int8_threshold: float = INT8_THRESHOLD
-    max_memory: str | None = None
+    weights: WeightOptions = WeightOptions()
     mode: Mode = "auto"
     probe_every: int = PROBE_EVERY
-    save_quantized: bool = False
-    draft_quant: str = "auto"
     folding: bool = True
+
+    @classmethod
+    def of(cls, model: str, **given: Any) -> Self:
+        """A request from options by the names that users write: quant, device, draft, k, …"""
+        weights = {field: given.pop(name) for name, field in WEIGHT_OPTIONS.items() if name in given}
+        return cls(model, weights=WeightOptions(**weights), **given)
+
+    def in_format(self, name: str) -> Self:
+        """The same request in another weight format."""
+        return replace(self, weights=replace(self.weights, weight_format=name))
+
+
+WEIGHT_OPTIONS = dict(zip(WeightOptions.__struct_encode_fields__, WeightOptions.__struct_fields__, strict=True))
+LOAD_OPTIONS = (*WEIGHT_OPTIONS, *(name for name in LoadRequest.__struct_fields__ if name not in ("model", "weights")))
 
 
 class SamplingOptions(Record, frozen=True):

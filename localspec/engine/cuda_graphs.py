@@ -196,5 +196,5 @@ def unrecordable(weights: Weights) -> str | None:
         return "some layers are offloaded"
     linear = weights.layers[0].qkv
     if isinstance(linear, EightBit) and linear.threshold:
-        return f"int8 computes inputs beyond {linear.threshold:g} in 16 bits (--int8-threshold 0 does not)"
+        return f"LLM.int8 computes inputs beyond {linear.threshold:g} in 16 bits (--int8-threshold 0 does not)"
     return None

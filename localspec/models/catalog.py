@@ -24,6 +24,7 @@ from localspec.core.errors import CatalogError, NotDownloaded
 from localspec.core.plain_file import plain
 from localspec.core.requests import LONGEST_DRAFT, RANGES, SamplingOptions
 from localspec.core.strict_toml import shallow
+from localspec.core.weight_formats import ListedFormat
 from localspec.models import hub_cache
 from localspec.models.gguf import stores
 from localspec.models.gguf.header import name_of
@@ -38,7 +39,6 @@ EDIT = "Edit the file and try again."
 HELD = "Give its folder or GGUF file: ./FOLDER or ./FILE.gguf."
 LISTED = "List the models on this machine: Ctrl+O in the chat."
 DraftKind = Literal["model", "early-exit", "off"]
-Quant = Literal["int8", "int4", "nf4", "fp4", "fp32", "bf16"]
 
 Name = Annotated[str, msgspec.Meta(pattern=NAME)]
 DraftLength = Annotated[int, msgspec.Meta(ge=0, le=LONGEST_DRAFT)]
@@ -92,7 +92,7 @@ class ModelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path: str | None = None
     name: str | None = None
     aliases: tuple[Name, ...] = ()
-    quant: Quant | None = None
+    quant: ListedFormat | None = None
     ctx: Context | None = None
     system: str | None = None
     preset: str | None = None
@@ -135,7 +135,7 @@ class Entry:
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
     draft: DraftEntry | None = None
     drafts: tuple[tuple[str, DraftEntry], ...] = ()
-    quant: Quant | None = None
+    quant: ListedFormat | None = None
     ctx: int | None = None
     system: str | None = None
     preset: str | None = None

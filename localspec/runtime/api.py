@@ -268,16 +268,16 @@ def load(  # noqa: PLR0913 - the words of the command line
     folding: bool = True,
 ) -> LLM:
     """A model by catalogue key, folder or GGUF file, ready to answer. For progress, iterate over `load_events`."""
-    request = LoadRequest(
+    request = LoadRequest.of(
         os.fspath(model),
-        os.fspath(draft) if isinstance(draft, os.PathLike) else draft,
-        quant,
-        device,
-        ctx,
-        str(k),
-        threads,
-        keep_head,
-        int8_threshold,
+        draft=os.fspath(draft) if isinstance(draft, os.PathLike) else draft,
+        quant=quant,
+        device=device,
+        ctx=ctx,
+        k=str(k),
+        threads=threads,
+        keep_head=keep_head,
+        int8_threshold=int8_threshold,
         max_memory=max_memory,
         save_quantized=save_quantized,
         draft_quant=draft_quant,

@@ -15,6 +15,7 @@ from localspec.core.errors import IncompatiblePair, NotDownloaded, UsageError
 from localspec.core.events import Notice
 from localspec.core.requests import LONGEST_DRAFT, DraftModel, EarlyExit, LoadRequest, is_draft_length
 from localspec.core.sizes import read_size
+from localspec.core.weight_formats import AUTO
 from localspec.engine.arch import Arch
 from localspec.engine.generic_arch import read_any
 from localspec.models.catalog import Catalog, DraftEntry, Entry
@@ -43,8 +44,8 @@ class Choice:
 def check(request: LoadRequest) -> None:
     """What can be refused of a request before any file of a model is read."""
     check_k(request.k)
-    check_memory(request.max_memory)
-    check_threads(request.threads)
+    check_memory(request.weights.max_memory)
+    check_threads(request.weights.threads)
     catalog = Catalog.load()
     entry = catalog.resolve(request.model)
     draft = parse(request.draft) if isinstance(request.draft, str) else request.draft
@@ -85,9 +86,9 @@ def check_threads(asked: int | None) -> None:
         )
 
 
-def check_format(quant: str, choice: Choice) -> None:
-    """--draft-quant is of a model that drafts."""
-    if quant != "auto" and choice.kind == "early-exit":
+def check_format(weight_format: str, choice: Choice) -> None:
+    """UsageError for --draft-quant where no model drafts."""
+    if weight_format != AUTO and choice.kind == "early-exit":
         raise UsageError(
             "An early exit drafts with the target's own weights, so it has no --draft-quant of its own.",
             hint="Leave it out, or name a draft model: --draft ./FOLDER.",

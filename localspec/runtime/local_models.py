@@ -15,7 +15,6 @@ from pathlib import Path
 
 from localspec.core.errors import CheckpointError, LocalspecError, NotDownloaded
 from localspec.core.main_memory import available_bytes
-from localspec.core.weight_formats import stored_kind
 from localspec.history import peek
 from localspec.loading.plan import fit_word
 from localspec.models import hub_cache
@@ -24,6 +23,7 @@ from localspec.models.checkpoint import Snapshot, open_snapshot
 from localspec.models.gguf import stores
 from localspec.models.gguf.header import read_gguf
 from localspec.models.gguf.stores import Kept
+from localspec.models.prequantised.stored import stored_format
 
 STORED = {"F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16"}
 UNREADABLE = "cannot be loaded"  # loading it says why
@@ -123,7 +123,7 @@ def shelved(name: str, entry: Entry, free: int) -> Shelved:
 
 def stored(snapshot: Snapshot) -> str:
     """The format of most of its weights."""
-    if kind := stored_kind(snapshot.config) or snapshot.stored_as:
+    if kind := stored_format(snapshot.config) or snapshot.stored_as:
         return kind
     sizes: Counter[str] = Counter()
     for info in snapshot.tensors.values():

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from localspec.bench import plots, sweep
@@ -30,15 +29,15 @@ from localspec.runtime import draft_choice
 from localspec.runtime.open import Opened, open_model, open_target, swept_key, timed_key
 from tests.cli.test_cli import complaints
 
-GUIDE = LoadRequest("guide", quant="fp32", threads=1)
+GUIDE = LoadRequest.of("guide", quant="fp32", threads=1)
 CATALOG = Catalog.load()
 ENTRY = CATALOG.resolve("guide")
 
 
 @pytest.fixture(autouse=True)
-def admitted(monkeypatch: pytest.MonkeyPatch) -> None:
+def verified(monkeypatch: pytest.MonkeyPatch) -> None:
     """transformers takes seconds to import, and is not what is tested here."""
-    monkeypatch.setattr("localspec.runtime.open.admit", lambda _: None)
+    monkeypatch.setattr("localspec.loading.kernels.verify_config", lambda _: None)
 
 
 def curve(*speedups: float, setting: str = "exit layer") -> Curve:
@@ -161,15 +160,15 @@ def test_draft_lengths_are_tried_at_the_best_exit_layer(measured: list[list[tupl
     assert found.best == sweep.Best(3, "6", 3.0, remembered=True)
     ready = drain(open_model(GUIDE)).ready
     assert (ready.spec.kind, ready.spec.exit_layer, ready.spec.k) == ("early-exit", 3, "6")
-    ready = drain(open_model(LoadRequest("guide", quant="fp32", threads=1, draft="early-exit:2", k="1"))).ready
+    ready = drain(open_model(LoadRequest.of("guide", draft="early-exit:2", k="1", quant="fp32", threads=1))).ready
     assert (ready.spec.exit_layer, ready.spec.k) == (2, "1")
 
 
 @pytest.mark.heavy
 def test_one_setting_alone_keeps_the_other(measured: list[list[tuple[int, str]]]):
-    assert sweep.sweep(LoadRequest("guide", quant="fp32", threads=1, k="4"), [sweep.axis("exit-layer=1:3")]).best
+    assert sweep.sweep(LoadRequest.of("guide", k="4", quant="fp32", threads=1), [sweep.axis("exit-layer=1:3")]).best
     assert measured.pop() == [(1, "4"), (2, "4"), (3, "4"), (2, "auto")]
-    asked = LoadRequest("guide", quant="fp32", threads=1, draft="early-exit:5")
+    asked = LoadRequest.of("guide", draft="early-exit:5", quant="fp32", threads=1)
     assert sweep.sweep(asked, [sweep.axis("k=8:8")]).best == sweep.Best(5, "8", 3.0, remembered=True)
     assert measured.pop() == [(5, "8"), (3, "4")]
     assert sweep.sweep(GUIDE, [sweep.axis("k=10:10")]).best == sweep.Best(5, "10", 3.75, remembered=True)
@@ -255,13 +254,13 @@ def test_the_bench_calls_auto_by_what_it_became():
 def test_a_result_belongs_to_these_weights_whatever_the_count_of_threads(tmp_path: Path):
     folder = tmp_path / "model"
     shutil.copytree(ENTRY.path, folder)
-    request = LoadRequest(str(folder), quant="fp32", threads=1)
-    one, two = (drain(open_target(msgspec.structs.replace(request, threads=n))) for n in (1, 2))
+    requests = [LoadRequest.of(str(folder), quant="fp32", threads=n) for n in (1, 2)]
+    one, two = (drain(open_target(request)) for request in requests)
     before = swept_key(one)
     assert before == swept_key(two)
     assert timed_key(one) != timed_key(two)
     os.utime(folder / "model.safetensors", (1, 1))
-    assert swept_key(drain(open_target(request))) != before
+    assert swept_key(drain(open_target(requests[0]))) != before
 
 
 # --- who is overruled

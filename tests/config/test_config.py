@@ -241,13 +241,25 @@ def catalog(tmp_path: Path) -> Catalog:
 @pytest.mark.parametrize(
     ("model", "said", "request_"),
     [
-        ("small", {}, LoadRequest("small", "auto", "int4", k="auto", threads=2)),  # models.toml has draft and k
-        ("bare", {}, LoadRequest("bare", "off", "int4", k="3", threads=2)),
-        ("bare", {"draft": "early-exit:2"}, LoadRequest("bare", "early-exit:2", "int4", k="3", threads=2)),
-        ("small", {"k": "7", "quant": "fp32"}, LoadRequest("small", "auto", "fp32", k="7", threads=2)),
-        ("own", {}, LoadRequest("own", "off", "fp32", ctx=512, k="3", threads=2)),
-        ("own", {"quant": "auto", "ctx": 64}, LoadRequest("own", "off", "auto", ctx=64, k="3", threads=2)),
-        ("nobody", {"ctx": 64}, LoadRequest("nobody", "off", "int4", ctx=64, k="3", threads=2)),
+        (
+            "small",
+            {},
+            LoadRequest.of("small", draft="auto", k="auto", quant="int4", threads=2),
+        ),  # models.toml has draft and k
+        ("bare", {}, LoadRequest.of("bare", draft="off", k="3", quant="int4", threads=2)),
+        (
+            "bare",
+            {"draft": "early-exit:2"},
+            LoadRequest.of("bare", draft="early-exit:2", k="3", quant="int4", threads=2),
+        ),
+        ("small", {"k": "7", "quant": "fp32"}, LoadRequest.of("small", draft="auto", k="7", quant="fp32", threads=2)),
+        ("own", {}, LoadRequest.of("own", draft="off", k="3", quant="fp32", ctx=512, threads=2)),
+        (
+            "own",
+            {"quant": "auto", "ctx": 64},
+            LoadRequest.of("own", draft="off", k="3", quant="auto", ctx=64, threads=2),
+        ),
+        ("nobody", {"ctx": 64}, LoadRequest.of("nobody", draft="off", k="3", quant="int4", ctx=64, threads=2)),
     ],
 )
 def test_flags_before_models_toml_before_config_toml(

@@ -22,7 +22,7 @@ from tests.support.fakes import generate, text
 from tests.support.tiny_published import CONTEXT, greedy, model_of, save, tiny
 from tests.support.tokenizers import gpt2_like
 
-pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted", "one_state_folder")]
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("verified", "one_state_folder")]
 
 QUICK = (
     "meta-llama/Llama-3.2-3B-Instruct",

@@ -22,7 +22,7 @@ from localspec.runtime.worker import EngineProcess
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, KINDS, LLAMA2_CHAT, gpt2_like, llama2_like
 
-pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("verified")]
 
 HI = [Message("user", "hello there general")]
 WAYS: list[dict[str, Any]] = [{"temperature": 0}, {"temperature": 1.0, "seed": 7}]
@@ -254,7 +254,7 @@ def test_both_probabilities_of_what_was_rejected_come_when_they_are_asked_for(fo
 def engine(folder: Path, warm_engines: None) -> Iterator[EngineProcess]:  # noqa: ARG001
     key = config.fingerprint(json.loads((folder / "config.json").read_text()))
     paths.admissions_file().write_text(json.dumps({key: 0.0}))  # a verdict that is remembered
-    process = EngineProcess(LoadRequest(str(folder), "early-exit:2", quant="fp64", k="2", threads=1))
+    process = EngineProcess(LoadRequest.of(str(folder), draft="early-exit:2", k="2", quant="fp64", threads=1))
     process.start()
     yield process
     process.close()

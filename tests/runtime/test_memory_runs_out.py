@@ -23,7 +23,7 @@ from localspec.runtime.api import LLM, load, make_request
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like
 
-pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("verified")]
 
 FULL = 20
 FEW = (1, 7)

@@ -218,7 +218,7 @@ async def test_the_bench_waits_until_an_answer_has_ended():
 
 
 def test_what_is_asked_of_the_bench_is_what_its_command_takes():
-    load = LoadRequest(
+    load = LoadRequest.of(
         "./-odd", draft="early-exit:2", quant="int4", ctx=512, threads=1, keep_head=True, max_memory="8GB"
     )
     bench = cli.commands["bench"]
