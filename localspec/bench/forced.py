@@ -21,8 +21,8 @@ from localspec.core import paths, processor
 from localspec.core.events import Loading, Memory, ModelCard, Ready, SpecCard
 from localspec.core.requests import LoadRequest, Message, SamplingOptions
 from localspec.engine.decode import decode
-from localspec.engine.drafters.early_exit import EarlyExit
-from localspec.engine.drafters.none import NoDrafter
+from localspec.engine.drafters.early_exit import EarlyExitDrafter
+from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.policy import Constant, Steered
 from localspec.engine.samplers import Greedy
 from localspec.engine.sampling import Sampling
@@ -64,7 +64,7 @@ def open_forced(request: LoadRequest) -> Generator[Loading | Ready, None, Model]
     said = kept(file) or plain(session, prompt, length)
     file.write_bytes(msgspec.json.encode(said))
     leave = shape.num_layers // 4
-    drafter = ForcedAgreement(EarlyExit(decoder, leave), [*prompt, *said], AGREEMENT)
+    drafter = ForcedAgreement(EarlyExitDrafter(decoder, leave), [*prompt, *said], AGREEMENT)
     drafter.toss(SEED)
     session.drafter = drafter
     ready = Ready(

@@ -20,8 +20,8 @@ from localspec.bench.shape_report import faster, told
 from localspec.bench.shapes import Shape, WeightFormat, make_decoder
 from localspec.engine.decode import decode
 from localspec.engine.decoder import Decoder
-from localspec.engine.drafters.early_exit import EarlyExit
-from localspec.engine.drafters.none import NoDrafter
+from localspec.engine.drafters.early_exit import EarlyExitDrafter
+from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.linear import DTYPES
 from localspec.engine.policy import Constant
 from localspec.engine.samplers import Greedy
@@ -75,7 +75,7 @@ class Ours:
     def write(self, turn: int) -> Writing:  # noqa: ARG002 - nothing is drawn
         torch.set_num_threads(self.way.threads)
         self.decoder.crop(0)
-        drafter = EarlyExit(self.decoder, self.way.exit_layer) if self.way.k else NoDrafter()
+        drafter = EarlyExitDrafter(self.decoder, self.way.exit_layer) if self.way.k else NoDrafter()
         session = Session(self.decoder, drafter, device=str(self.decoder.device))
         session.begin(Greedy(Sampling(temperature=0.0)))
         started = perf_counter()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from localspec.bench import plots
-from localspec.bench.measure import Draft, interleave, names, ours, report
+from localspec.bench.measure import interleave, names, ours, report
 from localspec.bench.plots import Curve, Point
 from localspec.bench.prompts import PROMPTS
 from localspec.bench.report import PLAIN, Report, Row
@@ -22,9 +22,10 @@ from localspec.bench.telling import Tell, loading, nobody, shares
 from localspec.core import calibration
 from localspec.core.drain import drain
 from localspec.core.errors import UsageError
-from localspec.core.requests import LONGEST_DRAFT, EarlyExit, LoadRequest
+from localspec.core.requests import LONGEST_DRAFT, AskedDraft, EarlyExit, LoadRequest
 from localspec.core.sanitize import one_line
-from localspec.runtime.draft_choice import choose, parse
+from localspec.engine.drafters.table import EARLY_EXIT
+from localspec.runtime.draft_choice import choose, requested
 from localspec.runtime.open import Opened, open_target, swept_key
 
 Setting = Literal["exit-layer", "k"]
@@ -133,7 +134,7 @@ def sweep(
     refuse({one.setting for one in axes}, len(axes), asked, k)
     opened = drain(open_target(load), loading(tell))
     layers, best = opened.target.arch.num_layers, auto_now(opened)
-    layer, length, gain = asked.layer or (best[0] if best else max(layers // 4, 1)), k, 1.0
+    layer, length, gain = asked or (best[0] if best else max(layers // 4, 1)), k, 1.0
     curves, reports = list[Curve](), list[Report]()
     for one in sorted(axes, key=lambda one: one.setting):
         if one.setting == "exit-layer":
@@ -152,25 +153,24 @@ def sweep(
     return SweepReport(tuple(curves), tuple(reports), remember(opened, layer, length, gain))
 
 
-def refuse(settings: set[Setting], count: int, asked: EarlyExit, k: str) -> None:
+def refuse(settings: set[Setting], count: int, asked: int | None, k: str) -> None:
     """A setting is swept or given, and a draft that is swept has a token at least."""
     if len(settings) < count:
         raise UsageError("--sweep has the same setting twice.", hint=HINT)
     if "k" in settings and k != "auto":
         raise UsageError("--k does not go with --sweep k.", hint="Leave it out.")
-    if "exit-layer" in settings and asked.layer is not None:
+    if "exit-layer" in settings and asked is not None:
         raise UsageError("--draft early-exit:E does not go with --sweep exit-layer.", hint="Leave it out.")
     if k and not k.strip("0"):
         raise UsageError("With --k 0 nothing is drafted, so no exit layer is faster.", hint="Leave it out.")
 
 
-def exit_asked(draft: Draft) -> EarlyExit:
-    choice = parse(draft) if isinstance(draft, str) else draft
-    if choice == "auto":
-        return EarlyExit(None)
-    if not isinstance(choice, EarlyExit):
+def exit_asked(draft: AskedDraft) -> int | None:
+    """The exit layer that --draft names, if it names one."""
+    asked = requested(draft)
+    if asked.kind not in ("auto", EARLY_EXIT.name):
         raise UsageError("A sweep is of the early exit, and --draft asks for another drafter.", hint="Leave it out.")
-    return choice
+    return int(asked.argument) if asked.argument else None
 
 
 def auto_now(opened: Opened) -> Tried | None:

@@ -27,6 +27,7 @@ from localspec.cli.streams import complain, give_up_output, mend_streams, read_p
 from localspec.core.errors import Cancelled, LocalspecError, UsageError
 from localspec.core.requests import GenerateRequest, LoadRequest, Message, SamplingOptions
 from localspec.core.weight_formats import INT8_THRESHOLD
+from localspec.engine.drafters.table import usages
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,7 +44,7 @@ THRESHOLD_HELP = "On a GPU, int8 multiplies inputs beyond T in 16 bits; 0 for no
 SAVE_HELP = "Keep on disk what nf4, fp4, and int8 on a GPU make of the weights: the next start reads that."
 DRAFT_QUANT_HELP = "A draft model's own weight format.  [default: the target's, where it can have it]"
 FOLDING_HELP = "Have guide read what you type as it is: capitals, slips of a finger and sums."
-DRAFT_HELP = "Who drafts: auto, off, early-exit[:E], or a smaller model, named as MODEL is."
+DRAFT_HELP = f"Who drafts: auto, off, {', '.join(usages())}, or a smaller model, named as MODEL is."
 
 
 def options(*added: Callable[[F], F]) -> Callable[[F], F]:

@@ -29,7 +29,7 @@ class Event(msgspec.Struct, frozen=True, tag_field="type", tag=str.lower):
 
 class Proposal(Record, frozen=True):
     """What the drafter wanted at a place where the target chose otherwise, and how probable it was to each of them,
-    given what the draft had before it: told to who asks for `odds`."""
+    given what the draft had before it: told to who asks for `draft_probabilities`."""
 
     id: int
     text: str

@@ -47,11 +47,23 @@ class Message(Record, frozen=True):
     content: str
 
 
+class DraftRequest(Record, frozen=True):
+    """A drafter by the name of its row in DRAFTERS, or "auto" or "off". `greedy`: it drafts its most likely token."""
+
+    kind: str
+    argument: str = ""
+    greedy: bool = False
+
+
 class EarlyExit(Record, frozen=True, tag="early-exit"):
     """The target's first `layer` layers draft; None takes the catalogue's. `greedy`: always their best token."""
 
     layer: int | None = None
     greedy: bool = False
+
+    @property
+    def request(self) -> DraftRequest:
+        return DraftRequest("early-exit", "" if self.layer is None else str(self.layer), self.greedy)
 
 
 class DraftModel(Record, frozen=True, tag="model"):
@@ -59,6 +71,13 @@ class DraftModel(Record, frozen=True, tag="model"):
 
     model: str
     greedy: bool = False
+
+    @property
+    def request(self) -> DraftRequest:
+        return DraftRequest("model", self.model, self.greedy)
+
+
+AskedDraft = str | EarlyExit | DraftModel  # as --draft or as a record
 
 
 class LoadRequest(Record, frozen=True):
@@ -75,13 +94,13 @@ class LoadRequest(Record, frozen=True):
 
     `draft_quant`: a draft model's own format; "auto" is the target's, where the draft can have it.
 
-    `draft`: "auto", "off", "early-exit", "early-exit:E", a key, a folder, or one of the records above.
+    `draft`: "auto", "off", a drafter's name ("early-exit:E"), a key, a folder, or one of the records above.
 
     `folding`: what is typed is read as the catalogue says of the model, if it does.
     """
 
     model: str = "guide"
-    draft: str | EarlyExit | DraftModel = "auto"
+    draft: AskedDraft = "auto"
     quant: str = "auto"
     device: str = "auto"
     ctx: int | None = None
@@ -155,9 +174,9 @@ class GenerateRequest(Record, frozen=True, tag="ask"):
     """Answer a conversation, or continue a text: exactly one of `messages` and `prompt`.
 
     `continues`: the last message is the assistant's, and goes on where it was cut. `speculate` sets aside, for this
-    answer, what the engine was last told of drafting; with `exit_layer` the target's first layers draft it, whoever
-    does otherwise. `odds`: proposals that are rejected come with both probabilities, which costs a little time.
-    `template` takes the place of the model's own.
+    answer, the engine's current mode; with `exit_layer` the target's first layers draft it, whatever the usual
+    drafter. `draft_probabilities`: rejected proposals come with both probabilities, which costs a little time.
+    `template` replaces the model's own.
     """
 
     messages: tuple[Message, ...] | None = None
@@ -168,5 +187,5 @@ class GenerateRequest(Record, frozen=True, tag="ask"):
     continues: bool = False
     speculate: bool | None = None
     exit_layer: int | None = None
-    odds: bool = False
+    draft_probabilities: bool = False
     template: Template | None = None

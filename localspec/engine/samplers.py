@@ -32,17 +32,19 @@ class Greedy:
 class Rejection:
     """Random, exactly as the target alone would be: accept with min(1, p/q), else sample what q left over.
 
-    With `certain`, drafters propose their best token, which is a q of one for it.
+    `greedy_draft`: drafters propose their most likely token, so q is one-hot.
     """
 
-    def __init__(self, sampling: Sampling, generator: torch.Generator | None = None, *, certain: bool = False) -> None:
+    def __init__(
+        self, sampling: Sampling, generator: torch.Generator | None = None, *, greedy_draft: bool = False
+    ) -> None:
         self.sampling = sampling
         self.generator = generator
-        self.certain = certain
+        self.greedy_draft = greedy_draft
 
     def propose(self, logits: Tensor, session: Session, drafted: Tensor) -> tuple[Tensor, Tensor | None]:
         scores = penalise(logits, self.sampling, session.tokens, drafted)
-        if self.certain:
+        if self.greedy_draft:
             return likeliest(scores), None
         q = shape(scores, self.sampling)
         return draw(q, self.generator), q
@@ -78,10 +80,10 @@ class Seeded:
         return likeliest(shape(scores, self.sampling).double().log() + on_device(noise, scores.device))
 
 
-def make_sampler(sampling: Sampling, *, certain_drafts: bool = False) -> Sampler:
+def make_sampler(sampling: Sampling, *, greedy_draft: bool = False) -> Sampler:
     """Options become one object, once."""
     if sampling.is_greedy:
         return Greedy(sampling)
     if sampling.seed is not None:
         return Seeded(sampling, sampling.seed)
-    return Rejection(sampling, certain=certain_drafts)
+    return Rejection(sampling, greedy_draft=greedy_draft)

@@ -22,7 +22,7 @@ import msgspec
 from localspec.core import paths
 from localspec.core.errors import CatalogError, NotDownloaded
 from localspec.core.plain_file import plain
-from localspec.core.requests import LONGEST_DRAFT, RANGES, SamplingOptions
+from localspec.core.requests import LONGEST_DRAFT, RANGES, DraftRequest, SamplingOptions
 from localspec.core.strict_toml import shallow
 from localspec.models import hub_cache
 from localspec.models.gguf import stores
@@ -37,7 +37,6 @@ ELSE = "Give guide, which is built in, or the folder or the GGUF file of a model
 EDIT = "Edit it and try again."
 HELD = "Give the folder or the GGUF file that holds it: ./FOLDER or ./FILE.gguf."
 LISTED = "Ctrl+O in the chat lists what is there."
-DraftKind = Literal["model", "early-exit", "off"]
 Quant = Literal["int8", "int4", "nf4", "fp4", "fp32", "bf16"]
 
 Name = Annotated[str, msgspec.Meta(pattern=NAME)]
@@ -68,9 +67,9 @@ class SamplingTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DraftTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """[models.KEY.draft] and [models.KEY.drafts.NAME] as written."""
+    """[models.KEY.draft] and [models.KEY.drafts.NAME] as written. Which kinds there are, the engine's table says."""
 
-    kind: DraftKind
+    kind: str
     model: str | None = None
     exit_layer: Count | None = None
     k: DraftLength | Literal["auto"] = "auto"
@@ -116,13 +115,18 @@ FIELDS = sorted({name for table in TABLES for name in table.__struct_fields__})
 
 @dataclass(frozen=True, slots=True)
 class DraftEntry:
-    """How to draft for a model. kind "model" has a `folder`, or names a `model` that the catalogue knows."""
+    """How to draft for a model. A draft model has a `folder`, or names a `model` that the catalogue knows."""
 
-    kind: DraftKind
+    kind: str
     model: str | None = None
     folder: Path | None = None
     exit_layer: int | None = None
     k: str = "auto"
+
+    @property
+    def request(self) -> DraftRequest:
+        """The same as if it had been asked for."""
+        return DraftRequest(self.kind, self.model or (str(self.exit_layer) if self.exit_layer else ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,20 +321,6 @@ def _check(source: Path, read: CatalogFile) -> None:
         for word in (key, *table.aliases):
             if seen.setdefault(word, key) != key:
                 raise CatalogError(f"{source}: '{word}' names both '{seen[word]}' and '{key}'.", hint=EDIT)
-        for draft in (*table.drafts.values(), *filter(None, (table.draft,))):
-            _check_draft(source, key, draft)
-        if odd := [name for name, draft in table.drafts.items() if draft.kind != "model"]:
-            message = f"{source}: '{key}' has a named draft '{odd[0]}' whose kind is not \"model\"."
-            raise CatalogError(message, hint=EDIT)
-
-
-def _check_draft(source: Path, key: str, draft: DraftTable) -> None:
-    if (draft.kind == "model") != (draft.model is not None):
-        message = f"{source}: a draft of '{key}' needs a model if, and only if, its kind is \"model\"."
-        raise CatalogError(message, hint=EDIT)
-    if draft.exit_layer is not None and draft.kind != "early-exit":
-        message = f"{source}: a draft of '{key}' has an exit_layer, and its kind is not \"early-exit\"."
-        raise CatalogError(message, hint=EDIT)
 
 
 def _explain(message: str) -> str:

@@ -19,8 +19,7 @@ from localspec.core.drain import drain
 from localspec.core.errors import UsageError
 from localspec.core.events import AnyEvent, Done, FinishReason, Loading, Notice, Ready, SpecCard, Stats, Step, Token
 from localspec.core.requests import (
-    DraftModel,
-    EarlyExit,
+    AskedDraft,
     GenerateRequest,
     LoadRequest,
     Message,
@@ -254,7 +253,7 @@ def make_message(message: Message | dict[str, Any]) -> Message:
 def load(  # noqa: PLR0913 - the words of the command line
     model: str | os.PathLike[str] = "guide",
     *,
-    draft: str | os.PathLike[str] | EarlyExit | DraftModel = "auto",
+    draft: os.PathLike[str] | AskedDraft = "auto",
     quant: str = "auto",
     device: str = "auto",
     ctx: int | None = None,

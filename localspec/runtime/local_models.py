@@ -16,10 +16,11 @@ from pathlib import Path
 from localspec.core.errors import CheckpointError, LocalspecError, NotDownloaded
 from localspec.core.main_memory import available_bytes
 from localspec.core.weight_formats import stored_kind
+from localspec.engine.drafters.table import summary
 from localspec.history import peek
 from localspec.loading.plan import fit_word
 from localspec.models import hub_cache
-from localspec.models.catalog import Catalog, DraftEntry, Entry
+from localspec.models.catalog import Catalog, Entry
 from localspec.models.checkpoint import Snapshot, open_snapshot
 from localspec.models.gguf import stores
 from localspec.models.gguf.header import read_gguf
@@ -136,15 +137,9 @@ def drafters(entry: Entry) -> tuple[tuple[str, str], ...]:
     """What --draft may say for it, in words: models.toml's drafter first, and none last."""
     found = []
     if entry.draft is not None and entry.draft.kind != "off":
-        found.append(("auto", described(entry.draft)))
-    found += [(name, f"{name}, {described(draft)}") for name, draft in entry.drafts]
+        found.append(("auto", summary(entry.draft.request)))
+    found += [(name, f"{name}, {summary(draft.request)}") for name, draft in entry.drafts]
     return (*found, ("off", "off, decode plain"))
-
-
-def described(draft: DraftEntry) -> str:
-    if draft.kind == "early-exit":
-        return f"early exit after layer {draft.exit_layer}" if draft.exit_layer else "early exit"
-    return f"a smaller model ({Path(str(draft.model)).name})"
 
 
 def folders_of_chats(catalog: Catalog) -> list[str]:

@@ -20,15 +20,16 @@ from localspec.core.events import AnyEvent, Done, FinishReason, Notice, Prefill,
 from localspec.core.requests import GenerateRequest, SamplingOptions, SpecWish
 from localspec.engine.cuda_graphs import Graphed
 from localspec.engine.decode import decode
-from localspec.engine.drafters.early_exit import EarlyExit
+from localspec.engine.drafters.early_exit import EarlyExitDrafter
+from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
-from localspec.engine.drafters.none import NoDrafter
-from localspec.engine.drafters.temporary import Relief
+from localspec.engine.drafters.table import check_exit
+from localspec.engine.drafters.temporary import TemporaryDrafter
 from localspec.engine.first_look import FirstLook
 from localspec.engine.memory import give_back, is_out_of_memory
 from localspec.engine.policy import Policy, Steered
 from localspec.engine.protocols import Resident, Round, Sampler, is_layered
-from localspec.engine.recording_sampler import Witness
+from localspec.engine.recording_sampler import RecordingSampler
 from localspec.engine.samplers import make_sampler
 from localspec.engine.session import Reading, Session
 from localspec.loading.devices import is_lost
@@ -36,7 +37,7 @@ from localspec.loading.threads import Threads
 from localspec.models.folding import READ_AS, Folding
 from localspec.models.prompt_sandbox import AnyPrompter
 from localspec.runtime.continuation import go_on
-from localspec.runtime.draft_choice import check_exit, check_k
+from localspec.runtime.draft_choice import check_k
 from localspec.runtime.prompt_reuse import keep_spelling
 from localspec.runtime.sampling_defaults import check_limits, resolve_sampling
 from localspec.runtime.shortening import turns_over
@@ -66,7 +67,7 @@ class Parts:
     decoders: tuple[Resident, ...]
     owned: tuple[Closable, ...] = ()
     threads: Threads | None = None  # None where their count stays
-    greedy_drafts: bool = False
+    greedy_draft: bool = False
     calibration_key: str = ""
     folding: Folding | None = None
 
@@ -103,7 +104,7 @@ class Model:
         if not self._answering.acquire(blocking=False):
             raise UsageError("The model is in the middle of another answer.", hint="Read that to its end, or close it.")
         try:
-            with self._relief(request.exit_layer):
+            with self._temporary_drafter(request.exit_layer):
                 yield from self._answer(request, cancelled)
         finally:
             self._answering.release()
@@ -180,19 +181,19 @@ class Model:
         return self._parts.session
 
     @contextmanager
-    def _relief(self, exit_layer: int | None) -> Iterator[None]:
+    def _temporary_drafter(self, exit_layer: int | None) -> Iterator[None]:
         """For one answer the target's first layers draft, if that was asked for."""
         session = self._session
         if exit_layer is not None:
             target = self._parts.decoders[0]
             check_exit(exit_layer, self.ready.model.layers, self.ready.model.name)
             assert is_layered(target)
-            session.drafter = Relief(EarlyExit(target, exit_layer), session.drafter)
+            session.drafter = TemporaryDrafter(EarlyExitDrafter(target, exit_layer), session.drafter)
         try:
             yield
         finally:
-            if isinstance(session.drafter, Relief):  # else it had to go
-                session.drafter = session.drafter.resting
+            if isinstance(session.drafter, TemporaryDrafter):  # else it had to go
+                session.drafter = session.drafter.suspended
 
     def _folded(self, request: GenerateRequest) -> GenerateRequest:
         """With what the user typed as the model reads it; a raw prompt is read as it is."""
@@ -212,8 +213,8 @@ class Model:
             stop_ids |= prompter.control_ids.intersection(ids)
         usable = prompter.num_ids
         sampling = resolve_sampling(request.sampling, self._parts.defaults, usable=usable)
-        self._look = FirstLook(make_sampler(sampling, certain_drafts=self._parts.greedy_drafts))
-        sampler: Sampler = Witness(self._look) if request.odds else self._look
+        self._look = FirstLook(make_sampler(sampling, greedy_draft=self._parts.greedy_draft))
+        sampler: Sampler = RecordingSampler(self._look) if request.draft_probabilities else self._look
         self._session.begin(sampler, stop_ids=stop_ids, cancelled=cancelled)
         if request.continues:
             return go_on(request, prompter, self._session.tokens, stop_ids)
@@ -261,7 +262,7 @@ class Model:
         sampler, most = session.sampler, session.room + 1 if request.max_tokens is None else request.max_tokens
         last = len(session.tokens) + most
         for bare in self._sparing(lambda: decode(session, policy, max_tokens=last - len(session.tokens))):
-            done = replace(bare, odds=sampler.odds) if isinstance(sampler, Witness) else bare
+            done = replace(bare, probabilities=sampler.probabilities) if isinstance(sampler, RecordingSampler) else bare
             step = writer.step(done)
             session.rewind(len(session.tokens) - len(done.tokens) + len(step.tokens))
             yield done, step

@@ -15,21 +15,18 @@ from localspec.core import calibration
 from localspec.core.drain import relay
 from localspec.core.errors import DoesNotFit, EngineError, LocalspecError
 from localspec.core.events import Loading, ModelCard, Notice, Ready, SpecCard
-from localspec.core.requests import DraftModel as DraftModelDraft
-from localspec.core.requests import EarlyExit as EarlyExitDraft
-from localspec.core.requests import LoadRequest, SpecWish
+from localspec.core.requests import AskedDraft, LoadRequest, SpecWish
 from localspec.core.sizes import size_words
 from localspec.core.weight_formats import GPTQ, stored_kind
-from localspec.engine.drafters.early_exit import EarlyExit
+from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
-from localspec.engine.drafters.model import DraftModel
-from localspec.engine.drafters.none import NoDrafter
+from localspec.engine.drafters.table import DRAFTERS
 from localspec.engine.foreign import keep_offline
 from localspec.engine.generic_arch import is_generic
 from localspec.engine.linear import make_form
 from localspec.engine.memory import give_back
 from localspec.engine.policy import Steered
-from localspec.engine.protocols import Drafter, Resident, is_layered
+from localspec.engine.protocols import Resident, is_layered
 from localspec.engine.session import Session
 from localspec.loading.devices import gpu_bytes, gpu_faults, pick_device, spare_gpu_bytes, unused
 from localspec.loading.footprint import ELEMENT_BYTES, footprint
@@ -270,16 +267,15 @@ def compiling(step: tuple[int, int] | None) -> Loading:
     return Loading("compiling the engine (once)", *step, unit="steps")
 
 
-def attach(
-    opened: Opened, draft: str | EarlyExitDraft | DraftModelDraft, k: str, *, owns_target: bool = False
-) -> Generator[Told, None, Model]:
+def attach(opened: Opened, draft: AskedDraft, k: str, *, owns_target: bool = False) -> Generator[Told, None, Model]:
     """A drafter and a session for an open target; several may share one, in turn, when none of them owns it."""
     entry, snapshot, plan, target = opened.entry, opened.snapshot, opened.plan, opened.target
     choice = opened.choice
-    if draft != opened.request.draft or choice.kind != "model":  # comparing two tokenizers takes seconds
+    if draft != opened.request.draft or choice.snapshot is None:  # comparing two tokenizers takes seconds
         choice = draft_choice.choose(draft, entry, snapshot, opened.catalog, calibration.recall(swept_key(opened)))
     k = choice.k if k == "auto" else k
-    drafter = yield from make_drafter(choice, opened)
+    own = yield from draft_decoder(choice, opened)
+    drafter = DRAFTERS[choice.kind].make(choice.argument, target, own) if choice.kind in DRAFTERS else NoDrafter()
     if choice.notice:
         yield choice.notice
     plain_ms = calibration.recall(timed_key(opened)).plain_ms
@@ -288,7 +284,7 @@ def attach(
     can_chat, layers = opened.prompter.can_chat, target.arch.num_layers if is_layered(target) else 0
     place = str(target.device) if plan.resident is None else f"{target.device} and {plan.place}"
     card = ModelCard(entry.name, plan.quant, place, plan.context, can_chat, layers, snapshot.revision)
-    drafters = (drafter.decoder,) if isinstance(drafter, DraftModel) else ()
+    drafters = (own,) if own is not None else ()
     yield from told_eager((target, *drafters))
     ready = Ready(card, spec, measure_memory(opened.threads, target, *drafters))
     yield ready
@@ -303,7 +299,7 @@ def attach(
             decoders=(target, *drafters),
             owned=(target, *drafters, opened.prompter) if owns_target else drafters,
             threads=Threads(possible(), opened.threads) if owns_target and may_change(opened) else None,
-            greedy_drafts=choice.greedy,
+            greedy_draft=choice.greedy,
             calibration_key=timed_key(opened),
             folding=opened.folding,
         )
@@ -326,19 +322,17 @@ def timed_key(opened: Opened) -> str:
     return f"{swept_key(opened)} x{opened.threads}"
 
 
-def make_drafter(choice: draft_choice.Choice, opened: Opened) -> Generator[Loading | Notice, None, Drafter]:
-    if choice.kind == "early-exit":
-        assert is_layered(opened.target)
-        return EarlyExit(opened.target, choice.exit_layer)
+def draft_decoder(choice: draft_choice.Choice, opened: Opened) -> Generator[Loading | Notice, None, Resident | None]:
+    """The decoder of a drafter with a model of its own; both decoders then share the threads."""
     if choice.snapshot is None:
-        return NoDrafter()
+        return None
     wish = replace(wish_of(opened.request, choice), device=opened.plan.device, context=opened.plan.context)
     drafter = yield from load_draft(choice.snapshot, wish, opened.plan)
     torch.set_num_threads(1)
     for decoder in (opened.target, drafter):
         if decoder.device == opened.target.device:  # where one is torch's, torch has its threads, whoever is the other
             decoder.set_threads(opened.threads)
-    return DraftModel(drafter, opened.target.arch.vocab_size)
+    return drafter
 
 
 def load_draft(snapshot: Snapshot, wish: Wish, target: Plan) -> Generator[Loading | Notice, None, Resident]:

@@ -55,7 +55,7 @@ class Writer:
 
     def proposal(self, done: Round, place: int) -> Proposal:
         text = self.tokenizer.decode([done.draft[place]], skip_special_tokens=False)
-        odds = (done.odds.drafter[place], done.odds.target[place]) if done.odds else ()
+        odds = (done.probabilities.drafter[place], done.probabilities.target[place]) if done.probabilities else ()
         return Proposal(done.draft[place], text, *odds)
 
     def release(self, piece: str) -> str:

@@ -27,7 +27,7 @@ from localspec.core.drain import drain
 from localspec.core.errors import DoesNotFit, IncompatiblePair
 from localspec.core.events import Loading, Stats
 from localspec.core.requests import LoadRequest
-from localspec.engine.drafters.early_exit import EarlyExit
+from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.runtime.open import open_target, swept_key
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like, llama3_like
@@ -314,7 +314,7 @@ def test_a_drafter_that_fails_while_answering_loses_its_label(folder: Path, monk
     def broken(*_: object) -> None:
         raise RuntimeError("no more memory")
 
-    monkeypatch.setattr(EarlyExit, "draft", broken)
+    monkeypatch.setattr(EarlyExitDrafter, "draft", broken)
     made = bench(folder / "tiny", draft="early-exit:1", k="3")
     row = made.rows()[1]
     assert (row.method, row.same) == ("early exit 1 (failed: decoded plain)", "2/2")

@@ -19,9 +19,9 @@ from localspec.engine import cuda_graphs
 from localspec.engine.cache import Cache
 from localspec.engine.cuda_graphs import Capture, Graphed, Shape, unrecordable
 from localspec.engine.decoder import Decoder, Place
-from localspec.engine.drafters.early_exit import EarlyExit
-from localspec.engine.drafters.model import DraftModel
-from localspec.engine.drafters.none import NoDrafter
+from localspec.engine.drafters.early_exit import EarlyExitDrafter
+from localspec.engine.drafters.empty import NoDrafter
+from localspec.engine.drafters.model import ModelDrafter
 from localspec.engine.linear import EightBit
 from localspec.engine.protocols import Drafter, ExitStates
 from localspec.engine.sampling import Sampling
@@ -35,8 +35,8 @@ VOCAB, CONTEXT = TINY["vocab_size"], 70
 FLAGS = {name: said for name, said in FAMILIES.items() if "rope_scaling" not in said}  # rope is a table, made at load
 DRAFTERS: dict[str, Callable[[Decoder], Drafter]] = {
     "none": lambda _: NoDrafter(),
-    "exit 2": lambda target: EarlyExit(target, 2),
-    "a model": lambda _: DraftModel(graphed(tiny_decoder(seed=9, num_hidden_layers=1, context=CONTEXT)), VOCAB),
+    "exit 2": lambda target: EarlyExitDrafter(target, 2),
+    "a model": lambda _: ModelDrafter(graphed(tiny_decoder(seed=9, num_hidden_layers=1, context=CONTEXT)), VOCAB),
 }
 
 
@@ -235,7 +235,7 @@ def test_a_replay_that_says_something_else_is_not_believed(kind: str):
 def test_what_cannot_be_recorded_is_computed_as_ever(failing: int, fault: Exception, told: str):
     eager = tiny_decoder(seed=1, context=CONTEXT)
     target = graphed(eager, Taping(failing, fault))
-    session = Session(target, EarlyExit(target, 2))
+    session = Session(target, EarlyExitDrafter(target, 2))
     expected = text(generate(Session(eager, NoDrafter()), [1, 2, 3], max_tokens=20))
     assert text(generate(session, [1, 2, 3], max_tokens=20, policy=3)) == expected
     assert (target.untold(), target.untold(), target.graphs) == (told, None, {})

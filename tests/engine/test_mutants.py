@@ -36,9 +36,9 @@ def algebra() -> None:
 
 
 def law() -> None:
-    check_tensor_program(3, SHAPES[0], 20_000, certain=False)
-    check_tensor_program(2, SHAPES[1], 20_000, certain=True)
-    check_loop(2, SHAPES[1], 700, certain=False)
+    check_tensor_program(3, SHAPES[0], 20_000, greedy_draft=False)
+    check_tensor_program(2, SHAPES[1], 20_000, greedy_draft=True)
+    check_loop(2, SHAPES[1], 700, greedy_draft=False)
     check_seeds(2, SHAPES[0], 400)
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from localspec.engine.decode import decode
 from localspec.engine.decoder import Decoder
-from localspec.engine.drafters.early_exit import EarlyExit
+from localspec.engine.drafters.early_exit import EarlyExitDrafter
+from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
-from localspec.engine.drafters.model import DraftModel
-from localspec.engine.drafters.none import NoDrafter
+from localspec.engine.drafters.model import ModelDrafter
 from localspec.engine.policy import Mode, Steered
 from localspec.engine.protocols import Drafter
 from localspec.engine.samplers import make_sampler
@@ -27,9 +27,9 @@ PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 LENGTH = 30
 SAMPLED = Sampling(temperature=0.9, top_k=20, seed=42)
 DRAFTERS: dict[str, Callable[[Decoder], Drafter]] = {
-    "itself": lambda target: DraftModel(tiny_decoder(), TINY["vocab_size"]),  # noqa: ARG005
-    "another": lambda target: DraftModel(tiny_decoder(seed=9, num_hidden_layers=1), TINY["vocab_size"]),  # noqa: ARG005
-    "exit 2": lambda target: EarlyExit(target, 2),
+    "itself": lambda target: ModelDrafter(tiny_decoder(), TINY["vocab_size"]),  # noqa: ARG005
+    "another": lambda target: ModelDrafter(tiny_decoder(seed=9, num_hidden_layers=1), TINY["vocab_size"]),  # noqa: ARG005
+    "exit 2": lambda target: EarlyExitDrafter(target, 2),
 }
 WISHES: list[tuple[Mode, str]] = [("on", "4"), ("off", "4"), ("auto", "auto"), ("on", "auto"), ("on", "heuristic")]
 
@@ -45,7 +45,7 @@ def in_step(session: Session) -> None:
     drafter = session.drafter
     assert isinstance(drafter, Guarded)
     assert drafter.fault is None
-    if isinstance(drafter.drafter, DraftModel):
+    if isinstance(drafter.drafter, ModelDrafter):
         assert drafter.drafter.decoder.length <= session.target.length
 
 

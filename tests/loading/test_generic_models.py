@@ -84,9 +84,9 @@ def test_what_cannot_take_a_draft_back_runs_plain_and_says_so(models: Path, draf
     llm, notices = opened(models / "mamba", draft=draft if draft == "auto" else str(models / draft), k="4")
     with llm:
         (note,) = (note for note in notices if note.code == "no_rewind")
-        assert "cannot take a rejected draft back" in note.message
+        assert "its state cannot be rolled back" in note.message
         assert llm.ready.spec.kind == "off"
-        assert "cannot take a rejected draft back" in llm.ready.spec.reason
+        assert "its state cannot be rolled back" in llm.ready.spec.reason
         assert llm.steer(SpecWish("on", "4")).kind == "off"
         answer = llm.generate(HI, max_tokens=6)
         assert answer.stats.draft_n == 0
@@ -94,7 +94,7 @@ def test_what_cannot_take_a_draft_back_runs_plain_and_says_so(models: Path, draf
 
 
 def test_what_cannot_take_a_draft_back_cannot_draft(models: Path):
-    with pytest.raises(IncompatiblePair, match="cannot take a rejected draft back"):
+    with pytest.raises(IncompatiblePair, match="its state cannot be rolled back"):
         opened(models / "gpt2", draft=str(models / "mamba"))
 
 

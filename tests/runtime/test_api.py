@@ -34,8 +34,8 @@ from localspec.core.events import AnyEvent, Done, Loading, Notice, Prefill, Read
 from localspec.core.requests import DraftModel, EarlyExit, LoadRequest, Message, SamplingOptions
 from localspec.engine.arch import LEFT_OUT, read_arch
 from localspec.engine.cache import Cache, kv_dtype
-from localspec.engine.drafters.early_exit import EarlyExit as EarlyExitDrafter
-from localspec.engine.drafters.model import DraftModel as DraftModelDrafter
+from localspec.engine.drafters.early_exit import EarlyExitDrafter
+from localspec.engine.drafters.model import ModelDrafter
 from localspec.engine.session import Session
 from localspec.loading.footprint import footprint
 from localspec.loading.plan import Wish, make_plan
@@ -224,14 +224,14 @@ def test_an_option_that_cannot_be_is_refused_with_what_can(name: str, value: Any
 
 def test_what_a_draft_model_reads_of_the_prompt_is_time_of_the_prompt(models: Path, monkeypatch: pytest.MonkeyPatch):
     """On a clock that goes only while it does."""
-    real, now = DraftModelDrafter.prefill, 0.0
+    real, now = ModelDrafter.prefill, 0.0
 
-    def prefill(drafter: DraftModelDrafter, session: Session) -> None:
+    def prefill(drafter: ModelDrafter, session: Session) -> None:
         nonlocal now
         now += 5
         real(drafter, session)
 
-    monkeypatch.setattr(DraftModelDrafter, "prefill", prefill)
+    monkeypatch.setattr(ModelDrafter, "prefill", prefill)
     monkeypatch.setattr("localspec.runtime.model.perf_counter", lambda: now)
     with open_target(models, draft=str(models / "draft"), k=2) as llm:
         stats = llm.generate(STORY, max_tokens=4, temperature=0).stats

@@ -238,7 +238,7 @@ def test_both_probabilities_of_what_was_rejected_come_when_they_are_asked_for(fo
         for way in (SamplingOptions(temperature=0), SamplingOptions(temperature=1.0, seed=7)):
             asked = GenerateRequest(tuple(HI), max_tokens=30, sampling=way)
             without = list(llm.answer(asked))
-            known = list(llm.answer(msgspec.structs.replace(asked, odds=True)))
+            known = list(llm.answer(msgspec.structs.replace(asked, draft_probabilities=True)))
             assert ids(known) == ids(without)
             for events, are_told in ((without, False), (known, True)):
                 found = [one for step in events if isinstance(step, Step) for one in step.rejected]
