@@ -18,7 +18,7 @@ from torch import Tensor
 from localspec.bench.forwards import never
 from localspec.bench.llama_cpp import RIVALS, LlamaCpp, name_of
 from localspec.bench.turns import rotated
-from localspec.core.requests import SpecWish
+from localspec.core.requests import SpecWish, draft_length
 from localspec.engine.decode import decode
 from localspec.engine.decoder import Decoder
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
@@ -128,7 +128,7 @@ class Ours:
         self.agreement = drafter.agreement if isinstance(drafter, ForcedAgreement) else None
         self.name = f"{kind} plain" if self.agreement is None else f"{kind} early exit"
         self.plain, self.peer = f"{kind} plain", f"{name_of(RIVALS[kind])} plain" if kind in RIVALS else ""
-        wish = SpecWish.of(k)
+        wish = SpecWish.of(draft_length(k))
         self.policy = Steered(wish.mode, wish.k)
 
     def write(self, turn: int) -> Writing:

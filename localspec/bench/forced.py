@@ -69,7 +69,7 @@ def open_forced(request: LoadRequest) -> Generator[Loading | Ready, None, Model]
     session.drafter = drafter
     ready = Ready(
         ModelCard(f"{request.model}, random", kind, "cpu", context, chat=True),
-        SpecCard("early-exit", f"forced agreement {AGREEMENT}", str(LENGTH), exit_layer=leave),
+        SpecCard("early-exit", f"forced agreement {AGREEMENT}", LENGTH, exit_layer=leave),
         Memory(target_bytes=decoder.weights.num_bytes, drafter_bytes=0, kv_bytes=0),
     )
     yield ready
@@ -78,7 +78,7 @@ def open_forced(request: LoadRequest) -> Generator[Loading | Ready, None, Model]
             ready,
             prompter,
             session,
-            policy=Steered("on", str(LENGTH)),
+            policy=Steered("on", LENGTH),
             defaults=SamplingOptions(temperature=0.0),
             stop_ids=frozenset(),
             decoders=(decoder,),

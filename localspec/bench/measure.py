@@ -22,7 +22,7 @@ from localspec.bench.turns import rotated
 from localspec.core.calibration import recall
 from localspec.core.drain import drain
 from localspec.core.errors import DoesNotFit
-from localspec.core.events import Done, Loading, Notice, Ready, SpecCard, Step
+from localspec.core.events import Done, DraftLength, Loading, Notice, Ready, SpecCard, Step
 from localspec.core.requests import AskedDraft, DraftRequest, GenerateRequest, LoadRequest, Message, SamplingOptions
 from localspec.core.sanitize import one_line
 from localspec.engine.drafters import table
@@ -150,14 +150,14 @@ def gather(targets: Sequence[Opened], load: LoadRequest, against: str | None, te
     return contenders
 
 
-def ours(opened: Opened, name: str, choice: AskedDraft, k: str) -> Ours:
+def ours(opened: Opened, name: str, choice: AskedDraft, k: DraftLength) -> Ours:
     """The contender, with what was said of its drafter at loading: that it cannot draft, say."""
     heard: list[Loading | Notice | Ready] = []
     model = drain(attach(opened, choice, k), heard.append)
     notices = [event.message for event in heard if isinstance(event, Notice)]
     spec = model.ready.spec
     off = spec.kind == "off"
-    way = Way(named(name, spec), "0" if off else spec.k, opened.plan.quant, name, threads=opened.threads)
+    way = Way(named(name, spec), "0" if off else str(spec.k), opened.plan.quant, name, threads=opened.threads)
     threads = (
         torch.get_num_threads() if table.has_model(spec.kind) else torch_threads(opened)
     )  # as `attach` has left them

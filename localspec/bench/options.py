@@ -27,7 +27,7 @@ from localspec.bench.task_report import TaskReport
 from localspec.bench.telling import Tell
 from localspec.bench.ui_report import UiReport
 from localspec.core.errors import EngineError, UsageError
-from localspec.core.requests import LONGEST_DRAFT, LoadRequest, is_draft_length
+from localspec.core.requests import MAX_DRAFT, LoadRequest, draft_length, read_draft_length
 from localspec.loading.devices import pick_device
 from localspec.loading.footprint import PACKED
 from localspec.runtime.draft_choice import check_threads
@@ -132,7 +132,8 @@ def examined(asked: set[str], given: Mapping[str, Any], tell: Tell) -> TaskRepor
 
 
 def load_request(given: Mapping[str, Any]) -> LoadRequest:
-    return LoadRequest(**{name: given[name] for name in LoadRequest.__struct_fields__ if name in given})
+    found = {name: given[name] for name in LoadRequest.__struct_fields__ if name in given}
+    return LoadRequest(**{**found, "k": draft_length(given["k"])})
 
 
 def model_formats(asked: set[str], given: Mapping[str, Any]) -> tuple[WeightFormat, ...]:
@@ -190,8 +191,8 @@ def shape_device(asked: str) -> str:
 def lengths(words: str) -> tuple[str, ...]:
     """Draft lengths with commas between."""
     found = tuple(words.split(","))
-    if not all(k and is_draft_length(k) for k in found):
-        raise UsageError(f"--k is '{words}'; it takes lengths up to {LONGEST_DRAFT}.", hint="Try: --k 8,16")
+    if not all(k and read_draft_length(k) is not None for k in found):
+        raise UsageError(f"--k is '{words}'; it takes lengths up to {MAX_DRAFT}.", hint="Try: --k 8,16")
     return found
 
 

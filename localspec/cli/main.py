@@ -25,7 +25,7 @@ from localspec.cli.history import history
 from localspec.cli.models import completions
 from localspec.cli.streams import complain, give_up_output, mend_streams, read_prompt, tell_of
 from localspec.core.errors import Cancelled, LocalspecError, UsageError
-from localspec.core.requests import GenerateRequest, LoadRequest, Message, SamplingOptions
+from localspec.core.requests import GenerateRequest, LoadRequest, Message, SamplingOptions, draft_length
 from localspec.core.weight_formats import INT8_THRESHOLD
 from localspec.engine.drafters.table import usages
 
@@ -276,7 +276,9 @@ def said(given: dict[str, Any]) -> dict[str, Any]:
     context = click.get_current_context()
     sources = (click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.ENVIRONMENT)
     names = [name for name in LoadRequest.__struct_fields__ if name in given]
-    return {name: given[name] for name in names if context.get_parameter_source(name) in sources}
+    found = {name: given[name] for name in names if context.get_parameter_source(name) in sources}
+    k = found.pop("k", "")
+    return {**found, "k": draft_length(k)} if k else found
 
 
 def sampling_of(given: dict[str, Any]) -> SamplingOptions:

@@ -9,6 +9,7 @@ from typing import Any  # Any: what was said on the command line, by name
 
 from localspec.config.tables import Config, PresetTable
 from localspec.core.errors import NotDownloaded, UsageError
+from localspec.core.events import DraftLength
 from localspec.core.requests import RANGES, WHOLE, LoadRequest, SamplingOptions, is_in_range, range_words
 from localspec.models.catalog import Catalog, Entry
 
@@ -24,7 +25,7 @@ def load_request(config: Config, catalog: Catalog, model: str, said: Mapping[str
     entry = entry_of(catalog, model)
     own = {name: value for name in ("quant", "ctx") if (value := getattr(entry, name, None)) is not None}
     draft = said.get("draft") or ("auto" if entry is not None and entry.draft else config.spec.draft)
-    k = said.get("k") or draft_length(config, entry, draft)
+    k = said.get("k", usual_length(config, entry, draft))
     return LoadRequest(model, **{**built, **spec, **own, **said, "draft": draft, "k": k})
 
 
@@ -41,12 +42,12 @@ def instructions(entry: Entry | None, said: str | None, preset: PresetTable) -> 
     return said or preset.system or (entry.system if entry is not None else None) or ""
 
 
-def draft_length(config: Config, entry: Entry | None, draft: str) -> str:
+def usual_length(config: Config, entry: Entry | None, draft: str) -> DraftLength:
     """config.toml's, unless models.toml has one for this draft."""
     if entry is None:
-        return str(config.spec.k)
+        return config.spec.k
     catalogued = entry.draft if draft == "auto" else entry.named_draft(draft)
-    return "auto" if catalogued is not None and catalogued.k != "auto" else str(config.spec.k)
+    return "auto" if catalogued is not None and catalogued.k != "auto" else config.spec.k
 
 
 def sampling(

@@ -10,7 +10,7 @@ import msgspec
 from localspec.core.errors import UsageError
 from localspec.core.events import Mode
 from localspec.core.requests import PROBE_EVERY
-from localspec.models.catalog import Context, DraftLength, Quant, SamplingTable
+from localspec.models.catalog import Context, Drafted, Quant, SamplingTable
 
 SCHEMA_VERSION = 1
 SendKey = Literal["enter", "ctrl+j"]
@@ -85,7 +85,7 @@ class SpecTable(Table, frozen=True):
     `probe_every`: after so many rounds one without a draft, from which the speed-up is measured; then ever fewer."""
 
     draft: str = "auto"
-    k: DraftLength | Literal["auto", "heuristic"] = "auto"
+    k: Drafted | Literal["auto", "heuristic"] = "auto"
     mode: Mode = "auto"
     probe_every: Annotated[int, msgspec.Meta(ge=2, le=4096)] = PROBE_EVERY
 

@@ -16,11 +16,12 @@ from localspec.core.whole_file import write_whole
 
 
 class Calibration(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`plain_ms`: mean milliseconds of a plain round. `exit_layer` and `k`: the fastest early exit."""
+    """`plain_ms`: mean milliseconds of a plain round. `exit_layer` and `k`: the fastest early exit; earlier versions
+    wrote `k` as text."""
 
     plain_ms: float | None = None
     exit_layer: int | None = None
-    k: str = "auto"
+    k: int | str = "auto"
 
 
 FILE = dict[str, Calibration]

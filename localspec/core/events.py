@@ -13,6 +13,7 @@ import msgspec
 Source = Literal["draft", "bonus", "fix", "plain"]
 FinishReason = Literal["stop", "length", "context", "cancelled", "error"]
 Mode = Literal["on", "auto", "off"]
+DraftLength = int | Literal["auto", "heuristic"]
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=False):
@@ -73,7 +74,7 @@ class SpecCard(Record, frozen=True):
 
     kind: str
     name: str = ""
-    k: str = "auto"
+    k: DraftLength = "auto"
     reason: str = ""
     plain_ms: float | None = None
     exit_layer: int | None = None

@@ -8,13 +8,15 @@ from __future__ import annotations
 from numbers import Integral, Real
 from typing import Any, Literal, Self  # Any: each option has a type of its own
 
-from localspec.core.events import Mode, Record
+from localspec.core.errors import UsageError
+from localspec.core.events import DraftLength, Mode, Record
 from localspec.core.weight_formats import INT8_THRESHOLD
 
 Role = Literal["system", "user", "assistant"]
-PROBE_EVERY = 16  # rounds: the first of the engine's PROBE_GAPS
+PROBE_EVERY = 16  # rounds
 RANDOM_SEED = -1  # another one every time, whatever those with less to say have said
-LONGEST_DRAFT = 16  # the engine's MAX_DRAFT, known here without its torch
+MAX_DRAFT = 16  # tokens
+LONGEST_NUMBER = 8  # digits: Python refuses to read thousands of them
 
 RANGES: dict[str, tuple[float, float]] = {
     "temperature": (0, 100),
@@ -104,7 +106,7 @@ class LoadRequest(Record, frozen=True):
     quant: str = "auto"
     device: str = "auto"
     ctx: int | None = None
-    k: str = "auto"
+    k: DraftLength = "auto"
     threads: int | None = None
     keep_head: bool = False
     int8_threshold: float = INT8_THRESHOLD
@@ -147,19 +149,35 @@ class SpecWish(Record, frozen=True, tag="steer"):
     "auto" leaves how many to the policy. Off: never."""
 
     mode: Mode = "auto"
-    k: str = "auto"
+    k: DraftLength = "auto"
 
     @classmethod
-    def of(cls, k: str, mode: Mode = "auto") -> Self:
-        """What --k says, unless a mode does; no draft at all is no draft in any."""
-        if k.isdecimal() and not int(k):
+    def of(cls, k: DraftLength, mode: Mode = "auto") -> Self:
+        """The mode that a draft length implies, unless another is given; 0 is off in any."""
+        if k == 0:
             return cls("off")
         said = cls() if k == "auto" else cls("on", k)
         return said if mode == "auto" else cls(mode, said.k)
 
 
-def is_draft_length(k: str) -> bool:
-    return k in ("auto", "heuristic") or (k.isdecimal() and len(k) < 9 and int(k) <= LONGEST_DRAFT)
+def read_draft_length(written: str | int) -> DraftLength | None:
+    """A draft length as --k, LOCALSPEC_K or /k has it; None if it is none."""
+    match written:
+        case "auto" | "heuristic":
+            return written
+        case str() if not written.isdecimal() or len(written) > LONGEST_NUMBER:
+            return None
+        case bool():
+            return None
+    return int(written) if 0 <= int(written) <= MAX_DRAFT else None
+
+
+def draft_length(written: str | int) -> DraftLength:
+    """The same; UsageError if it is none."""
+    found = read_draft_length(written)
+    if found is None:
+        raise UsageError(f"'{written}' is not a draft length.", hint=f"Use --k auto, heuristic, or 0 to {MAX_DRAFT}.")
+    return found
 
 
 class Template(Record, frozen=True):

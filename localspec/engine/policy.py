@@ -15,12 +15,12 @@ from operator import mul
 from statistics import median_low
 from typing import Literal, Protocol
 
+from localspec.core.events import DraftLength, Mode
+from localspec.core.requests import MAX_DRAFT, PROBE_EVERY
 from localspec.engine.protocols import Round
 
-MAX_DRAFT = 16
 FIRST_PROBES = (2, 5, 9)
-PROBE_EVERY = 16  # rounds
-PROBE_GAPS = (1, 2, 4)  # of those; the last one repeats
+PROBE_GAPS = (1, 2, 4)  # times the gap; the last one repeats
 FIRST_TRIES = (4, 0, 1)  # two costs and a draft's worth: enough to draw a line through
 EXPLORE_SHARE = 0.005  # of the time spent may be lost by looking elsewhere
 TINY = 1e-9
@@ -32,8 +32,6 @@ FEW = 3  # times that do not make a median
 CALMER = 2  # times as fast as ever before: the machine was busy until now
 DEAREST = 2  # rounds without a draft: the most that one row of a round costs where nothing else runs
 DRAFT_COSTS = 1.1  # rounds without one, at least
-
-Mode = Literal["on", "auto", "off"]
 
 
 class Policy(Protocol):
@@ -218,25 +216,26 @@ def probe_rounds(every: int) -> Iterator[int]:
     yield from accumulate(chain([FIRST_PROBES[-1] + next(gaps)], gaps))
 
 
-def fixed(k: str) -> Policy:
-    """ "heuristic", or a number."""
-    return Heuristic() if k == "heuristic" else Constant(int(k))
+def fixed(k: int | Literal["heuristic"]) -> Policy:
+    return Heuristic() if k == "heuristic" else Constant(k)
 
 
 class Steered:
     """Off: no drafts. Auto: `Auto` decides. On: every round drafts, probes aside, as `k` says. May be told otherwise at
     any time, from any thread; what was learnt stays, and so do the places of the probes."""
 
-    def __init__(self, mode: Mode, k: str, probe_every: int = PROBE_EVERY) -> None:
+    def __init__(self, mode: Mode, k: DraftLength, probe_every: int = PROBE_EVERY) -> None:
         self.auto = Auto()
         self.probed = Probed(self.auto, probe_every)
         self.steer(mode, k)
 
-    def steer(self, mode: Mode, k: str) -> None:
+    def steer(self, mode: Mode, k: DraftLength) -> None:
         """From the next round on."""
         self.mode, self.auto.least = mode, int(mode == "on")
-        learning = mode == "auto" or k == "auto"
-        self.probed.policy = Constant(0) if mode == "off" else self.auto if learning else fixed(k)
+        if mode == "off":
+            self.probed.policy = Constant(0)
+        else:
+            self.probed.policy = self.auto if mode == "auto" or k == "auto" else fixed(k)
 
     def once(self, speculate: bool) -> Policy:
         """For one generation that drafts as it would if that were not off, or does not draft at all; without probes."""

@@ -21,8 +21,9 @@ import msgspec
 
 from localspec.core import paths
 from localspec.core.errors import CatalogError, NotDownloaded
+from localspec.core.events import DraftLength
 from localspec.core.plain_file import plain
-from localspec.core.requests import LONGEST_DRAFT, RANGES, DraftRequest, SamplingOptions
+from localspec.core.requests import MAX_DRAFT, RANGES, DraftRequest, SamplingOptions
 from localspec.core.strict_toml import shallow
 from localspec.models import hub_cache
 from localspec.models.gguf import stores
@@ -40,7 +41,7 @@ LISTED = "Ctrl+O in the chat lists what is there."
 Quant = Literal["int8", "int4", "nf4", "fp4", "fp32", "bf16"]
 
 Name = Annotated[str, msgspec.Meta(pattern=NAME)]
-DraftLength = Annotated[int, msgspec.Meta(ge=0, le=LONGEST_DRAFT)]
+Drafted = Annotated[int, msgspec.Meta(ge=0, le=MAX_DRAFT)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
 Context = Annotated[int, msgspec.Meta(ge=2)]
 
@@ -72,7 +73,7 @@ class DraftTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind: str
     model: str | None = None
     exit_layer: Count | None = None
-    k: DraftLength | Literal["auto"] = "auto"
+    k: Drafted | Literal["auto"] = "auto"
 
 
 class FoldingTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -121,7 +122,7 @@ class DraftEntry:
     model: str | None = None
     folder: Path | None = None
     exit_layer: int | None = None
-    k: str = "auto"
+    k: DraftLength = "auto"
 
     @property
     def request(self) -> DraftRequest:
@@ -233,7 +234,7 @@ def _entry(key: str, table: ModelTable) -> Entry:
 def _draft(table: DraftTable) -> DraftEntry:
     folder = _shipped(table.model) if table.model else None
     found = folder is not None and os.path.exists(folder)
-    return DraftEntry(table.kind, table.model, folder if found else None, table.exit_layer, str(table.k))
+    return DraftEntry(table.kind, table.model, folder if found else None, table.exit_layer, table.k)
 
 
 def _shipped(name: str) -> Path:

@@ -25,6 +25,7 @@ from localspec.core.requests import (
     Message,
     SamplingOptions,
     SpecWish,
+    draft_length,
 )
 from localspec.core.weight_formats import INT8_THRESHOLD
 from localspec.runtime.model import Model
@@ -273,7 +274,7 @@ def load(  # noqa: PLR0913 - the words of the command line
         quant,
         device,
         ctx,
-        str(k),
+        draft_length(k),
         threads,
         keep_head,
         int8_threshold,

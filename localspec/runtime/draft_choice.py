@@ -11,8 +11,8 @@ from pathlib import Path
 
 from localspec.core.calibration import Calibration
 from localspec.core.errors import CatalogError, IncompatiblePair, NotDownloaded, UsageError
-from localspec.core.events import Notice
-from localspec.core.requests import LONGEST_DRAFT, AskedDraft, DraftRequest, LoadRequest, is_draft_length
+from localspec.core.events import DraftLength, Notice
+from localspec.core.requests import AskedDraft, DraftRequest, LoadRequest, draft_length, read_draft_length
 from localspec.core.sizes import read_size
 from localspec.engine.arch import Arch
 from localspec.engine.drafters import table
@@ -36,7 +36,7 @@ class Choice:
     exit_layer: int = 0
     snapshot: Snapshot | None = None
     greedy: bool = False
-    k: str = "auto"
+    k: DraftLength = "auto"
     reason: str = ""
     notice: Notice | None = None
     argument: str = ""
@@ -44,7 +44,7 @@ class Choice:
 
 def check(request: LoadRequest) -> None:
     """Refuses what can be refused before any file of a model is read."""
-    check_k(request.k)
+    draft_length(request.k)
     check_memory(request.max_memory)
     check_threads(request.threads)
     catalog = Catalog.load()
@@ -100,11 +100,6 @@ def fault_of(draft: DraftEntry) -> str:
     if draft.exit_layer is not None and setting != "exit_layer":
         return f"has an exit_layer, and its kind is {draft.kind}"
     return ""
-
-
-def check_k(k: str) -> None:
-    if not is_draft_length(k):
-        raise UsageError(f"'{k}' is not a draft length.", hint=f"Use --k auto, heuristic, or 0 to {LONGEST_DRAFT}.")
 
 
 def check_memory(written: str | None) -> int | None:
@@ -184,8 +179,10 @@ def swept(known: Calibration, entry: Entry, target: Snapshot) -> Choice | None:
     layer, layers = known.exit_layer, exit_layers(target)
     if layer is None or not 1 <= layer < layers or (entry.draft and entry.draft.kind != EARLY_EXIT.name):
         return None
-    k = known.k if is_draft_length(known.k) else "auto"
-    return replace(checked(DraftRequest(EARLY_EXIT.name, str(layer)), entry, target), k=k, notice=None)
+    k = read_draft_length(known.k)
+    return replace(
+        checked(DraftRequest(EARLY_EXIT.name, str(layer)), entry, target), k="auto" if k is None else k, notice=None
+    )
 
 
 def by_catalogue(entry: Entry, target: Snapshot, catalog: Catalog) -> Choice:

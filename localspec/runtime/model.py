@@ -17,7 +17,7 @@ import msgspec
 from localspec.core import calibration
 from localspec.core.errors import Cancelled, ContextOverflow, EngineDied, EngineError, UsageError, first_line
 from localspec.core.events import AnyEvent, Done, FinishReason, Notice, Prefill, Ready, SpecCard, Stats, Step
-from localspec.core.requests import GenerateRequest, SamplingOptions, SpecWish
+from localspec.core.requests import GenerateRequest, SamplingOptions, SpecWish, draft_length
 from localspec.engine.cuda_graphs import Graphed
 from localspec.engine.decode import decode
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
@@ -37,7 +37,6 @@ from localspec.loading.threads import Threads
 from localspec.models.folding import READ_AS, Folding
 from localspec.models.prompt_sandbox import AnyPrompter
 from localspec.runtime.continuation import go_on
-from localspec.runtime.draft_choice import check_k
 from localspec.runtime.prompt_reuse import keep_spelling
 from localspec.runtime.sampling_defaults import check_limits, resolve_sampling
 from localspec.runtime.shortening import turns_over
@@ -149,7 +148,7 @@ class Model:
     def steer(self, wish: SpecWish) -> SpecCard:
         """Draft so from the next round on, also in the middle of an answer; from any thread. Without a drafter nothing
         changes."""
-        check_k(wish.k)
+        wish = SpecWish(wish.mode, draft_length(wish.k))
         wish = SpecWish.of(wish.k) if wish.mode == "on" and wish.k != "auto" else wish  # on with 0 is off
         if self.spec.kind != "off":
             self._parts.policy.steer(wish.mode, wish.k)

@@ -14,8 +14,8 @@ import torch
 from localspec.core import calibration
 from localspec.core.drain import relay
 from localspec.core.errors import DoesNotFit, EngineError, LocalspecError
-from localspec.core.events import Loading, ModelCard, Notice, Ready, SpecCard
-from localspec.core.requests import AskedDraft, LoadRequest, SpecWish
+from localspec.core.events import DraftLength, Loading, ModelCard, Notice, Ready, SpecCard
+from localspec.core.requests import AskedDraft, LoadRequest, SpecWish, draft_length
 from localspec.core.sizes import size_words
 from localspec.core.weight_formats import GPTQ, stored_kind
 from localspec.engine.drafters.empty import NoDrafter
@@ -97,7 +97,7 @@ def told_once(steps: Generator[Told, None, Model]) -> Generator[Told, None, Mode
 def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opened]:
     """The target alone. What can be refused cheaply is refused before any weight is read."""
     keep_offline()
-    draft_choice.check_k(request.k)
+    draft_length(request.k)
     draft_choice.check_threads(request.threads)
     catalog = Catalog.load()
     entry = catalog.resolve(request.model)
@@ -267,13 +267,15 @@ def compiling(step: tuple[int, int] | None) -> Loading:
     return Loading("compiling the engine (once)", *step, unit="steps")
 
 
-def attach(opened: Opened, draft: AskedDraft, k: str, *, owns_target: bool = False) -> Generator[Told, None, Model]:
+def attach(
+    opened: Opened, draft: AskedDraft, k: DraftLength, *, owns_target: bool = False
+) -> Generator[Told, None, Model]:
     """A drafter and a session for an open target; several may share one, in turn, when none of them owns it."""
     entry, snapshot, plan, target = opened.entry, opened.snapshot, opened.plan, opened.target
     choice = opened.choice
     if draft != opened.request.draft or choice.snapshot is None:  # comparing two tokenizers takes seconds
         choice = draft_choice.choose(draft, entry, snapshot, opened.catalog, calibration.recall(swept_key(opened)))
-    k = choice.k if k == "auto" else k
+    k = choice.k if k == "auto" else draft_length(k)
     own = yield from draft_decoder(choice, opened)
     drafter = DRAFTERS[choice.kind].make(choice.argument, target, own) if choice.kind in DRAFTERS else NoDrafter()
     if choice.notice:

@@ -277,4 +277,6 @@ def to_dict(record: Event | Stats) -> dict[str, Any]:  # Any: this is JSON
     if isinstance(stats, Stats):
         where = plain if stats is record else plain["stats"]
         where.update({name: getattr(stats, name) for name in RATES})
+    if "spec" in plain:
+        plain["spec"]["k"] = str(plain["spec"]["k"])  # text, also where it is a number
     return plain

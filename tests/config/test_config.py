@@ -242,12 +242,12 @@ def catalog(tmp_path: Path) -> Catalog:
     ("model", "said", "request_"),
     [
         ("small", {}, LoadRequest("small", "auto", "int4", k="auto", threads=2)),  # models.toml has draft and k
-        ("bare", {}, LoadRequest("bare", "off", "int4", k="3", threads=2)),
-        ("bare", {"draft": "early-exit:2"}, LoadRequest("bare", "early-exit:2", "int4", k="3", threads=2)),
-        ("small", {"k": "7", "quant": "fp32"}, LoadRequest("small", "auto", "fp32", k="7", threads=2)),
-        ("own", {}, LoadRequest("own", "off", "fp32", ctx=512, k="3", threads=2)),
-        ("own", {"quant": "auto", "ctx": 64}, LoadRequest("own", "off", "auto", ctx=64, k="3", threads=2)),
-        ("nobody", {"ctx": 64}, LoadRequest("nobody", "off", "int4", ctx=64, k="3", threads=2)),
+        ("bare", {}, LoadRequest("bare", "off", "int4", k=3, threads=2)),
+        ("bare", {"draft": "early-exit:2"}, LoadRequest("bare", "early-exit:2", "int4", k=3, threads=2)),
+        ("small", {"k": 7, "quant": "fp32"}, LoadRequest("small", "auto", "fp32", k=7, threads=2)),
+        ("own", {}, LoadRequest("own", "off", "fp32", ctx=512, k=3, threads=2)),
+        ("own", {"quant": "auto", "ctx": 64}, LoadRequest("own", "off", "auto", ctx=64, k=3, threads=2)),
+        ("nobody", {"ctx": 64}, LoadRequest("nobody", "off", "int4", ctx=64, k=3, threads=2)),
     ],
 )
 def test_flags_before_models_toml_before_config_toml(
@@ -309,12 +309,12 @@ def test_how_to_speculate_is_a_setting_that_a_draft_length_said_on_the_command_l
     config = Config(spec=SpecTable(mode="off", probe_every=8))
     request = precedence.load_request(config, catalog, "small", {})
     assert (request.mode, request.probe_every) == ("off", 8)
-    assert precedence.load_request(config, catalog, "small", {"k": "4"}).mode == "auto"
-    wishes = {(k, mode): SpecWish.of(k, mode) for k in ("auto", "4", "0") for mode in ("auto", "on", "off")}
+    assert precedence.load_request(config, catalog, "small", {"k": 4}).mode == "auto"
+    wishes = {(k, mode): SpecWish.of(k, mode) for k in ("auto", 4, 0) for mode in ("auto", "on", "off")}
     assert [wishes["auto", mode].mode for mode in ("auto", "on", "off")] == ["auto", "on", "off"]
-    assert [wishes["4", mode].mode for mode in ("auto", "on", "off")] == ["on", "on", "off"]
-    assert {wishes["0", mode].mode for mode in ("auto", "on", "off")} == {"off"}
-    assert wishes["4", "off"].k == "4", "it is there when it is switched on"
+    assert [wishes[4, mode].mode for mode in ("auto", "on", "off")] == ["on", "on", "off"]
+    assert {wishes[0, mode].mode for mode in ("auto", "on", "off")} == {"off"}
+    assert wishes[4, "off"].k == 4, "it is there when it is switched on"
 
 
 def test_with_nothing_said_anywhere_the_model_decides(catalog: Catalog):

@@ -44,7 +44,7 @@ def opened(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Opener:
 
     def opened(capture: Taping | None, draft: str | Path, quant: str = "fp64") -> tuple[LLM, list[str]]:
         monkeypatch.setattr(loader, "CAPTURES", {"cpu": lambda: capture} if capture else {})
-        steps, heard = load_events(LoadRequest(str(folder), str(draft), quant, k="2")), list[Any]()
+        steps, heard = load_events(LoadRequest(str(folder), str(draft), quant, k=2)), list[Any]()
         return drain(steps, heard.append), told(heard)
 
     return opened

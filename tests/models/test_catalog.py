@@ -8,8 +8,6 @@ import pytest
 
 from localspec.core import paths
 from localspec.core.errors import CatalogError, NotDownloaded
-from localspec.core.requests import LONGEST_DRAFT
-from localspec.engine.policy import MAX_DRAFT
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog
 
@@ -57,7 +55,7 @@ def test_a_key_and_its_aliases_mean_the_same_model(name: str, tmp_path: Path) ->
     assert (entry.key, entry.name) == ("small", "Small One")
     assert (entry.sampling.temperature, entry.sampling.top_k, entry.sampling.top_p) == (0.6, 20, None)
     assert entry.draft is not None
-    assert (entry.draft.exit_layer, entry.draft.k) == (8, "4")
+    assert (entry.draft.exit_layer, entry.draft.k) == (8, 4)
     assert entry.named_draft("nobody") is None
 
 
@@ -200,10 +198,6 @@ def test_a_mistake_in_the_file_is_explained(text: str, tmp_path: Path) -> None:
         load(tmp_path, text)
     assert "models.toml" in caught.value.message
     assert caught.value.hint
-
-
-def test_the_longest_draft_is_the_engines() -> None:
-    assert LONGEST_DRAFT == MAX_DRAFT
 
 
 def test_a_newer_file_asks_for_an_upgrade(tmp_path: Path) -> None:

@@ -852,9 +852,9 @@ def known_as(models: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, draft:
     )
 
 
-@pytest.mark.parametrize(("asked", "k", "expected"), [("auto", "auto", "3"), ("auto", 5, "5"), ("small", "auto", "2")])
+@pytest.mark.parametrize(("asked", "k", "expected"), [("auto", "auto", 3), ("auto", 5, 5), ("small", "auto", 2)])
 def test_the_catalogues_draft_length_counts_where_the_user_says_nothing(
-    asked: str, k: str | int, expected: str, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    asked: str, k: str | int, expected: int, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     drafts = "[models.known.draft]\nkind = 'early-exit'\nexit_layer = 2\nk = 3\n"
     drafts += f"[models.known.drafts.small]\nkind = 'model'\nmodel = '{models / 'draft'}'\nk = 2"

@@ -156,7 +156,7 @@ def test_the_length_is_that_of_most_of_the_last_drafts():
     assert length_now([*[PLAIN] * (RECENT - 2), long, PLAIN]) == 0
     assert length(AUTO, [long]) == "k=auto(4)"
     assert length(AUTO) == "k=auto"
-    assert length(msgspec.structs.replace(AUTO, mode="on", k="5"), [long]) == "k=5"
+    assert length(msgspec.structs.replace(AUTO, mode="on", k=5), [long]) == "k=5"
     assert length(msgspec.structs.replace(AUTO, mode="off"), [long]) == ""
 
 
