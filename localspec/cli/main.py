@@ -25,7 +25,14 @@ from localspec.cli.history import history
 from localspec.cli.models import completions
 from localspec.cli.streams import complain, give_up_output, mend_streams, read_prompt, tell_of
 from localspec.core.errors import Cancelled, LocalspecError, UsageError
-from localspec.core.requests import GenerateRequest, LoadRequest, Message, SamplingOptions, draft_length
+from localspec.core.requests import (
+    SAMPLING_FIELDS,
+    GenerateRequest,
+    LoadRequest,
+    Message,
+    SamplingOptions,
+    draft_length,
+)
 from localspec.core.weight_formats import INT8_THRESHOLD
 from localspec.engine.drafters.table import usages
 
@@ -84,12 +91,10 @@ load_options = options(
 )
 sampling_options = options(
     setting("--preset", metavar="NAME", help="A way of sampling: precise, balanced, creative, or one of yours."),
-    setting("--temperature", type=float, metavar="T", help="0 is greedy.  [default: the model's]"),
-    setting("--top-k", type=int, metavar="N", help="Keep the N likeliest tokens."),
-    setting("--top-p", type=float, metavar="P", help="Keep the likeliest tokens up to this mass."),
-    setting("--min-p", type=float, metavar="P", help="Drop tokens below this share of the likeliest."),
-    setting("--repetition-penalty", type=float, metavar="R", help="Above 1: repeat less."),
-    setting("--seed", type=int, metavar="N", help="The same text every time, whatever drafts."),
+    *(
+        setting(f"--{name.replace('_', '-')}", type=field.kind, metavar=field.metavar, help=field.about)
+        for name, field in SAMPLING_FIELDS.items()
+    ),
 )
 
 
@@ -282,8 +287,8 @@ def said(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def sampling_of(given: dict[str, Any]) -> SamplingOptions:
-    """None is what nobody said: these options have no default of their own."""
-    return SamplingOptions(**{name: given[name] for name in SamplingOptions.__struct_fields__})
+    """The sampling options that were given; they have no defaults of their own."""
+    return SamplingOptions(**{name: given[name] for name in SAMPLING_FIELDS})
 
 
 def start_without_collecting() -> None:

@@ -10,7 +10,7 @@ from typing import Any  # Any: what was said on the command line, by name
 from localspec.config.tables import Config, PresetTable
 from localspec.core.errors import NotDownloaded, UsageError
 from localspec.core.events import DraftLength
-from localspec.core.requests import RANGES, WHOLE, LoadRequest, SamplingOptions, is_in_range, range_words
+from localspec.core.requests import SAMPLING_FIELDS, LoadRequest, SamplingOptions
 from localspec.models.catalog import Catalog, Entry
 
 NO_PRESET = PresetTable()
@@ -55,7 +55,7 @@ def sampling(
 ) -> SamplingOptions:
     """How tokens are chosen, as far as anybody said; the rest is the model's own business."""
     catalogued = entry.sampling if entry is not None else SamplingOptions()
-    return said.over(preset.options).over(catalogued).over(config.sampling.options)
+    return said.over(preset).over(catalogued).over(config.sampling)
 
 
 def entry_of(catalog: Catalog, model: str) -> Entry | None:
@@ -66,17 +66,23 @@ def entry_of(catalog: Catalog, model: str) -> Entry | None:
 
 
 def option(name: str, typed: str) -> float | int:
-    """A sampling option as somebody typed it; UsageError names what it may be."""
-    if name not in RANGES:
-        near = difflib.get_close_matches(name, RANGES, n=1)
+    """A sampling option as it was typed; UsageError says what it may be."""
+    field = SAMPLING_FIELDS.get(name)
+    if field is None:
+        near = difflib.get_close_matches(name, SAMPLING_FIELDS, n=1)
         raise UsageError(
             f"There is no option '{name[:40]}'" + (f"; did you mean '{near[0]}'?" if near else "."),
-            hint="" if near else f"There are: {', '.join(RANGES)}.",
+            hint="" if near else f"There are: {', '.join(SAMPLING_FIELDS)}.",
         )
     try:
-        value = int(typed) if name in WHOLE else float(typed)
+        value = field.kind(typed)
     except ValueError:
         value = float("nan")
-    if not is_in_range(name, value):
-        raise UsageError(f"{name} is {range_words(name)}, not '{typed[:40]}'.")
+    check_option(name, value, typed)
     return value
+
+
+def check_option(name: str, value: float, typed: str) -> None:
+    field = SAMPLING_FIELDS[name]
+    if not field.takes(value):
+        raise UsageError(f"{name} is {field.range}, not '{typed[:40]}'.")

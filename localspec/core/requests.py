@@ -1,12 +1,15 @@
-"""What a reader asks of an engine: load this, answer that. Records that cross the pipe; None means "not said".
+"""What a reader asks of an engine: load this, answer that. Records that cross the pipe; None is "no value given".
 
 Knows nothing about who asks or how it is answered.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, Literal, Self  # Any: each option has a type of its own
+from typing import Annotated, Any, Literal, Self, get_args, get_type_hints  # Any: each option has a type of its own
+
+import msgspec
 
 from localspec.core.errors import UsageError
 from localspec.core.events import DraftLength, Mode, Record
@@ -14,32 +17,9 @@ from localspec.core.weight_formats import INT8_THRESHOLD
 
 Role = Literal["system", "user", "assistant"]
 PROBE_EVERY = 16  # rounds
-RANDOM_SEED = -1  # another one every time, whatever those with less to say have said
+RANDOM_SEED = -1  # a new one every time, also where an option of lower precedence has a seed
 MAX_DRAFT = 16  # tokens
 LONGEST_NUMBER = 8  # digits: Python refuses to read thousands of them
-
-RANGES: dict[str, tuple[float, float]] = {
-    "temperature": (0, 100),
-    "top_k": (0, 1 << 22),
-    "top_p": (1e-9, 1),
-    "min_p": (0, 1),
-    "repetition_penalty": (0.01, 100),
-    "seed": (RANDOM_SEED, (1 << 63) - 1),
-}
-WHOLE = ("top_k", "seed")
-
-
-def is_in_range(name: str, value: Any) -> bool:
-    """Whether this sampling option may have this value, whoever gave it."""
-    low, high = RANGES[name]
-    is_number = isinstance(value, Integral if name in WHOLE else Real) and not isinstance(value, bool)
-    return is_number and bool(low <= value <= high)
-
-
-def range_words(name: str) -> str:
-    """What this sampling option may be."""
-    low, high = RANGES[name]
-    return f"a {'whole ' if name in WHOLE else ''}number from {low} to {high}"
 
 
 class Message(Record, frozen=True):
@@ -118,21 +98,31 @@ class LoadRequest(Record, frozen=True):
     folding: bool = True
 
 
-class SamplingOptions(Record, frozen=True):
-    """How the next token is chosen. temperature 0 is greedy; a seed makes the text repeat, and
-    RANDOM_SEED does not."""
+def option(low: float, high: float, metavar: str, about: str) -> msgspec.Meta:
+    """A sampling option's range, and its flag's help."""
+    return msgspec.Meta(ge=low, le=high, description=about, extra={"metavar": metavar})
 
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
-    seed: int | None = None
+
+class SamplingOptions(Record, frozen=True, forbid_unknown_fields=True):
+    """How the next token is chosen, from a flag, a file, the chat or Python; None leaves it to what comes next. Its
+    fields are the options: flags, tables, forms and checks are made from them.
+
+    temperature 0 is greedy; with a seed the text repeats, and with RANDOM_SEED it does not.
+    """
+
+    temperature: Annotated[float, option(0, 100, "T", "0 is greedy.  [default: the model's]")] | None = None
+    top_k: Annotated[int, option(0, 1 << 22, "N", "Keep the N likeliest tokens.")] | None = None
+    top_p: Annotated[float, option(1e-9, 1, "P", "Keep the likeliest tokens up to this mass.")] | None = None
+    min_p: Annotated[float, option(0, 1, "P", "Drop tokens below this share of the likeliest.")] | None = None
+    repetition_penalty: Annotated[float, option(0.01, 100, "R", "Above 1: repeat less.")] | None = None
+    seed: (
+        Annotated[int, option(RANDOM_SEED, (1 << 63) - 1, "N", "The same text every time, whatever drafts.")] | None
+    ) = None
 
     @property
-    def said(self) -> dict[str, Any]:
-        """The options that were said."""
-        return {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
+    def given(self) -> dict[str, Any]:
+        """The options that have a value."""
+        return {name: value for name in SAMPLING_FIELDS if (value := getattr(self, name)) is not None}
 
     @property
     def fixed_seed(self) -> int | None:
@@ -140,8 +130,39 @@ class SamplingOptions(Record, frozen=True):
         return None if self.seed == RANDOM_SEED else self.seed
 
     def over(self, other: SamplingOptions) -> SamplingOptions:
-        """What this one says, else what the other says."""
-        return SamplingOptions(**{**other.said, **self.said})
+        """These options, and the other's where these have no value."""
+        return SamplingOptions(**{**other.given, **self.given})
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingField:
+    """One sampling option: its type, its range, and its flag's help."""
+
+    kind: type[int] | type[float]
+    low: float
+    high: float
+    metavar: str
+    about: str
+
+    @classmethod
+    def read(cls, hint: Any) -> Self:
+        """The field of a hint as SamplingOptions has them."""
+        kind, meta = get_args(get_args(hint)[0])
+        return cls(kind, meta.ge, meta.le, meta.extra["metavar"], meta.description)
+
+    def takes(self, value: Any) -> bool:
+        number = isinstance(value, Integral if self.kind is int else Real) and not isinstance(value, bool)
+        return number and bool(self.low <= value <= self.high)
+
+    @property
+    def range(self) -> str:
+        """In words."""
+        return f"a {'whole ' if self.kind is int else ''}number from {self.low} to {self.high}"
+
+
+SAMPLING_FIELDS = {
+    name: SamplingField.read(hint) for name, hint in get_type_hints(SamplingOptions, include_extras=True).items()
+}
 
 
 class SpecWish(Record, frozen=True, tag="steer"):

@@ -23,7 +23,7 @@ from localspec.core import paths
 from localspec.core.errors import CatalogError, NotDownloaded
 from localspec.core.events import DraftLength
 from localspec.core.plain_file import plain
-from localspec.core.requests import MAX_DRAFT, RANGES, DraftRequest, SamplingOptions
+from localspec.core.requests import MAX_DRAFT, DraftRequest, SamplingOptions
 from localspec.core.strict_toml import shallow
 from localspec.models import hub_cache
 from localspec.models.gguf import stores
@@ -44,27 +44,6 @@ Name = Annotated[str, msgspec.Meta(pattern=NAME)]
 Drafted = Annotated[int, msgspec.Meta(ge=0, le=MAX_DRAFT)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
 Context = Annotated[int, msgspec.Meta(ge=2)]
-
-
-def within(name: str) -> msgspec.Meta:
-    """The bounds of a sampling option."""
-    low, high = RANGES[name]
-    return msgspec.Meta(ge=low, le=high)
-
-
-class SamplingTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """[models.KEY.sampling]: the model's own defaults, in SamplingOptions' words."""
-
-    temperature: Annotated[float, within("temperature")] | None = None
-    top_k: Annotated[int, within("top_k")] | None = None
-    top_p: Annotated[float, within("top_p")] | None = None
-    min_p: Annotated[float, within("min_p")] | None = None
-    repetition_penalty: Annotated[float, within("repetition_penalty")] | None = None
-    seed: Annotated[int, within("seed")] | None = None
-
-    @property
-    def options(self) -> SamplingOptions:
-        return SamplingOptions(**{name: getattr(self, name) for name in SamplingOptions.__struct_fields__})
 
 
 class DraftTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -97,7 +76,7 @@ class ModelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     system: str | None = None
     preset: str | None = None
     template: str | None = None
-    sampling: SamplingTable = SamplingTable()
+    sampling: SamplingOptions = SamplingOptions()
     folding: FoldingTable | None = None
     draft: DraftTable | None = None
     drafts: dict[Name, DraftTable] = {}
@@ -110,7 +89,7 @@ class CatalogFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     models: dict[Name, ModelTable] = {}
 
 
-TABLES = (CatalogFile, ModelTable, FoldingTable, DraftTable, SamplingTable)
+TABLES = (CatalogFile, ModelTable, FoldingTable, DraftTable, SamplingOptions)
 FIELDS = sorted({name for table in TABLES for name in table.__struct_fields__})
 
 
@@ -219,7 +198,7 @@ def _entry(key: str, table: ModelTable) -> Entry:
         key=key,
         name=table.name or key,
         path=path,
-        sampling=table.sampling.options,
+        sampling=table.sampling,
         draft=_draft(table.draft) if table.draft else None,
         drafts=tuple((name, _draft(draft)) for name, draft in table.drafts.items()),
         quant=table.quant,

@@ -19,6 +19,7 @@ from localspec.core.drain import drain
 from localspec.core.errors import UsageError
 from localspec.core.events import AnyEvent, Done, FinishReason, Loading, Notice, Ready, SpecCard, Stats, Step, Token
 from localspec.core.requests import (
+    SAMPLING_FIELDS,
     AskedDraft,
     GenerateRequest,
     LoadRequest,
@@ -114,7 +115,7 @@ class LLM:
         """Events of one answer. A string is completed as it is; messages go through the chat template.
 
         `continues`: the last message is the assistant's, and goes on. `speculate`: with drafts, or without.
-        sampling: temperature, top_k, top_p, min_p, repetition_penalty, seed.
+        sampling: the fields of SamplingOptions (temperature, seed, …).
         """
         asked = make_request(prompt, max_tokens, stop, sampling)
         return self.answer(msgspec.structs.replace(asked, continues=continues, speculate=speculate))
@@ -227,11 +228,9 @@ class ChatStream:
 def make_request(
     prompt: str | Messages, max_tokens: int | None, stop: str | Sequence[str], sampling: dict[str, Any]
 ) -> GenerateRequest:
-    unknown = set(sampling) - set(SamplingOptions.__struct_fields__)
+    unknown = set(sampling) - set(SAMPLING_FIELDS)
     if unknown:
-        raise UsageError(
-            f"There is no option '{min(unknown)}'.", hint=f"Known: {', '.join(SamplingOptions.__struct_fields__)}."
-        )
+        raise UsageError(f"There is no option '{min(unknown)}'.", hint=f"Known: {', '.join(SAMPLING_FIELDS)}.")
     stops = (stop,) if isinstance(stop, str) else tuple(stop)
     options = SamplingOptions(**sampling)
     if isinstance(prompt, str):

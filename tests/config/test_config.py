@@ -13,8 +13,8 @@ from localspec.config.tables import KEYS, PRESETS, Config, EngineTable, Provenan
 from localspec.config.writing import store, store_typed, unset
 from localspec.core import paths
 from localspec.core.errors import UsageError
-from localspec.core.requests import RANGES, LoadRequest, SamplingOptions, SpecWish
-from localspec.models.catalog import Catalog, SamplingTable
+from localspec.core.requests import SAMPLING_FIELDS, LoadRequest, SamplingOptions, SpecWish
+from localspec.models.catalog import Catalog
 
 EVERYTHING = """
 schema_version = 1
@@ -111,10 +111,10 @@ def test_every_setting_is_read(file: Path):
         1800,
         None,
     )
-    assert config.sampling.options == SamplingOptions(0.5, 40, 0.9, 0.1, 1.1, 7)
+    assert config.sampling == SamplingOptions(0.5, 40, 0.9, 0.1, 1.1, 7)
     assert config.keymap == {"page.up": "f9"}
     mine = config.preset("mine")
-    assert (mine.options, mine.system) == (SamplingOptions(temperature=2), "Be odd.")
+    assert (SamplingOptions().over(mine), mine.system) == (SamplingOptions(temperature=2), "Be odd.")
 
 
 EDIT = " Edit it: localspec config edit"
@@ -180,13 +180,14 @@ def test_a_preset_that_is_not_there_is_answered_with_the_nearest():
 
 
 def test_settings_files_take_what_the_engine_takes_and_nothing_else():
-    for name, (low, high) in RANGES.items():
+    for name, field in SAMPLING_FIELDS.items():
+        low, high = field.low, field.high
         for value in (low, high):
             assert precedence.option(name, str(value)) == value
-            assert getattr(msgspec.convert({name: value}, SamplingTable), name) == value
+            assert getattr(msgspec.convert({name: value}, SamplingOptions), name) == value
         for value in (low - 1, 2 * high):
             with pytest.raises(msgspec.ValidationError):
-                msgspec.convert({name: value}, SamplingTable)
+                msgspec.convert({name: value}, SamplingOptions)
     with pytest.raises(UsageError, match=r"top_p is a number from 1e-09 to 1, not '0'"):
         precedence.option("top_p", "0")
     with pytest.raises(UsageError, match=r"top_k is a whole number from 0 to 4194304, not '1\.5'"):

@@ -92,7 +92,7 @@ MUTANTS = {
     ),
     "crop that raises the counter": Mutant("L4", cache.Cache, "crop", "min(self.length, length)", "length"),
     "position off by one, drafting": Mutant(
-        "L4", early_exit.EarlyExit, "draft", "self.target.length + place", "self.target.length + place + 1"
+        "L4", early_exit.EarlyExitDrafter, "draft", "self.target.length + position", "self.target.length + position + 1"
     ),
     "position off by one, the last draft": Mutant(
         "L4",
@@ -140,7 +140,7 @@ MUTANTS = {
     "a stop rewinds one too few": Mutant("L3", decode, "cut", "+ length)", "+ length + 1)"),
     "a draft as long as the context": Mutant("L3", decode, "decode", "session.room - 1)", "session.room)"),
     "what was missed is not read": Mutant(
-        "L3", model.DraftModel, "draft", "session.tokens[self.decoder.length :]", "session.tokens[-1:]"
+        "L3", model.ModelDrafter, "draft", "session.tokens[self.decoder.length :]", "session.tokens[-1:]"
     ),
     "mask that sees one ahead": Mutant("L4", decoder.Decoder, "mask", "columns > row if", "columns > row + 1 if"),
 }
