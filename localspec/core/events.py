@@ -98,6 +98,16 @@ class Memory(Record, frozen=True):
     device_bytes: int = 0
 
 
+def per_second(count: int, milliseconds: float) -> float:
+    return 1000 * count / milliseconds if milliseconds else 0.0
+
+
+def share_accepted(accepted: int, rejected: int) -> float | None:
+    """None where nothing was tested."""
+    tested = accepted + rejected
+    return accepted / tested if tested else None
+
+
 class Stats(Record, frozen=True):
     """One generation in sums. Rates are properties and go to JSON by `stats.to_dict`. Times in milliseconds."""
 
@@ -138,12 +148,11 @@ class Stats(Record, frozen=True):
 
     @property
     def predicted_per_second(self) -> float:
-        return 1000 * self.predicted_n / self.predicted_ms if self.predicted_ms else 0.0
+        return per_second(self.predicted_n, self.predicted_ms)
 
     @property
     def acceptance_rate(self) -> float | None:
-        tested = self.draft_n_accepted + self.draft_n_rejected
-        return self.draft_n_accepted / tested if tested else None
+        return share_accepted(self.draft_n_accepted, self.draft_n_rejected)
 
     @property
     def rounds(self) -> int:

@@ -12,6 +12,7 @@ from localspec.core.weight_formats import FOUR_BIT, GPTQ
 from localspec.engine.arch import Arch
 from localspec.engine.cpu.formats import Format
 from localspec.engine.generic_arch import GenericArch, read_any
+from localspec.engine.limits import GRAPH_ROWS, GRAPH_WIDTH, MAX_GRAPHS, PREFILL_CHUNK
 from localspec.loading.cpu_layout import Blueprint
 from localspec.models.checkpoint import Snapshot
 from localspec.models.prequantised.weights import besides
@@ -23,12 +24,6 @@ FOUR_BIT_BYTES = 9 / 16  # a weight of four bits with its share of a float32 sca
 PACKED_WORKSPACE, WORKSPACE = 28 << 20, 152 << 20  # activations of a prefill chunk, and rows on their way into blocks
 BITSANDBYTES = 118 << 20  # what its import brings: it wraps functions in torch.compile, and so loads torch's compiler
 GENERIC_WORKSPACE = 256 << 20  # what transformers computes a chunk in; not measured family by family
-CHUNK = 512  # rows that torch masks at once: a prefill chunk
-GRAPH_WIDTH, GRAPH_ROWS, GRAPHS = (
-    17,
-    128,
-    64,
-)  # cuda_graphs.py's WIDEST, LONGEST and MOST, without its torch
 GRAPH_BYTES = 2 << 20  # what a driver keeps of a graph; a guess, never measured
 PLACES = 2  # that layers are brought to: one is computed with while the next is on its way
 FIRST_LAYER = "model.layers.0."
@@ -99,7 +94,7 @@ def footprint(
     return Footprint(tables, layer, arch.num_layers, kv_bytes, workspace, graphs=graphs)
 
 
-def mask_bytes(arch: Arch, context: int, rows: int = CHUNK) -> int:
+def mask_bytes(arch: Arch, context: int, rows: int = PREFILL_CHUNK) -> int:
     """Of a chunk's attention in torch: a row for every query of a group, and what it is made from."""
     return rows * context * (arch.query_group + 1) * arch.kv_element_bytes(context)
 
@@ -108,7 +103,7 @@ def graph_bytes(arch: Arch, context: int) -> int:
     """Of CUDA graphs: what they read and write, what the longest computes in, and they themselves."""
     read = 2 * 4 * GRAPH_WIDTH * (2 * arch.hidden_size + arch.vocab_size)
     computed = 4 * GRAPH_ROWS * (8 * arch.hidden_size + 6 * arch.intermediate_size)
-    return read + computed + mask_bytes(arch, context, GRAPH_ROWS) + GRAPHS * GRAPH_BYTES
+    return read + computed + mask_bytes(arch, context, GRAPH_ROWS) + MAX_GRAPHS * GRAPH_BYTES
 
 
 def num_elements(snapshot: Snapshot, prefix: str = "") -> int:

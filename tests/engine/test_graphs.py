@@ -44,7 +44,7 @@ DRAFTERS: dict[str, Callable[[Decoder], Drafter]] = {
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Buckets of 8, 16, 32, 64 and 70 positions; prompts of up to 32 rows."""
     monkeypatch.setattr(cuda_graphs, "SHORTEST", 8)
-    monkeypatch.setattr(cuda_graphs, "LONGEST", 32)
+    monkeypatch.setattr(cuda_graphs, "GRAPH_ROWS", 32)
 
 
 def graphed(decoder: Decoder, capture: Capture | None = None) -> Graphed:
@@ -124,7 +124,7 @@ def test_whatever_is_asked_a_replay_says_what_the_decoder_says(family: str):
 
 
 def test_every_width_over_every_edge_of_a_bucket(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(cuda_graphs, "MOST", 1000)
+    monkeypatch.setattr(cuda_graphs, "MAX_GRAPHS", 1000)
     pair = Pair(num_hidden_layers=2)
     for rows in range(1, 18):
         for edge in (8, 16, 32, 64, CONTEXT):
@@ -178,7 +178,7 @@ def test_the_text_is_the_decoders_token_for_token(drafter: str, sampling: Sampli
 
 
 def test_no_more_graphs_are_kept_than_there_may_be(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(cuda_graphs, "MOST", 3)
+    monkeypatch.setattr(cuda_graphs, "MAX_GRAPHS", 3)
     pair = Pair(num_hidden_layers=2)
     for rows in (1, 2, 3, 4, 5, 1):
         pair.forward(rows)

@@ -20,11 +20,12 @@ from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.drafters.model import ModelDrafter
+from localspec.engine.limits import PREFILL_CHUNK
 from localspec.engine.policy import Auto, Constant, Policy, Probed
 from localspec.engine.protocols import Drafter, ExitStates
 from localspec.engine.samplers import make_sampler
 from localspec.engine.sampling import Sampling
-from localspec.engine.session import PREFILL_CHUNK, Session, common_prefix_length
+from localspec.engine.session import Session, common_prefix_length
 from tests.support.fakes import (
     Alarm,
     CrashingDrafter,

@@ -18,10 +18,11 @@ from localspec.engine.decoder import Decoder
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.model import ModelDrafter
+from localspec.engine.limits import PREFILL_CHUNK
 from localspec.engine.offload import Fill, OnThread, Stream
 from localspec.engine.protocols import Drafter
 from localspec.engine.samplers import make_sampler
-from localspec.engine.session import PREFILL_CHUNK, Session
+from localspec.engine.session import Session
 from tests.engine import test_exact_in_float64 as exact
 from tests.engine.cpu import test_lossless as lossless
 from tests.support.fakes import GREEDY, generate, plain, text

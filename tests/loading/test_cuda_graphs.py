@@ -13,8 +13,9 @@ from localspec.core.events import Notice, Step
 from localspec.core.requests import LoadRequest
 from localspec.engine import cuda_graphs
 from localspec.engine.cuda_graphs import Graphed
+from localspec.engine.limits import MAX_GRAPHS
 from localspec.loading import torch as loader
-from localspec.loading.footprint import GRAPH_BYTES, GRAPH_ROWS, GRAPH_WIDTH, GRAPHS, footprint
+from localspec.loading.footprint import GRAPH_BYTES, footprint
 from localspec.loading.plan import Wish, needed
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.api import LLM, load_events
@@ -92,7 +93,6 @@ def test_there_are_graphs_on_cuda_and_nowhere_else():
 
 
 def test_the_plan_for_a_gpu_has_room_for_graphs(folder: Path, draft: Path, opened: Opener):
-    assert (GRAPH_WIDTH, GRAPH_ROWS, GRAPHS) == (cuda_graphs.WIDEST, cuda_graphs.LONGEST, cuda_graphs.MOST)
     snapshot, wish = open_snapshot(folder), Wish("bf16", context=256, device="cuda")
     alone, on_cpu = needed(snapshot, wish, "bf16"), footprint(snapshot, "bf16", 256)
     assert (on_cpu.graphs, alone.whole - on_cpu.whole) == (0, alone.graphs)
@@ -101,7 +101,7 @@ def test_the_plan_for_a_gpu_has_room_for_graphs(folder: Path, draft: Path, opene
         target = llm._model._parts.decoders[0]
         assert isinstance(target, Graphed)
         buffers = (target.ids, target.positions, target.states_in, target.states_out, target.logits_out)
-        assert 0 < sum(buffer.nbytes for buffer in buffers) < alone.graphs - GRAPHS * GRAPH_BYTES
+        assert 0 < sum(buffer.nbytes for buffer in buffers) < alone.graphs - MAX_GRAPHS * GRAPH_BYTES
     drafter = footprint(open_snapshot(draft), "bf16", 256, device="cuda")
     beside = needed(snapshot, Wish("bf16", context=256, device="cuda", drafter=open_snapshot(draft)), "bf16")
     assert beside.drafter == drafter.whole - drafter.workspace > drafter.graphs > 0

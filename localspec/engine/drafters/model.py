@@ -12,9 +12,10 @@ from torch.nn import functional
 
 from localspec.engine.drafters.early_exit import stack
 from localspec.engine.drafters.empty import empty
+from localspec.engine.limits import PREFILL_CHUNK
 from localspec.engine.protocols import Draft, Resident
 from localspec.engine.sampling import finite
-from localspec.engine.session import PREFILL_CHUNK, Session
+from localspec.engine.session import Session
 
 
 class ModelDrafter:
