@@ -1,11 +1,11 @@
-"""Who is heard first: a flag, the environment, models.toml, config.toml, what is built in. Reads no file itself."""
+"""Precedence: a flag, the environment, models.toml, config.toml, the built-in value. Reads no file itself."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any  # Any: what was said on the command line, by name
+from typing import Any  # Any: what was given on the command line, by name
 
 from localspec.config.tables import Config, PresetTable
 from localspec.core.errors import NotDownloaded, UsageError
@@ -16,30 +16,30 @@ from localspec.models.catalog import Catalog, Entry
 NO_PRESET = PresetTable()
 
 
-def load_request(config: Config, catalog: Catalog, model: str, said: Mapping[str, Any]) -> LoadRequest:
-    """How a model is loaded. `said`: by a flag or the environment. What models.toml says of drafts is left to the
+def load_request(config: Config, catalog: Catalog, model: str, given: Mapping[str, Any]) -> LoadRequest:
+    """The request that loads a model. `given`: by a flag or the environment. Drafts of models.toml are left to the
     engine."""
     engine = config.engine
     built = {name: getattr(engine, name) for name in ("device", "quant", "save_quantized", "ctx", "threads")}
-    spec = {"probe_every": config.spec.probe_every, "mode": "auto" if "k" in said else config.spec.mode}
+    spec = {"probe_every": config.spec.probe_every, "mode": "auto" if "k" in given else config.spec.mode}
     entry = entry_of(catalog, model)
     own = {name: value for name in ("quant", "ctx") if (value := getattr(entry, name, None)) is not None}
-    draft = said.get("draft") or ("auto" if entry is not None and entry.draft else config.spec.draft)
-    k = said.get("k", usual_length(config, entry, draft))
-    return LoadRequest(model, **{**built, **spec, **own, **said, "draft": draft, "k": k})
+    draft = given.get("draft") or ("auto" if entry is not None and entry.draft else config.spec.draft)
+    k = given.get("k", usual_length(config, entry, draft))
+    return LoadRequest(model, **{**built, **spec, **own, **given, "draft": draft, "k": k})
 
 
-def preset_name(config: Config, entry: Entry | None, said: str | None) -> str | None:
+def preset_name(config: Config, entry: Entry | None, given: str | None) -> str | None:
     """The preset that was asked for, else the model's own; UsageError where there is none of that name."""
-    name = said or (entry.preset if entry is not None else None)
+    name = given or (entry.preset if entry is not None else None)
     if name:
         config.preset(name)
     return name or None
 
 
-def instructions(entry: Entry | None, said: str | None, preset: PresetTable) -> str:
+def instructions(entry: Entry | None, given: str | None, preset: PresetTable) -> str:
     """The system prompt where a chat has none of its own."""
-    return said or preset.system or (entry.system if entry is not None else None) or ""
+    return given or preset.system or (entry.system if entry is not None else None) or ""
 
 
 def usual_length(config: Config, entry: Entry | None, draft: str) -> DraftLength:
@@ -51,15 +51,15 @@ def usual_length(config: Config, entry: Entry | None, draft: str) -> DraftLength
 
 
 def sampling(
-    config: Config, entry: Entry | None, said: SamplingOptions, preset: PresetTable = NO_PRESET
+    config: Config, entry: Entry | None, given: SamplingOptions, preset: PresetTable = NO_PRESET
 ) -> SamplingOptions:
-    """How tokens are chosen, as far as anybody said; the rest is the model's own business."""
+    """The sampling options that were given anywhere; the model's own defaults come later."""
     catalogued = entry.sampling if entry is not None else SamplingOptions()
-    return said.over(preset).over(catalogued).over(config.sampling)
+    return given.over(preset).over(catalogued).over(config.sampling)
 
 
 def entry_of(catalog: Catalog, model: str) -> Entry | None:
-    """A model that is not there says so when it is loaded."""
+    """The model's entry; None if it is not there, which loading it reports."""
     with suppress(NotDownloaded):
         return catalog.resolve(model)
     return None

@@ -1,4 +1,4 @@
-"""Three ways to choose, each for target and drafter alike: greedy, random by rejection sampling, random under a seed.
+"""Three samplers, each for target and drafter alike: greedy, rejection sampling, and seeded.
 
 Knows nothing about models; reads the session's committed tokens for penalties and positions.
 """
@@ -15,7 +15,7 @@ from localspec.engine.session import Session
 
 
 class Greedy:
-    """temperature 0: the best-scored token; a draft is kept while it is what the target would write."""
+    """temperature 0: the most likely token; a draft is accepted while it is the target's own choice."""
 
     def __init__(self, sampling: Sampling) -> None:
         self.sampling = sampling
@@ -30,7 +30,7 @@ class Greedy:
 
 
 class Rejection:
-    """Random, exactly as the target alone would be: accept with min(1, p/q), else sample what q left over.
+    """Samples exactly the target's distribution: accepts with min(1, p/q), else samples the residual.
 
     `greedy_draft`: drafters propose their most likely token, so q is one-hot.
     """
@@ -56,8 +56,8 @@ class Rejection:
 
 
 class Seeded:
-    """Random, and the same text whatever the drafter, k or timing: target and drafter add the same Gumbel noise,
-    keyed by seed and position, and a draft is kept while it is the token that the target draws."""
+    """Samples the same text whatever the drafter, k or timing: target and drafter add the same Gumbel noise, keyed by
+    seed and position, and a draft is accepted while it is the token that the target draws."""
 
     def __init__(self, sampling: Sampling, seed: int) -> None:
         self.sampling = sampling
@@ -74,14 +74,14 @@ class Seeded:
         return accepted, int(chosen[accepted])
 
     def choose(self, scores: Tensor, position: int) -> Tensor:
-        """The token of each row [rows, vocab]; row i stands at position + i."""
+        """The token of each row [rows, vocab]; row i is at position + i."""
         vocab = scores.shape[-1]
         noise = torch.stack([gumbel_noise(self.seed, position + row, vocab) for row in range(scores.shape[0])])
         return likeliest(shape(scores, self.sampling).double().log() + on_device(noise, scores.device))
 
 
 def make_sampler(sampling: Sampling, *, greedy_draft: bool = False) -> Sampler:
-    """Options become one object, once."""
+    """Turns the options into a sampler, once for a generation."""
     if sampling.is_greedy:
         return Greedy(sampling)
     if sampling.seed is not None:

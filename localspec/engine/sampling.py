@@ -29,7 +29,7 @@ class Sampling(SamplingOptions, frozen=True):
 
 
 def finite(logits: Tensor) -> Tensor:
-    """The logits, if they are numbers: a NaN would reach the sampler as a token."""
+    """The logits, or an EngineError: a NaN would reach the sampler as a token."""
     if not torch.isfinite(logits.sum()):
         raise EngineError(
             "The model produced invalid numbers (NaN or infinity).",
@@ -60,18 +60,18 @@ def seen_tokens(shape: torch.Size, prefix: Sequence[int], drafted: Tensor) -> Te
     rows, device = shape[0], drafted.device
     seen = torch.zeros(shape, dtype=torch.bool, device=device)
     seen[:, on_device(torch.tensor(prefix, dtype=torch.long), device)] = True
-    row, place = torch.tril_indices(rows, len(drafted), len(drafted) - rows, device=device)
-    seen[row, drafted[place]] = True
+    row, column = torch.tril_indices(rows, len(drafted), len(drafted) - rows, device=device)
+    seen[row, drafted[column]] = True
     return seen
 
 
 def on_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """From pinned memory, so that nobody waits until a GPU has it."""
+    """Copies through pinned memory, so that the CPU does not wait for the GPU."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def likeliest(scores: Tensor) -> Tensor:
-    """The place [rows] of the largest of each row [rows, vocab], the first of equals."""
+    """The index [rows] of the largest score of each row [rows, vocab], the first of equals."""
     if scores.device.type != "cpu":
         return scores.argmax(-1)
     known = scores.float() if scores.element_size() < 4 else scores  # numpy has no bfloat16; nothing is rounded

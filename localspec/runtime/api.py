@@ -68,15 +68,15 @@ class Stream:
         self._cancel.set()
 
     def close(self) -> None:
-        """Give up the rest, so that the next answer may begin."""
+        """Drops the rest, so that the next answer may begin."""
         self._events.close()
 
     def result(self) -> Result:
-        """Runs to the end if need be."""
+        """The whole answer; runs to its end first."""
         for _ in self:
             pass
         if self._done is None:
-            raise UsageError("This answer did not come to its end and has no result.", hint="Ask again.")
+            raise UsageError("The answer was not completed.", hint="Ask again.")
         text = "".join(token.text for token in self._tokens)
         return Result(text, tuple(self._tokens), self._done.stats, self._done.finish_reason)
 
@@ -94,12 +94,12 @@ class LLM:
         self.close()
 
     def close(self) -> None:
-        """Let the weights go. Twice does no harm; answers are refused from now on."""
+        """Frees the weights. Closing twice does no harm; later calls raise UsageError."""
         self._model.close()
 
     @property
     def ready(self) -> Ready:
-        """What was loaded: model, drafter, memory."""
+        """The loaded model, its drafter and its memory."""
         return self._model.ready
 
     def stream(
@@ -121,7 +121,7 @@ class LLM:
         return self.answer(msgspec.structs.replace(asked, continues=continues, speculate=speculate))
 
     def answer(self, request: GenerateRequest) -> Stream:
-        """The same from a request as it crosses pipes."""
+        """Streams the answer to a request record, as the chat's pipe carries it."""
         self._model.check_open()
         return Stream(self._model, request)
 
@@ -148,7 +148,7 @@ class LLM:
 
 
 class Chat:
-    """Turns of a conversation. A stopped answer counts as said; a turn that got no word of answer is taken back."""
+    """Turns of a conversation. A stopped answer is kept; a question without any answer is dropped."""
 
     def __init__(self, llm: LLM, system: str | None, options: dict[str, Any]) -> None:
         self._llm = llm

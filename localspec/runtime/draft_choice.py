@@ -66,7 +66,7 @@ def check_files(request: LoadRequest) -> None:
 
 
 def requested(asked: AskedDraft) -> DraftRequest:
-    """What the user asked for as DRAFTERS' rows know it."""
+    """Parses what the user asked for."""
     return parse(asked) if isinstance(asked, str) else asked.request
 
 
@@ -90,7 +90,7 @@ def check_entry(entry: Entry) -> None:
 
 
 def fault_of(draft: DraftEntry) -> str:
-    """What is wrong with it; "" for nothing."""
+    """The fault of a draft in models.toml; "" for none."""
     kinds = [*DRAFTERS, "off"]
     if draft.kind not in kinds:
         return f"is of kind '{draft.kind}'; there are {', '.join(kinds)}"
@@ -103,7 +103,7 @@ def fault_of(draft: DraftEntry) -> str:
 
 
 def check_memory(written: str | None) -> int | None:
-    """--max-memory in bytes; None where nothing was said."""
+    """--max-memory in bytes; None without it."""
     found = None if written is None else read_size(written)
     if written is not None and found is None:
         raise UsageError(f"'{written[:40]}' is not a size of memory.", hint="Write --max-memory 8GB, say.")
@@ -111,7 +111,7 @@ def check_memory(written: str | None) -> int | None:
 
 
 def check_threads(asked: int | None) -> None:
-    """A few more than there are processors do no harm; many wait for each other in every layer."""
+    """Refuses far more threads than processors: they would wait for each other in every layer."""
     processors = os.cpu_count() or 1
     if asked is not None and asked > THREADS_PER_PROCESSOR * processors:
         raise UsageError(
@@ -217,7 +217,7 @@ def no_rewind(target: Snapshot) -> Choice:
 
 
 def pairing_notice(drafter: Snapshot, target: Snapshot) -> Notice | None:
-    """What the user should know of a draft model for this target; IncompatiblePair when it cannot draft for it."""
+    """A notice about a draft model for this target, if any; IncompatiblePair when it cannot draft for it."""
     if not read_any(drafter.config).can_rewind:
         raise IncompatiblePair(
             f"Draft '{drafter.name}' is a recurrent model: its state cannot be rolled back.",

@@ -1,6 +1,6 @@
-"""From a request to a running model: catalogue, snapshot, plan, admission, weights, drafter, session, threads.
+"""Opens a model for a request: catalogue, snapshot, plan, self-check, weights, drafter, session, threads.
 
-Yields progress and returns the Model. Decides by asking the rooms below; computes nothing itself.
+Yields progress and returns the Model. Decides by calling the rooms below; computes nothing itself.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ from localspec.models.checkpoint import Snapshot, open_snapshot
 from localspec.models.folding import Folding
 from localspec.models.prompt_sandbox import SandboxedPrompter
 from localspec.runtime import draft_choice
-from localspec.runtime.model import Model, Parts, told_eager
+from localspec.runtime.model import Model, Parts, graph_notices
 from localspec.runtime.sampling_defaults import defaults
 
 if TYPE_CHECKING:
     from localspec.engine.cpu.program import Program
 
-Told = Loading | Notice | Ready
+Opening = Loading | Notice | Ready
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A target in memory, and what it takes to put a drafter beside it. `choice`: the drafter it was planned with."""
+    """A target in memory, and what attaching a drafter needs. `choice`: the drafter that it was planned with."""
 
     request: LoadRequest
     catalog: Catalog
@@ -67,31 +67,31 @@ class Opened:
     folding: Folding | None = None
 
 
-def open_model(request: LoadRequest) -> Generator[Told, None, Model]:
+def open_model(request: LoadRequest) -> Generator[Opening, None, Model]:
     """Loading and Notices, then Ready; returns the Model, to which all of it belongs."""
     with gpu_faults():
-        return (yield from told_once(open_whole(request)))
+        return (yield from without_repeats(open_whole(request)))
 
 
-def open_whole(request: LoadRequest) -> Generator[Told, None, Model]:
+def open_whole(request: LoadRequest) -> Generator[Opening, None, Model]:
     opened = yield from open_target(request)
     return (yield from attach(opened, request.draft, request.k, owns_target=True))
 
 
-def told_once(steps: Generator[Told, None, Model]) -> Generator[Told, None, Model]:
-    """Without the Notices that the draft repeats after the target."""
-    told: set[tuple[str, str]] = set()
+def without_repeats(steps: Generator[Opening, None, Model]) -> Generator[Opening, None, Model]:
+    """Drops Notices that the draft repeats after the target."""
+    seen: set[tuple[str, str]] = set()
 
-    def news(event: Told) -> Told | None:
+    def new(event: Opening) -> Opening | None:
         if not isinstance(event, Notice):
             return event
-        said = (event.code, event.message)
-        if said in told:
+        notice = (event.code, event.message)
+        if notice in seen:
             return None
-        told.add(said)
+        seen.add(notice)
         return event
 
-    return relay(steps, news)
+    return relay(steps, new)
 
 
 def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opened]:
@@ -269,8 +269,8 @@ def compiling(step: tuple[int, int] | None) -> Loading:
 
 def attach(
     opened: Opened, draft: AskedDraft, k: DraftLength, *, owns_target: bool = False
-) -> Generator[Told, None, Model]:
-    """A drafter and a session for an open target; several may share one, in turn, when none of them owns it."""
+) -> Generator[Opening, None, Model]:
+    """Attaches a drafter and a session to an open target; several Models can share one that none of them owns."""
     entry, snapshot, plan, target = opened.entry, opened.snapshot, opened.plan, opened.target
     choice = opened.choice
     if draft != opened.request.draft or choice.snapshot is None:  # comparing two tokenizers takes seconds
@@ -287,7 +287,7 @@ def attach(
     place = str(target.device) if plan.resident is None else f"{target.device} and {plan.place}"
     card = ModelCard(entry.name, plan.quant, place, plan.context, can_chat, layers, snapshot.revision)
     drafters = (own,) if own is not None else ()
-    yield from told_eager((target, *drafters))
+    yield from graph_notices((target, *drafters))
     ready = Ready(card, spec, measure_memory(opened.threads, target, *drafters))
     yield ready
     return Model(
@@ -309,18 +309,19 @@ def attach(
 
 
 def swept_key(opened: Opened) -> str:
-    """What a sweep's result belongs to: these weights in this format, whatever count of threads was fastest today."""
+    """The key of a sweep's result: these weights in this format, whatever the count of threads."""
     snapshot = opened.snapshot
     return f"{snapshot.folder.resolve()} {snapshot.fingerprint} {opened.plan.variant} {opened.target.device}"
 
 
 def may_change(opened: Opened) -> bool:
-    """Nobody has named the count of threads, and no bit depends on it: in the CPU engine, with all layers in memory."""
+    """Whether the count of threads can change between rounds: it was not given, and no bit depends on it, which holds
+    in the CPU engine with all layers in memory."""
     return opened.request.threads is None and opened.plan.packed is not None and opened.plan.resident is None
 
 
 def timed_key(opened: Opened) -> str:
-    """What a time belongs to."""
+    """The key of a measured time."""
     return f"{swept_key(opened)} x{opened.threads}"
 
 
@@ -338,7 +339,7 @@ def draft_decoder(choice: draft_choice.Choice, opened: Opened) -> Generator[Load
 
 
 def load_draft(snapshot: Snapshot, wish: Wish, target: Plan) -> Generator[Loading | Notice, None, Resident]:
-    """A model that drafts, where its plan says; where the GPU fails it, beside the target after all."""
+    """Loads a draft model where its plan says; beside the target when the GPU fails."""
     plan = draft_plan(snapshot, wish, target.quant)
     if plan.device == target.device:
         yield from admitted(snapshot, plan)
@@ -355,7 +356,7 @@ def load_draft(snapshot: Snapshot, wish: Wish, target: Plan) -> Generator[Loadin
 
 
 def apart(snapshot: Snapshot, plan: Plan) -> Generator[Loading | Notice, None, Resident | LocalspecError]:
-    """A decoder on another device than the target's, or why not: without what was loaded of it."""
+    """Loads a decoder on another device than the target's; the error, without what was loaded, if that fails."""
     try:
         with gpu_faults():
             yield from admitted(snapshot, plan)

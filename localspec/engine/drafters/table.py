@@ -23,8 +23,8 @@ SMALL_MODEL = "--draft ./FOLDER or ./FILE.gguf of a small model"
 
 @dataclass(frozen=True, slots=True)
 class DraftTarget:
-    """What a check knows of the target. `exit_layers`: how many layers it can exit among, 0 where none can be run
-    alone; `known_exit`: the exit layer that models.toml gives it; `title`: its name for the user."""
+    """The facts of a target that a check needs. `exit_layers`: how many layers it can exit among, 0 if none can be
+    run alone; `known_exit`: the exit layer that models.toml gives it; `title`: its name for the user."""
 
     name: str
     exit_layers: int
@@ -44,14 +44,14 @@ class Checked:
 
 
 def parse_nothing(argument: str | None) -> str:
-    """For a drafter that takes no argument."""
+    """Refuses an argument: the default of a row."""
     if argument is not None:
         raise UsageError(f"This drafter takes no ':{argument[:40]}'.", hint="Leave it out.")
     return ""
 
 
 def check_nothing(argument: str, target: DraftTarget) -> Checked:  # noqa: ARG001 - any target will do
-    """For a drafter that runs with every target."""
+    """Allows every target: the default of a row."""
     return Checked(argument)
 
 
@@ -103,7 +103,7 @@ def parse_exit(argument: str | None) -> str:
 
 
 def check_early_exit(argument: str, target: DraftTarget) -> Checked:
-    """Without an argument the layer is models.toml's, else a quarter of the depth."""
+    """Takes the layer of the argument, else models.toml's, else a quarter of the depth."""
     layer = int(argument) if argument else target.known_exit or max(target.exit_layers // 4, 1)
     check_exit(layer, target.exit_layers, target.name)
     message = f"'{target.title}' may not be trained for early exit; drafts from layer {layer} may be accepted rarely."
@@ -193,17 +193,17 @@ def usages() -> list[str]:
 
 
 def spellings() -> list[str]:
-    """The same with their argument, for a hint: early-exit:E."""
+    """Usages with their argument, for a hint: early-exit:E."""
     return [usage.replace("[", "").replace("]", "") for usage in usages()]
 
 
 def names() -> list[str]:
-    """What completion offers."""
+    """Names that completion offers."""
     return [row.name for row in DRAFTERS.values() if row.usage]
 
 
 def hints(target: DraftTarget) -> list[str]:
-    """What a user can try whose model has no drafter."""
+    """Suggestions for a user whose model has no drafter."""
     return [row.hint for row in DRAFTERS.values() if row.suits(target)]
 
 
@@ -220,6 +220,6 @@ def summary(request: DraftRequest) -> str:
 
 
 def spelling(spec: SpecCard) -> str | None:
-    """What --draft takes to have this drafter again; None without one."""
+    """The --draft that gets this drafter again; None without one."""
     row = DRAFTERS.get(spec.kind)
     return row.spelling(spec) if row else None
