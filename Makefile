@@ -8,7 +8,7 @@ PEERS := .venv/.peers
 WORKERS = $(shell $(PYTHON) -c 'import os; print(-(-3 * (os.cpu_count() or 1) // 2))')
 BY_FILE = -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 
-.PHONY: chat real peers test suite quick slow lint style types fix bench measure shots snapshots
+.PHONY: chat real peers test suite quick slow lint style types fix bench measure shots snapshots help-pages
 
 chat: $(READY)
 	$(BIN)/localspec chat
@@ -60,6 +60,10 @@ shots: $(READY)
 
 snapshots: $(READY)
 	SNAPSHOTS=write $(BIN)/python -m pytest tests/tui/test_snapshots.py
+
+# The help texts in docs/cli.md, after a change of a command or a flag.
+help-pages: $(READY)
+	$(BIN)/python -m tests.support.help_pages
 
 $(READY): pyproject.toml constraints.txt
 	@echo "Setting up .venv (once; about a minute)"

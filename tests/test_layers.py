@@ -1,4 +1,4 @@
-"""Imports go down only: who may know what, as design.md's section 2 says, read from the source itself."""
+"""Imports go down only: who may know what, as CONTRIBUTING.md draws it, read from the source itself."""
 
 from __future__ import annotations
 
