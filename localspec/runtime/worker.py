@@ -18,7 +18,7 @@ from contextlib import suppress
 from datetime import datetime
 from multiprocessing.connection import Connection
 from multiprocessing.sharedctypes import Synchronized
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any  # Any: a sampling option has a type of its own
 
 import msgspec
 
@@ -27,7 +27,7 @@ from localspec.core.drain import drain
 from localspec.core.errors import ContextOverflow, EngineDied, LocalspecError, UsageError
 from localspec.core.events import AnyEvent, Failure, Ready, Steered
 from localspec.core.plain_file import plain
-from localspec.core.requests import GenerateRequest, LoadRequest, SpecWish
+from localspec.core.requests import GenerateRequest, LoadRequest, SamplingOptions, SpecWish
 from localspec.core.sanitize import clean
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 SPAWN = multiprocessing.get_context("spawn")
 EVENTS = msgspec.msgpack.Decoder(AnyEvent)
-MESSAGES = msgspec.msgpack.Decoder(GenerateRequest | SpecWish)
+MESSAGES = msgspec.msgpack.Decoder(tuple[GenerateRequest | SpecWish, dict[str, Any]])
 ENCODE = msgspec.msgpack.Encoder().encode
 OPEN_MODEL = "localspec.runtime.open:open_model"
 MOST_LOG_BYTES = 1 << 20  # then the next start begins another, and keeps this one beside it
@@ -93,12 +93,12 @@ class EngineProcess:
         with self._lock:
             self._asked += 1
             with suppress(OSError):
-                self._pipe.send_bytes(ENCODE(request))
+                self._pipe.send_bytes(packed(request))
 
     def steer(self, wish: SpecWish) -> None:
         """Changes how the next rounds draft; the event Steered confirms it."""
         with self._lock, suppress(OSError):
-            self._pipe.send_bytes(ENCODE(wish))
+            self._pipe.send_bytes(packed(wish))
             self._sent.value += 1
 
     def cancel(self) -> None:
@@ -115,6 +115,19 @@ class EngineProcess:
             self._process.kill()
             self._process.join()
         self._pipe.close()
+
+
+def packed(message: GenerateRequest | SpecWish) -> bytes:
+    """A message to the child. Sampling options go beside it, unchecked: one out of range is then a UsageError of the
+    answer, and not a message that cannot be decoded."""
+    if isinstance(message, SpecWish):
+        return ENCODE((message, {}))
+    return ENCODE((msgspec.structs.replace(message, sampling=SamplingOptions()), message.sampling.given))
+
+
+def unpacked(content: bytes) -> GenerateRequest | SpecWish:
+    message, given = MESSAGES.decode(content)
+    return msgspec.structs.replace(message, sampling=SamplingOptions(**given)) if given else message
 
 
 class Inbox:
@@ -138,7 +151,7 @@ class Inbox:
                     self._waiting.append(request)
 
     def _receive(self) -> GenerateRequest | SpecWish:
-        message: GenerateRequest | SpecWish = MESSAGES.decode(self._pipe.recv_bytes())
+        message = unpacked(self._pipe.recv_bytes())
         self._taken += isinstance(message, SpecWish)
         return message
 
