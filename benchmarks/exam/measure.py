@@ -80,7 +80,9 @@ def sit(
             tell(done / len(asked))
         failed = name != PLAIN and (off or len(said) > faults)
         spec, card = llm.ready.spec, llm.ready.model
-        return Sitting(named(name, spec), "0" if off else spec.k, card.quant, card.device, tuple(answers), failed), said
+        return Sitting(
+            named(name, spec), "0" if off else str(spec.k), card.quant, card.device, tuple(answers), failed
+        ), said
 
 
 def ask(llm: LLM, phrasing: str, max_tokens: int | None) -> tuple[Result, list[str]]:

@@ -22,8 +22,8 @@ from localspec.bench.formats import WeightFormat
 from localspec.core.weight_formats import find_format
 from localspec.engine.decode import decode
 from localspec.engine.decoder import Decoder
-from localspec.engine.drafters.early_exit import EarlyExit
-from localspec.engine.drafters.none import NoDrafter
+from localspec.engine.drafters.early_exit import EarlyExitDrafter
+from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.linear import dtype_of
 from localspec.engine.policy import Constant
 from localspec.engine.samplers import Greedy
@@ -77,7 +77,7 @@ class Ours:
     def write(self, turn: int) -> Writing:  # noqa: ARG002 - nothing is drawn
         torch.set_num_threads(self.way.threads)
         self.decoder.crop(0)
-        drafter = EarlyExit(self.decoder, self.way.exit_layer) if self.way.k else NoDrafter()
+        drafter = EarlyExitDrafter(self.decoder, self.way.exit_layer) if self.way.k else NoDrafter()
         session = Session(self.decoder, drafter, device=str(self.decoder.device))
         session.begin(Greedy(Sampling(temperature=0.0)))
         started = perf_counter()

@@ -24,7 +24,7 @@ from localspec.core import processor
 from localspec.core.calibration import recall
 from localspec.core.errors import first_line
 from localspec.core.main_memory import available_bytes
-from localspec.core.requests import DraftModel, EarlyExit, Message
+from localspec.core.requests import AskedDraft, Message
 from localspec.core.weight_formats import FLOATS, find_format
 from localspec.engine.linear import dtype_of
 from localspec.loading.footprint import num_elements
@@ -42,7 +42,7 @@ NOTE = (
     "no acceptance."
 )
 
-Drafts = Sequence[tuple[str, str | EarlyExit | DraftModel]]
+Drafts = Sequence[tuple[str, AskedDraft]]
 """Our drafters, each with the name of its row."""
 
 
@@ -63,7 +63,7 @@ def modes(opened: Opened, drafts: Drafts) -> Iterator[Mode]:
     known = recall(swept_key(opened))
     for kind, asked in drafts:
         choice = draft_choice.choose(asked, opened.entry, opened.snapshot, opened.catalog, known)
-        if choice.kind == "early-exit":
+        if choice.exit_layer:
             exits = {"assistant_early_exit": choice.exit_layer}
             yield Mode(f"assistant_early_exit {choice.exit_layer}", kind, arguments=exits)
         elif choice.snapshot is not None:

@@ -26,8 +26,16 @@ from localspec.cli.io import discard_output, mend_streams, print_error, print_os
 from localspec.cli.models import completions
 from localspec.cli.moved import where_it_went
 from localspec.core.errors import Cancelled, LocalspecError, UsageError
-from localspec.core.requests import LOAD_OPTIONS, GenerateRequest, Message, SamplingOptions
+from localspec.core.requests import (
+    LOAD_OPTIONS,
+    SAMPLING_FIELDS,
+    GenerateRequest,
+    Message,
+    SamplingOptions,
+    draft_length,
+)
 from localspec.core.weight_formats import AUTO, BY_BITSANDBYTES, INT8_THRESHOLD, LISTED, either
+from localspec.engine.drafters.table import usages
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -40,7 +48,7 @@ THRESHOLD_HELP = "GPU int8: multiply inputs larger than T in 16 bits; 0 turns it
 SAVE_HELP = f"Cache quantised weights on disk ({BY_BITSANDBYTES}), so the next start loads them directly."
 DRAFT_QUANT_HELP = "Weight format of the draft model.  [default: same as the target, if supported]"
 FOLDING_HELP = "Do not correct what you type to guide (capitals, typos, sums)."
-DRAFT_HELP = "Drafter: auto, off, early-exit[:E], or a smaller model (a key, folder or file, like MODEL)."
+DRAFT_HELP = f"Drafter: auto, off, {', '.join(usages())}, or a smaller model (a key, folder or file, like MODEL)."
 
 
 def options(*added: Callable[[F], F]) -> Callable[[F], F]:
@@ -78,18 +86,10 @@ load_options = options(
 )
 sampling_options = options(
     setting("--preset", metavar="NAME", help="Sampling preset: precise, balanced, creative, or one of yours."),
-    setting(
-        "--temperature", type=float, metavar="T", help="Sampling temperature; 0 is greedy.  [default: the model's]"
+    *(
+        setting(f"--{name.replace('_', '-')}", type=field.kind, metavar=field.metavar, help=field.about)
+        for name, field in SAMPLING_FIELDS.items()
     ),
-    setting("--top-k", type=int, metavar="N", help="Sample from the N most likely tokens."),
-    setting(
-        "--top-p", type=float, metavar="P", help="Sample from the most likely tokens up to this total probability."
-    ),
-    setting(
-        "--min-p", type=float, metavar="P", help="Drop tokens below this share of the most likely one's probability."
-    ),
-    setting("--repetition-penalty", type=float, metavar="R", help="Penalty for repeated tokens; above 1 repeats less."),
-    setting("--seed", type=int, metavar="N", help="Random seed: reproducible output, independent of the drafter."),
 )
 
 
@@ -266,14 +266,15 @@ def given_load_options(given: dict[str, Any]) -> dict[str, Any]:
     """The load options that were given by a flag or the environment."""
     context = click.get_current_context()
     sources = (click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.ENVIRONMENT)
-    return {
-        name: given[name] for name in LOAD_OPTIONS if name in given and context.get_parameter_source(name) in sources
-    }
+    names = [name for name in LOAD_OPTIONS if name in given]
+    found = {name: given[name] for name in names if context.get_parameter_source(name) in sources}
+    k = found.pop("k", "")
+    return {**found, "k": draft_length(k)} if k else found
 
 
 def given_sampling(given: dict[str, Any]) -> SamplingOptions:
     """The sampling options; None for one that was not given, since they have no defaults of their own."""
-    return SamplingOptions(**{name: given[name] for name in SamplingOptions.__struct_fields__})
+    return SamplingOptions(**{name: given[name] for name in SAMPLING_FIELDS})
 
 
 def start_without_collecting() -> None:

@@ -12,6 +12,7 @@ from localspec.core.weight_formats import WeightFormat
 from localspec.engine.arch import Arch
 from localspec.engine.cpu.formats import RECORD_BYTES, PackedFormat
 from localspec.engine.generic_arch import GenericArch, read_any
+from localspec.engine.limits import GRAPH_ROWS, GRAPH_WIDTH, MAX_GRAPHS, PREFILL_CHUNK
 from localspec.loading.cpu_layout import Blueprint
 from localspec.models.checkpoint import Snapshot
 from localspec.models.prequantised.weights import besides
@@ -19,12 +20,6 @@ from localspec.models.prequantised.weights import besides
 STORED_FLOATS = ("F64", "F32", "F16", "BF16")
 PACKED_WORKSPACE, WORKSPACE = 28 << 20, 152 << 20  # activations of a prefill chunk, and rows on their way into blocks
 GENERIC_WORKSPACE = 256 << 20  # what transformers computes a chunk in; not measured family by family
-CHUNK = 512  # rows that torch masks at once: a prefill chunk
-GRAPH_WIDTH, GRAPH_ROWS, GRAPHS = (
-    17,
-    128,
-    64,
-)  # cuda_graphs.py's WIDEST, LONGEST and MOST, without its torch
 GRAPH_BYTES = 2 << 20  # what a driver keeps of a graph; a guess, never measured
 SLOTS = 2  # for offloaded layers: one is computed with while the next is copied
 FIRST_LAYER = "model.layers.0."
@@ -95,7 +90,7 @@ def footprint(snapshot: Snapshot, row: WeightFormat, context: int, *, keep_head:
     return Footprint(tables, layer, arch.num_layers, kv_bytes, workspace, graphs=graphs)
 
 
-def mask_bytes(arch: Arch, context: int, rows: int = CHUNK) -> int:
+def mask_bytes(arch: Arch, context: int, rows: int = PREFILL_CHUNK) -> int:
     """Masks of a chunk's attention in torch: a row for every query of a group, and what it is made from."""
     return rows * context * (arch.query_group + 1) * arch.kv_element_bytes(context)
 
@@ -104,7 +99,7 @@ def graph_bytes(arch: Arch, context: int) -> int:
     """Memory of CUDA graphs: what they read and write, what the longest computes in, and the graphs themselves."""
     read = 2 * 4 * GRAPH_WIDTH * (2 * arch.hidden_size + arch.vocab_size)
     computed = 4 * GRAPH_ROWS * (8 * arch.hidden_size + 6 * arch.intermediate_size)
-    return read + computed + mask_bytes(arch, context, GRAPH_ROWS) + GRAPHS * GRAPH_BYTES
+    return read + computed + mask_bytes(arch, context, GRAPH_ROWS) + MAX_GRAPHS * GRAPH_BYTES
 
 
 def num_elements(snapshot: Snapshot, prefix: str = "") -> int:

@@ -1,6 +1,6 @@
-"""From a request to a running model: catalogue, snapshot, plan, self-check, weights, drafter, session, threads.
+"""Opens a model for a request: catalogue, snapshot, plan, self-check, weights, drafter, session, threads.
 
-Yields progress and returns the Model. Decides by asking the rooms below; computes nothing itself.
+Yields progress and returns the Model. Decides by calling the rooms below; computes nothing itself.
 """
 
 from __future__ import annotations
@@ -14,21 +14,18 @@ import torch
 from localspec.core import calibration
 from localspec.core.drain import relay
 from localspec.core.errors import DoesNotFit, EngineError, LocalspecError
-from localspec.core.events import Loading, ModelCard, Notice, Ready, SpecCard
-from localspec.core.requests import DraftModel as DraftModelDraft
-from localspec.core.requests import EarlyExit as EarlyExitDraft
-from localspec.core.requests import LoadRequest, SpecWish, WeightOptions
+from localspec.core.events import DraftLength, Loading, ModelCard, Notice, Ready, SpecCard
+from localspec.core.requests import AskedDraft, LoadRequest, SpecWish, WeightOptions, draft_length
 from localspec.core.sizes import size_words
 from localspec.core.weight_formats import AUTO, FLOATS
-from localspec.engine.drafters.early_exit import EarlyExit
+from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
-from localspec.engine.drafters.model import DraftModel
-from localspec.engine.drafters.none import NoDrafter
+from localspec.engine.drafters.table import DRAFTERS
 from localspec.engine.foreign import keep_offline
 from localspec.engine.generic_arch import is_generic
 from localspec.engine.memory import give_back
 from localspec.engine.policy import Steered
-from localspec.engine.protocols import Drafter, Resident, is_layered
+from localspec.engine.protocols import Resident, is_layered
 from localspec.engine.session import Session
 from localspec.loading.devices import gpu_bytes, gpu_faults, pick_device, spare_gpu_bytes, unused
 from localspec.loading.footprint import footprint
@@ -43,18 +40,18 @@ from localspec.models.folding import Folding
 from localspec.models.prequantised.stored import stored_format
 from localspec.models.prompt_sandbox import SandboxedPrompter
 from localspec.runtime import draft_choice
-from localspec.runtime.model import Model, Parts, told_eager
+from localspec.runtime.model import Model, Parts, graph_notices
 from localspec.runtime.sampling_defaults import defaults
 
 if TYPE_CHECKING:
     pass
 
-Told = Loading | Notice | Ready
+Opening = Loading | Notice | Ready
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A target in memory, and what it takes to put a drafter beside it. `choice`: the drafter it was planned with."""
+    """A target in memory, and what attaching a drafter needs. `choice`: the drafter that it was planned with."""
 
     request: LoadRequest
     catalog: Catalog
@@ -68,37 +65,37 @@ class Opened:
     folding: Folding | None = None
 
 
-def open_model(request: LoadRequest) -> Generator[Told, None, Model]:
+def open_model(request: LoadRequest) -> Generator[Opening, None, Model]:
     """Loading and Notices, then Ready; returns the Model, to which all of it belongs."""
     with gpu_faults():
-        return (yield from told_once(open_whole(request)))
+        return (yield from without_repeats(open_whole(request)))
 
 
-def open_whole(request: LoadRequest) -> Generator[Told, None, Model]:
+def open_whole(request: LoadRequest) -> Generator[Opening, None, Model]:
     opened = yield from open_target(request)
     return (yield from attach(opened, request.draft, request.k, owns_target=True))
 
 
-def told_once(steps: Generator[Told, None, Model]) -> Generator[Told, None, Model]:
-    """Without the Notices that the draft repeats after the target."""
-    told: set[tuple[str, str]] = set()
+def without_repeats(steps: Generator[Opening, None, Model]) -> Generator[Opening, None, Model]:
+    """Drops Notices that the draft repeats after the target."""
+    seen: set[tuple[str, str]] = set()
 
-    def news(event: Told) -> Told | None:
+    def new(event: Opening) -> Opening | None:
         if not isinstance(event, Notice):
             return event
-        said = (event.code, event.message)
-        if said in told:
+        notice = (event.code, event.message)
+        if notice in seen:
             return None
-        told.add(said)
+        seen.add(notice)
         return event
 
-    return relay(steps, news)
+    return relay(steps, new)
 
 
 def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opened]:
     """The target alone. What can be refused cheaply is refused before any weight is read."""
     keep_offline()
-    draft_choice.check_k(request.k)
+    draft_length(request.k)
     draft_choice.check_threads(request.weights.threads)
     catalog = Catalog.load()
     entry = catalog.resolve(request.model)
@@ -230,15 +227,16 @@ def unsaved(snapshot: Snapshot, plan: Plan) -> str:
 
 
 def attach(
-    opened: Opened, draft: str | EarlyExitDraft | DraftModelDraft, k: str, *, owns_target: bool = False
-) -> Generator[Told, None, Model]:
-    """A drafter and a session for an open target; several may share one, in turn, when none of them owns it."""
+    opened: Opened, draft: AskedDraft, k: DraftLength, *, owns_target: bool = False
+) -> Generator[Opening, None, Model]:
+    """Attaches a drafter and a session to an open target; several Models can share one that none of them owns."""
     entry, snapshot, plan, target = opened.entry, opened.snapshot, opened.plan, opened.target
     choice = opened.choice
-    if draft != opened.request.draft or choice.kind != "model":  # comparing two tokenizers takes seconds
+    if draft != opened.request.draft or choice.snapshot is None:  # comparing two tokenizers takes seconds
         choice = draft_choice.choose(draft, entry, snapshot, opened.catalog, calibration.recall(swept_key(opened)))
-    k = choice.k if k == "auto" else k
-    drafter = yield from make_drafter(choice, opened)
+    k = choice.k if k == "auto" else draft_length(k)
+    own = yield from draft_decoder(choice, opened)
+    drafter = DRAFTERS[choice.kind].make(choice.argument, target, own) if choice.kind in DRAFTERS else NoDrafter()
     if choice.notice:
         yield choice.notice
     plain_ms = calibration.recall(timed_key(opened)).plain_ms
@@ -247,8 +245,8 @@ def attach(
     can_chat, layers = opened.prompter.can_chat, target.arch.num_layers if is_layered(target) else 0
     place = str(target.device) if plan.resident is None else f"{target.device} and {plan.offload_source}"
     card = ModelCard(entry.name, plan.weight_format.name, place, plan.context, can_chat, layers, snapshot.revision)
-    drafters = (drafter.decoder,) if isinstance(drafter, DraftModel) else ()
-    yield from told_eager((target, *drafters))
+    drafters = (own,) if own is not None else ()
+    yield from graph_notices((target, *drafters))
     ready = Ready(card, spec, measure_memory(opened.threads, target, *drafters))
     yield ready
     return Model(
@@ -262,7 +260,7 @@ def attach(
             decoders=(target, *drafters),
             owned=(target, *drafters, opened.prompter) if owns_target else drafters,
             threads=Threads(possible(), opened.threads) if owns_target and may_change(opened) else None,
-            greedy_drafts=choice.greedy,
+            greedy_draft=choice.greedy,
             calibration_key=timed_key(opened),
             folding=opened.folding,
         )
@@ -270,38 +268,37 @@ def attach(
 
 
 def swept_key(opened: Opened) -> str:
-    """What a sweep's result belongs to: these weights in this format, whatever count of threads was fastest today."""
+    """The key of a sweep's result: these weights in this format, whatever the count of threads."""
     snapshot = opened.snapshot
     return f"{snapshot.folder.resolve()} {snapshot.fingerprint} {opened.plan.label} {opened.target.device}"
 
 
 def may_change(opened: Opened) -> bool:
-    """Nobody has named the count of threads, and no bit depends on it: in the CPU engine, with all layers in memory."""
+    """Whether the count of threads can change between rounds: it was not given, and no bit depends on it, which holds
+    in the CPU engine with all layers in memory."""
     return opened.request.weights.threads is None and opened.plan.packed is not None and opened.plan.resident is None
 
 
 def timed_key(opened: Opened) -> str:
-    """What a time belongs to."""
+    """The key of a measured time."""
     return f"{swept_key(opened)} x{opened.threads}"
 
 
-def make_drafter(choice: draft_choice.Choice, opened: Opened) -> Generator[Loading | Notice, None, Drafter]:
-    if choice.kind == "early-exit":
-        assert is_layered(opened.target)
-        return EarlyExit(opened.target, choice.exit_layer)
+def draft_decoder(choice: draft_choice.Choice, opened: Opened) -> Generator[Loading | Notice, None, Resident | None]:
+    """The decoder of a drafter with a model of its own; both decoders then share the threads."""
     if choice.snapshot is None:
-        return NoDrafter()
+        return None
     request = replace(plan_request(opened.request.weights, choice), device=opened.plan.device)
     drafter = yield from load_draft(choice.snapshot, request.asking(ctx=opened.plan.context), opened.plan)
     torch.set_num_threads(1)
     for decoder in (opened.target, drafter):
         if decoder.device == opened.target.device:  # where one is torch's, torch has its threads, whoever is the other
             decoder.set_threads(opened.threads)
-    return DraftModel(drafter, opened.target.arch.vocab_size)
+    return drafter
 
 
 def load_draft(snapshot: Snapshot, request: PlanRequest, target: Plan) -> Generator[Loading | Notice, None, Resident]:
-    """A model that drafts, on the device of its plan; where the GPU fails, beside the target after all."""
+    """Loads a draft model where its plan says; beside the target when the GPU fails."""
     plan = draft_plan(snapshot, request, target.weight_format)
     if plan.device == target.device:
         yield from verify(snapshot, plan)
@@ -318,7 +315,7 @@ def load_draft(snapshot: Snapshot, request: PlanRequest, target: Plan) -> Genera
 
 
 def apart(snapshot: Snapshot, plan: Plan) -> Generator[Loading | Notice, None, Resident | LocalspecError]:
-    """A decoder on another device than the target's, or why not: without what was loaded of it."""
+    """Loads a decoder on another device than the target's; the error, without what was loaded, if that fails."""
     try:
         with gpu_faults():
             yield from verify(snapshot, plan)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from localspec.core.sanitize import one_line
+from localspec.engine.drafters import table
 from localspec.models.named_templates import CHOICES
 
 LONGEST_SHOWN = 20  # of a word that is no command
@@ -91,8 +92,8 @@ COMMANDS = (
     Command(
         "draft",
         "choose who drafts",
-        "[early-exit[:E], key, folder, file or off]",
-        choices=lambda known: (*known.drafts, "early-exit", "auto", "off", *known.models),
+        f"[{', '.join(table.usages())}, key, folder, file or off]",
+        choices=lambda known: (*known.drafts, *table.names(), "auto", "off", *known.models),
     ),
     Command("bench", "measure this model: plain, and as it drafts"),
     Command("fit", "what this model needs in memory", "[ctx]"),

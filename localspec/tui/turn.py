@@ -79,7 +79,7 @@ class TurnScreen(ListenScreen):
 
     def ask(self, request: GenerateRequest, feed: Feed) -> None:
         """A stop that came while this was being prepared is meant for it."""
-        feed.ask(replace(request, odds=self.view == "rejects"))
+        feed.ask(replace(request, draft_probabilities=self.view == "rejects"))
         if self.phase == "stopping":
             feed.cancel()
 

@@ -27,7 +27,7 @@ from localspec.core.drain import drain
 from localspec.core.errors import DoesNotFit, IncompatiblePair
 from localspec.core.events import Loading, Stats
 from localspec.core.requests import LoadRequest
-from localspec.engine.drafters.early_exit import EarlyExit
+from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.runtime.open import open_target, swept_key
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like, llama3_like
@@ -295,7 +295,7 @@ def test_who_asked_for_plain_is_not_told_of_drafters(folder: Path):
 @pytest.mark.usefixtures("verified")
 def test_early_exit_of_a_folder_is_measured_beside_plain(folder: Path):
     """With the warning that a load would give, and every answer the same."""
-    made = bench(folder / "tiny", draft="early-exit:1", k="3")
+    made = bench(folder / "tiny", draft="early-exit:1", k=3)
     plain, drafted = made.rows()
     assert [(plain.method, plain.k), (drafted.method, drafted.k)] == [("plain", "0"), ("early exit 1", "3")]
     assert (plain.same, drafted.same) == ("2/2", "2/2")
@@ -316,8 +316,8 @@ def test_a_drafter_that_fails_while_answering_loses_its_label(folder: Path, monk
     def broken(*_: object) -> None:
         raise RuntimeError("no more memory")
 
-    monkeypatch.setattr(EarlyExit, "draft", broken)
-    made = bench(folder / "tiny", draft="early-exit:1", k="3")
+    monkeypatch.setattr(EarlyExitDrafter, "draft", broken)
+    made = bench(folder / "tiny", draft="early-exit:1", k=3)
     row = made.rows()[1]
     assert (row.method, row.same) == ("early exit 1 (failed: decoded plain)", "2/2")
     assert made.notes[-1] == "early exit 1: The drafter failed (no more memory); decoding goes on without it."

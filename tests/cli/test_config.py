@@ -161,7 +161,7 @@ def test_chat_takes_the_same(localspec: Program, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("LOCALSPEC_K", "4")
     assert localspec("chat", "--preset", "mine", "--top-k", "3", "--theme", "nord")[0] == 0
     ((tuning, said),) = begun
-    assert tuning.load == LoadRequest.of("guide", k="4", quant="int4")
+    assert tuning.load == LoadRequest.of("guide", k=4, quant="int4")
     assert tuning.sampling == SamplingOptions(temperature=0, top_k=3, top_p=0.5)
     assert (tuning.preset, said["history"], said["theme"]) == ("mine", False, "nord")
 

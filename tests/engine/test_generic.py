@@ -13,8 +13,8 @@ import torch
 from localspec.core.drain import drain
 from localspec.core.errors import Cancelled, EngineError
 from localspec.core.weight_formats import find_format
-from localspec.engine.drafters.model import DraftModel
-from localspec.engine.drafters.none import NoDrafter
+from localspec.engine.drafters.empty import NoDrafter
+from localspec.engine.drafters.model import ModelDrafter
 from localspec.engine.generic import Layer, Positions
 from localspec.engine.generic_arch import RECURRENT, REWINDING, GenericArch, read_any
 from localspec.engine.linear import FourBitLinears
@@ -92,7 +92,7 @@ def plain(family: str, prompt: list[int] = PROMPT, **said: Any) -> list[int]:
 def session_of(family: str) -> Session:
     target(family).crop(0)
     draft(family).crop(0)
-    return Session(target(family), DraftModel(draft(family), VOCAB))
+    return Session(target(family), ModelDrafter(draft(family), VOCAB))
 
 
 def test_every_family_is_tried_here():

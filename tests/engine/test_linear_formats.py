@@ -29,9 +29,9 @@ from localspec.core.weight_formats import find_format
 from localspec.engine import four_bit, linear
 from localspec.engine.arch import read_arch
 from localspec.engine.decoder import Decoder
-from localspec.engine.drafters.early_exit import EarlyExit
-from localspec.engine.drafters.model import DraftModel
-from localspec.engine.drafters.none import NoDrafter
+from localspec.engine.drafters.early_exit import EarlyExitDrafter
+from localspec.engine.drafters.empty import NoDrafter
+from localspec.engine.drafters.model import ModelDrafter
 from localspec.engine.four_bit import BLOCK
 from localspec.engine.linear import (
     FUSED_ROWS,
@@ -351,15 +351,15 @@ def test_floats_are_what_they_were():
 
 
 def early_exit(target: Decoder, _: LinearMaker) -> Drafter:
-    return EarlyExit(target, 2)
+    return EarlyExitDrafter(target, 2)
 
 
 def another(target: Decoder, maker: LinearMaker) -> Drafter:
-    return DraftModel(decoder_of(maker, seed=9, num_hidden_layers=1), target.arch.vocab_size)
+    return ModelDrafter(decoder_of(maker, seed=9, num_hidden_layers=1), target.arch.vocab_size)
 
 
 def itself(target: Decoder, maker: LinearMaker) -> Drafter:
-    return DraftModel(decoder_of(maker), target.arch.vocab_size)
+    return ModelDrafter(decoder_of(maker), target.arch.vocab_size)
 
 
 PROMPTS = [[3], [5, 9, 2, 40], list(range(11))]
@@ -402,7 +402,7 @@ def test_a_speculated_token_is_never_further_from_the_best_than_rounding(
     if not fused:
         unfused(monkeypatch)
     target = decoder_of(forms()[name])
-    session = Session(target, EarlyExit(target, 2))
+    session = Session(target, EarlyExitDrafter(target, 2))
     generate(session, PROMPTS[1], max_tokens=64, policy=5)
     ids = torch.tensor(session.tokens)
     target.crop(0)

@@ -15,13 +15,14 @@ from benchmarks.shapes.layer_offload import offloaded
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.decode import speculative_round
 from localspec.engine.decoder import Decoder
-from localspec.engine.drafters.early_exit import EarlyExit
-from localspec.engine.drafters.model import DraftModel
-from localspec.engine.drafters.none import NoDrafter
+from localspec.engine.drafters.early_exit import EarlyExitDrafter
+from localspec.engine.drafters.empty import NoDrafter
+from localspec.engine.drafters.model import ModelDrafter
+from localspec.engine.limits import PREFILL_CHUNK
 from localspec.engine.offload import CopyIn, OnThread, Stream
 from localspec.engine.protocols import Drafter
 from localspec.engine.samplers import make_sampler
-from localspec.engine.session import PREFILL_CHUNK, Session
+from localspec.engine.session import Session
 from tests.engine import test_exact_in_float64 as exact
 from tests.engine.cpu import test_lossless as lossless
 from tests.support.fakes import GREEDY, generate, plain, text
@@ -89,7 +90,7 @@ def test_a_round_brings_every_layer_that_is_not_resident_once_and_a_drafted_toke
     """Exactly (L - E) / L of the layers' bytes a round where all are alike, whatever is drafted, and plain decoding as
     much a token. In int4 the first, which is never brought, has more."""
     target = streamed(kind, exit_layer)
-    session = session_of(target, EarlyExit(target, exit_layer) if k else NoDrafter())
+    session = session_of(target, EarlyExitDrafter(target, exit_layer) if k else NoDrafter())
     each, moved = target.layer_bytes, begun(target)
     for _ in range(4):
         before = len(moved)
@@ -103,7 +104,7 @@ def test_a_round_brings_every_layer_that_is_not_resident_once_and_a_drafted_toke
 @pytest.mark.parametrize("kind", KINDS)
 def test_drafting_alone_brings_nothing(kind: str):
     target = streamed(kind, 2)
-    session = session_of(target, EarlyExit(target, 2))
+    session = session_of(target, EarlyExitDrafter(target, 2))
     before = len(begun(target))
     for _ in range(3):
         session.drafter.draft(session, 8)
@@ -252,7 +253,7 @@ def test_closing_ends_the_thread_and_twice_does_no_harm():
 
 def test_a_drafter_with_weights_of_its_own_costs_the_target_nothing():
     target = streamed("float64", 1)
-    session = session_of(target, DraftModel(tiny_decoder(seed=9, num_hidden_layers=1), VOCAB))
+    session = session_of(target, ModelDrafter(tiny_decoder(seed=9, num_hidden_layers=1), VOCAB))
     before = len(begun(target))
     speculative_round(session, 6)
     assert len(begun(target)) - before == LAYERS - 1

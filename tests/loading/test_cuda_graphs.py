@@ -15,8 +15,9 @@ from localspec.core.requests import LoadRequest, WeightOptions
 from localspec.core.weight_formats import find_format
 from localspec.engine import cuda_graphs
 from localspec.engine.cuda_graphs import Graphed
+from localspec.engine.limits import MAX_GRAPHS
 from localspec.loading import torch as loader
-from localspec.loading.footprint import GRAPH_BYTES, GRAPH_ROWS, GRAPH_WIDTH, GRAPHS, footprint
+from localspec.loading.footprint import GRAPH_BYTES, footprint
 from localspec.loading.plan import needed
 from localspec.loading.plan_request import PlanRequest
 from localspec.models.checkpoint import open_snapshot
@@ -47,7 +48,7 @@ def opened(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Opener:
 
     def opened(capture: Taping | None, draft: str | Path, quant: str = "fp64") -> tuple[LLM, list[str]]:
         monkeypatch.setattr(loader, "CAPTURES", {"cpu": lambda: capture} if capture else {})
-        steps, heard = load_events(LoadRequest.of(str(folder), draft=str(draft), k="2", quant=quant)), list[Any]()
+        steps, heard = load_events(LoadRequest.of(str(folder), draft=str(draft), k=2, quant=quant)), list[Any]()
         return drain(steps, heard.append), told(heard)
 
     return opened
@@ -95,7 +96,6 @@ def test_there_are_graphs_on_cuda_and_nowhere_else():
 
 
 def test_the_plan_for_a_gpu_has_room_for_graphs(folder: Path, draft: Path, opened: Opener):
-    assert (GRAPH_WIDTH, GRAPH_ROWS, GRAPHS) == (cuda_graphs.WIDEST, cuda_graphs.LONGEST, cuda_graphs.MOST)
     on_gpu = find_format("bf16", "cuda")
     snapshot, request = open_snapshot(folder), PlanRequest(WeightOptions("bf16", ctx=256), "cuda")
     alone, on_cpu = needed(snapshot, request, on_gpu), footprint(snapshot, find_format("bf16"), 256)
@@ -105,7 +105,7 @@ def test_the_plan_for_a_gpu_has_room_for_graphs(folder: Path, draft: Path, opene
         target = llm._model._parts.decoders[0]
         assert isinstance(target, Graphed)
         buffers = (target.ids, target.positions, target.states_in, target.states_out, target.logits_out)
-        assert 0 < sum(buffer.nbytes for buffer in buffers) < alone.graphs - GRAPHS * GRAPH_BYTES
+        assert 0 < sum(buffer.nbytes for buffer in buffers) < alone.graphs - MAX_GRAPHS * GRAPH_BYTES
     drafter = footprint(open_snapshot(draft), find_format(on_gpu), 256)
     beside = needed(snapshot, replace(request, drafter=open_snapshot(draft)), on_gpu)
     assert beside.drafter == drafter.whole - drafter.workspace > drafter.graphs > 0

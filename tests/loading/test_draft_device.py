@@ -148,7 +148,7 @@ def test_a_gpu_that_cannot_be_used_is_none(draft: Snapshot, monkeypatch: pytest.
 
 def opened(models: Path, **asked: Any) -> tuple[LLM, list[Notice]]:
     heard: list[AnyEvent] = []
-    request = LoadRequest.of(str(models / "target"), draft=str(models / "draft"), k="3", threads=1, ctx=64, **asked)
+    request = LoadRequest.of(str(models / "target"), draft=str(models / "draft"), k=3, threads=1, ctx=64, **asked)
     llm = drain(load_events(request), heard.append)
     return llm, [one for one in heard if isinstance(one, Notice) and one.code == "draft_device"]
 

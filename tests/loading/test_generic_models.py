@@ -59,7 +59,7 @@ def opened(folder: Path, **options: Any) -> tuple[LLM, list[Notice]]:
 def test_it_chats_with_a_draft_model_and_says_who_runs_it(models: Path):
     with load(str(models / "gpt2"), draft="off", quant="fp32", threads=1) as llm:
         plain = llm.generate(HI, max_tokens=20)
-    llm, notices = opened(models / "gpt2", draft=str(models / "draft"), k="3")
+    llm, notices = opened(models / "gpt2", draft=str(models / "draft"), k=3)
     with llm:
         assert [note.code for note in notices] == ["generic"]
         assert (llm.ready.spec.kind, llm.ready.model.layers, llm.ready.model.context_max) == ("model", 0, 256)
@@ -83,20 +83,20 @@ def test_an_early_exit_is_refused_with_what_to_do_instead(models: Path):
 
 @pytest.mark.parametrize("draft", ["auto", "llama"])
 def test_what_cannot_take_a_draft_back_runs_plain_and_says_so(models: Path, draft: str):
-    llm, notices = opened(models / "mamba", draft=draft if draft == "auto" else str(models / draft), k="4")
+    llm, notices = opened(models / "mamba", draft=draft if draft == "auto" else str(models / draft), k=4)
     with llm:
         (note,) = (note for note in notices if note.code == "no_rewind")
-        assert "cannot take a rejected draft back" in note.message
+        assert "its state cannot be rolled back" in note.message
         assert llm.ready.spec.kind == "off"
-        assert "cannot take a rejected draft back" in llm.ready.spec.reason
-        assert llm.steer(SpecWish("on", "4")).kind == "off"
+        assert "its state cannot be rolled back" in llm.ready.spec.reason
+        assert llm.steer(SpecWish("on", 4)).kind == "off"
         answer = llm.generate(HI, max_tokens=6)
         assert answer.stats.draft_n == 0
         assert answer.text == llm.generate(HI, max_tokens=6).text
 
 
 def test_what_cannot_take_a_draft_back_cannot_draft(models: Path):
-    with pytest.raises(IncompatiblePair, match="cannot take a rejected draft back"):
+    with pytest.raises(IncompatiblePair, match="its state cannot be rolled back"):
         opened(models / "gpt2", draft=str(models / "mamba"))
 
 
@@ -104,7 +104,7 @@ def test_what_cannot_take_a_draft_back_cannot_draft(models: Path):
 def test_it_drafts_for_our_own_decoder_and_the_other_way_round(models: Path, target: str, draft: str):
     with load(str(models / target), draft="off", quant="fp32", threads=1) as llm:
         plain = llm.generate(HI, max_tokens=12).text
-    with load(str(models / target), draft=str(models / draft), quant="fp32", threads=1, k="3") as llm:
+    with load(str(models / target), draft=str(models / draft), quant="fp32", threads=1, k=3) as llm:
         assert llm.ready.spec.kind == "model"
         assert llm.generate(HI, max_tokens=12).text == plain
 

@@ -22,7 +22,7 @@ from localspec.core.drain import drain
 from localspec.core.errors import CheckpointError, UsageError
 from localspec.core.requests import Message, WeightOptions
 from localspec.core.weight_formats import find_format
-from localspec.engine.drafters.model import DraftModel
+from localspec.engine.drafters.model import ModelDrafter
 from localspec.engine.generic_arch import GenericArch, read_any
 from localspec.engine.session import Session
 from localspec.loading import generic
@@ -198,7 +198,7 @@ def test_it_says_what_the_floats_say_that_it_stands_for(models: Path, capsys: py
     assert far(target.forward(ids), expected) < 0.2
     target.crop(0)
     meant.crop(0)
-    session = Session(target, DraftModel(meant, arch.vocab_size))
+    session = Session(target, ModelDrafter(meant, arch.vocab_size))
     assert sum(one.accepted for one in generate(session, [1, 2, 3], max_tokens=8, policy=3)) > 0
     assert capsys.readouterr().out == ""
 

@@ -309,7 +309,7 @@ def opened(folder: Path, **asked: Any) -> tuple[Ready, list[Notice], list[int]]:
 @pytest.mark.usefixtures("cache")
 def test_an_offloaded_model_says_what_the_resident_one_says(draft: str, folder: Path):
     _, _, expected = opened(folder, draft="off", quant="int8")
-    ready, notices, ids = opened(folder, draft=draft, quant="int8", device="offload", k="8")
+    ready, notices, ids = opened(folder, draft=draft, quant="int8", device="offload", k=8)
     assert ids == expected
     assert ready.model.device == "cpu and disk"
     least = int(draft[-1]) if draft != "off" else 1

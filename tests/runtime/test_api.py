@@ -35,8 +35,8 @@ from localspec.core.requests import DraftModel, EarlyExit, LoadRequest, Message,
 from localspec.core.weight_formats import find_format
 from localspec.engine.arch import LEFT_OUT, read_arch
 from localspec.engine.cache import Cache, kv_dtype
-from localspec.engine.drafters.early_exit import EarlyExit as EarlyExitDrafter
-from localspec.engine.drafters.model import DraftModel as DraftModelDrafter
+from localspec.engine.drafters.early_exit import EarlyExitDrafter
+from localspec.engine.drafters.model import ModelDrafter
 from localspec.engine.session import Session
 from localspec.loading.footprint import footprint
 from localspec.loading.plan import make_plan
@@ -226,14 +226,14 @@ def test_an_option_that_cannot_be_is_refused_with_what_can(name: str, value: Any
 
 def test_what_a_draft_model_reads_of_the_prompt_is_time_of_the_prompt(models: Path, monkeypatch: pytest.MonkeyPatch):
     """On a clock that goes only while it does."""
-    real, now = DraftModelDrafter.prefill, 0.0
+    real, now = ModelDrafter.prefill, 0.0
 
-    def prefill(drafter: DraftModelDrafter, session: Session) -> None:
+    def prefill(drafter: ModelDrafter, session: Session) -> None:
         nonlocal now
         now += 5
         real(drafter, session)
 
-    monkeypatch.setattr(DraftModelDrafter, "prefill", prefill)
+    monkeypatch.setattr(ModelDrafter, "prefill", prefill)
     monkeypatch.setattr("localspec.runtime.model.perf_counter", lambda: now)
     with open_target(models, draft=str(models / "draft"), k=2) as llm:
         stats = llm.generate(STORY, max_tokens=4, temperature=0).stats
@@ -856,9 +856,9 @@ def known_as(models: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, draft:
     )
 
 
-@pytest.mark.parametrize(("asked", "k", "expected"), [("auto", "auto", "3"), ("auto", 5, "5"), ("small", "auto", "2")])
+@pytest.mark.parametrize(("asked", "k", "expected"), [("auto", "auto", 3), ("auto", 5, 5), ("small", "auto", 2)])
 def test_the_catalogues_draft_length_counts_where_the_user_says_nothing(
-    asked: str, k: str | int, expected: str, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    asked: str, k: str | int, expected: int, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     drafts = "[models.known.draft]\nkind = 'early-exit'\nexit_layer = 2\nk = 3\n"
     drafts += f"[models.known.drafts.small]\nkind = 'model'\nmodel = '{models / 'draft'}'\nk = 2"

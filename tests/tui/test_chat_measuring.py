@@ -400,6 +400,6 @@ def test_every_setting_there_is_can_be_listed_set_and_read_again(capsys: pytest.
 
 
 def test_the_switch_begins_where_the_settings_say():
-    spec = msgspec.structs.replace(READY.spec, k="4", mode="off")
-    assert wish_at_start(spec) == SpecWish("off", "4")
+    spec = msgspec.structs.replace(READY.spec, k=4, mode="off")
+    assert wish_at_start(spec) == SpecWish("off", 4)
     assert Config(spec=SpecTable(mode="off")).spec.mode == "off"

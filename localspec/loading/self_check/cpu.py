@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 
 from localspec.core.errors import EngineError
+from localspec.core.requests import MAX_DRAFT
 from localspec.core.verdicts import difference_of
 from localspec.core.weight_formats import FLOATS
 from localspec.engine.arch import Arch, read_arch
 from localspec.engine.cpu.formats import PackedFormat
 from localspec.engine.decoder import Decoder
-from localspec.engine.policy import MAX_DRAFT
 from localspec.engine.protocols import ExitStates
 from localspec.loading.cpu import one_thread, pack_source
 from localspec.loading.cpu_layout import Blueprint

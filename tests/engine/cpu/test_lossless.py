@@ -17,9 +17,9 @@ from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.cpu.formats import PackedFormat
 from localspec.engine.cpu.isa import Isa
 from localspec.engine.decode import decode
-from localspec.engine.drafters.early_exit import EarlyExit
-from localspec.engine.drafters.model import DraftModel
-from localspec.engine.drafters.none import NoDrafter
+from localspec.engine.drafters.early_exit import EarlyExitDrafter
+from localspec.engine.drafters.empty import NoDrafter
+from localspec.engine.drafters.model import ModelDrafter
 from localspec.engine.protocols import Drafter, Round
 from localspec.engine.samplers import make_sampler
 from localspec.engine.session import Session
@@ -116,10 +116,10 @@ def any_drafter(dice: random.Random, target: PackedDecoder, said: dict[str, Any]
         NoDrafter,
         NGramDrafter,
         lambda: RandomDrafter(VOCAB, dice.randrange(99)),
-        lambda: EarlyExit(target, dice.randint(1, LAYERS - 1)),
-        lambda: EarlyExit(target, LAYERS - 1),
-        lambda: DraftModel(packed_decoder(**said), VOCAB),
-        lambda: DraftModel(packed_decoder(**{**said, "seed": 9, "num_hidden_layers": 1}), VOCAB),
+        lambda: EarlyExitDrafter(target, dice.randint(1, LAYERS - 1)),
+        lambda: EarlyExitDrafter(target, LAYERS - 1),
+        lambda: ModelDrafter(packed_decoder(**said), VOCAB),
+        lambda: ModelDrafter(packed_decoder(**{**said, "seed": 9, "num_hidden_layers": 1}), VOCAB),
     ]
     return dice.choice(makers)()
 
@@ -176,7 +176,7 @@ def test_1000_random_sessions_say_what_plain_decoding_says(kind: PackedFormat, c
 def test_two_threads_say_it_too(kind: PackedFormat) -> None:
     expected = text(plain(packed_decoder(kind=kind, seed=3), [1, 2, 3], max_tokens=30))
     with threaded(2, kind=kind, seed=3) as target:
-        session = Session(target, EarlyExit(target, 2))
+        session = Session(target, EarlyExitDrafter(target, 2))
         for k in (1, 4):
             assert text(generate(session, [1, 2, 3], max_tokens=30, policy=k)) == expected
 

@@ -12,11 +12,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from localspec.core.requests import MAX_DRAFT
 from localspec.engine.cpu import linears
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.cpu.formats import PackedFormat
 from localspec.engine.cpu.isa import Isa
-from localspec.engine.policy import MAX_DRAFT
 from localspec.engine.protocols import ExitStates
 from tests.support.packed_models import ISAS, KINDS, packed_decoder, pieces, random_ids, threaded
 
