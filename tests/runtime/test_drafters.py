@@ -71,7 +71,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.heavy
-@pytest.mark.usefixtures("admitted", "row")
+@pytest.mark.usefixtures("verified", "row")
 def test_a_drafter_of_one_row_drafts_for_a_chat_with_the_text_of_plain_decoding(target: Path):
     check(LoadRequest(str(target), draft="repeat:3"))
     texts = []
