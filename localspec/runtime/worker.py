@@ -27,7 +27,7 @@ from localspec.core.drain import drain
 from localspec.core.errors import ContextOverflow, EngineDied, LocalspecError, UsageError
 from localspec.core.events import AnyEvent, Failure, Ready, Steered
 from localspec.core.plain_file import plain
-from localspec.core.requests import GenerateRequest, LoadRequest, SamplingOptions, SpecWish
+from localspec.core.requests import SAMPLING_FIELDS, GenerateRequest, LoadRequest, SamplingOptions, SpecWish
 from localspec.core.sanitize import clean
 
 if TYPE_CHECKING:
@@ -122,7 +122,12 @@ def packed(message: GenerateRequest | SpecWish) -> bytes:
     answer, and not a message that cannot be decoded."""
     if isinstance(message, SpecWish):
         return ENCODE((message, {}))
-    return ENCODE((msgspec.structs.replace(message, sampling=SamplingOptions()), message.sampling.given))
+    given = {name: float(value) if is_float(name) else value for name, value in message.sampling.given.items()}
+    return ENCODE((msgspec.structs.replace(message, sampling=SamplingOptions()), given))
+
+
+def is_float(option: str) -> bool:
+    return SAMPLING_FIELDS[option].kind is float
 
 
 def unpacked(content: bytes) -> GenerateRequest | SpecWish:

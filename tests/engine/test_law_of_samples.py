@@ -51,7 +51,7 @@ def shaped(logits: Iterable[float], sampling: Sampling) -> list[float]:
     mass = sum(weights)
     nucleus, before = set(), 0.0
     for token in order:
-        if before < sampling.top_p:
+        if before < (sampling.top_p or 1.0):
             nucleus.add(token)
         before += weights[token] / mass
     weights = [weight if token in nucleus else 0.0 for token, weight in enumerate(weights)]

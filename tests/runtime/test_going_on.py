@@ -291,7 +291,7 @@ def test_a_child_is_steered_between_two_rounds_and_says_when(engine: EngineProce
     assert {event.kind for event in before if isinstance(event, Step)} == {"plain"}
     steered = before[-1]
     assert isinstance(steered, Steered)
-    assert (steered.spec.switch, steered.spec.k) == ("on", "4")
+    assert (steered.spec.switch, steered.spec.k) == ("on", 4)
     drafted = [event.drafted for event in after if isinstance(event, Step)]
     assert len(drafted) > 20
     assert set(drafted[:-3]) <= {0, 4}
