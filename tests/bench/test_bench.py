@@ -14,7 +14,7 @@ import msgspec
 import pytest
 import torch
 
-from localspec.bench import telling, transformers_peer
+from localspec.bench import progress, transformers_peer
 from localspec.bench.machine import describe_machine
 from localspec.bench.measure import gather, interleave, measure, ways_of
 from localspec.bench.prompts import PROMPTS
@@ -238,7 +238,7 @@ def test_what_is_measured_and_how_far_it_is_are_events(monkeypatch: pytest.Monke
     clock = iter([10.0, 12.0, 14.0])
     monkeypatch.setattr("localspec.bench.progress.perf_counter", lambda: next(clock))
     told: list[Loading] = []
-    tell = telling.shares(told.append, "plain, early exit 2")
+    tell = progress.shares(told.append, "plain, early exit 2")
     for share in (0.0, 0.25, 1.0):
         tell(share)
     assert [(event.done, event.eta_s) for event in told] == [(0, None), (25, 6.0), (100, 0.0)]

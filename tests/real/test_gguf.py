@@ -24,7 +24,7 @@ from localspec.runtime.api import LLM, Result
 from localspec.runtime.open import attach, open_target
 from tests.real.things import SMOLLM2, SMOLLM2_GGUF
 
-pytestmark = [pytest.mark.real, pytest.mark.heavy, pytest.mark.usefixtures("one_state_folder", "admitted")]
+pytestmark = [pytest.mark.real, pytest.mark.heavy, pytest.mark.usefixtures("one_state_folder", "verified")]
 
 QUESTIONS = (
     *("What is the capital of France?", "Write a haiku about rain.", "def fibonacci(n):", "Explain gravity briefly."),
