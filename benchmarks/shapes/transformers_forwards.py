@@ -1,4 +1,4 @@
-"""transformers' forward on the same weights in the same process; its `generate` is in peers_generate."""
+"""transformers' forward on the same weights in the same process; `generate` is in localspec.bench.transformers_peer."""
 
 from __future__ import annotations
 
