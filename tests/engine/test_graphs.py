@@ -261,7 +261,7 @@ def test_int8_is_recorded_without_a_threshold_only():
         qkv = EightBit(torch.zeros(2, 2, dtype=torch.int8), torch.ones(2), None, threshold)
         return replace(weights, layers=(replace(weights.layers[0], qkv=qkv), *weights.layers[1:]))
 
-    assert "beyond 6 (" in str(unrecordable(with_int8(6.0)))
+    assert "beyond 6 in 16 bits" in str(unrecordable(with_int8(6.0)))
     assert [unrecordable(with_int8(0.0)), unrecordable(weights)] == [None, None]
 
 
