@@ -106,6 +106,6 @@ def test_the_plan_for_a_gpu_has_room_for_graphs(folder: Path, draft: Path, opene
         assert isinstance(target, Graphed)
         buffers = (target.ids, target.positions, target.states_in, target.states_out, target.logits_out)
         assert 0 < sum(buffer.nbytes for buffer in buffers) < alone.graphs - MAX_GRAPHS * GRAPH_BYTES
-    drafter = footprint(open_snapshot(draft), find_format(on_gpu), 256)
+    drafter = footprint(open_snapshot(draft), on_gpu, 256)
     beside = needed(snapshot, replace(request, drafter=open_snapshot(draft)), on_gpu)
     assert beside.drafter == drafter.whole - drafter.workspace > drafter.graphs > 0

@@ -127,7 +127,7 @@ def test_a_tensor_in_anothers_place_is_seen(swapped: Config, engine: Program):
     assert off_rounded(decoder, swapped, "int8") > 100 * TOLERANCE
 
 
-def test_a_packer_that_mistakes_one_tensor_for_another_is_not_admitted(swapped: Config, engine: Program):
+def test_a_packer_that_mistakes_one_tensor_for_another_fails_the_self_check(swapped: Config, engine: Program):
     with pytest.raises(EngineError, match="does not agree with torch"):
         verify_packed(swapped, "int8", engine)
 

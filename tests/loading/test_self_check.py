@@ -177,7 +177,7 @@ ALL = {**{name: config_of(name) for name in FAMILIES}, **REAL}
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_every_family_is_admitted(name: str):
+def test_every_family_passes_the_self_check(name: str):
     config_check.verify_config(ALL[name])
     (verdict,) = json.loads(paths.admissions_file().read_text()).values()
     assert verdict <= config_check.TOLERANCE
@@ -404,7 +404,7 @@ def engine() -> Program:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ALL)
-def test_every_family_is_admitted_to_the_engine(name: str, kind: Any, engine: Program):
+def test_every_family_passes_the_self_check_to_the_engine(name: str, kind: Any, engine: Program):
     cpu.verify_packed(ALL[name], kind, engine)
     (verdict,) = json.loads(paths.admissions_file().read_text()).values()
     assert verdict <= cpu.TOLERANCE / 10

@@ -176,7 +176,7 @@ def test_an_answer_is_cancelled_while_its_prompt_is_made(endless: Path):
 
 @pytest.mark.usefixtures("warm_engines")
 def test_the_chats_engine_stops_at_once(endless: Path):
-    engine = EngineProcess(LoadRequest(str(endless), draft="off"), "tests.support.warm:open_admitted")
+    engine = EngineProcess(LoadRequest(str(endless), draft="off"), "tests.support.warm:open_verified")
     engine.start()
     try:
         events = engine.events()

@@ -317,7 +317,7 @@ def test_with_no_folder_for_the_log_it_prints_nowhere_and_runs(folder: Path, mon
     assert worker.log_file() == os.devnull
     with pytest.raises(UsageError, match=r"/dev/null/x.*LOCALSPEC_STATE_DIR"):
         paths.engine_log()
-    engine = EngineProcess(LoadRequest.of(str(folder), draft="off", threads=1), "tests.support.warm:open_admitted")
+    engine = EngineProcess(LoadRequest.of(str(folder), draft="off", threads=1), "tests.support.warm:open_verified")
     engine.start()
     assert isinstance(until(engine.events(), Ready, Failure)[-1], Ready)
     engine.close()

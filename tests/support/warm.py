@@ -39,7 +39,7 @@ FORKS = Forks()
 FORKS.set_forkserver_preload([__name__])
 
 
-def open_admitted(request: LoadRequest) -> Generator[Opening, None, Model]:
+def open_verified(request: LoadRequest) -> Generator[Opening, None, Model]:
     """In a child: transformers takes seconds to import; test_self_check.py is about it."""
     with patch("localspec.loading.kernels.verify_config", lambda _: None):
         return (yield from open_model(request))
