@@ -885,7 +885,7 @@ def test_a_gpu_does_not_need_the_hosts_memory(models: Path, monkeypatch: pytest.
 
     monkeypatch.setattr("psutil.virtual_memory", Full)
     snapshot = open_snapshot(models / "target")
-    assert make_plan(snapshot, PlanRequest(device="cuda")).quant == "bf16"
+    assert make_plan(snapshot, PlanRequest(device="cuda")).weight_format.name == "bf16"
     for device in ("cpu", "auto"):
         refused(DoesNotFit, make_plan, snapshot, PlanRequest(device=device))
 
