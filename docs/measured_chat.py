@@ -30,8 +30,8 @@ from localspec.bench.ui import within
 from localspec.core.events import AnyEvent, Step
 from localspec.history import NewChat, Writer, recall
 from localspec.tui import app
-from localspec.tui.collecting import collect_at_rest
-from localspec.tui.scribe import Scribe
+from localspec.tui.chat.recorder import Scribe
+from localspec.tui.terminal.collector import collect_at_rest
 from localspec.tui.watched import WatchedChat
 from tests.support.scripted_engine import ScriptedEngine, answer, rounds, step
 from tests.tui.test_chat_heavy import DEEP

@@ -36,8 +36,8 @@ async def main() -> None:
     from localspec.history import NewChat, Writer
     from localspec.runtime.worker import EngineProcess
     from localspec.tui.app import ChatApp
-    from localspec.tui.compare import CompareScreen
-    from localspec.tui.scribe import Scribe
+    from localspec.tui.chat.recorder import Scribe
+    from localspec.tui.screens.compare import CompareScreen
 
     paper = Writer()
     app = ChatApp(lambda: EngineProcess(LoadRequest("guide")), scribe=Scribe(paper, NewChat("guide")))

@@ -29,21 +29,21 @@ from localspec.core.events import Notice
 from localspec.core.sanitize import clean, one_line
 from localspec.core.whole_file import write_whole
 from localspec.history import NewChat, OpenChat
-from localspec.tui.chat import ChatScreen
-from localspec.tui.chat_provider import ChatProvider
-from localspec.tui.collecting import collect_at_rest
-from localspec.tui.feed import Engine
-from localspec.tui.ids import known_ids
-from localspec.tui.keymap import SEND_KEYS, spelled
-from localspec.tui.keys import KeyedApp
-from localspec.tui.model_provider import ModelProvider
-from localspec.tui.palette import CommandProvider
+from localspec.tui.chat.recorder import Scribe, Told
+from localspec.tui.control.feed import Engine
+from localspec.tui.control.tuning import Tuning
+from localspec.tui.keys.chat_provider import ChatProvider
+from localspec.tui.keys.ids import known_ids
+from localspec.tui.keys.key_names import KeyedApp
+from localspec.tui.keys.keymap import SEND_KEYS, spelled
+from localspec.tui.keys.model_provider import ModelProvider
+from localspec.tui.keys.palette import CommandProvider
+from localspec.tui.keys.theme_provider import ThemeProvider
 from localspec.tui.provenance import colours, unknown
-from localspec.tui.scribe import Scribe, Told
-from localspec.tui.theme_provider import ThemeProvider
+from localspec.tui.screens.chat import ChatScreen
+from localspec.tui.screens.too_small import TooSmall
+from localspec.tui.terminal.collector import collect_at_rest
 from localspec.tui.themes import Look, look
-from localspec.tui.too_small import TooSmall
-from localspec.tui.tuning import Tuning
 
 NO_SCREENS = ("", "dumb", "unknown")
 NO_LOOK = Look()
@@ -127,7 +127,7 @@ class ChatApp(KeyedApp):
         chosen = super().get_driver_class()
         if chosen.__name__ != "LinuxDriver":  # Windows, or one that TEXTUAL_DRIVER names
             return chosen
-        from localspec.tui.terminal import TerminalDriver  # imports termios
+        from localspec.tui.terminal.driver import TerminalDriver  # imports termios
 
         return TerminalDriver
 
@@ -135,7 +135,7 @@ class ChatApp(KeyedApp):
         """Textual's inline driver reads pastes as its full one does."""
         if headless or not inline:
             return super()._build_driver(headless, inline, mouse, size)
-        from localspec.tui.terminal import InlineDriver  # imports termios
+        from localspec.tui.terminal.driver import InlineDriver  # imports termios
 
         self._driver = InlineDriver(self, debug=False, mouse=mouse, size=size)
         return self._driver

@@ -19,8 +19,8 @@ from localspec.core.events import Notice, Step
 from localspec.core.requests import LoadRequest
 from localspec.history import Answered, NewChat, Said, Writer
 from localspec.runtime.worker import EngineProcess
-from localspec.tui.collecting import collect_at_rest
-from localspec.tui.scribe import Scribe
+from localspec.tui.chat.recorder import Scribe
+from localspec.tui.terminal.collector import collect_at_rest
 from localspec.tui.watched import WatchedChat
 
 LOOK_SECONDS = 0.1  # to look costs the model too

@@ -9,7 +9,7 @@ from time import perf_counter, thread_time
 from typing import Any  # Any: asyncio's selector, and what Textual draws
 
 from localspec.tui.app import ChatApp
-from localspec.tui.feed import Engine
+from localspec.tui.control.feed import Engine
 
 
 @dataclass(slots=True)

@@ -36,7 +36,7 @@ from localspec.loading.plan import Plan, Wish, fit_word, ladder, make_plan, need
 from localspec.loading.torch import Assembly, load_decoder
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.api import load_events
-from localspec.tui.fitting import fit_report
+from localspec.tui.control.fit_report import fit_report
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like
 

@@ -22,13 +22,13 @@ from localspec.models.sums import is_sum
 from localspec.recipe import corpus, words
 from localspec.recipe.tasks import wordings
 from localspec.runtime.stats import joined
-from localspec.tui.answer import Answer
-from localspec.tui.benching import arguments
-from localspec.tui.conversation import Utterance
-from localspec.tui.details import details
-from localspec.tui.note import Note
-from localspec.tui.question import Question
-from localspec.tui.report import answer_report
+from localspec.tui.chat.conversation import Utterance
+from localspec.tui.chat.details import details
+from localspec.tui.chat.report import answer_report
+from localspec.tui.control.bench_run import arguments
+from localspec.tui.transcript.answer import Answer
+from localspec.tui.transcript.note import Note
+from localspec.tui.transcript.question import Question
 from tests.support.chat_stage import HELLO, open_chat
 from tests.support.scripted_engine import ScriptedEngine
 

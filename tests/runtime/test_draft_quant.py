@@ -13,7 +13,7 @@ from localspec.core.requests import LoadRequest, Message
 from localspec.loading.plan import Wish, draft_format, needed
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.api import LLM
-from localspec.tui.benching import arguments
+from localspec.tui.control.bench_run import arguments
 from tests.conftest import Program
 from tests.support.generic_models import make_model, save_generic
 from tests.support.models import save_snapshot

@@ -23,8 +23,8 @@ from localspec.models.folding import READ_AS
 from localspec.recipe import corpus
 from localspec.recipe.tones import TONES
 from localspec.runtime.worker import EngineProcess
-from localspec.tui.answer import Answer
 from localspec.tui.app import ChatApp
+from localspec.tui.transcript.answer import Answer
 from tests.training.test_corpus_commands import unknown_commands, unknown_flags
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("one_state_folder")]

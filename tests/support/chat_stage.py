@@ -17,14 +17,14 @@ from textual.pilot import Pilot
 from localspec.config.tables import ChatTable, Config, SendKey
 from localspec.core.requests import Message
 from localspec.history import NewChat, OpenChat, Writer
-from localspec.tui.answer import Answer
 from localspec.tui.app import NO_LOOK, ChatApp
-from localspec.tui.chat import ChatScreen
-from localspec.tui.conversation import turns
-from localspec.tui.question import Question
-from localspec.tui.scribe import Paper, Scribe
+from localspec.tui.chat.conversation import turns
+from localspec.tui.chat.recorder import Paper, Scribe
+from localspec.tui.control.tuning import Tuning
+from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.themes import Look
-from localspec.tui.tuning import Tuning
+from localspec.tui.transcript.answer import Answer
+from localspec.tui.transcript.question import Question
 from tests.support.scripted_engine import ScriptedEngine, answer, step
 
 HELLO = answer(step("Hello", " there", accepted=1), step(", world", "."), step(" Bye", "."))
@@ -137,7 +137,7 @@ async def open_chat(
 
     scribe = Scribe(paper, NewChat("guide", system=system))
     app = ChatApp(make_engine, system, scribe=scribe, past=past, tuning=tuning, looks=looks)
-    with patch.object(Stylesheet, "_parse_rules", parsed_once), patch("localspec.tui.overflow.REST_SECONDS", 0):
+    with patch.object(Stylesheet, "_parse_rules", parsed_once), patch("localspec.tui.screens.overflow.REST_SECONDS", 0):
         async with app.run_test(size=size, tooltips=tooltips, notifications=True) as pilot:
             stage = Stage(pilot, app, made)
             await stage.until(lambda: made)  # it is begun after the first frame

@@ -6,7 +6,7 @@ import pytest
 from textual.strip import Strip
 from textual.widget import Widget
 
-from localspec.tui.answer import Answer
+from localspec.tui.transcript.answer import Answer
 from tests.support.chat_stage import Stage, open_chat
 from tests.support.scripted_engine import ScriptedEngine, step
 

@@ -10,9 +10,9 @@ from textual import events
 from localspec.core.errors import UsageError
 from localspec.history import Attachment, History, told
 from localspec.history.export import export
-from localspec.tui.attaching import MAX_BYTES, PASTE_CHARACTERS, file_named, from_file, just_mentioned, mentioned
-from localspec.tui.conversation import turns
-from localspec.tui.past import conversation
+from localspec.tui.chat.attachments import MAX_BYTES, PASTE_CHARACTERS, file_named, from_file, just_mentioned, mentioned
+from localspec.tui.chat.conversation import turns
+from localspec.tui.chat.past import conversation
 from tests.support.chat_stage import HELLO, kept_chat, open_chat
 from tests.support.scripted_engine import ScriptedEngine
 

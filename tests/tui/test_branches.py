@@ -9,11 +9,11 @@ from textual import events
 
 from localspec.core.events import AnyEvent
 from localspec.history import History, NewMessage, recall
-from localspec.tui import branches
-from localspec.tui.answer import Answer
-from localspec.tui.prompt import Prompt
-from localspec.tui.question import Question
-from localspec.tui.speaker import POINTED
+from localspec.tui.control import branches
+from localspec.tui.panels.prompt import Prompt
+from localspec.tui.transcript.answer import Answer
+from localspec.tui.transcript.question import Question
+from localspec.tui.transcript.speaker import POINTED
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.support.chats import answer as kept_answer
 from tests.support.chats import chat, partial

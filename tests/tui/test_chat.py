@@ -7,13 +7,13 @@ from textual import events
 
 from localspec.core.events import Loading, Notice
 from localspec.core.requests import Message
-from localspec.tui import turn
-from localspec.tui.answer import Answer
-from localspec.tui.chat import ChatScreen
-from localspec.tui.conversation import Conversation
-from localspec.tui.note import Note
-from localspec.tui.prompt import Prompt
-from localspec.tui.question import Question
+from localspec.tui.chat.conversation import Conversation
+from localspec.tui.control import turns as turn
+from localspec.tui.panels.prompt import Prompt
+from localspec.tui.screens.chat import ChatScreen
+from localspec.tui.transcript.answer import Answer
+from localspec.tui.transcript.note import Note
+from localspec.tui.transcript.question import Question
 from tests.support.chat_stage import HELLO, open_chat
 from tests.support.scripted_engine import READY, ScriptedEngine, answer, step
 

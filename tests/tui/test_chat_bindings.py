@@ -15,16 +15,16 @@ from textual.dom import DOMNode
 from textual.widgets._footer import FooterKey
 
 from localspec.tui.app import ChatApp
-from localspec.tui.branches import LETTERS
-from localspec.tui.chat import ChatScreen
-from localspec.tui.chat_list import ChatList
-from localspec.tui.find import FindBar
-from localspec.tui.help_screen import HelpScreen
-from localspec.tui.keymap import NO_KEY, Bound, default_keys, remap, spelled
-from localspec.tui.prompt import Prompt
-from localspec.tui.question import Question
-from localspec.tui.sidebar import Sidebar
-from localspec.tui.words import Words
+from localspec.tui.control.branches import LETTERS
+from localspec.tui.keys.keymap import NO_KEY, Bound, default_keys, remap, spelled
+from localspec.tui.panels.chat_list import ChatList
+from localspec.tui.panels.find import FindBar
+from localspec.tui.panels.prompt import Prompt
+from localspec.tui.panels.sidebar import Sidebar
+from localspec.tui.panels.words import Words
+from localspec.tui.screens.chat import ChatScreen
+from localspec.tui.screens.help import HelpScreen
+from localspec.tui.transcript.question import Question
 from tests.support.chat_stage import HELLO, Stage, open_chat, own_keys, scrolled_up
 from tests.support.scripted_engine import ScriptedEngine
 

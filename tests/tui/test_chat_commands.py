@@ -15,13 +15,13 @@ from localspec.core.events import Notice, Stats
 from localspec.core.requests import Message, SamplingOptions
 from localspec.history import recall
 from localspec.models.catalog import Catalog, DraftEntry
-from localspec.tui.commands import COMMANDS, Command, Known, awaited, find, nearest, offers, parse
-from localspec.tui.licence import OURS, licences
-from localspec.tui.note import Note
-from localspec.tui.report import answer_report
+from localspec.tui.chat.licence import OURS, licences
+from localspec.tui.chat.report import answer_report
+from localspec.tui.control.commands import COMMANDS, Command, Known, awaited, find, nearest, offers, parse
+from localspec.tui.control.tuning import Tuning, begin
+from localspec.tui.control.turns import WAITING
 from localspec.tui.themes import Look
-from localspec.tui.tuning import Tuning, begin
-from localspec.tui.turn import WAITING
+from localspec.tui.transcript.note import Note
 from tests.models.test_catalog import fetched
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat, own_keys
 from tests.support.scripted_engine import ScriptedEngine, answer, step
@@ -35,9 +35,11 @@ PICKY = Command("pick", "pick one", "a|b|bc", choices=("a", "b", "bc"))
 def picky(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A command that needs one of three words, and what it was given."""
     given: list[str] = []
-    monkeypatch.setattr("localspec.tui.commands.COMMANDS", (*COMMANDS, PICKY))
-    monkeypatch.setattr("localspec.tui.palette.COMMANDS", (*COMMANDS, PICKY))
-    monkeypatch.setattr("localspec.tui.chat.ChatScreen.command_pick", lambda _, word: given.append(word), raising=False)
+    monkeypatch.setattr("localspec.tui.control.commands.COMMANDS", (*COMMANDS, PICKY))
+    monkeypatch.setattr("localspec.tui.keys.palette.COMMANDS", (*COMMANDS, PICKY))
+    monkeypatch.setattr(
+        "localspec.tui.screens.chat.ChatScreen.command_pick", lambda _, word: given.append(word), raising=False
+    )
     return given
 
 
@@ -101,10 +103,10 @@ async def test_models_of_the_hubs_cache_and_of_other_programs_are_offered_too(tm
 
 def test_a_whole_name_comes_before_the_longer_ones(monkeypatch: pytest.MonkeyPatch):
     shadow = (Command("keyring", ""), *COMMANDS)
-    monkeypatch.setattr("localspec.tui.commands.COMMANDS", shadow)
+    monkeypatch.setattr("localspec.tui.control.commands.COMMANDS", shadow)
     assert [offer.text for offer in offers("/key")] == ["/keyring", "/keys"]
     assert [offer.text for offer in offers("/keys")] == ["/keys"]
-    monkeypatch.setattr("localspec.tui.commands.COMMANDS", (*shadow, Command("key", "")))
+    monkeypatch.setattr("localspec.tui.control.commands.COMMANDS", (*shadow, Command("key", "")))
     assert offers("/key")[0].text == "/key"
 
 

@@ -11,19 +11,20 @@ from localspec.config.tables import Config
 from localspec.core.events import Proposal, Ready, SpecCard, Stats
 from localspec.core.requests import SamplingOptions
 from localspec.runtime.local_models import Shelved
-from localspec.tui import hints, legend
-from localspec.tui.answer import Answer
 from localspec.tui.app import ChatApp
-from localspec.tui.drafts import RECENT, length, length_now, why_off
-from localspec.tui.gain import NOT_YET, UNSTEADY, against, gain
-from localspec.tui.help_screen import HelpScreen
-from localspec.tui.info import Info, info
-from localspec.tui.note import Note
-from localspec.tui.speaker import clock
-from localspec.tui.speed_panel import Reading, panel
-from localspec.tui.stats_line import summary
-from localspec.tui.token_view import TokenView, choice
-from localspec.tui.tuning import Tuning
+from localspec.tui.chat import hints
+from localspec.tui.chat.draft_length import RECENT, length, length_now, why_off
+from localspec.tui.chat.gain import NOT_YET, UNSTEADY, against, gain
+from localspec.tui.chat.info import Info, info
+from localspec.tui.control.tuning import Tuning
+from localspec.tui.panels.speed_panel import Reading, panel
+from localspec.tui.panels.stats_line import summary
+from localspec.tui.screens.help import HelpScreen
+from localspec.tui.transcript import legend
+from localspec.tui.transcript.answer import Answer
+from localspec.tui.transcript.note import Note
+from localspec.tui.transcript.speaker import clock
+from localspec.tui.transcript.token_view import TokenView, choice
 from tests.support.chat_stage import HELLO, Stage, open_chat
 from tests.support.scripted_engine import READY, ScriptedEngine, answer, step
 
@@ -256,7 +257,7 @@ async def test_the_panel_shows_both_in_the_chat():
 
 
 async def test_a_question_says_when_it_was_asked(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("localspec.tui.conversation.now", lambda: "2026-03-10T12:00:00Z")
+    monkeypatch.setattr("localspec.tui.chat.conversation.now", lambda: "2026-03-10T12:00:00Z")
     async with open_chat(ScriptedEngine(HELLO)) as stage:
         await told(stage)
         line = next(line for line in stage.seen.splitlines() if "You" in line)
@@ -265,8 +266,8 @@ async def test_a_question_says_when_it_was_asked(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_day_is_said_where_it_was_another(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("localspec.tui.speaker.when", lambda at: at)
-    monkeypatch.setattr("localspec.tui.speaker.date", type("Day", (), {"today": lambda: "2026-03-10"}))
+    monkeypatch.setattr("localspec.tui.transcript.speaker.when", lambda at: at)
+    monkeypatch.setattr("localspec.tui.transcript.speaker.date", type("Day", (), {"today": lambda: "2026-03-10"}))
     assert [clock(at) for at in ("2026-03-10 09:41", "2026-03-09 09:41", "")] == ["09:41", "2026-03-09 09:41", ""]
 
 
@@ -361,7 +362,7 @@ def test_a_damaged_count_begins_again(content: bytes):
 
 
 def test_where_nothing_can_be_kept_it_is_always_the_first_time(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("localspec.tui.hints.write_whole", lambda *_: (_ for _ in ()).throw(OSError("full")))
+    monkeypatch.setattr("localspec.tui.chat.hints.write_whole", lambda *_: (_ for _ in ()).throw(OSError("full")))
     assert (hints.count("legend"), hints.count("legend")) == (1, 1)
 
 

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from localspec.tui.answer import Answer
-from localspec.tui.fence import Fence
-from localspec.tui.leaves import Leaf
-from localspec.tui.reply import MAX_CELLS, parser
-from localspec.tui.said import Said
+from localspec.tui.markdown.fence import Fence
+from localspec.tui.markdown.leaves import Leaf
+from localspec.tui.markdown.parser import MAX_CELLS, parser
+from localspec.tui.markdown.passage import Said
+from localspec.tui.transcript.answer import Answer
 from tests.support.chat_stage import HELLO, Stage, open_chat
 from tests.support.scripted_engine import ScriptedEngine, answer, step
 

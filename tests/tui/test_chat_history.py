@@ -19,14 +19,14 @@ from localspec.core.events import Failure, Notice, Ready, Stats
 from localspec.core.requests import LoadRequest, Message
 from localspec.history import History, NewChat, NewMessage, OpenChat, StoredMessage, Writer, database, recall, writer
 from localspec.tui import app as app_module
-from localspec.tui import chat as chat_module
-from localspec.tui import scribe
-from localspec.tui.answer import Answer
 from localspec.tui.app import ChatApp
-from localspec.tui.conversation import Conversation
-from localspec.tui.more import More
-from localspec.tui.note import Note
-from localspec.tui.question import Question
+from localspec.tui.chat import recorder as scribe
+from localspec.tui.chat.conversation import Conversation
+from localspec.tui.screens import chat as chat_module
+from localspec.tui.transcript.answer import Answer
+from localspec.tui.transcript.more import More
+from localspec.tui.transcript.note import Note
+from localspec.tui.transcript.question import Question
 from tests.core.test_sanitize import FORBIDDEN
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.support.chats import chat, child, contents, partial, sound
@@ -437,7 +437,7 @@ import asyncio
 from localspec.history import Writer
 from tests.support.chat_stage import open_chat
 from tests.support.scripted_engine import ScriptedEngine, answer, step
-from localspec.tui import chat as chat_module
+from localspec.tui.screens import chat as chat_module
 chat_module.SAVE_SECONDS = 0.02
 async def main():
     engine = ScriptedEngine(*[answer(*(step(f"{i} ", "word ") for i in range(1000)))] * 3, paused=True)

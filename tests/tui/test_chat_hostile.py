@@ -10,9 +10,9 @@ from textual.drivers.headless_driver import HeadlessDriver
 from localspec.core.events import Failure, Loading, ModelCard, Notice, Ready, SpecCard
 from localspec.history import Attachment, Chat, Generation, OpenChat, StoredMessage, Tree
 from localspec.tui.app import ChatApp
-from localspec.tui.note import Note
-from localspec.tui.question import Question
-from localspec.tui.reply import parser
+from localspec.tui.markdown.parser import parser
+from localspec.tui.transcript.note import Note
+from localspec.tui.transcript.question import Question
 from tests.core.test_sanitize import FORBIDDEN, fuzzed
 from tests.support.chat_stage import HELLO, Stage
 from tests.support.scripted_engine import READY, ScriptedEngine, answer, step

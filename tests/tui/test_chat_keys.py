@@ -15,22 +15,22 @@ from textual.widgets import HelpPanel, Input
 
 from localspec.core.events import Done
 from localspec.core.requests import GenerateRequest, Message
-from localspec.tui import chat as chat_module
-from localspec.tui.answer import Answer
 from localspec.tui.app import ChatApp
-from localspec.tui.chat import ChatScreen
-from localspec.tui.commands import COMMANDS
-from localspec.tui.compare import CompareScreen
-from localspec.tui.help_screen import HelpScreen
-from localspec.tui.overflow import Overflow
-from localspec.tui.paragraph import Paragraph
-from localspec.tui.picker import Pick, Picker
-from localspec.tui.prompt import Prompt
-from localspec.tui.question import Question
-from localspec.tui.sampling_form import SamplingForm
-from localspec.tui.transcript import Transcript
-from localspec.tui.tuning import Tuning
-from localspec.tui.ways import Way
+from localspec.tui.control.commands import COMMANDS
+from localspec.tui.control.tuning import Tuning
+from localspec.tui.markdown.paragraph import Paragraph
+from localspec.tui.panels.prompt import Prompt
+from localspec.tui.screens import chat as chat_module
+from localspec.tui.screens.chat import ChatScreen
+from localspec.tui.screens.compare import CompareScreen
+from localspec.tui.screens.compare_methods import Way
+from localspec.tui.screens.help import HelpScreen
+from localspec.tui.screens.overflow import Overflow
+from localspec.tui.screens.picker import Pick, Picker
+from localspec.tui.screens.sampling_form import SamplingForm
+from localspec.tui.transcript.answer import Answer
+from localspec.tui.transcript.question import Question
+from localspec.tui.transcript.transcript import Transcript
 from tests.support.chat_stage import HELLO, open_chat, scrolled_up
 from tests.support.scripted_engine import ScriptedEngine, totals
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from localspec.core.events import AnyEvent, Step
-from localspec.tui import pace as pace_module
-from localspec.tui.answer import Answer
-from localspec.tui.fence import Fence
-from localspec.tui.leaves import LEAF_LINES, Leaf
-from localspec.tui.pace import CODE_SECONDS, Pace
-from localspec.tui.said import Said
-from localspec.tui.thought import Thought
+from localspec.tui.markdown import pace as pace_module
+from localspec.tui.markdown.fence import Fence
+from localspec.tui.markdown.leaves import LEAF_LINES, Leaf
+from localspec.tui.markdown.pace import CODE_SECONDS, Pace
+from localspec.tui.markdown.passage import Said
+from localspec.tui.transcript.answer import Answer
+from localspec.tui.transcript.thought import Thought
 from tests.support.chat_stage import Stage, open_chat
 from tests.support.scripted_engine import ScriptedEngine, answer, step
 

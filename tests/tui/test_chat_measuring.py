@@ -15,13 +15,13 @@ from localspec.config.tables import Config, EngineTable, ProvenanceTable, SpecTa
 from localspec.core.events import Loading, Memory
 from localspec.core.requests import LoadRequest, SamplingOptions, SpecWish
 from localspec.models.named_templates import COMPLETION, NAMED
-from localspec.tui import measuring
-from localspec.tui.benching import Measured, arguments, as_text
-from localspec.tui.commands import COMMANDS
-from localspec.tui.link import LinkScreen, host
+from localspec.tui.control import measuring
+from localspec.tui.control.bench_run import Measured, arguments, as_text
+from localspec.tui.control.commands import COMMANDS
+from localspec.tui.control.speculation import wish_at_start
+from localspec.tui.control.tuning import Tuning, begin
 from localspec.tui.provenance import colours
-from localspec.tui.speculation import wish_at_start
-from localspec.tui.tuning import Tuning, begin
+from localspec.tui.screens.link import LinkScreen, host
 from tests.support.chat_stage import HELLO, Stage, open_chat
 from tests.support.scripted_engine import READY, ScriptedEngine, answer, step
 
@@ -93,7 +93,8 @@ async def test_memory_is_given_back_by_a_model_that_is_there_and_by_no_other(
         "localspec.runtime.local_models.on_disk", lambda *_, held_bytes, **__: counted.append(held_bytes) or []
     )
     monkeypatch.setattr(
-        "localspec.tui.fitting.fit_report", lambda *_, held_bytes, **__: counted.append(held_bytes) or "It fits."
+        "localspec.tui.control.fit_report.fit_report",
+        lambda *_, held_bytes, **__: counted.append(held_bytes) or "It fits.",
     )
     says(monkeypatch, "import time; time.sleep(600)")
     async with open_chat(ScriptedEngine(), tuning=guide(), size=(100, 40)) as stage:
@@ -297,7 +298,7 @@ async def with_link(stage: Stage, address: str) -> None:
 @pytest.mark.parametrize(("key", "opened"), [("enter", True), ("o", True), ("escape", False)])
 async def test_a_link_opens_only_when_the_user_says_so(key: str, opened: bool, monkeypatch: pytest.MonkeyPatch):
     asked: list[str] = []
-    monkeypatch.setattr("localspec.tui.chat.browse", lambda address: asked.append(address) or True)
+    monkeypatch.setattr("localspec.tui.screens.chat.browse", lambda address: asked.append(address) or True)
     address = "https://good.example@evil.example/a?b=[/nope]"
     async with open_chat(ScriptedEngine(answer(step("[a link](https://x.example)", accepted=0)))) as stage:
         await with_link(stage, address)

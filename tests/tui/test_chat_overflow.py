@@ -11,12 +11,12 @@ from localspec.config.tables import Overflow as Policy
 from localspec.core.events import Failure
 from localspec.core.requests import Message
 from localspec.history import recall
-from localspec.tui.answer import Answer
-from localspec.tui.conversation import Utterance
-from localspec.tui.overflow import Overflow
-from localspec.tui.question import Question
-from localspec.tui.tuning import Tuning
-from localspec.tui.untold import Untold
+from localspec.tui.chat.conversation import Utterance
+from localspec.tui.control.tuning import Tuning
+from localspec.tui.screens.overflow import Overflow
+from localspec.tui.transcript.answer import Answer
+from localspec.tui.transcript.question import Question
+from localspec.tui.transcript.untold import Untold
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.support.scripted_engine import ScriptedEngine
 
@@ -83,14 +83,14 @@ async def test_the_oldest_turns_are_dropped_and_grey_and_the_system_stays(keys: 
 @pytest.mark.parametrize("typed", ["n", "d", "s", "enter", "escape"])
 async def test_what_was_being_typed_when_it_appeared_is_no_answer(typed: str, monkeypatch: pytest.MonkeyPatch):
     async with open_chat(ScriptedEngine(HELLO, [FULL], HELLO)) as stage:
-        monkeypatch.setattr("localspec.tui.overflow.REST_SECONDS", 60)
+        monkeypatch.setattr("localspec.tui.screens.overflow.REST_SECONDS", 60)
         await asked(stage, turns=1)
         await stage.pilot.press("a", typed)
         await stage.pilot.pause()
         assert "Keys count after a second in which none was pressed." in seen(stage)
-        monkeypatch.setattr("localspec.tui.overflow.REST_SECONDS", 0)
+        monkeypatch.setattr("localspec.tui.screens.overflow.REST_SECONDS", 0)
         await stage.pilot.press("down")
-        monkeypatch.setattr("localspec.tui.overflow.REST_SECONDS", 60)
+        monkeypatch.setattr("localspec.tui.screens.overflow.REST_SECONDS", 60)
         await stage.pilot.press("enter")
         await stage.until(lambda: len(stage.turns) == 4)  # after a rest, one key may follow another at once
         assert told(stage.engine) == ["too much"]

@@ -18,11 +18,11 @@ from localspec.core.requests import LoadRequest, SamplingOptions
 from localspec.history import History, NewChat
 from localspec.models.catalog import Catalog
 from localspec.runtime.local_models import on_disk
-from localspec.tui.note import Note
-from localspec.tui.picker import Picker
-from localspec.tui.sampling_form import SamplingForm
+from localspec.tui.control.tuning import Tuning, begin
+from localspec.tui.screens.picker import Picker
+from localspec.tui.screens.sampling_form import SamplingForm
 from localspec.tui.themes import Look, look, user_themes
-from localspec.tui.tuning import Tuning, begin
+from localspec.tui.transcript.note import Note
 from tests.models.test_catalog import fetched
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.support.models import save_snapshot

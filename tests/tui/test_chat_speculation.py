@@ -10,13 +10,15 @@ from localspec.core.requests import GenerateRequest, Message, SamplingOptions, S
 from localspec.history import History, recall
 from localspec.models.catalog import Catalog
 from localspec.runtime.stats import joined
-from localspec.tui import compare, steering, ways
-from localspec.tui.answer import Answer
-from localspec.tui.compare import CompareScreen, parting
-from localspec.tui.question import Question
-from localspec.tui.side import Side
-from localspec.tui.stats_line import StatsLine
-from localspec.tui.tuning import Tuning
+from localspec.tui.control import steering
+from localspec.tui.control.tuning import Tuning
+from localspec.tui.panels.stats_line import StatsLine
+from localspec.tui.screens import compare
+from localspec.tui.screens import compare_methods as ways
+from localspec.tui.screens.compare import CompareScreen, parting
+from localspec.tui.screens.compare_side import Side
+from localspec.tui.transcript.answer import Answer
+from localspec.tui.transcript.question import Question
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.support.scripted_engine import READY, ScriptedEngine, answer, step, totals
 

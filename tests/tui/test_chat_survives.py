@@ -18,11 +18,11 @@ from localspec.history import History, NewChat, Writer
 from localspec.loading.self_check import config
 from localspec.runtime.worker import OPEN_MODEL, EngineProcess
 from localspec.tui.app import ChatApp
-from localspec.tui.chat import ChatScreen
-from localspec.tui.keys import with_keys
-from localspec.tui.listening import DIED
-from localspec.tui.note import Note
-from localspec.tui.scribe import Scribe
+from localspec.tui.chat.recorder import Scribe
+from localspec.tui.control.listening import DIED
+from localspec.tui.keys.key_names import with_keys
+from localspec.tui.screens.chat import ChatScreen
+from localspec.tui.transcript.note import Note
 from tests.support import failing_gpu
 from tests.support.chat_stage import Stage
 from tests.support.chats import sound

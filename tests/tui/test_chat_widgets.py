@@ -12,11 +12,11 @@ import pytest
 from textual.message_pump import MessagePump
 
 from localspec.core.events import AnyEvent, Proposal, Step, Token
-from localspec.tui import listening as listening_module
-from localspec.tui import pace as pace_module
-from localspec.tui.answer import Answer
 from localspec.tui.app import ChatApp
-from localspec.tui.once import once
+from localspec.tui.control import listening as listening_module
+from localspec.tui.markdown import pace as pace_module
+from localspec.tui.terminal.timer import once
+from localspec.tui.transcript.answer import Answer
 from tests.core.test_sanitize import FORBIDDEN
 from tests.support.chat_stage import HELLO, Stage, open_chat
 from tests.support.scripted_engine import ScriptedEngine, answer, step

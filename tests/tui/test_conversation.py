@@ -6,9 +6,9 @@ import random
 
 from localspec.core.requests import Message
 from localspec.history import OWN, History, Writer, recall
-from localspec.tui.conversation import Conversation, Utterance
-from localspec.tui.past import conversation
-from localspec.tui.scribe import Scribe
+from localspec.tui.chat.conversation import Conversation, Utterance
+from localspec.tui.chat.past import conversation
+from localspec.tui.chat.recorder import Scribe
 from tests.support.chats import chat, reply, stats
 from tests.support.scripted_engine import step
 

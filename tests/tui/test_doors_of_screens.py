@@ -29,13 +29,13 @@ from localspec.runtime import local_models
 from localspec.runtime.api import Stream
 from localspec.runtime.local_models import Shelved
 from localspec.tui.app import ChatApp
-from localspec.tui.compare import CompareScreen
-from localspec.tui.overflow import Overflow
-from localspec.tui.picker import Picker
-from localspec.tui.sampling_form import SamplingForm
-from localspec.tui.scribe import Scribe
-from localspec.tui.terminal import TITLE
-from localspec.tui.tuning import Tuning
+from localspec.tui.chat.recorder import Scribe
+from localspec.tui.control.tuning import Tuning
+from localspec.tui.screens.compare import CompareScreen
+from localspec.tui.screens.overflow import Overflow
+from localspec.tui.screens.picker import Picker
+from localspec.tui.screens.sampling_form import SamplingForm
+from localspec.tui.terminal.driver import TITLE
 from tests.core.test_sanitize import FORBIDDEN, fuzzed
 from tests.support.chat_stage import HELLO, Stage
 from tests.support.scripted_engine import READY, ScriptedEngine, answer, step

@@ -14,11 +14,11 @@ import pytest
 from localspec.core import whole_file
 from localspec.history import Attachment, History, NewChat, Writer, recall
 from localspec.history.export import WholeChat, WholeMessage
-from localspec.tui import chat_file
-from localspec.tui.chats import NOTHING_SAID
-from localspec.tui.find import after, before, matching
-from localspec.tui.note import Note
-from localspec.tui.scribe import SETTLED_SECONDS
+from localspec.tui.chat.recorder import SETTLED_SECONDS
+from localspec.tui.control import export_file
+from localspec.tui.control.chats import NOTHING_SAID
+from localspec.tui.panels.find import after, before, matching
+from localspec.tui.transcript.note import Note
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.support.chats import chat
 from tests.support.scripted_engine import ScriptedEngine, answer, step
@@ -242,4 +242,4 @@ async def test_a_newer_history_is_no_obstacle_to_an_export(own_folder: Path):
     ],
 )
 def test_a_title_makes_a_name_that_is_no_path(title: str, name: str):
-    assert chat_file.name(title, "md") == name
+    assert export_file.name(title, "md") == name

@@ -10,8 +10,8 @@ from textual import _time
 from textual.timer import Timer
 
 from localspec.config.tables import Config, EngineTable
-from localspec.tui.once import once
-from localspec.tui.tuning import Tuning
+from localspec.tui.control.tuning import Tuning
+from localspec.tui.terminal.timer import once
 from tests.support.chat_stage import open_chat
 from tests.support.scripted_engine import ScriptedEngine, answer, step
 

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from textual._compositor import ChopsUpdate, Compositor, LayoutUpdate
 from textual.screen import Screen
 
-from localspec.tui import pace as pace_module
-from localspec.tui.answer import Answer
 from localspec.tui.app import ChatApp
-from localspec.tui.pace import FIGURES_SECONDS, FRAME_SECONDS, SHARE, SLOWEST_FRAME, SPARE_SHARE, Pace
-from localspec.tui.paragraph import Paragraph
-from localspec.tui.room import LINES_AHEAD
+from localspec.tui.markdown import pace as pace_module
+from localspec.tui.markdown.pace import FIGURES_SECONDS, FRAME_SECONDS, SHARE, SLOWEST_FRAME, SPARE_SHARE, Pace
+from localspec.tui.markdown.paragraph import Paragraph
+from localspec.tui.markdown.room import LINES_AHEAD
+from localspec.tui.transcript.answer import Answer
 from tests.support.chat_stage import HELLO, Stage, open_chat
 from tests.support.scripted_engine import READY, TEXT, ScriptedEngine, answer, step
 from tests.support.snapshots import picture

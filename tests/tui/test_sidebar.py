@@ -13,12 +13,13 @@ from localspec.core import paths
 from localspec.core.requests import Message
 from localspec.history import History, Hit, NewChat, NewMessage, Writer, opening, recall, writer
 from localspec.history.records import Part
-from localspec.tui import chat_list, scribe, sidebar
-from localspec.tui.answer import Answer
-from localspec.tui.chat_list import Row
-from localspec.tui.note import Note
-from localspec.tui.shelf import NOT_KEPT, Shelf
-from localspec.tui.sidebar import NO_CHATS, NO_HITS
+from localspec.tui.chat import recorder as scribe
+from localspec.tui.chat.chat_store import NOT_KEPT, Shelf
+from localspec.tui.panels import chat_list, sidebar
+from localspec.tui.panels.chat_list import Row
+from localspec.tui.panels.sidebar import NO_CHATS, NO_HITS
+from localspec.tui.transcript.answer import Answer
+from localspec.tui.transcript.note import Note
 from tests.core.test_sanitize import FORBIDDEN
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.support.chats import chat, reply

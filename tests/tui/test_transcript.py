@@ -9,10 +9,10 @@ import pytest
 from textual.events import MouseScrollUp
 
 from localspec.history import History, NewMessage, OpenChat, recall
-from localspec.tui import transcript
-from localspec.tui.answer import Answer
-from localspec.tui.more import More
-from localspec.tui.question import Question
+from localspec.tui.transcript import transcript
+from localspec.tui.transcript.answer import Answer
+from localspec.tui.transcript.more import More
+from localspec.tui.transcript.question import Question
 from tests.support.chat_stage import HELLO, Stage, open_chat
 from tests.support.chats import ROUNDS, chat
 from tests.support.chats import answer as kept_answer

@@ -1,0 +1,59 @@
+"""Code in an answer: Textual colours and lays out all of it whenever a line is added, this one only the last leaf."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from markdown_it.token import Token
+from textual.app import ComposeResult
+from textual.content import Content
+from textual.widgets.markdown import Markdown, MarkdownBlock, MarkdownFence
+
+from localspec.tui.markdown.leaves import Leaf, grow, leaves_of
+
+LONGEST_COLOURED = 10_000  # characters of a line: colouring 100,000 of them holds the screen for a second
+
+
+class Fence(MarkdownFence):
+    """While it grows each leaf is coloured alone; `settle` colours it as a whole, for strings of many lines."""
+
+    def __init__(self, markdown: Markdown, token: Token, code: str) -> None:
+        MarkdownBlock.__init__(self, markdown, token)  # not its own, which colours
+        self.code, self.lexer = code, token.info
+        self.auto_links = False
+
+    def compose(self) -> ComposeResult:
+        yield from map(Leaf, leaves_of(self.coloured(self.code)))
+
+    def coloured(self, code: str) -> Content:
+        lexer = self.lexer if max(map(len, code.split("\n"))) <= LONGEST_COLOURED else "text"
+        return self.highlight(code, lexer, ansi=self.app.native_ansi_color, dark=self.app.current_theme.dark)
+
+    async def settle(self) -> None:
+        """Nothing more is added."""
+        leaves = list(self.query_children(Leaf))
+        if len(leaves) > 1:
+            for leaf, content in await asyncio.to_thread(self._differing, leaves):
+                leaf.show(content)
+
+    def _differing(self, leaves: Sequence[Leaf]) -> list[tuple[Leaf, Content]]:
+        """Those that look another way when all is coloured as a whole. In a thread: of long code it takes a while."""
+        whole = leaves_of(self.coloured(self.code))
+        return [(leaf, one) for leaf, one in zip(leaves, whole, strict=False) if not leaf.shown.is_same(one)]
+
+    async def _update_from_block(self, block: MarkdownBlock) -> None:
+        if isinstance(block, Fence):
+            self._copy_context(block)
+            await grow(self, self.code, self.coloured)
+        else:
+            await super()._update_from_block(block)
+
+    def _copy_context(self, block: MarkdownBlock) -> None:
+        if isinstance(block, Fence):
+            self.code, self.lexer = block.code, block.lexer
+        MarkdownBlock._copy_context(self, block)
+
+    def notify_style_update(self) -> None:
+        """The colours are the theme's own variables: nothing is coloured again."""
+        MarkdownBlock.notify_style_update(self)
