@@ -32,18 +32,14 @@ from localspec.history import NewChat, OpenChat
 from localspec.tui.chat.recorder import Scribe, Told
 from localspec.tui.control.feed import Engine
 from localspec.tui.control.tuning import Tuning
-from localspec.tui.keys.chat_provider import ChatProvider
 from localspec.tui.keys.ids import known_ids
 from localspec.tui.keys.key_names import KeyedApp
 from localspec.tui.keys.keymap import SEND_KEYS, spelled
-from localspec.tui.keys.model_provider import ModelProvider
-from localspec.tui.keys.palette import CommandProvider
-from localspec.tui.keys.theme_provider import ThemeProvider
-from localspec.tui.provenance import colours, unknown
+from localspec.tui.keys.palette import ChatProvider, CommandProvider, ModelProvider, ThemeProvider
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.screens.too_small import TooSmall
 from localspec.tui.terminal.collector import collect_at_rest
-from localspec.tui.themes import Look, look
+from localspec.tui.themes import Look, colours, look, unknown
 
 NO_SCREENS = ("", "dumb", "unknown")
 NO_LOOK = Look()

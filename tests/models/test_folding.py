@@ -27,7 +27,7 @@ from localspec.tui.chat.details import details
 from localspec.tui.chat.report import answer_report
 from localspec.tui.control.bench_run import arguments
 from localspec.tui.transcript.answer import Answer
-from localspec.tui.transcript.note import Note
+from localspec.tui.transcript.markers import Note
 from localspec.tui.transcript.question import Question
 from tests.support.chat_stage import HELLO, open_chat
 from tests.support.scripted_engine import ScriptedEngine

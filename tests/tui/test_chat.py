@@ -12,7 +12,7 @@ from localspec.tui.control import turns as turn
 from localspec.tui.panels.prompt import Prompt
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.transcript.answer import Answer
-from localspec.tui.transcript.note import Note
+from localspec.tui.transcript.markers import Note
 from localspec.tui.transcript.question import Question
 from tests.support.chat_stage import HELLO, open_chat
 from tests.support.scripted_engine import READY, ScriptedEngine, answer, step

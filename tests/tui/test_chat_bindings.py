@@ -18,10 +18,9 @@ from localspec.tui.app import ChatApp
 from localspec.tui.control.branches import LETTERS
 from localspec.tui.keys.keymap import NO_KEY, Bound, default_keys, remap, spelled
 from localspec.tui.panels.chat_list import ChatList
-from localspec.tui.panels.find import FindBar
+from localspec.tui.panels.find import FindBar, Words
 from localspec.tui.panels.prompt import Prompt
 from localspec.tui.panels.sidebar import Sidebar
-from localspec.tui.panels.words import Words
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.screens.help import HelpScreen
 from localspec.tui.transcript.question import Question

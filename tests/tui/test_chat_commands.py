@@ -21,7 +21,7 @@ from localspec.tui.control.commands import COMMANDS, Command, Known, awaited, fi
 from localspec.tui.control.tuning import Tuning, begin
 from localspec.tui.control.turns import WAITING
 from localspec.tui.themes import Look
-from localspec.tui.transcript.note import Note
+from localspec.tui.transcript.markers import Note
 from tests.models.test_catalog import fetched
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat, own_keys
 from tests.support.scripted_engine import ScriptedEngine, answer, step

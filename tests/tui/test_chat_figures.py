@@ -22,7 +22,7 @@ from localspec.tui.panels.stats_line import summary
 from localspec.tui.screens.help import HelpScreen
 from localspec.tui.transcript import legend
 from localspec.tui.transcript.answer import Answer
-from localspec.tui.transcript.note import Note
+from localspec.tui.transcript.markers import Note
 from localspec.tui.transcript.speaker import clock
 from localspec.tui.transcript.token_view import TokenView, choice
 from tests.support.chat_stage import HELLO, Stage, open_chat

@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from localspec.tui.markdown.fence import Fence
-from localspec.tui.markdown.leaves import Leaf
+from localspec.tui.markdown.code import Fence, Leaf
 from localspec.tui.markdown.parser import MAX_CELLS, parser
 from localspec.tui.markdown.passage import Said
 from localspec.tui.transcript.answer import Answer

@@ -24,8 +24,7 @@ from localspec.tui.chat import recorder as scribe
 from localspec.tui.chat.conversation import Conversation
 from localspec.tui.screens import chat as chat_module
 from localspec.tui.transcript.answer import Answer
-from localspec.tui.transcript.more import More
-from localspec.tui.transcript.note import Note
+from localspec.tui.transcript.markers import More, Note
 from localspec.tui.transcript.question import Question
 from tests.core.test_sanitize import FORBIDDEN
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat

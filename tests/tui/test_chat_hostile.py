@@ -11,7 +11,7 @@ from localspec.core.events import Failure, Loading, ModelCard, Notice, Ready, Sp
 from localspec.history import Attachment, Chat, Generation, OpenChat, StoredMessage, Tree
 from localspec.tui.app import ChatApp
 from localspec.tui.markdown.parser import parser
-from localspec.tui.transcript.note import Note
+from localspec.tui.transcript.markers import Note
 from localspec.tui.transcript.question import Question
 from tests.core.test_sanitize import FORBIDDEN, fuzzed
 from tests.support.chat_stage import HELLO, Stage

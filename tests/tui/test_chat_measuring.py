@@ -20,8 +20,8 @@ from localspec.tui.control.bench_run import Measured, arguments, as_text
 from localspec.tui.control.commands import COMMANDS
 from localspec.tui.control.speculation import wish_at_start
 from localspec.tui.control.tuning import Tuning, begin
-from localspec.tui.provenance import colours
 from localspec.tui.screens.link import LinkScreen, host
+from localspec.tui.themes import colours
 from tests.support.chat_stage import HELLO, Stage, open_chat
 from tests.support.scripted_engine import READY, ScriptedEngine, answer, step
 

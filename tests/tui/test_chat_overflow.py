@@ -15,8 +15,8 @@ from localspec.tui.chat.conversation import Utterance
 from localspec.tui.control.tuning import Tuning
 from localspec.tui.screens.overflow import Overflow
 from localspec.tui.transcript.answer import Answer
+from localspec.tui.transcript.markers import Untold
 from localspec.tui.transcript.question import Question
-from localspec.tui.transcript.untold import Untold
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.support.scripted_engine import ScriptedEngine
 

@@ -22,7 +22,7 @@ from localspec.tui.control.tuning import Tuning, begin
 from localspec.tui.screens.picker import Picker
 from localspec.tui.screens.sampling_form import SamplingForm
 from localspec.tui.themes import Look, look, user_themes
-from localspec.tui.transcript.note import Note
+from localspec.tui.transcript.markers import Note
 from tests.models.test_catalog import fetched
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.support.models import save_snapshot

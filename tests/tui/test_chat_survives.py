@@ -22,7 +22,7 @@ from localspec.tui.chat.recorder import Scribe
 from localspec.tui.control.listening import DIED
 from localspec.tui.keys.key_names import with_keys
 from localspec.tui.screens.chat import ChatScreen
-from localspec.tui.transcript.note import Note
+from localspec.tui.transcript.markers import Note
 from tests.support import failing_gpu
 from tests.support.chat_stage import Stage
 from tests.support.chats import sound

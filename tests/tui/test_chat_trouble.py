@@ -11,7 +11,7 @@ import pytest
 from localspec.core.events import Failure, Notice
 from localspec.history import recall
 from localspec.tui.transcript.answer import Answer
-from localspec.tui.transcript.note import Note
+from localspec.tui.transcript.markers import Note
 from tests.support.chat_stage import HELLO, kept_chat, open_chat
 from tests.support.scripted_engine import DIED, ScriptedEngine, answer, step
 

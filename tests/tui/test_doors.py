@@ -16,14 +16,14 @@ from localspec.runtime.local_models import Shelved
 from localspec.tui.chat.attachments import from_paste
 from localspec.tui.chat.draft_length import why_off
 from localspec.tui.chat.info import Info, info
-from localspec.tui.keys.model_provider import shown as shown_model
+from localspec.tui.keys.palette import shown as shown_model
 from localspec.tui.markdown.parser import parser
 from localspec.tui.panels.header import Header
 from localspec.tui.panels.pills import Pills
 from localspec.tui.panels.speed_panel import Reading, drafting
 from localspec.tui.panels.stats_line import loading_words
 from localspec.tui.transcript.answer import Answer
-from localspec.tui.transcript.note import Note
+from localspec.tui.transcript.markers import Note
 from localspec.tui.transcript.question import Question
 from localspec.tui.transcript.speaker import clock
 from localspec.tui.transcript.token_view import choice, mark, rejected

@@ -18,7 +18,7 @@ from localspec.tui.chat.recorder import SETTLED_SECONDS
 from localspec.tui.control import export_file
 from localspec.tui.control.chats import NOTHING_SAID
 from localspec.tui.panels.find import after, before, matching
-from localspec.tui.transcript.note import Note
+from localspec.tui.transcript.markers import Note
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.support.chats import chat
 from tests.support.scripted_engine import ScriptedEngine, answer, step

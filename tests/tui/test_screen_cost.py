@@ -12,9 +12,9 @@ from textual.screen import Screen
 
 from localspec.tui.app import ChatApp
 from localspec.tui.markdown import pace as pace_module
+from localspec.tui.markdown.layout import LINES_AHEAD
 from localspec.tui.markdown.pace import FIGURES_SECONDS, FRAME_SECONDS, SHARE, SLOWEST_FRAME, SPARE_SHARE, Pace
 from localspec.tui.markdown.paragraph import Paragraph
-from localspec.tui.markdown.room import LINES_AHEAD
 from localspec.tui.transcript.answer import Answer
 from tests.support.chat_stage import HELLO, Stage, open_chat
 from tests.support.scripted_engine import READY, TEXT, ScriptedEngine, answer, step

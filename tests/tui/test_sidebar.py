@@ -19,7 +19,7 @@ from localspec.tui.panels import chat_list, sidebar
 from localspec.tui.panels.chat_list import Row
 from localspec.tui.panels.sidebar import NO_CHATS, NO_HITS
 from localspec.tui.transcript.answer import Answer
-from localspec.tui.transcript.note import Note
+from localspec.tui.transcript.markers import Note
 from tests.core.test_sanitize import FORBIDDEN
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.support.chats import chat, reply

@@ -19,7 +19,7 @@ from localspec.tui.panels.chat_list import Row
 from localspec.tui.panels.header import Header
 from localspec.tui.panels.stats_line import loading_words
 from localspec.tui.transcript.answer import Answer
-from localspec.tui.transcript.note import Note
+from localspec.tui.transcript.markers import Note
 from localspec.tui.transcript.question import Question
 from tests.core.test_sanitize import FORBIDDEN, fuzzed
 from tests.support.chat_stage import HELLO, Stage, kept_chat

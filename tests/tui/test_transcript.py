@@ -11,7 +11,7 @@ from textual.events import MouseScrollUp
 from localspec.history import History, NewMessage, OpenChat, recall
 from localspec.tui.transcript import transcript
 from localspec.tui.transcript.answer import Answer
-from localspec.tui.transcript.more import More
+from localspec.tui.transcript.markers import More
 from localspec.tui.transcript.question import Question
 from tests.support.chat_stage import HELLO, Stage, open_chat
 from tests.support.chats import ROUNDS, chat

@@ -24,7 +24,7 @@ from localspec.tui.keys.key_names import with_keys
 from localspec.tui.markdown.pace import SHARE, SPARE_SHARE, Pace
 from localspec.tui.panels.stats_line import loading_words
 from localspec.tui.terminal.timer import once
-from localspec.tui.transcript.note import Note
+from localspec.tui.transcript.markers import Note
 
 DIED = "The engine stopped. Press {reload} to load it again."
 NOT_LOADED = "Not loaded: {reload} tries again, {models} another model."

@@ -17,7 +17,7 @@ from localspec.tui.control.settings import TunableScreen
 from localspec.tui.control.state import Phase
 from localspec.tui.keys.key_names import with_keys
 from localspec.tui.terminal.timer import once
-from localspec.tui.transcript.note import Note
+from localspec.tui.transcript.markers import Note
 
 BENCHING = "measuring: {stop} ends it and loads the model again"
 ENDS = "{stop} ends it"

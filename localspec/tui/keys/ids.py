@@ -9,10 +9,9 @@ from textual.binding import BindingType
 from localspec.tui.control.branches import LETTERS
 from localspec.tui.keys.keymap import Bound, bound
 from localspec.tui.panels.chat_list import ChatList
-from localspec.tui.panels.find import FindBar
+from localspec.tui.panels.find import FindBar, Words
 from localspec.tui.panels.prompt import Prompt
 from localspec.tui.panels.sidebar import Sidebar
-from localspec.tui.panels.words import Words
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.screens.compare import CompareScreen
 from localspec.tui.screens.help import HelpScreen

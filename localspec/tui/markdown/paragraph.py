@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.widgets._markdown import MarkdownParagraph
 from textual.widgets.markdown import MarkdownBlock
 
-from localspec.tui.markdown.room import Roomy
+from localspec.tui.markdown.layout import Roomy
 
 
 class Paragraph(Roomy, MarkdownParagraph):

@@ -9,15 +9,12 @@ from textual.widgets import Markdown
 from textual.widgets.markdown import MarkdownBlock
 
 from localspec.core.sanitize import clean
-from localspec.tui.markdown.aside import Aside
-from localspec.tui.markdown.bullets import Bullets
-from localspec.tui.markdown.fence import Fence
-from localspec.tui.markdown.numbers import Numbers
+from localspec.tui.markdown.code import Fence
+from localspec.tui.markdown.layout import Aside, Pile, Roomy
+from localspec.tui.markdown.lists import Bullets, Numbers
 from localspec.tui.markdown.paragraph import Paragraph
 from localspec.tui.markdown.parser import parser
 from localspec.tui.markdown.passages import Passage
-from localspec.tui.markdown.pile import Pile
-from localspec.tui.markdown.room import Roomy
 
 GROWING: dict[str, type[MarkdownBlock]] = {
     "fence": Fence,

@@ -11,8 +11,13 @@ from textual.containers import Horizontal
 from textual.message import Message
 from textual.widgets import Input, Static
 
-from localspec.tui.panels.field import LONGEST
-from localspec.tui.panels.words import Words
+from localspec.tui.panels.field import LONGEST, Field
+
+
+class Words(Field):
+    """Enter goes on to the next."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "submit", "Next", show=False, id="find.submit")]
 
 
 def matching(texts: Sequence[str], words: str) -> list[int]:

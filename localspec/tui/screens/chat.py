@@ -30,7 +30,7 @@ from localspec.tui.screens.link import NO_BROWSER, NOT_WEB, LinkScreen, Wish, br
 from localspec.tui.screens.too_small import TooSmall
 from localspec.tui.terminal.editor import chosen_editor, edited
 from localspec.tui.transcript.legend import Legend
-from localspec.tui.transcript.note import Note
+from localspec.tui.transcript.markers import Note
 from localspec.tui.transcript.thought import Thought
 from localspec.tui.transcript.token_view import View
 

@@ -18,9 +18,8 @@ from localspec.tui.control.commands import COMMANDS
 from localspec.tui.keys.key_names import rows, with_keys
 from localspec.tui.keys.keymap import default_keys, spelled, twins
 from localspec.tui.panels.chat_list import ChatList
-from localspec.tui.panels.find import FindBar
+from localspec.tui.panels.find import FindBar, Words
 from localspec.tui.panels.sidebar import Sidebar
-from localspec.tui.panels.words import Words
 from localspec.tui.screens.compare import CompareScreen
 from localspec.tui.screens.link import LinkScreen
 from localspec.tui.screens.overflow import Overflow

@@ -13,8 +13,8 @@ from textual.widgets import Static
 
 from localspec.core.events import Stats, Step
 from localspec.core.sanitize import clean, one_line
+from localspec.tui.markdown.layout import Pile
 from localspec.tui.markdown.passages import Passages
-from localspec.tui.markdown.pile import Pile
 from localspec.tui.panels.stats_line import summary
 from localspec.tui.transcript.ribbon import Ribbon
 from localspec.tui.transcript.speaker import Speaker

@@ -5,9 +5,9 @@ from __future__ import annotations
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
+from localspec.tui.markdown.layout import Pile
 from localspec.tui.markdown.passage import Said
 from localspec.tui.markdown.passages import Passage, Passages
-from localspec.tui.markdown.pile import Pile
 from localspec.tui.transcript.thought import Thought
 
 

@@ -8,7 +8,7 @@ from textual.widgets import Static
 
 from localspec.core.sanitize import clean
 from localspec.history import Attachment
-from localspec.tui.markdown.pile import Pile
+from localspec.tui.markdown.layout import Pile
 from localspec.tui.panels.pills import pills
 from localspec.tui.transcript.speaker import Speaker
 

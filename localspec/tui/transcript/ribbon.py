@@ -15,7 +15,7 @@ from textual.widget import Widget
 
 from localspec.core.blocks import column, grouped, per_cell
 from localspec.core.events import Step
-from localspec.tui.markdown.tall import Tall
+from localspec.tui.markdown.layout import Tall
 
 PLAIN = "·"
 

@@ -12,7 +12,7 @@ from textual.selection import Selection
 from textual.widget import Widget
 
 from localspec.history.text.lists import when
-from localspec.tui.markdown.tall import Tall
+from localspec.tui.markdown.layout import Tall
 from localspec.tui.transcript.token_view import View
 
 POINTED = "▶ "

@@ -16,13 +16,10 @@ from textual.widget import Widget
 from localspec.core.events import Step
 from localspec.tui.chat.conversation import Utterance
 from localspec.tui.transcript.answer import Answer
-from localspec.tui.transcript.more import More
-from localspec.tui.transcript.note import Note
+from localspec.tui.transcript.markers import More, Note, Untold, Welcome
 from localspec.tui.transcript.question import Question
 from localspec.tui.transcript.scroll import StillScroll
 from localspec.tui.transcript.token_view import View
-from localspec.tui.transcript.untold import Untold
-from localspec.tui.transcript.welcome import Welcome
 
 SHOWN = 20  # of a chat that is opened: a screen or two
 FIRST = 4  # of those, to be read while the others come

@@ -1,4 +1,4 @@
-"""Lists in an answer: Textual makes a list that grows anew with every word; of this one the last block alone."""
+"""Lists that grow at their end: Textual makes such a list anew with every word, this one its last block alone."""
 
 from __future__ import annotations
 
@@ -6,15 +6,37 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
-from textual.widgets._markdown import MarkdownListItem
+from textual.widgets._markdown import MarkdownBullet, MarkdownBulletList, MarkdownListItem, MarkdownOrderedList
 from textual.widgets.markdown import MarkdownBlock
 
-from localspec.tui.markdown.fence import Fence
-from localspec.tui.markdown.item import Item
+from localspec.tui.markdown.code import Fence
+from localspec.tui.markdown.layout import Pile, Tall
 from localspec.tui.markdown.paragraph import Paragraph
-from localspec.tui.markdown.row import Row
-from localspec.tui.markdown.tall import Tall
+
+
+class Item(Pile, Vertical):
+    """The blocks of an item."""
+
+    async def go_on(self, blocks: Sequence[MarkdownBlock]) -> None:
+        """Those before its last are the same, its last is to grow, and what follows is new."""
+        end = self.children[-1]
+        assert isinstance(end, MarkdownBlock)
+        place = len(self.children)
+        await end._update_from_block(blocks[place - 1])
+        await self.mount_all(blocks[place:])
+
+
+class Row(Tall, Horizontal):
+    """A sign and an item."""
+
+    def __init__(self, sign: str, blocks: Sequence[MarkdownBlock]) -> None:
+        self.item = Item(*blocks)
+        bullet = MarkdownBullet()
+        bullet.symbol = sign
+        super().__init__(bullet, self.item)
+
 
 if TYPE_CHECKING:
     Block = MarkdownBlock
@@ -91,3 +113,26 @@ def item_goes_on(item: Item, blocks: Sequence[MarkdownBlock]) -> bool:
     """Whether these are its own and more of the last one, if those before that are."""
     end = len(item.children) - 1
     return 0 <= end < len(blocks) and goes_on(item.children[end], blocks[end])
+
+
+def own_signs(items: Items) -> list[str]:
+    return [item.bullet for item in items]
+
+
+class Bullets(Growing, MarkdownBulletList):
+    """Each item's sign is known to it: how deep the list stands."""
+
+    signs = staticmethod(own_signs)
+
+
+def numbers(items: Items) -> list[str]:
+    """As wide as the last."""
+    first = int(items[0].bullet) if items else 1
+    found = [f"{first + place}. " for place in range(len(items))]
+    return [number.rjust(len(found[-1]) + 1) for number in found]
+
+
+class Numbers(Growing, MarkdownOrderedList):
+    """Counted from the first item's number on."""
+
+    signs = staticmethod(numbers)
