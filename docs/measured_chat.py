@@ -78,13 +78,13 @@ class MeasuredChat(WatchedChat):
         self.run_worker(self.play())
 
     async def play(self) -> None:
-        while self.chat.phase == "loading":
+        while self.chat.state.phase == "loading":
             await asyncio.sleep(0.05)
         self.tell()
         while True:
-            while not self.chat.answering:
+            while not self.chat.state.answering:
                 await asyncio.sleep(0.05)
-            while self.chat.answering:
+            while self.chat.state.answering:
                 await asyncio.sleep(0.05)
             self.tell()
 

@@ -46,7 +46,7 @@ async def main() -> None:
         told = len(app.chat.conversation.branch)
         app.chat.prompt.give(question)
         await pilot.press("enter")
-        await until(lambda: len(app.chat.conversation.branch) == told + 2 and app.chat.phase == "idle")
+        await until(lambda: len(app.chat.conversation.branch) == told + 2 and app.chat.state.phase == "idle")
 
     async def compare(pilot: Pilot[None]) -> None:
         await pilot.press("f3", "f6")
@@ -64,7 +64,7 @@ async def main() -> None:
 
     FOLDER.mkdir(parents=True, exist_ok=True)
     async with app.run_test(size=SIZE) as pilot:
-        await until(lambda: app.chat.phase in {"idle", "gone"})
+        await until(lambda: app.chat.state.phase in {"idle", "gone"})
         await shoot(pilot, "empty")
         for question in EARLIER:  # these also time plain rounds
             await ask(pilot, question)

@@ -178,7 +178,7 @@ class ChatApp(KeyedApp):
         if isinstance(screen, ChatScreen):
             screen.action_interrupt()
         elif selected := screen.get_selected_text():
-            self.chat.take(selected)
+            self.chat.copies.take(selected)
             screen.clear_selection()
         else:
             closing = (one for one in screen.BINDINGS if isinstance(one, Binding) and "escape" in one.key.split(","))
@@ -190,7 +190,7 @@ class ChatApp(KeyedApp):
         self.exit(return_code=128 + signal.SIGTERM)
 
     async def action_quit(self) -> None:
-        self.exit(return_code=self.chat.exit_code)
+        self.exit(return_code=self.chat.state.exit_code)
 
 
 def run(

@@ -39,11 +39,11 @@ class MeasuredChat(WatchedChat):
         self.run_worker(self.look())
 
     async def look(self) -> None:
-        while self.chat.phase == "loading":
+        while self.chat.state.phase == "loading":
             await asyncio.sleep(LOOK_SECONDS)
         self.tell_figures(ready=True)
         while True:
-            if not self.chat.answering:
+            if not self.chat.state.answering:
                 self.cpu_before = process_time()
                 self.take_frames()
             await asyncio.sleep(LOOK_SECONDS)

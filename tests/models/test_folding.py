@@ -354,7 +354,7 @@ async def test_a_comparison_says_nothing_of_it_in_the_chat():
     async with open_chat(engine) as stage:
         await stage.asks("waht is a drafer?", "Bye.", "idle")
         await stage.pilot.press("f6")
-        await stage.until(lambda: stage.chat.comparison is None and len(engine.requests) == 3)
+        await stage.until(lambda: stage.chat.speculation.comparison is None and len(engine.requests) == 3)
         assert [type(shown) for shown in stage.chat.transcript.children] == [Question, Note, Answer]
 
 

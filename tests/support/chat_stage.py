@@ -109,7 +109,7 @@ class Stage:
         await self.asks(text, "Hello there")
 
     async def ready(self) -> None:
-        await self.until(lambda: self.chat.phase == "idle")
+        await self.until(lambda: self.chat.state.phase == "idle")
 
 
 def own_keys(keymap: Mapping[str, str], send_key: SendKey = "enter") -> Tuning:

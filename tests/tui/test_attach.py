@@ -84,7 +84,7 @@ async def test_a_file_is_attached_told_to_the_model_and_kept(notes: Path):
         expected = f"{notes}:\n````\n{READ}\n````\n\nWhat is it?"
         assert engine.requests[0].messages[-1].content == expected  # type: ignore[index]
         await stage.send("And now?")
-        await stage.until(lambda: len(engine.requests) == 2 and stage.chat.phase == "idle")
+        await stage.until(lambda: len(engine.requests) == 2 and stage.chat.state.phase == "idle")
         assert engine.requests[1].messages[0].content == expected  # type: ignore[index]
     with History() as history:
         opened = history.open(history.chats()[0].id)

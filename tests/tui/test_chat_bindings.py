@@ -191,7 +191,7 @@ async def test_help_lists_commands_and_keys_as_they_are_mapped(how: str):
 async def test_help_lists_the_letters_for_a_message_and_the_keys_beside_the_chat():
     async with open_chat(ScriptedEngine(HELLO), size=(80, 140)) as stage:
         await stage.ready()
-        assert {letter.id for letter in LETTERS} == stage.chat.letters.keys()
+        assert {letter.id for letter in LETTERS} == stage.chat.branches.letters.keys()
         await stage.pilot.press("f1")
         await stage.sees("At a message", "Among the chats", "While finding")
         await stage.sees("↑  ", "Up; with nothing typed: edit your last message")

@@ -62,7 +62,7 @@ def top(stage: Stage) -> str:
 
 async def told(stage: Stage) -> None:
     await stage.send("hi")
-    await stage.until(lambda: stage.chat.conversation.head and stage.chat.phase == "idle")
+    await stage.until(lambda: stage.chat.conversation.head and stage.chat.state.phase == "idle")
 
 
 # --- the line under an answer
@@ -175,7 +175,7 @@ async def test_when_auto_drafts_no_more_it_says_why():
     async with open_chat(ScriptedEngine(SLOW), size=(120, 24)) as stage:
         await stage.send("hi")
         await stage.sees("Nothing is drafted at present: draft costs 20 % of a step, accepts 67 %.")
-        await stage.until(lambda: stage.chat.phase == "idle")
+        await stage.until(lambda: stage.chat.state.phase == "idle")
         stage.chat.status.end_hint()
         await stage.sees("spec: auto — draft costs 20 % of a step, accepts 67 %", "k=auto(0)")
 
@@ -290,7 +290,7 @@ async def test_a_click_on_the_switch_shows_one_answer_by_token():
 async def test_there_is_no_switch_where_there_are_no_tokens_to_show():
     async with open_chat(ScriptedEngine()) as stage:
         await stage.ready()
-        await stage.chat.show(Answer("guide", "From before."))
+        await stage.chat.feedback.show(Answer("guide", "From before."))
         await stage.sees("From before.")
         assert "[md]" not in stage.seen
 

@@ -45,7 +45,7 @@ async def test_deep_and_long_text_is_shown_in_any_terminal(text: str):
     script = answer(*(step(text[at : at + 9000], accepted=0) for at in range(0, len(text), 9000)))
     async with open_chat(ScriptedEngine(script, HELLO)) as stage:
         await stage.send("go")
-        await stage.until(lambda: stage.chat.conversation.head and stage.chat.phase == "idle")
+        await stage.until(lambda: stage.chat.conversation.head and stage.chat.state.phase == "idle")
         assert stage.turns[1].content == text
         await resized(stage, (60, 16), (1, 1), (80, 24))
         await stage.send("still there?")

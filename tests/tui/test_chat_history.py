@@ -69,7 +69,9 @@ async def ask(stage: Stage, text: str) -> None:
     """And wait for the end of the answer."""
     answers = len(stage.chat.query(Answer))
     await stage.send(text)
-    await stage.until(lambda: len(stage.chat.query(Answer)) == answers + 1 and stage.chat.phase in {"idle", "gone"})
+    await stage.until(
+        lambda: len(stage.chat.query(Answer)) == answers + 1 and stage.chat.state.phase in {"idle", "gone"}
+    )
 
 
 # --- turns
@@ -164,7 +166,7 @@ async def test_an_answer_whose_engine_died_is_kept():
     async with kept_chat(first, second) as stage:
         await stage.begins("hi")
         first.die()
-        await stage.until(lambda: stage.chat.phase == "gone")
+        await stage.until(lambda: stage.chat.state.phase == "gone")
         await stage.pilot.press("ctrl+r")
         await stage.ready()
         await ask(stage, "more")
@@ -339,7 +341,7 @@ async def test_a_read_only_history_is_one_notice_and_the_reason_at_the_end(path:
     paper = Writer()
     async with open_chat(ScriptedEngine(SHORT, HELLO, SHORT), paper=paper) as stage:
         await ask(stage, "kept")
-        await stage.until(lambda: stage.chat.chat_id and contents(path) == ["kept", "Bye."])
+        await stage.until(lambda: stage.chat.chats.chat_id and contents(path) == ["kept", "Bye."])
         paper._history._database.read("PRAGMA query_only = ON")  # type: ignore[union-attr]
         await ask(stage, "lost")
         await stage.until(lambda: notes(stage))
@@ -353,8 +355,8 @@ async def test_a_full_disk_is_one_notice_and_is_used_again_when_there_is_space(p
     long = answer(*(step("word " * 3_000, " ") for _ in range(5)))
     async with kept_chat(ScriptedEngine(SHORT, long, SHORT)) as stage:
         await ask(stage, "kept")
-        await stage.until(lambda: stage.chat.chat_id and contents(path) == ["kept", "Bye."])
-        db = stage.chat.scribe._paper._history._database  # type: ignore[union-attr]
+        await stage.until(lambda: stage.chat.chats.chat_id and contents(path) == ["kept", "Bye."])
+        db = stage.chat.recorder._paper._history._database  # type: ignore[union-attr]
         (pages,) = db.read("PRAGMA page_count")[0]
         db.read(f"PRAGMA max_page_count = {pages}")
         await ask(stage, "long")
@@ -381,8 +383,8 @@ async def test_whenever_the_disk_is_full_the_answer_stays_on_the_screen_and_is_k
     engine = ScriptedEngine(SHORT, *(answer(*(step(text, accepted=0) for text in texts)) for texts in answers))
     async with kept_chat(engine) as stage:
         await ask(stage, "first")
-        await stage.until(lambda: stage.chat.chat_id and contents(path) == ["first", "Bye."])
-        db = stage.chat.scribe._paper._history._database  # type: ignore[union-attr]
+        await stage.until(lambda: stage.chat.chats.chat_id and contents(path) == ["first", "Bye."])
+        db = stage.chat.recorder._paper._history._database  # type: ignore[union-attr]
         for number, texts in enumerate(answers):
             before = set(stage.chat.query(Note))  # those of long ago leave the transcript
 
@@ -445,7 +447,7 @@ async def main():
         await stage.ready()
         for question in ("one", "two", "three"):
             await stage.send(question)
-            while stage.chat.phase != "idle":
+            while stage.chat.state.phase != "idle":
                 engine.permit(10)
                 await stage.pilot.pause(0.01)
 asyncio.run(main())
@@ -583,8 +585,8 @@ def test_what_could_not_be_written_is_said_when_the_screen_is_gone(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     def run(app: ChatApp, **_: object) -> None:
-        app.chat.scribe.start(lambda _: None)
-        app.chat.scribe.ask(Conversation().ask("hi"), Stats())
+        app.chat.recorder.start(lambda _: None)
+        app.chat.recorder.ask(Conversation().ask("hi"), Stats())
 
     paths.history_file().mkdir()
     monkeypatch.setattr(app_module, "no_screen", lambda: "")

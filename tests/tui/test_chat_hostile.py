@@ -79,7 +79,9 @@ async def test_no_text_from_anywhere_reaches_the_terminal_as_a_command():
         await app.chat.transcript.mount(Question(ATTACKS, attachments=attached))
         app.chat.prompt.pills.add(*attached)
         await stage.send(ATTACKS)
-        await stage.until(lambda: len(app.chat.query(Note)) == 2 and not app.chat.answer and app.chat.phase == "idle")
+        await stage.until(
+            lambda: len(app.chat.query(Note)) == 2 and not app.chat.state.answer and app.chat.state.phase == "idle"
+        )
         await stage.sees("[/nope]", "␛")
         written = "".join(app._driver.__dict__["written"])
         assert not app.clipboard, "only a key copies"

@@ -27,7 +27,7 @@ def long_answer(text: str, size: int = 400) -> list[AnyEvent]:
 
 async def told(stage: Stage) -> Answer:
     await stage.send("go")
-    await stage.until(lambda: stage.chat.conversation.head and stage.chat.phase == "idle")
+    await stage.until(lambda: stage.chat.conversation.head and stage.chat.state.phase == "idle")
     return stage.chat.query_one(Answer)
 
 
@@ -98,7 +98,7 @@ async def test_a_code_block_of_500_lines_is_coloured_a_leaf_at_a_time_and_at_its
     text = "```python\n" + "\n".join(lines) + "\n```\n\nEnd.\n"
     async with open_chat(ScriptedEngine()) as stage:
         shown = Answer("guide")
-        await stage.chat.show(shown)
+        await stage.chat.feedback.show(shown)
         for piece in pieces(text, 120):
             shown.add(piece)
             await shown.flush()

@@ -18,7 +18,7 @@ from localspec.models.named_templates import COMPLETION, NAMED
 from localspec.tui.control import measuring
 from localspec.tui.control.bench_run import Measured, arguments, as_text
 from localspec.tui.control.commands import COMMANDS
-from localspec.tui.control.speculation import wish_at_start
+from localspec.tui.control.spec_switch import wish_at_start
 from localspec.tui.control.tuning import Tuning, begin
 from localspec.tui.screens.link import LinkScreen, host
 from localspec.tui.themes import colours
@@ -69,7 +69,7 @@ async def test_of_a_model_on_a_gpu_it_is_the_gpus_memory_that_counts():
     ready = msgspec.structs.replace(READY, model=card, memory=Memory(105 << 20, 0, 0, device_bytes=24 * 10**9))
     async with open_chat(ScriptedEngine(HELLO, opening=[ready]), tuning=guide(), size=(100, 30)) as stage:
         await stage.ready()
-        assert stage.chat.held_bytes == 0, "none of it is main memory"
+        assert stage.chat.state.held_bytes == 0, "none of it is main memory"
         await stage.send("/fit")
         await stage.sees("24.0 GB on the GPU", "bf16", "nf4", "It would be loaded in bf16.", "Of all the GPU's memory")
 
@@ -103,7 +103,7 @@ async def test_memory_is_given_back_by_a_model_that_is_there_and_by_no_other(
             stage.engine.die()
         elif away != "not":
             await stage.send("/unload" if away == "unloaded" else "/bench")
-        await stage.until(lambda: stage.chat.phase == (away if away != "not" else "idle"))
+        await stage.until(lambda: stage.chat.state.phase == (away if away != "not" else "idle"))
         await stage.send("/fit")
         await stage.sees("It fits.")
         await stage.send("/show")
@@ -259,7 +259,7 @@ async def test_a_template_holds_from_the_next_question_on():
         await stage.send("/template chatml")
         await stage.sees("From the next question on: template chatml.")
         await stage.send("one")
-        await stage.until(lambda: len(stage.engine.requests) == 1 and stage.chat.phase == "idle")
+        await stage.until(lambda: len(stage.engine.requests) == 1 and stage.chat.state.phase == "idle")
         await stage.send("/template auto")
         await stage.until(lambda: stage.chat.tuning.template is None)
         await stage.send("two")
@@ -362,7 +362,7 @@ async def test_a_chat_in_which_nothing_happens_frees_the_memory():
 async def test_with_idle_unload_off_it_stays():
     async with open_chat(ScriptedEngine(HELLO), tuning=guide(Config(engine=EngineTable(idle_unload="off")))) as stage:
         await stage.ready()
-        assert stage.chat.rest is None
+        assert stage.chat.state.rest is None
 
 
 async def test_the_settings_reach_the_screen():
@@ -370,7 +370,7 @@ async def test_the_settings_reach_the_screen():
     async with open_chat(ScriptedEngine(HELLO), tuning=guide(Config(ui=table))) as stage:
         await stage.ready()
         assert stage.app.animation_level == "none"
-        assert stage.chat.pace._frame == 0.25
+        assert stage.chat.engine.pace._frame == 0.25
         assert (stage.chat.transcript._window, stage.chat.transcript._most) == (40, 120)
         await stage.send("hi")
         await stage.sees("Bye.", "idle")

@@ -59,7 +59,7 @@ async def test_the_oldest_turns_are_dropped_and_grey_and_the_system_stays(keys: 
         assert "3,609 tokens [/nope]" in seen(stage)
         assert "Drop the oldest 2 turns" in seen(stage)
         await stage.pilot.press(*keys)
-        await stage.until(lambda: stage.chat.phase == "idle" and len(stage.turns) == 8)
+        await stage.until(lambda: stage.chat.state.phase == "idle" and len(stage.turns) == 8)
         assert engine.requests[-1].messages == (
             Message("system", "Be brief."),
             Message("user", "question 2"),
@@ -112,7 +112,7 @@ async def test_a_new_chat_takes_the_question_along():
     async with open_chat(engine) as stage:
         await asked(stage, turns=3)
         await stage.pilot.press("n")
-        await stage.until(lambda: len(engine.requests) == 5 and stage.chat.phase == "idle")
+        await stage.until(lambda: len(engine.requests) == 5 and stage.chat.state.phase == "idle")
         assert told(engine) == ["too much"]
         assert [widget.text for widget in stage.chat.query(Question)] == ["too much"]
         await stage.sees("Bye.", "idle")
@@ -130,7 +130,7 @@ async def test_stopping_here_leaves_the_question_unanswered(key: str, asks_again
         if asks_again:
             await asked(stage)
             await stage.pilot.press("d")
-        await stage.until(lambda: stage.chat.phase == "idle" and len(engine.requests) == 5 + asks_again)
+        await stage.until(lambda: stage.chat.state.phase == "idle" and len(engine.requests) == 5 + asks_again)
         assert len(stage.turns) == 6 + 2 * asks_again
 
 
@@ -141,7 +141,7 @@ async def test_what_is_set_for_all_chats_is_not_asked(policy: Policy):
     async with open_chat(engine, size=(80, 40), tuning=tuning) as stage:
         await overflowing(stage)
         await stage.until(
-            lambda: stage.chat.phase == "idle" and len(engine.requests) == (5 if policy == "drop-oldest" else 4)
+            lambda: stage.chat.state.phase == "idle" and len(engine.requests) == (5 if policy == "drop-oldest" else 4)
         )
         assert (TOLD in stage.seen) == (policy == "drop-oldest")
         assert ("3,609 tokens" in stage.seen) == (policy == "stop")
@@ -152,7 +152,7 @@ async def test_a_chat_that_is_opened_again_tells_the_model_the_same_and_does_as_
     async with kept_chat(engine) as stage:
         await asked(stage, turns=3)
         await stage.pilot.press("d")
-        await stage.until(lambda: stage.chat.phase == "idle" and len(stage.turns) == 8)
+        await stage.until(lambda: stage.chat.state.phase == "idle" and len(stage.turns) == 8)
     past = recall()
     assert (past.chat.when_full, past.chat.untold) == ("drop-oldest", 2)
     engine = ScriptedEngine(HELLO, [FULL], HELLO, HELLO)
@@ -196,7 +196,7 @@ async def test_a_stop_while_the_oldest_turns_are_dropped_stops_the_answer():
 
         async def and_stop(untold: Sequence[Utterance]) -> None:
             await grey(untold)
-            stage.chat.stop_answer()
+            stage.chat.turns.stop()
 
         stage.chat.transcript.grey = and_stop  # type: ignore[method-assign]
         await stage.pilot.press("d")
@@ -209,7 +209,7 @@ async def test_an_engine_that_dies_while_it_is_asked_ends_the_turn():
     async with open_chat(engine) as stage:
         await asked(stage, turns=3)
         engine.die()
-        await stage.until(lambda: stage.chat.phase == "gone")
+        await stage.until(lambda: stage.chat.state.phase == "gone")
         await stage.pilot.press("d")
         await stage.until(lambda: stage.app.screen is stage.chat)
         await stage.sees("The engine stopped. Press Ctrl+R")

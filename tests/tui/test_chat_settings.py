@@ -42,7 +42,7 @@ async def asked_with(stage: Stage) -> SamplingOptions:
     """What the next question is asked with."""
     count = len(stage.engine.requests)
     await stage.send("hi")
-    await stage.until(lambda: len(stage.engine.requests) > count and stage.chat.phase == "idle")
+    await stage.until(lambda: len(stage.engine.requests) > count and stage.chat.state.phase == "idle")
     return stage.engine.requests[-1].sampling
 
 
@@ -546,7 +546,7 @@ async def test_what_is_loaded_is_not_loaded_again_when_it_is_picked():
         await stage.until(lambda: opened.drafts)
         await stage.pilot.press("enter", "enter")
         await stage.sees("Nothing changes: this model and this drafter are in use.")
-        assert stage.chat.phase == "idle"
+        assert stage.chat.state.phase == "idle"
 
 
 @pytest.mark.parametrize(

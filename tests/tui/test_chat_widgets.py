@@ -13,7 +13,7 @@ from textual.message_pump import MessagePump
 
 from localspec.core.events import AnyEvent, Proposal, Step, Token
 from localspec.tui.app import ChatApp
-from localspec.tui.control import listening as listening_module
+from localspec.tui.control import engine_link
 from localspec.tui.markdown import pace as pace_module
 from localspec.tui.terminal.timer import once
 from localspec.tui.transcript.answer import Answer
@@ -92,7 +92,7 @@ async def test_probabilities_are_asked_for_while_rejected_proposals_are_in_sight
         await stage.sees("a‹x .61/.22›**so₁", "idle")
         await stage.pilot.press("shift+f3")
         await stage.send("three")
-        await stage.until(lambda: len(stage.engine.requests) == 3 and stage.chat.phase == "idle")
+        await stage.until(lambda: len(stage.engine.requests) == 3 and stage.chat.state.phase == "idle")
         assert [request.odds for request in stage.engine.requests] == [False, True, False]
 
 
@@ -219,7 +219,7 @@ class Frames:
 
         patch.setattr(pace_module, "monotonic", lambda: self.now)
         patch.setattr(pace_module, "thread_time", lambda: 0.0)
-        patch.setattr(listening_module, "once", self.ask)
+        patch.setattr(engine_link, "once", self.ask)
         patch.setattr(Answer, "flush", counted)
 
     def ask(self, pump: MessagePump, seconds: float, call: Callable[[], object]) -> TimerHandle:
@@ -266,8 +266,8 @@ async def test_an_answer_from_a_history_shows_its_rounds():
     told_before.rounds.extend(event for event in MIXED if isinstance(event, Step))
     async with open_chat(ScriptedEngine()) as stage:
         await stage.ready()
-        await stage.chat.show(without_rounds)
-        await stage.chat.show(told_before)
+        await stage.chat.feedback.show(without_rounds)
+        await stage.chat.feedback.show(told_before)
         await stage.sees("▆█· 3 rounds")
         await stage.pilot.press("f3")
         await stage.sees(AS_TOKENS)

@@ -81,8 +81,8 @@ async def watched(
     app.driver_class = TitledDriver
     chat = Chat("a1", text, text, text, text, text, text, 2, False, False, 2)
     hit = Hit("a1", text, 1, "user", text, (Part(text, False), Part(text, True)))
-    app.chat.shelf.chats = lambda limit: [chat]  # type: ignore[method-assign]  # noqa: ARG005
-    app.chat.shelf.find = lambda query: [hit]  # type: ignore[method-assign]  # noqa: ARG005
+    app.chat.chats.store.chats = lambda limit: [chat]  # type: ignore[method-assign]  # noqa: ARG005
+    app.chat.chats.store.find = lambda query: [hit]  # type: ignore[method-assign]  # noqa: ARG005
     async with app.run_test(size=(110, 40), headless=False) as pilot:
         stage = Stage(pilot, app, [])
         await stage.ready()
@@ -150,7 +150,7 @@ async def test_two_answers_beside_each_other(text: str):
     sides = answer(step(text, accepted=0)), [Failure("engine", text, text)]
     async with watched(answer(step(text, accepted=0)), *sides, text=text, opening=opening) as stage:
         await stage.send(text)
-        await stage.until(lambda: stage.chat.conversation.head and stage.chat.phase == "idle")
+        await stage.until(lambda: stage.chat.conversation.head and stage.chat.state.phase == "idle")
         await stage.pilot.press("f6")
         await stage.until(lambda: isinstance(stage.app.screen, CompareScreen))
         await stage.sees("Nothing was compared.", "[/nope]")
@@ -181,7 +181,7 @@ async def test_what_an_engine_says_beside_its_answer(text: str):
     notice = [*answer(step(text, accepted=0))[:-1], Notice("warning", text, text, text), Failure(text, text, text)]
     async with watched(notice, text=text, opening=[Loading(text, 1, 2), READY]) as stage:
         await stage.send(text)
-        await stage.until(lambda: stage.chat.conversation.head and stage.chat.phase == "idle")
+        await stage.until(lambda: stage.chat.conversation.head and stage.chat.state.phase == "idle")
         await stage.sees("[/nope]")
 
 

@@ -99,7 +99,7 @@ async def test_esc_leaves_the_search_and_not_the_answer_that_grows():
         await stage.pilot.press("ctrl+f", *"WORLD")
         await stage.until(lambda: count(stage) == "0 found")
         await stage.pilot.press("enter", "escape")
-        assert stage.chat.phase == "generating"
+        assert stage.chat.state.phase == "generating"
         engine.permit()
         await stage.sees("Bye.", "idle")
         await stage.pilot.press("ctrl+f", "enter")
@@ -114,7 +114,7 @@ async def ask(stage: Stage, text: str) -> None:
     await stage.ready()
     asked = len(stage.messages)
     await stage.send(text)
-    await stage.until(lambda: len(stage.messages) == asked + 2 and stage.chat.phase == "idle")
+    await stage.until(lambda: len(stage.messages) == asked + 2 and stage.chat.state.phase == "idle")
 
 
 async def export(stage: Stage, arguments: str) -> str:
@@ -204,7 +204,7 @@ async def test_where_the_history_cannot_be_written_what_it_lacks_is_exported_fro
     async with open_chat(engine, paper=paper) as stage:
         engine.permit(4)
         await ask(stage, "kept")
-        await stage.until(lambda: stage.chat.chat_id)
+        await stage.until(lambda: stage.chat.chats.chat_id)
         paper._history._database.read("PRAGMA query_only = ON")  # type: ignore[union-attr]
         engine.permit(2)
         await stage.asks("lost", "Hello there")

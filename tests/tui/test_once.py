@@ -58,7 +58,7 @@ async def test_an_answer_is_shown_though_the_process_is_stopped_again_and_again(
 async def test_a_chat_at_rest_frees_the_memory_though_the_process_slept():
     tuning = Tuning(Config(engine=EngineTable(idle_unload="1s")))
     async with open_chat(ScriptedEngine(), tuning=tuning) as stage:
-        await stage.until(lambda: stage.chat.phase == "unloaded")
+        await stage.until(lambda: stage.chat.state.phase == "unloaded")
 
 
 async def test_a_call_that_is_cancelled_does_not_come():

@@ -89,7 +89,7 @@ async def test_what_is_drawn_piece_by_piece_is_what_is_there(glass: Glass, size:
         await stage.send("go")
         await stage.sees("Bye.", "idle")
         shown = Answer("guide")
-        await stage.chat.show(shown)
+        await stage.chat.feedback.show(shown)
         for number, piece in enumerate(grown(LONG, seed)):
             shown.add(step(piece, accepted=0))
             await shown.flush()
@@ -115,12 +115,12 @@ async def test_an_answer_that_has_grown_looks_as_one_that_was_always_there(text:
     """Every cell and its style."""
     async with open_chat(ScriptedEngine(), size=(100, 200)) as stage:
         growing, whole = Answer("guide"), Answer("guide", text)
-        await stage.chat.show(growing)
+        await stage.chat.feedback.show(growing)
         for piece in pieces:
             growing.add(step(piece, accepted=0))
             await growing.flush()
         await growing.end()
-        await stage.chat.show(whole)
+        await stage.chat.feedback.show(whole)
         await settled(stage)
         lines, height = picture(stage.app).splitlines(), stage.app.size.height
         rows = list(zip(lines[:height], lines[height + 1 :], strict=False))
@@ -131,7 +131,7 @@ async def test_an_answer_that_has_grown_looks_as_one_that_was_always_there(text:
 async def test_words_are_drawn_without_the_screen_being_laid_out(layouts: list[str]):
     async with open_chat(ScriptedEngine(), size=(100, 40)) as stage:
         shown = Answer("guide")
-        await stage.chat.show(shown)
+        await stage.chat.feedback.show(shown)
         lines = 0
         for word in WORDS.split():
             shown.add(step(word + " ", accepted=0))
@@ -147,7 +147,7 @@ async def test_words_are_drawn_without_the_screen_being_laid_out(layouts: list[s
 async def test_the_last_item_of_a_list_grows_in_its_place():
     async with open_chat(ScriptedEngine(), size=(100, 40)) as stage:
         shown = Answer("guide")
-        await stage.chat.show(shown)
+        await stage.chat.feedback.show(shown)
         shown.add(step("- one\n- two\n  - in", accepted=0))
         await shown.flush()
         before = list(shown.query(Paragraph))
@@ -252,7 +252,7 @@ async def test_where_the_model_computes_decides_the_share(device: str, share: fl
     ready = replace(READY, model=replace(READY.model, device=device))
     async with open_chat(ScriptedEngine(opening=[ready])) as stage:
         await stage.ready()
-        assert stage.chat.pace.share == share
+        assert stage.chat.engine.pace.share == share
 
 
 def test_figures_are_drawn_once_a_second(monkeypatch: pytest.MonkeyPatch):

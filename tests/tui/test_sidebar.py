@@ -63,7 +63,7 @@ async def ask(stage: Stage, text: str) -> None:
     await stage.ready()
     answers = len(stage.chat.query(Answer))
     await stage.send(text)
-    await stage.until(lambda: len(stage.chat.query(Answer)) == answers + 1 and stage.chat.phase == "idle")
+    await stage.until(lambda: len(stage.chat.query(Answer)) == answers + 1 and stage.chat.state.phase == "idle")
 
 
 async def show_chats(stage: Stage, *expected: str) -> None:
@@ -188,7 +188,7 @@ async def test_an_answer_is_stopped_and_kept_when_another_chat_is_chosen_and_wha
         await stage.ready()
         assert stage.chat.status.stats.predicted_n == 0
         await stage.pilot.press("enter")
-        await stage.until(lambda: said(stage)[-2:] == ["waits", "Bye."] and stage.chat.phase == "idle")
+        await stage.until(lambda: said(stage)[-2:] == ["waits", "Bye."] and stage.chat.state.phase == "idle")
     with History() as history:
         other, mine = (history.open(found.id).branch for found in history.chats())
     assert [each.content for each in other] == ["other", "answered", "waits", "Bye."]
@@ -460,7 +460,7 @@ async def test_a_locked_history_is_a_sentence_and_is_tried_again(monkeypatch: py
     monkeypatch.setattr(opening, "OPENING_SECONDS", 0.02)
     async with kept_chat(ScriptedEngine(HELLO)) as stage:
         await stage.ready()
-        await stage.until(lambda: stage.chat.scribe._paper._history)  # type: ignore[union-attr]
+        await stage.until(lambda: stage.chat.recorder._paper._history)  # type: ignore[union-attr]
         other = sqlite3.connect(f"{paths.history_file()}.lock", isolation_level=None)
         other.execute("BEGIN EXCLUSIVE")
         await stage.pilot.press("ctrl+b")
@@ -488,7 +488,7 @@ async def test_who_cannot_wait_for_the_history_is_told(monkeypatch: pytest.Monke
     async with kept_chat(ScriptedEngine(HELLO, HELLO)) as stage:
         await ask(stage, "doomed")
         await show_chats(stage, "doomed")
-        monkeypatch.setattr(stage.chat.scribe, "locate", lambda _: None)
+        monkeypatch.setattr(stage.chat.recorder, "locate", lambda _: None)
         await stage.pilot.press("delete", "delete")
         await stage.until(lambda: line(stage).startswith("The history cannot be written at present"))
         assert titles(stage) == ["doomed"]

@@ -47,7 +47,7 @@ async def shows(stage: Stage, name: str) -> None:
 async def told(stage: Stage, question: str = QUESTION) -> None:
     await stage.ready()
     await stage.send(question)
-    await stage.until(lambda: stage.chat.conversation.head and stage.chat.phase == "idle")
+    await stage.until(lambda: stage.chat.conversation.head and stage.chat.state.phase == "idle")
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ async def test_empty():
 async def test_an_error():
     refused = Failure("does_not_fit", "Not enough memory for big.", "Try: --quant int8", exit_code=5)
     async with open_chat(ScriptedEngine(opening=[refused])) as stage:
-        await stage.until(lambda: stage.chat.phase == "gone")
+        await stage.until(lambda: stage.chat.state.phase == "gone")
         await shows(stage, "error")
 
 

@@ -64,7 +64,7 @@ class Screen:
 
     def __init__(self, stage: Stage) -> None:
         self.stage, self.chats = stage, list[Chat]()
-        stage.chat.shelf.chats = lambda limit: self.chats  # type: ignore[method-assign]  # noqa: ARG005
+        stage.chat.chats.store.chats = lambda limit: self.chats  # type: ignore[method-assign]  # noqa: ARG005
 
     def sent(self) -> str:
         written: list[str] = self.stage.app._driver.__dict__["written"]  # type: ignore[union-attr]

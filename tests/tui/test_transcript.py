@@ -180,7 +180,7 @@ async def test_a_long_talk_does_not_grow_without_end(monkeypatch: pytest.MonkeyP
         for number in range(8):
             await stage.send(f"said {2 * number}")
             await stage.until(
-                lambda number=number: len(stage.engine.requests) == number + 1 and stage.chat.phase == "idle"
+                lambda number=number: len(stage.engine.requests) == number + 1 and stage.chat.state.phase == "idle"
             )
         assert mounted(stage) == list(range(6, 16))
         await stage.sees("said 15")

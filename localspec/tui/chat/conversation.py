@@ -12,7 +12,7 @@ from itertools import count, pairwise
 from localspec.config import precedence
 from localspec.core.events import ModelCard, Stats, Step
 from localspec.core.requests import GenerateRequest, Message, Role
-from localspec.history import OWN, Attachment, Chat, Generation, Tree, told
+from localspec.history import OWN, Attachment, Chat, Generation, Tree, WhenFull, told
 from localspec.history.records import now
 from localspec.runtime.shortening import without_oldest
 from localspec.tui.control.tuning import Tuning
@@ -67,14 +67,15 @@ class Conversation:
         self.tree: Tree[Utterance] = Tree(())
         self.head: int | None = None
         self.untold = 0  # of the oldest turns, so many are not told any more
+        self.when_full: WhenFull | None = None  # what was chosen for this chat, where something was
 
     def recall(self, chat: Chat, said: Iterable[Utterance]) -> None:
         """What was said before this program began."""
         self.own_system = None if self.system else chat.system
-        self.tree, self.head, self.untold = Tree(said), chat.head_id, chat.untold
+        self.tree, self.head, self.untold, self.when_full = Tree(said), chat.head_id, chat.untold, chat.when_full
 
     def forget(self) -> None:
-        self.own_system, self.tree, self.head, self.untold = None, Tree(()), None, 0
+        self.own_system, self.tree, self.head, self.untold, self.when_full = None, Tree(()), None, 0, None
 
     @property
     def instructions(self) -> str:

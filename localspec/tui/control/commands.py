@@ -1,6 +1,5 @@
-"""Slash commands: what may be typed after a slash, and what that is. Knows names and texts; the screen does the work.
-
-A command `name` is the screen's method `command_name`, which takes what was typed behind the name.
+"""Slash commands: what may be typed after a slash, what that is, and what it does. A new command is a row here, and a
+method of the controller that it belongs to. Knows names and texts; the controllers do the work.
 """
 
 from __future__ import annotations
@@ -9,9 +8,13 @@ import difflib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from localspec.core.sanitize import one_line
 from localspec.models.named_templates import CHOICES
+
+if TYPE_CHECKING:
+    from localspec.tui.screens.chat import ChatScreen
 
 LONGEST_SHOWN = 20  # of a word that is no command
 
@@ -33,19 +36,16 @@ NOTHING_KNOWN = Known()
 class Command:
     """`argument` says what may follow, as usage texts write it: in brackets if it may be left out. `says`: one line.
 
-    `choices` are the words that the argument can be, where they are known, or how to find them among those that are.
+    `run` takes the chat and what was typed behind the name. `choices` are the words that the argument can be, where
+    they are known, or how to find them among those that are.
     """
 
     name: str
     says: str
+    run: Callable[[ChatScreen, str], object]
     argument: str = ""
     aliases: tuple[str, ...] = ()
     choices: tuple[str, ...] | Callable[[Known], tuple[str, ...]] = ()
-
-    @property
-    def method(self) -> str:
-        """Of the screen."""
-        return f"command_{self.name}"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -71,43 +71,104 @@ class Offer:
 
 
 COMMANDS = (
-    Command("new", "begin a new chat", aliases=("clear",)),
-    Command("system", "show or set the system prompt of this chat", "[TEXT|none]"),
-    Command("retry", "have the last answer written once more, beside it"),
-    Command("edit", "write another version of your last message"),
-    Command("undo", "go back to before your last message; nothing is deleted"),
-    Command("branch", "go on from the last answer on another branch"),
-    Command("copy", "copy the last answer, its code or the whole chat", "[code|all]", choices=("code", "all")),
-    Command("continue", "go on with an answer that was stopped or cut"),
-    Command("spec", "speculate always, as it pays, or not at all", "on|auto|off", choices=("on", "auto", "off")),
-    Command("k", "how many tokens to draft", "N|auto"),
-    Command("compare", "the last question again in two ways, side by side", "[early-exit:E]"),
-    Command("attach", "put a text file into your next message", "PATH"),
-    Command("tokens", "show who wrote each token, or the text again", "[rejected]", choices=("rejected",)),
-    Command("set", "choose how tokens are sampled", "[temperature=0.7 …]"),
-    Command("preset", "sample as this preset does", "[name]", choices=lambda known: known.presets),
-    Command("template", "which template, or a Jinja file, words the chat", "[name|none]", choices=CHOICES),
-    Command("model", "load another model", "[key, folder or file]", choices=lambda known: known.models),
+    Command("new", "begin a new chat", lambda chat, _: chat.chats.begin(), aliases=("clear",)),
+    Command(
+        "system",
+        "show or set the system prompt of this chat",
+        lambda chat, typed: chat.settings.system(typed),
+        "[TEXT|none]",
+    ),
+    Command("retry", "have the last answer written once more, beside it", lambda chat, _: chat.branches.retry()),
+    Command("edit", "write another version of your last message", lambda chat, _: chat.branches.edit()),
+    Command("undo", "go back to before your last message; nothing is deleted", lambda chat, _: chat.branches.undo()),
+    Command("branch", "go on from the last answer on another branch", lambda chat, _: chat.branches.branch()),
+    Command(
+        "copy",
+        "copy the last answer, its code or the whole chat",
+        lambda chat, typed: chat.copies.copy(typed),
+        "[code|all]",
+        choices=("code", "all"),
+    ),
+    Command("continue", "go on with an answer that was stopped or cut", lambda chat, _: chat.turns.go_on()),
+    Command(
+        "spec",
+        "speculate always, as it pays, or not at all",
+        lambda chat, typed: chat.speculation.switch(typed),
+        "on|auto|off",
+        choices=("on", "auto", "off"),
+    ),
+    Command("k", "how many tokens to draft", lambda chat, typed: chat.speculation.set_length(typed), "N|auto"),
+    Command(
+        "compare",
+        "the last question again in two ways, side by side",
+        lambda chat, typed: chat.speculation.compare(typed),
+        "[early-exit:E]",
+    ),
+    Command("attach", "put a text file into your next message", lambda chat, typed: chat.attach(typed), "PATH"),
+    Command(
+        "tokens",
+        "show who wrote each token, or the text again",
+        lambda chat, typed: chat.show_tokens(typed),
+        "[rejected]",
+        choices=("rejected",),
+    ),
+    Command(
+        "set", "choose how tokens are sampled", lambda chat, typed: chat.settings.set(typed), "[temperature=0.7 …]"
+    ),
+    Command(
+        "preset",
+        "sample as this preset does",
+        lambda chat, typed: chat.settings.preset(typed),
+        "[name]",
+        choices=lambda known: known.presets,
+    ),
+    Command(
+        "template",
+        "which template, or a Jinja file, words the chat",
+        lambda chat, typed: chat.settings.template(typed),
+        "[name|none]",
+        choices=CHOICES,
+    ),
+    Command(
+        "model",
+        "load another model",
+        lambda chat, typed: chat.models.model(typed),
+        "[key, folder or file]",
+        choices=lambda known: known.models,
+    ),
     Command(
         "draft",
         "choose who drafts",
+        lambda chat, typed: chat.models.draft(typed),
         "[early-exit[:E], key, folder, file or off]",
         choices=lambda known: (*known.drafts, "early-exit", "auto", "off", *known.models),
     ),
-    Command("bench", "measure this model: plain, and as it drafts"),
-    Command("fit", "what this model needs in memory", "[ctx]"),
-    Command("stats", "all figures of the last answer"),
-    Command("show", "what is loaded"),
-    Command("license", "the licences of localspec and of this model"),
-    Command("unload", "free the memory; the next question loads again"),
-    Command("theme", "list the colour themes, or take one", "[NAME]", choices=lambda known: known.themes),
-    Command("keys", "show or hide the list of keys"),
-    Command("log", "where the engine's log is"),
-    Command("help", "all commands and keys"),
-    Command("chats", "show the chats that were kept"),
-    Command("search", "search all chats", "[WORDS]"),
-    Command("export", "write this chat to a file", "md|json|jsonl [PATH]", choices=("md", "json", "jsonl")),
-    Command("bye", "leave", aliases=("exit", "quit")),
+    Command("bench", "measure this model: plain, and as it drafts", lambda chat, _: chat.measuring.bench()),
+    Command("fit", "what this model needs in memory", lambda chat, typed: chat.measuring.fit(typed), "[ctx]"),
+    Command("stats", "all figures of the last answer", lambda chat, _: chat.reports.stats()),
+    Command("show", "what is loaded", lambda chat, _: chat.reports.show()),
+    Command("license", "the licences of localspec and of this model", lambda chat, _: chat.reports.license()),
+    Command("unload", "free the memory; the next question loads again", lambda chat, _: chat.models.unload()),
+    Command(
+        "theme",
+        "list the colour themes, or take one",
+        lambda chat, typed: chat.settings.theme(typed),
+        "[NAME]",
+        choices=lambda known: known.themes,
+    ),
+    Command("keys", "show or hide the list of keys", lambda chat, _: chat.action_keys()),
+    Command("log", "where the engine's log is", lambda chat, _: chat.reports.log()),
+    Command("help", "all commands and keys", lambda chat, _: chat.action_help()),
+    Command("chats", "show the chats that were kept", lambda chat, _: chat.chats.toggle_list()),
+    Command("search", "search all chats", lambda chat, typed: chat.chats.search(typed), "[WORDS]"),
+    Command(
+        "export",
+        "write this chat to a file",
+        lambda chat, typed: chat.chats.export(typed),
+        "md|json|jsonl [PATH]",
+        choices=("md", "json", "jsonl"),
+    ),
+    Command("bye", "leave", lambda chat, _: chat.app.action_quit(), aliases=("exit", "quit")),
 )
 
 

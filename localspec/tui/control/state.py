@@ -1,88 +1,80 @@
-"""What goes on, and the lines that say so: header, state line, speed panel, the terminal's title. Knows no engine."""
+"""What goes on in a chat, and the lines that say so: header, state line, speed panel, the terminal's title.
+
+Knows no engine and no history.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from asyncio import TimerHandle
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from msgspec.structs import replace
-from textual.events import Key
 from textual.screen import Screen
+from textual.worker import Worker
 
-from localspec.core.events import ModelCard, SpecCard, Stats, Step
-from localspec.history import OpenChat
+from localspec.core.events import AnyEvent, ModelCard, Ready, SpecCard, Stats, Step
 from localspec.runtime.stats import Tally
-from localspec.tui.chat.conversation import Utterance
+from localspec.tui.chat.conversation import Conversation, Utterance
 from localspec.tui.chat.draft_length import why_off
 from localspec.tui.chat.info import Info
-from localspec.tui.chat.past import conversation
-from localspec.tui.chat.recorder import Scribe
-from localspec.tui.control.commands import Known
 from localspec.tui.control.tuning import Tuning
-from localspec.tui.markdown.painter import Painter
 from localspec.tui.panels.header import Header, switch
 from localspec.tui.panels.prompt import Prompt
 from localspec.tui.panels.speed_panel import Reading, SpeedPanel, held
 from localspec.tui.panels.stats_line import StatsLine
-from localspec.tui.terminal.collector import Collector
+from localspec.tui.terminal.timer import once
 from localspec.tui.transcript.answer import Answer
-from localspec.tui.transcript.transcript import Transcript
 
 Phase = Literal["loading", "idle", "reading", "generating", "stopping", "comparing", "benchmarking", "gone", "unloaded"]
 AWAY: frozenset[Phase] = frozenset(("loading", "benchmarking", "gone", "unloaded"))  # no model is in memory here
 
 
-class StateScreen(Screen[None]):
-    """Makes the widgets that a turn changes; where they stand, and what the user can press, is a subclass's."""
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """The widgets that show the state."""
+
+    header: Header
+    status: StatsLine
+    speed: SpeedPanel
+    prompt: Prompt
+
+
+class ChatState:
+    """The phase, the model that is loaded, the turn under way, the figures. `unload` runs after a long idle time."""
 
     phase: Phase = "loading"
     model: ModelCard | None = None
     spec: SpecCard | None = None
     device_bytes = 0
-    others: tuple[str, ...] = ()  # models that the catalogue does not have, as they were at the start
     drafter_failed = False
-    has_news = False  # for the figures
-    answer: Answer | None = None  # while it is being written
-    queued: Utterance | None = None
+    exit_code = 0  # of a start that failed
+    title = ""  # of the chat
+
+    said: Utterance | None = None  # the answer being written, whose widget is `answer`
+    answer: Answer | None = None
+    queued: Utterance | None = None  # a question that waits
     rounds: Sequence[Step] = ()  # of the last answer
+    has_news = False  # for the figures
+    bench: Worker[None] | None = None
+    rest: TimerHandle | None = None  # until the model is unloaded
 
-    def __init__(self, system: str | None, *, scribe: Scribe, past: OpenChat | None, tuning: Tuning) -> None:
-        super().__init__()
-        self._compositor = Painter()
-        self.scribe, self.tuning, self.tally = scribe, tuning, Tally()
-        self.past, self.conversation = past, conversation(past, system, tuning)
-        self.title = past.chat.title if past else ""
-        self.header, self.status, self.prompt = Header(), StatsLine(), Prompt(self.claims, self.known)
-        self.collector = Collector(self, lambda: self.busy)
-        self.transcript = Transcript(
-            busy=lambda: self.busy,
-            let_go=self.collector.wish,
-            version=self.conversation.version,
-            rounds=scribe.rounds,
-            window=tuning.config.ui.window_messages,
-        )
-        self.speed = SpeedPanel(self.reading)
-        self.speed.wish = {"auto": None, "on": True, "off": False}[tuning.config.ui.speed_panel]
+    def __init__(
+        self,
+        screen: Screen[None],
+        lines: Lines,
+        conversation: Conversation,
+        tuning: Tuning,
+        *,
+        unload: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.screen, self.conversation, self.tuning = screen, conversation, tuning
+        self.header, self.status, self.speed, self.prompt = lines.header, lines.status, lines.speed, lines.prompt
+        self.unload = unload
+        self.tally = Tally()
 
-    def claims(self, _event: Key) -> bool:
-        """Whether a key pressed on the empty prompt is a command here instead."""
-        return False
-
-    def known(self) -> Known:
-        """Those that are known without another look at the disk."""
-        tuning = self.tuning
-        return Known(
-            presets=tuple(tuning.config.all_presets),
-            themes=tuple(sorted(self.app.available_themes)),
-            models=tuple(dict.fromkeys((*tuning.catalog.models, *self.others))),
-            drafts=tuple(dict(tuning.entry.drafts)) if tuning.entry else (),
-        )
-
-    def watch__selecting(self) -> None:
-        """What is selected may begin or end out of sight."""
-        self.refresh(layout=True)
-
-    # --- what goes on
+    # --- the phase
 
     @property
     def busy(self) -> bool:
@@ -91,7 +83,8 @@ class StateScreen(Screen[None]):
 
     @property
     def answering(self) -> bool:
-        return self.phase in {"reading", "generating"}
+        """Whether there is something to stop."""
+        return self.bench is not None or self.phase in {"reading", "generating"}
 
     @property
     def can_reload(self) -> bool:
@@ -115,14 +108,44 @@ class StateScreen(Screen[None]):
         self.prompt.cursor_blink = not self.answering  # to blink costs the model
         self.name_terminal()
         if self.can_reload != could_reload:
-            self.refresh_bindings()
+            self.screen.refresh_bindings()
+        self._rest()
+
+    def _rest(self) -> None:
+        """A chat in which nothing happens for long gives the memory back."""
+        if self.rest is not None:
+            self.rest.cancel()
+        seconds = self.tuning.config.engine.idle_seconds
+        is_idle = self.phase == "idle" and seconds is not None
+        self.rest = once(self.screen, seconds, self.unload) if is_idle and seconds is not None else None
 
     def name_terminal(self) -> None:
         """State and chat, for whoever looks at another window."""
         state = self.phase if self.phase in {"gone", "unloaded"} else self.status.state
-        self.app.title = f"{state} · {self.title or 'localspec'}"
+        self.screen.app.title = f"{state} · {self.title or 'localspec'}"
 
-    # --- what was measured
+    # --- the engine
+
+    def begin_loading(self) -> None:
+        """Forget the engine there was."""
+        self.tally, self.exit_code, self.spec = Tally(), 0, None
+
+    def count(self, event: AnyEvent) -> None:
+        self.tally.add(event)
+        self.has_news = True
+
+    def welcome(self, ready: Ready) -> None:
+        """A model is loaded."""
+        self.exit_code = 0
+        self.model, self.drafter_failed, self.device_bytes = ready.model, False, ready.memory.device_bytes
+        self.show_spec(ready.spec)
+
+    def lose_drafter(self) -> None:
+        self.drafter_failed = True
+        self.show_spec(SpecCard("off", reason="it failed"))
+        self.screen.refresh_bindings()
+
+    # --- the figures
 
     def show_figures(self) -> None:
         self.status.stats = self.figures
@@ -133,7 +156,7 @@ class StateScreen(Screen[None]):
 
     @property
     def figures(self) -> Stats:
-        """Of the last answer; but the context is the branch's, which may end elsewhere by now."""
+        """Those of the last answer; but the context is the branch's, which may end elsewhere by now."""
         stats = self.tally.stats if self.answer or self.rounds else Stats()
         if self.answer is not None or self.model is None:
             return stats
@@ -161,7 +184,7 @@ class StateScreen(Screen[None]):
         self.status.info = Info(self.tuning.preset, self.tuning.sampling.fixed_seed, spec, why)
 
     def show_spec(self, spec: SpecCard) -> None:
-        """A drafter that failed stays out, whatever the engine says of the wish."""
+        """A drafter that failed stays out, whatever the engine says of the switch."""
         if self.model is not None and not (self.drafter_failed and spec.kind != "off"):
             self.spec = spec
             self.header.show(self.model, spec, self.tuning.template)

@@ -55,7 +55,7 @@ class ChatProvider(Provider):
         self.chats: Sequence[Chat] = ()
         if isinstance(self.screen, ChatScreen):
             with suppress(LocalspecError):  # the sidebar says why there are none
-                self.chats = await asyncio.to_thread(self.screen.shelf.chats, MOST)
+                self.chats = await asyncio.to_thread(self.screen.chats.store.chats, MOST)
 
     async def search(self, query: str) -> Hits:
         words = query.casefold().split()
@@ -81,12 +81,12 @@ class ModelProvider(Provider):
         self.models: Sequence[Shelved] = ()
         if isinstance(self.screen, ChatScreen):
             with suppress(LocalspecError):  # the picker says what is wrong
-                self.models = await asyncio.to_thread(lambda chat: list(chat.models_here()), self.screen)
+                self.models = await asyncio.to_thread(lambda chat: list(chat.models.here()), self.screen)
 
     async def discover(self) -> Hits:
         if isinstance(chat := self.screen, ChatScreen):
             for model in self.models:
-                yield DiscoveryHit(shown(model), partial(chat.choose, model.name), help=LOADS)
+                yield DiscoveryHit(shown(model), partial(chat.models.choose, model.name), help=LOADS)
 
     async def search(self, query: str) -> Hits:
         words = query.casefold().split()
@@ -94,7 +94,7 @@ class ModelProvider(Provider):
             for model in self.models:
                 name = model_title(model).casefold()
                 if words and all(word in name for word in words):
-                    yield Hit(1.0, shown(model), partial(chat.choose, model.name), help=LOADS)
+                    yield Hit(1.0, shown(model), partial(chat.models.choose, model.name), help=LOADS)
 
 
 def model_title(model: Shelved) -> str:

@@ -1,38 +1,65 @@
-"""The chat's one screen: where everything stands, and what each key does. A turn itself is `turn`'s."""
+"""The chat's one screen: where everything stands, what each key does, and who hears what the engine says.
+
+Composes the controllers of `tui/control`; what a command or a key does is theirs. Everything that changes a turn runs
+in this screen's message queue.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import os
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar
 
-from textual import events
+from textual import events, on
 from textual.actions import SkipAction
 from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
-from textual.widgets import Input, OptionList
+from textual.reactive import reactive
+from textual.screen import Screen
+from textual.widgets import Input, OptionList, TextArea
 
 from localspec.core.errors import LocalspecError
-from localspec.runtime.worker import log_file
-from localspec.tui.chat.licence import licences
-from localspec.tui.chat.recorder import SAVE_SECONDS
-from localspec.tui.chat.report import answer_report, load_report
-from localspec.tui.control.commands import Command, nearest
-from localspec.tui.control.measuring import MeasuringScreen
-from localspec.tui.control.state import AWAY
+from localspec.core.events import AnyEvent, Done, Failure, Loading, Notice, Prefill, Ready, Steered, Step
+from localspec.history import OpenChat
+from localspec.tui.chat.past import conversation
+from localspec.tui.chat.recorder import SAVE_SECONDS, Kept, Scribe, Told
+from localspec.tui.control.branches import Branches
+from localspec.tui.control.chats import Chats
+from localspec.tui.control.command_line import CommandLine
+from localspec.tui.control.commands import Command, Known
+from localspec.tui.control.copies import Copies
+from localspec.tui.control.engine_link import EngineLink
+from localspec.tui.control.feed import Arrived, Engine
+from localspec.tui.control.feedback import Feedback
+from localspec.tui.control.full_context import FullContext
+from localspec.tui.control.measuring import Measuring
+from localspec.tui.control.models import Chosen, Models
+from localspec.tui.control.parts import Parts
+from localspec.tui.control.reports import Reports
+from localspec.tui.control.settings import Settings
+from localspec.tui.control.speculation import Speculation
+from localspec.tui.control.state import ChatState, Lines
+from localspec.tui.control.tuning import Tuning
+from localspec.tui.control.turns import Turns
 from localspec.tui.keys.key_names import with_keys
+from localspec.tui.markdown.painter import Painter
+from localspec.tui.panels.find import FindBar
+from localspec.tui.panels.header import Header
 from localspec.tui.panels.keys_line import KeysLine
-from localspec.tui.panels.speed_panel import LEAST_WIDTH
+from localspec.tui.panels.prompt import Prompt
+from localspec.tui.panels.sidebar import Sidebar
+from localspec.tui.panels.speed_panel import LEAST_WIDTH, Reading, SpeedPanel
+from localspec.tui.panels.stats_line import StatsLine, loading_words
 from localspec.tui.screens.link import NO_BROWSER, NOT_WEB, LinkScreen, Wish, browse, host
 from localspec.tui.screens.too_small import TooSmall
+from localspec.tui.terminal.collector import Collector
 from localspec.tui.terminal.editor import chosen_editor, edited
 from localspec.tui.transcript.legend import Legend
-from localspec.tui.transcript.markers import Note
 from localspec.tui.transcript.thought import Thought
 from localspec.tui.transcript.token_view import View
+from localspec.tui.transcript.transcript import Transcript
 
 if TYPE_CHECKING:
     from textual.widgets import Markdown
@@ -43,7 +70,7 @@ QUIT_AGAIN = "Press {interrupt} again to quit."
 HELP_PANEL = "HelpPanel"  # by name: its module imports all of Markdown
 
 
-class ChatScreen(MeasuringScreen):
+class ChatScreen(Screen[None]):
     """Header, transcript between the chats that were kept and the speed panel, state line, prompt."""
 
     AUTO_FOCUS = "#prompt"  # else the first field there is, that of the chats, has the first keys
@@ -72,26 +99,101 @@ class ChatScreen(MeasuringScreen):
         Binding("ctrl+f", "find", "Find", key_display="^F", show=False, priority=True, id="find"),
     ]
 
+    view: reactive[View] = reactive("markdown", init=False)
+
+    turns: Turns
+    branches: Branches
+    speculation: Speculation
+    chats: Chats
+    settings: Settings
+    models: Models
+    measuring: Measuring
+    copies: Copies
+    reports: Reports
+
+    def __init__(
+        self,
+        make_engine: Callable[[], Engine],
+        system: str | None,
+        *,
+        scribe: Scribe,
+        past: OpenChat | None,
+        tuning: Tuning,
+    ) -> None:
+        super().__init__()
+        self._compositor = Painter()
+        self.recorder, self.tuning, self.past = scribe, tuning, past
+        self.conversation = conversation(past, system, tuning)
+        self.others: tuple[str, ...] = ()  # models that the catalogue does not have, as they were at the start
+        self.collector = Collector(self, lambda: self.state.busy)
+        self.make_widgets()
+        self.state = ChatState(
+            self,
+            Lines(self.header, self.status, self.speed, self.prompt),
+            self.conversation,
+            tuning,
+            unload=self.unload,
+        )
+        self.state.title = past.chat.title if past else ""
+        self.feedback = Feedback(self, self.state, self.transcript)
+        self.engine = EngineLink(self, self.state, make_engine, self)
+        self.make_controllers()
+
+    def make_widgets(self) -> None:
+        ui = self.tuning.config.ui
+        self.header, self.status, self.legend = Header(), StatsLine(), Legend()
+        self.prompt = Prompt(self.claims, self.known)
+        self.transcript = Transcript(
+            busy=lambda: self.state.busy,
+            let_go=self.collector.wish,
+            version=self.conversation.version,
+            rounds=self.recorder.rounds,
+            window=ui.window_messages,
+        )
+        self.speed = SpeedPanel(self.reading)
+        self.speed.wish = {"auto": None, "on": True, "off": False}[ui.speed_panel]
+
+    def make_controllers(self) -> None:
+        parts = Parts(
+            screen=self,
+            state=self.state,
+            feedback=self.feedback,
+            engine=self.engine,
+            conversation=self.conversation,
+            transcript=self.transcript,
+            recorder=self.recorder,
+            tuning=self.tuning,
+        )
+        self.turns = Turns(parts, collect=self.collector.wish, leave_bench=self.leave_bench)
+        self.copies, self.reports, self.settings = Copies(parts), Reports(parts), Settings(parts)
+        self.branches = Branches(parts, self.turns, self.copies)
+        self.speculation = Speculation(parts)
+        self.chats = Chats(parts, self.turns, self.branches)
+        self.sidebar, self.find = self.chats.sidebar, self.chats.find
+        self.full_context = FullContext(parts, self.turns, begin_chat=self.chats.begin)
+        self.models = Models(parts, self.turns, self.speculation)
+        self.measuring = Measuring(parts, self.models)
+        self.command_line = CommandLine(self.feedback, self.turns, self.branches, self.run)
+
     def compose(self) -> ComposeResult:
-        self.legend = Legend()
         yield from (self.header, Horizontal(self.sidebar, self.transcript, self.speed, id="middle"), self.legend)
         yield from (self.status, self.find, self.prompt.pills, self.prompt.completion, self.prompt)
         yield KeysLine()
         yield TooSmall()
 
     async def on_mount(self) -> None:
-        await self.show_chat()
+        await self.chats.show(self.past)
         self.prompt.focus()
         self.view = self.tuning.config.ui.token_view
-        self.set_interval(SAVE_SECONDS, lambda: self.scribe.save(self.tally.stats))
+        self.set_interval(SAVE_SECONDS, lambda: self.recorder.save(self.state.tally.stats))
         self.call_after_refresh(self.begin)
 
     def begin(self) -> None:
         """Once the first frame is on the screen: all that it does without."""
-        self.scribe.start(self.tell)
+        self.recorder.start(self.feedback.tell)
         if self.past is not None:
-            self.locate()
-        self.load()
+            self.turns.locate()
+        self.engine.load()
         self.run_worker(self.prepare, thread=True, exit_on_error=False, group="import")
 
     def prepare(self) -> None:
@@ -102,21 +204,130 @@ class ChatScreen(MeasuringScreen):
         self.others = names()
 
     async def on_unmount(self) -> None:
-        self.scribe.end(self.tally.stats, "cancelled")
-        if self.feed is not None:
-            self.feed.engine.close()
-        self.shelf.close()
-        await self.stop_bench()
+        self.recorder.end(self.state.tally.stats, "cancelled")
+        self.engine.close()
+        self.chats.store.close()
+        await self.measuring.stop_bench()
 
     def on_resize(self, event: events.Resize) -> None:
         width = min(event.size.width, LEAST_WIDTH - 1) if self.app.is_inline else event.size.width
         self.speed.settle(width)
         self.sidebar.settle(width)
 
+    # What widgets and controllers need of one that is made after them.
+
+    def claims(self, event: events.Key) -> bool:
+        """Whether a key pressed on the empty prompt is a command here instead."""
+        return self.branches.claims(event)
+
+    def reading(self) -> Reading:
+        return self.state.reading()
+
+    async def unload(self) -> None:
+        await self.models.unload()
+
+    async def leave_bench(self) -> None:
+        await self.measuring.leave_bench()
+
+    def watch__selecting(self) -> None:
+        """What is selected may begin or end out of sight."""
+        self.refresh(layout=True)
+
+    # --- what the engine says
+
+    async def receive(self, event: AnyEvent | None) -> None:
+        """One event, to whom it concerns; None when the engine is gone."""
+        if self.speculation.takes(event):
+            return
+        if event is not None:
+            self.state.count(event)
+        match event:
+            case Loading():
+                self.state.enter("loading", loading_words(event))
+            case Ready():
+                await self.welcome(event)
+            case Steered():
+                self.state.show_spec(event.spec)
+            case Notice():
+                await self.feedback.inform(event)
+                self.turns.lose_drafter(event)
+            case Prefill():
+                self.turns.read(event)
+            case Step():
+                self.turns.write(event)
+            case Done():
+                await self.turns.finish(event)
+            case Failure() if self.full_context.concerns(event):
+                await self.full_context.meet(event)
+            case Failure():
+                await self.turns.fail(event)
+            case None:
+                await self.turns.lose_engine()
+
+    async def welcome(self, ready: Ready) -> None:
+        """A model is loaded; what waits is asked."""
+        await self.settings.welcome(ready)
+        self.engine.welcome(ready)
+        self.speculation.welcome(ready)
+        self.state.welcome(ready)
+        self.recorder.meet(ready)
+        self.state.enter("idle", "idle")
+        self.speculation.restore(ready)
+        await self.turns.ask_next()
+
+    async def draw(self) -> bool:
+        """Show what was written and how fast; whether some of it has to wait for a later frame."""
+        comparison = self.speculation.comparison
+        return await self.turns.draw() if comparison is None else self.speculation.draw(comparison)
+
+    def engine_replaced(self) -> None:
+        self.speculation.end_comparison()
+
+    # --- messages, to whom they concern
+
+    async def on_arrived(self, message: Arrived) -> None:
+        await self.engine.drain(message.feed)
+
+    async def on_told(self, message: Told) -> None:
+        await self.feedback.inform(message.notice)
+
+    def on_kept(self, message: Kept) -> None:
+        self.chats.mark(message.chat_id)
+
+    async def on_chosen(self, message: Chosen) -> None:
+        await self.models.change(message.choice)
+
+    async def on_prompt_sent(self, message: Prompt.Sent) -> None:
+        await self.command_line.send(message)
+
+    def on_prompt_refused(self, message: Prompt.Refused) -> None:
+        self.command_line.refuse(message)
+
+    @on(TextArea.Changed, "#prompt")
+    def on_typed(self) -> None:
+        self.branches.type_instead()
+
+    def on_sidebar_left(self) -> None:
+        self.prompt.focus()
+
+    async def on_sidebar_chosen(self, message: Sidebar.Chosen) -> None:
+        await self.chats.choose(message.chat_id, message.message_id)
+
+    async def on_sidebar_doomed(self, message: Sidebar.Doomed) -> None:
+        await self.chats.delete(message.chat_id)
+
+    async def on_find_bar_found(self, message: FindBar.Found) -> None:
+        await self.chats.reveal_at(message.place)
+
+    def on_find_bar_left(self) -> None:
+        self.chats.leave_find()
+
+    # --- keys
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if isinstance(self.focused, {"page": OptionList, "leave": Input}.get(action, ())):
             return False  # its own pages, its own Ctrl+D
-        return self.can_reload if action == "reload" else super().check_action(action, parameters)
+        return self.state.can_reload if action == "reload" else super().check_action(action, parameters)
 
     def action_stop(self) -> None:
         """Esc: close the list of commands, else leave where the cursor is beside the chat, else stop the answer, else
@@ -125,12 +336,12 @@ class ChatScreen(MeasuringScreen):
             return
         if beside := next((panel for panel in (self.find, self.sidebar) if panel.has_focus_within), None):
             beside.leave()
-        elif self.answering:
-            self.stop_answer()
-        elif self.edited is not None:
-            self.end_edit()
-        elif self.cursor is not None:
-            self.leave_message()
+        elif self.state.answering:
+            self.turns.stop()
+        elif self.branches.edited is not None:
+            self.branches.end_edit()
+        elif self.branches.cursor is not None:
+            self.branches.leave_message()
         elif self.query(HELP_PANEL):
             self.app.action_hide_help_panel()
         elif self.speed.covers:
@@ -139,48 +350,48 @@ class ChatScreen(MeasuringScreen):
             self.sidebar.hide()
         elif self.find.display:
             self.find.leave()
-        elif self.queued is not None and not self.prompt.text:
-            self.call_later(self.take_back)
+        elif self.state.queued is not None and not self.prompt.text:
+            self.call_later(self.turns.take_back)
 
     def action_speed(self) -> None:
         self.speed.toggle(self.size.width)
         if self.size.width < LEAST_WIDTH:
-            self.status.give_hint(f"The speed panel needs {LEAST_WIDTH} columns.")
+            self.feedback.hint(f"The speed panel needs {LEAST_WIDTH} columns.")
 
     def action_tokens(self) -> None:
         self.view = "tokens" if self.view == "markdown" else "markdown"
 
     def action_rejects(self) -> None:
         self.view = "tokens" if self.view == "rejects" else "rejects"
-        rejected = [proposal for step in self.rounds for proposal in step.rejected]
+        rejected = [proposal for step in self.state.rounds for proposal in step.rejected]
         if self.view == "rejects" and rejected and rejected[-1].p_target is None:
-            self.status.give_hint("Answers from now on say how probable each was.")
+            self.feedback.hint("Answers from now on say how probable each was.")
 
     def watch_view(self, view: View) -> None:
         self.legend.follow(view)
         self.transcript.view = view
 
     def action_new(self) -> None:
-        self.call_later(self.begin_chat)
+        self.call_later(self.chats.begin)
 
     def action_reload(self) -> None:
-        self.call_later(self.load)
+        self.call_later(self.engine.load)
 
     def action_interrupt(self) -> None:
         """Ctrl+C with nothing over the chat: copy, else stop, else clear, else quit at the second time."""
         if selected := self.prompt.selected_text or self.get_selected_text():
-            self.take(selected)
+            self.copies.take(selected)
             self.clear_selection()
             self.prompt.move_cursor(self.prompt.cursor_location)
-        elif self.answering:
-            self.stop_answer()
+        elif self.state.answering:
+            self.turns.stop()
         elif self.prompt.text or self.prompt.pills.attachments:
             self.prompt.clear()  # an edit, which the text area's undo takes back
             self.prompt.pills.take()
         elif self.status.hint == (again := with_keys(self, QUIT_AGAIN)):
             self.call_later(self.app.action_quit)
         else:
-            self.status.give_hint(again, QUIT_SECONDS)
+            self.feedback.hint(again, QUIT_SECONDS)
 
     async def action_leave(self) -> None:
         """Ctrl+D: quits on an empty prompt, deletes to the right otherwise."""
@@ -198,110 +409,36 @@ class ChatScreen(MeasuringScreen):
             raise SkipAction
         self.transcript.anchor()
 
-    # --- long content
+    def action_edit(self) -> None:
+        self.call_later(self.branches.edit, self.branches.at)
 
-    def action_thoughts(self) -> None:
-        """Open all thoughts, or shut them if the last one is open."""
-        thoughts = list(self.query(Thought))
-        for thought, is_open in [(thought, not thoughts[-1].is_open) for thought in thoughts]:
-            thought.is_open = is_open
+    @on(Prompt.Recalled)
+    def edit_last(self) -> None:
+        self.action_edit()
 
-    def command_attach(self, argument: str) -> None:
-        self.prompt.attach(argument.strip('"'), typed=self.obeyed)
+    def action_retry(self) -> None:
+        self.call_later(self.branches.retry, self.branches.at)
 
-    # --- links in answers
+    def action_point(self, direction: int) -> None:
+        self.prompt.call_later(self.branches.move, direction)  # behind the letters that were typed before it
 
-    def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:
-        event.stop()
-        if host(event.href):
-            self.app.push_screen(LinkScreen(event.href), partial(self.follow, event.href))
-        else:
-            self.status.give_hint(NOT_WEB)
+    def action_spec(self) -> None:
+        self.speculation.toggle()
 
-    def follow(self, address: str, wish: Wish | None) -> None:
-        if wish == "copy":
-            self.take(address)
-        elif wish == "open":
-            self.run_worker(partial(self.hand_to_browser, address), thread=True, exit_on_error=False, group="links")
+    def action_compare(self) -> None:
+        self.call_later(self.speculation.compare, "")
 
-    def hand_to_browser(self, address: str) -> None:
-        """In a thread."""
-        if not browse(address):
-            self.call_later(self.take, address, NO_BROWSER)
+    def action_chats(self) -> None:
+        self.chats.toggle_list()
 
-    # --- commands
+    def action_find(self) -> None:
+        self.find.open()
 
-    def pick(self, command: Command) -> None:
-        """Chosen by name: it runs, or waits in the prompt for its argument."""
-        if command.needs_argument:
-            self.prompt.clear()
-            self.prompt.give(f"/{command.name} ")
-            self.prompt.focus()
-        else:
-            self.call_later(getattr(self, command.method), "")
+    def action_models(self) -> None:
+        self.models.pick()
 
-    async def note(self, text: str) -> None:
-        await self.show(Note(text))
-
-    async def command_new(self, _: str) -> None:
-        await self.begin_chat()
-
-    def command_tokens(self, argument: str) -> None:
-        if argument == "rejected":
-            self.action_rejects()
-        elif argument:
-            self.refuse("/tokens shows who wrote each token; /tokens rejected what was rejected, too.")
-        else:
-            self.action_tokens()
-
-    async def command_bye(self, _: str) -> None:
-        await self.app.action_quit()
-
-    async def command_stats(self, _: str) -> None:
-        measured = self.status.stats.predicted_n
-        await self.note(answer_report(self.tally.stats) if measured else "No answer has been measured yet.")
-
-    async def command_show(self, _: str) -> None:
-        if self.model is None or self.spec is None or self.phase in AWAY:
-            self.status.give_hint("Nothing is loaded.")
-        else:
-            await self.note(load_report(self.model, self.spec, self.tally.stats))
-
-    async def command_license(self, _: str) -> None:
-        await self.note(await asyncio.to_thread(licences, self.scribe.model_key))
-
-    async def command_log(self, _: str) -> None:
-        log = await asyncio.to_thread(log_file)
-        none = "There is no log: its folder cannot be written. Set LOCALSPEC_STATE_DIR to another."
-        await self.note(none if log == os.devnull else f"The engine's log: {log}")
-
-    async def command_unload(self, _: str) -> None:
-        await self.unload()
-
-    async def command_system(self, argument: str) -> None:
-        """What is set goes for this chat alone, from the next question on."""
-        before = self.conversation.instructions
-        if argument:
-            self.conversation.own_system = "" if argument == "none" else argument
-            self.scribe.instruct(self.conversation.instructions)
-        now = self.conversation.instructions
-        gone = "The system prompt is removed, from the next question on."
-        none = gone if before else "There is no system prompt. Set one: /system TEXT"
-        await self.note(f"System prompt: {now}" if now else none)
-
-    async def command_theme(self, argument: str) -> None:
-        names = tuple(sorted(self.app.available_themes))
-        if not argument:
-            await self.note(f"Theme {self.app.theme}. There are: {', '.join(names)}.")
-        elif argument in names:
-            self.app.theme = argument
-        else:
-            self.refuse(f"There is no theme {argument}.{nearest(argument, names)} /theme lists them.")
-
-    def command_help(self, _: str) -> None:
-        self.action_help()
-
-    def command_keys(self, _: str) -> None:
+    def action_keys(self) -> None:
+        """Show or hide the list of keys."""
         if self.query(HELP_PANEL):
             self.app.action_hide_help_panel()
         else:
@@ -312,20 +449,85 @@ class ChatScreen(MeasuringScreen):
 
         self.app.push_screen(HelpScreen(active_keys(self)))
 
+    # --- long content
+
+    def action_thoughts(self) -> None:
+        """Open all thoughts, or shut them if the last one is open."""
+        thoughts = list(self.query(Thought))
+        for thought, is_open in [(thought, not thoughts[-1].is_open) for thought in thoughts]:
+            thought.is_open = is_open
+
     async def action_editor(self) -> None:
         """The terminal is the editor's meanwhile, so nothing of an answer could be shown or saved."""
-        if self.answering:
-            self.status.give_hint("The editor opens when the answer has ended.")
+        if self.state.answering:
+            self.feedback.hint("The editor opens when the answer has ended.")
             return
         try:
             command = chosen_editor()
             with self.app.suspend():
                 edit = edited(self.prompt.text, command)
         except SuspendNotSupported:
-            self.status.give_hint("This terminal cannot be lent to an editor.")
+            self.feedback.hint("This terminal cannot be lent to an editor.")
         except LocalspecError as fault:
-            self.status.give_hint(str(fault))
+            self.feedback.hint(str(fault))
         else:
             self.prompt.clear()
             self.prompt.give(edit.text)
-            self.status.give_hint(edit.trouble)
+            self.feedback.hint(edit.trouble)
+
+    # --- commands
+
+    def known(self) -> Known:
+        """Names that are known without another look at the disk."""
+        tuning = self.tuning
+        return Known(
+            presets=tuple(tuning.config.all_presets),
+            themes=tuple(sorted(self.app.available_themes)),
+            models=tuple(dict.fromkeys((*tuning.catalog.models, *self.others))),
+            drafts=tuple(dict(tuning.entry.drafts)) if tuning.entry else (),
+        )
+
+    def run(self, command: Command, argument: str) -> object:
+        return command.run(self, argument)
+
+    def pick(self, command: Command) -> None:
+        """Chosen by name: it runs, or waits in the prompt for its argument."""
+        if command.needs_argument:
+            self.prompt.clear()
+            self.prompt.give(f"/{command.name} ")
+            self.prompt.focus()
+        else:
+            self.call_later(self.run, command, "")
+
+    def attach(self, argument: str) -> None:
+        """/attach"""
+        self.prompt.attach(argument.strip('"'), typed=self.feedback.command)
+
+    def show_tokens(self, argument: str) -> None:
+        """/tokens"""
+        if argument == "rejected":
+            self.action_rejects()
+        elif argument:
+            self.feedback.refuse("/tokens shows who wrote each token; /tokens rejected what was rejected, too.")
+        else:
+            self.action_tokens()
+
+    # --- links in answers
+
+    def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:
+        event.stop()
+        if host(event.href):
+            self.app.push_screen(LinkScreen(event.href), partial(self.follow, event.href))
+        else:
+            self.feedback.hint(NOT_WEB)
+
+    def follow(self, address: str, wish: Wish | None) -> None:
+        if wish == "copy":
+            self.copies.take(address)
+        elif wish == "open":
+            self.run_worker(partial(self.hand_to_browser, address), thread=True, exit_on_error=False, group="links")
+
+    def hand_to_browser(self, address: str) -> None:
+        """In a thread."""
+        if not browse(address):
+            self.call_later(self.copies.take, address, NO_BROWSER)

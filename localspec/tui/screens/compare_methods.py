@@ -10,7 +10,7 @@ from localspec.core.errors import UsageError
 from localspec.core.events import ModelCard, SpecCard
 from localspec.core.requests import EarlyExit, GenerateRequest
 from localspec.runtime.draft_choice import check_exit, parse
-from localspec.tui.control.speculation import lack
+from localspec.tui.control.spec_switch import lack
 from localspec.tui.panels.header import drafting
 
 SEED = 1  # where the user has none: both then draw the same tokens, if the engine computes the same
