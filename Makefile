@@ -8,7 +8,7 @@ PEERS := .venv/.peers
 WORKERS = $(shell $(PYTHON) -c 'import os; print(-(-3 * (os.cpu_count() or 1) // 2))')
 BY_FILE = -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 
-.PHONY: chat real peers test suite quick slow lint style types fix bench measure shots snapshots
+.PHONY: chat real peers test suite quick slow lint style types fix bench measure shots snapshots help-pages
 
 chat: $(READY)
 	$(BIN)/localspec chat
@@ -51,15 +51,19 @@ bench: $(READY)
 	$(BIN)/localspec bench guide --against transformers
 
 # Everything that can be measured here, in less than nine minutes, as a section of docs/measurements.md. On a machine
-# without .venv: PYTHONPATH=. python3 -m localspec.bench.survey
+# without .venv: PYTHONPATH=. python3 -m benchmarks.survey
 measure: $(READY)
-	$(BIN)/python -m localspec.bench.survey
+	$(BIN)/python -m benchmarks.survey
 
 shots: $(READY)
-	$(BIN)/python docs/shots.py
+	$(BIN)/python -m benchmarks.shots
 
 snapshots: $(READY)
 	SNAPSHOTS=write $(BIN)/python -m pytest tests/tui/test_snapshots.py
+
+# The help texts in docs/cli.md, after a change of a command or a flag.
+help-pages: $(READY)
+	$(BIN)/python -m tests.support.help_pages
 
 $(READY): pyproject.toml constraints.txt
 	@echo "Setting up .venv (once; about a minute)"

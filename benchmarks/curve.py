@@ -35,7 +35,7 @@ def frontier(points: Sequence[Point]) -> list[Point]:
 
 
 def standing(points: Sequence[Point], point: Point) -> str:
-    """In words: how far below or above the curve."""
+    """The words for how far below or above the curve."""
     ratio = point.kl / curve_at(points, point.bits)
     side = "below" if ratio < 1 else "above"
     ends = [one.bits for one in frontier(points)]

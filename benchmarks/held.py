@@ -13,9 +13,9 @@ from tempfile import TemporaryDirectory
 import torch
 from torch import Tensor
 
-from benchmarks.llama_files import quantise, read_floats
+from benchmarks.llama_cpp.gguf_file import write_gguf
+from benchmarks.llama_cpp.quantiser import quantise, read_floats
 from benchmarks.models import EMBEDDING, HEAD, Model, untied
-from localspec.bench.gguf_file import write_gguf
 from localspec.engine.cpu.formats import Format
 from localspec.engine.cpu.isa import choose
 from localspec.engine.cpu.pack import unpack
@@ -41,7 +41,7 @@ class Held:
 
 
 def packed(model: Model, kind: Format) -> tuple[Blueprint, Tensors]:
-    """As the engine's own packer makes them."""
+    """Weights as the engine's own packer makes them."""
     blueprint = Blueprint(model.arch, kind)
     packer = Packer(blueprint, Reader(Memory(model.tensors)), load(choose()))
     for _ in packer.pieces():

@@ -14,7 +14,7 @@ from localspec.core.errors import UsageError
 from localspec.engine.arch import Arch, read_arch
 from localspec.loading.sources import open_source
 from localspec.models.checkpoint import Snapshot, open_snapshot, parse_tokenizer
-from localspec.recipe import corpus, evaluate
+from training import corpus, evaluate
 
 ROOT = Path(__file__).parents[1]
 TECHNICAL = ROOT / "benchmarks" / "texts" / "technical.txt"  # no packing code may read it
@@ -71,7 +71,7 @@ def smollm2() -> Model:
 
 
 def guide() -> Model:
-    """On answers to questions it was not trained on, taken evenly."""
+    """guide on answers to questions it was not trained on, taken evenly."""
     snapshot = open_snapshot(GUIDE)
     asked = evaluate.held_out(corpus.load(), tokenizer_of(snapshot), seed=0)
     step = -(-sum(len(one.answer) for one in asked) // ANSWERS)

@@ -13,10 +13,10 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any  # Any: llama_cpp and transformers are untyped
 
-from localspec.bench.llama_cpp import Context, load, require, silence
-from localspec.bench.peers_generate import TRIAL_TOKENS, TRIALS, Checkpoints, Mode, Transformers, best
+from benchmarks.llama_cpp.library import Context, load, require, silence
 from localspec.bench.prompts import PROMPTS
 from localspec.bench.report import PLAIN, Run, Way
+from localspec.bench.transformers_peer import TRIAL_TOKENS, TRIALS, Checkpoints, Mode, Transformers, best
 from localspec.core import processor
 from localspec.core.requests import Message
 from localspec.engine.linear import DTYPES
@@ -26,7 +26,7 @@ ENGINE = "llama.cpp"
 
 
 class LlamaCpp:
-    """With flash attention or without, and with a count of threads; the conversation is forgotten between answers."""
+    """llama.cpp with or without flash attention and with some threads; forgets the conversation between answers."""
 
     failed, fault = False, ""
 

@@ -26,12 +26,12 @@ from torch.nn.functional import cross_entropy, kl_div
 from benchmarks import held
 from benchmarks.curve import Point, standing
 from benchmarks.held import Held
+from benchmarks.llama_cpp import library as llama
 from benchmarks.models import MODELS, Model, Text, untied
+from benchmarks.program import Arguments, run
 from benchmarks.rotation import rotated
-from localspec.bench import llama_cpp as llama
 from localspec.bench.machine import describe_machine
 from localspec.bench.tables import markdown
-from localspec.core.errors import LocalspecError
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.cpu.formats import Format
 from localspec.engine.cpu.isa import choose
@@ -49,7 +49,7 @@ HEADS = ("weights", "bits per weight", "perplexity", "KL from fp32", "same first
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of a format: means over the positions that count."""
+    """A format's means over the positions that count."""
 
     name: str
     bits: float
@@ -89,7 +89,7 @@ class Exact:
 
 
 def logits(decoder: Decoder | PackedDecoder, text: Text) -> Tensor:
-    """Of the rows whose predictions count."""
+    """Logits of the rows whose predictions count."""
     decoder.crop(0)
     return decoder.forward(text.rows)[text.first :].float()
 
@@ -160,46 +160,42 @@ def report(model: Model, only: Sequence[str], say: Callable[[str], None]) -> str
     positions = sum(len(text.expected) for text in model.texts)
     table = markdown([HEADS, *(one.cells() for one in found)])
     head = f"### {model.name}, {model.num_weights / 1e6:.1f} M weights, {positions:,} positions"
-    return "\n\n".join([head, table, *(["\n".join(told)] if (told := lines(found)) else [])])
+    return "\n\n".join([head, table, *(["\n".join(found_lines)] if (found_lines := lines(found)) else [])])
 
 
 def read_arguments(words: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.quality", description="What each format costs.")
-    parser.add_argument("models", nargs="*", default=[*MODELS], metavar="MODEL", help=f"default: {' '.join(MODELS)}")
+    parser = Arguments("quality", __doc__)
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"default: {' '.join(MODELS)}")
     parser.add_argument("--rotated", action="store_true", help="also after an orthogonal change of basis")
     parser.add_argument("--only", nargs="+", default=[], metavar="FORMAT", help=f"default: {' '.join(NAMES)}")
     parser.add_argument("--texts", type=int, metavar="N", help="of each model, for a quick look; default: all")
     given = parser.parse_args(words)
+    given.models = given.models or [*MODELS]
     for asked, known in ((given.models, MODELS), (given.only, NAMES)):
         if unknown := [name for name in asked if name not in known]:
             parser.error(f"'{unknown[0]}' is not one of {', '.join(known)}")
     return given
 
 
-def main(words: Sequence[str]) -> int:
+def main(words: Sequence[str]) -> None:
     given = read_arguments(words)
     began = perf_counter()
 
     def say(what: str) -> None:
         print(f"{perf_counter() - began:4.0f} s  {what}", file=sys.stderr, flush=True)
 
-    try:
-        peer = llama.require()
-        about = ", ".join(f"{name} {told}" for name, told in describe_machine(torch.get_num_threads(), "cpu").items())
-        print(f"{about}, llama-cpp-python {peer}", flush=True)
-        for name in given.models:
-            say(name)
-            whole = MODELS[name]()
-            model = replace(whole, texts=whole.texts[: given.texts])
-            print(f"\n{report(model, given.only, say)}", flush=True)
-            if given.rotated:
-                say(f"{name}, rotated")
-                print(f"\n{report(rotated(model), given.only, say)}", flush=True)
-    except LocalspecError as fault:
-        print(f"{fault.message} {fault.hint or ''}".strip(), file=sys.stderr)
-        return 1
-    return 0
+    peer = llama.require()
+    machine = describe_machine(torch.get_num_threads(), "cpu")
+    print(f"{', '.join(f'{name} {value}' for name, value in machine.items())}, llama-cpp-python {peer}", flush=True)
+    for name in given.models:
+        say(name)
+        whole = MODELS[name]()
+        model = replace(whole, texts=whole.texts[: given.texts])
+        print(f"\n{report(model, given.only, say)}", flush=True)
+        if given.rotated:
+            say(f"{name}, rotated")
+            print(f"\n{report(rotated(model), given.only, say)}", flush=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run(main))

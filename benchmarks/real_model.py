@@ -18,13 +18,13 @@ from statistics import median
 
 from benchmarks.models import SMOLLM2
 from benchmarks.peers import Llama, transformers
+from benchmarks.program import Arguments, run, show
 from benchmarks.prompts import KINDS, PROMPTS, Prompt
 from localspec.bench.measure import Contender, interleave, names, open_targets, ours, report
+from localspec.bench.progress import Tell, shares
 from localspec.bench.report import PLAIN, Report, Way
 from localspec.bench.tables import markdown
-from localspec.bench.telling import Tell, shares
-from localspec.cli.progress import Progress
-from localspec.core.errors import LocalspecError, UsageError
+from localspec.core.errors import UsageError
 from localspec.core.events import Loading
 from localspec.core.requests import LoadRequest
 from localspec.core.sanitize import one_line
@@ -63,9 +63,9 @@ def measure(file: Path, *, max_tokens: int, repeats: int, tell: Tell) -> Report:
     questions = [prompt.text for prompt in PROMPTS]
     runs = interleave(everybody, max_tokens, repeats, shares(tell, names(everybody)), questions)
     llama.close()
-    said = [one_line(f"{one.way.name}: {note}") for one in everybody for note in one.notes]
-    told = tuple(dict.fromkeys([*missing, *said, NOTE]))
-    return report(targets[0], everybody, runs, max_tokens, repeats, told)
+    theirs = [one_line(f"{one.way.name}: {note}") for one in everybody for note in one.notes]
+    notes = tuple(dict.fromkeys([*missing, *theirs, NOTE]))
+    return report(targets[0], everybody, runs, max_tokens, repeats, notes)
 
 
 def by_kind(found: Report, prompts: Sequence[Prompt]) -> list[list[str]]:
@@ -96,25 +96,19 @@ def cell(found: Report, way: Way) -> str:
 
 
 def read_arguments(words: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.real_model", description="Speed on a real model.")
-    parser.add_argument("file", nargs="?", type=Path, default=SMOLLM2, help="a GGUF file; default: SmolLM2's")
-    parser.add_argument("-n", "--max-tokens", type=int, default=TOKENS, help=f"default: {TOKENS}")
-    parser.add_argument("-r", "--repeats", type=int, default=REPEATS, help=f"of every prompt; default: {REPEATS}")
+    parser = Arguments("real_model", __doc__)
+    parser.add_argument("file", nargs="?", type=Path, help="a GGUF file; default: SmolLM2's")
+    parser.add_counts(TOKENS, REPEATS, of="runs of every prompt")
     return parser.parse_args(words)
 
 
-def main(words: Sequence[str]) -> int:
+def main(words: Sequence[str]) -> None:
     given = read_arguments(words)
     keep_offline()
-    try:
-        with Progress() as progress:
-            found = measure(given.file, max_tokens=given.max_tokens, repeats=given.repeats, tell=progress.show)
-    except LocalspecError as fault:
-        print(f"{fault.message} {fault.hint or ''}".strip(), file=sys.stderr)
-        return 1
-    print(f"{found.to_markdown()}\n\ntok/s by kind of prompt (× own plain):\n\n{markdown(by_kind(found, PROMPTS))}")
-    return 0
+    file = given.file or SMOLLM2
+    found = show(lambda tell: measure(file, max_tokens=given.max_tokens, repeats=given.repeats, tell=tell), "md")
+    print(f"\ntok/s by kind of prompt (× own plain):\n\n{markdown(by_kind(found, PROMPTS))}")
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run(main))

@@ -1,6 +1,6 @@
 """An exact orthogonal change of basis of a model's residual stream: the same function, other numbers in the weights.
 
-Weights that somebody quantised lie on that format's grid, which favours it. After the change they lie on nobody's.
+Quantised weights lie on their format's grid, which favours it. After the change they lie on no format's grid.
 Norms are folded into what reads them first, since they do not commute with a rotation; so the head becomes its own.
 """
 

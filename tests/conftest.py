@@ -114,8 +114,8 @@ def read_only() -> Iterator[pytest.MonkeyPatch]:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     with pytest.MonkeyPatch.context() as disk:
-        disk.setattr("localspec.history.opening.os.open", refuse)
-        disk.setattr("localspec.history.opening.os.access", lambda *_: False)
+        disk.setattr("localspec.history.open_file.os.open", refuse)
+        disk.setattr("localspec.history.open_file.os.access", lambda *_: False)
         yield disk
 
 

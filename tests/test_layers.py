@@ -1,4 +1,4 @@
-"""Imports go down only: who may know what, as design.md's section 2 says, read from the source itself."""
+"""Imports go down only: who may know what, as CONTRIBUTING.md draws it, read from the source itself."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1] / "localspec"
+CLONE = Path(__file__).parents[1]
+ROOT = CLONE / "localspec"
+WORKSHOPS = ("benchmarks", "training")  # beside the package, outside the wheel; the first knows the second
 
 # Rooms of one row do not know each other. hub, serve and remote are to come.
 ROWS = [
     "core",
-    "models exam",
+    "models",
     "config history engine",
     "loading",
     "runtime",
     "hub remote",
-    "serve tui bench recipe",
+    "serve tui bench",
     "cli",
     "__init__ __main__",
 ]
@@ -33,7 +35,15 @@ ROW = {name: row for row, names in enumerate(ROWS) for name in names.split()}
 HEAVY = {"torch", "transformers", "textual", "numpy", "numba", "safetensors", "tokenizers", "jinja2", "huggingface_hub"}
 NETWORK = {"socket", "ssl", "http", "urllib", "ftplib", "smtplib", "socketserver", "xmlrpc", "huggingface_hub"}
 NETWORK |= {"requests", "httpx", "aiohttp", "websockets", "urllib3"}
-ROOMS_OF_TENSORS = ("engine", "loading", "runtime.open", "bench", "recipe", "cli.doctor")
+ROOMS_OF_TENSORS = ("engine", "loading", "runtime.open", "bench", "cli.doctor")
+AT_HOME = (  # what measures the screen, and the weights themselves; not for a bare box
+    "benchmarks.chat",
+    "benchmarks.held",
+    "benchmarks.levels",
+    "benchmarks.quality",
+    "benchmarks.timed_chat",
+    "benchmarks.ui.chat_program",
+)
 ENGINE_BOX = {"torch", "transformers", "safetensors", "msgspec"}  # what a GPU box has
 
 
@@ -49,11 +59,13 @@ class Import:
 
 
 def dotted(file: Path) -> str:
-    parts = ("localspec", *file.relative_to(ROOT).with_suffix("").parts)
+    parts = file.relative_to(CLONE).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 FILES = {dotted(file): file for file in sorted(ROOT.rglob("*.py"))}
+WORKSHOP_FILES = {dotted(file): file for name in WORKSHOPS for file in sorted((CLONE / name).rglob("*.py"))}
+EVERY_FILE = FILES | WORKSHOP_FILES
 
 
 def walk(node: ast.AST, *, late: bool = False, typing: bool = False) -> Iterator[Import]:
@@ -71,7 +83,7 @@ def walk(node: ast.AST, *, late: bool = False, typing: bool = False) -> Iterator
 
 @cache
 def source(module: str) -> ast.Module:
-    return ast.parse(FILES[module].read_text(encoding="utf-8"))
+    return ast.parse(EVERY_FILE[module].read_text(encoding="utf-8"))
 
 
 @cache
@@ -81,22 +93,24 @@ def imports(module: str) -> tuple[Import, ...]:
 
 def ours(found: Import) -> str | None:
     """Which of our modules an import means; the package itself, for its version, is always there."""
-    if found.module.partition(".")[0] != "localspec":
+    if found.module.partition(".")[0] not in ("localspec", *WORKSHOPS):
         return None
     whole = f"{found.module}.{found.name}"
-    if whole in FILES:
+    if whole in EVERY_FILE:
         return whole
     return None if (found.module, found.name) == ("localspec", "__version__") else found.module
 
 
 def room(module: str) -> str:
-    """localspec.engine.drafters.model is in engine; localspec itself in __init__."""
+    """localspec.engine.drafters.model is in engine; localspec itself in __init__; a workshop is one of its own."""
     parts = module.split(".")
+    if parts[0] in WORKSHOPS:
+        return parts[0]
     return parts[1] if len(parts) > 1 else "__init__"
 
 
 def where(module: str, found: Import) -> str:
-    return f"{FILES[module].relative_to(ROOT.parent)}:{found.line}"
+    return f"{EVERY_FILE[module].relative_to(CLONE)}:{found.line}"
 
 
 def test_every_module_is_in_a_room():
@@ -110,9 +124,23 @@ def test_imports_go_down_only():
         f"{where(module, found)}: {room(module)} imports {target}"
         for module in FILES
         for found in imports(module)
-        if (target := ours(found)) and room(target) != room(module) and ROW[room(target)] >= ROW[room(module)]
+        if (target := ours(found)) and room(target) != room(module) and ROW.get(room(target), 99) >= ROW[room(module)]
     ]
     assert wrong == []
+
+
+def test_the_package_imports_no_workshop_and_no_tests():
+    """They lie beside it in a clone, and are not installed."""
+    named = {found.module.partition(".")[0] for module in FILES for found in imports(module)}
+    assert named & {*WORKSHOPS, "tests", "docs", "pytest", "_pytest", "hypothesis"} == set()
+
+
+def test_the_benchmarks_import_the_recipe_and_not_the_other_way_round():
+    training = [module for module in WORKSHOP_FILES if room(module) == "training"]
+    assert len(training) > 10
+    assert [
+        module for module in training if any(found.module.startswith("benchmarks") for found in imports(module))
+    ] == []
 
 
 def test_the_table_in_contributing_is_these_rows():
@@ -126,7 +154,7 @@ def test_no_imports_run_in_a_circle():
     """Those inside functions count; those for type checkers do not run."""
     graph = {
         module: {target for found in imports(module) if not found.typing and (target := ours(found))}
-        for module in FILES
+        for module in EVERY_FILE
         if module != "localspec"
     }
     TopologicalSorter({module: targets - {module} for module, targets in graph.items()}).prepare()
@@ -151,18 +179,25 @@ def test_torch_is_in_the_engine_and_around_it_only():
 
 
 def test_transformers_and_its_like_are_only_where_they_must_be():
-    allowed = ("loading", "engine.rope", "engine.four_bit", "engine.generic", "bench.peers", "cli.doctor.probe")
+    allowed = (
+        "loading",
+        "engine.rope",
+        "engine.four_bit",
+        "engine.generic",
+        "bench.transformers_peer",
+        "cli.doctor.probe",
+    )
     assert within(uses("transformers", "bitsandbytes", "optimum", "accelerate"), *allowed) == set()
 
 
 def test_textual_is_in_the_screen_only():
     assert within(uses("textual"), "tui") == set()
-    assert within(uses("rich"), "tui", "recipe") == set()
+    assert within(uses("rich"), "tui") == set()
     assert uses("textual") != set()
 
 
-def test_click_is_in_the_command_lines_only():
-    assert within(uses("click"), "cli", "recipe.__main__", "recipe.words") == set()
+def test_click_is_in_the_command_line_only():
+    assert within(uses("click"), "cli") == set()
 
 
 def test_the_engine_knows_no_text_and_no_network():
@@ -192,10 +227,6 @@ def test_nobody_runs_what_a_stranger_wrote():
         assert names.isdisjoint({"eval", "exec", "torch.load", "__import__", "os.system"}), module
 
 
-def test_nothing_imports_tests():
-    assert uses("tests", "benchmarks", "pytest", "_pytest", "hypothesis") == set()
-
-
 @cache
 def closure(module: str) -> frozenset[str]:
     """Our modules that importing this one imports: packages above them too, but not the package of all."""
@@ -203,7 +234,7 @@ def closure(module: str) -> frozenset[str]:
     waiting = [module]
     while waiting:
         here = waiting.pop()
-        if here in seen or here not in FILES:
+        if here in seen or here not in EVERY_FILE:
             continue
         seen.add(here)
         parts = here.split(".")
@@ -220,7 +251,7 @@ def needs(module: str) -> set[str]:
         for found in imports(one)
         if not (found.late or found.typing or ours(found))
     }
-    return found - set(sys.stdlib_module_names) - {"localspec"}
+    return found - set(sys.stdlib_module_names) - {"localspec", *WORKSHOPS}
 
 
 @pytest.mark.parametrize("module", [module for module in FILES if room(module) == "engine"])
@@ -234,9 +265,12 @@ def test_the_loader_imports_on_a_bare_gpu_box():
     assert needs("localspec.loading.torch") <= ENGINE_BOX | {"psutil"}
 
 
-@pytest.mark.parametrize("module", [module for module in FILES if room(module) == "bench"])
-def test_the_benchmark_imports_on_a_bare_gpu_box(module: str):
-    """Its prompts go through tokenizers and jinja2, which transformers' own requirements bring."""
+BARE = [module for module in EVERY_FILE if room(module) in ("bench", "benchmarks") and not module.startswith(AT_HOME)]
+
+
+@pytest.mark.parametrize("module", BARE)
+def test_the_benchmarks_import_on_a_bare_gpu_box(module: str):
+    """Their prompts go through tokenizers and jinja2, which transformers' own requirements bring."""
     assert needs(module) <= ENGINE_BOX | {"psutil", "tokenizers", "jinja2", "platformdirs"}
 
 

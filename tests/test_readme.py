@@ -1,4 +1,4 @@
-"""What the README says is so: its help is the program's, its Python runs, its commands exist."""
+"""What the README says is so: its Python runs, its commands exist, its figures were measured; and it is short."""
 
 from __future__ import annotations
 
@@ -8,20 +8,24 @@ import pytest
 from click.testing import CliRunner
 
 from localspec.cli.main import cli
-from tests.support.readme_help import README, with_help
+from tests.support.help_pages import ROOT
 
-TEXT = README.read_text(encoding="utf-8")
-
-
-def test_the_help_in_the_readme_is_what_the_program_prints():
-    """Renew it with `python -m tests.support.readme_help`."""
-    assert with_help(TEXT) == TEXT
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+LONGEST = 120  # lines: what does not fit belongs in docs/
 
 
-def test_every_command_in_the_readme_exists():
-    named = set(re.findall(r"^\$ localspec ([a-z]+)", TEXT, re.MULTILINE))
-    assert named == {"chat", "run", "bench", "history", "config", "doctor"}
-    assert named <= set(cli.commands)
+def test_the_readme_is_short():
+    assert len(TEXT.splitlines()) <= LONGEST
+
+
+def test_every_figure_of_speed_in_the_readme_was_measured():
+    """Each stands in docs/measurements.md, with machine, command and commit."""
+    (table,) = re.findall(r"^## What it gains\n(.*?)^## ", TEXT, re.MULTILINE | re.DOTALL)
+    figures, commits = set(re.findall(r"\d+\.\d\b", table)) - {"3.2"}, set(re.findall(r"\b[0-9a-f]{7}\b", table))
+    page = (ROOT / "docs" / "measurements.md").read_text(encoding="utf-8")
+    assert len(figures) > 12
+    assert len(commits) == 4
+    assert {each for each in figures | commits if not re.search(rf"(?<![\d.]){re.escape(each)}\b", page)} == set()
 
 
 @pytest.mark.heavy
@@ -39,14 +43,3 @@ def test_the_shell_examples_in_the_readme_run():
     result = CliRunner().invoke(cli, ["run", "guide", question, "--max-tokens", "12"])
     assert result.exit_code == 0
     assert result.output.strip()
-
-
-def test_the_picture_of_a_sweep_is_the_one_that_the_command_above_it_draws():
-    """Every exit layer of the built-in model, as it is loaded where nobody says otherwise."""
-    named, shown = re.findall(
-        r"^`localspec bench guide --sweep exit-layer --plot (\S+)`:\n\n!\[.*\]\((.*)\)$", TEXT, re.M
-    )[0]
-    assert named == shown
-    picture = (README.parent / shown).read_text(encoding="utf-8")
-    labels = re.findall("<!-- (.*?) -->", picture)
-    assert {"guide, int8", "exit layer", "tokens/s", "accepted", *map(str, range(1, 12))} <= set(labels)

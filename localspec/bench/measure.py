@@ -15,9 +15,9 @@ import msgspec
 import torch
 
 from localspec.bench.machine import describe_machine
+from localspec.bench.progress import Tell, loading, shares, silent
 from localspec.bench.prompts import PROMPTS
 from localspec.bench.report import OURS, PLAIN, Key, Report, Run, Way
-from localspec.bench.telling import Tell, loading, nobody, shares
 from localspec.bench.turns import rotated
 from localspec.core.calibration import recall
 from localspec.core.drain import drain
@@ -87,7 +87,7 @@ def measure(
     max_tokens: int = 64,
     repeats: int = 3,
     against: str | None = None,
-    tell: Tell = nobody,
+    tell: Tell = silent,
 ) -> Report:
     """Plain decoding first, then each drafter there is for the model, in every format; with "transformers", that too.
 
@@ -125,7 +125,7 @@ def report(
 def open_targets(
     request: LoadRequest, formats: Sequence[str], tell: Tell, *, compared: bool
 ) -> tuple[tuple[Opened, ...], tuple[str, ...]]:
-    """The target in every format, and a sentence about what nobody asked for and does not fit."""
+    """The target in every format, and a sentence about a format that was not asked for and does not fit."""
     if formats:
         return tuple(
             drain(open_target(msgspec.structs.replace(request, quant=quant)), loading(tell)) for quant in formats
@@ -139,20 +139,20 @@ def open_targets(
         return (first,), (one_line(f"Ours in fp32 is left out: {fault.message}"),)
 
 
-def gather(targets: Sequence[Opened], load: LoadRequest, against: str | None, tell: Tell = nobody) -> list[Contender]:
+def gather(targets: Sequence[Opened], load: LoadRequest, against: str | None, tell: Tell = silent) -> list[Contender]:
     """Ours in every format, then the peer's."""
     ways = [(opened, ways_of(opened, load.draft)) for opened in targets]
     contenders: list[Contender] = [ours(opened, name, draft, load.k) for opened, all in ways for name, draft in all]
     if against == "transformers":
-        from localspec.bench import peers_generate
+        from localspec.bench import transformers_peer
 
         tell(Loading("trying transformers' formats and threads", 0, 1, "steps"))
-        contenders += peers_generate.contenders([(opened, all[1:]) for opened, all in ways], load.threads)
+        contenders += transformers_peer.contenders([(opened, all[1:]) for opened, all in ways], load.threads)
     return contenders
 
 
 def ours(opened: Opened, name: str, choice: Draft, k: str) -> Ours:
-    """The contender, with what was said of its drafter at loading: that it cannot draft, say."""
+    """The contender, with the notices of its loading: that its drafter cannot draft, say."""
     heard: list[Loading | Notice | Ready] = []
     model = drain(attach(opened, choice, k), heard.append)
     notices = [event.message for event in heard if isinstance(event, Notice)]
@@ -174,7 +174,7 @@ def named(name: str, spec: SpecCard) -> str:
 
 
 def ways_of(opened: Opened, asked: Draft) -> list[tuple[str, Draft]]:
-    """As `drafts`; for a model that models.toml does not know, the early exit that a sweep has found."""
+    """What `drafts` finds; for a model that models.toml does not know, the early exit that a sweep has found."""
     found = drafts(opened.entry, asked)
     if asked == "auto" and opened.entry.draft is None and recall(swept_key(opened)).exit_layer:
         return [*found, ("early exit", "auto")]
@@ -204,16 +204,16 @@ def label(choice: Draft) -> str:
 
 def notes(opened: Opened, asked: Draft, contenders: list[Contender]) -> tuple[str, ...]:
     """What the reader of the table should know, a sentence each."""
-    said = [one_line(f"{one.way.name}: {note}") for one in contenders for note in one.notes]
+    found = [one_line(f"{one.way.name}: {note}") for one in contenders for note in one.notes]
     if any(one.way.engine != OURS for one in contenders):
-        from localspec.bench.peers_generate import NOTE
+        from localspec.bench.transformers_peer import NOTE
 
-        said.append(NOTE)
+        found.append(NOTE)
     if asked == "auto" and len(ways_of(opened, asked)) == 1:
         unknown = f"No drafter is known for {opened.entry.name}"
         small = "--draft ./FOLDER or ./FILE.gguf of a small model"
-        said.append(one_line(f"{unknown}: name one with --draft early-exit:E, or {small}."))
-    return tuple(dict.fromkeys(said))
+        found.append(one_line(f"{unknown}: name one with --draft early-exit:E, or {small}."))
+    return tuple(dict.fromkeys(found))
 
 
 def interleave(

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any  # Any: JSON
 
-from localspec.bench.tables import csv_text, markdown
+from localspec.bench.tables import csv_text, markdown, percent, plus_minus
 from localspec.core.events import Stats
 
 PLAIN = "plain"
@@ -233,22 +233,14 @@ def cells(row: Row) -> dict[str, str]:
         "format": row.quant,
         "threads": str(row.threads),
         "k": row.k,
-        "tok/s": told(row.tokens_per_second, row.tokens_per_second_spread, 1),
-        "× plain": told(row.speedup, row.speedup_spread, 2),
-        "× own plain": told(row.times_own_plain, row.times_own_plain_spread, 2),
-        "× theirs": told(row.times_theirs, row.times_theirs_spread, 2),
-        "accepted": share(row.acceptance),
-        "1st": share(row.first_accepted),
+        "tok/s": plus_minus(row.tokens_per_second, row.tokens_per_second_spread, 1),
+        "× plain": plus_minus(row.speedup, row.speedup_spread, 2),
+        "× own plain": plus_minus(row.times_own_plain, row.times_own_plain_spread, 2),
+        "× theirs": plus_minus(row.times_theirs, row.times_theirs_spread, 2),
+        "accepted": percent(row.acceptance),
+        "1st": percent(row.first_accepted),
         "tok/round": "–" if row.tokens_per_round is None else f"{row.tokens_per_round:.2f}",
         "ttft ms": "–" if row.ttft_ms is None else f"{row.ttft_ms:.1f}",
         "read GB/s": "–" if row.read_gbs is None else f"{row.read_gbs:.1f}{peak}",
         "same": row.same or "–",
     }
-
-
-def told(value: float | None, deviation: float | None, places: int) -> str:
-    return "–" if value is None else f"{value:.{places}f} ± {deviation or 0:.{places}f}"
-
-
-def share(value: float | None) -> str:
-    return "–" if value is None else f"{value:.0%}"

@@ -16,9 +16,9 @@ from typing import Final, Literal
 from localspec.bench import plots
 from localspec.bench.measure import Draft, interleave, names, ours, report
 from localspec.bench.plots import Curve, Point
+from localspec.bench.progress import Tell, loading, shares, silent
 from localspec.bench.prompts import PROMPTS
 from localspec.bench.report import PLAIN, Report, Row
-from localspec.bench.telling import Tell, loading, nobody, shares
 from localspec.core import calibration
 from localspec.core.drain import drain
 from localspec.core.errors import UsageError
@@ -126,7 +126,7 @@ def sweep(
     prompts: Sequence[str] = PROMPTS,
     max_tokens: int = 64,
     repeats: int = 3,
-    tell: Tell = nobody,
+    tell: Tell = silent,
 ) -> SweepReport:
     """Exit layers first, then draft lengths."""
     asked, k = exit_asked(load.draft), load.k
@@ -174,7 +174,7 @@ def exit_asked(draft: Draft) -> EarlyExit:
 
 
 def auto_now(opened: Opened) -> Tried | None:
-    """Where `--draft auto` leaves now, and after how many; None where it drafts in another way or not at all."""
+    """The exit layer and draft length that `--draft auto` has now; None where it drafts otherwise or not at all."""
     known = calibration.recall(swept_key(opened))
     choice = choose("auto", opened.entry, opened.snapshot, opened.catalog, known)
     return (choice.exit_layer, choice.k) if choice.exit_layer else None

@@ -1,4 +1,4 @@
-"""Rows as CSV and as a table in Markdown. Knows no figures."""
+"""Rows as CSV and as a table in Markdown, and what its cells look like."""
 
 from __future__ import annotations
 
@@ -21,3 +21,12 @@ def markdown(table: Sequence[Sequence[str]]) -> str:
     """The head comes first; a bar in a cell does not end it."""
     head, *lines = ["| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |" for line in table]
     return "\n".join([head, "|" + "---|" * len(table[0]), *lines])
+
+
+def plus_minus(value: float | None, deviation: float | None, places: int = 2) -> str:
+    """A median and its deviation; a dash for what was not measured."""
+    return "–" if value is None else f"{value:.{places}f} ± {deviation or 0:.{places}f}"
+
+
+def percent(share: float | None) -> str:
+    return "–" if share is None else f"{share:.0%}"

@@ -1,4 +1,4 @@
-"""The commands `localspec config …`: parse, call localspec.config, print. Imports nothing heavy until one is called."""
+"""The commands `localspec config …`: they parse, call localspec.config and print."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KEY = click.argument("key", shell_complete=completions)
 def config(context: click.Context) -> None:
     """Read and change the settings in config.toml.
 
-    A flag comes first, then the environment (LOCALSPEC_TEMPERATURE), then what models.toml says of a model, then these.
+    Flags come first, then the environment (LOCALSPEC_TEMPERATURE), then the model's entry in models.toml, then these.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
@@ -32,19 +32,19 @@ def config(context: click.Context) -> None:
 
 @config.command()
 def path() -> None:
-    """Print where config.toml is; LOCALSPEC_CONFIG_DIR moves it."""
-    from localspec.cli import output
+    """Print the path of config.toml; LOCALSPEC_CONFIG_DIR moves it."""
+    from localspec.cli import io
     from localspec.core import paths
 
-    output.hand_over(f"{paths.config_file()}\n")
+    io.print_unchanged(f"{paths.config_file()}\n")
 
 
 @config.command()
-@click.option("--origin", is_flag=True, help="Also who set it: a file, the environment, or nobody.")
-@click.option("--json", "as_json", is_flag=True, help="One line of JSON.")
+@click.option("--origin", is_flag=True, help="Also print where each value comes from.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 def show(origin: bool, as_json: bool) -> None:
     """Print every setting."""
-    from localspec.cli import output
+    from localspec.cli import io
     from localspec.config.origins import settings
     from localspec.core import paths
     from localspec.core.sanitize import one_line
@@ -52,19 +52,19 @@ def show(origin: bool, as_json: bool) -> None:
 
     found = settings(paths.config_file())
     if as_json:
-        output.say(output.as_json({each.key: {"value": each.value, "origin": each.origin} for each in found}))
+        io.print_text(io.as_json({each.key: {"value": each.value, "origin": each.origin} for each in found}))
         return
     rows = [(one_line(each.key), one_line(shown(each.value)), one_line(each.origin)) for each in found]
-    output.say(columns([row if origin else row[:2] for row in rows]))
+    io.print_text(columns([row if origin else row[:2] for row in rows]))
 
 
 @config.command("set", context_settings={"ignore_unknown_options": True})
 @KEY
 @click.argument("value")
 def set_value(key: str, value: str) -> None:
-    """Write a setting: config set sampling.temperature 0.7.
+    """Change a setting, e.g. config set sampling.temperature 0.7.
 
-    The rest of the file stays as it is, comments too.
+    The rest of the file is kept, comments included.
     """
     from localspec.config.writing import literal, store_typed
     from localspec.core import paths
@@ -79,15 +79,15 @@ def set_value(key: str, value: str) -> None:
 @config.command()
 @KEY
 def unset(key: str) -> None:
-    """Take a setting out of the file, so that the built-in one applies."""
-    from localspec.config.writing import unset as take_out
+    """Remove a setting from the file, so that its default applies."""
+    from localspec.config.writing import unset as remove
 
-    take_out(key)
+    remove(key)
 
 
 @config.command()
 def edit() -> None:
-    """Open config.toml in $VISUAL or $EDITOR, and check what was written."""
+    """Open config.toml in $VISUAL or $EDITOR, and check it afterwards."""
     from localspec.config.reading import read
     from localspec.config.writing import parsed, write
     from localspec.core import paths
@@ -98,23 +98,25 @@ def edit() -> None:
     try:
         click.edit(filename=str(file))
     except click.ClickException as fault:
-        raise UsageError(f"The editor failed ({fault.format_message()}).", hint="Set EDITOR to another.") from fault
+        raise UsageError(
+            f"The editor failed ({fault.format_message()}).", hint="Set EDITOR to another editor."
+        ) from fault
     read()
 
 
 @config.command()
 def schema() -> None:
-    """Print the JSON schema of config.toml, for editors that complete and check."""
+    """Print the JSON schema of config.toml, for editors."""
     import msgspec
 
-    from localspec.cli.output import as_json
+    from localspec.cli.io import as_json
     from localspec.config.tables import Config
 
     print(as_json(msgspec.json.schema(Config)))
 
 
 def shown(value: Any) -> str:
-    """As config.toml writes it; – for what is left to the model."""
+    """A value as config.toml writes it; – where the model decides."""
     if value is None:
         return "–"
     return str(value).lower() if isinstance(value, bool) else str(value)

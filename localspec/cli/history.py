@@ -1,4 +1,4 @@
-"""The commands `localspec history …`: parse, call the history, print. Imports nothing heavy until one is called."""
+"""The commands `localspec history …`: they parse, call the history and print. Imports nothing heavy until one runs."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from localspec.history import Chat, Format, History
 
 LIMIT = click.IntRange(1, 1_000_000)
-json_option = click.option("--json", "as_json", is_flag=True, help="One line of JSON.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 FORMATS = ["md", "json", "jsonl", "openai"]  # those of localspec.history, which --help must not import
-FORMAT_HELP = "md to read, json or jsonl to keep every branch and round, openai to train on.  [default: md]"
+FORMAT_HELP = "md to read, json or jsonl with every branch and step, openai for training.  [default: md]"
 FILE = click.Path(path_type=Path)
 
 
 def completions(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
-    """The ids that begin so, with their titles; none where the history cannot be read as it is."""
+    """Chat ids that begin with what was typed, with titles; none if the history cannot be read."""
     from localspec.history import peek
     from localspec.history.text.lists import title
 
@@ -36,20 +36,20 @@ def completions(_: click.Context, __: click.Parameter, typed: str) -> list[Compl
 @click.group(invoke_without_command=True)
 @click.pass_context
 def history(context: click.Context) -> None:
-    """List, read, search, export and delete the chats that were kept.
+    """List, read, search, export and delete saved chats.
 
-    An ID is the beginning of a chat's id, as long as only one begins so.
+    ID is a chat's id, or a beginning of it that no other chat has.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
 
 @history.command()
-@click.option("-n", "limit", type=LIMIT, default=20, metavar="N", help="At most N chats.  [default: 20]")
+@click.option("-n", "limit", type=LIMIT, default=20, metavar="N", help="Show at most N chats.  [default: 20]")
 @json_option
 def ls(limit: int, as_json: bool) -> None:
-    """List the chats, those used last first."""
-    from localspec.cli import output
+    """List chats, most recently used first."""
+    from localspec.cli import io
     from localspec.history.text import lists
 
     with opened(reading=True) as kept:
@@ -57,38 +57,38 @@ def ls(limit: int, as_json: bool) -> None:
     if as_json:
         print_json(chats[:limit])
     elif chats:
-        output.say(lists.chat_table(chats[:limit], letters=lists.id_length(chats)))
+        io.print_text(lists.chat_table(chats[:limit], letters=lists.id_length(chats)))
     if not chats:
-        output.remark("There are no chats yet. Begin one: localspec chat")
+        io.print_note("There are no chats yet. Start one: localspec chat")
     elif len(chats) > limit:
-        output.remark(f"These are {limit} of {len(chats)} chats. All of them: localspec history ls -n {len(chats)}")
+        io.print_note(f"{limit} of {len(chats)} chats are shown. Show all: localspec history ls -n {len(chats)}")
 
 
 @history.command()
 @click.argument("chat", metavar="ID", shell_complete=completions)
-@click.option("--tokens", is_flag=True, help="Below each line: who wrote its tokens, the draft or the model.")
+@click.option("--tokens", is_flag=True, help="Mark each token with who wrote it, the draft or the model.")
 def show(chat: str, tokens: bool) -> None:
     """Print a chat as text."""
-    from localspec.cli import output
+    from localspec.cli import io
     from localspec.history.text.transcript import token_transcript, transcript
 
     with opened(reading=True) as kept:
         found = kept.open(kept.find_chat(chat).id)
         width = shutil.get_terminal_size().columns
-        output.say(token_transcript(found, kept.steps, width=width) if tokens else transcript(found))
+        io.print_text(token_transcript(found, kept.steps, width=width) if tokens else transcript(found))
 
 
 @history.command()
 @click.argument("words", nargs=-1, required=True)
-@click.option("-n", "limit", type=LIMIT, default=50, metavar="N", help="At most N hits.  [default: 50]")
+@click.option("-n", "limit", type=LIMIT, default=50, metavar="N", help="Show at most N hits.  [default: 50]")
 @json_option
 def search(words: tuple[str, ...], limit: int, as_json: bool) -> None:
-    """Find the chats in which WORDS were said.
+    """Search messages, attachments and titles.
 
-    All of them must be in one message, one attachment or the title. The last word may be a beginning; '"in quotes"'
-    means exactly so.
+    All WORDS must be in the same message, attachment or title. The last word may be incomplete; '"in quotes"' is an
+    exact phrase.
     """
-    from localspec.cli import output
+    from localspec.cli import io
     from localspec.history.text import lists
 
     with opened(reading=True) as kept:
@@ -96,20 +96,20 @@ def search(words: tuple[str, ...], limit: int, as_json: bool) -> None:
     if as_json:
         print_json(hits)
     elif hits:
-        output.say(lists.hit_list(hits, letters=lists.id_length(chats)))
+        io.print_text(lists.hit_list(hits, letters=lists.id_length(chats)))
     if not hits:
-        output.remark("Nothing that was said has all of these words. All chats: localspec history ls")
+        io.print_note("No messages match. List all chats: localspec history ls")
     elif len(hits) == limit:
-        output.remark(f"There may be more than these {limit} hits. Add: -n {10 * limit}")
+        io.print_note(f"Only the first {limit} hits are shown. Show more: -n {10 * limit}")
 
 
 @history.command()
 @click.argument("chat", metavar="ID", shell_complete=completions)
 @click.option("--format", "kind", type=click.Choice(FORMATS), default="md", help=FORMAT_HELP)
-@click.option("-o", "--output", "file", type=FILE, metavar="FILE", help="Into a new file instead of stdout.")
+@click.option("-o", "--output", "file", type=FILE, metavar="FILE", help="Write to a new file instead of stdout.")
 def export(chat: str, kind: Format, file: Path | None) -> None:
     """Write a chat as Markdown or JSON, to stdout or a file."""
-    from localspec.cli import output
+    from localspec.cli import io
     from localspec.history import export as exported
 
     with opened(reading=True) as kept:
@@ -117,67 +117,69 @@ def export(chat: str, kind: Format, file: Path | None) -> None:
     if file is not None:
         save(file, text)
     elif kind == "md":
-        output.hand_over(text)
+        io.print_unchanged(text)
     else:
-        print(output.safe_json(text), end="")
+        print(io.safe_json(text), end="")
 
 
 @history.command()
 @click.argument("chats", nargs=-1, metavar="[ID]...", shell_complete=completions)
-@click.option("--all", "everything", is_flag=True, help="Every chat there is.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--all", "everything", is_flag=True, help="Delete every chat.")
+@click.option("--yes", is_flag=True, help="Delete without asking.")
 def rm(chats: tuple[str, ...], everything: bool, yes: bool) -> None:
-    """Delete chats for good; what they said is overwritten on the disk."""
-    from localspec.cli import output
+    """Delete chats permanently (overwritten on disk)."""
+    from localspec.cli import io
     from localspec.history.text.lists import count
 
     if bool(chats) == everything:
-        raise UsageError("Name the chats to delete, or all.", hint="Try: localspec history rm ID, or --all.")
+        raise UsageError("Name the chats to delete, or all of them.", hint="Try: localspec history rm ID, or --all.")
     with opened() as kept:
         doomed = newest_first(kept) if everything else named(kept, chats)
         if not doomed:
-            output.remark("There are no chats: nothing is deleted.")
+            io.print_note("There are no chats to delete.")
         elif yes or confirmed(doomed):
             kept.delete(*(chat.id for chat in doomed))
-            output.remark(f"Deleted {count(len(doomed), 'chat')}.")
+            io.print_note(f"Deleted {count(len(doomed), 'chat')}.")
         else:
-            output.remark("Nothing is deleted.")
+            io.print_note("Nothing was deleted.")
         if everything and (copies := [str(copy) for copy in kept.copies()]):
-            output.remark(f"Chats may still be in copies beside the history; delete them yourself: {', '.join(copies)}")
+            io.print_note(
+                f"Older copies of the history may still hold chats; delete them yourself: {', '.join(copies)}"
+            )
 
 
 @history.command()
 @json_option
 def stats(as_json: bool) -> None:
-    """Print what each model has written, and how fast."""
-    from localspec.cli import output
+    """Print tokens and speed for each model."""
+    from localspec.cli import io
     from localspec.history.text.lists import totals_object, totals_table
 
     with opened(reading=True) as kept:
         totals = kept.totals()
-    output.say(output.as_json(totals_object(totals)) if as_json else totals_table(totals))
+    io.print_text(io.as_json(totals_object(totals)) if as_json else totals_table(totals))
     if not totals.models and not as_json:
-        output.remark("No model has answered in a chat that was kept. Begin one: localspec chat")
+        io.print_note("No saved chat has an answer yet. Start one: localspec chat")
 
 
 @history.command()
 def path() -> None:
-    """Print where the chats are; LOCALSPEC_DATA_DIR moves them."""
-    from localspec.cli import output
+    """Print the path of the history file; LOCALSPEC_DATA_DIR moves it."""
+    from localspec.cli import io
     from localspec.core import paths
 
-    output.hand_over(f"{paths.history_file()}\n")
+    io.print_unchanged(f"{paths.history_file()}\n")
 
 
 @contextmanager
 def opened(*, reading: bool = False) -> Iterator[History]:
-    """The history; what had to be done to open it stands on stderr."""
-    from localspec.cli.output import tell
+    """Opens the history; prints notices about it on stderr."""
+    from localspec.cli.io import print_notice
     from localspec.history import History
 
     with History(reading=reading) as kept:
         for notice in kept.notices:
-            tell(notice)
+            print_notice(notice)
         yield kept
 
 
@@ -187,26 +189,26 @@ def newest_first(kept: History) -> list[Chat]:
 
 
 def named(kept: History, beginnings: Sequence[str]) -> list[Chat]:
-    """Each once, however often it was named."""
+    """The named chats, each once."""
     found = [kept.find_chat(beginning) for beginning in beginnings]
     return list({chat.id: chat for chat in found}.values())
 
 
 def confirmed(doomed: Sequence[Chat]) -> bool:
-    """Asks on the terminal; where nobody can be asked, that is an error and not a yes."""
-    from localspec.cli.output import remark
+    """Asks on the terminal; UsageError where there is none to ask on."""
+    from localspec.cli.io import print_note
     from localspec.history.text.lists import chat_table, count, id_length
 
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError("Nobody can be asked whether to delete: this is no terminal.", hint="Add --yes.")
-    remark(chat_table(doomed, letters=id_length(doomed)))
+        raise UsageError("Not a terminal: add --yes to delete without asking.")
+    print_note(chat_table(doomed, letters=id_length(doomed)))
     messages = count(sum(chat.num_messages for chat in doomed), "message")
-    return click.confirm(f"Delete {count(len(doomed), 'chat')} with {messages} for good?", err=True)
+    return click.confirm(f"Delete {count(len(doomed), 'chat')} with {messages} permanently?", err=True)
 
 
 def print_json(records: Sequence[object]) -> None:
     import msgspec
 
-    from localspec.cli.output import as_json
+    from localspec.cli.io import as_json
 
     print(as_json(msgspec.to_builtins(records)))

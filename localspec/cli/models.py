@@ -1,4 +1,4 @@
-"""What a shell offers where a command takes a model. Reads no headers, so that it answers at once."""
+"""Shell completion of model names. Reads no headers, so it answers at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PATHS = (".", "/", "~")
 
 
 def completions(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
-    """The names that begin so of models on this machine; files and folders where a path is begun."""
+    """Names of models on this machine that begin with what was typed; files and folders for a path."""
     from localspec.models.catalog import Catalog
     from localspec.runtime.local_models import names
 

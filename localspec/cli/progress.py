@@ -23,7 +23,7 @@ class Progress:
     def __init__(self) -> None:
         self.started: float | None = None
         self.stage = ""
-        self.told = -1
+        self.shown_tenth = -1
         self.drawn = False
 
     def __enter__(self) -> Self:
@@ -39,28 +39,28 @@ class Progress:
             return
         if sys.stderr.isatty():
             self.drawn = True
-            shown = one_line(line(event))[: get_terminal_size().columns - 1]  # what wraps cannot be wiped
+            shown = one_line(bar_line(event))[: get_terminal_size().columns - 1]  # a wrapped line cannot be wiped
             print(f"\r\033[K{shown}", end="", file=sys.stderr, flush=True)
         else:
-            self.tell(event)
+            self.print_line(event)
 
-    def tell(self, event: Loading) -> None:
-        """A line for each tenth of a stage; one for a stage that is a single step."""
+    def print_line(self, event: Loading) -> None:
+        """Prints a line for each tenth of a stage; one for a stage that is a single step."""
         if event.stage != self.stage:
-            self.stage, self.told = event.stage, -1
+            self.stage, self.shown_tenth = event.stage, -1
         tenth = 10 * event.done // max(event.total, 1)
-        if tenth > self.told:
-            self.told = tenth
-            print(one_line(words(event, 10 * tenth)), file=sys.stderr)
+        if tenth > self.shown_tenth:
+            self.shown_tenth = tenth
+            print(one_line(percent_line(event, 10 * tenth)), file=sys.stderr)
 
 
-def words(event: Loading, percent: int) -> str:
+def percent_line(event: Loading, percent: int) -> str:
     if event.unit == "steps":
-        return line(event)
+        return bar_line(event)
     return f"measuring {percent} % · {event.stage}" if event.unit == "percent" else f"{event.stage} {percent} %"
 
 
-def line(event: Loading) -> str:
+def bar_line(event: Loading) -> str:
     if event.unit == "steps":
         return f"{event.stage} {event.done}/{event.total}" if event.total > 1 else event.stage
     share = event.done / max(event.total, 1)

@@ -1,6 +1,6 @@
-"""One question, one answer, on stdout; progress, notices and statistics on stderr. The engine runs in this process.
+"""Answers one question on stdout; progress, notices and statistics go to stderr. The engine runs in this process.
 
-Knows the Python interface and streams, no widgets.
+Knows the Python interface and stdio, no widgets.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any  # Any: JSON
 
-from localspec.cli.output import as_json, print_event, tell
+from localspec.cli.io import as_json, print_event, print_notice
 from localspec.cli.progress import Progress
 from localspec.core.drain import drain
 from localspec.core.errors import Cancelled, LocalspecError
@@ -28,7 +28,7 @@ from localspec.runtime.stats import to_dict
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What to print: streamed text unless `json` or `jsonl`; `stats` as a JSON line on stderr."""
+    """The output format: streamed text unless `json` or `jsonl`; with `stats` a JSON line on stderr."""
 
     json: bool = False
     jsonl: bool = False
@@ -36,9 +36,9 @@ class Output:
 
 
 def answer_once(load: LoadRequest, request: GenerateRequest, output: Output) -> int:
-    """Prints the answer and returns the exit code; a base model completes instead of chatting, and says so."""
+    """Prints the answer and returns the exit code; a base model completes the text, with a notice."""
     try:
-        check_limits(request)  # before what may take minutes
+        check_limits(request)  # before loading, which may take minutes
         check_ranges(request.sampling.said)
         with open_quietly(load, output) as llm:
             request = completion_if_base(llm, request, output)
@@ -52,38 +52,38 @@ def answer_once(load: LoadRequest, request: GenerateRequest, output: Output) -> 
     if output.json:
         print(as_json(as_object(result)))
     if result.finish_reason == "context" and not output.jsonl:
-        tell(full(result.stats.context_max))
+        print_notice(context_full(result.stats.context_max))
     if output.stats:
         print(json.dumps(to_dict(result.stats)), file=sys.stderr)
     return Cancelled.exit_code if result.finish_reason == "cancelled" else 0
 
 
 def open_quietly(load: LoadRequest, output: Output) -> LLM:
-    """Loads with a progress bar on stderr; every event a line with --jsonl."""
+    """Loads with a progress bar on stderr; with --jsonl every event is a line."""
     with Progress() as bar:
 
-        def heard(event: AnyEvent) -> None:
+        def show_event(event: AnyEvent) -> None:
             if output.jsonl:
                 print_event(event)
             elif isinstance(event, Notice):
-                tell(event)
+                print_notice(event)
             elif isinstance(event, Loading):
                 bar.show(event)
 
-        return drain(load_events(load), heard)
+        return drain(load_events(load), show_event)
 
 
 def completion_if_base(llm: LLM, request: GenerateRequest, output: Output) -> GenerateRequest:
     if request.messages is None or request.template is not None or llm.ready.model.chat:
         return request
-    notice = Notice("info", "no_template", "This is a base model (no chat template): it continues the text.", "")
-    print_event(notice) if output.jsonl else tell(notice)
+    notice = Notice("info", "no_template", "This is a base model without a chat template: it completes the text.", "")
+    print_event(notice) if output.jsonl else print_notice(notice)
     text = "\n\n".join(message.content for message in request.messages)
     return GenerateRequest(None, text, request.max_tokens, request.stop, request.sampling)
 
 
 def show(stream: Stream, output: Output) -> Result:
-    """Text as it comes. A terminal gets it sanitised; a pipe gets it as the model wrote it."""
+    """Prints text as it arrives: sanitised on a terminal, unchanged in a pipe."""
     streamed = not (output.json or output.jsonl)
     written = False
     try:
@@ -91,22 +91,22 @@ def show(stream: Stream, output: Output) -> Result:
             if output.jsonl:
                 print_event(event)
             elif isinstance(event, Notice):
-                tell(event)
+                print_notice(event)
             elif isinstance(event, Step) and streamed:
                 print(event.text if not sys.stdout.isatty() else clean(event.text), end="", flush=True)
                 written = True
     except LocalspecError:
-        print(end="\n" if written else "", flush=True)  # what went wrong gets a line of its own
+        print(end="\n" if written else "", flush=True)  # the error gets a line of its own
         raise
     if streamed:
         print()
     return stream.result()
 
 
-def full(context: int) -> Notice:
-    """An answer that is cut, though nobody asked for that."""
-    message = f"The answer is cut: the context of {context:,} tokens is full."
-    return Notice("warning", "context_full", message, "Raise --ctx, or ask for less.")
+def context_full(context: int) -> Notice:
+    """The notice that an answer was cut off by the end of the context."""
+    message = f"The answer was cut off: the context of {context:,} tokens is full."
+    return Notice("warning", "context_full", message, "Raise --ctx, or ask for a shorter answer.")
 
 
 @contextmanager

@@ -1,1 +1,1 @@
-"""What every room may know: errors, events, requests, files, sizes, the machine. Knows nobody."""
+"""The shared base of all rooms: errors, events, requests, files, sizes, the machine. Knows no other room."""

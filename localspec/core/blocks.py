@@ -1,4 +1,4 @@
-"""Small pictures made of block characters: how high, how long, how it went. Knows no widget and no figures."""
+"""Small charts of block characters: columns, bars, meters. Knows no widget and no figures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def column(share: float) -> str:
-    """A height in one cell. The lowest means nothing at all, the highest everything; between is between."""
+    """A share as a height in one cell. The lowest is exactly 0, the highest exactly 1."""
     last = len(HEIGHTS) - 1
     if 0 < share < 1:
         return HEIGHTS[min(max(round(share * last), 1), last - 1)]
@@ -20,20 +20,20 @@ def column(share: float) -> str:
 
 
 def bar(share: float, width: int) -> str:
-    """A length to an eighth of a cell, always `width` cells."""
+    """A share as a bar, to an eighth of a cell; always `width` cells."""
     eighths = round(min(max(share, 0.0), 1.0) * width * 8)
     full, rest = divmod(eighths, 8)
     return (HEIGHTS[-1] * full + (EIGHTHS[rest] if rest else "")).ljust(width)
 
 
 def meter(share: float, width: int) -> str:
-    """A length that shows how long it could be."""
+    """A share as a bar with its remainder shaded; always `width` cells."""
     full = round(min(max(share, 0.0), 1.0) * width)
     return HEIGHTS[-1] * full + "░" * (width - full)
 
 
 def per_cell(count: int, width: int) -> int:
-    """How many of `count` things share a cell, so that all fit into `width`; at least one."""
+    """The number of things, of `count`, that share a cell so that all fit into `width`; at least one."""
     return max(1, -(-count // max(width, 1)))
 
 

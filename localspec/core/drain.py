@@ -1,40 +1,40 @@
-"""Generators that tell of their progress and return a value: run to the end, or passed on otherwise told. Knows nothing
-about what they make."""
+"""Runs generators that yield progress and return a value, or passes their progress on changed. Knows nothing about what
+they make."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from typing import Generic, TypeVar
 
-Told = TypeVar("Told")
+Progress = TypeVar("Progress")
 Passed = TypeVar("Passed")
 Value = TypeVar("Value")
 
 
-class Run(Generic[Told, Value]):
-    """What a generator yields, and at the end of it the `value` that it returns."""
+class Run(Generic[Progress, Value]):
+    """Iterates over a generator; afterwards `value` is what it returned."""
 
-    def __init__(self, steps: Generator[Told, None, Value]) -> None:
+    def __init__(self, steps: Generator[Progress, None, Value]) -> None:
         self.steps = steps
 
-    def __iter__(self) -> Iterator[Told]:
+    def __iter__(self) -> Iterator[Progress]:
         self.value = yield from self.steps
 
 
-def drain(steps: Generator[Told, None, Value], tell: Callable[[Told], object] = lambda _: None) -> Value:
-    """What the generator returns; what it yields goes to `tell`."""
+def drain(steps: Generator[Progress, None, Value], report: Callable[[Progress], object] = lambda _: None) -> Value:
+    """Runs the generator and returns its value; what it yields goes to `report`."""
     run = Run(steps)
-    for told in run:
-        tell(told)
+    for progress in run:
+        report(progress)
     return run.value
 
 
 def relay(
-    steps: Generator[Told, None, Value], change: Callable[[Told], Passed | None]
+    steps: Generator[Progress, None, Value], change: Callable[[Progress], Passed | None]
 ) -> Generator[Passed, None, Value]:
     """Returns what the generator returns; yields what `change` makes of what it yields, unless that is None."""
     run = Run(steps)
-    for told in run:
-        if (passed := change(told)) is not None:
+    for progress in run:
+        if (passed := change(progress)) is not None:
             yield passed
     return run.value

@@ -4,7 +4,7 @@ LocalspecError
 ├── UsageError            2  the command line, a setting or an option is wrong
 ├── CatalogError          2  models.toml cannot be read
 ├── NotDownloaded         3  unknown model, or known and not on disk
-├── AccessDenied          4  the hub says no
+├── AccessDenied          4  the hub refuses the files
 ├── DoesNotFit            5  memory or disk
 ├── ContextOverflow       5  the conversation is longer than the context
 ├── IncompatiblePair      6  the drafter does not speak the target's tokens
@@ -15,9 +15,9 @@ LocalspecError
 ├── NoChatTemplate        1  a base model was asked to chat
 ├── EngineError           1  the model failed while it was answering
 ├── EngineDied            1  the process that ran the model is gone
-└── Cancelled           130  somebody pressed stop
+└── Cancelled           130  the user stopped it
 
-Knows nothing about who shows it.
+Knows nothing about how they are shown.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from __future__ import annotations
 import errno
 from typing import ClassVar
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # of an OSError: no room on the disk
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # an OSError of these kinds: the disk is full
 
 
 class LocalspecError(Exception):
@@ -111,7 +111,7 @@ class HistoryError(LocalspecError):
 
 
 class NoSuchChat(LocalspecError):
-    """The history has no such chat or message, or not any more. The user lists what there is."""
+    """The chat or message is not in the history, or no longer. The user lists the chats."""
 
     code, exit_code = "no_such_chat", 3
 
@@ -129,19 +129,19 @@ class EngineError(LocalspecError):
 
 
 class EngineDied(LocalspecError):
-    """The engine's process is gone, or its GPU to it. What was written is kept; the user reloads the model."""
+    """The engine's process ended, or lost its GPU. What was written is kept; the user reloads the model."""
 
     code = "engine_died"
 
 
 class Cancelled(LocalspecError):
-    """Somebody pressed stop. Raised inside the engine between forwards; the user sees finish_reason "cancelled"."""
+    """The user stopped the answer. Raised in the engine between forwards, and shown as finish_reason "cancelled"."""
 
     code, exit_code = "cancelled", 130  # 128 + SIGINT, as shells count
 
 
 def first_line(fault: BaseException) -> str:
-    """What any fault says, as the middle of a sentence of ours; a line that ends in a colon says it in the next."""
+    """The first line of an error, for use inside a sentence; a line that ends in a colon is joined with the next."""
     text = fault.message if isinstance(fault, LocalspecError) else str(fault)
     lines = [line.strip() for line in text.strip().splitlines()] or [type(fault).__name__]
     first = lines.pop(0)

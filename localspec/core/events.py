@@ -1,7 +1,7 @@
-"""The one vocabulary of screen, Python, pipe and JSON lines: frozen records, told apart by `type`.
+"""The events that screen, Python, pipe and JSON lines share: frozen records, distinguished by `type`.
 
-A generation is Prefill*, (Step | Notice)*, Done or Failure; Steered may stand anywhere, between two of
-them or in none. Knows nothing about engines or readers.
+A generation is Prefill*, (Step | Notice)*, Done or Failure; Steered may come at any time, also outside of one. Knows
+nothing about engines or readers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=False):
 
 
 class Event(msgspec.Struct, frozen=True, tag_field="type", tag=str.lower):
-    """Something a reader may want to show."""
+    """An event that a reader may show."""
 
     @property
     def type(self) -> str:
@@ -28,7 +28,7 @@ class Event(msgspec.Struct, frozen=True, tag_field="type", tag=str.lower):
 
 
 class Proposal(Record, frozen=True):
-    """What the drafter wanted at a place where the target chose otherwise, and how probable it was to each of them,
+    """A drafted token that the target rejected, with its probability to both,
     given what the draft had before it: told to who asks for `odds`."""
 
     id: int
@@ -38,7 +38,7 @@ class Proposal(Record, frozen=True):
 
 
 class Token(Record, frozen=True):
-    """One committed token: who wrote it, and its place in the draft when the drafter did.
+    """One committed token: its source, and its position in the draft if it was drafted.
 
     `text` is "" while the token ends inside a character; the token that completes it carries the whole.
     """
@@ -52,8 +52,8 @@ class Token(Record, frozen=True):
 
 
 class ModelCard(Record, frozen=True):
-    """The target as loaded. `quant` is the weight format, `context_max` in tokens; `layers` 0: not known. `revision`
-    says which weights these are."""
+    """The loaded target. `quant` is the weight format, `context_max` in tokens; `layers` 0: unknown. `revision` is the
+    version of the weights."""
 
     name: str
     quant: str
@@ -65,10 +65,10 @@ class ModelCard(Record, frozen=True):
 
 
 class SpecCard(Record, frozen=True):
-    """How it is drafted for: kind "model", "early-exit" or "off", which is that nobody could; `reason` says why.
+    """The drafter: kind "model", "early-exit" or "off" where there is none; `reason` says why.
 
-    `mode` is whether it is done: "on" by `k` tokens, "auto" as a policy decides, "off" by the user's wish. `plain_ms`
-    is a plain round's mean time from an earlier start on this machine, if there was one; `exit_layer` an early exit's.
+    `mode`: "on" drafts `k` tokens, "auto" lets a policy decide, "off" is the user's choice. `plain_ms` is a plain
+    round's mean time in an earlier start on this machine, if there was one; `exit_layer` an early exit's.
     """
 
     kind: str
@@ -81,14 +81,13 @@ class SpecCard(Record, frozen=True):
 
     @property
     def switch(self) -> Mode:
-        """What is drafted from now on, said in one word."""
+        """The mode in effect: "off" without a drafter."""
         return "off" if self.kind == "off" else self.mode
 
 
 class Memory(Record, frozen=True):
-    """Bytes held by the weights and the KV stores, and read at best per second (measured at load); and all that the
-    device has, 0 where nobody knows.
-    """
+    """Bytes of the weights and the KV caches, the measured memory bandwidth, and the memory of the device, 0 if
+    unknown."""
 
     target_bytes: int
     drafter_bytes: int
@@ -98,7 +97,7 @@ class Memory(Record, frozen=True):
 
 
 class Stats(Record, frozen=True):
-    """One generation in sums. Rates are properties and go to JSON by `stats.to_dict`. Times in milliseconds."""
+    """The sums of one generation. Rates are properties, added to JSON by `stats.to_dict`. Times in milliseconds."""
 
     prompt_n: int = 0
     cached_n: int = 0
@@ -159,7 +158,7 @@ class Stats(Record, frozen=True):
 
     @property
     def accept_per_pos(self) -> tuple[float, ...]:
-        """How often the draft's place i was accepted, of the rounds whose draft was so long."""
+        """The acceptance rate of each draft position, among the rounds that tested it."""
         tested = [sum(self.tested_counts[i:]) for i in range(1, len(self.tested_counts))]
         return tuple(sum(self.accepted_counts[i:]) / n for i, n in enumerate(tested, start=1) if n)
 
@@ -173,8 +172,8 @@ class Stats(Record, frozen=True):
 
 
 class Loading(Event, frozen=True):
-    """Progress of a start, or of a measurement. `stage` says what is done, in words; `unit` is "bytes" or "steps", of a
-    measurement "percent"."""
+    """Progress of loading or of a measurement. `stage` describes it; `unit` is "bytes" or "steps", of a measurement
+    "percent"."""
 
     stage: str
     done: int
@@ -184,7 +183,7 @@ class Loading(Event, frozen=True):
 
 
 class Ready(Event, frozen=True):
-    """The model can be asked."""
+    """The model is ready for questions."""
 
     model: ModelCard
     spec: SpecCard
@@ -192,13 +191,13 @@ class Ready(Event, frozen=True):
 
 
 class Steered(Event, frozen=True):
-    """Rounds from here on are drafted as `spec` says; those before were not."""
+    """Speculation changed: later rounds are drafted as in `spec`."""
 
     spec: SpecCard
 
 
 class Prefill(Event, frozen=True):
-    """Progress of reading the prompt, in tokens; `cached` were in the session already."""
+    """Progress of the prefill, in tokens; `cached` were in the session already."""
 
     done: int
     total: int

@@ -1,6 +1,6 @@
-"""How much memory and processor time a process may still take, and which file is to blame where it takes more.
+"""Limits the memory and processor time of this process, and notes which file is to blame when it takes more.
 
-Used inside the sandbox's own process, which the system ends when the limit is reached; elsewhere nothing is limited.
+Used inside the sandbox's process only, which the system ends at the limit.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ _note: int | None = None  # an open file, which outlives this process
 
 
 def note_in(file: int) -> None:
-    """Notes of `entering` go into this open file from now on."""
+    """Makes `entering` write its notes into this open file."""
     global _note  # noqa: PLW0603 - one process, one note
     _note = file
 
 
 def entering(part: Part) -> None:
-    """What runs from here on is this part's of the model's folder."""
+    """Notes that from here on this part of the model's folder runs."""
     if _note is not None:
         os.pwrite(_note, bytes([PARTS.index(part)]), 0)
 
 
 def entered(file: int) -> Part:
-    """The part that was noted last in this open file."""
+    """The part noted last in this open file."""
     found = os.pread(file, 1, 0)
     return PARTS[found[0]] if found else "tokenizer"
 
 
 @contextmanager
 def limited(seconds: float, num_bytes: int) -> Iterator[None]:
-    """At most so many seconds of the processor, whatever else the machine does, and so many bytes more than now.
+    """Limits this process to so many seconds of processor time, and so many bytes more than it has now.
 
     The system ends the process after that time. Python raises MemoryError; a library in another language may abort.
     """
@@ -59,7 +59,7 @@ def limited(seconds: float, num_bytes: int) -> Iterator[None]:
 
 
 def address_space() -> int | None:
-    """Bytes of this process's address space; None where the system does not limit it either."""
+    """Bytes of this process's address space; None on systems that cannot limit it."""
     try:
         pages = Path("/proc/self/statm").read_text(encoding="ascii").split(maxsplit=1)[0]
     except OSError:

@@ -1,5 +1,5 @@
-"""How much main memory there is for a model: what the machine has free, or less where a control group's limit is lower,
-as a container or a cluster's job has one."""
+"""The main memory available to a model: what the machine has free, or less under a control group's limit, as in a
+container or a cluster's job."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ VERSIONS = (  # of control groups: controller, where its hierarchy begins, limit
 
 
 def available_bytes() -> int:
-    """Free, or held by files that the system would drop."""
+    """Available bytes: free, or used by file caches that the system would drop."""
     import psutil  # a machine that is only measured need not have it
 
     return min((int(psutil.virtual_memory().available), *left_in_groups()))
 
 
 def trim() -> None:
-    """What the C library keeps for the next allocation goes back to the system: 70 MB, once a model was packed."""
-    with suppress(AttributeError, OSError, TypeError):  # only glibc can be asked to
+    """Returns the C library's free memory to the system: 70 MB after packing a model."""
+    with suppress(AttributeError, OSError, TypeError):  # glibc only
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def left_in_groups() -> Iterator[int]:
-    """Below the limit of each group that this process is in: "max" and files of another form say nothing."""
+    """The bytes left in each control group of this process; a limit of "max" is left out."""
     for controller, top, limit, used, droppable in VERSIONS:
         for folder in folders(GROUPS / top, controller):
             with suppress(OSError, ValueError, IndexError):
@@ -46,7 +46,7 @@ def left_in_groups() -> Iterator[int]:
 
 
 def folders(top: Path, controller: str) -> Iterator[Path]:
-    """Of a hierarchy: its top, and the groups below it down to this process's."""
+    """The folders of a hierarchy: its top, and the groups down to this process's."""
     yield top
     with suppress(OSError, ValueError):
         for line in MINE.read_text().splitlines():

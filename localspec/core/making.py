@@ -1,7 +1,7 @@
-"""Of several processes that would make the same file, one makes it, and the others wait while it shows signs of life.
+"""Lets one of several processes make a file, while the others wait as long as it shows signs of life.
 
-The system takes a lock from a process that ends, however it ends. Where there are no locks nobody waits. Knows nothing
-about what is made.
+The system releases the lock of a process that ends, however it ends. Without locks every process makes the file. Knows
+nothing about what is made.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-SILENCE_SECONDS = 30.0  # of a process that was stopped: then another makes it, too
+SILENCE_SECONDS = 30.0  # of the process that makes it: then another does so, too
 LOOK_SECONDS = 0.2
 Step = TypeVar("Step")
 Value = TypeVar("Value")
 
 
 class Making:
-    """`lock`: an open file; None where there is none, and everybody makes it."""
+    """One process's part in making a file. `lock`: an open file; None without locks, when every process makes it."""
 
     def __init__(self, lock: int | None) -> None:
         self._lock = lock
         self._is_ours = lock is None
 
     def wait(self) -> Iterator[None]:
-        """Ends when nobody else makes it any more, or whoever does is silent; yields now and then until then."""
+        """Yields now and then until no other process makes the file, or the one that does is silent."""
         seen, since = 0, monotonic()
         while not self.taken():
             if (sign := self._sign()) != seen:
@@ -45,7 +45,7 @@ class Making:
             sleep(LOOK_SECONDS)
 
     def alive(self, steps: Generator[Step, None, Value]) -> Generator[Step, None, Value]:
-        """The same steps, each a sign of life for those who wait."""
+        """Passes the steps on, each as a sign of life for waiting processes."""
 
         def shown(step: Step) -> Step:
             self._show()
@@ -54,7 +54,7 @@ class Making:
         return relay(steps, shown)
 
     def taken(self) -> bool:
-        """Whether it is for this process to make; asked again after it was not."""
+        """True once this process holds the lock; may be called again."""
         if self._lock is not None and not self._is_ours:
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -76,7 +76,7 @@ class Making:
 
 @contextmanager
 def making(file: Path | None) -> Iterator[Making]:
-    """Who makes this file, which may have no name on any disk."""
+    """Opens the lock for a file to be made; None: a file without a name, made without a lock."""
     lock = file and file.with_name(f"{file.name}.lock")
     opened = open_lock(lock) if lock else None
     one = Making(opened)
@@ -85,7 +85,7 @@ def making(file: Path | None) -> Iterator[Making]:
     finally:
         if lock and opened is not None:
             with suppress(OSError):
-                if one.taken():  # who still waits has it open, and finds the file
+                if one.taken():  # a waiting process has it open, and finds the file
                     lock.unlink()
             os.close(opened)
 

@@ -1,4 +1,4 @@
-"""NVIDIA's driver, asked without torch: it also knows GPUs that torch cannot use, and why that may be."""
+"""Queries NVIDIA's driver without torch: it also finds GPUs that torch cannot use, and says why."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from localspec.core.events import Record
 
 
 class Driver(Record, frozen=True):
-    """`cuda` is the newest CUDA it runs, `gpus` are all it has, `visible` is CUDA_VISIBLE_DEVICES."""
+    """The driver. `cuda` is the newest CUDA it supports, `gpus` are all GPUs, `visible` is CUDA_VISIBLE_DEVICES."""
 
     version: str
     cuda: str
@@ -19,14 +19,14 @@ class Driver(Record, frozen=True):
 
 
 class Reason(NamedTuple):
-    """A sentence, and what to do."""
+    """A message and the next command."""
 
     message: str
     hint: str
 
 
 def look() -> Driver | None:
-    """None where there is no driver, or nothing to ask it with."""
+    """The driver; None where there is none, or pynvml is not installed."""
     try:
         import pynvml as nvml
     except ImportError:
@@ -48,8 +48,8 @@ def look() -> Driver | None:
 
 
 def why_unused(driver: Driver | None, build: str | None) -> Reason | None:
-    """Why a torch that has found no GPU has found none; None where there is none. `build`: the CUDA that torch is
-    built with."""
+    """Why torch does not use a GPU that the driver has; None where there is none. `build`: the CUDA that torch is built
+    with."""
     if driver is None or not driver.gpus:
         return None
     gpu = driver.gpus[0]
@@ -58,8 +58,8 @@ def why_unused(driver: Driver | None, build: str | None) -> Reason | None:
         install = f"pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/{index}"
         return Reason(f"There is a GPU ({gpu}), but this torch is built without CUDA.", f"Try: {install}")
     if major(driver.cuda) < major(build):
-        message = f"The NVIDIA driver {driver.version} runs CUDA {driver.cuda}, too old for this torch ({build})."
-        return Reason(message, "Update the driver, then look again: nvidia-smi")
+        message = f"The NVIDIA driver {driver.version} supports CUDA {driver.cuda}, too old for this torch ({build})."
+        return Reason(message, "Update the driver, then check: nvidia-smi")
     if driver.visible is not None:
         message = f"CUDA_VISIBLE_DEVICES is '{driver.visible}', which hides the GPU ({gpu})."
         return Reason(message, "Try: env -u CUDA_VISIBLE_DEVICES localspec doctor")
@@ -68,11 +68,11 @@ def why_unused(driver: Driver | None, build: str | None) -> Reason | None:
 
 
 def major(version: str) -> int:
-    """0 for what is no version."""
+    """The major version; 0 for what is no version."""
     first = version.partition(".")[0]
     return int(first) if first.isdecimal() else 0
 
 
-def text(said: str | bytes) -> str:
-    """Older versions of the package say bytes."""
-    return said.decode(errors="replace") if isinstance(said, bytes) else said
+def text(value: str | bytes) -> str:
+    """The value as text: older versions of pynvml return bytes."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else value

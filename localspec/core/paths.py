@@ -1,4 +1,4 @@
-"""Where files live: what ships with the package, and what is the user's. Nothing else knows a folder's name."""
+"""The paths of packaged files and of the user's files. No other module knows a folder's name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def packaged(name: str) -> Path:
 
 
 def expanded(typed: str) -> Path:
-    """~ is the user's home, and stays what it is where there is none."""
+    """The path with ~ expanded to the user's home, if there is one."""
     return Path(os.path.expanduser(typed))
 
 
@@ -26,7 +26,7 @@ PACKED, COMPILED, HISTORY = "packed", "engine", "history.db"
 
 
 def folder(purpose: str) -> Path:
-    """Where it is, or would be: nothing is made."""
+    """The folder for this purpose, which may not exist yet."""
     if chosen := os.environ.get(variable(purpose)):
         return Path(chosen)
     import platformdirs  # a machine that is only measured need not have it
@@ -35,32 +35,32 @@ def folder(purpose: str) -> Path:
 
 
 def variable(purpose: str) -> str:
-    """Of the environment, that moves it."""
+    """The environment variable that moves this folder."""
     return f"LOCALSPEC_{purpose.upper()}_DIR"
 
 
 def state_dir() -> Path:
-    """Logs, calibration, verdicts and what was copied; safe to delete. LOCALSPEC_STATE_DIR overrides it."""
+    """The folder of logs, calibration, verdicts and copied text; safe to delete. LOCALSPEC_STATE_DIR overrides it."""
     return made(folder("state"))
 
 
 def cache_dir() -> Path:
-    """What can be made again: compiled code, packed and quantised weights. LOCALSPEC_CACHE_DIR overrides it."""
+    """The folder of what can be made again: compiled code and the weight cache. LOCALSPEC_CACHE_DIR overrides it."""
     return made(folder("cache"), variable="LOCALSPEC_CACHE_DIR")
 
 
 def data_dir() -> Path:
-    """What cannot be made again: the user's chats. LOCALSPEC_DATA_DIR overrides it."""
+    """The folder of what cannot be made again: the user's chats. LOCALSPEC_DATA_DIR overrides it."""
     return made(folder("data"), variable="LOCALSPEC_DATA_DIR")
 
 
 def config_dir() -> Path:
-    """What the user wrote: settings and themes. LOCALSPEC_CONFIG_DIR overrides it. Reading does not make it."""
+    """The folder of settings and themes. LOCALSPEC_CONFIG_DIR overrides it. Reading does not create it."""
     return folder("config")
 
 
 def pictures_dir() -> Path:
-    """For what the user makes of the screen: the folder of downloads, or the present one where there is none."""
+    """The folder for screenshots and exports: downloads, or the current folder where there is none."""
     from platformdirs import user_downloads_path
 
     downloads = user_downloads_path()
@@ -68,22 +68,22 @@ def pictures_dir() -> Path:
 
 
 def packed_dir() -> Path:
-    """Models packed for the CPU engine, and those that bitsandbytes has quantised."""
+    """The weight cache: models packed for the CPU engine, or quantised by bitsandbytes."""
     return made(cache_dir() / PACKED, variable="LOCALSPEC_CACHE_DIR")
 
 
 def compiled_dir() -> Path:
-    """The CPU engine's machine code."""
+    """The folder of the CPU engine's machine code."""
     return made(cache_dir() / COMPILED, variable="LOCALSPEC_CACHE_DIR")
 
 
 def engine_log() -> Path:
-    """Where the engine's child process writes what it would have printed."""
+    """The log that takes the output of the engine's process."""
     return made(state_dir() / "log") / "engine.log"
 
 
 def copied_file() -> Path:
-    """What was copied last, where no clipboard is known to have taken it."""
+    """The file of what was copied last where there is no clipboard."""
     return state_dir() / "copied.txt"
 
 
@@ -100,12 +100,12 @@ def config_file() -> Path:
 
 
 def models_file() -> Path:
-    """The user's own models, over those that ship."""
+    """The user's models.toml, which overrides the packaged one."""
     return config_dir() / "models.toml"
 
 
 def hints_file() -> Path:
-    """How often something was explained in the chat."""
+    """The file that counts how often each hint was shown."""
     return state_dir() / "hints.json"
 
 
@@ -117,12 +117,12 @@ def admissions_file() -> Path:
     return state_dir() / "admissions.json"
 
 
-def made(place: Path, *, variable: str = "LOCALSPEC_STATE_DIR") -> Path:
-    """The folder, made if need be; nobody but the user may look into it."""
+def made(folder: Path, *, variable: str = "LOCALSPEC_STATE_DIR") -> Path:
+    """The folder, created if need be, readable by its user alone; UsageError where it cannot be created."""
     try:
-        place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as fault:
         raise UsageError(
-            f"The folder {place} cannot be made ({fault.strerror}).", hint=f"Set {variable} to another."
+            f"The folder {folder} cannot be created ({fault.strerror}).", hint=f"Set {variable} to another folder."
         ) from fault
-    return place
+    return folder

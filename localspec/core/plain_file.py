@@ -1,4 +1,4 @@
-"""Files that are files: a fifo instead of one would be waited for, for ever, and a device may have no end."""
+"""Regular files only: opening a fifo would wait for ever, and a device may have no end."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ MOST_BYTES = 1 << 20
 
 
 def plain(file: Path) -> Path:
-    """The same path, to be read; OSError where it is no regular file, or a link to none."""
+    """The same path; OSError where it is no regular file, or a link to none."""
     if not stat.S_ISREG(file.stat().st_mode):
         raise OSError(errno.EINVAL, "it is not a file", str(file))
     return file
 
 
 def read_small(file: Path) -> bytes:
-    """All of a plain file of ours; OSError, too, where it is far larger than any of them is."""
+    """The content of a small regular file; OSError where it is larger than MOST_BYTES."""
     if (size := plain(file).stat().st_size) > MOST_BYTES:
         raise OSError(errno.EFBIG, f"it is larger than {MOST_BYTES:,} bytes", str(file))
     with file.open("rb") as opened:

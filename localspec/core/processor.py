@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def name() -> str:
-    """The marketing name where the system tells it."""
+    """The processor's marketing name, where the system has it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -23,7 +23,7 @@ def physical_cores() -> int:
 
 
 def usable_threads() -> int:
-    """As many as may run at once: taskset or a container may leave fewer than there are."""
+    """The number of threads that may run at once: taskset or a container may leave fewer than there are."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -28,5 +28,5 @@ def clean(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Clean, on one line: for titles, names and other places that have one."""
+    """The clean text on one line, for titles and names."""
     return " ".join(clean(text).split())

@@ -1,4 +1,4 @@
-"""Sizes as people write them: 8GB, 500 MB, 1.5GiB. Knows nothing about what they are sizes of."""
+"""Parses and formats sizes such as 8GB, 500 MB, 1.5GiB. Knows nothing about what they are sizes of."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ POWERS = "KMGT"
 
 
 def read_size(written: str) -> int | None:
-    """In bytes; None where it is no size, or none at all. A number needs its unit: nobody means 8 bytes."""
+    """The size in bytes; None for what is no size, or zero. The unit is required."""
     found = WRITTEN.fullmatch(written.strip())
     if not found:
         return None

@@ -1,4 +1,4 @@
-"""JSON from strangers: bounded in size, depth and numbers, no key twice; every fault a CheckpointError naming the file.
+"""Reads untrusted JSON: bounded in size, depth and numbers, no key twice; any fault is a CheckpointError with the file.
 
 Knows nothing about what the files mean.
 """
@@ -16,12 +16,12 @@ from localspec.core.plain_file import plain
 
 MAX_DEPTH = 24  # the deepest config we know of has 6 levels
 MOST_VALUES = 4_000_000  # as lists, objects and commas; in Python each takes far more than on disk. Gemma's have 1.8
-MOST_DIGITS = 400  # Python has a limit of its own, and speaks of how to lift it
-REPEAT = "Fetch the model again, or choose another."
+MOST_DIGITS = 400  # Python has a limit of its own, whose message says how to lift it
+REPEAT = "Download the model again, or choose another."
 
 
 def read_bytes(file: Path, limit: int) -> bytes:
-    """The whole of a file that must not be larger than `limit` bytes."""
+    """The content of a file of at most `limit` bytes."""
     try:
         size = plain(file).stat().st_size
         if size > limit:
@@ -33,7 +33,7 @@ def read_bytes(file: Path, limit: int) -> bytes:
 
 
 def read_text(file: Path, limit: int) -> str:
-    """A file as UTF-8."""
+    """The content of a file as UTF-8 text."""
     try:
         return read_bytes(file, limit).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -41,12 +41,12 @@ def read_text(file: Path, limit: int) -> str:
 
 
 def read_object(file: Path, limit: int, most_values: int = MOST_VALUES) -> dict[str, Any]:
-    """A file that holds one JSON object."""
+    """Reads a file that holds one JSON object."""
     return parse_object(read_bytes(file, limit), str(file), most_values)
 
 
 def parse_object(raw: bytes, where: str, most_values: int = MOST_VALUES) -> dict[str, Any]:
-    """One JSON object; `where` names it in errors."""
+    """Parses one JSON object; `where` names it in errors."""
     if not raw.strip():
         raise CheckpointError(f"{where} is empty.", hint=REPEAT)
     if sum(map(raw.count, (b",", b"[", b"{"))) > most_values:
@@ -71,7 +71,7 @@ def parse_object(raw: bytes, where: str, most_values: int = MOST_VALUES) -> dict
 
 
 def walk(value: object, where: str, depth: int = 0) -> Iterator[tuple[int, str, object]]:
-    """Every (depth, key, value) inside an object."""
+    """Yields every (depth, key, value) inside an object."""
     if depth > MAX_DEPTH:
         raise CheckpointError(f"{where} is nested too deep.", hint=REPEAT)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""TOML that may be parsed: time and memory that tomllib takes for a dotted key grow with the square of its parts."""
+"""Refuses TOML that is expensive to parse: tomllib's time and memory grow with the square of a dotted key's parts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DEEP_KEY = re.compile(rf"(?<![\w-]){PART}(?:[ \t]*+\.[ \t]*+{PART}){{{MOST_PARTS
 
 
 def shallow(text: str) -> str:
-    """The same text; RecursionError where a dotted key of it has too many parts."""
+    """The same text; RecursionError where a dotted key has too many parts."""
     if DEEP_KEY.search(text):
         raise RecursionError("a key has too many parts")
     return text

@@ -1,4 +1,4 @@
-"""A text of ours as it is written, or one sentence why it cannot be read. Knows no format."""
+"""Reads text files of ours; an error is one sentence. Knows no format."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from localspec.core.errors import LocalspecError
 
 
 def read_text(file: Path, what: str) -> str:
-    """UTF-8. `what` the file is, as a sentence calls it: "exam file"."""
+    """The file's text. `what` names the file in errors, e.g. "exam file"."""
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as fault:

@@ -1,4 +1,4 @@
-"""How much of a draft the target keeps: pure tensor maths over leading batch dimensions.
+"""Acceptance of a draft: pure tensor maths over leading batch dimensions.
 
 Knows no model and keeps no random state; the generator is passed in. Leviathan et al., arXiv 2211.17192;
 Chen et al., arXiv 2302.01318.
@@ -34,7 +34,7 @@ def accept_rejection(
 
 
 def matching_prefix(matches: Tensor) -> Tensor:
-    """How many of the leading entries are true; matches: [..., k]."""
+    """The number of leading entries that are true; matches: [..., k]."""
     return matches.long().cumprod(-1).sum(-1)
 
 

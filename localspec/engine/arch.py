@@ -1,7 +1,7 @@
-"""What a config means for the decoder: one frozen record for Llama 2/3.x, Mistral, Qwen2, Qwen3 and SmolLM.
+"""Reads the decoder's shape from config.json: one frozen record for Llama 2/3.x, Mistral, Qwen2, Qwen3 and SmolLM.
 
-A field that transformers names and the decoder does not know is refused, because guessing would give wrong text without
-an error; one that transformers does not name either changes nothing. Knows nothing about weights or torch.
+A field that transformers reads and the decoder does not know is refused, because guessing would give wrong text without
+an error; one that transformers does not read either changes nothing. Knows nothing about weights or torch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from localspec.core.weight_formats import stored_kind
 from localspec.models.named_fields import is_named
 from localspec.models.prequantised.config import read_rules
 
-Config = Mapping[str, Any]  # Any: config.json is somebody else's
+Config = Mapping[str, Any]  # Any: config.json is a stranger's
 log = logging.getLogger(__name__)
 
 SIZES = {
@@ -45,7 +45,7 @@ READ = SIZES | {
     "layer_types",
 }
 ROPE_TYPES = ("default", "linear", "dynamic", "yarn", "longrope", "llama3")
-# Say nothing about the arithmetic of a forward.
+# These fields do not change the arithmetic of a forward.
 NEUTRAL = {
     "architectures",
     "bos_token_id",
@@ -69,14 +69,14 @@ NEUTRAL = {
     "chunk_size_feed_forward",
     "is_encoder_decoder",
     "pretraining_tp",  # how the projections were cut while training: transformers 5 keeps it and reads it nowhere
-    "quantization_config",  # of the weights; `stored_kind` and `read_rules` refuse what nobody can load
+    "quantization_config",  # of the weights; `stored_kind` and `read_rules` refuse what cannot be loaded
 }
 AT_DEFAULT: dict[str, Any] = {"hidden_act": "silu", "partial_rotary_factor": 1.0, "is_causal": True}
-NOTHING: tuple[Any, ...] = (None, False, {}, [])  # asked for
+NOTHING: tuple[Any, ...] = (None, False, {}, [])  # values that ask for nothing
 GIB = 1 << 30
 LAYER_TYPES = ("full_attention", "sliding_attention")
 ELSE = "Choose another model."
-REPEAT = "Fetch the model again, or choose another."
+REPEAT = "Download the model again, or choose another."
 LEFT_OUT: dict[str, dict[str, Any]] = {  # transformers' defaults, where they differ by family
     "llama": {"max_position_embeddings": 2048},
     "mistral": {"max_position_embeddings": 131072, "num_key_value_heads": 8, "sliding_window": 4096},
@@ -109,7 +109,7 @@ class Arch:
 
     @property
     def can_rewind(self) -> bool:
-        """As a GenericArch says it: here all keys and values lie by position."""
+        """True: all keys and values are cached by position, so any token can be rolled back."""
         return True
 
     @property
@@ -124,7 +124,7 @@ class Arch:
 
     @property
     def largest_linear(self) -> int:
-        """Weights of a layer's largest one, as the decoder joins them."""
+        """Weights of the largest linear of a layer, fused as in the decoder."""
         heads = (self.num_heads + 2 * self.num_kv_heads) * self.head_dim
         return self.hidden_size * max(heads, 2 * self.intermediate_size)
 
@@ -132,11 +132,11 @@ class Arch:
         return 2 * self.num_layers * self.num_kv_heads * context * self.head_dim
 
     def kv_element_bytes(self, context: int) -> int:
-        """4, and 2 once the KV store would take a gibibyte."""
+        """4, or 2 if the KV cache would take a gibibyte or more."""
         return 4 if 4 * self.kv_elements(context) < GIB else 2
 
     def rotation_bytes(self, context: int) -> int:
-        """Cosines and sines of every position, in float32."""
+        """Bytes of the rotary tables: cosines and sines of every position, in float32."""
         return 2 * 4 * context * self.head_dim
 
 
@@ -182,13 +182,13 @@ def read_arch(config: Config) -> Arch:
 def refuse_unknown(config: Config, family: str) -> None:
     for name, value in config.items():
         if name in AT_DEFAULT and value != AT_DEFAULT[name]:
-            raise CheckpointError(f"config.json asks for {told(name, value)}, which localspec cannot run.", hint=ELSE)
+            raise CheckpointError(f"config.json asks for {shown(name, value)}, which localspec cannot run.", hint=ELSE)
         if name in READ | NEUTRAL or name in AT_DEFAULT or value in NOTHING:
             continue
         if is_named(family, name):
-            message = f"config.json has a field that transformers reads and localspec does not: {told(name, value)}."
+            message = f"config.json has a field that transformers reads and localspec does not: {shown(name, value)}."
             raise CheckpointError(message, hint=ELSE)
-        log.debug("config.json has %s, which nobody reads", told(name, value))
+        log.debug("config.json has %s, which is not read", shown(name, value))
 
 
 def refuse_odd_heads(heads: int, kv_heads: int, head_dim: int) -> None:
@@ -200,8 +200,8 @@ def refuse_odd_heads(heads: int, kv_heads: int, head_dim: int) -> None:
         raise CheckpointError(message, hint=ELSE)
 
 
-def told(name: str, value: Any) -> str:
-    """A field of somebody else's, short enough for a sentence."""
+def shown(name: str, value: Any) -> str:
+    """A field of config.json, shortened for a sentence."""
     return f"{name[:80]} = {repr(value)[:40]}"
 
 
@@ -209,7 +209,7 @@ def size(config: Config, name: str, *, default: int | None = None, least: int = 
     value = config.get(name)
     value = default if value is None else value
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        message = f"config.json has {told(name, value)}; it must be a whole number from {least} on."
+        message = f"config.json has {shown(name, value)}; it must be a whole number of at least {least}."
         raise CheckpointError(message, hint=REPEAT)
     return value
 
@@ -218,22 +218,22 @@ def real(config: Config, name: str, *, default: float) -> float:
     value = config.get(name)
     value = default if value is None else value
     if not isinstance(value, int | float):
-        raise CheckpointError(f"config.json has {told(name, value)}; it must be a number.", hint=REPEAT)
+        raise CheckpointError(f"config.json has {shown(name, value)}; it must be a number.", hint=REPEAT)
     return float(value)
 
 
 def read_rope(config: Config) -> tuple[tuple[str, Any], ...]:
-    """Both spellings, rope_parameters (transformers 5) and rope_theta with rope_scaling, as one."""
+    """The RoPE fields in one form, from rope_parameters (transformers 5) or rope_theta with rope_scaling."""
     name = "rope_parameters" if config.get("rope_parameters") else "rope_scaling"
-    said = config.get(name) or {}
-    if not isinstance(said, Mapping):
-        raise CheckpointError(f"config.json has {told(name, said)}; it must be an object.", hint=REPEAT)
-    fields = {name: value for name, value in said.items() if value is not None}
+    given = config.get(name) or {}
+    if not isinstance(given, Mapping):
+        raise CheckpointError(f"config.json has {shown(name, given)}; it must be an object.", hint=REPEAT)
+    fields = {name: value for name, value in given.items() if value is not None}
     kind = fields.pop("type", None)
     fields.setdefault("rope_type", kind or "default")
     fields.setdefault("rope_theta", config.get("rope_theta") or 10000.0)
     if fields["rope_type"] not in ROPE_TYPES:
-        kind = told("rope_type", fields["rope_type"])
+        kind = shown("rope_type", fields["rope_type"])
         raise CheckpointError(f"config.json asks for {kind}, which localspec cannot run.", hint=ELSE)
     if fields.get("partial_rotary_factor", 1.0) != 1.0:
         message = "config.json asks for partial rotary embeddings, which localspec cannot run."
@@ -249,7 +249,7 @@ def read_windows(config: Config, family: str) -> tuple[int | None, ...]:
     layers, window = size(config, "num_hidden_layers"), config.get("sliding_window")
     kinds = config.get("layer_types")
     if kinds is not None and not is_kind_each(kinds, layers):
-        message = f"config.json has {told('layer_types', kinds)}; it must name the attention of each layer"
+        message = f"config.json has {shown('layer_types', kinds)}; it must name the attention of each layer"
         raise CheckpointError(f"{message}: {' or '.join(LAYER_TYPES)}.", hint=REPEAT)
     if family == "llama" or window is None or (family != "mistral" and not config.get("use_sliding_window", False)):
         return (None,) * layers

@@ -1,4 +1,4 @@
-"""How fast this machine reads memory: the ceiling of plain decoding, which reads every weight once a token."""
+"""Measures memory bandwidth, the ceiling of plain decoding, which reads every weight once a token."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REPEATS = 5
 
 
 def read_bandwidth(num_bytes: int, device: str) -> float:
-    """Best GB/s over a buffer as large as the weights, so that a model in the processor's cache is judged as one."""
+    """The best GB/s over a buffer as large as the weights, so that a model in the CPU's cache is judged so."""
     buffer = torch.empty(max(min(num_bytes, MOST_BYTES) // 4, 1), device=device)
     if device == "cpu":
         in_large_pages(buffer)

@@ -1,6 +1,6 @@
-"""Static KV store: written by index, rolled back by a counter. Knows nothing about what the rows mean.
+"""Static KV cache: written by index, rolled back by a counter. Knows nothing about what the rows mean.
 
-Slots past `length` hold what an earlier draft wrote, always finite: under a mask 0 x NaN would be NaN.
+Positions past `length` hold what an earlier draft wrote, always finite: under a mask 0 x NaN would be NaN.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Cache:
         return keys, values
 
     def crop(self, length: int) -> None:
-        """Forget what came after `length`. A counter, so it costs nothing and never passes what was written."""
+        """Rolls back to `length`: a counter, so it costs nothing and never passes what was written."""
         self.length = min(self.length, length)
 
 
 def kv_dtype(arch: Arch, context: int, weights: torch.dtype) -> torch.dtype:
-    """float32, or bfloat16 for a large store; float64 stays, it is for proofs."""
+    """The cache's dtype: float32, or bfloat16 for a large one; float64, used in proofs, stays."""
     if weights == torch.float64:
         return weights
     return torch.float32 if arch.kv_element_bytes(context) == 4 else torch.bfloat16

@@ -1,8 +1,8 @@
-"""Forwards that were recorded and are replayed: a GPU then waits for no Python. One graph for each (width, KV bucket).
+"""CUDA graphs of short forwards, so that the GPU does not wait for Python: one graph per width and KV bucket.
 
-A replay does what was done when it was recorded, on the same tensors. So all that changes lies in a few of them: ids,
-positions, states. The rest, sizes and which layers, is a graph's Shape. What cannot be recorded runs as ever. Knows
-nothing about drafts or text.
+A replay repeats the recorded kernels on the same tensors, so all inputs (ids, positions, states) are copied into fixed
+buffers. Sizes and layers are fixed in a graph's Shape. What cannot be recorded runs eagerly. Knows nothing about
+drafts or text.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from torch import Tensor
 from localspec.core.errors import first_line
 from localspec.engine.arch import Arch
 from localspec.engine.cache import Cache
-from localspec.engine.decoder import Decoder, Place, Weights
+from localspec.engine.decoder import Decoder, Span, Weights
 from localspec.engine.linear import EightBit
 from localspec.engine.memory import is_out_of_memory
 from localspec.engine.protocols import ExitStates
 
-WIDEST = 17  # rows that are all read: the longest draft, and the pending token
-LONGEST = 128  # rows of a prompt; a longer one computes for so long that starting its kernels is no matter
+WIDEST = 17  # rows with logits: the longest draft, and the pending token
+LONGEST = 128  # rows of a prompt; in a longer one the time to launch kernels does not matter
 SHORTEST = 256  # positions of the first KV bucket; each next one is twice as long
 MOST = 64  # graphs; then the oldest goes
-TRIED = 8  # rows that are replayed before any answer
+TRIED = 8  # rows that are replayed as a check at the start
 TOLERANCE = 0.5  # of the root mean square: rounding in 16 bits stays far below it, another token's logits far above
 
 Replay = Callable[[], None]
 
 
 class Capture(Protocol):
-    """Records what a step does to tensors."""
+    """Records the work that a step does on tensors."""
 
     def __call__(self, step: Callable[[], None]) -> Replay:
-        """Calls `step`, which may be done any number of times. Returns what does the same again, without Python."""
+        """Calls `step`, perhaps more than once; returns a function that replays its work without Python."""
         ...
 
 
 class OnCuda:
-    """CUDA's own graphs, in one pool of memory: they are never replayed at the same time."""
+    """Records CUDA graphs in one memory pool: they are never replayed at the same time."""
 
     def __init__(self) -> None:
         self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -52,7 +52,7 @@ class OnCuda:
         self._stream.wait_stream(now)
         try:
             with torch.cuda.stream(self._stream):  # torch.cuda.graph does not leave it where recording fails
-                step()  # what libraries do once, such as finding their fastest kernel, may be in no graph
+                step()  # one-time work of libraries, such as autotuning, may be in no graph
                 with torch.cuda.graph(graph, self._pool, self._stream, capture_error_mode="thread_local"):
                     step()
         finally:
@@ -60,14 +60,14 @@ class OnCuda:
         return graph.replay
 
 
-CAPTURES: dict[str, Callable[[], Capture]] = {"cuda": OnCuda}  # by device; others have nothing to wait for
+CAPTURES: dict[str, Callable[[], Capture]] = {"cuda": OnCuda}  # by device; others do not need graphs
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a graph is of. `rows` look at positions below `end`; the first `done` come with states from layer `exit`.
+    """The fixed sizes of a graph. `rows` attend to positions below `end`; the first `done` start from states at `exit`.
 
-    `last`: of a prompt, padded to `rows`, one row is read. `early`: the layers below `exit` are all that there is.
+    `last`: a prompt padded to `rows`, of which one row has logits. `early`: only the layers below `exit` run.
     """
 
     rows: int
@@ -79,7 +79,7 @@ class Shape:
 
 
 class Graphed(Decoder):
-    """A decoder that replays its short forwards. `fault`: why it does not, once something has shown that it cannot."""
+    """A decoder that replays short forwards as graphs. `fault`: why it cannot, once that is known."""
 
     def __init__(self, arch: Arch, weights: Weights, cache: Cache, capture: Capture) -> None:
         super().__init__(arch, weights, cache)
@@ -92,16 +92,16 @@ class Graphed(Decoder):
             torch.zeros(WIDEST, size, dtype=self.dtype, device=self.device)
             for size in (arch.hidden_size, arch.hidden_size, arch.vocab_size)
         )
-        self.fault, self.told = unrecordable(weights), False
-        self.written = 0  # positions, since the store was clean behind them
+        self.fault, self.is_reported = unrecordable(weights), False
+        self.written = 0  # positions; the cache is zero from here on
         if self.fault is None:
             self._try()
 
-    def untold(self) -> str | None:
-        """The fault, once."""
-        if self.told:
+    def unreported_fault(self) -> str | None:
+        """The fault at the first call after it occurred; None otherwise."""
+        if self.is_reported:
             return None
-        self.told = self.fault is not None
+        self.is_reported = self.fault is not None
         return self.fault
 
     def close(self) -> None:
@@ -130,16 +130,16 @@ class Graphed(Decoder):
         return self.states_out[:rows].clone(), self.logits_out[:rows].clone()
 
     def _bucket(self, end: int) -> int:
-        """How far rows look that must see what is below `end`."""
+        """The KV bucket: a power of two of positions that covers `end`."""
         length = SHORTEST
         while length < end:
             length *= 2
         return min(length, self.context)
 
     def _replayed(self, shape: Shape, ids: Tensor, position: int, states: Tensor) -> bool:
-        """Whether what is asked for lies in the buffers now."""
+        """Replays the graph of this shape into the output buffers; False where it must run eagerly."""
         end = position + shape.rows
-        if self.written > end:  # a row looks at its whole bucket, and under a mask 0 x NaN would be NaN
+        if self.written > end:  # a row attends to its whole bucket, and under a mask 0 x NaN would be NaN
             self.cache.store[:, end : self.written].zero_()
         self.written = end
         fits = shape.rows <= (LONGEST if shape.last else WIDEST) and shape.done < min(shape.rows, WIDEST)
@@ -166,19 +166,19 @@ class Graphed(Decoder):
             del self.graphs[next(iter(self.graphs))]
 
     def _step(self, shape: Shape) -> None:
-        """From buffers to buffers. What is padded is written behind the rows, where the next ones come."""
-        ids, place = self.ids[: shape.rows], Place(self.positions[: shape.rows], shape.end)
+        """One forward from buffers to buffers. Padding rows are written behind the others, where the next ones go."""
+        ids, span = self.ids[: shape.rows], Span(self.positions[: shape.rows], shape.end)
         if shape.early:
-            states = self.run(self.embed(ids), 0, shape.exit, place)
+            states = self.run(self.embed(ids), 0, shape.exit, span)
             self.states_out[: shape.rows].copy_(states)
             logits = self.head(states)
         else:
             exit_states = ExitStates(shape.exit, self.states_in[: shape.done]) if shape.done else None
-            logits = self.logits(ids, exit_states, place, self.wanted if shape.last else slice(None))
+            logits = self.logits(ids, exit_states, span, self.wanted if shape.last else slice(None))
         self.logits_out[: logits.shape[0]].copy_(logits)
 
     def _try(self) -> None:
-        """A replay that says something else than the forward is not believed again."""
+        """Compares replays with an eager forward; where they differ, graphs are not used."""
         ids = torch.arange(min(TRIED, self.context)) * 37 % self.arch.vocab_size
         expected = super().forward(ids).float()
         self.crop(0)
@@ -186,15 +186,15 @@ class Graphed(Decoder):
         self.crop(0)
         self.bytes_read = 0
         if not (found - expected).abs().max() <= TOLERANCE * expected.square().mean().sqrt():
-            self.fault = "a replay did not say what the model says"
+            self.fault = "a replay gave other logits than the model"
             self.graphs.clear()
 
 
 def unrecordable(weights: Weights) -> str | None:
-    """Why forwards through these can be in no graph, if they cannot."""
+    """Why forwards with these weights cannot be recorded; None if they can."""
     if weights.stream:
-        return "some layers come and go"
+        return "some layers are offloaded"
     linear = weights.layers[0].qkv
     if isinstance(linear, EightBit) and linear.threshold:
-        return f"int8 looks for inputs beyond {linear.threshold:g} (--int8-threshold 0 does not)"
+        return f"int8 computes inputs beyond {linear.threshold:g} in 16 bits (--int8-threshold 0 does not)"
     return None

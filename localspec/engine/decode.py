@@ -19,7 +19,7 @@ from localspec.engine.session import Session
 
 
 def speculative_round(session: Session, k: int) -> Round:
-    """Draft, verify in one forward, keep the longest prefix the target agrees with, add one token of its own."""
+    """Drafts, verifies in one forward, keeps the longest prefix the target agrees with, adds one token of its own."""
     started = perf_counter()
     try:
         draft = session.drafter.draft(session, k)  # may be empty: then this is plain decoding
@@ -36,10 +36,10 @@ def speculative_round(session: Session, k: int) -> Round:
 
 
 def decode(session: Session, policy: Policy, *, max_tokens: int) -> Iterator[Round]:
-    """Rounds until a stop id, `max_tokens` or the end of the context; the last one says which."""
+    """Yields rounds until a stop id, `max_tokens` or the end of the context; the last one says which."""
     left = max_tokens
     while left > 0:
-        k = min(policy.next(), left - 1, session.room - 1)
+        k = min(policy.next(), left - 1, session.tokens_left - 1)
         done = end(speculative_round(session, k), session, left)
         left -= len(done.tokens)
         policy.observe(done)
@@ -50,12 +50,12 @@ def decode(session: Session, policy: Policy, *, max_tokens: int) -> Iterator[Rou
 
 def end(done: Round, session: Session, left: int) -> Round:
     """The round, cut after its first stop id, with the reason if the generation ends here."""
-    for place, token in enumerate(done.tokens):
+    for index, token in enumerate(done.tokens):
         if token in session.stop_ids:
-            return replace(cut(done, session, place + 1), ended="stop")
+            return replace(cut(done, session, index + 1), ended="stop")
     if len(done.tokens) == left:
         return replace(done, ended="length")
-    return replace(done, ended="context") if session.room == 0 else done
+    return replace(done, ended="context") if session.tokens_left == 0 else done
 
 
 def cut(done: Round, session: Session, length: int) -> Round:

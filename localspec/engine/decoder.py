@@ -52,14 +52,14 @@ class Weights:
 
     @property
     def num_bytes(self) -> int:
-        """In memory."""
+        """Bytes in memory, without offloaded layers."""
         shared = getattr(self.head, "weight", None) is self.embedding
         tables = self.head.num_bytes + (0 if shared else self.embedding.nbytes)
         return tables + bytes_in_memory(self.layers, self.stream)
 
     @property
     def layer_bytes(self) -> list[int]:
-        """Of every layer, wherever it is."""
+        """Bytes of every layer, resident or offloaded."""
         return bytes_of_layers(self.layers, self.stream)
 
     def passing(self, first: int, last: int) -> Iterator[Layer]:
@@ -71,29 +71,29 @@ class Weights:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where rows stand, and the end of what they look at.
+class Span:
+    """The positions of a forward's rows, and the end of the positions that they attend to.
 
-    Positions are a slice, or else [rows] in a tensor, where they may change: nothing may be decided by what they are.
+    Positions are a slice, or a tensor [rows] whose values may change between replays: no branch may depend on them.
     """
 
     positions: slice | Tensor
     end: int
 
     @classmethod
-    def at(cls, position: int, rows: int) -> Place:
+    def at(cls, position: int, rows: int) -> Span:
         return cls(slice(position, position + rows), position + rows)
 
-    def behind(self, done: int) -> Place:
-        """Of all rows but the first `done`."""
+    def behind(self, done: int) -> Span:
+        """The span of all rows but the first `done`."""
         if isinstance(self.positions, Tensor):
-            return Place(self.positions[done:], self.end)
-        return Place(slice(self.positions.start + done, self.positions.stop), self.end)
+            return Span(self.positions[done:], self.end)
+        return Span(slice(self.positions.start + done, self.positions.stop), self.end)
 
     def sees_all(self, window: int | None) -> bool:
-        """Whether this is known to be a single row, from which nothing is hidden."""
-        alone = isinstance(self.positions, slice) and self.positions.start + 1 == self.end
-        return alone and (window is None or self.end <= window)
+        """True for what is known to be a single row that attends to every position."""
+        is_single = isinstance(self.positions, slice) and self.positions.start + 1 == self.end
+        return is_single and (window is None or self.end <= window)
 
 
 class Decoder:
@@ -126,7 +126,7 @@ class Decoder:
         torch.set_num_threads(threads)
 
     def close(self) -> None:
-        """torch's threads are everybody's and stay."""
+        """Ends the offload stream; torch's threads are shared and stay."""
         if self.weights.stream:
             self.weights.stream.close()
 
@@ -136,9 +136,9 @@ class Decoder:
 
         `exit_states` are of the first rows: only the others run the layers below the exit.
         """
-        place = Place.at(self.length, ids.shape[0])
-        logits = self.logits(ids, exit_states, place, slice(-1 if last_only else 0, None))
-        self.cache.length = place.end
+        span = Span.at(self.length, ids.shape[0])
+        logits = self.logits(ids, exit_states, span, slice(-1 if last_only else 0, None))
+        self.cache.length = span.end
         self.bytes_read += self.bytes_through(self.arch.num_layers)
         return logits
 
@@ -146,33 +146,33 @@ class Decoder:
     def early(self, ids: Tensor, exit_layer: int, position: int) -> tuple[Tensor, Tensor]:
         """ids [rows] through layers 0..exit_layer - 1 at `position`: states [rows, hidden], before the norm, and the
         logits [rows, vocab] read there. Keys and values are written; the counter does not move."""
-        states = self.run(self.embed(ids), 0, exit_layer, Place.at(position, ids.shape[0]))
+        states = self.run(self.embed(ids), 0, exit_layer, Span.at(position, ids.shape[0]))
         self.bytes_read += self.bytes_through(exit_layer)
         return states, self.head(states)
 
-    def logits(self, ids: Tensor, exit_states: ExitStates | None, place: Place, wanted: slice | Tensor) -> Tensor:
-        """Of the rows that are `wanted`."""
+    def logits(self, ids: Tensor, exit_states: ExitStates | None, span: Span, wanted: slice | Tensor) -> Tensor:
+        """Logits of the `wanted` rows."""
         hidden, first = self.embed(ids), 0
         if exit_states is not None:
             stored, first = exit_states.states, exit_states.layer
             done = stored.shape[0]
-            hidden = torch.cat((stored, self.run(hidden[done:], 0, first, place.behind(done))))
-        return self.head(self.run(hidden, first, self.arch.num_layers, place)[wanted])
+            hidden = torch.cat((stored, self.run(hidden[done:], 0, first, span.behind(done))))
+        return self.head(self.run(hidden, first, self.arch.num_layers, span)[wanted])
 
     def bytes_through(self, last: int) -> int:
-        """Of the weights below layer `last`, and the head's."""
+        """Bytes of the layers below `last` and of the head."""
         return sum(self.layer_bytes[:last]) + self.weights.head.num_bytes
 
     def embed(self, ids: Tensor) -> Tensor:
         return functional.embedding(ids.to(self.device), self.weights.embedding).to(self.dtype)
 
-    def run(self, hidden: Tensor, first: int, last: int, place: Place) -> Tensor:
+    def run(self, hidden: Tensor, first: int, last: int, span: Span) -> Tensor:
         """hidden [rows, hidden_size] through layers first..last - 1."""
-        turn = self.turn(place)
-        masks = {window: self.mask(place, window) for window in set(self.arch.windows[first:last])}
+        rotary = self.rotary_tables(span)
+        masks = {window: self.mask(span, window) for window in set(self.arch.windows[first:last])}
         for index, layer in enumerate(self.weights.passing(first, last), first):
-            mixed = self.mixed(layer, self.norm(hidden, layer.attention_norm), turn)
-            attended = self.attention(index, mixed, place, masks[self.arch.windows[index]])
+            qkv = self.project_qkv(layer, self.norm(hidden, layer.attention_norm), rotary)
+            attended = self.attention(index, qkv, span, masks[self.arch.windows[index]])
             hidden = hidden + layer.output(attended)
             hidden = hidden + self.mlp(layer, self.norm(hidden, layer.mlp_norm))
         return hidden
@@ -186,7 +186,7 @@ class Decoder:
         scale = torch.rsqrt(wide.square().mean(-1, keepdim=True).add_(self.arch.norm_eps))
         return (wide * scale).to(weight.dtype) * weight
 
-    def mixed(self, layer: Layer, normed: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
+    def project_qkv(self, layer: Layer, normed: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
         """Queries, keys and values [rows, heads + 2 * kv_heads, head_dim], rotated."""
         arch, rows = self.arch, normed.shape[0]
         qkv = layer.qkv(normed).view(rows, -1, arch.head_dim)
@@ -194,13 +194,13 @@ class Decoder:
             sizes = [arch.num_heads, arch.num_kv_heads, arch.num_kv_heads]
             queries, keys, values = torch.split(qkv, sizes, dim=1)
             qkv = torch.cat((self.norm(queries, layer.q_norm), self.norm(keys, layer.k_norm), values), dim=1)
-        return rotate(qkv, *turn)
+        return rotate(qkv, *rotary)
 
-    def attention(self, index: int, qkv: Tensor, place: Place, mask: Tensor | None) -> Tensor:
-        """The keys and values are written first."""
+    def attention(self, index: int, qkv: Tensor, span: Span, mask: Tensor | None) -> Tensor:
+        """Attention [rows, heads * head_dim] of qkv; the keys and values are cached first."""
         heads = self.arch.num_heads
-        self.cache.write(index, place.positions, qkv.narrow(1, heads, 2 * self.arch.num_kv_heads))
-        return self.attend(index, qkv.narrow(1, 0, heads), place.end, mask)
+        self.cache.write(index, span.positions, qkv.narrow(1, heads, 2 * self.arch.num_kv_heads))
+        return self.attend(index, qkv.narrow(1, 0, heads), span.end, mask)
 
     def attend(self, index: int, queries: Tensor, end: int, mask: Tensor | None) -> Tensor:
         """queries [rows, heads, head_dim] over positions 0..end - 1: [rows, heads * head_dim].
@@ -215,19 +215,19 @@ class Decoder:
         out = out.view(arch.num_kv_heads, rows, arch.query_group, arch.head_dim).transpose(0, 1)
         return out.reshape(rows, -1).to(self.dtype)
 
-    def turn(self, place: Place) -> tuple[Tensor, Tensor]:
-        """Cosine and sine [rows, heads + 2 * kv_heads, head_dim]: queries and keys are rotated, values left alone."""
+    def rotary_tables(self, span: Span) -> tuple[Tensor, Tensor]:
+        """Cosines and sines [rows, heads + 2 * kv_heads, head_dim]: they rotate queries and keys, not values."""
         rotated, still = self.arch.num_heads + self.arch.num_kv_heads, self.arch.num_kv_heads
-        cos = self.cos[place.positions].expand(-1, rotated, -1)
-        sin = self.sin[place.positions].expand(-1, rotated, -1)
+        cos = self.cos[span.positions].expand(-1, rotated, -1)
+        sin = self.sin[span.positions].expand(-1, rotated, -1)
         unit = cos[:, :1].expand(-1, still, -1)
         return torch.cat((cos, torch.ones_like(unit)), dim=1), torch.cat((sin, torch.zeros_like(unit)), dim=1)
 
-    def mask(self, place: Place, window: int | None) -> Tensor | None:
-        """Additive mask [rows * query_group, place.end]; None where a row may see everything."""
-        if place.sees_all(window):
+    def mask(self, span: Span, window: int | None) -> Tensor | None:
+        """Additive mask [rows * query_group, span.end]; None where a row attends to every position."""
+        if span.sees_all(window):
             return None
-        columns, row = self.columns[: place.end], self.columns[place.positions, None]
+        columns, row = self.columns[: span.end], self.columns[span.positions, None]
         hidden = columns > row if window is None else (columns > row) | (columns <= row - window)
         mask = torch.zeros(hidden.shape, dtype=self.cache.dtype, device=self.device)
         return mask.masked_fill_(hidden, -math.inf).repeat_interleave(self.arch.query_group, dim=0)

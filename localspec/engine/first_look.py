@@ -1,6 +1,6 @@
-"""A sampler that looks whether the first logits of an answer say anything at all.
+"""A sampler that checks whether the first logits of an answer are all equal.
 
-Weights that are all zero, or overflow where a norm divides, score every token the same. Chooses nothing itself.
+They are where weights are all zero, or overflow where a norm divides. Wraps another sampler, which chooses the tokens.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from localspec.engine.session import Session
 
 
 class FirstLook:
-    """`is_flat`: every token had the same score; None before the first round."""
+    """Wraps a sampler. `is_flat`: every token had the same logit; None before the first round."""
 
     def __init__(self, sampler: Sampler) -> None:
         self.sampler = sampler

@@ -1,4 +1,4 @@
-"""transformers kept from what is not ours: what it raises becomes one of our errors, and it fetches nothing.
+"""Keeps transformers offline, and turns what it raises into our errors.
 
 Imports nothing of it.
 """
@@ -16,22 +16,22 @@ from localspec.engine.memory import is_out_of_memory
 
 
 def keep_offline() -> None:
-    """Before transformers is imported: it asks no network, and finds no package that fetches code and runs it."""
+    """Sets transformers offline before its import, and hides the package that downloads code and runs it."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    sys.modules.setdefault("kernels", None)  # type: ignore[arg-type] # as Python has it for what cannot be imported
+    sys.modules.setdefault("kernels", None)  # type: ignore[arg-type] # how Python marks what cannot be imported
 
 
 @contextmanager
 def transformers_faults(name: str = "this configuration") -> Iterator[None]:
-    """It cannot load what is called so, which is the model's fault; memory that runs out is not."""
+    """Raises a failure of transformers as a CheckpointError about `name`; out-of-memory errors pass."""
     with caught(f"transformers cannot load {name}", hint=ELSE):
         yield
 
 
 @contextmanager
 def own_faults() -> Iterator[None]:
-    """It cannot load what we have made of a configuration that it can: that is our fault, and no file's."""
-    hint = f"The fault is localspec's: please report this model. {ELSE}"
+    """Raises a failure on a configuration that we have derived: that is our bug, not a fault of the file."""
+    hint = f"This is a bug in localspec: please report this model. {ELSE}"
     with caught("localspec cannot check this configuration, because its small copy of it fails", hint=hint):
         yield
 

@@ -1,6 +1,6 @@
-"""Weights in four bits as bitsandbytes has them: codes and a state, made, joined, taken back, and laid out for a CPU.
+"""nf4 and fp4 weights in bitsandbytes' form, codes and a state: quantise, join, dequantise, lay out for a CPU.
 
-Also the one door through which bitsandbytes is imported. Knows nothing about linears.
+The only module that imports bitsandbytes. Knows nothing about linears.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from localspec.core.weight_formats import FourBitKind
 
 BLOCK = 64  # weights that share a scale, and what slabs of rows must be whole multiples of
 OUTER_BLOCK = 256  # scales that share one: bitsandbytes' fused kernels know no other
-SLAB = 1 << 20  # weights that are floats at once where no product is fused: glibc finds slabs of 16 MB no room twice
+SLAB = 1 << 20  # weights dequantised at once where no kernel is fused: glibc does not reuse the memory of 16 MB slabs
 BAND = 32  # outputs that the CPU's fused kernel reads together
 INSTALL = "Run: pip install 'bitsandbytes>=0.50'"
 
 
 def quantise(slabs: Iterable[Tensor], shape: tuple[int, int], kind: FourBitKind, device: str) -> tuple[Tensor, Any]:
-    """Codes and scales, to the bit as bitsandbytes makes them from the whole weight."""
+    """Codes and state of a weight, bit for bit as bitsandbytes makes them from the whole weight."""
     kernels = library().functional
     elements, at = shape[0] * shape[1], 0
     codes = torch.empty((elements + 1) // 2, 1, dtype=torch.uint8, device=device)
@@ -45,7 +45,7 @@ def quantise(slabs: Iterable[Tensor], shape: tuple[int, int], kind: FourBitKind,
 def four_bit_state(
     kind: FourBitKind, shape: tuple[int, int], scales: Tensor, offset: Tensor | None = None, outer: Any = None
 ) -> Any:
-    """bitsandbytes' of a weight that we quantised. `offset`, `outer`: of scales that are in eight bits themselves."""
+    """bitsandbytes' state of a weight. `offset`, `outer`: for scales that are quantised to eight bits themselves."""
     kernels = library().functional
     return kernels.QuantState(
         absmax=scales,
@@ -60,7 +60,7 @@ def four_bit_state(
 
 
 def flat_scales(state: Any) -> Tensor:
-    """A scale per block, in float32."""
+    """The scale of each block, in float32."""
     scales: Tensor = state.absmax
     if state.nested:
         scales = library().functional.dequantize_blockwise(state.absmax, state.state2) + state.offset
@@ -68,7 +68,7 @@ def flat_scales(state: Any) -> Tensor:
 
 
 def with_scales(state: Any, scales: Tensor, shape: tuple[int, int], dtype: torch.dtype = torch.float32) -> Any:
-    """The state of a weight of this shape with flat scales, to become numbers of this dtype."""
+    """The state of a weight of this shape with flat scales, to be dequantised to this dtype."""
     return library().functional.QuantState(
         absmax=scales,
         shape=torch.Size(shape),
@@ -80,13 +80,13 @@ def with_scales(state: Any, scales: Tensor, shape: tuple[int, int], dtype: torch
 
 
 def can_join(parts: list[tuple[Tensor, Any]]) -> bool:
-    """Whether no block would reach from one weight into the next."""
+    """True if no block would cross from one weight into the next."""
     sizes = {state.blocksize for _, state in parts}
     return len(parts) == 1 or (len(sizes) == 1 and all(state.shape.numel() % min(sizes) == 0 for _, state in parts))
 
 
 def joined(parts: list[tuple[Tensor, Any]]) -> tuple[Tensor, Any]:
-    """Weights over the same inputs as one. Their scales' own scales differ, so they go flat."""
+    """Joins weights over the same inputs; their nested scales differ, so the result has flat ones."""
     if len(parts) == 1:
         return parts[0]
     states = [state for _, state in parts]
@@ -96,9 +96,9 @@ def joined(parts: list[tuple[Tensor, Any]]) -> tuple[Tensor, Any]:
 
 
 def dequantised(codes: Tensor, state: Any, dtype: torch.dtype = torch.float32) -> Tensor:
-    """The weights that codes as in files stand for.
+    """Dequantises codes in the order of files.
 
-    As a single row: on a CPU bitsandbytes takes the scales of other blocks where rows are not whole blocks.
+    They are taken as a single row: on a CPU bitsandbytes uses wrong scales where rows are not whole blocks.
     """
     flat = with_scales(state, flat_scales(state), (1, state.shape.numel()), dtype)
     found: Tensor = library().functional.dequantize_4bit(codes, flat)
@@ -106,39 +106,39 @@ def dequantised(codes: Tensor, state: Any, dtype: torch.dtype = torch.float32) -
 
 
 def unpacked(codes: Tensor, state: Any, dtype: torch.dtype) -> Iterator[Tensor]:
-    """The same, some rows at a time: of a head they would be the largest tensor of all, which no plan counts. Also of
-    codes in the order that the CPU's fused product reads."""
+    """Dequantises some rows at a time: a whole head would be the largest tensor of all, which no plan counts. Takes the
+    codes in either order, of files or of the CPU's fused kernel."""
     (outputs, inputs), block = state.shape, state.blocksize
-    turned = is_for_the_cpu(state)
-    scales = state.absmax.t().float().reshape(-1) if turned else flat_scales(state)
+    reordered = is_for_the_cpu(state)
+    scales = state.absmax.t().float().reshape(-1) if reordered else flat_scales(state)
     step = max(SLAB // inputs // block, 1) * block
     for first in range(0, outputs, step):
         last = min(first + step, outputs)
         at, end = first * inputs, last * inputs
         part = with_scales(state, scales[at // block : -(-end // block)], (last - first, inputs))
-        found = as_in_files(codes[first:last]) if turned else codes[at // 2 : -(-end // 2)]
+        found = as_in_files(codes[first:last]) if reordered else codes[at // 2 : -(-end // 2)]
         yield dequantised(found, part, dtype)
 
 
 def suits_the_cpu(shape: Sequence[int], block: int) -> bool:
-    """Whether this CPU's bitsandbytes has a fused product, and for this shape in blocks of that size."""
+    """True if bitsandbytes has a fused kernel on this CPU for this shape and block size."""
     outputs, inputs = shape
     return outputs % BAND == 0 and inputs % block == 0 and bool(library().functional.has_avx512bf16())
 
 
 def for_the_cpu(codes: Tensor, state: Any) -> tuple[Tensor, Any]:
-    """The order in which the CPU's fused product reads, written over the codes, some rows at a time."""
+    """Reorders the codes in place for the CPU's fused kernel, some rows at a time."""
     kernels = library().functional
     outputs, inputs = state.shape
     table, scales = codes.view(outputs, inputs // 2), flat_scales(state).view(outputs, -1)
-    turned = torch.empty(scales.shape[1], outputs, dtype=torch.bfloat16)
+    columns = torch.empty(scales.shape[1], outputs, dtype=torch.bfloat16)
     step = max((1 << 20) // inputs // BAND, 1) * BAND
     for first in range(0, outputs, step):
         last = min(first + step, outputs)
         part = with_scales(state, scales[first:last].reshape(-1), (last - first, inputs))
         table[first:last], part = kernels._convert_weight_packed_for_cpu(table[first:last], part)
-        turned[:, first:last] = part.absmax
-    whole = with_scales(state, turned, (outputs, inputs))
+        columns[:, first:last] = part.absmax
+    whole = with_scales(state, columns, (outputs, inputs))
     whole.packing_format_for_cpu = True
     return table, whole
 
@@ -148,8 +148,8 @@ def is_for_the_cpu(state: Any) -> bool:
 
 
 def as_in_files(codes: Tensor) -> Tensor:
-    """Back from `for_the_cpu`: of every 32 outputs and two inputs there are 32 bytes, the codes of the first 16 outputs
-    in their low halves, input by input, and those of the others in the high ones."""
+    """Undoes `for_the_cpu`: 32 outputs and two inputs are 32 bytes, with the codes of the first 16 outputs in the low
+    nibbles, input by input, and those of the others in the high ones."""
     pairs = codes.view(-1, codes.shape[1], BAND // 2, 2)
     even, odd = pairs.unbind(-1)
     both = torch.cat([(even << 4) | (odd & 0x0F), (even & 0xF0) | (odd >> 4)], dim=-1)
@@ -158,8 +158,8 @@ def as_in_files(codes: Tensor) -> Tensor:
 
 @cache
 def library() -> Any:
-    """bitsandbytes, which must be there, and have its library for this machine."""
-    logging.getLogger("bitsandbytes").setLevel(logging.CRITICAL)  # what it complains of, we say in one sentence
+    """Imports bitsandbytes; EngineError if it is missing, too old, or has no library for this machine."""
+    logging.getLogger("bitsandbytes").setLevel(logging.CRITICAL)  # its complaints become one sentence of ours
     try:
         with without_fetched_kernels():
             import bitsandbytes
@@ -176,7 +176,7 @@ def library() -> Any:
 
 @contextmanager
 def without_fetched_kernels() -> Iterator[None]:
-    """In here an import of the package named kernels fails: it would fetch compiled code and run it."""
+    """Makes imports of the package `kernels` fail: it would download compiled code and run it."""
     known = "kernels" in sys.modules
     before = sys.modules.get("kernels")
     sys.modules["kernels"] = None  # type: ignore[assignment]

@@ -1,8 +1,8 @@
 """Any causal LM of transformers behind the decoder's interface: rows of ids in, rows of logits out.
 
-Keys and values of every layer are kept for every position, also where the model sees a window of them only: the mask
-leaves out the rest, and rollback is a counter whatever transformers' own layout is. What folds its past into a state
-cannot take tokens back: it forgets all, and the session reads anew. Knows nothing about files.
+The KV cache holds every position of every layer, also where the model attends to a window: the mask hides the rest, and
+rollback is a counter whatever transformers' own layout is. A recurrent state cannot be rolled back: it is reset, and
+the session prefills again. Knows nothing about files.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from localspec.engine.protocols import ExitStates
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Memory of weights."""
+    """The bytes of a model's weights."""
 
     num_bytes: int
 
 
 class Past(Protocol):
-    """What a model remembers. `cache` is transformers'; `length` counts the positions in it."""
+    """A model's cache. `cache` is transformers' object; `length` counts the positions in it."""
 
     cache: Any
     length: int
@@ -40,17 +40,16 @@ class Past(Protocol):
     def num_bytes(self) -> int: ...
 
     def parts(self, ids: Tensor) -> Iterable[Tensor]:
-        """The rows as they may be forwarded: together, or some at a time."""
+        """Splits rows as they may be forwarded: together, or one at a time."""
         ...
 
     def crop(self, length: int) -> None:
-        """Forget positions from `length` on, and what a forward that failed has left. Where only all can be forgotten
-        the length becomes 0."""
+        """Rolls back to `length`, also after a forward that failed. What can only be reset becomes empty."""
         ...
 
 
 class GenericDecoder:
-    """A model with its past."""
+    """A transformers model with its cache."""
 
     def __init__(self, arch: GenericArch, model: Any, context: int) -> None:
         self.arch, self.model, self.context = arch, model, context
@@ -82,7 +81,7 @@ class GenericDecoder:
 
     @torch.inference_mode()
     def at_once(self, ids: Tensor) -> Tensor:
-        """The logits of a whole text as transformers computes them, without any cache."""
+        """Logits [rows, vocab] of a whole text as transformers computes them, without a cache."""
         found: Tensor = self.model(input_ids=ids.to(self.device)[None], use_cache=False).logits[0]
         return found
 
@@ -93,7 +92,7 @@ class GenericDecoder:
         torch.set_num_threads(threads)
 
     def close(self) -> None:
-        pass  # torch's threads are everybody's
+        pass  # torch's threads are shared
 
 
 class Layer(CacheLayerMixin):  # type: ignore[misc] # transformers is untyped
@@ -117,7 +116,7 @@ class Layer(CacheLayerMixin):  # type: ignore[misc] # transformers is untyped
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        """Writes these rows; returns all there are, as views."""
+        """Writes these rows; returns all keys and values so far, as views."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         begin, self.filled = self.filled, self.filled + key_states.shape[2]
@@ -136,7 +135,7 @@ class Layer(CacheLayerMixin):  # type: ignore[misc] # transformers is untyped
 
 
 class Positions:
-    """The past by position, every layer's whole."""
+    """A KV cache by position, every layer's whole."""
 
     def __init__(self, layers: int, context: int) -> None:
         self.layers = [Layer(context) for _ in range(layers)]
@@ -157,14 +156,14 @@ class Positions:
 
 
 class State:
-    """The past folded into one state. After the first forward it takes one row at a time: transformers' scans of
-    several begin from nothing."""
+    """A recurrent state. After the first forward it takes one row at a time: transformers' scan of several rows starts
+    from an empty state."""
 
     def __init__(self, config: Any) -> None:
         self.config = config
-        self.forget()
+        self.reset()
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         self.cache, self.length, self.begun = DynamicCache(config=self.config), 0, 0
 
     @property
@@ -177,11 +176,11 @@ class State:
 
     def crop(self, length: int) -> None:
         if length < self.begun:
-            self.forget()
+            self.reset()
 
 
 class Quantised(nn.Module):
-    """A linear of ours in the place of one of torch's."""
+    """A quantised linear that replaces one of torch's."""
 
     def __init__(self, linear: Linear) -> None:
         super().__init__()
@@ -193,7 +192,7 @@ class Quantised(nn.Module):
 
 
 def tensors(fields: Any) -> Iterable[Tensor]:
-    """All in a tree of dicts."""
+    """All tensors in a tree of dicts."""
     for value in fields.values():
         if isinstance(value, Tensor):
             yield value
@@ -202,26 +201,26 @@ def tensors(fields: Any) -> Iterable[Tensor]:
 
 
 def accepted(model: Any) -> set[str]:
-    """The arguments of a model's forward."""
+    """The argument names of a model's forward."""
     return set(inspect.signature(model.forward).parameters)
 
 
 def weight_bytes(model: Any) -> int:
-    """Each weight once, shared or not."""
+    """The bytes of all weights, shared ones counted once."""
     quantised = sum(module.linear.num_bytes for module in model.modules() if isinstance(module, Quantised))
     theirs = [tensor for module in model.modules() if hasattr(module, "qweight") for tensor in module.buffers()]
     return int(quantised + sum(weight.nbytes for weight in (*model.parameters(), *theirs)))
 
 
 def unread_bytes(model: Any) -> int:
-    """The embedding, of which a forward reads a few rows, unless the head is the same."""
+    """Bytes that a forward does not read: the embedding's, unless the head shares it."""
     embedding, head = model.get_input_embeddings().weight, model.get_output_embeddings()
     return 0 if getattr(head, "weight", None) is embedding else int(embedding.nbytes)
 
 
 def fix_frequencies(model: Any, context: int) -> None:
-    """`dynamic` and `longrope` depend on the last position of a forward, which would turn a wide verify differently
-    from single rows: they become what they are at the end of the context."""
+    """Fixes the frequencies of `dynamic` and `longrope` to those at the end of the context: they depend on the last
+    position of a forward, so a wide verify would be rotated differently from single rows."""
     for module in model.modules():
         kinds = getattr(module, "rope_type", None)
         if isinstance(kinds, str) and moves(kinds):

@@ -1,6 +1,6 @@
-"""What a config means for a model that transformers runs: its sizes, by the names that each family gives them.
+"""Reads the sizes of a model that transformers runs, by the field names of each family.
 
-Only families that tests hold against transformers are here; others are refused. Knows nothing about weights or torch.
+Only families that tests compare with transformers are here; others are refused. Knows nothing about weights or torch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from localspec.core.families import FAMILIES
 from localspec.core.weight_formats import is_gptq, method_of, refuse_mlx, stored_kind
 from localspec.engine.arch import ELSE, Arch, Config, read_arch, size
 
-# Keys and values lie by position, so tokens can be taken back.
+# Keys and values are cached by position, so tokens can be rolled back.
 REWINDING = frozenset(
     [
         "apertus",
@@ -52,8 +52,8 @@ REWINDING = frozenset(
         "starcoder2",
     ]
 )
-STATES = frozenset(("falcon_mamba", "mamba"))  # all that was read is folded into a state
-RECURRENT = STATES | {"lfm2"}  # or some of it, and the rest lies by position
+STATES = frozenset(("falcon_mamba", "mamba"))  # recurrent in every layer: no KV cache
+RECURRENT = STATES | {"lfm2"}  # or in some layers only
 
 OTHER_HEADS = ("Classification", "RewardModel", "QuestionAnswering")
 
@@ -61,13 +61,13 @@ LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 HIDDEN = ("hidden_size", "n_embd", "n_embed", "d_model")
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
-UNBOUNDED = 1 << 17  # positions of a family whose config need not say any
-ALIBI_POSITIONS = 2048  # what BLOOM and Falcon were trained on, where nothing is said
+UNBOUNDED = 1 << 17  # positions of a family whose config need not give any
+ALIBI_POSITIONS = 2048  # what BLOOM and Falcon were trained on, where the config gives none
 
 
 @dataclass(frozen=True, slots=True)
 class GenericArch:
-    """Sizes. `can_rewind`: it can forget its last tokens without reading all before them anew."""
+    """The sizes of a model. `can_rewind`: its last tokens can be rolled back without a new prefill."""
 
     family: str
     vocab_size: int
@@ -78,12 +78,12 @@ class GenericArch:
     can_rewind: bool
 
     def kv_elements(self, context: int) -> int:
-        """At most: of a mixed family, as if every layer had keys and values."""
+        """Elements of the KV cache, an upper bound: in a mixed family not every layer has keys and values."""
         return 2 * self.num_layers * self.num_kv_heads * context * self.head_dim
 
 
 def read_any(config: Config) -> Arch | GenericArch:
-    """For our own decoder, or for transformers; CheckpointError where neither is known to run it."""
+    """The configuration for our decoder or for transformers; CheckpointError where neither runs the model."""
     family = str(config.get("model_type", ""))
     refuse_other_heads(config)
     if family in REWINDING | RECURRENT:
@@ -98,14 +98,14 @@ def read_any(config: Config) -> Arch | GenericArch:
 
 
 def refuse_other_heads(config: Config) -> None:
-    """A reward model, say, whose last layer has another purpose than the next token."""
+    """Refuses models whose head does not predict tokens, e.g. reward models."""
     named = config.get("architectures")
     if isinstance(named, list) and named and all(str(name).endswith(OTHER_HEADS) for name in named):
-        raise CheckpointError(f"This model writes no text: it is a {str(named[0])[:80]}.", hint=ELSE)
+        raise CheckpointError(f"This model does not generate text: it is a {str(named[0])[:80]}.", hint=ELSE)
 
 
 def is_generic(config: Config) -> bool:
-    """Whether transformers runs it, because our decoder does not know its family."""
+    """True for a family that transformers runs, as our decoder does not know it."""
     return isinstance(read_any(config), GenericArch)
 
 
@@ -131,7 +131,7 @@ def named(config: Config, names: tuple[str, ...], *, default: int | None = None)
 
 
 def kv_heads(config: Config, heads: int) -> int:
-    """As many as are kept: Falcon's newer architecture keeps its few once for every query head."""
+    """The number of cached key-value heads: Falcon's newer architecture repeats them for every query head."""
     if config.get("multi_query") and not config.get("new_decoder_architecture"):
         return 1
     return size(config, "num_key_value_heads", default=heads)
@@ -139,12 +139,12 @@ def kv_heads(config: Config, heads: int) -> int:
 
 def refuse_quantised(config: Config, family: str) -> None:
     refuse_mlx(config)
-    said = config.get("quantization_config")
+    quantised = config.get("quantization_config")
     if is_gptq(config) and family not in RECURRENT:
         stored_kind(config)
-    elif said:
-        method = method_of(said) if isinstance(said, dict) else str(said)[:40]
+    elif quantised:
+        method = method_of(quantised) if isinstance(quantised, dict) else str(quantised)[:40]
         raise CheckpointError(
-            f"This model is quantised already, by {method}, and transformers runs its family in localspec.",
-            hint="Choose its 16-bit copy, and --quant bf16 or nf4.",
+            f"This model is quantised already, by {method}, which localspec cannot run for its model type.",
+            hint="Use its 16-bit copy with --quant bf16 or nf4.",
         )

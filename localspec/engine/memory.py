@@ -1,4 +1,4 @@
-"""Memory that runs out, and memory that is given back. Knows nothing about who used it."""
+"""Recognises out-of-memory errors, and returns free memory to the system. Knows nothing about models."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import torch
 
 from localspec.core.main_memory import trim
 
-WORDS = ("can't allocate memory", "CUDA error: out of memory")  # of torch's allocator for main memory, and of pinned
+WORDS = ("can't allocate memory", "CUDA error: out of memory")  # torch's messages for main memory and for pinned memory
 
 
 def is_out_of_memory(fault: Exception) -> bool:
-    """Devices have an error for it; main memory's are plain RuntimeErrors."""
+    """True for an out-of-memory error: devices have a class for it, main memory raises plain RuntimeErrors."""
     return isinstance(fault, torch.OutOfMemoryError | MemoryError) or any(words in str(fault) for words in WORDS)
 
 
 def give_back() -> None:
-    """What nobody holds any more is free for others: circles are broken, torch's own reserve on a GPU is emptied."""
+    """Returns unused memory to the system: collects cycles and empties torch's reserve on a GPU."""
     gc.collect()
-    torch.cuda.empty_cache()  # nothing, where CUDA is not in use
+    torch.cuda.empty_cache()  # does nothing where CUDA is not in use
     trim()

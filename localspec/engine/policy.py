@@ -58,7 +58,7 @@ class Constant:
 
 
 class Heuristic:
-    """Two more after a draft accepted whole, one less otherwise: assisted generation's rule (seeds.md, A)."""
+    """Two more after a draft accepted whole, one less otherwise: assisted generation's rule."""
 
     def __init__(self, start: int = 5) -> None:
         self.k = start

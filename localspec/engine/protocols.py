@@ -1,4 +1,4 @@
-"""What the decode loop, the drafters and the decoders agree on: two Protocols and the records between them.
+"""The interfaces between the decode loop, drafters and decoders: Protocols and the records they exchange.
 
 Token ids only. Tensors stay on the target's device; nothing here computes.
 """
@@ -43,7 +43,7 @@ class Draft:
         return self.tokens.shape[0]
 
     def brought_to(self, device: str) -> Draft:
-        """From a drafter's own device to the target's."""
+        """The draft, moved from the drafter's device to the target's."""
         return replace(self, tokens=self.tokens.to(device), probs=None if self.probs is None else self.probs.to(device))
 
 
@@ -57,9 +57,9 @@ class Odds:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Draft, verify, accept, roll back: `tokens` were committed, the first `accepted` of them drafted.
+    """The result of a round: `tokens` were committed, the first `accepted` of them drafted.
 
-    `draft`: what was proposed; the last `ignored` of it stand behind the end of the answer: never tested.
+    `draft`: the proposed tokens; the last `ignored` of them are behind the end of the answer, never tested.
     `ended`: why the generation stops here, if it does. `seconds` cover the whole round. `odds` are the draft's, for who
     asked for them.
     """
@@ -100,19 +100,19 @@ class Target(Protocol):
         ...
 
     def crop(self, length: int) -> None:
-        """Forget positions from `length` on."""
+        """Rolls back to `length` positions."""
         ...
 
 
 class Sized(Protocol):
-    """Weights, a layer or a cache."""
+    """Anything with a size in bytes: weights, a layer, a cache."""
 
     @property
     def num_bytes(self) -> int: ...
 
 
 class Sizes(Protocol):
-    """What every configuration says."""
+    """The sizes in every configuration."""
 
     @property
     def vocab_size(self) -> int: ...
@@ -145,16 +145,16 @@ class Resident(Target, Protocol):
         ...
 
     def close(self) -> None:
-        """End its threads, if it has any of its own. Twice does no harm."""
+        """Ends its own threads, if any; may be called twice."""
         ...
 
     def set_threads(self, threads: int) -> None:
-        """How many compute a forward together."""
+        """Sets how many threads compute a forward."""
         ...
 
 
 class Layered(Resident, Protocol):
-    """One whose first layers can be run alone: the torch decoder, and the CPU engine's."""
+    """A target whose first layers can be run alone: the torch decoder and the CPU engine's."""
 
     @property
     def arch(self) -> Arch: ...
@@ -166,7 +166,7 @@ class Layered(Resident, Protocol):
 
 
 def is_layered(target: Resident) -> TypeGuard[Layered]:
-    """Whether its first layers can be run alone."""
+    """True if the target's first layers can be run alone."""
     return hasattr(target, "early")
 
 
@@ -174,20 +174,20 @@ class Drafter(Protocol):
     """Proposes tokens cheaply, and keeps in step with the session."""
 
     def prefill(self, session: Session) -> None:
-        """The session was given a prompt; read it now if reading is needed."""
+        """Prefills the session's prompt, if the drafter needs to."""
         ...
 
     def draft(self, session: Session, k: int) -> Draft:
-        """At most k tokens to follow the session's."""
+        """Proposes at most k tokens to follow the session's."""
         ...
 
     def crop(self, length: int) -> None:
-        """Forget positions from `length` on."""
+        """Rolls back to `length` positions."""
         ...
 
 
 class Sampler(Protocol):
-    """One way to choose tokens, the same for target and drafter."""
+    """Chooses tokens, in the same way for target and drafter."""
 
     def propose(self, logits: Tensor, session: Session, drafted: Tensor) -> tuple[Tensor, Tensor | None]:
         """A drafter's next token [1] from its logits [1, vocab], after `drafted`; and the probabilities [1, vocab]
@@ -195,5 +195,5 @@ class Sampler(Protocol):
         ...
 
     def accept(self, logits: Tensor, draft: Draft, session: Session) -> tuple[int, int]:
-        """How many of the draft the target keeps, and its own next token, from its logits [k + 1, vocab]."""
+        """The number of accepted draft tokens, and the target's own next token, from its logits [k + 1, vocab]."""
         ...

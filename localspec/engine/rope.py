@@ -1,6 +1,6 @@
 """Rotary embedding: the table of cosines and sines, fixed at load. Frequencies of scaled kinds are transformers' own.
 
-`dynamic` and `longrope` depend on the length of a forward, which would turn a wide verify differently from single
+`dynamic` and `longrope` depend on the length of a forward, so a wide verify would be rotated differently from single
 rows; their frequencies are fixed from the session's context instead. Su et al., arXiv 2104.09864.
 """
 

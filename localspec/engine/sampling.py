@@ -39,7 +39,7 @@ def finite(logits: Tensor) -> Tensor:
     if not torch.isfinite(logits.sum()):
         raise EngineError(
             "The model produced invalid numbers (NaN or infinity).",
-            hint="Fetch the model again, or try another --quant.",
+            hint="Download the model again, or try another --quant.",
         )
     return logits
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from localspec.core.errors import Cancelled, ContextOverflow
 from localspec.engine.protocols import Drafter, Sampler, Target
 
-PREFILL_CHUNK = 512  # a cancel waits for one at most
+PREFILL_CHUNK = 512  # a cancel waits for at most one chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +46,19 @@ class Session:
         return torch.tensor(self.tokens[-1:], device=self.device)
 
     @property
-    def room(self) -> int:
-        """How many tokens may still be committed."""
+    def tokens_left(self) -> int:
+        """Tokens that may still be committed before the context is full."""
         return self.target.context - len(self.tokens)
 
     def begin(
         self, sampler: Sampler, *, stop_ids: frozenset[int] = frozenset(), cancelled: Callable[[], bool] | None = None
     ) -> None:
-        """A new generation chooses like this, ends at these ids and stops when `cancelled` says so."""
+        """Begins a generation: its sampler, the ids that end it, and a function that says when it is cancelled."""
         self.sampler, self.stop_ids = sampler, stop_ids
         self.cancelled = cancelled or (lambda: False)
 
     def prefill(self, ids: Sequence[int]) -> Iterator[Reading]:
-        """Reads a prompt in chunks, reusing what it shares with the tokens here; its last one stays pending."""
+        """Prefills a prompt in chunks, reusing the prefix that is cached; its last token stays pending."""
         if len(ids) >= self.target.context:
             raise ContextOverflow(f"The prompt is {len(ids):,} tokens and the context holds {self.target.context:,}.")
         self.rewind(min(common_prefix_length(self.tokens, ids), len(ids) - 1) + 1)
@@ -72,29 +72,29 @@ class Session:
             self.tokens = list(ids[: self.target.length + 1])
             yield Reading(self.target.length, len(ids), cached)
         self.drafter.prefill(self)
-        yield Reading(self.target.length, len(ids), cached)  # its time is of the prompt, too
+        yield Reading(self.target.length, len(ids), cached)  # its time counts as the prompt's, too
 
     def commit(self, tokens: Sequence[int]) -> None:
         self.tokens.extend(tokens)
 
     def rewind(self, length: int) -> None:
-        """Keep the first `length` committed tokens; the last of them is pending again."""
+        """Keeps the first `length` committed tokens; the last of them is pending again."""
         del self.tokens[length:]
         self.settle()
 
     def settle(self) -> None:
-        """Both caches forget what is not committed: a counter each."""
+        """Rolls both caches back to the committed tokens: a counter each."""
         length = max(len(self.tokens) - 1, 0)
         self.target.crop(length)
         self.drafter.crop(length)
 
     def ends_with(self, token: Tensor) -> bool:
-        """Whether a draft need not go on behind this. A GPU would have to be waited for, token by token, and a draft
-        that is too long costs less: False."""
+        """True if a draft may end with this token. Always False on a GPU: waiting for it token by token would cost more
+        than a draft that is too long."""
         return self.can_look and token.device.type == "cpu" and int(token) in self.stop_ids
 
     def check_cancel(self) -> None:
-        """Called before every forward."""
+        """Raises Cancelled once the user has stopped the answer; called before every forward."""
         if self.cancelled():
             raise Cancelled("The answer was stopped.")
 

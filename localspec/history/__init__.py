@@ -1,6 +1,6 @@
-"""Chats that outlive the program: one SQLite file, read and written by as many programs as like to.
+"""Saved chats: one SQLite file, which any number of programs may read and write.
 
-What opens the file is imported with its first use: the chat's first frame does without.
+The modules that open the file are imported at first use, since the chat's first frame does not need them.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any  # Any: a module's attributes
 
-from localspec.history.attached import told
+from localspec.history.attached import with_attachments
 from localspec.history.export import FORMATS, Format, export
 from localspec.history.records import (
     Answer,
@@ -38,8 +38,8 @@ from localspec.history.turns import (
     Moved,
     Opened,
     Removed,
-    Said,
     Shortened,
+    Update,
 )
 
 if TYPE_CHECKING:
@@ -72,27 +72,27 @@ __all__ = [
     "OpenChat",
     "Opened",
     "Removed",
-    "Said",
     "Setting",
     "Shortened",
     "Status",
     "StoredMessage",
     "Totals",
     "Tree",
+    "Update",
     "WhenFull",
     "Writer",
     "export",
     "first_line",
     "peek",
     "recall",
-    "told",
+    "with_attachments",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """PEP 562."""
+    """Imports a lazy name at its first use (PEP 562)."""
     if name not in DOORS:
         raise AttributeError(f"module 'localspec.history' has no attribute '{name}'")
     found = getattr(import_module(f"localspec.history.{DOORS[name]}"), name)
-    globals()[name] = found  # else two of them would from now on be the modules of that name
+    globals()[name] = found  # else `peek` and `recall` would name the modules from now on
     return found

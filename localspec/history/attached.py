@@ -1,6 +1,6 @@
-"""A message with what was attached to it, as the model reads it: each text in a fence of its own, then the words.
+"""A message with its attachments, as the model reads it: each attachment in a code fence of its own, then the text.
 
-No text can end its own fence. Knows records only.
+No attachment can close its own fence. Knows records only.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from localspec.history.records import Attachment
 
 
-def told(words: str, attachments: Sequence[Attachment]) -> str:
-    return "\n\n".join([*map(fenced, attachments), *[words] * bool(words or not attachments)])
+def with_attachments(text: str, attachments: Sequence[Attachment]) -> str:
+    return "\n\n".join([*map(fenced, attachments), *[text] * bool(text or not attachments)])
 
 
 def fenced(attachment: Attachment) -> str:

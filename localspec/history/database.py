@@ -1,6 +1,6 @@
 """One connection to the history's file, shared by the threads of a program. Knows SQL and locks, and no chats.
 
-What `write` has returned from is on the disk. Its transaction is whole or was never there.
+When `write` returns, its data is on disk. A transaction is written whole or not at all.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from localspec.history.faults import Damaged, index_is_damaged, one_sentence, pr
 BESIDE = ("", "-wal", "-shm")  # a database is these three files
 T = TypeVar("T")
 LOCKED_SECONDS = 5.0  # another program's commit takes milliseconds; its longest search less than this
-TRY_SECONDS = 0.004  # at most between two tries, at random: not in step with the other program
+TRY_SECONDS = 0.004  # at most between two tries, at random, so as not to keep in step with the other program
 SETTINGS = (
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",  # a commit survives the power going out, not only the program
@@ -33,14 +33,14 @@ SETTINGS = (
 
 
 def storable(value: Any) -> Any:  # whatever SQLite takes
-    """Half a character (a lone surrogate) is no text anywhere else, and becomes U+FFFD."""
+    """The value with lone surrogates replaced by U+FFFD: only Python takes them for text."""
     if not isinstance(value, str) or value.isascii():
         return value
     return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 class Connection(sqlite3.Connection):
-    """SQLite's, which takes and gives every text there is."""
+    """An SQLite connection that can store and return any Python string."""
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:  # as sqlite3 has it
         try:
@@ -50,7 +50,7 @@ class Connection(sqlite3.Connection):
 
 
 def files_of(path: Path) -> tuple[Path, ...]:
-    """Those of a database that are there. OSError for one that is no file: SQLite would wait for a fifo, for ever."""
+    """The files of a database that exist. OSError for what is no regular file: SQLite would wait for a fifo."""
     found = []
     for ending in (*BESIDE, "-journal"):
         with suppress(FileNotFoundError):
@@ -59,18 +59,18 @@ def files_of(path: Path) -> tuple[Path, ...]:
 
 
 def connect(path: Path, *, timeout: float = LOCKED_SECONDS) -> Connection:
-    """Nothing is read or written yet."""
+    """Connects to a database; reads and writes nothing yet."""
     files_of(path)
     return prepared(
         sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False, factory=Connection)
     )
 
 
-def look_at(path: Path) -> Connection:
-    """For reading alone. Where there is no log SQLite would leave one, so it is told that nobody writes."""
-    quiet = "" if path.with_name(f"{path.name}-wal") in files_of(path) else "&immutable=1"
-    place = f"{path.absolute().as_uri()}?mode=ro{quiet}"
-    return prepared(sqlite3.connect(place, uri=True, isolation_level=None, check_same_thread=False, factory=Connection))
+def connect_read_only(path: Path) -> Connection:
+    """Connects for reading only. SQLite would create a missing log, so without one it is opened as immutable."""
+    immutable = "" if path.with_name(f"{path.name}-wal") in files_of(path) else "&immutable=1"
+    uri = f"{path.absolute().as_uri()}?mode=ro{immutable}"
+    return prepared(sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, factory=Connection))
 
 
 def prepared(db: Connection) -> Connection:
@@ -80,13 +80,13 @@ def prepared(db: Connection) -> Connection:
 
 
 def rebuild_indexes(db: sqlite3.Connection) -> None:
-    """Those that are made from what another table has."""
+    """Rebuilds the full-text indexes that are derived from another table."""
     for index in ("message_fts", "attachment_fts"):
         db.execute(f"INSERT INTO {index}({index}) VALUES ('rebuild')")
 
 
 class Database:
-    """A history that has been opened and is of our version."""
+    """An open history of this version."""
 
     def __init__(self, path: Path, db: Connection, *, is_read_only: bool = False) -> None:
         self.path, self.is_read_only = path, is_read_only
@@ -100,7 +100,7 @@ class Database:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """What is read inside is of one moment, whatever others write meanwhile."""
+        """Makes every read inside see one moment, whatever other programs write meanwhile."""
         with self._lock, one_sentence(self.path):
             self._db.execute("BEGIN")
             try:
@@ -110,12 +110,12 @@ class Database:
                     self._db.execute("ROLLBACK")
 
     def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Runs the work in a transaction. When it raises, nothing has happened."""
+        """Runs the work in a transaction; when it raises, nothing is changed."""
         with self._lock, one_sentence(self.path):
             return self._healing(lambda: self._transaction(work))
 
     def erase(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """As `write`; then nothing of what the work deleted is left in the file, its log or its index."""
+        """Does what `write` does, and leaves nothing of the deleted data in the file, its log or its index."""
 
         def thorough(db: sqlite3.Connection) -> T:
             result = work(db)
@@ -124,7 +124,7 @@ class Database:
             return result
 
         result = self.write(thorough)
-        with self._lock, suppress(sqlite3.Error):  # the log is emptied later when another program is reading it
+        with self._lock, suppress(sqlite3.Error):  # while another program reads the log, it is emptied later
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         return result
 
@@ -135,7 +135,7 @@ class Database:
     def _transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
         self._begin()
         try:
-            self._check_place()
+            self._check_file()
             result = work(self._db)
             self._db.execute("COMMIT")
             return result
@@ -146,8 +146,8 @@ class Database:
             raise
 
     def _begin(self) -> None:
-        """As soon as no other program writes. SQLite's own tries come a tenth of a second apart: of a program that
-        commits on and on they may miss every moment in which it has let go."""
+        """Begins a transaction as soon as no other program writes. SQLite tries every tenth of a second and may
+        miss each moment in which a program that commits all the time has released the lock."""
         (milliseconds,) = self._db.execute("PRAGMA busy_timeout").fetchone()
         until = monotonic() + milliseconds / 1000
         self._db.execute("PRAGMA busy_timeout = 0")
@@ -166,8 +166,8 @@ class Database:
             return False
         return True
 
-    def _check_place(self) -> None:
-        """A file that was moved away takes writes that nobody finds; a newer program's has rules we do not know."""
+    def _check_file(self) -> None:
+        """Refuses to write into a file that was moved away, or that a newer version has migrated."""
         if identity(self.path) != self._file:
             raise HistoryError(
                 f"The history {self.path} was moved or deleted while it was open: this is not saved.",
@@ -175,12 +175,12 @@ class Database:
             )
         if schema.version(self._db) != len(schema.MIGRATIONS):
             raise HistoryError(
-                f"A newer localspec has taken over the history {self.path}: this is not saved.",
+                f"A newer localspec has upgraded the history {self.path}: this is not saved.",
                 hint="Start localspec again.",
             )
 
     def _healing(self, work: Callable[[], T]) -> T:
-        """Once more with a new index, when it was the index that was damaged."""
+        """Runs the work; when the search index is damaged, rebuilds it and runs the work again."""
         try:
             return work()
         except sqlite3.DatabaseError as fault:

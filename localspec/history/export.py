@@ -1,6 +1,6 @@
-"""A chat as a file: to read (md), to keep whole (json, jsonl), or to train on (openai). Knows no file and no database.
+"""A chat as text for a file: to read (md), complete (json, jsonl), or as training data (openai). Knows no database.
 
-md and openai are the branch that is shown; json and jsonl have every branch, and every round of every answer.
+md and openai contain the branch that is shown; json and jsonl every branch, and every round of every answer.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal, get_args
 import msgspec
 
 from localspec.core.events import Record, Step
-from localspec.history.attached import told
+from localspec.history.attached import with_attachments
 from localspec.history.records import Chat, OpenChat, StoredMessage
 
 Format = Literal["md", "json", "jsonl", "openai"]
@@ -20,19 +20,19 @@ FORMATS: tuple[Format, ...] = get_args(Format)
 Rounds = Callable[[int], tuple[Step, ...]]  # by message: History.steps
 SPEAKERS = {"user": "You", "system": "System"}
 FENCE = re.compile("```|~~~")
-NEXT = "# next"  # a heading, where nothing has swallowed it
+NEXT = "# next"  # parsed as a heading, unless an open fence has swallowed it
 ENDINGS = {"partial": "interrupted", "stopped": "stopped", "length": "cut off", "error": "ended by an error"}
 
 
 class WholeMessage(Record, frozen=True):
-    """A message with how it came about; a line of jsonl."""
+    """A message with the rounds that wrote it; one line of jsonl."""
 
     message: StoredMessage
     steps: tuple[Step, ...]
 
 
 class WholeChat(Record, frozen=True):
-    """Everything that the history has of a chat."""
+    """A chat with all its messages, on every branch."""
 
     chat: Chat
     messages: tuple[WholeMessage, ...]
@@ -59,12 +59,12 @@ def markdown(opened: OpenChat) -> str:
     parts = [f"# {one_line(chat.title) or 'Untitled'}", f"{one_line(chat.model_key)} · {chat.created_at[:10]}"]
     parts += [f"## System\n\n{closed(chat.system)}"] if chat.system else []
     for message in opened.branch:
-        parts.append(f"## {heading(message)}\n\n{told(closed(message.content), message.attachments)}")
+        parts.append(f"## {heading(message)}\n\n{with_attachments(closed(message.content), message.attachments)}")
     return "\n\n".join(part.rstrip() for part in parts) + "\n"
 
 
 def closed(text: str) -> str:
-    """With an end for the code fence that it left open, which would swallow all that follows."""
+    """The text, with an open code fence closed: it would swallow all that follows."""
     if not FENCE.search(text):
         return text
     from markdown_it import MarkdownIt
@@ -83,7 +83,10 @@ def turns(opened: OpenChat) -> list[dict[str, str]]:
     system = [{"role": "system", "content": opened.chat.system}] if opened.chat.system else []
     return [
         *system,
-        *({"role": message.role, "content": told(message.content, message.attachments)} for message in opened.branch),
+        *(
+            {"role": message.role, "content": with_attachments(message.content, message.attachments)}
+            for message in opened.branch
+        ),
     ]
 
 

@@ -1,4 +1,4 @@
-"""What SQLite and the disk say, in one sentence each. Knows nothing about chats."""
+"""Turns errors of SQLite and the disk into a HistoryError of one sentence. Knows nothing about chats."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from localspec.core.errors import HistoryError
 
 FREE_SPACE = "Free some space; what was saved before is safe."
-ELSEWHERE = "Chat without it (localspec chat --no-history), or set LOCALSPEC_DATA_DIR to another folder."
+ELSEWHERE = "Chat without saving (localspec chat --no-history), or set LOCALSPEC_DATA_DIR to another folder."
 READ_ONLY_ERRNOS = (errno.EROFS, errno.EACCES, errno.EPERM)
 READ_ONLY_CODES = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH)
 
@@ -23,7 +23,7 @@ class Damaged(sqlite3.DatabaseError):
 
 
 def primary(fault: sqlite3.Error) -> int:
-    """The fault's kind; 0 when it is not SQLite's own."""
+    """SQLite's primary result code; 0 for an error that is not SQLite's own."""
     return int(getattr(fault, "sqlite_errorcode", None) or 0) & 0xFF
 
 
@@ -32,19 +32,19 @@ def is_damage(fault: sqlite3.Error) -> bool:
 
 
 def index_is_damaged(fault: sqlite3.Error) -> bool:
-    """The search index alone: it can be built again from the messages."""
+    """True when only the search index is damaged, which can be rebuilt from the messages."""
     return getattr(fault, "sqlite_errorcode", None) == sqlite3.SQLITE_CORRUPT_VTAB
 
 
 def is_read_only(fault: OSError | sqlite3.Error) -> bool:
-    """It cannot be written where it is; SQLite may only say that it cannot make its log there."""
+    """True when the file cannot be written; SQLite may only say that it cannot create its log."""
     if isinstance(fault, OSError):
         return fault.errno in READ_ONLY_ERRNOS
     return primary(fault) in (*READ_ONLY_CODES, sqlite3.SQLITE_CANTOPEN)
 
 
 def is_full(fault: OSError | sqlite3.Error) -> bool:
-    """The disk has no room for what SQLite needs beside the file, even to read it."""
+    """True when the disk is full: SQLite needs some space beside the file, even to read it."""
     if isinstance(fault, OSError):
         return fault.errno in (errno.ENOSPC, errno.EDQUOT)
     return primary(fault) == sqlite3.SQLITE_FULL
@@ -65,10 +65,10 @@ def explained(fault: sqlite3.Error, path: Path) -> HistoryError:
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
             return HistoryError(
                 f"The history {path} is damaged.",
-                hint="The next start sets it aside and begins a new one.",
+                hint="The next start renames it and begins a new one.",
             )
         case sqlite3.SQLITE_IOERR:
-            return HistoryError(f"The disk refuses the history {path} ({fault}).", hint=ELSEWHERE)
+            return HistoryError(f"The disk cannot read or write the history {path} ({fault}).", hint=ELSEWHERE)
         case _:
             return HistoryError(f"The history {path} cannot be used ({fault}).", hint=ELSEWHERE)
 
@@ -83,7 +83,7 @@ def explained_by_system(fault: OSError, path: Path) -> HistoryError:
 
 @contextmanager
 def one_sentence(path: Path) -> Iterator[None]:
-    """No exception of SQLite's or the system's leaves; what stops the program passes as it is."""
+    """Raises SQLite's and the system's exceptions as a HistoryError; what stops the program passes as it is."""
     try:
         yield
     except sqlite3.Error as fault:

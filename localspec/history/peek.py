@@ -1,4 +1,4 @@
-"""Looks at the history as it is: nothing is made, mended, migrated or moved. For lists that are offered unasked."""
+"""Lists the chats without creating, repairing, migrating or moving anything: for lists that are offered unasked."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 
 from localspec.core import paths
 from localspec.history import rows, schema
-from localspec.history.database import look_at
+from localspec.history.database import connect_read_only
 from localspec.history.records import Chat
 from localspec.history.store import NEWEST_FIRST
 
 
 def peek(path: Path | None = None, *, limit: int = -1) -> list[Chat]:
-    """All chats; none where there is no history, or it is damaged, of another version or out of reach."""
+    """The chats; none if there is no history, or it is damaged, of another version or unreadable."""
     try:
-        with closing(look_at(path or paths.folder("data") / paths.HISTORY)) as db:
+        with closing(connect_read_only(path or paths.folder("data") / paths.HISTORY)) as db:
             if schema.version(db) != len(schema.MIGRATIONS):
                 return []
             query = f"{rows.CHAT} {NEWEST_FIRST}"

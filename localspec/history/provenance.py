@@ -17,7 +17,7 @@ def pack(steps: tuple[Step, ...]) -> bytes | None:
 
 
 def unpack(packed: bytes | None) -> tuple[Step, ...]:
-    """None where there are no rounds, or bytes that are not ours: the text is still there without its colours."""
+    """The rounds; none where there are none or the bytes are damaged: the text is still there without its colours."""
     try:
         return ROUNDS.decode(zlib.decompress(packed)) if packed else ()
     except (zlib.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,6 +1,6 @@
-"""What a history keeps, as records. Texts are as they were said: whoever shows one cleans it.
+"""The records of a history. Texts are unchanged: the code that shows one cleans it.
 
-Knows nothing about SQL. Times are ISO 8601 in UTC, ids of chats are text, ids of messages grow and never come twice.
+Knows nothing about SQL. Times are ISO 8601 in UTC, chat ids are text, message ids only grow and are never reused.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STATUS_OF: Mapping[FinishReason | None, Status] = {
     "cancelled": "stopped",
     "error": "error",
 }
-ID_LENGTH = 10  # letters of a chat's
+ID_LENGTH = 10  # letters of a chat's id
 TITLE_LENGTH = 60  # what a sidebar of 30 columns shows, twice
 
 
@@ -39,11 +39,11 @@ def first_line(text: str) -> str:
 
 
 def gone(what: str) -> NoSuchChat:
-    return NoSuchChat(f"This {what} is not in the history any more: it was deleted meanwhile.")
+    return NoSuchChat(f"This {what} is no longer in the history: it was deleted elsewhere.")
 
 
 class NewChat(Record, frozen=True):
-    """A chat that is about to begin."""
+    """A chat that is not in the history yet."""
 
     model_key: str
     title: str = ""
@@ -54,8 +54,8 @@ class NewChat(Record, frozen=True):
 class Chat(Record, frozen=True):
     """A chat without its messages. `head_id`: the last message of the branch that was read last.
 
-    `when_full`: what is done where a question does not fit into the context, if that was chosen for this chat. Of the
-    oldest turns `untold` are not told the model any more.
+    `when_full`: what to do when a question does not fit into the context, if the user chose for this chat. `untold`:
+    how many of the oldest turns are left out of the model's context.
     """
 
     id: str
@@ -73,7 +73,7 @@ class Chat(Record, frozen=True):
 
 
 class Changes(TypedDict, total=False):
-    """What may change about a chat."""
+    """The fields of a chat that may change."""
 
     title: str
     model_key: str
@@ -85,7 +85,7 @@ class Changes(TypedDict, total=False):
 
 
 class Attachment(Record, frozen=True):
-    """A file that was put into a message. `text` is what the model read of it."""
+    """A file or pasted text attached to a message. `text` is what the model reads of it."""
 
     path: str | None = None
     mime: str | None = None
@@ -94,7 +94,7 @@ class Attachment(Record, frozen=True):
 
 
 class Generation(Record, frozen=True):
-    """Who wrote an answer, how it was asked and what it took. `params` and `versions` are as the caller names them."""
+    """How an answer was generated: model, settings and statistics. `params` and `versions` have the caller's names."""
 
     target: str
     target_sha: str | None = None
@@ -107,7 +107,7 @@ class Generation(Record, frozen=True):
 
 
 class Answer(Record, frozen=True):
-    """An answer so far, whole: text and every round. It is partial until its stats have a reason to be finished."""
+    """An answer so far: its whole text and every round. It is partial until its stats have a finish_reason."""
 
     text: str
     generation: Generation
@@ -119,7 +119,7 @@ class Answer(Record, frozen=True):
 
 
 class NewMessage(Record, frozen=True):
-    """A message about to be added below `parent_id`, or at the top of the chat."""
+    """A message to be added below `parent_id`, or at the top of the chat."""
 
     chat_id: str
     role: Role
@@ -130,7 +130,7 @@ class NewMessage(Record, frozen=True):
 
 
 class StoredMessage(Record, frozen=True):
-    """A message as it is kept. Its rounds are fetched when somebody looks: `History.steps`."""
+    """A saved message. Its rounds are read separately, by `History.steps`."""
 
     id: int
     chat_id: str
@@ -157,14 +157,14 @@ class OpenChat:
 
 
 class Part(Record, frozen=True):
-    """A stretch of a found text; `matches` when it is what was asked for."""
+    """A stretch of a found text; `matches` when it matches the query."""
 
     text: str
     matches: bool
 
 
 class Hit(Record, frozen=True):
-    """A place in a chat. Without a message it is the chat's title."""
+    """A match in a message, or in the chat's title when there is no message."""
 
     chat_id: str
     title: str
@@ -177,7 +177,7 @@ class Hit(Record, frozen=True):
 class ModelTotals(Record, frozen=True):
     """Sums over a model's answers; rates are properties. Times in milliseconds.
 
-    `compared_ms` was spent in answers whose speed-up was measured, which would have taken `plain_ms` without a draft.
+    `compared_ms` is the time of answers whose speed-up was measured; without a draft they would have taken `plain_ms`.
     """
 
     target: str

@@ -1,6 +1,6 @@
-"""Rows of the tables to records, and records to rows. Knows the columns, and nothing about when they are read.
+"""Converts rows of the tables to records, and records to rows. Knows the columns, not when they are read.
 
-What is damaged inside a row costs that detail, never the message.
+A damaged field costs that detail, never the message.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ WITH RECURSIVE below(id) AS (
 
 
 def new_id() -> str:
-    """Short enough to type its beginning; ten thousand chats share one with a chance of one in twenty million."""
+    """A random id, short enough to type; ten thousand chats have two alike with a chance of one in twenty million."""
     return "".join(secrets.choice(LETTERS) for _ in range(ID_LENGTH))
 
 
@@ -108,9 +108,9 @@ def encoded(value: object) -> str:
 
 
 def insert_message(db: sqlite3.Connection, message: NewMessage) -> StoredMessage:
-    """Below its parent, and the chat's new head."""
+    """Adds the message below its parent and makes it the chat's head."""
     at = now()
-    check_place(db, message)
+    check_parent(db, message)
     row = (message.chat_id, message.parent_id, message.role, message.content, message.status, at)
     added = db.execute(
         "INSERT INTO message(conversation_id, parent_id, role, content, status, created_at) VALUES (?, ?, ?, ?, ?, ?)",
@@ -126,32 +126,32 @@ def insert_message(db: sqlite3.Connection, message: NewMessage) -> StoredMessage
     return StoredMessage(message_id, *row, attachments=message.attachments)
 
 
-def check_place(db: sqlite3.Connection, message: NewMessage) -> None:
-    """Another program may have deleted the chat, or what this answers."""
+def check_parent(db: sqlite3.Connection, message: NewMessage) -> None:
+    """NoSuchChat where another program has deleted the chat, or the message that this one answers."""
     if not db.execute("SELECT 1 FROM conversation WHERE id = ?", (message.chat_id,)).fetchone():
         raise gone("chat")
-    place = (message.parent_id, message.chat_id)
-    parent = db.execute("SELECT 1 FROM message WHERE id = ? AND conversation_id = ?", place).fetchone()
+    ids = (message.parent_id, message.chat_id)
+    parent = db.execute("SELECT 1 FROM message WHERE id = ? AND conversation_id = ?", ids).fetchone()
     if message.parent_id is not None and not parent:
         raise gone("message")
 
 
 def save_answer(db: sqlite3.Connection, message_id: int, answer: Answer) -> None:
-    place = db.execute(
+    updated = db.execute(
         "UPDATE message SET content = ?, status = ? WHERE id = ? AND role = 'assistant' RETURNING conversation_id",
         (answer.text, answer.status, message_id),
     ).fetchone()
-    if place is None:
+    if updated is None:
         raise gone("answer")
     made = answer.generation
     identity = (made.target, made.target_sha, made.quant, made.device, made.draft)
     rest = (encoded(made.params), encoded(made.versions), encoded(made.stats), pack(answer.steps))
     db.execute(SAVE_GENERATION, (message_id, *identity, *rest))
-    db.execute("UPDATE conversation SET updated_at = ? WHERE id = ?", (now(), place[0]))
+    db.execute("UPDATE conversation SET updated_at = ? WHERE id = ?", (now(), updated[0]))
 
 
 def delete_branch(db: sqlite3.Connection, message_id: int) -> None:
-    """The message and what was said after it; a head among them moves to the newest of what is left in the chat."""
+    """Deletes the message and all below it; a head among them moves to the newest message that is left in the chat."""
     found = db.execute("SELECT conversation_id, parent_id FROM message WHERE id = ?", (message_id,)).fetchone()
     if found is None:
         raise gone("message")
@@ -165,7 +165,7 @@ def delete_branch(db: sqlite3.Connection, message_id: int) -> None:
 
 
 def newest_below(db: sqlite3.Connection, chat_id: str, parent_id: int | None) -> int | None:
-    """Where the reader goes on: the sibling continued last, else the parent."""
+    """The message to show next: the end of the sibling continued last, else the parent."""
     if parent_id is None:
         query, value = "SELECT max(id) FROM message WHERE conversation_id = ?", chat_id
         return db.execute(query, (value,)).fetchone()[0]  # type: ignore[no-any-return]

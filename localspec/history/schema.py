@@ -1,6 +1,6 @@
-"""The tables, as steps from each version to the next: appended, never edited. Knows nothing about files or records.
+"""The tables, as migrations from each version to the next: appended, never edited. Knows nothing of files or records.
 
-`PRAGMA user_version` counts the steps that a file has been through. All that are missing are taken in one transaction.
+`PRAGMA user_version` counts the migrations that a file has had. All missing ones are applied in one transaction.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def version(db: sqlite3.Connection) -> int:
 
 
 def migrate(db: sqlite3.Connection) -> None:
-    """From whatever version it has to ours; all or nothing."""
+    """Migrates from any older version to this one, all or nothing."""
     db.execute("BEGIN IMMEDIATE")
     try:
         for step in MIGRATIONS[version(db) :]:
@@ -39,10 +39,10 @@ def migrate(db: sqlite3.Connection) -> None:
 
 @migration
 def m001_chats(db: sqlite3.Connection) -> None:
-    """Chats and the tree of their messages, how each answer came about, and an index of the words.
+    """Creates chats, the tree of their messages, the generation of each answer, and a full-text index.
 
     Answers are not deleted by cascade: SQLite follows one a thousand messages deep, and a chat can be longer.
-    AUTOINCREMENT: a program that still holds a deleted message's id must not write into somebody else's message.
+    AUTOINCREMENT: a program that still holds a deleted message's id must not write into another message.
     The statistics are kept whole; the columns beside them are views into them, for SQL.
     """
     for statement in (CONVERSATION, MESSAGE, GENERATION, ATTACHMENT, *INDEXES, *WORDS):
@@ -51,27 +51,27 @@ def m001_chats(db: sqlite3.Connection) -> None:
 
 @migration
 def m002_titles(db: sqlite3.Connection) -> None:
-    """An index of the titles, too: a chat that was renamed is found by its name."""
+    """Indexes the titles, too: a renamed chat is found by its name."""
     for statement in TITLES:
         db.execute(statement)
 
 
 @migration
 def m003_full_contexts(db: sqlite3.Connection) -> None:
-    """What is done in a chat that outgrew the context, and how many of its oldest turns the model is not told."""
+    """Adds what to do when a chat outgrows the context, and how many of its oldest turns are left out."""
     for column in OUTGROWN:
         db.execute(f"ALTER TABLE conversation ADD COLUMN {column}")
 
 
 @migration
 def m004_nothing_is_put_away(db: sqlite3.Connection) -> None:
-    """A chat is listed until it is deleted."""
+    """Drops the archive: a chat is listed until it is deleted."""
     db.execute("ALTER TABLE conversation DROP COLUMN archived")
 
 
 @migration
 def m005_attachments(db: sqlite3.Connection) -> None:
-    """An index of what was attached, too: a word in a file or a long paste is found."""
+    """Indexes attachments, too: a word in a file or a long paste is found."""
     for statement in ATTACHED:
         db.execute(statement)
 

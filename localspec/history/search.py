@@ -1,8 +1,7 @@
-"""Finds words in titles, messages and attachments. A query is words: no string means anything else, and none is an
-error.
+"""Finds words in titles, messages and attachments. A query has no operators, and no string is an error.
 
-`"in quotes"` means exactly so. What the index has no words for (signs, scripts without spaces) is looked for letter by
-letter. Knows nothing about how hits are shown.
+`"in quotes"` is an exact phrase. What the index has no words for (signs, scripts without spaces) is found by a scan of
+every text. Knows nothing about how hits are shown.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ from dataclasses import dataclass
 from localspec.history.database import Database
 from localspec.history.records import Hit, Part
 
-WORDS_READ = 32  # of a query; nobody means more, and a pasted megabyte has more
+WORDS_READ = 32  # of a query; a pasted megabyte has more
 LONGEST_WORD = 200
 PIECE = re.compile(r'"([^"]*)"?|([^\s"]+)')
 SPACELESS = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\U0010ffff]")  # Thai, Khmer, Chinese, …
 MARK, UNMARK = "\x02", "\x03"  # around a match; no text that is shown has them
 MARKED = re.compile(f"{MARK}([^{UNMARK}]*){UNMARK}?")
-AROUND = 40  # letters on each side of a match that was found letter by letter
+AROUND = 40  # letters on each side of a match that was found by a scan
 
 TITLES = """
 SELECT conversation.id AS chat_id, conversation.title AS title, NULL AS message_id, NULL AS role, updated_at AS at,
@@ -42,14 +41,14 @@ WHERE {condition} ORDER BY {newest} DESC LIMIT ?
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """`match` is for the index, "" where it has no word to look for; each of `exact` must be in the text."""
+    """A parsed query: `match` is for the index, "" for none; each of `exact` must be in the text as it is."""
 
     match: str
     exact: tuple[str, ...]
 
     @property
     def first(self) -> str:
-        """What a hit is shown by, where the index does not say it."""
+        """The word around which a snippet is cut where the index does not cut it."""
         return self.exact[0] if self.exact else self.match.split('"')[1]
 
     def __bool__(self) -> bool:
@@ -57,10 +56,10 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where to look: a column of texts, its index and how the two join, and what puts the newest first.
+class Searched:
+    """A searched column of texts: its full-text index, how the two join, and the order that puts the newest first.
 
-    An index in the order of its own rows stops at the limit, and cuts no more snippets than that.
+    Ordered by its own row ids, an index stops at the limit and cuts no more snippets than that.
     """
 
     sql: str
@@ -72,8 +71,8 @@ class Place:
     is_long: bool = False  # SQLite's snippets take the square of the matches in a text: minutes for a megabyte
 
 
-PLACES = (
-    Place(
+SEARCHED = (
+    Searched(
         sql=TITLES,
         column="conversation.title",
         index="title_fts",
@@ -81,7 +80,7 @@ PLACES = (
         newest="updated_at",
         newest_indexed="updated_at",
     ),
-    Place(
+    Searched(
         sql=MESSAGES,
         column="message.content",
         index="message_fts",
@@ -89,7 +88,7 @@ PLACES = (
         newest="message.id",
         newest_indexed="message_fts.rowid",
     ),
-    Place(
+    Searched(
         sql=ATTACHMENTS,
         column="attachment.text",
         index="attachment_fts",
@@ -104,13 +103,13 @@ PLACES = (
 def find(database: Database, text: str, limit: int) -> list[Hit]:
     query = parse(text)
     hits: list[Hit] = []
-    for place in PLACES if query else ():
-        hits += look(database, place, query, limit - len(hits))
+    for column in SEARCHED if query else ():
+        hits += search(database, column, query, limit - len(hits))
     return hits
 
 
 def parse(text: str) -> Query:
-    """The last word may still be growing, so it is looked for as a beginning."""
+    """The query of a text; its last word may be incomplete, so it matches as a prefix."""
     words: list[str] = []
     exact: list[str] = []
     open_ended = False
@@ -125,14 +124,14 @@ def parse(text: str) -> Query:
     return Query(" ".join(words) + "*" * open_ended, tuple(exact))
 
 
-def look(database: Database, place: Place, query: Query, limit: int) -> list[Hit]:
-    """Letter by letter goes through every text, a tenth of a second for each hundred megabytes."""
-    conditions = [f"{place.index} MATCH ?"] * bool(query.match)
-    conditions += [f"{place.column} LIKE ? ESCAPE '\\'"] * len(query.exact)
-    cut = bool(query.match) and not place.is_long
-    snippet = f"snippet({place.index}, 0, '{MARK}', '{UNMARK}', '…', 16)" if cut else place.column
-    join, newest = (place.join, place.newest_indexed) if query.match else ("", place.newest)
-    sql = place.sql.format(snippet=snippet, join=join, condition=" AND ".join(conditions), newest=newest)
+def search(database: Database, searched: Searched, query: Query, limit: int) -> list[Hit]:
+    """The newest hits in one column. A scan takes a tenth of a second for each hundred megabytes of text."""
+    conditions = [f"{searched.index} MATCH ?"] * bool(query.match)
+    conditions += [f"{searched.column} LIKE ? ESCAPE '\\'"] * len(query.exact)
+    cut = bool(query.match) and not searched.is_long
+    snippet = f"snippet({searched.index}, 0, '{MARK}', '{UNMARK}', '…', 16)" if cut else searched.column
+    join, newest = (searched.join, searched.newest_indexed) if query.match else ("", searched.newest)
+    sql = searched.sql.format(snippet=snippet, join=join, condition=" AND ".join(conditions), newest=newest)
     values = [query.match] * bool(query.match) + [f"%{escaped(piece)}%" for piece in query.exact]
     found = database.read(sql, (*values, max(0, limit)))
     return [
@@ -153,12 +152,12 @@ def escaped(piece: str) -> str:
 
 
 def parts(marked: str) -> tuple[Part, ...]:
-    cut = MARKED.split(marked)  # texts at even places, matches between them
-    return tuple(Part(text.replace(UNMARK, ""), bool(place % 2)) for place, text in enumerate(cut) if text)
+    cut = MARKED.split(marked)  # texts at even positions, matches between them
+    return tuple(Part(text.replace(UNMARK, ""), bool(index % 2)) for index, text in enumerate(cut) if text)
 
 
 def around(text: str, piece: str) -> str:
-    """The first match with its surroundings; LIKE knows upper and lower case of a to z alone, as we do here."""
+    """The first match with its context; case is ignored for a to z only, as LIKE does."""
     found = re.search(re.escape(piece), text, re.IGNORECASE)
     start, end = found.span() if found else (0, 0)
     left, right = max(0, start - AROUND), end + AROUND

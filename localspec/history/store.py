@@ -1,7 +1,7 @@
-"""The user's chats: begun, continued, answered, branched, found and deleted. Knows no screen and no engine.
+"""The saved chats: create, continue, answer, branch, search and delete. Knows no screen and no engine.
 
-Every method may be called from any thread, and from any number of programs on one file. What has returned is on the
-disk; what raised has changed nothing, and says why in one sentence (HistoryError, NoSuchChat).
+Every method may be called from any thread, and from any number of programs on one file. When it returns, its data is
+on disk; when it raises (HistoryError, NoSuchChat, in one sentence), nothing is changed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from localspec.core import paths
 from localspec.core.errors import NoSuchChat
 from localspec.core.events import Step
 from localspec.history import rows
-from localspec.history.opening import open_database
+from localspec.history.open_file import open_database
 from localspec.history.provenance import unpack
 from localspec.history.records import (
     Answer,
@@ -39,7 +39,7 @@ NEWEST_FIRST = "ORDER BY pinned DESC, updated_at DESC, rowid DESC LIMIT ?"
 
 
 class History:
-    """One file of chats. `notices` says what opening it had to do; `reading` needs no leave to write there."""
+    """One file of chats. `notices` says what was done to open it; with `reading`, a read-only file is opened, too."""
 
     def __init__(self, path: Path | None = None, *, reading: bool = False) -> None:
         self.path = path or paths.history_file()
@@ -56,40 +56,40 @@ class History:
 
     @property
     def is_read_only(self) -> bool:
-        """It could not be opened to write: what another program writes from now on may not be seen."""
+        """True when it could only be opened for reading: later changes by other programs may not be seen."""
         return self._database.is_read_only
 
     def chats(self, *, limit: int = -1) -> list[Chat]:
-        """Pinned ones first, then those that were used last; -1 is all of them."""
+        """The chats, pinned ones first, then newest first; -1 is all of them."""
         return [rows.as_chat(row) for row in self._database.read(f"{rows.CHAT} {NEWEST_FIRST}", (limit,))]
 
     def latest(self) -> Chat | None:
-        """The chat that was used last: what --continue means."""
+        """The chat used last, which --continue opens."""
         found = self._database.read(f"{rows.CHAT} ORDER BY updated_at DESC, rowid DESC LIMIT 1")
         return rows.as_chat(found[0]) if found else None
 
     def find_chat(self, beginning: str) -> Chat:
-        """The chat with this id, or the only one whose id begins so."""
+        """The chat with this id, or the only one whose id begins with it."""
         typed = beginning.strip().lower()
         query = f"{rows.CHAT} WHERE substr(id, 1, ?) = ? AND ? <> '' LIMIT 2"
         found = self._database.read(query, (len(typed), typed, typed))
         if len(found) == 1:
             return rows.as_chat(found[0])
-        problem = "Several chats have an id that begins with" if found else "There is no chat"
-        raise NoSuchChat(f"{problem} '{beginning}'.", hint="Their ids: localspec history ls")
+        problem = "Several chat ids begin with" if found else "There is no chat"
+        raise NoSuchChat(f"{problem} '{beginning}'.", hint="List the chats: localspec history ls")
 
     def open(self, chat_id: str) -> OpenChat:
-        """The chat with every message, and no rounds: three queries, however long it is."""
+        """The chat with every message, without rounds: three queries, however long it is."""
         with self._database.snapshot():
             found = self._database.read(f"{rows.CHAT} WHERE id = ?", (chat_id,))
             messages = self._database.read(rows.MESSAGES, (chat_id,))
             attached = self._database.read(rows.ATTACHMENTS, (chat_id,))
         if not found:
-            raise NoSuchChat(f"There is no chat '{chat_id}'.", hint="Their ids: localspec history ls")
+            raise NoSuchChat(f"There is no chat '{chat_id}'.", hint="List the chats: localspec history ls")
         return OpenChat(rows.as_chat(found[0]), Tree(rows.as_messages(messages, attached)))
 
     def begin(self, chat: NewChat, question: str, *, attachments: tuple[Attachment, ...] = ()) -> StoredMessage:
-        """A chat begins with its first question: an empty one is never kept."""
+        """Creates a chat with its first question: an empty one is never saved."""
 
         def work(db: sqlite3.Connection) -> StoredMessage:
             chat_id, at = rows.new_id(), now()
@@ -103,29 +103,29 @@ class History:
         return self._database.write(work)
 
     def append(self, message: NewMessage) -> StoredMessage:
-        """The message, below its parent: beside others for a retry or an edit. It is the chat's head from now on."""
+        """Adds the message below its parent, beside others for a retry or an edit, and makes it the chat's head."""
         return self._database.write(lambda db: rows.insert_message(db, message))
 
     def save(self, message_id: int, answer: Answer) -> None:
-        """An answer so far, in place of what was saved of it; or as it ended."""
+        """Replaces what was saved of an answer by the answer so far, or by the finished one."""
         self._database.write(lambda db: rows.save_answer(db, message_id, answer))
 
     def steps(self, message_id: int) -> tuple[Step, ...]:
-        """Every round of an answer, for the token view; none for what no model wrote."""
+        """Every round of an answer, for the token view; none for a message that no model wrote."""
         found = self._database.read("SELECT steps FROM generation WHERE message_id = ?", (message_id,))
         return unpack(found[0]["steps"]) if found else ()
 
     def set_head(self, chat_id: str, message_id: int | None) -> None:
-        """The branch that the chat shows when it is opened again; None is before its first message."""
+        """Sets the branch that the chat shows when it is opened again; None is before its first message."""
 
         def work(db: sqlite3.Connection) -> None:
-            rows.check_place(db, NewMessage(chat_id, "user", "", parent_id=message_id))
+            rows.check_parent(db, NewMessage(chat_id, "user", "", parent_id=message_id))
             db.execute("UPDATE conversation SET head_id = ? WHERE id = ?", (message_id, chat_id))
 
         self._database.write(work)
 
     def change(self, chat_id: str, **changes: Unpack[Changes]) -> None:
-        """Only what is named; renaming or pinning a chat does not make it the one used last."""
+        """Changes the named fields only; renaming or pinning a chat does not make it the one used last."""
         assert changes.keys() <= Changes.__annotations__.keys()
         assignments = ", ".join(f"{name} = ?" for name in changes)
 
@@ -138,7 +138,7 @@ class History:
             self._database.write(work)
 
     def delete(self, *chat_ids: str) -> None:
-        """The chats and all that was said in them, or none of them; their words are overwritten on the disk."""
+        """Deletes the chats with all their messages, or none of them; the data is overwritten on disk."""
 
         def work(db: sqlite3.Connection) -> None:
             for chat_id in chat_ids:
@@ -148,15 +148,15 @@ class History:
         self._database.erase(work)
 
     def delete_message(self, message_id: int) -> None:
-        """The message and all that was said after it, on every branch."""
+        """Deletes the message and all below it, on every branch."""
         self._database.erase(lambda db: rows.delete_branch(db, message_id))
 
     def search(self, query: str, *, limit: int = 50) -> list[Hit]:
-        """Chats whose title, then messages or attachments whose text has every word of the query, newest first."""
+        """The titles, then the messages and attachments, that contain every word of the query, newest first."""
         return find(self._database, query, limit)
 
     def copies(self) -> list[Path]:
-        """What was put beside the file before a migration, or when it was damaged: nothing is ever deleted there."""
+        """The copies made before a migration, and damaged files: none is ever deleted."""
         return sorted(self.path.parent.glob(f"{self.path.name}.*-*"))
 
     def totals(self) -> Totals:

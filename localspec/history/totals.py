@@ -1,4 +1,4 @@
-"""What the history adds up to, by model. Knows the tables, and no rates: those are the records' own."""
+"""Sums over the history, by model. Knows the tables, and no rates: those are properties of the records."""
 
 from __future__ import annotations
 

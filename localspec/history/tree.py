@@ -1,6 +1,6 @@
 """The messages of a chat as a tree: branches, siblings and where each ends. Knows ids and parents, no texts and no SQL.
 
-A message is always older than its answers, so its id is smaller; what says otherwise is damaged, and stands at the top.
+A message is older than its answers, so its id is smaller; a damaged row that says otherwise is put at the top.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Node(Protocol):
-    """What has an id and may stand below another."""
+    """Anything with an id and perhaps a parent."""
 
     @property
     def id(self) -> int: ...
@@ -24,7 +24,7 @@ N = TypeVar("N", bound=Node)
 
 
 class Tree(Generic[N]):
-    """A picture of a chat: what is added or removed here is not in the history for it."""
+    """The tree of a chat's messages in memory: adding or removing one does not change the history."""
 
     def __init__(self, nodes: Iterable[N]) -> None:
         self.nodes = {node.id: node for node in sorted(nodes, key=lambda node: node.id)}
@@ -40,12 +40,12 @@ class Tree(Generic[N]):
         return parent if parent in self.nodes and parent is not None and parent < node.id else None
 
     def add(self, node: N) -> None:
-        """Said after all that is here."""
+        """Adds a node that is newer than all others."""
         self.nodes[node.id] = node
         self._children[self._parent(node)].append(node.id)
 
     def remove(self, message_id: int) -> None:
-        """The message and all that was said after it."""
+        """Removes the message and all below it."""
         self._children[self._parent(self.nodes[message_id])].remove(message_id)
         waiting = [message_id]
         while waiting:
@@ -54,7 +54,7 @@ class Tree(Generic[N]):
             waiting.extend(self._children.pop(here, ()))
 
     def path(self, head_id: int | None) -> list[N]:
-        """From the top to this message; empty for a message that is not here."""
+        """The messages from the top to this one; none if it is not in the tree."""
         found: list[N] = []
         while head_id is not None and head_id in self.nodes:
             found.append(self.nodes[head_id])
@@ -62,21 +62,21 @@ class Tree(Generic[N]):
         return found[::-1]
 
     def children(self, message_id: int | None) -> tuple[int, ...]:
-        """What was said after it, oldest first; None asks for how the chat begins."""
+        """The ids directly below the message, oldest first; None: those at the top."""
         return tuple(self._children.get(message_id, ()))
 
     def siblings(self, message_id: int) -> tuple[int, ...]:
-        """The message among the others that were said in its place, oldest first."""
+        """The message and its alternatives, with the same parent, oldest first."""
         return self.children(self._parent(self.nodes[message_id]))
 
-    def beside(self, message_id: int, places: int) -> int:
-        """The sibling so many places later, or earlier; the first and the last have nobody behind them."""
+    def beside(self, message_id: int, offset: int) -> int:
+        """The sibling `offset` further on, or back when negative; stops at the first and the last."""
         siblings = self.siblings(message_id)
-        place = siblings.index(message_id) + places
-        return siblings[max(0, min(place, len(siblings) - 1))]
+        index = siblings.index(message_id) + offset
+        return siblings[max(0, min(index, len(siblings) - 1))]
 
     def tip(self, message_id: int) -> int:
-        """Where the branch through this message was continued last: the newest message at or below it."""
+        """The newest message at or below this one: where its branch was continued last."""
         newest, waiting = message_id, [message_id]
         while waiting:
             here = waiting.pop()

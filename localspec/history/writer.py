@@ -1,6 +1,6 @@
-"""The one thread that writes a running chat into the history. Whoever says something never waits for the disk.
+"""The thread that writes a running chat into the history, so that the screen never waits for the disk.
 
-What is said is written in order. What cannot be written is told once, kept, and tried again: with what is said next,
+Updates are written in order. One that cannot be written is reported once, kept, and tried again: with the next update,
 every few seconds, and at the end. Knows no screen and no engine.
 """
 
@@ -17,44 +17,45 @@ from typing import TYPE_CHECKING
 from localspec.core.errors import LocalspecError, NoSuchChat
 from localspec.core.events import Notice, Step
 from localspec.history.records import Chat
-from localspec.history.turns import Answered, Said, Turns
+from localspec.history.turns import Answered, Turns, Update
 
 if TYPE_CHECKING:
     from localspec.history.store import History
 
-Tell = Callable[[Notice], object]
+Notify = Callable[[Notice], object]
 RETRY_SECONDS = 5.0
 CLOSE_SECONDS = 10.0  # longer than SQLite waits for another program
-AGAIN = Notice("info", "history_again", "The history is written again; nothing is missing in it.")
-LATE = Notice("warning", "history", "The history took too long: the end of the chat is not saved.")
+AGAIN = Notice("info", "history_again", "The chat is being saved again; nothing is missing.")
+LATE = Notice("warning", "history", "Saving took too long: the end of this chat is not saved.")
 
 
 class Writer:
-    """`chat` is the one to go on with. `start` opens the history: its thread alone writes, `steps` reads from any."""
+    """Saves a running chat; `chat` is the one to continue. Only its thread writes; `steps` reads from any."""
 
     def __init__(self, path: Path | None = None, *, chat: Chat | None = None) -> None:
         self._path = path
         self._turns = Turns(chat)
         self._history: History | None = None
-        self._tell: Tell = lambda _: None
+        self._notify: Notify = lambda _: None
         self._trouble: Notice | None = None
-        self._waiting: deque[Said] = deque()
+        self._waiting: deque[Update] = deque()
         self._changed = Condition()
         self._closing = False
         self._thread = Thread(target=self._work, name="history", daemon=True)  # a dead disk must not keep the program
 
-    def start(self, tell: Tell) -> None:
-        """`tell` is called from the writer's thread."""
-        self._tell = tell
+    def start(self, notify: Notify) -> None:
+        """Opens the history in the writer's thread, from which `notify` is called."""
+        self._notify = notify
         self._thread.start()
 
-    def post(self, said: Said) -> None:
+    def post(self, update: Update) -> None:
+        """Queues an update; returns at once."""
         with self._changed:
-            self._waiting.append(said)
+            self._waiting.append(update)
             self._changed.notify_all()
 
     def steps(self, message_id: int) -> tuple[Step, ...]:
-        """Every round of an answer that was kept before, once the history is open; may wait, and never complains."""
+        """Every round of a saved answer, once the history is open. May wait; never raises."""
         with self._changed:
             self._changed.wait_for(lambda: self._history or self._trouble or self._closing, CLOSE_SECONDS)
         with suppress(LocalspecError):
@@ -63,11 +64,11 @@ class Writer:
 
     @property
     def in_trouble(self) -> bool:
-        """What was said last could not be written."""
+        """True when the last update could not be written."""
         return self._trouble is not None
 
     def close(self) -> Notice | None:
-        """Write what still waits; what is in the way of that, if anything is."""
+        """Writes what still waits; returns why something could not be written, if so."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -78,25 +79,25 @@ class Writer:
     # --- in the thread
 
     def _work(self) -> None:
-        self._succeeds(self._open)  # now, so that trouble is known before anything is said
+        self._succeeds(self._open)  # now, so that trouble is known before the first question
         with self._changed:
             self._changed.notify_all()
-        while (said := self._next()) is not None:
-            if self._succeeds(partial(self._write, said)):
+        while (update := self._next()) is not None:
+            if self._succeeds(partial(self._write, update)):
                 self._waiting.popleft()
             elif self._closing:
                 break
         if self._history is not None:
             self._history.close()
 
-    def _write(self, said: Said) -> None:
-        if notice := self._turns.write(self._open(), said):
-            self._tell(notice)
+    def _write(self, update: Update) -> None:
+        if notice := self._turns.write(self._open(), update):
+            self._notify(notice)
 
-    def _next(self) -> Said | None:
-        """What was said first, once there is something; of an answer that has grown since, only the newest. None: end.
+    def _next(self) -> Update | None:
+        """The oldest update, once there is one; of an answer that has grown since, only the newest. None: end.
 
-        It stays in the queue until it is written, and nobody else takes from there.
+        It stays in the queue until it is written; only this thread takes from there.
         """
         with self._changed:
             if self._trouble is not None and not self._closing:
@@ -112,34 +113,34 @@ class Writer:
         if self._history is None:
             self._history = History(self._path)
             for notice in self._history.notices:
-                self._tell(notice)
+                self._notify(notice)
         return self._history
 
     def _succeeds(self, work: Callable[[], object]) -> bool:
-        """What was deleted meanwhile counts as written: another try would change nothing."""
+        """Runs the work and reports a failure. A chat deleted meanwhile counts as written, as no retry helps."""
         try:
             work()
         except NoSuchChat as fault:
-            self._tell(warning(fault))
+            self._notify(warning(fault))
         except LocalspecError as fault:
             return self._fail(warning(fault))
-        except Exception as fault:  # whatever it is, what is said next must still find this thread
+        except Exception as fault:  # whatever it is, the next update must still find this thread
             return self._fail(Notice("warning", "history", f"The history failed ({fault!r}): this is not saved."))
         if self._trouble is not None:
             self._trouble = None
-            self._tell(AGAIN)
+            self._notify(AGAIN)
         return True
 
     def _fail(self, notice: Notice) -> bool:
         if self._trouble != notice:
-            self._tell(notice)
+            self._notify(notice)
         self._trouble = notice
         return False
 
 
-def outdated(said: Said, later: Said) -> bool:
-    """The same answer, grown since."""
-    return isinstance(said, Answered) and isinstance(later, Answered) and said.id == later.id
+def outdated(update: Update, later: Update) -> bool:
+    """True for two states of the same answer."""
+    return isinstance(update, Answered) and isinstance(later, Answered) and update.id == later.id
 
 
 def warning(fault: LocalspecError) -> Notice:

@@ -102,4 +102,4 @@ class StoredWeight:
 
     def fault(self, what: str) -> CheckpointError:
         message = f"The checkpoint's '{self.name}' is not as bitsandbytes writes it: {what}."
-        return CheckpointError(message, hint="Fetch the model again.")
+        return CheckpointError(message, hint="Download the model again.")

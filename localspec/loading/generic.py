@@ -113,7 +113,7 @@ def read_all(snapshot: Snapshot) -> dict[str, Tensor]:
             with safe_open(file, framework="pt") as opened:
                 found |= {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 # it is no dict
         except (SafetensorError, OSError) as fault:
-            raise CheckpointError(f"{file} cannot be read ({fault}).", hint="Fetch the model again.") from fault
+            raise CheckpointError(f"{file} cannot be read ({fault}).", hint="Download the model again.") from fault
     return found
 
 
@@ -143,7 +143,7 @@ def refuse_too_large(kind: Any, config: Any, snapshot: Snapshot) -> None:
     held = sum(math.prod(info.shape) * (packed if info.dtype == "I32" else 1) for info in snapshot.tensors.values())
     if asked > SLACK * held:
         message = f"config.json describes {asked:,} weights, and {snapshot.name} has {held:,}."
-        raise CheckpointError(message, hint="Fetch the model again.")
+        raise CheckpointError(message, hint="Download the model again.")
 
 
 def refuse_incomplete(report: dict[str, Any], name: str) -> None:
@@ -156,11 +156,11 @@ def refuse_incomplete(report: dict[str, Any], name: str) -> None:
         found = sorted(key if isinstance(key, str) else key[0] for key in report[kind])
         found = [key for key in found if kind != "unexpected_keys" or not key.endswith(LEFT_OVER)]
         if found:
-            hint = "Choose another model." if kind == "unexpected_keys" else "Fetch the model again."
+            hint = "Choose another model." if kind == "unexpected_keys" else "Download the model again."
             raise CheckpointError(f"The checkpoint of {name} {what} '{found[0][:120]}'.", hint=hint)
     if report.get("error_msgs"):
         reason = " ".join(str(report["error_msgs"]).split())[:200]
-        raise CheckpointError(f"transformers cannot load {name} ({reason}).", hint="Fetch the model again.")
+        raise CheckpointError(f"transformers cannot load {name} ({reason}).", hint="Download the model again.")
 
 
 def quantised(snapshot: Snapshot, linears: Linears, plan: Plan, stage: str) -> Iterator[Loading | Notice]:

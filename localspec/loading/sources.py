@@ -98,7 +98,7 @@ class Files:
             with safe_open(file, framework="pt") as opened:
                 found: Tensor = opened.get_slice(name)[where] if where else opened.get_tensor(name)
         except (SafetensorError, OSError) as fault:
-            raise CheckpointError(f"{file} cannot be read ({fault}).", hint="Fetch the model again.") from fault
+            raise CheckpointError(f"{file} cannot be read ({fault}).", hint="Download the model again.") from fault
         return found
 
     def announce(self, name: str, *, soon: bool) -> None:
@@ -146,7 +146,7 @@ class Reader:
     def whole(self, name: str) -> Tensor:
         """A tensor whose shape the config does not say."""
         if not self.has(name) or not self.source.shape(name):
-            raise CheckpointError(f"The checkpoint has no tensor '{name}'.", hint="Fetch the model again.")
+            raise CheckpointError(f"The checkpoint has no tensor '{name}'.", hint="Download the model again.")
         return self.read(name, *self.source.shape(name))
 
     def rows(self, name: str, first: int, last: int, shape: tuple[int, ...]) -> Tensor:
@@ -176,11 +176,11 @@ class Reader:
             message = f"This model makes embeddings and writes no text: its tensors are named as '{bare}' is."
             raise CheckpointError(message, hint="Choose another model.")
         if name not in self._names:
-            raise CheckpointError(f"The checkpoint has no tensor '{name}'.", hint="Fetch the model again.")
+            raise CheckpointError(f"The checkpoint has no tensor '{name}'.", hint="Download the model again.")
         stored = self.source.shape(name)
         if stored != shape:
             message = f"The checkpoint's '{name}' is {str(stored)[:40]}, and its config says {shape}."
-            raise CheckpointError(message, hint="Fetch the model again.")
+            raise CheckpointError(message, hint="Download the model again.")
         self._used.add(name)
 
 
@@ -208,7 +208,8 @@ def refuse_not_numbers(name: str, rows: Tensor) -> None:
     """CheckpointError where any of these floats is infinite or not a number."""
     if not math.isfinite(rows.sum()) and not torch.isfinite(rows).all():  # a sum says it in one reading
         raise CheckpointError(
-            f"The checkpoint's '{name}' has a weight that is infinite or not a number.", hint="Fetch the model again."
+            f"The checkpoint's '{name}' has a weight that is infinite or not a number.",
+            hint="Download the model again.",
         )
 
 

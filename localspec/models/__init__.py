@@ -1,1 +1,1 @@
-"""What a model is on disk: catalogue, files, tokenizer, chat template, prompt. Knows no tensor."""
+"""Models on disk: catalogue, files, tokenizer, chat template, prompt. Knows no tensors."""

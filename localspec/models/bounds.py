@@ -1,4 +1,4 @@
-"""What a configuration may claim: numbers that a model can have, heads that divide, no more than its weights hold.
+"""Checks a configuration: numbers in range, heads that divide, no more weights than the files hold.
 
 Knows nothing about files or torch.
 """
@@ -38,7 +38,7 @@ def check_numbers(file: Path, config: Mapping[str, Any]) -> None:
 
 
 def _check_number(file: Path, key: str, value: object) -> None:
-    # Hugging Face writes model_max_length = 10^30 for "no limit"; nobody here reads it
+    # Hugging Face writes model_max_length = 10^30 for "no limit"; it is not read here
     if isinstance(value, int) and abs(value) > MAX_INTEGER and key != "model_max_length":
         raise CheckpointError(f"{file}: {key[:80]} = {value} is out of range.", hint=REPEAT)
     if key not in BOUNDS or value is None:
@@ -64,15 +64,17 @@ def check_heads(file: Path, config: Mapping[str, Any]) -> None:
 
 
 def check_enough_bytes(file: Path, config: Mapping[str, Any], tensors: Mapping[str, TensorInfo]) -> None:
-    """A config may not promise more than its weights hold: whoever allocated by it would starve the machine."""
+    """CheckpointError where a config describes more than its weights hold: allocating by it would exhaust memory."""
     hidden, layers, vocab = (_count(config, key) for key in ("hidden_size", "num_hidden_layers", "vocab_size"))
     least = (vocab + layers * hidden) * hidden // 4  # the embedding and one square a layer, two bits each
     held = sum(info.num_bytes for info in tensors.values())
     if held * 1.1 < least:
-        raise CheckpointError(f"{file} describes {least:,} bytes of weights or more, there are {held:,}.", hint=REPEAT)
+        raise CheckpointError(
+            f"{file} describes at least {least:,} bytes of weights, but there are {held:,}.", hint=REPEAT
+        )
 
 
 def _count(config: Mapping[str, Any], key: str) -> int:
-    """A number of the config; 0 when it is not given, or given per layer."""
+    """A number of the config; 0 if it is missing or given per layer."""
     value = config.get(key)
     return value if isinstance(value, int) else 0

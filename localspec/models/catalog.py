@@ -1,8 +1,8 @@
-"""Which models are known: the models.toml that ships, the user's own over it, what was fetched or is another program's,
-and any folder or GGUF file.
+"""The known models: the packaged models.toml, the user's own over it, downloaded models, those of other programs, and
+any folder or GGUF file.
 
-A key becomes an Entry with a folder or file on this machine. Knows nothing about the network, the files' contents or
-torch.
+Resolves a name to an Entry with a folder or file on this machine. Knows nothing about the network, the files' contents
+or torch.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from localspec.models.gguf.header import name_of
 
 SCHEMA_VERSION = 1
 MOST_BYTES = 1 << 20
-LONGEST_FAULT = 300  # of what a file has, when it is told
+LONGEST_FAULT = 300  # characters of a file's fault in a message
 NAME = r"^\w[\w.:+-]{0,99}$"
 NAME_WORDS = "a name of letters, digits and any of _ . : + -"
-ELSE = "Give guide, which is built in, or the folder or the GGUF file of a model: ./FOLDER or ./FILE.gguf."
-EDIT = "Edit it and try again."
-HELD = "Give the folder or the GGUF file that holds it: ./FOLDER or ./FILE.gguf."
-LISTED = "Ctrl+O in the chat lists what is there."
+ELSE = "Use the built-in model, guide, or a model's folder or GGUF file: ./FOLDER or ./FILE.gguf."
+EDIT = "Edit the file and try again."
+HELD = "Give its folder or GGUF file: ./FOLDER or ./FILE.gguf."
+LISTED = "List the models on this machine: Ctrl+O in the chat."
 DraftKind = Literal["model", "early-exit", "off"]
 Quant = Literal["int8", "int4", "nf4", "fp4", "fp32", "bf16"]
 
@@ -53,7 +53,7 @@ def within(name: str) -> msgspec.Meta:
 
 
 class SamplingTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """[models.KEY.sampling]: the model's own defaults, in SamplingOptions' words."""
+    """[models.KEY.sampling]: the model's sampling defaults, named as in SamplingOptions."""
 
     temperature: Annotated[float, within("temperature")] | None = None
     top_k: Annotated[int, within("top_k")] | None = None
@@ -77,16 +77,16 @@ class DraftTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FoldingTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """[models.KEY.folding]: what a user types is read as what the model knows: the `words` of a file in its folder, and
-    instead of a bare sum the question in `sums`."""
+    """[models.KEY.folding]: corrects what the user types, by the `words` of a file in the model's folder; `sums`
+    replaces a bare sum."""
 
     words: Annotated[str, msgspec.Meta(pattern=r"^[^\x00]+$")]
     sums: str = ""
 
 
 class ModelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """[models.KEY] as written: exactly one of repo and path. `quant`, `ctx`, `system`, `preset` and `template` hold in
-    the chat and for `run`, where no flag says otherwise."""
+    """[models.KEY] as written, with exactly one of repo and path. `quant`, `ctx`, `system`, `preset` and `template` are
+    defaults for `chat` and `run`."""
 
     repo: str | None = None
     path: str | None = None
@@ -116,7 +116,7 @@ FIELDS = sorted({name for table in TABLES for name in table.__struct_fields__})
 
 @dataclass(frozen=True, slots=True)
 class DraftEntry:
-    """How to draft for a model. kind "model" has a `folder`, or names a `model` that the catalogue knows."""
+    """The drafter of a model. kind "model" has a `folder`, or names a `model` that the catalogue knows."""
 
     kind: DraftKind
     model: str | None = None
@@ -127,7 +127,7 @@ class DraftEntry:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A model that can be loaded from `path`. `draft` None: nobody said how to draft for it."""
+    """A model that can be loaded from `path`. `draft` None: the catalogue names no drafter."""
 
     key: str
     name: str
@@ -155,7 +155,7 @@ class Catalog:
 
     @classmethod
     def load(cls, file: Path | None = None) -> Catalog:
-        """This models.toml alone; unless told, the packaged one and the user's own over it."""
+        """Loads this models.toml; by default the packaged one and the user's own over it."""
         source = file or paths.packaged("models.toml")
         found, own = _read(source), None if file else _own_file()
         if own is None:
@@ -163,15 +163,15 @@ class Catalog:
         return cls(_checked(_over(_read(own), found, own.parent), own))
 
     def resolve(self, name: str) -> Entry:
-        """A key, an alias, a folder, a GGUF file, a repository in the cache or what another program keeps as an Entry;
-        NotDownloaded when it is none of them."""
+        """The Entry of a key, an alias, a folder, a GGUF file, a cached repository or a model of another program;
+        NotDownloaded for anything else."""
         for key, table in self.models.items():
             if name in (key, *table.aliases):
                 return _entry(key, table)
         return self._folder(name)
 
     def lasting_name(self, name: str) -> str:
-        """What this name means in every folder and at every time: key, repository, or the whole path of a folder."""
+        """A name that stays valid in any folder: a key, a repository, or an absolute path."""
         entry = self.resolve(name)
         is_path = entry.key not in self.models and os.path.exists(paths.expanded(entry.key))
         return str(entry.path.absolute()) if is_path else entry.key
@@ -197,12 +197,12 @@ class Catalog:
 
 
 def meant(near: Sequence[str]) -> str:
-    """The end of a sentence about a name that there is not."""
+    """The end of a sentence about an unknown name: a suggestion, if there is one."""
     return f"; did you mean '{near[0]}'?" if near else "."
 
 
 def is_gguf(name: str, path: Path) -> bool:
-    """Whether a name means this file. Ollama's have no ending, so then it must be a path."""
+    """True if the name means this file: it ends in .gguf, or is a path, since Ollama's files have no ending."""
     return os.path.exists(path) and (path.suffix.lower() == ".gguf" or path.name != name)
 
 
@@ -239,13 +239,13 @@ def _shipped(name: str) -> Path:
 
 
 def _own_file() -> Path | None:
-    with suppress(ImportError):  # a machine that is only measured need not have what finds the folder
+    with suppress(ImportError):  # platformdirs may be missing on a machine that is only benchmarked
         return file if os.path.lexists(file := paths.models_file()) else None
     return None
 
 
 def _read(source: Path) -> dict[str, Any]:
-    """A models.toml as it is written."""
+    """Reads a models.toml, unchecked."""
     try:
         if plain(source).stat().st_size > MOST_BYTES:
             raise CatalogError(f"{source} is too large: at most {MOST_BYTES:,} bytes are read.", hint=EDIT)
@@ -269,8 +269,8 @@ def _checked(found: Mapping[str, Any], source: Path) -> dict[str, ModelTable]:
 
 
 def _over(own: dict[str, Any], shipped: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """The user's file, with the models of the shipped one before its own. What it says of one of those comes first,
-    field by field; another place is instead of the shipped one's, and of the words that lie there."""
+    """Merges the user's file over the packaged one, field by field. A model with another repo or path also loses the
+    packaged folding words."""
     models = own.get("models", {})
     if not isinstance(models, dict):
         return own
@@ -279,22 +279,22 @@ def _over(own: dict[str, Any], shipped: Mapping[str, Any], folder: Path) -> dict
         if isinstance(table, dict):
             elsewhere = {"repo", "path", "folding"} if table.keys() & {"repo", "path"} else set()
             known = {name: value for name, value in merged.get(key, {}).items() if name not in elsewhere}
-            merged[key] = {**known, **_placed(table, folder)}
+            merged[key] = {**known, **_with_full_paths(table, folder)}
         else:
             merged[key] = table
     return {**own, "models": merged}
 
 
-def _placed(table: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The user's paths are from the folder of the user's file."""
+def _with_full_paths(table: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Resolves the user's paths against the folder of the user's file."""
     for draft in _drafts(table):
-        if isinstance(model := draft.get("model"), str) and os.path.exists(place := folder / paths.expanded(model)):
-            draft["model"] = str(place)
+        if isinstance(model := draft.get("model"), str) and os.path.exists(path := folder / paths.expanded(model)):
+            draft["model"] = str(path)
     template = table.get("template")
-    if isinstance(template, str) and os.path.isfile(place := folder / paths.expanded(template)):
-        table = {**table, "template": str(place)}
-    path = table.get("path")
-    return {**table, "path": str(folder / paths.expanded(path))} if isinstance(path, str) else table
+    if isinstance(template, str) and os.path.isfile(file := folder / paths.expanded(template)):
+        table = {**table, "template": str(file)}
+    own = table.get("path")
+    return {**table, "path": str(folder / paths.expanded(own))} if isinstance(own, str) else table
 
 
 def _drafts(table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -305,7 +305,7 @@ def _drafts(table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _check(source: Path, read: CatalogFile) -> None:
-    """What a type cannot say."""
+    """Checks what the types cannot express."""
     if read.schema_version != SCHEMA_VERSION:
         newer = read.schema_version > SCHEMA_VERSION
         hint = "Upgrade localspec: pip install --upgrade localspec" if newer else f"Write {SCHEMA_VERSION}."
@@ -334,7 +334,7 @@ def _check_draft(source: Path, key: str, draft: DraftTable) -> None:
 
 
 def _explain(message: str) -> str:
-    """msgspec's words, with the nearest known name when one is unknown."""
+    """msgspec's message, with the nearest known name for an unknown one."""
     named = message.replace(f"`str` matching regex {NAME!r}", NAME_WORDS)
     message = " ".join(named.split())[:LONGEST_FAULT].rstrip(".")
     unknown = re.search(r"unknown field `([^`]*)`(.*)", message)

@@ -1,7 +1,7 @@
-"""A chat template: messages to the text that the model was trained on, rendered in jinja's sandbox.
+"""Renders a chat template in jinja's sandbox: messages to the text format that the model was trained on.
 
-The template is a stranger's program. It sees messages and a few token strings; how long it runs and what memory it
-takes is limited by the process it runs in (limits.py). Knows nothing about tokens or ids.
+The template is an untrusted program. It sees messages and a few token strings; its time and memory are limited by the
+process it runs in (limits.py). Knows nothing about tokens or ids.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from localspec.core.errors import CheckpointError, UsageError
 from localspec.core.limits import entering
 from localspec.core.requests import Message
 
-MAX_GROWTH = 1 << 20  # characters a template may add to what it is given; real ones add a few hundred per message
+MAX_GROWTH = 1 << 20  # characters a template may add to the messages; real ones add a few hundred per message
 
 
 class TemplateRefusal(jinja2.TemplateError):
-    """The template called raise_exception: it does not take such a conversation."""
+    """The template called raise_exception: it refuses this conversation."""
 
 
 class ChatTemplate:
-    """One compiled template; `name` is how errors call the model."""
+    """A compiled template; `name` is the model's name in errors."""
 
     def __init__(self, source: str, *, name: str, special_tokens: Mapping[str, str]) -> None:
         self.source = source
@@ -42,31 +42,31 @@ class ChatTemplate:
             raise self._broken(error) from error
 
     def render(self, messages: Sequence[Message], *, opens: bool = True) -> str:
-        """The conversation as text; when it `opens` an answer, ready for the assistant's."""
+        """The conversation as text; with `opens`, up to where the assistant's answer begins."""
         turns = [{"role": message.role, "content": message.content} for message in messages]
-        room = MAX_GROWTH + 2 * sum(len(message.content) for message in messages)
+        most = MAX_GROWTH + 2 * sum(len(message.content) for message in messages)
         entering("template")
         try:
-            return self._collect(turns, room, opens)
+            return self._collect(turns, most, opens)
         except TemplateRefusal as error:
             raise UsageError(
                 f"The chat template of '{self._name}' refuses this conversation: {str(error)[:300]}"
             ) from error
         except (CheckpointError, MemoryError):
             raise
-        except Exception as error:  # a stranger's program can raise anything
+        except Exception as error:  # an untrusted program can raise anything
             raise self._broken(error) from error
 
-    def _collect(self, turns: list[dict[str, str]], room: int, opens: bool) -> str:
+    def _collect(self, turns: list[dict[str, str]], most: int, opens: bool) -> str:
         pieces: list[str] = []
         for piece in self._template.generate(
             messages=turns, add_generation_prompt=opens, tools=None, documents=None, **self._special_tokens
         ):
             pieces.append(piece)
-            room -= len(piece)
-            if room < 0:
+            most -= len(piece)
+            if most < 0:
                 raise CheckpointError(
-                    f"The chat template of '{self._name}' writes without end.", hint="Choose another model."
+                    f"The chat template of '{self._name}' does not stop writing.", hint="Choose another model."
                 )
         return "".join(pieces)
 
@@ -76,7 +76,7 @@ class ChatTemplate:
 
 
 class _Generation(Extension):
-    """{% generation %}…{% endgeneration %} marks the assistant's words for training; here it is only its body."""
+    """{% generation %}…{% endgeneration %} marks the assistant's text for training; here only its body is rendered."""
 
     tags = {"generation"}  # noqa: RUF012  jinja's own name and type
 
@@ -86,13 +86,13 @@ class _Generation(Extension):
 
 
 def _environment() -> ImmutableSandboxedEnvironment:
-    """What Hugging Face gives templates, and nothing else."""
+    """The environment with what Hugging Face offers to templates, and nothing else."""
     extensions = [loopcontrols, _Generation]
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
     environment.filters["tojson"] = _tojson
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
-    del environment.globals["lipsum"]  # writes as much nonsense as it is told to
+    del environment.globals["lipsum"]  # generates text of any length
     return environment
 
 

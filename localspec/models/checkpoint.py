@@ -1,6 +1,6 @@
-"""A model's folder as downloaded: configuration, where its tensors lie, tokenizer, template and end tokens.
+"""Inspects a model's folder or GGUF file: configuration, tensor locations, tokenizer, template and end tokens.
 
-Checks everything a stranger wrote before anybody acts on it. Knows nothing about torch, transformers or memory.
+Checks everything in these untrusted files before it is used. Knows nothing about torch, transformers or memory.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 MAX_CONFIG_BYTES = 10 << 20
-MAX_CONFIG_VALUES = 100_000  # transformers writes them out and copies them; Gemma 3 has 45,000
+MAX_CONFIG_VALUES = 100_000  # transformers copies and prints them; Gemma 3 has 45,000
 MAX_TOKENIZER_BYTES = 64 << 20  # Gemma's, the largest we know, has 33 MB
 MAX_TEMPLATE_BYTES = 64 << 10
 MAX_GROWTH = 16  # characters that a decoder may make of one; real ones make one
@@ -44,8 +44,8 @@ MAX_DECODERS = 100  # each passes over the text; real ones are five
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A model on disk, inspected. `folder`: where it lies, which for GGUF is a file. `name`: as its user calls it;
-    `eos_ids`: every token that ends a turn or a text."""
+    """An inspected model on disk. `folder`: its folder, for GGUF its file. `name`: as the user calls it; `eos_ids`:
+    every token that ends a turn or a text."""
 
     folder: Path
     name: str
@@ -57,11 +57,11 @@ class Snapshot:
     chat_template: str | None
     eos_ids: tuple[int, ...]
     special_tokens: Mapping[str, str]
-    """bos_token, eos_token, pad_token, unk_token as the template sees them, those that there are."""
+    """bos_token, eos_token, pad_token and unk_token for the template, as far as they exist."""
     unpacked: Mapping[str, StoredWeight] = field(default_factory=dict)
-    """Weights that others have quantised and that become floats while they are read, by name."""
+    """Pre-quantised weights that are unpacked to floats while they are read, by name."""
     stored_as: str = ""
-    """The format of the files, for people, where weights cannot stay in it."""
+    """The format of the files, as shown to the user, where weights cannot stay in it."""
     is_gguf: bool = False
 
     @property
@@ -70,28 +70,28 @@ class Snapshot:
 
     @property
     def state(self) -> str:
-        """The files of weights as they are now: other names, sizes or times are other weights."""
+        """The state of the weight files: names, sizes and times, which change with the weights."""
         stats = [(file.name, file.stat()) for file in sorted({info.file for info in self.tensors.values()})]
         return "".join(f"{name} {stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}\n" for name, stat in stats)
 
     @property
     def fingerprint(self) -> str:
-        """The same in twelve letters."""
+        """The state as a hash of twelve letters."""
         return sha256(self.state.encode()).hexdigest()[:12]
 
     @property
     def revision(self) -> str:
-        """Which weights these are: the commit of a cached snapshot, else the files as they are."""
+        """The version of the weights: the commit of a cached snapshot, else a hash of the files' state."""
         folder = self.folder.resolve()
         cached = folder.parent.name == "snapshots" and hub_cache.COMMIT.fullmatch(folder.name)
         return folder.name if cached else f"files {self.fingerprint}"
 
     def read_tokenizer(self) -> TokenizerText:
-        """Its tokenizer.json, or what would be one."""
+        """The text of its tokenizer.json, or one made from the GGUF file."""
         if self.tokenizer_file is None:
             raise CheckpointError(
                 f"Model '{self.name}' has no tokenizer.json.",
-                hint="Choose a copy that has one: localspec reads no other.",
+                hint="Choose a copy of the model that has one.",
             )
         where = str(self.tokenizer_file)
         if self.is_gguf:
@@ -102,13 +102,13 @@ class Snapshot:
 
     @property
     def vocab_size(self) -> int | None:
-        """Rows of the embedding, padding included."""
+        """Rows of the embedding, with padding."""
         size = self.config.get("vocab_size")
         return size if isinstance(size, int) else None
 
 
 def open_snapshot(path: Path, name: str = "") -> Snapshot:
-    """Inspect a folder in Hugging Face's layout, or a GGUF file; nothing of it is executed."""
+    """Inspects a folder in Hugging Face's layout, or a GGUF file, without executing anything."""
     if os.path.isdir(path):
         return _open_folder(path, name or model_name(path))
     if os.path.lexists(path):
@@ -165,7 +165,7 @@ def _open_gguf(file: Path, name: str) -> Snapshot:
 
 
 def model_name(folder: Path) -> str:
-    """What people call it: the repository of a cached snapshot, else the folder's name."""
+    """The model's name: the repository of a cached snapshot, else the folder's name."""
     resolved = folder.absolute()
     kept = resolved.parent.parent.name
     if resolved.parent.name == "snapshots" and kept.startswith(hub_cache.MODELS):
@@ -174,12 +174,12 @@ def model_name(folder: Path) -> str:
 
 
 def is_there(file: Path) -> bool:
-    """A link to nothing counts: an interrupted download leaves one, and to read it says so."""
+    """True also for a broken link, which an interrupted download leaves: reading it reports that."""
     return os.path.lexists(file)
 
 
 def parse_tokenizer(text: str, where: str) -> Tokenizer:
-    """A tokenizer.json as the tokenizers library reads it, without its padding and truncation."""
+    """Parses a tokenizer.json with the tokenizers library, without padding and truncation."""
     from tokenizers import Tokenizer
 
     with tokenizer_faults(where):
@@ -191,8 +191,8 @@ def parse_tokenizer(text: str, where: str) -> Tokenizer:
 
 
 def check_decoder(tokenizer: Tokenizer, where: str) -> None:
-    """It decodes every token of an answer in the engine's own process, so it may not make text much longer, nor search
-    in it for a pattern that never ends."""
+    """CheckpointError for a decoder that makes text much longer, or searches it for a regular expression: it runs in
+    the engine's process, for every token."""
     parts = list(decoders(json.loads(tokenizer.decoder.__getstate__()) if tokenizer.decoder else {}))
     if len(parts) > MAX_DECODERS or math.prod(map(growth, parts)) > MAX_GROWTH:
         message = f"{where} has a decoder that makes text longer, or replaces what a regular expression finds."
@@ -200,7 +200,7 @@ def check_decoder(tokenizer: Tokenizer, where: str) -> None:
 
 
 def growth(decoder: Mapping[str, Any]) -> int:
-    """Characters that one may become. What is replaced everywhere, if it is nothing, is found between any two."""
+    """The number of characters that one may become. An empty pattern matches between any two characters."""
     match decoder.get("type"):
         case "Replace":
             return max(1, len(decoder["content"])) if decoder["pattern"].get("String") else MAX_GROWTH + 1
@@ -212,20 +212,20 @@ def growth(decoder: Mapping[str, Any]) -> int:
 
 
 def decoders(spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """A decoder, or those that it is a sequence of."""
+    """Yields a decoder, after those that it is a sequence of."""
     for inner in spec.get("decoders", ()):
         yield from decoders(inner)
     yield spec
 
 
 def num_ids(tokenizer: Tokenizer) -> int:
-    """One more than the largest id; the ids may have gaps."""
+    """The largest id plus one; the ids may have gaps."""
     return max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
 
 def check_ids(where: str, tokenizer: Tokenizer, rows: int | None) -> None:
-    """Every word of the vocabulary has its row in the embedding. What was added to it (Gemma 3's token for an image, in
-    models that read none) need not: no prompt and no answer has it."""
+    """CheckpointError where a token of the vocabulary has no row in the embedding. Added tokens need none (Gemma 3's
+    image token in models without images): no prompt and no answer contains them."""
     added = tokenizer.get_added_tokens_decoder()
     largest = max((id for id in tokenizer.get_vocab(with_added_tokens=True).values() if id not in added), default=-1)
     if rows is not None and largest >= rows:
@@ -234,7 +234,8 @@ def check_ids(where: str, tokenizer: Tokenizer, rows: int | None) -> None:
 
 @contextmanager
 def tokenizer_faults(where: str) -> Iterator[None]:
-    """What a stranger's tokenizer raises, panics in Rust (no Exceptions in Python) included, is the file's fault."""
+    """Raises any fault of an untrusted tokenizer, Rust panics included (no Exceptions in Python), as a
+    CheckpointError."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit, MemoryError):
@@ -257,7 +258,7 @@ def _read_config(file: Path) -> dict[str, Any]:
 
 
 def _read_optional(file: Path) -> dict[str, Any]:
-    """A configuration that runs nothing and claims nothing silly; {} when there is no such file."""
+    """Reads a checked configuration; {} when there is no such file."""
     if not is_there(file):
         return {}
     found = strict_json.read_object(file, MAX_CONFIG_BYTES, MAX_CONFIG_VALUES)
@@ -268,7 +269,7 @@ def _read_optional(file: Path) -> dict[str, Any]:
 
 
 def _special_tokens(tokenizer_config: Mapping[str, Any]) -> dict[str, str]:
-    """A token is written as a string or as {"content": …}."""
+    """The special tokens, each written as a string or as {"content": …}."""
     found = {}
     for role in ("bos_token", "eos_token", "pad_token", "unk_token"):
         token = tokenizer_config.get(role)
@@ -279,7 +280,7 @@ def _special_tokens(tokenizer_config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _chat_template(folder: Path, tokenizer_config: Mapping[str, Any]) -> str | None:
-    """chat_template.jinja, else tokenizer_config's: a string, or a list of named ones with a "default"."""
+    """The template: chat_template.jinja, else tokenizer_config's, a string or a list of named ones with a "default"."""
     file = folder / "chat_template.jinja"
     if is_there(file):
         return strict_json.read_text(file, MAX_TEMPLATE_BYTES)

@@ -1,7 +1,7 @@
-"""Ids to text as they come: never half a character, and in the end exactly what `tokenizer.decode` says.
+"""Decodes ids to text as they arrive: never half a character, and in the end exactly the text of `tokenizer.decode`.
 
-tokenizers' DecodeStream gives neither once a byte is invalid: it holds back until the stream ends, in quadratic time,
-and takes back nothing of a run of byte tokens that turns out broken. Knows nothing about models or screens.
+tokenizers' DecodeStream does neither once a byte is invalid: it holds text back until the stream ends, in quadratic
+time, and does not correct a run of byte tokens that turns out broken. Knows nothing about models or screens.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ REPLACEMENT = "\ufffd"
 
 
 class Stream(Protocol):
-    """Text pieces from the ids that are to be shown."""
+    """A decoder of the ids that are shown, piece by piece."""
 
     def push(self, id: int) -> str: ...
 
@@ -24,7 +24,7 @@ class Stream(Protocol):
 
 
 class Detokenizer:
-    """One answer's text. `push` returns "" while inside a character."""
+    """Decodes one answer. `push` returns "" while inside a character."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
@@ -35,7 +35,7 @@ class Detokenizer:
         return "" if id in self._hidden else self._stream.push(id)
 
     def flush(self) -> str:
-        """What was held back: a character that never ended."""
+        """The text held back: a character that never ended."""
         return self._stream.flush()
 
 
@@ -93,14 +93,15 @@ class RunStream:
         return self._show(self._held)
 
     def _push_words(self, id: int) -> str:
-        """What ends a run, if there is one."""
+        """Pushes a token that is no byte: ends a run, if there is one."""
         self._run.reset()
         self._is_broken = False
         self._held.append(id)
         return self._show(self._held)
 
     def _show(self, ids: list[int]) -> str:
-        """What `ids` add; their end is the context of what follows, because a first token is decoded differently."""
+        """The text that `ids` add; their end becomes the context of the next ids, as a first token is decoded
+        differently."""
         before = self._decode(self._shown)
         seen = self._shown + ids
         length = next((n for n in range(1, len(seen)) if self._decode(seen[-n:])), len(seen))
@@ -122,7 +123,7 @@ def _is_byte_level(tokenizer: Tokenizer) -> bool:
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """GPT-2's: a printable character for every byte."""
+    """GPT-2's byte alphabet: a printable character for every byte."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + at): byte for at, byte in enumerate(others)}

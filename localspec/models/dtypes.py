@@ -1,4 +1,4 @@
-"""Which of a checkpoint's tensors are weights, and so must be floats: integers taken for weights answer nonsense.
+"""Refuses weights that are not floats: integers taken for weights give nonsense.
 
 Knows the names of tables that old checkpoints carry, and what quantised weights are stored as. Knows no torch.
 """
@@ -6,7 +6,7 @@ Knows the names of tables that old checkpoints carry, and what quantised weights
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any  # Any: config.json is somebody else's
+from typing import Any  # Any: config.json is a stranger's
 
 from localspec.core.errors import CheckpointError
 from localspec.core.strict_json import REPEAT
@@ -25,13 +25,13 @@ LEFT_OVER = (  # computed here; masks among them are Boolean, positions integers
 )
 GPTQ_PARTS = (".qweight", ".qzeros", ".g_idx")
 BITSANDBYTES_STATE = ".quant_state.bitsandbytes__"
-ELSEWHERE = ("quantization_config", "quantization")  # who reads these refuses what it does not know; MLX's, too
+ELSEWHERE = ("quantization_config", "quantization")  # the readers of these fields refuse unknown formats; MLX's, too
 
 
 def refuse_not_floats(
     config: Mapping[str, Any], tensors: Mapping[str, TensorInfo], unpacked: Mapping[str, StoredWeight]
 ) -> None:
-    """CheckpointError for the first weight that is stored in anything else, unless its config explains that."""
+    """CheckpointError for the first weight that is not stored as floats, unless the config explains its format."""
     stored = besides(unpacked, tensors) if is_unpacked(config) else in_integers(config, tensors)
     for name, info in tensors.items():
         if info.dtype not in FLOATS and not name.endswith(LEFT_OVER) and stored is not None and name not in stored:
@@ -40,8 +40,7 @@ def refuse_not_floats(
 
 
 def in_integers(config: Mapping[str, Any], names: Collection[str]) -> set[str] | None:
-    """The tensors in which GPTQ, where transformers runs it, and bitsandbytes keep codes and the like; None where we
-    do not know."""
+    """The integer tensors of GPTQ, where transformers runs it, and of bitsandbytes; None for another format."""
     if is_gptq(config):
         return {name for name in names if name.endswith(GPTQ_PARTS)}
     fields = config.get("quantization_config")

@@ -1,7 +1,7 @@
-"""What a user types, read as what a small model knows: shouted words, words with one slip of the finger, bare sums.
+"""Corrects what a user types for a small model: words in capitals, words with one typo, bare sums.
 
-A function of one message and nothing else, so that a conversation is read the same at every later turn. Code, quotes,
-paths, flags, long texts and words that are known stay as they are. Knows no model.
+Depends on one message only, so that a conversation is read the same at every later turn. Code, quotes, paths, flags,
+long texts and known words are unchanged. Knows no model.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from localspec.core.requests import Message
 from localspec.models.sums import is_sum
 
 READ_AS = "read_as"  # the code of the Notice that says how a question was read
-NAMED = "models.toml names it: edit the model's folding table there."
+NAMED = "Edit the model's folding table in models.toml, which names it."
 MOST_BYTES = 1 << 20
-LONGEST = 300  # characters: what is longer was hardly typed
-SHORTEST = 4  # letters: from a shorter word too many others are a slip away
+LONGEST = 300  # characters: a longer text is rarely typed
+SHORTEST = 4  # letters: a shorter word is one typo away from too many others
 QUOTED = r"""`[^`]*`|"[^"]*"|“[^”]*”|„[^“]*“|«[^»]*»|(?<!\w)'[^']*'(?!\w)|‘[^’]*’"""
 LETTERS = r"[^\W_]+(?:['’.][^\W_]+)*"
 WORD = rf"(?<!\S)(?P<before>[(\[¿¡]*)(?P<word>{LETTERS}(?:-{LETTERS})*)(?P<after>[.,;:!?…)\]]*)(?!\S)"
@@ -31,8 +31,8 @@ POSSESSIVE = re.compile(r"['’]s$", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """`usual`: each known word's usual spelling, by its small letters. `spellings`: in which ways it is right too.
-    `asked`: those, in small letters, that are asked about so often that a slip may have meant them."""
+    """The known words. `usual`: each word's usual spelling, by its lower case. `spellings`: all correct spellings.
+    `asked`: the words, in lower case, that are frequent enough to be meant by a typo."""
 
     usual: dict[str, str]
     spellings: frozenset[str]
@@ -40,7 +40,8 @@ class Words:
 
     @classmethod
     def parse(cls, text: str) -> Words:
-        """A word a line, in all its spellings, the usual one first. Those behind an empty line are not asked about."""
+        """Parses one word a line, in all its spellings, the usual one first. Words behind an empty line are no
+        corrections."""
         lines = [line.strip() for line in text.splitlines() if not line.startswith("#")]
         asked = lines[: lines.index("")] if "" in lines else lines
         spelled = [line.split() for line in lines if line]
@@ -54,15 +55,15 @@ class Words:
         return small(word) in self.usual
 
     def meant(self, word: str) -> str | None:
-        """The usual spelling of the one known word that is nearest, a slip away; None where two are equally near."""
-        for slips in nearer_first(small(word)) if is_plain(word) else ():
-            if near := slips & self.usual.keys():
+        """The usual spelling of the known word that is one typo away; None if two are equally near."""
+        for near_words in typos(small(word)) if is_plain(word) else ():
+            if near := near_words & self.usual.keys():
                 return self.usual[near.pop()] if len(near) == 1 and near <= self.asked else None
         return None
 
 
 def small(word: str) -> str:
-    """In small letters, with a straight apostrophe."""
+    """The word in lower case, with a straight apostrophe."""
     return word.casefold().replace("’", "'")
 
 
@@ -70,9 +71,9 @@ def is_plain(word: str) -> bool:
     return len(word) >= SHORTEST and word.isascii() and word.isalpha()
 
 
-def nearer_first(word: str) -> Iterator[set[str]]:
-    """What may have been meant by a word: the same letters swapped or doubled; a letter more; another, or one less.
-    The first letter is hardly ever another one."""
+def typos(word: str) -> Iterator[set[str]]:
+    """The words one typo away, likeliest first: letters swapped or doubled; one more; another, or one less. The first
+    letter is kept in most of them."""
     cuts = [(word[:at], word[at:]) for at in range(len(word) + 1)]
     swapped = {a + b[1] + b[0] + b[2:] for a, b in cuts if len(b) > 1}
     yield swapped | {a + b[1:] for a, b in cuts if a and b and a[-1] == b[0]} | {a + a[-1] + b for a, b in cuts if a}
@@ -81,27 +82,27 @@ def nearer_first(word: str) -> Iterator[set[str]]:
 
 
 def words_of(piece: re.Match[str]) -> list[str]:
-    """Those of a PIECE, none of what is quoted."""
+    """The words of a PIECE; none of a quote."""
     return piece["word"].split("-") if piece["word"] else []
 
 
 @dataclass(frozen=True, slots=True)
 class Folding:
-    """`sums`: what a bare sum is read as, for a model that cannot do any."""
+    """Corrects messages. `sums`: the question that replaces a bare sum, for a model that cannot calculate."""
 
     words: Words
     sums: str = ""
 
     @classmethod
     def open(cls, file: Path, sums: str = "") -> Folding:
-        """With the words of a file; CatalogError where it cannot be read, for nobody but models.toml names one."""
+        """Opens a file of words; CatalogError where it cannot be read, since models.toml names it."""
         try:
             return cls(Words.parse(strict_json.read_text(file, MOST_BYTES)), sums)
         except CheckpointError as fault:
             raise CatalogError(fault.message, hint=NAMED) from fault
 
     def messages(self, messages: Sequence[Message]) -> tuple[Message, ...]:
-        """A conversation as the model reads it: what the user said is folded, and nothing else."""
+        """The conversation as the model reads it: the user's messages are corrected, nothing else."""
         return tuple(Message(one.role, self.read(one.content)) if one.role == "user" else one for one in messages)
 
     def read(self, text: str) -> str:
@@ -113,31 +114,31 @@ class Folding:
 
     def _folded(self, text: str) -> str:
         typed = [word for found in PIECE.finditer(text) for word in words_of(found)]
-        hand = Hand(self.words, loud=self._is_shouted(typed), mends=self._is_english(typed))
-        return PIECE.sub(hand.read, text)
+        correction = Correction(self.words, loud=self._is_shouted(typed), mends=self._is_english(typed))
+        return PIECE.sub(correction.read, text)
 
     def _is_shouted(self, typed: Sequence[str]) -> bool:
-        """No small letter, and something that is no name in capitals."""
+        """True if there are capitals only, and not just names."""
         strange = [word for word in typed if len(word) > 1 and word.isupper() and word not in self.words.spellings]
         return bool(strange) and all(word == word.upper() for word in typed)
 
     def _is_english(self, typed: Sequence[str]) -> bool:
-        """Half of its words at least are known, so that what is not may be a slip."""
+        """True if at least half of the words are known, so that an unknown one may be a typo."""
         worded = [POSSESSIVE.sub("", word) for word in typed if not word.isdecimal()]
         unknown = [word for word in worded if not self.words.knows(word)]
         return len(unknown) <= max(1, len(worded) // 2)
 
 
 @dataclass(slots=True)
-class Hand:
-    """How one message is written: all in capitals or not, with slips to be mended or none."""
+class Correction:
+    """Corrects one message. `loud`: written in capitals; `mends`: it may have typos."""
 
     words: Words
     loud: bool
     mends: bool
 
     def read(self, found: re.Match[str]) -> str:
-        """A quote as it is, or the words of a stretch without blanks, its punctuation kept."""
+        """Corrects the words of a match and keeps its punctuation; a quote is unchanged."""
         begins = not found.string[: found.start()].strip()
         parts = [self.one(word, begins=begins) for word in words_of(found)]
         return f"{found['before']}{'-'.join(parts)}{found['after']}" if parts else found[0]
@@ -155,7 +156,7 @@ class Hand:
         return self.words.usual[small(typed)] if self.loud or strange else typed
 
     def _mended(self, typed: str, *, begins: bool) -> str:
-        """What is not known, as it was meant. A capital that begins no message is a name's, and so is what it means."""
+        """Corrects an unknown word. A capital that does not begin the message marks a name, corrected to names only."""
         meant = self.words.meant(typed) if self.mends else None
         is_name = typed.istitle() and not begins
         if meant is None or (is_name and meant.islower()):

@@ -1,6 +1,6 @@
-"""Fields of a model's JSON with which transformers would run or fetch something: what each does, and its fate here.
+"""Refuses fields of a model's JSON that make transformers run or download code, or drops them.
 
-Nothing here acts on any of them. What stands in honest models too is dropped when a file is read, the rest is refused.
+None of them is ever used. Fields that honest models have, too, are dropped when a file is read, the rest is refused.
 Knows nothing about the other fields.
 """
 
@@ -22,12 +22,12 @@ REASONS = {
     "experts_implementation": "names foreign code, a kernel to be fetched and run",
     ORIGIN: "names another model to be fetched, and its foreign code with it",
 }
-# How attention is computed, where that is transformers' own business: it would fetch nothing, and we say it ourselves.
+# Attention implementations inside transformers: these download nothing, and we choose our own.
 BUILT_IN = (True, "eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention")
 
 
 def refuse_foreign_code(file: Path, key: str, depth: int, value: object) -> None:
-    """`depth`: 0 for a field of the file itself."""
+    """CheckpointError for a field that is not harmless; `depth` is 0 at the top of the file."""
     for part, reason in REASONS.items():
         if part in key and not is_harmless(part, key, depth, value):
             raise CheckpointError(
@@ -37,8 +37,8 @@ def refuse_foreign_code(file: Path, key: str, depth: int, value: object) -> None
 
 
 def is_harmless(part: str, key: str, depth: int, value: object) -> bool:
-    """An auto_map is for Auto classes, which are not used here: what is built is transformers' own model of this type,
-    or none."""
+    """True for a field that has no effect here. auto_map is for Auto classes, which are not used: only transformers'
+    own models are built."""
     if not value:
         return True
     if part in KERNELS:
@@ -47,5 +47,5 @@ def is_harmless(part: str, key: str, depth: int, value: object) -> bool:
 
 
 def without_foreign_code(found: dict[str, Any]) -> dict[str, Any]:
-    """A file's fields without those that are harmless as long as nobody acts on them."""
+    """A file's fields without those about foreign code."""
     return {name: value for name, value in found.items() if not any(part in name for part in REASONS)}

@@ -1,4 +1,4 @@
-"""Repositories that Hugging Face's own programs have fetched to this machine, by name. Asks nobody, fetches nothing."""
+"""Finds repositories in Hugging Face's cache on this machine, by name. Uses no network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MODELS = "models--"
 
 
 def folder() -> Path:
-    """Where the cache is, by the hub's own rules."""
+    """The folder of the cache, by the hub's own rules."""
     for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if chosen := os.environ.get(variable):
             return expanded(chosen)
@@ -22,23 +22,23 @@ def folder() -> Path:
 
 
 def home() -> Path:
-    """Where Hugging Face's programs keep all that is theirs."""
+    """The folder of Hugging Face's programs."""
     caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return expanded(os.environ.get("HF_HOME") or f"{caches}/huggingface")
 
 
 def expanded(written: str) -> Path:
-    """~ and $VARIABLE mean what they do in a shell."""
+    """The path with ~ and $VARIABLE expanded as in a shell."""
     return Path(os.path.expandvars(os.path.expanduser(written)))
 
 
 def repository(kept: str) -> str:
-    """What a folder of the cache holds, by the folder's name. A model's own name may have two dashes."""
+    """The repository of a folder in the cache. A model's own name may contain two dashes."""
     return kept.removeprefix(MODELS).replace("--", "/", 1)
 
 
 def snapshot(repository: str) -> Path | None:
-    """The files of its `main` as they were last fetched; None if they were not."""
+    """The folder with the last downloaded files of its `main`; None if there is none."""
     if not REPOSITORY.fullmatch(repository):
         return None
     kept = folder() / (MODELS + repository.replace("/", "--"))
@@ -51,7 +51,7 @@ def snapshot(repository: str) -> Path | None:
 
 
 def repositories() -> list[str]:
-    """Of models, those that are there."""
+    """The cached repositories of models."""
     try:
         kept = sorted(entry.name for entry in os.scandir(folder()) if entry.name.startswith(MODELS))
     except OSError:

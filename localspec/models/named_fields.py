@@ -1,4 +1,4 @@
-"""Which fields of a configuration can change what transformers computes: those that its own source names.
+"""Finds the fields of a configuration that can change what transformers computes: those its own source names.
 
 Reads the text of a family's config class and modeling file, and of what all families share; imports none of it.
 """
@@ -10,13 +10,13 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-CLASSES = (  # a field of theirs is declared, or is self.field
+CLASSES = (  # here a field is declared, or self.field
     "configuration_utils.py",
     "modeling_rope_utils.py",
     "integrations/heterogeneity/configuration_utils.py",
     "models/{0}/configuration_{0}.py",
 )
-READERS = (  # to them it is config.field
+READERS = (  # here it is config.field
     "modeling_utils.py",
     "modeling_layers.py",
     "masking_utils.py",
@@ -29,14 +29,14 @@ DECLARED = re.compile(READ.pattern + r"|\bself\.(\w+)|\bdef (\w+)|^\s+(\w+)\s*:"
 
 
 def is_named(family: str, field: str) -> bool:
-    """Whether transformers names this field for models of this family; where its source cannot be read, yes."""
+    """True if transformers' source for this family names this field, or cannot be read."""
     names = named(family)
     return field in names or not names
 
 
 @cache
 def named(family: str) -> frozenset[str]:
-    """All that it names. An older transformers may lack a file."""
+    """All names in transformers' source for a family. An older version may lack a file."""
     found = find_spec("transformers")  # found, not imported
     if found is None or found.origin is None:
         return frozenset()

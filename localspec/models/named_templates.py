@@ -1,4 +1,4 @@
-"""Chat templates that a user may put in the place of a model's own: those that have a name here, or a file.
+"""Chat templates that a user may choose instead of the model's own: named ones, or a file.
 
 Knows Jinja's text and no tokenizer. Imports jinja late: only a file's template is compiled here.
 """
@@ -40,7 +40,7 @@ NAMED = {
             ("<|eot_id|>",),
         ),
         Template(
-            "words",  # alone, for a model that has no tokens for turns
+            "words",  # plain words, for a model without tokens for turns
             EACH
             + "{{ message.role | capitalize }}: {{ message.content }}\n\n{% endfor %}"
             + OPEN
@@ -53,14 +53,14 @@ CHOICES = (OWN, *NAMED)
 
 
 def find(typed: str) -> Template | None:
-    """A name or a file; None for the model's own. Waits for the disk."""
+    """The template of this name or file; None for the model's own. Reads the disk."""
     if typed == OWN:
         return None
     return NAMED.get(typed) or from_file(typed)
 
 
 def from_file(typed: str) -> Template:
-    """Compiled once, so that what is wrong with it is said now."""
+    """The template in a file; UsageError if it cannot be read or compiled."""
     from localspec.models.sandbox import check_template
 
     file = paths.expanded(typed)
@@ -68,11 +68,11 @@ def from_file(typed: str) -> Template:
         near = difflib.get_close_matches(typed, CHOICES, n=1)
         raise UsageError(
             f"There is no template '{typed[:200]}'" + (f"; did you mean '{near[0]}'?" if near else "."),
-            hint=f"There are: {', '.join(CHOICES)}, or a Jinja file.",
+            hint=f"Use one of {', '.join(CHOICES)}, or a Jinja file.",
         )
     try:
         source = strict_json.read_text(file, MAX_BYTES)
         check_template(source, file.name)
     except CheckpointError as fault:
-        raise UsageError(fault.message, hint="Edit it, or name another.") from fault
+        raise UsageError(fault.message, hint="Edit the file, or choose another.") from fault
     return Template(file.name, source)

@@ -1,6 +1,6 @@
-"""Do two tokenizers agree, so that one model may draft for the other: decided by what they contain and what they do.
+"""Compares two tokenizers by content and behaviour, to decide whether one model may draft for the other.
 
-Equal sizes prove nothing and unequal sizes disprove nothing. Knows nothing about models, speed or who asked.
+Equal sizes prove nothing and unequal sizes disprove nothing. Knows nothing about models or speed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ BLANKS = " / /  /    /\t/\n/\n\n/\r\n/ \n/\u00a0/\u3000/\u200b/\ufeff/e\u0301/a\
 
 
 def compare(target: TokenizerText, drafter: TokenizerText) -> Verdict:
-    """Compare two tokenizers; the embeddings' rows may be padded. Runs what they bring: for the sandbox to call."""
+    """Compares two tokenizers; the embeddings may be padded. Runs untrusted tokenizers, so it is called in the
+    sandbox."""
     first = parse_tokenizer(target.text, target.where)
     second = first if target.text == drafter.text else parse_tokenizer(drafter.text, drafter.where)
     sizes = (num_ids(first), num_ids(second))
@@ -42,13 +43,13 @@ def compare(target: TokenizerText, drafter: TokenizerText) -> Verdict:
 
 
 def _difference(target: Tokenizer, drafter: Tokenizer) -> tuple[Reason, str] | None:
-    """The first thing on which they disagree, in words."""
+    """The first difference, as a reason and a description."""
     return _token_difference(target, drafter) or _text_difference(target, drafter)
 
 
 def _token_difference(target: Tokenizer, drafter: Tokenizer) -> tuple[Reason, str] | None:
-    """An id that means two things, or a word that one alone has. Added tokens may be missing on either side, and
-    control tokens may be others: verifying keeps the text right."""
+    """The first id with two meanings, or token that only one has. Added tokens may be missing on either side, and
+    control tokens may differ: verification keeps the text right."""
     here, there = _by_id(target), _by_id(drafter)
     added = target.get_added_tokens_decoder().keys() | drafter.get_added_tokens_decoder().keys()
     controls = _controls(target, drafter)
@@ -60,13 +61,13 @@ def _token_difference(target: Tokenizer, drafter: Tokenizer) -> tuple[Reason, st
 
 
 def _controls(target: Tokenizer, drafter: Tokenizer) -> set[int]:
-    """The ids that both have added, and that are special to one at least."""
+    """The ids of added tokens that both have and at least one marks as special."""
     here, there = target.get_added_tokens_decoder(), drafter.get_added_tokens_decoder()
     return {id for id in here.keys() & there.keys() if here[id].special or there[id].special}
 
 
 def _other_controls(target: Tokenizer, drafter: Tokenizer) -> list[str]:
-    """Control tokens that are others to the draft, or words."""
+    """Control tokens that differ in the draft, or are plain words there."""
     here, there = target.get_added_tokens_decoder(), drafter.get_added_tokens_decoder()
     found = []
     for id in sorted(_controls(target, drafter)):
@@ -80,7 +81,7 @@ def _other_controls(target: Tokenizer, drafter: Tokenizer) -> list[str]:
 
 
 def _text_difference(target: Tokenizer, drafter: Tokenizer) -> tuple[Reason, str] | None:
-    """A line that becomes other ids, or ids that become other text."""
+    """The first probe line with different ids, or ids with different text."""
     lines = probe_lines()
     here, there = (one.encode_batch(lines, add_special_tokens=False) for one in (target, drafter))
     for line, mine, theirs in zip(lines, here, there, strict=True):
@@ -92,7 +93,7 @@ def _text_difference(target: Tokenizer, drafter: Tokenizer) -> tuple[Reason, str
 
 
 def probe_lines() -> list[str]:
-    """Varied text, the same on every machine: languages, code, numbers, spaces, and what normalisers change."""
+    """Varied test lines, the same on every machine: languages, code, numbers, spaces, and what normalisers change."""
     rng = random.Random(PROBE_SEED)
     words = WORDS.split()
     pieces = (*words, *(word + " " for word in words), *BLANKS.split("/"))

@@ -1,8 +1,8 @@
-"""Messages to token ids: the chat template, then the tokenizer, and no message can forge a turn.
+"""Converts messages to token ids by the chat template and the tokenizer, so that no message can forge a turn.
 
-A control token counts only where the template wrote it. To know where that is, the conversation is rendered a second
-time with one private-use character in place of each message's words. Control tokens are the special ones and those that
-the template writes around messages; what else a tokenizer has added (`<think>`, `<h1>`, runs of blanks) is words.
+A control token counts only where the template wrote it. To find out where, the conversation is rendered a second time
+with one private-use character instead of each message's text. Control tokens are the special ones and those that the
+template writes around messages; other added tokens (`<think>`, `<h1>`, runs of blanks) are text.
 Knows nothing about models or the session.
 """
 
@@ -35,7 +35,7 @@ PRIVATE_USE = (range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE), range(0xE000,
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """A control token and the characters begin..end it stands for."""
+    """A control token and its characters begin..end."""
 
     id: int
     begin: int
@@ -43,7 +43,7 @@ class Control:
 
 
 class Prompter:
-    """A tokenizer and a chat template, run in this process; a model's own run in a sandbox (prompt_sandbox.py)."""
+    """A tokenizer and a chat template, run in this process; a model's are run in a sandbox (prompt_sandbox.py)."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Prompter:
         special_tokens: Mapping[str, str] | None = None,
         rows: int | None = None,
     ) -> None:
-        """special_tokens: for another template than the model's own. rows: the embedding's, one for every id."""
+        """special_tokens: for a template other than the model's own. rows: the number of embedding rows."""
         self.tokenizer = tokenizer
         self._name = name
         self._template = template
@@ -69,7 +69,7 @@ class Prompter:
         self.control_ids = self._special | self._rowless | (visible.keys() & self._written())
 
     def using(self, template: Template | None, _: Callable[[], bool] | None = None) -> Prompter:
-        """The same with another template; None for the model's own."""
+        """This prompter with another template; None for the model's own."""
         if template is None:
             return self
         if self._other is None or self._other[0] != template:
@@ -99,45 +99,46 @@ class Prompter:
         ids = self._whole(text, controls) if rendered == text else self._rewritten(messages, rendered, controls)
         ids = ids or list(self._pieces(text, controls))
         if not ids and any(message.content.strip() for message in messages):
-            message = f"The chat template of '{self._name}' makes nothing of this conversation."
+            message = f"The chat template of '{self._name}' renders this conversation as nothing."
             raise CheckpointError(message, hint="Choose another model.")
         return ids
 
     def words(self, before: Sequence[Message], answer: str) -> list[int]:
-        """An answer so far as ids, to stand behind `chat(before)`, where it was written: no word of it is a control."""
+        """The ids of an answer so far, to follow `chat(before)`; none of its text is a control token."""
         return list(_encode(self._wordy, self._blank(before, answer) + answer).ids)
 
     def text(self, text: str) -> list[int]:
-        """A raw prompt: the user's own program, control tokens included, after the tokenizer's opening tokens."""
+        """The ids of a raw prompt, with its control tokens, after the tokenizer's opening tokens."""
         return [*self._opening, *_encode(self._raw, text).ids]
 
     def _blank(self, before: Sequence[Message], answer: str) -> str:
-        """What a template puts before an assistant's words that does not open the answer: Llama 2's space."""
+        """The blank that a template writes before an assistant's text but not when it opens the answer: Llama 2's
+        space."""
         if self._template is None or answer[:1].isspace():
             return ""
         *_, mask = _masks([*before, Message("assistant", "x")], self._template.source)
-        told = self._template.render([*before, Message("assistant", mask)], opens=False).partition(mask)[0]
+        rendered = self._template.render([*before, Message("assistant", mask)], opens=False).partition(mask)[0]
         opened = self._template.render(before)
-        blank = told.removeprefix(opened)
-        return blank if told.startswith(opened) and blank.isspace() else ""
+        blank = rendered.removeprefix(opened)
+        return blank if rendered.startswith(opened) and blank.isspace() else ""
 
     def _encode(self, text: str) -> Any:
         return _encode(self.tokenizer, text)
 
     def _controls(self, encoded: Any) -> list[Control]:
-        """The control tokens among the ids, and where they stand."""
+        """The control tokens among the ids, with their characters."""
         pairs = zip(encoded.ids, encoded.offsets, strict=True)
         return [Control(id, begin, end) for id, (begin, end) in pairs if id in self.control_ids]
 
     def _written(self) -> set[int]:
-        """The ids of which a template writes more the more messages there are: not those in a prompt of its own."""
+        """The ids that the template writes more often for more messages: not those of its fixed text."""
         fewest, found = self._trial(("user",)), set[int]()
         for roles in TRIALS:
             found |= (self._trial(roles) - fewest).keys()
         return found
 
     def _trial(self, roles: Sequence[Role]) -> Counter[int]:
-        """How often the template writes which id for messages that are over; there are some that take no system's."""
+        """Counts how often the template writes each id for finished messages; none if it refuses these roles."""
         with suppress(LocalspecError):
             if self._template:
                 text = self._template.render([Message(role, "x") for role in roles], opens=False)
@@ -152,14 +153,14 @@ class Prompter:
             )
 
     def _whole(self, text: str, controls: Sequence[Control]) -> list[int]:
-        """A text as the tokenizer has it, if only the template's control tokens stand in it."""
+        """The ids of a text, if its only control tokens are the template's; else none."""
         encoded = self._encode(text)
         return list(encoded.ids) if self._controls(encoded) == controls else []
 
     def _rewritten(self, messages: Sequence[Message], rendered: str, controls: Sequence[Control]) -> list[int]:
-        """What a template makes of messages whose words it reads (it drops thoughts, changes case), where its control
-        tokens are the same as without those words. The special ones that messages spell are hidden from it, and if
-        that is not enough (it may read a </think> that it also writes) the others, too."""
+        """The ids for a template that changes the messages' text (drops thoughts, changes case), if its control
+        tokens stay the same. Special tokens spelled in messages are hidden from it, and if that is not enough (it
+        may look for a </think> that it also writes) the other control tokens, too."""
         assert self._template is not None
         spelled = [self._controls(self._encode(message.content)) for message in messages]
         for hideable in (self._special, self.control_ids):
@@ -172,7 +173,7 @@ class Prompter:
         return []
 
     def _pieces(self, text: str, controls: Sequence[Control]) -> Iterator[int]:
-        """The template's control tokens as they are, and all between them as ordinary words."""
+        """Yields the template's control tokens, and all text between them as ordinary tokens."""
         at = 0
         for control in (*controls, None):
             between = text[at : control.begin if control else len(text)]
@@ -184,7 +185,7 @@ class Prompter:
 
     @cached_property
     def _opening(self) -> list[int]:
-        """What the tokenizer's post-processor puts before a text: BOS, or nothing."""
+        """The ids that the tokenizer's post-processor puts before a text: BOS, or none."""
         entering("tokenizer")
         with tokenizer_faults("The model's tokenizer.json"):
             bare, whole = self.tokenizer.encode("x", add_special_tokens=False).ids, self.tokenizer.encode("x").ids
@@ -193,7 +194,7 @@ class Prompter:
 
     @cached_property
     def _raw(self) -> Tokenizer:
-        """The tokenizer without the tokens that have no row."""
+        """The tokenizer without tokens that have no embedding row."""
         return _without(self.tokenizer, self._rowless, first=True) if self._rowless else self.tokenizer
 
     @cached_property
@@ -203,12 +204,12 @@ class Prompter:
 
     @cached_property
     def _wordy(self) -> Tokenizer:
-        """The same for what follows a control token."""
+        """The tokenizer without control tokens, for text that follows a control token."""
         return _without(self.tokenizer, self.control_ids, first=False)
 
 
 def _check_roles(messages: Sequence[Message]) -> None:
-    """A role goes into the prompt unmasked, so it is one of ours."""
+    """UsageError for an unknown role: it goes into the prompt unmasked."""
     for message in messages:
         if message.role not in get_args(Role):
             raise UsageError(f"{message.role[:40]!r} is not a role.", hint=f"Use one of {', '.join(get_args(Role))}.")
@@ -225,19 +226,19 @@ def _encode(tokenizer: Tokenizer, text: str) -> Any:
 
 
 def _free_characters(messages: Sequence[Message], template: str) -> Iterator[str]:
-    """Characters that nobody uses, here neither."""
+    """Private-use characters that occur neither in the messages nor in the template."""
     used = set(template).union(*(message.content for message in messages))
     return (chr(code) for block in PRIVATE_USE for code in block if chr(code) not in used)
 
 
 def _masks(messages: Sequence[Message], template: str) -> dict[str, str]:
-    """One character for each message's words; what is blank needs none."""
+    """A mask character for each message's text; a blank message needs none."""
     words = (message.content.strip() for message in messages)
     return dict(zip(_free_characters(messages, template), words, strict=False))
 
 
 def _with_masks(messages: Sequence[Message], masks: dict[str, str]) -> list[Message]:
-    """The same conversation, its words masked and the blanks around them kept, for templates that trim."""
+    """The conversation with its text masked; blanks around it are kept, for templates that trim."""
     return [
         msgspec.structs.replace(message, content=message.content.replace(words, mask, 1) if words else message.content)
         for message, (mask, words) in zip(messages, masks.items(), strict=True)
@@ -247,7 +248,7 @@ def _with_masks(messages: Sequence[Message], masks: dict[str, str]) -> list[Mess
 def _hide(
     messages: Sequence[Message], spelled: Sequence[Sequence[Control]], hideable: Collection[int], template: str
 ) -> tuple[list[Message], dict[str, str]]:
-    """The same conversation with a character for each of these tokens that a message spells, and what they hide."""
+    """The conversation with a mask for each of these tokens in a message, and what the masks hide."""
     free, marks, hidden = _free_characters(messages, template), dict[str, str](), []
     for message, controls in zip(messages, spelled, strict=True):
         content = message.content
@@ -264,7 +265,7 @@ def _unmask(masked: str, masks: dict[str, str]) -> str:
 
 
 def _moved(controls: Sequence[Control], masked: str, masks: dict[str, str]) -> list[Control]:
-    """Controls found in the masked text, at their places in the real one."""
+    """Controls found in the masked text, with their characters in the real one."""
     moved, shift, at = [], 0, 0
     for control in controls:
         shift += sum(len(masks[char]) - 1 for char in masked[at : control.begin] if masks.get(char))
@@ -274,23 +275,23 @@ def _moved(controls: Sequence[Control], masked: str, masks: dict[str, str]) -> l
 
 
 def _is_blank(text: str) -> bool:
-    """Runs of spaces are how some tokenizers write indentation."""
+    """True for a run of spaces, which some tokenizers use for indentation."""
     return not text.replace(BLANK, " ").strip()
 
 
 def _unknown_ids(tokenizer: Tokenizer) -> set[int]:
-    """What the tokenizer makes of characters that no vocabulary has; nothing, if it falls back to bytes."""
+    """The ids of characters that no vocabulary has; none if the tokenizer falls back to bytes."""
     return set(_encode(tokenizer, RARE).ids)
 
 
 def _without(tokenizer: Tokenizer, control_ids: frozenset[int], *, first: bool) -> Tokenizer:
-    """A copy in which no text, whatever it spells, becomes a control token.
+    """A copy of the tokenizer in which no text becomes a control token.
 
     They are renamed, not removed: without them the other added tokens would move to their ids.
     """
     spec = json.loads(tokenizer.to_str())
     controls = [token for token in spec["added_tokens"] if token["id"] in control_ids]
-    names = {token["content"]: f"\U0010fffd{secrets.token_hex(16)}" for token in controls}  # nobody can type these
+    names = {token["content"]: f"\U0010fffd{secrets.token_hex(16)}" for token in controls}  # these cannot be typed
     for token in controls:
         token["content"] = names[token["content"]]
     spec["post_processor"] = None
@@ -301,7 +302,7 @@ def _without(tokenizer: Tokenizer, control_ids: frozenset[int], *, first: bool) 
 
 
 def _rename(model: dict[str, Any], names: dict[str, str]) -> None:
-    """The pieces of the model's own vocabulary that spell a control token, which plain text could reach."""
+    """Renames the pieces of the vocabulary that spell a control token: plain text could reach them."""
     vocab = model["vocab"]
     if isinstance(vocab, list):
         model["vocab"] = [[names.get(piece, piece), score] for piece, score in vocab]
@@ -315,7 +316,7 @@ def _rename(model: dict[str, Any], names: dict[str, str]) -> None:
 
 
 def _never_first(part: Any) -> None:
-    """What follows a control token is not the text's beginning, though its copy is encoded as if it were."""
+    """Stops the pre-tokenizer from treating text after a control token as the beginning of a text."""
     if isinstance(part, dict):
         if part.get("type") == "Metaspace" and part.get("prepend_scheme") == "first":
             part["prepend_scheme"] = "never"

@@ -1,6 +1,6 @@
-"""A model's prompter in a sandbox: conversations and texts to ids, as prompt.py does it, within limits.
+"""A model's prompter in a sandbox: converts conversations and texts to ids as prompt.py does, within limits.
 
-Decoding ids is done here: it is asked for in every round. Knows no weights.
+Ids are decoded in this process, since that happens in every round. Knows no weights.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from localspec.models.sandbox_jobs import EncodeAnswer, EncodeChat, EncodeText, 
 
 @dataclass(frozen=True, slots=True)
 class SandboxedPrompter:
-    """A model's tokenizer and template. With another template it is another record and the same sandbox."""
+    """A model's tokenizer and template. Another template is another record with the same sandbox."""
 
     tokenizer: Tokenizer
     sandbox: Sandbox
@@ -29,13 +29,14 @@ class SandboxedPrompter:
 
     @classmethod
     def open(cls, snapshot: Snapshot) -> SandboxedPrompter:
-        """A snapshot's; CheckpointError where one of them does not work."""
+        """Opens a snapshot's tokenizer and template; CheckpointError where one of them does not work."""
         sandbox, job = Sandbox(), opening_of(snapshot)
         card = sandbox.ask(job, Opened)
-        return cls(parse_tokenizer(job.tokenizer.text, job.tokenizer.where), sandbox, card)  # which has tried it
+        return cls(parse_tokenizer(job.tokenizer.text, job.tokenizer.where), sandbox, card)  # the sandbox has tried it
 
     def using(self, template: Template | None, cancelled: Callable[[], bool] | None = None) -> SandboxedPrompter:
-        """The same with another template, None for the model's own. What it is asked is given up once `cancelled`."""
+        """This prompter with another template, None for the model's own. Jobs are ended once `cancelled` returns
+        True."""
         card = self.sandbox.ask(UseTemplate(template), Opened, cancelled) if template else self.card
         return SandboxedPrompter(self.tokenizer, self.sandbox, card, template, cancelled)
 
@@ -61,7 +62,7 @@ class SandboxedPrompter:
         return self.sandbox.ask(EncodeText(text), Ids, self.cancelled).ids
 
     def close(self) -> None:
-        """End the sandbox. A job that comes all the same starts another."""
+        """Ends the sandbox; a later job starts another."""
         self.sandbox.close()
 
 
@@ -69,5 +70,5 @@ AnyPrompter = Prompter | SandboxedPrompter
 
 
 def opening_of(snapshot: Snapshot) -> OpenPrompter:
-    """What a sandbox must know to open a snapshot's."""
+    """The job that opens a snapshot's prompter."""
     return OpenPrompter(snapshot.read_tokenizer(), snapshot.name, snapshot.chat_template, dict(snapshot.special_tokens))

@@ -1,6 +1,6 @@
-"""Where each tensor of a snapshot lies: safetensors headers and the index of shards, read by ourselves.
+"""Locates each tensor of a snapshot: parses safetensors headers and the index of shards.
 
-Never executes, never allocates what a header merely claims. Knows nothing about models or torch.
+Executes nothing and never allocates by what a header claims. Knows nothing about models or torch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DTYPE_BITS = {
     **dict.fromkeys(("I64", "U64", "F64", "C64"), 64),
 }
 
-GIT_LFS = b"version "  # how such a pointer begins
+GIT_LFS = b"version "  # the beginning of a pointer file
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
@@ -50,7 +50,7 @@ class TensorInfo:
 
 
 def find_tensors(folder: Path, name: str) -> dict[str, TensorInfo]:
-    """Every tensor of a snapshot by name; `name` is how errors call the model."""
+    """Every tensor of a snapshot by name; `name` is the model's name in errors."""
     if (folder / SINGLE).exists():
         return read_header(folder / SINGLE)
     if (folder / INDEX).exists():
@@ -63,7 +63,7 @@ def find_tensors(folder: Path, name: str) -> dict[str, TensorInfo]:
     pickle = next((found.name for pattern in PICKLES for found in sorted(folder.glob(pattern))), None)
     if pickle:
         raise CheckpointError(
-            f"Model '{name}' has only pickle weights ({pickle}). localspec loads safetensors only.",
+            f"Model '{name}' has only pickle weights ({pickle}), which localspec does not load.",
             hint="Choose a copy of the model in safetensors.",
         )
     raise CheckpointError(f"Model '{name}' has no weights (no {SINGLE} in {folder}).", hint=REPEAT)
@@ -101,7 +101,7 @@ def _header_bytes(file: Path) -> tuple[int, bytes]:
             if size < 8:
                 raise _cut_short(file, size, 8)
             if length.to_bytes(8, "little") == GIT_LFS:
-                raise CheckpointError(f"{file} is a pointer of Git LFS, and not the weights.", hint="Run: git lfs pull")
+                raise CheckpointError(f"{file} is a Git LFS pointer, not the weights.", hint="Run: git lfs pull")
             if length > MAX_HEADER_BYTES:
                 message = f"{file} is not a safetensors file (it claims a header of {length:,} bytes)."
                 raise CheckpointError(message, hint=REPEAT)
@@ -122,7 +122,7 @@ def _check_metadata(file: Path, metadata: object) -> None:
 
 
 def _tensor(file: Path, name: str, entry: Any, start: int) -> TensorInfo:
-    """One entry of a header, every field checked; `start` is where the data begins."""
+    """Checks one entry of a header; `start` is the first byte of the data."""
     where = f"{file}: tensor {name[:120]!r}"
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise CheckpointError(f"{where} lacks dtype, shape or data_offsets, or has more.", hint=REPEAT)
@@ -153,7 +153,7 @@ def _are_counts(value: Any) -> bool:
 
 
 def _read_shards(folder: Path) -> dict[str, TensorInfo]:
-    """All shards that the index names, each tensor exactly where the index says."""
+    """The tensors of all shards that the index names, each exactly where it says."""
     index = folder / INDEX
     weight_map = read_object(index, MAX_INDEX_BYTES).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
@@ -185,7 +185,7 @@ def _add_shard(tensors: dict[str, TensorInfo], file: Path, weight_map: dict[str,
 
 
 def _check_file_name(index: Path, name: object) -> None:
-    """A plain name in the same folder, or nothing: this is where an index would escape."""
+    """CheckpointError unless this is a plain name in the same folder, so that an index cannot escape from it."""
     plain = isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}\.safetensors", name)
     if not plain:
         raise CheckpointError(f"{index} names {str(name)[:120]!r}, which is not a file of this folder.", hint=REPEAT)

@@ -1,7 +1,7 @@
-"""A process of its own for what a model's folder brings to be run, which a limit of memory or time ends.
+"""Runs a model's tokenizer and chat template in a process with limits of memory and time.
 
-A chat template and a tokenizer are a stranger's programs: a hundred bytes can fill a computer's memory or run for ever.
-The process is ended, too, when the answer they were asked for is cancelled; the next job starts another. Knows no
+They are untrusted programs: a hundred bytes can fill a computer's memory or run for ever. The process is also ended
+when the answer is cancelled; the next job starts another. Knows no
 weights.
 """
 
@@ -51,17 +51,17 @@ SECONDS_A_BYTE = 10e-6  # of text; a fast tokenizer takes one
 NUM_BYTES = 256 << 20
 NUM_BYTES_A_BYTE = 200  # of text; a token's id, name and offsets take about 60
 PARSED = 0.05  # a byte of tokenizer.json is parsed, not encoded
-GLANCE = 0.05  # seconds from one look at whether the job is still wanted to the next
+GLANCE = 0.05  # seconds between checks whether the job is cancelled
 CODE = "import sys; from localspec.models.sandbox_process import main; main(int(sys.argv[1]))"
 ANSWERS = msgspec.msgpack.Decoder(Answer)
 ENCODE = msgspec.msgpack.Encoder().encode
 ERRORS = {kind.code: kind for kind in LocalspecError.__subclasses__()}
-POSIX = os.name == "posix"  # elsewhere nothing is limited, and what is cancelled runs to its end
+POSIX = os.name == "posix"  # elsewhere there are no limits, and a cancelled job runs to its end
 T = TypeVar("T", Opened, Ids, Verdict, Done)
 
 
 class Sandbox:
-    """One job at a time, from any thread, in a process that is started when it is needed."""
+    """Runs one job at a time, from any thread, in a process that is started when needed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -69,7 +69,7 @@ class Sandbox:
         self._model: OpenPrompter | None = None
 
     def ask(self, job: Job, kind: type[T], cancelled: Callable[[], bool] | None = None) -> T:
-        """The answer, of this kind. LocalspecError where the job cannot be done, Cancelled where it is not wanted."""
+        """Runs a job and returns its answer. LocalspecError where it fails, Cancelled where it was cancelled."""
         with self._lock:
             if self._process is None or not self._process.lives:
                 self._end()
@@ -81,7 +81,7 @@ class Sandbox:
             return found
 
     def close(self) -> None:
-        """End the process. Twice does no harm."""
+        """Ends the process; may be called twice."""
         with self._lock:
             self._end()
 
@@ -94,7 +94,7 @@ class Sandbox:
         order = self._order(job)
         try:
             answer = process.do(order, cancelled)
-        except BaseException:  # what it would have answered must not be taken for the next answer
+        except BaseException:  # its late answer must not be taken for the next one
             self._end()
             raise
         if isinstance(answer, Refused):
@@ -106,12 +106,12 @@ class Sandbox:
         return answer
 
     def _order(self, job: Job) -> Order:
-        """A job with the limits that a text of its length may need."""
+        """The job with limits for a text of its length."""
         size = num_chars(job) + PARSED * sum(len(tokenizer.text) for tokenizer in tokenizers(job, self._model))
         return Order(job, SECONDS + SECONDS_A_BYTE * size, NUM_BYTES + int(NUM_BYTES_A_BYTE * size))
 
     def _fault(self, order: Order, part: Part, *, too_long: bool) -> CheckpointError:
-        """Which file needs more than it may have."""
+        """The error that names the file which exceeded the limits."""
         job, model = order.job, order.job if isinstance(order.job, OpenPrompter) else self._model
         name = job.name if isinstance(job, CheckTemplate) else model.name if model else ""
         over = f"{order.seconds:.0f} seconds" if too_long else f"{size_words(order.num_bytes)} of memory"
@@ -123,7 +123,7 @@ class Sandbox:
 
 
 class Process:
-    """The sandbox's process. `end` ends it; so does letting it go."""
+    """The sandbox's process. `end` ends it, as does dropping the last reference."""
 
     def __init__(self) -> None:
         note = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - closed by `end`
@@ -143,7 +143,7 @@ class Process:
         return self._popen.poll() is None
 
     def do(self, order: Order, cancelled: Callable[[], bool] | None) -> Answer | None:
-        """The answer; None where the process has ended over it."""
+        """Sends an order and returns the answer; None where the process ended."""
         orders, answers = self._popen.stdin, self._popen.stdout
         assert orders is not None
         assert answers is not None
@@ -151,7 +151,7 @@ class Process:
             send(orders, ENCODE(order))
             while POSIX and cancelled and not select.select([answers], [], [], GLANCE)[0]:
                 if cancelled():
-                    raise Cancelled("The prompt was not encoded to its end.")
+                    raise Cancelled("Encoding the prompt was cancelled.")
             raw = receive(answers)
         except OSError:
             raw = b""
@@ -159,19 +159,19 @@ class Process:
 
     @property
     def took_too_long(self) -> bool:
-        """Whether that was why it ended; else it needed too much memory."""
-        with suppress(subprocess.TimeoutExpired):  # one that found no memory itself lives on
+        """True if it exceeded its time, False if its memory."""
+        with suppress(subprocess.TimeoutExpired):  # one that ran out of memory in Python lives on
             self._popen.wait(GLANCE)
         return POSIX and self._popen.returncode == -signal.SIGPROF
 
     @property
     def part(self) -> Part:
-        """What it ran last."""
+        """The part of the model's folder that ran last."""
         return entered(self._note) if POSIX else "tokenizer"
 
 
 def check_template(source: str, name: str) -> None:
-    """CheckpointError where it does not compile."""
+    """CheckpointError where a template does not compile."""
     sandbox = Sandbox()
     try:
         sandbox.ask(CheckTemplate(source, name), Done)
@@ -180,7 +180,7 @@ def check_template(source: str, name: str) -> None:
 
 
 def compare_tokenizers(target: TokenizerText, drafter: TokenizerText) -> Verdict:
-    """May the one draft for the other? CheckpointError where one of them does not work."""
+    """Decides whether one model may draft for the other; CheckpointError where a tokenizer does not work."""
     sandbox = Sandbox()
     try:
         return sandbox.ask(ComparePair(target, drafter), Verdict)
@@ -192,19 +192,19 @@ def end(popen: subprocess.Popen[bytes], note: IO[bytes]) -> None:
     popen.kill()
     popen.wait()
     for stream in (popen.stdin, popen.stdout, note):
-        with suppress(OSError):  # an order that was not sent to its end
+        with suppress(OSError):  # an order that was not sent completely
             assert stream is not None
             stream.close()
 
 
 def search_path() -> str:
-    """Where this process finds modules, but the folder it happens to be in: a model's might have some."""
+    """The module path of this process without the current folder: a model's folder might have modules."""
     own = str(Path(__file__).parents[2])
     return os.pathsep.join([*(path for path in sys.path if path), own])
 
 
 def tokenizers(job: Job, model: OpenPrompter | None) -> tuple[TokenizerText, ...]:
-    """Those that a job runs; `model` is open for it."""
+    """The tokenizers that a job runs; `model` is open for it."""
     match job:
         case ComparePair():
             return job.target, job.drafter
@@ -214,7 +214,7 @@ def tokenizers(job: Job, model: OpenPrompter | None) -> tuple[TokenizerText, ...
 
 
 def num_chars(job: Job) -> int:
-    """Of the text that is to be encoded."""
+    """The number of characters to encode."""
     match job:
         case EncodeChat():
             return sum(len(message.content) for message in job.messages)

@@ -1,6 +1,6 @@
-"""What is asked of the sandbox and what it answers: records that cross its pipes, each behind its length.
+"""The jobs and answers of the sandbox: records that cross its pipes, each after its length.
 
-Knows nothing about who asks and who does it.
+Knows nothing about the processes at either end.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Reason = Literal["same", "padding", "extra-tokens", "controls-differ", "tokens-d
 
 
 class TokenizerText(Record, frozen=True, tag="tokenizer"):
-    """A tokenizer.json. `where`: what errors call it; `rows`: those of the model's embedding."""
+    """A tokenizer.json. `where`: its name in errors; `rows`: of the model's embedding."""
 
     text: str
     where: str
@@ -22,7 +22,7 @@ class TokenizerText(Record, frozen=True, tag="tokenizer"):
 
 
 class OpenPrompter(Record, frozen=True, tag="open"):
-    """The prompter of one model, for all jobs that follow. `name`: what errors call the model."""
+    """Opens the prompter of a model, for all later jobs. `name`: the model's name in errors."""
 
     tokenizer: TokenizerText
     name: str
@@ -31,20 +31,20 @@ class OpenPrompter(Record, frozen=True, tag="open"):
 
 
 class UseTemplate(Record, frozen=True, tag="use"):
-    """How the prompter is with a template of the user's."""
+    """Describes the prompter with a template of the user's."""
 
     template: Template
 
 
 class EncodeChat(Record, frozen=True, tag="chat"):
-    """A conversation, up to where the assistant answers. `template`: in place of the model's own."""
+    """Encodes a conversation, up to where the assistant answers. `template` replaces the model's own."""
 
     messages: tuple[Message, ...]
     template: Template | None
 
 
 class EncodeAnswer(Record, frozen=True, tag="answer"):
-    """An answer so far, to stand behind the conversation `before` it."""
+    """Encodes an answer so far, to follow the conversation `before` it."""
 
     before: tuple[Message, ...]
     text: str
@@ -52,27 +52,27 @@ class EncodeAnswer(Record, frozen=True, tag="answer"):
 
 
 class EncodeText(Record, frozen=True, tag="text"):
-    """A text as it is."""
+    """Encodes a raw text."""
 
     text: str
 
 
 class CheckTemplate(Record, frozen=True, tag="check"):
-    """Does this template compile?"""
+    """Compiles a template."""
 
     source: str
     name: str
 
 
 class ComparePair(Record, frozen=True, tag="compare"):
-    """May the model with the one tokenizer draft for that with the other?"""
+    """Decides whether a model with one tokenizer may draft for a model with the other."""
 
     target: TokenizerText
     drafter: TokenizerText
 
 
 class Opened(Record, frozen=True, tag="opened"):
-    """A prompter, as far as others must know it."""
+    """Describes an open prompter."""
 
     control_ids: frozenset[int]
     num_ids: int
@@ -84,7 +84,7 @@ class Ids(Record, frozen=True, tag="ids"):
 
 
 class Verdict(Record, frozen=True, tag="verdict"):
-    """May the drafter draft? `detail` says why in words."""
+    """Whether the drafter may draft; `detail` says why."""
 
     ok: bool
     reason: Reason
@@ -92,11 +92,11 @@ class Verdict(Record, frozen=True, tag="verdict"):
 
 
 class Done(Record, frozen=True, tag="done"):
-    """There is nothing to say."""
+    """The job succeeded, without a result."""
 
 
 class Refused(Record, frozen=True, tag="refused"):
-    """One of our errors, by its code."""
+    """The job failed with a LocalspecError, named by its code."""
 
     code: str
     message: str
@@ -104,7 +104,7 @@ class Refused(Record, frozen=True, tag="refused"):
 
 
 class TooLarge(Record, frozen=True, tag="too-large"):
-    """Memory ran out, in Python."""
+    """The job ran out of memory, in Python."""
 
 
 Job = OpenPrompter | UseTemplate | EncodeChat | EncodeAnswer | EncodeText | CheckTemplate | ComparePair
@@ -123,7 +123,7 @@ PREFIX = 4  # bytes
 
 
 def receive(stream: IO[bytes]) -> bytes:
-    """A message; empty when there are no more."""
+    """Reads a message; empty at the end of the stream."""
     return stream.read(int.from_bytes(stream.read(PREFIX), "little"))
 
 

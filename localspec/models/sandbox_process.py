@@ -1,6 +1,6 @@
-"""The sandbox's own process: a model's tokenizer and chat template run here, each job within its limits.
+"""The process of the sandbox: runs a model's tokenizer and chat template, each job within its limits.
 
-Orders in, answers out, by its standard streams; it ends when they do. What a library prints goes nowhere.
+Reads orders from stdin, writes answers to stdout, and ends with them. The output of libraries is discarded.
 """
 
 from __future__ import annotations
@@ -43,25 +43,25 @@ ENCODE = msgspec.msgpack.Encoder().encode
 
 
 def main(note: int) -> None:
-    """Does jobs until nobody asks. `note`: the open file that says which part of the model's folder runs."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for whoever asks
+    """Runs jobs until stdin is closed. `note`: the open file that names the part of the model's folder that runs."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the parent process
     answers, nowhere = os.fdopen(os.dup(1), "wb"), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
     if note >= 0:
         note_in(note)
-    bench = Workbench()
+    worker = Worker()
     while raw := receive(sys.stdin.buffer):
-        send(answers, ENCODE(bench.carry_out(ORDERS.decode(raw))))
+        send(answers, ENCODE(worker.run(ORDERS.decode(raw))))
 
 
-class Workbench:
-    """One model's prompter, when it has been opened."""
+class Worker:
+    """Runs jobs with one model's prompter, once it is open."""
 
     def __init__(self) -> None:
         self._prompter: Prompter | None = None
 
-    def carry_out(self, order: Order) -> Answer:
+    def run(self, order: Order) -> Answer:
         try:
             with limited(order.seconds, order.num_bytes):
                 return self._do(order.job)

@@ -1,6 +1,6 @@
-"""Is a message a bare sum, in signs or in words: "4+4", "what is seven plus 2?", "take 3 away from 9"?
+"""Recognises a bare sum, in signs or in words: "4+4", "what is seven plus 2?", "take 3 away from 9".
 
-Every piece of it is a number, an operation or a word that one asks with. Knows no model, and cannot add either.
+Every piece of one is a number, an operation or a word of asking. Knows no model, and does not calculate.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NUMBERS = frozenset(
 
 
 def is_sum(text: str) -> bool:
-    """Two numbers at least, an operation at least, and nothing else that means anything."""
+    """True for at least two numbers and an operation, and no other word that means anything."""
     pieces = [piece.replace("’", "'") for piece in PIECE.findall(text.casefold())]
     numbers = [piece for piece in pieces if piece[0].isdigit() or NUMBERS.issuperset(piece.split("-"))]
     others = set(pieces).difference(numbers)

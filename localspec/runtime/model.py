@@ -258,7 +258,7 @@ class Model:
 
     def _steps(self, writer: Writer, request: GenerateRequest) -> Iterator[tuple[Round, Step]]:
         session, policy = self._session, self._policy(request)
-        sampler, most = session.sampler, session.room + 1 if request.max_tokens is None else request.max_tokens
+        sampler, most = session.sampler, session.tokens_left + 1 if request.max_tokens is None else request.max_tokens
         last = len(session.tokens) + most
         for bare in self._sparing(lambda: decode(session, policy, max_tokens=last - len(session.tokens))):
             done = replace(bare, odds=sampler.odds) if isinstance(sampler, Witness) else bare
@@ -325,7 +325,7 @@ class Model:
 
 def flat(name: str) -> Notice:
     message = f"{name} finds every token equally likely: its weights are all zero, or so large that they overflow."
-    return Notice("warning", "flat", message, "Fetch the model again, or choose another.")
+    return Notice("warning", "flat", message, "Download the model again, or choose another.")
 
 
 def read_otherwise(typed: GenerateRequest, read: GenerateRequest) -> str:
@@ -338,7 +338,7 @@ def read_otherwise(typed: GenerateRequest, read: GenerateRequest) -> str:
 def told_eager(decoders: Iterable[Resident]) -> Iterator[Notice]:
     """Which of these cannot replay CUDA graphs, and why; once each."""
     for decoder in decoders:
-        if isinstance(decoder, Graphed) and (fault := decoder.untold()):
+        if isinstance(decoder, Graphed) and (fault := decoder.unreported_fault()):
             yield Notice("info", "graphs", f"CUDA graphs are off: {fault}.", "The text is the same, only slower.")
 
 

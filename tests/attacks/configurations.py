@@ -18,7 +18,7 @@ NO_FILE = " cannot be read (it is not a file)."
 DEEP = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
 DEEP_KEY = "a." * 50_000 + "b = 1"
 DEEP_TOML = "x = " + "[" * 100_000 + "]" * 100_000
-FETCH = "Fetch the model again."
+FETCH = "Download the model again."
 NO_CODE = "localspec runs no code from models. Choose another copy, or remove the field if you trust it."
 
 
@@ -80,11 +80,11 @@ FIELDS: Attacks = {
             "no model_type": (without(CONFIG, "model_type"), " does not say its model_type."),
             "a thousand layers": (
                 with_fields(CONFIG, num_hidden_layers=1000),
-                " describes 259,240 bytes of weights or more, there are 175,872.",
+                " describes at least 259,240 bytes of weights, but there are 175,872.",
             ),
             "more words than rows": (
                 with_fields(CONFIG, vocab_size=4_000_000),
-                " describes 32,001,024 bytes of weights or more, there are 175,872.",
+                " describes at least 32,001,024 bytes of weights, but there are 175,872.",
             ),
             "no layers": (
                 with_fields(CONFIG, num_hidden_layers=0),
@@ -219,7 +219,7 @@ FIELDS: Attacks = {
         }
     ),
 }
-BASE = "info: This is a base model (no chat template): it continues the text."
+BASE = "info: This is a base model without a chat template: it completes the text."
 OTHERS: Attacks = {
     **refused(
         "{0}/",

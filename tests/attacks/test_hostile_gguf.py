@@ -96,12 +96,12 @@ ATTACKS: dict[str, tuple[bytes, str]] = {
     "version 0": (gguf(start=b"GGUF" + u32(0)), "version 0"),
     "version 1": (gguf(start=b"GGUF" + u32(1)), "version 1"),
     "version 4": (gguf(start=b"GGUF" + u32(4)), "version 4"),
-    "big-endian": (gguf(start=b"GGUF" + struct.pack(">I", 3)), "the other way round"),
+    "big-endian": (gguf(start=b"GGUF" + struct.pack(">I", 3)), "big-endian"),
     "2^63 tensors": (gguf(NAME, counts=(1 << 63, None)), "claims 9,223,372,036,854,775,808 tensors"),
     "2^64 - 1 tensors": (gguf(NAME, counts=((1 << 64) - 1, None)), "tensors"),
     "2^63 entries": (gguf(NAME, counts=(None, 1 << 63)), "entries of metadata"),
     "more entries than bytes": (gguf(NAME, counts=(None, 60_000)), "claims 60,000 entries"),
-    "more tensors than follow": (gguf(NAME, counts=(5, None), data=b""), "claims 5 tensors, and "),
+    "more tensors than follow": (gguf(NAME, counts=(5, None), data=b""), "claims 5 tensors, but only "),
     "a key of 2^63 bytes": (gguf(u64(HUGE) + b"key"), "a key is 9,223,372,036,854,775,807 bytes long"),
     "a key longer than the file": (gguf(u64(60_000) + b"key"), "is cut short"),
     "a key that is no UTF-8": (gguf(entry(b"\xff\xfe", UINT8, b"x")), "a key is not UTF-8"),
@@ -242,7 +242,7 @@ PARTS: dict[str, tuple[dict[str, bytes], str]] = {
     ),
     "more tensors than said": (
         {"m-00001-of-00002": part(0, 2, b"a", whole=3), "m-00002-of-00002": part(1, 2, b"b")},
-        "have 2 tensors, and it says 3",
+        "have 2 tensors, but it says 3",
     ),
     "a later one with metadata of megabytes": (
         {

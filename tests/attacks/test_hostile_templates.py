@@ -67,7 +67,7 @@ def test_a_template_cannot_reach_out_of_its_sandbox(
 
 
 WIDE = "{% set ns = namespace(x='ab', y=['ab']) %}{% for i in range(60) %}{% set STEP %}{% endfor %}{{ ns.x | length }}"
-MEMORY, TIME, ENDLESS = r"needs more than \d+ MB of memory", r"needs more than \d+ seconds", "writes without end"
+MEMORY, TIME, ENDLESS = r"needs more than \d+ MB of memory", r"needs more than \d+ seconds", "does not stop writing"
 TOO_MUCH = f"{MEMORY}|{TIME}|{ENDLESS}"  # whichever comes first
 BOMBS = {  # template: what is said of it
     "{{ 'a' * 10**8 }}": TOO_MUCH,
@@ -119,8 +119,8 @@ BOMBS = {  # template: what is said of it
     "{{ strftime_now(1) }}": "must be str",
     "{{ messages | tojson(indent=[]) }}": "fails: ",
     "{{ '\\ud800' | tojson }}{{ raise_exception() }}": "fails: |refuses",
-    "": "makes nothing of this conversation",
-    "{{ ''.__class__ }}": "makes nothing of this conversation",
+    "": "renders this conversation as nothing",
+    "{{ ''.__class__ }}": "renders this conversation as nothing",
 }
 
 

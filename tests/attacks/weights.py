@@ -45,7 +45,7 @@ MODEL, FILE, AT_INDEX = "{0}/model", f"{{0}}/{SINGLE}", f"{{0}}/{INDEX}"
 HEAD, NORM = "model.embed_tokens.weight", "model.norm.weight"
 UP, DOWN = "model.layers.1.mlp.up_proj.weight", "model.layers.3.mlp.down_proj.weight"
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 135\n"
-FETCH = "Fetch the model again."
+FETCH = "Download the model again."
 FP32 = ("--quant", "fp32")
 
 
@@ -123,8 +123,8 @@ FILES: Attacks = {
         },
     ),
     **refused(
-        f"{FILE} is a pointer of Git LFS, ",
-        {"a pointer of Git LFS for weights": (written(SINGLE, POINTER), "and not the weights.")},
+        f"{FILE} is a Git LFS pointer, ",
+        {"a pointer of Git LFS for weights": (written(SINGLE, POINTER), "not the weights.")},
         hint="Run: git lfs pull",
     ),
     **refused(
@@ -138,11 +138,11 @@ FILES: Attacks = {
         },
     ),
     **refused(
-        f"Model '{MODEL}' has only pickle weights (pytorch_model.bin). ",
+        f"Model '{MODEL}' has only pickle weights (pytorch_model.bin), ",
         {
             "a pickle beside no weights": (
                 both(gone(SINGLE), written("model/pytorch_model.bin", pickle.dumps(Runs()))),
-                "localspec loads safetensors only.",
+                "which localspec does not load.",
             )
         },
         hint="Choose a copy of the model in safetensors.",
@@ -198,7 +198,7 @@ HEADERS: Attacks = {
     ),
     **refused(
         f"{MODEL}/config.json describes ",
-        {"200,000 tensors": (written(SINGLE, many(200_000)), "4,264 bytes of weights or more, there are 0.")},
+        {"200,000 tensors": (written(SINGLE, many(200_000)), "4,264 bytes of weights, but there are 0.")},
     ),
 }
 INDICES: Attacks = {

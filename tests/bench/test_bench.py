@@ -14,12 +14,12 @@ import msgspec
 import pytest
 import torch
 
-from localspec.bench import peers_generate, telling
+from localspec.bench import telling, transformers_peer
 from localspec.bench.machine import describe_machine
 from localspec.bench.measure import gather, interleave, measure, ways_of
-from localspec.bench.peers_generate import Mode
 from localspec.bench.prompts import PROMPTS
 from localspec.bench.report import Key, Report, Run, Way, same
+from localspec.bench.transformers_peer import Mode
 from localspec.cli.main import main
 from localspec.core import processor
 from localspec.core.calibration import remember
@@ -236,7 +236,7 @@ def test_every_answer_brings_the_end_nearer():
 
 def test_what_is_measured_and_how_far_it_is_are_events(monkeypatch: pytest.MonkeyPatch):
     clock = iter([10.0, 12.0, 14.0])
-    monkeypatch.setattr("localspec.bench.telling.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("localspec.bench.progress.perf_counter", lambda: next(clock))
     told: list[Loading] = []
     tell = telling.shares(told.append, "plain, early exit 2")
     for share in (0.0, 0.25, 1.0):
@@ -358,7 +358,7 @@ def test_several_formats_are_measured_side_by_side(folder: Path):
 def test_beside_a_peer_ours_runs_in_fp32_too_where_the_format_is_left_open(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(peers_generate, "contenders", lambda *_: [])
+    monkeypatch.setattr(transformers_peer, "contenders", lambda *_: [])
     made = bench(folder / "tiny", draft="off", against="transformers")
     assert [row.quant for row in made.rows()] == ["int8", "fp32"]
     assert [row.quant for row in bench(folder / "tiny", draft="off", quant="int8", against="transformers").rows()] == [
@@ -374,7 +374,7 @@ def test_fp32_that_does_not_fit_beside_the_peer_is_left_out_and_said(folder: Pat
         return open_target(request)
 
     monkeypatch.setattr(MODULE, "open_target", short_of_memory)
-    monkeypatch.setattr(peers_generate, "contenders", lambda *_: [])
+    monkeypatch.setattr(transformers_peer, "contenders", lambda *_: [])
     made = bench(folder / "tiny", draft="off", against="transformers")
     assert [row.quant for row in made.rows()] == ["int8"]
     assert made.notes == ("Ours in fp32 is left out: Not enough memory for tiny in fp32.",)
@@ -382,8 +382,8 @@ def test_fp32_that_does_not_fit_beside_the_peer_is_left_out_and_said(folder: Pat
 
 @pytest.fixture
 def short_trials(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers_generate, "TRIALS", 1)
-    monkeypatch.setattr(peers_generate, "TRIAL_TOKENS", 2)
+    monkeypatch.setattr(transformers_peer, "TRIALS", 1)
+    monkeypatch.setattr(transformers_peer, "TRIAL_TOKENS", 2)
 
 
 THEIRS = ("plain", "assistant_early_exit 1", "prompt_lookup_num_tokens 10")
@@ -405,7 +405,7 @@ def test_transformers_writes_our_plain_answers_in_all_its_ways(
     assert [row.times_theirs is None for row in made.rows()] == [False, False, True, True, True]
     ours, _, plain, *_ = given[0]
     assert plain.answer(PROMPTS[3], 40).ids == ours.answer(PROMPTS[3], 40).ids
-    assert made.notes[-1] == peers_generate.NOTE
+    assert made.notes[-1] == transformers_peer.NOTE
 
 
 @pytest.mark.heavy
@@ -422,7 +422,7 @@ def test_beside_int8_transformers_runs_in_its_faster_format_and_with_a_draft_mod
 def test_their_early_exit_leaves_where_ours_does_also_where_a_sweep_found_the_layer(folder: Path):
     opened = drain(open_target(LoadRequest(str(folder / "tiny"), quant="fp32", threads=1)))
     remember(swept_key(opened), exit_layer=2)
-    *_, exits, lookup = peers_generate.modes(opened, [("early exit", "auto")])
+    *_, exits, lookup = transformers_peer.modes(opened, [("early exit", "auto")])
     assert (exits.arguments, exits.kind) == ({"assistant_early_exit": 2}, "early exit")
     assert lookup.arguments == {"prompt_lookup_num_tokens": 10}
 
@@ -433,12 +433,12 @@ def test_beside_each_format_their_early_exit_leaves_where_ours_of_that_format_do
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Their int8 is none: beside it the first of their other formats is taken, where all are as fast."""
-    monkeypatch.setattr(peers_generate.Transformers, "try_out", lambda _: None)
+    monkeypatch.setattr(transformers_peer.Transformers, "try_out", lambda _: None)
     requests = [LoadRequest(str(folder / "tiny"), quant=quant, threads=1) for quant in ("fp32", "bf16", "int8")]
     targets = [drain(open_target(request)) for request in requests]
     for layer, opened in enumerate(targets, start=1):
         remember(swept_key(opened), exit_layer=layer)
-    found = peers_generate.contenders([(opened, [("early exit", "auto")]) for opened in targets], 1)
+    found = transformers_peer.contenders([(opened, [("early exit", "auto")]) for opened in targets], 1)
     exits = [one for one in found if one.way.kind == "early exit"]
     assert [(one.way.quant, one.mode.arguments["assistant_early_exit"]) for one in exits] == [
         ("fp32", 1), ("bf16", 2), ("fp32", 3)
@@ -452,21 +452,21 @@ def test_beside_each_format_their_early_exit_leaves_where_ours_of_that_format_do
 def test_each_way_of_theirs_runs_in_the_format_and_with_the_threads_that_were_fastest_for_it(
     folder: Path, fastest: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ):
-    def tried(one: peers_generate.Transformers) -> None:
+    def tried(one: transformers_peer.Transformers) -> None:
         one.trial_seconds = 1.0 if (one.way.quant, one.way.threads) == fastest else 2.0
 
-    monkeypatch.setattr(peers_generate.Transformers, "try_out", tried)
-    monkeypatch.setattr(peers_generate, "fitting", lambda _: ["bf16", "fp32"])
+    monkeypatch.setattr(transformers_peer.Transformers, "try_out", tried)
+    monkeypatch.setattr(transformers_peer, "fitting", lambda _: ["bf16", "fp32"])
     monkeypatch.setattr(processor, "physical_cores", lambda: 2)
     opened = drain(open_target(LoadRequest(str(folder / "tiny"), quant="int8", threads=1)))
-    found = peers_generate.contenders([(opened, [("early exit 1", "early-exit:1")])])
+    found = transformers_peer.contenders([(opened, [("early exit 1", "early-exit:1")])])
     assert [(one.mode.name, one.way.quant, one.way.threads) for one in found] == [(name, *fastest) for name in THEIRS]
 
 
 @pytest.mark.usefixtures("admitted")
 def test_beside_the_guide_they_speculate_in_all_their_ways():
     opened = drain(open_target(LoadRequest("guide", quant="fp32", threads=1)))
-    found = list(peers_generate.modes(opened, ways_of(opened, "auto")[1:]))
+    found = list(transformers_peer.modes(opened, ways_of(opened, "auto")[1:]))
     assert [mode.name.split()[0] for mode in found] == [
         "plain", "assistant_early_exit", "assistant_model", "prompt_lookup_num_tokens"
     ]  # fmt: skip
@@ -481,7 +481,7 @@ def test_a_way_of_theirs_that_fails_says_so_in_words_and_harms_no_other(folder: 
         return [Mode("assistant_early_exit 1", "early exit 1", arguments={"assistant_early_exit": "x"}), plain]
 
     plain = Mode("plain", "plain", "0")
-    monkeypatch.setattr(peers_generate, "modes", broken)
+    monkeypatch.setattr(transformers_peer, "modes", broken)
     rows = bench(folder / "tiny", draft="early-exit:1", against="transformers", quant="fp32").rows()
     assert [row.method for row in rows[:3]] == ["plain", "early exit 1", "transformers plain"]
     assert rows[2].same == "2/2"

@@ -12,17 +12,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from benchmarks import held, llama_files, quality
+from benchmarks import held, quality
 from benchmarks.curve import Point, curve_at, standing
+from benchmarks.llama_cpp import quantiser as llama_files
+from benchmarks.llama_cpp.gguf_file import by_pairs
 from benchmarks.models import EMBEDDING, HEAD, TECHNICAL, Model, Text, untied
 from benchmarks.rotation import orthogonal, rotated
-from localspec.bench.gguf_file import by_pairs
 from localspec.engine.arch import Arch, read_arch
 from localspec.engine.cpu.formats import Format
 from localspec.loading.self_check.cpu_reference import stored
 from localspec.loading.sources import Memory
 from localspec.loading.torch import assemble
-from localspec.recipe import corpus
+from training import corpus
 
 ROOT = Path(__file__).parents[2]
 IDS = torch.arange(3, 43) * 7 % 96

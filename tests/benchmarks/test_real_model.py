@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from types import SimpleNamespace
 from typing import Any
@@ -10,8 +11,10 @@ import numpy as np
 import pytest
 
 from benchmarks import peers, real_model
+from benchmarks.program import run
 from benchmarks.prompts import KINDS, PROMPTS, Prompt
 from localspec.bench.report import PLAIN, Report, Run, Way
+from localspec.core.errors import NotDownloaded
 from localspec.runtime import draft_choice
 
 OURS_PLAIN = Way("plain", "0", "int8")
@@ -63,9 +66,12 @@ def test_plain_comes_first_and_each_drafter_is_measured_or_named():
         draft_choice.parse(written)
 
 
-def test_a_model_that_is_not_there_is_one_sentence(capsys: pytest.CaptureFixture[str]):
-    assert real_model.main(["./nowhere.gguf"]) == 1
-    assert "nowhere.gguf" in capsys.readouterr().err
+def test_a_model_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setattr(sys, "argv", ["benchmarks.real_model", "./nowhere.gguf"])
+    assert run(real_model.main) == NotDownloaded.exit_code
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert "nowhere.gguf" in said.err
 
 
 class Counting:

@@ -17,16 +17,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from localspec.bench import agreement, llama_cpp, shape_measure
-from localspec.bench.agreement import ForcedAgreement, Stand, Writing, time_writers, writers
-from localspec.bench.forwards import PREFILLS, Ours, Plan, Work, seconds, stages, time_forwards
-from localspec.bench.gguf_file import by_pairs, write_gguf
-from localspec.bench.llama_state import deepened
-from localspec.bench.peers import TransformersForwards
-from localspec.bench.shape_measure import Bench, ShapeRequest, Watch, measure_shape
-from localspec.bench.shape_report import ShapeReport, Timed, Written
-from localspec.bench.shapes import SHAPES, Shape, WeightFormat, make_decoder, random_tensors
-from localspec.cli.main import main
+from benchmarks.llama_cpp import library as llama_cpp
+from benchmarks.llama_cpp.gguf_file import by_pairs, write_gguf
+from benchmarks.llama_cpp.state import deepened
+from benchmarks.program import run
+from benchmarks.shapes import agreement
+from benchmarks.shapes import measure as shape_measure
+from benchmarks.shapes.__main__ import main
+from benchmarks.shapes.agreement import ForcedAgreement, Stand, Writing, time_writers, writers
+from benchmarks.shapes.forwards import PREFILLS, Ours, Plan, Work, seconds, stages, time_forwards
+from benchmarks.shapes.measure import Bench, ShapeRequest, Watch, measure_shape
+from benchmarks.shapes.random_weights import SHAPES, Shape, make_decoder, random_tensors
+from benchmarks.shapes.report import ShapeReport, Timed, Written
+from benchmarks.shapes.transformers_forwards import TransformersForwards
+from localspec.bench.formats import WeightFormat
 from localspec.engine.cpu import isa, program
 from localspec.engine.decoder import Decoder
 
@@ -77,7 +81,7 @@ class Scripted:
 @pytest.fixture
 def once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A timing is one call, however short."""
-    monkeypatch.setattr("localspec.bench.forwards.MOST_CALLS", 1)
+    monkeypatch.setattr("benchmarks.shapes.forwards.MOST_CALLS", 1)
 
 
 def asked(repeats: int) -> tuple[list[tuple[str, Work | int]], dict[str, dict[Work, list[float]]]]:
@@ -143,7 +147,7 @@ def test_a_short_work_is_woken_up_for_and_repeated_and_a_long_one_is_timed_at_on
     took: float, runs: int, monkeypatch: pytest.MonkeyPatch
 ):
     slow: Any = Slow(took)
-    monkeypatch.setattr("localspec.bench.forwards.perf_counter", lambda: slow.now)
+    monkeypatch.setattr("benchmarks.shapes.forwards.perf_counter", lambda: slow.now)
     assert seconds(slow, Work("forward", 1)) == pytest.approx(took)
     assert slow.runs == runs
 
@@ -432,18 +436,13 @@ def test_every_format_and_transformers_take_part():
 
 
 REFUSED = {
-    "a model": (("guide", "--shape", "tiny"), "MODEL does not go with --shape."),
-    "a drafter": (("--shape", "tiny", "--draft", "off"), "--draft does not go with --shape."),
-    "a length": (("--shape", "tiny", "--k", "3"), "--k does not go with --shape."),
-    "a device": (("--shape", "tiny", "--device", "offload"), "--device offload does not go with --shape."),
-    "a task": (("--shape", "tiny", "--task", "guide"), "--task does not go with --shape."),
-    "agreement of no shape": (("guide", "--agree", "0.8"), "--agree needs --shape."),
+    "a device": (("--shape", "tiny", "--device", "offload"), "A shape is not measured on --device offload."),
+    "too many threads": (("--shape", "tiny", "--threads", "1000"), "too many for this computer's"),
     "an unknown format": (("--shape", "tiny", "--format", "int8,q4"), "--format has 'q4'."),
     "an impossible share": (("--shape", "tiny", "--agree", "0.8,2"), "it takes shares from 0 to 1."),
     "no share": (("--shape", "tiny", "--agree", "often"), "it takes shares from 0 to 1."),
     "a layer too many": (("--shape", "tiny", "--exit-layer", "8"), "tiny has 8 layers. Try: --exit-layer 2"),
     "no layer": (("--shape", "tiny", "--exit-layer", "0"), "tiny has 8 layers."),
-    "llama.cpp and a model": (("guide", "--against", "llama-cpp"), "llama.cpp is measured on a shape."),
     "llama.cpp in float": (
         ("--shape", "tiny", "--format", "fp32", "--against", "llama-cpp"),
         "llama.cpp is compared with int8 and int4.",
@@ -456,10 +455,8 @@ def test_what_cannot_be_measured_is_refused_in_a_sentence(
     case: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     words, said = REFUSED[case]
-    monkeypatch.setattr(sys, "argv", ["localspec", "bench", *words])
-    with pytest.raises(SystemExit) as left:
-        main()
-    assert left.value.code == 2
+    monkeypatch.setattr(sys, "argv", ["benchmarks.shapes", *words])
+    assert run(main) == 2
     assert said in capsys.readouterr().err
 
 
@@ -467,10 +464,8 @@ def test_without_llama_cpp_the_way_to_install_it_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setitem(sys.modules, "llama_cpp", None)
-    monkeypatch.setattr(sys, "argv", ["localspec", "bench", "--shape", "tiny", "--against", "llama-cpp"])
-    with pytest.raises(SystemExit) as left:
-        main()
-    assert left.value.code == 2
+    monkeypatch.setattr(sys, "argv", ["benchmarks.shapes", "--shape", "tiny", "--against", "llama-cpp"])
+    assert run(main) == 2
     assert "pip install 'localspec[peers]'" in capsys.readouterr().err
 
 
@@ -575,7 +570,7 @@ def test_a_cache_of_llama_cpps_is_filled_without_computing(theirs: Any, monkeypa
 
 
 def test_a_state_that_is_laid_out_otherwise_is_not_pretended(theirs: Any, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("localspec.bench.llama_cpp.deepened", lambda _state, _depth: None)
+    monkeypatch.setattr("benchmarks.llama_cpp.library.deepened", lambda _state, _depth: None)
     theirs.fill(40)
     assert [context.length for context in theirs.contexts] == [40, 40]
 

@@ -12,16 +12,17 @@ from typing import Any
 import pytest
 import torch
 
-from localspec.bench import survey, survey_parts
-from localspec.bench.agreement import Writing, time_writers
-from localspec.bench.forwards import Plan, Work, time_forwards
-from localspec.bench.peers import TransformersForwards
-from localspec.bench.peers_exit import Ours, Race, Theirs, contenders, table
-from localspec.bench.shape_measure import ShapeRequest, Watch, check
-from localspec.bench.shapes import FORMATS, SHAPES, USUAL, Shape, make_decoder, random_tensors
-from localspec.bench.survey import PATIENCE, Clock, Outcome, OutOfTimeError, conduct, section
-from localspec.bench.survey_parts import Part, Survey
-from localspec.cli import main
+from benchmarks.shapes.agreement import Writing, time_writers
+from benchmarks.shapes.forwards import Plan, Work, time_forwards
+from benchmarks.shapes.measure import ShapeRequest, Watch, check
+from benchmarks.shapes.random_weights import SHAPES, USUAL, Shape, make_decoder, random_tensors
+from benchmarks.shapes.transformers_forwards import TransformersForwards
+from benchmarks.survey import __main__ as survey
+from benchmarks.survey import parts as survey_parts
+from benchmarks.survey.__main__ import PATIENCE, Clock, Outcome, OutOfTimeError, conduct, section
+from benchmarks.survey.early_exit import Ours, Race, Theirs, contenders, table
+from benchmarks.survey.parts import Part, Survey
+from localspec.bench.formats import FORMATS
 from localspec.core.errors import UsageError
 from localspec.loading.sources import Memory
 from tests.benchmarks.test_shapes import Scripted
@@ -54,8 +55,9 @@ for name in ("click", "textual", "rich", "psutil", "platformdirs", "numba", "llv
     sys.modules[name] = None
 for name in sys.argv[1:]:
     sys.modules[name] = None
-from localspec.bench import survey, survey_parts
-from localspec.bench.shapes import SHAPES, Shape
+from benchmarks.survey import __main__ as survey
+from benchmarks.survey import parts as survey_parts
+from benchmarks.shapes.random_weights import SHAPES, Shape
 SHAPES["mini"] = Shape(4, 128, 192, 2, 1, 256)
 survey_parts.WIDTHS, survey_parts.TURNS = (1, 2), 1
 survey_parts.TOKENS = survey_parts.OFFLOADED_TOKENS = 8
@@ -243,12 +245,12 @@ def test_once_it_is_late_texts_end_with_the_turn_that_counts():
 
 
 def test_the_section_says_when_where_with_what_and_how():
-    text = section(small(), [Outcome("A part", "| 1 |")], "python -m localspec.bench.survey --shape tiny", 12.3)
+    text = section(small(), [Outcome("A part", "| 1 |")], "python -m benchmarks.survey --shape tiny", 12.3)
     head, about, *_ = text.split("\n\n")
     assert re.fullmatch(r"## \d{4}-\d\d-\d\d · tiny on .+, measured by `make measure`", head)
     for said in ("torch ", "transformers ", "python ", "localspec 0.", "seed 0", "12 s in all"):
         assert said in about
-    assert "`python -m localspec.bench.survey --shape tiny`" in about
+    assert "`python -m benchmarks.survey --shape tiny`" in about
     assert text.endswith("| 1 |\n")
 
 
@@ -347,10 +349,9 @@ def test_transformers_nf4_is_the_same_weights_in_four_bits():
     assert any("4bit" in type(module).__name__ for module in theirs.model.modules())
 
 
-def test_formats_by_device_are_formats_and_the_command_knows_every_shape():
+def test_formats_by_device_are_formats():
     assert {kind for kinds in USUAL.values() for kind in kinds} <= set(FORMATS)
     assert "int4" not in USUAL["cuda"]
-    assert sorted(main.SHAPES) == sorted(SHAPES)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`bench --ui`: the chat and `run` on one model that means nothing, seen from their terminals."""
+"""benchmarks.ui: the chat and `run` on one model that means nothing, seen from their terminals."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from localspec.bench.forced import QUESTION, open_forced, word
-from localspec.bench.terminal import Terminal
-from localspec.bench.ui import playing
-from localspec.bench.ui_report import Played, UiReport, percentile
-from localspec.cli.main import cli
+from benchmarks import timed_chat
+from benchmarks.program import run
+from benchmarks.terminal import Terminal
+from benchmarks.timed_chat import Frames, TimedChat
+from benchmarks.ui.__main__ import main
+from benchmarks.ui.forced_model import QUESTION, open_forced, word
+from benchmarks.ui.measure import playing
+from benchmarks.ui.report import Played, UiReport, percentile
 from localspec.core import paths
 from localspec.core.drain import drain
-from localspec.core.errors import EngineError, UsageError
+from localspec.core.errors import DoesNotFit, EngineError
 from localspec.core.events import Done, Step
 from localspec.core.requests import GenerateRequest, LoadRequest, Message
 from localspec.history import History
-from localspec.tui import watched
-from localspec.tui.watched import Frames, WatchedChat
 from tests.support.chat_stage import HELLO, Stage
 from tests.support.scripted_engine import ScriptedEngine
 
@@ -48,9 +48,9 @@ def test_each_turn_is_compared_with_its_own_and_the_median_counts():
 
 def test_a_frame_is_what_was_done_between_two_looks_for_keys_if_it_drew(monkeypatch: pytest.MonkeyPatch):
     """Waiting for keys is no part of it, however long."""
-    now, spent, chat = 0.0, 0.0, WatchedChat(ScriptedEngine)
-    monkeypatch.setattr(watched, "perf_counter", lambda: now)
-    monkeypatch.setattr(watched, "thread_time", lambda: spent)
+    now, spent, chat = 0.0, 0.0, TimedChat(ScriptedEngine)
+    monkeypatch.setattr(timed_chat, "perf_counter", lambda: now)
+    monkeypatch.setattr(timed_chat, "thread_time", lambda: spent)
 
     def select(_timeout: float | None) -> list[object]:
         nonlocal now
@@ -69,7 +69,7 @@ def test_a_frame_is_what_was_done_between_two_looks_for_keys_if_it_drew(monkeypa
 @pytest.mark.heavy
 async def test_what_is_drawn_is_counted_among_the_frames():
     engine = ScriptedEngine(HELLO)
-    chat = WatchedChat(lambda: engine)
+    chat = TimedChat(lambda: engine)
     async with chat.run_test() as pilot:
         stage = Stage(pilot, chat, [])
         await stage.ready()
@@ -122,10 +122,12 @@ def test_the_model_that_means_nothing_agrees_as_often_as_forced_and_always_says_
 
 
 @pytest.mark.slow
-def test_both_are_played_in_turn_with_the_same_tokens(own_state_folder: Path):
-    done = CliRunner().invoke(cli, ["bench", "--ui", "--shape", "tiny", "-n", "64", "-r", "2", "-o", "json"])
-    assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
+def test_both_are_played_in_turn_with_the_same_tokens(
+    own_state_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(sys, "argv", ["benchmarks.ui", "--shape", "tiny", "-n", "64", "-r", "2", "-o", "json"])
+    assert run(main) == 0
+    found = json.loads(capsys.readouterr().out)
     assert [one["tokens"] for one in (*found["runs"], *found["chats"])] == [64] * 4
     assert all(0 < one["engine_seconds"] < one["seconds"] for one in (*found["runs"], *found["chats"]))
     assert len(found["paints_ms"]) == 2
@@ -135,17 +137,17 @@ def test_both_are_played_in_turn_with_the_same_tokens(own_state_folder: Path):
 
 @pytest.mark.slow
 def test_the_chat_that_is_measured_saves_what_is_said(tmp_path: Path):
-    asked = ("localspec.bench.forced:open_forced", "tiny", "int8", "64")
-    with playing("localspec.tui.measured", str(tmp_path), *asked) as chat:
+    asked = ("benchmarks.ui.forced_model:open_forced", "tiny", "int8", "64")
+    with playing("benchmarks.ui.chat_program", str(tmp_path), *asked) as chat:
         chat.terminal.type(QUESTION)
         chat.terminal.wait(QUESTION, 60)
         chat.terminal.type("\r")
-        told = chat.told(600)
-        assert told.tokens == 64
-        assert 0 < max(told.frames_ms) <= told.longest_ms
+        found = chat.next_figures(600)
+        assert found.tokens == 64
+        assert 0 < max(found.frames_ms) <= found.longest_ms
         chat.terminal.type("\x11")
         with pytest.raises(EngineError, match="ended"):
-            chat.told(60)
+            chat.next_figures(60)
     with History(tmp_path / "DATA" / "history.db") as history:
         question, answered = history.open(history.latest().id).branch
     assert (question.content, answered.status) == (QUESTION, "length")
@@ -154,15 +156,19 @@ def test_the_chat_that_is_measured_saves_what_is_said(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["--agree", "0.8"], "--agree does not go with --ui"),
-        (["--format", "int8,int4"], "--ui takes one --format"),
-        (["--format", "fp32"], "--ui takes one --format"),
-        (["guide"], "MODEL does not go with --ui"),
-    ],
+    "arguments", [["--format", "int8,int4"], ["--format", "fp32"], ["--agree", "0.8"], ["-r", "0"]]
 )
-def test_what_does_not_go_with_it_is_one_sentence(arguments: list[str], sentence: str):
-    done = CliRunner().invoke(cli, ["bench", "--ui", *arguments])
-    assert isinstance(done.exception, UsageError)
-    assert sentence in done.exception.message
+def test_what_it_does_not_take_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as left:
+        main(arguments)
+    assert left.value.code == 2
+    assert "error: " in capsys.readouterr().err
+
+
+def test_two_models_that_do_not_fit_are_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(sys, "argv", ["benchmarks.ui"])
+    monkeypatch.setattr("benchmarks.ui.measure.available_bytes", lambda: 1)
+    assert run(main) == DoesNotFit.exit_code
+    assert "Try: python -m benchmarks.ui --shape tiny" in capsys.readouterr().err

@@ -112,7 +112,7 @@ BAD = {
     "drafter with another tokenizer": (("run", "@tiny", "hi", "--draft", "@other"), 6, "cannot draft for"),
     "drafter not for the guide": (("run", "guide", "hi", "--draft", "@tiny"), 6, "for 'guide'"),
     "unknown drafter": (("run", "guide", "hi", "--draft", "smal"), 3, "Use --draft auto, off, early-exit:E, small, or"),
-    "bench of an unknown model": (("bench", "gide"), 3, "Give guide"),
+    "bench of an unknown model": (("bench", "gide"), 3, "Use the built-in model, guide"),
     "no prompt": (("run", "@tiny"), 2, "no prompt"),
     "prompt longer than the context": (("run", "@tiny", "word " * 2000), 5, "holds 512. Shorten it.\n"),
     "draft length": (("run", "@tiny", "hi", "--k", "99"), 2, "'99'"),
@@ -127,11 +127,26 @@ BAD = {
     "no model": (("run",), 2, "'MODEL'"),
     "threads": (("bench", "guide", "--threads", "0"), 2, "'--threads'"),
     "more threads than processors": (("run", "@tiny", "hi", "--threads", "1000"), 2, "too many for this computer's"),
-    "threads for a bench": (("bench", "--shape", "tiny", "--threads", "1000"), 2, "too many for this computer's"),
-    "raw and system": (("run", "@tiny", "hi", "--raw", "--system", "Be odd."), 2, "--raw has no place for --system."),
+    "threads for a bench": (("bench", "guide", "--threads", "1000"), 2, "too many for this computer's"),
+    "a shape": (("bench", "--shape", "tiny"), 2, "--shape moved: run `python -m benchmarks.shapes` from a clone."),
+    "the screen's cost": (("bench", "--ui"), 2, "--ui moved: run `python -m benchmarks.ui` from a clone."),
+    "the exam": (("bench", "guide", "--task", "guide"), 2, "--task moved: run `python -m benchmarks.exam`"),
+    "the exam's questions": (("bench", "--prompts=exam"), 2, "--prompts moved: run `python -m benchmarks.exam.speed`"),
+    "llama.cpp": (
+        ("bench", "--against", "llama-cpp"),
+        2,
+        "--against llama-cpp moved: run `python -m benchmarks.shapes`",
+    ),
+    "a peer that is none": (("bench", "--against", "vllm"), 2, "Try: localspec bench --help"),
+    "a shape elsewhere": (("run", "guide", "Hi", "--shape", "tiny"), 2, "Try: localspec run --help"),
+    "raw and system": (
+        ("run", "@tiny", "hi", "--raw", "--system", "Be odd."),
+        2,
+        "--raw and --system cannot be combined.",
+    ),
     "top-p": (("run", "@tiny", "hi", "--top-p", "0"), 2, "Use a number from 1e-09 to 1."),
     "seed": (("run", "@tiny", "hi", "--seed", "-2"), 2, "Use a whole number from -1 to 9223372036854775807."),
-    "json and jsonl": (("run", "@tiny", "hi", "--json", "--jsonl"), 2, "exclude each other"),
+    "json and jsonl": (("run", "@tiny", "hi", "--json", "--jsonl"), 2, "cannot be combined"),
     "chat with an unknown model": (("chat", "gide"), 3, "did you mean 'guide'"),
     "chat with an unknown drafter": (("chat", "guide", "--draft", "smal"), 3, "smal"),
     "chat with a bad exit": (("chat", "guide", "--draft", "early-exit:x"), 2, "'x'"),
@@ -231,7 +246,7 @@ def test_a_full_disk_is_one_sentence():
     _, stderr = running.communicate(timeout=120)
     assert running.returncode == 5
     assert stderr.decode() == (
-        "error: The disk has no room for the output (No space left on device). Free some space.\n"
+        "error: The output cannot be written: the disk is full (No space left on device). Free some space.\n"
     )
 
 
@@ -247,7 +262,7 @@ def test_streams_that_are_closed_do_no_harm(closed: str, exit_code: int, folder:
 def test_an_answer_that_nobody_can_read_is_no_success(closed: str, exit_code: int):
     command = [sys.executable, "-m", "localspec", "config", "path"]
     done = subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", *command], check=False, capture_output=True, text=True)
-    told = "error: The output is closed, so nothing can be written there.\n" if exit_code else ""
+    told = "error: The output is closed, so nothing can be written to it.\n" if exit_code else ""
     assert (done.returncode, done.stderr) == (exit_code, told)
 
 
@@ -256,9 +271,9 @@ def test_an_answer_that_the_context_cuts_says_so(folder: Path, localspec: Progra
     words = ("run", str(folder / "tiny"), "word " * 20, "--ctx", "120", "--draft", "off")
     code, _, said = localspec(*words)
     assert code == 0
-    assert "warning: The answer is cut: the context of 120 tokens is full. Raise --ctx" in said
+    assert "warning: The answer was cut off: the context of 120 tokens is full. Raise --ctx" in said
     _, _, said = localspec(*words, "--max-tokens", "3")
-    assert "The answer is cut" not in said
+    assert "The answer was cut off" not in said
 
 
 INTERRUPTING = """import os, signal

@@ -21,14 +21,14 @@ import torch
 
 from localspec import __version__
 from localspec.cli.doctor import backend, examine, login, packages
-from localspec.cli.doctor.findings import of_bitsandbytes, of_driver, of_package
+from localspec.cli.doctor.findings import bitsandbytes_findings, driver_findings, package_findings
 from localspec.cli.doctor.records import Bitsandbytes, Package, Report, Torch
 from localspec.cli.doctor.text import WIDTH
 from localspec.core import paths, processor
 from localspec.core.nvidia import Driver
 from tests.conftest import Program
 
-ASKED = backend.asked
+ASKED = backend.probing
 SECRET, OTHER_SECRET = "hf_sesame", "hf_mellon"
 ROOT = Path(__file__).parents[2]
 
@@ -41,7 +41,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "LOCALSPEC_CPU_ISA"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("localspec.engine.bandwidth.read_bandwidth", lambda _, device: {"cpu": 30.0}.get(device, 900.0))
-    monkeypatch.setattr(backend, "asked", lambda: nullcontext(lambda: Bitsandbytes("CPU", "libbitsandbytes_cpu.so")))
+    monkeypatch.setattr(backend, "probing", lambda: nullcontext(lambda: Bitsandbytes("CPU", "libbitsandbytes_cpu.so")))
     monkeypatch.setattr("localspec.core.nvidia.look", lambda: None)
     monkeypatch.setattr(processor, "usable_threads", processor.physical_cores)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -73,7 +73,7 @@ def test_the_text_says_what_the_report_says_within_80_columns(localspec: Program
     monkeypatch.setattr(processor, "name", lambda: "Word " * 40)
     code, out, err = localspec("doctor")
     assert (code, err) == (0, "")
-    for said in (__version__, f"torch {torch.__version__}", "30 GB/s", "libbitsandbytes_cpu.so", "Nothing is wrong."):
+    for said in (__version__, f"torch {torch.__version__}", "30 GB/s", "libbitsandbytes_cpu.so", "No problems found."):
         assert said in out
     assert all(len(line) <= WIDTH or str(paths.folder("cache").parent) in line for line in out.splitlines())
 
@@ -102,13 +102,13 @@ def test_a_package_that_is_missing_is_named_with_how_to_get_it(
 
 
 def test_a_version_outside_the_range_is_named():
-    (old,) = of_package(Package("transformers", "5.0.0", ">=5.3", True))
+    (old,) = package_findings(Package("transformers", "5.0.0", ">=5.3", True))
     assert old.level == "warning"
     assert "transformers 5.0.0" in old.message
     assert "pip install 'transformers>=5.3'" in old.hint
-    assert [*of_package(Package("torch", "2.13.0+cpu", ">=2.11,<2.14", True))] == []
-    assert [*of_package(Package("llama-cpp-python", None, "", False))] == []
-    assert len([*of_package(Package("torch", "mine", ">=2.11", True))]) == 1
+    assert [*package_findings(Package("torch", "2.13.0+cpu", ">=2.11,<2.14", True))] == []
+    assert [*package_findings(Package("llama-cpp-python", None, "", False))] == []
+    assert len([*package_findings(Package("torch", "mine", ">=2.11", True))]) == 1
 
 
 @pytest.mark.parametrize("purpose", paths.PURPOSES)
@@ -121,7 +121,7 @@ def test_a_folder_that_cannot_be_made_is_named_and_nothing_fails(
     code, out, err = localspec("doctor")
     assert (code, err) == (0, "")
     assert f"warning: The {purpose} folder" in out
-    assert f"Set {variable} to another." in out
+    assert f"Set {variable} to another folder." in out
     assert "not writable" in out
 
 
@@ -161,7 +161,7 @@ def test_what_is_kept_is_counted(tmp_path: Path):
 
 def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=5 << 20))
-    assert "The disk of the cache folder has 5 MB free." in messages(examine())
+    assert "The disk of the cache folder has only 5 MB free." in messages(examine())
 
 
 def test_the_instruction_set_is_the_one_the_engine_takes(localspec: Program, monkeypatch: pytest.MonkeyPatch):
@@ -172,7 +172,7 @@ def test_the_instruction_set_is_the_one_the_engine_takes(localspec: Program, mon
     monkeypatch.setenv("LOCALSPEC_CPU_ISA", "sse9")
     code, out, err = localspec("doctor")
     assert (code, err) == (1, "")
-    assert "error: LOCALSPEC_CPU_ISA is 'sse9', which is no instruction set." in out
+    assert "error: LOCALSPEC_CPU_ISA is 'sse9', which is not a known instruction set." in out
 
 
 def test_the_families_of_instructions_are_told_apart(monkeypatch: pytest.MonkeyPatch):
@@ -226,7 +226,7 @@ def test_gpus_are_listed_with_memory_and_bandwidth(localspec: Program):
     said = " ".join(out.split())
     assert (code, err) == (0, "")
     assert "cuda:0 Fake 0 · 85.9 GB, 75.2 GB free · reads 900 GB/s" in said
-    assert "warning: cuda:1 has 2.1 of 85.9 GB free" in said
+    assert "warning: cuda:1 has only 2.1 of 85.9 GB free" in said
     assert "warning: cuda:2 cannot be used (CUDA error: all CUDA-capable devices are busy)." in said
     assert "Compile with" not in said
 
@@ -256,7 +256,7 @@ def driver(cuda: str = "12.4", visible: str | None = None) -> Driver:
     ],
 )
 def test_a_gpu_that_torch_does_not_use_is_named_with_the_reason(there: Driver, build: Torch, said: str):
-    (found,) = of_driver(there, build)
+    (found,) = driver_findings(there, build)
     assert said in f"{found.message} {found.hint}"
 
 
@@ -264,7 +264,7 @@ def test_a_torch_that_cannot_be_imported_is_one_sentence(localspec: Program, mon
     monkeypatch.setitem(sys.modules, "torch", None)
     code, out, err = localspec("doctor")
     assert (code, err) == (1, "")
-    assert "error: torch is installed and cannot be imported" in out
+    assert "error: torch is installed but cannot be imported" in out
 
 
 def test_the_token_is_never_shown_and_its_source_always(
@@ -277,7 +277,7 @@ def test_the_token_is_never_shown_and_its_source_always(
     for words in ((), ("--json",)):
         code, out, err = localspec("doctor", *words)
         assert code == 0
-        assert "HF_TOKEN is in use" in out
+        assert "HF_TOKEN overrides" in out
         assert SECRET not in out + err
         assert OTHER_SECRET not in out + err
 
@@ -337,23 +337,23 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
 def test_the_compiled_code_of_bitsandbytes_is_named(planted: Callable[[str], Bitsandbytes]):
     found = planted("print('Hello!')\nlib, BNB_BACKEND = Sound(), 'CUDA'")
     assert found == Bitsandbytes("CUDA", "libbitsandbytes_cuda128.so")
-    assert [*of_bitsandbytes(found)] == []
+    assert [*bitsandbytes_findings(found)] == []
 
 
 @pytest.mark.parametrize(
     ("code", "said"),
     [
         ("lib, BNB_BACKEND = ErrorHandlerMockBNBNativeLibrary('libcudart: gone'), 'CUDA'", "for CUDA (libcudart"),
-        ("raise RuntimeError('no backend\\x1b[2J')", "compiled code (RuntimeError: no backend"),
+        ("raise RuntimeError('no backend\\x1b[2J')", "compiled library (RuntimeError: no backend"),
         ("import os; os.abort()", "its process ended with -"),
     ],
 )
 def test_a_bitsandbytes_without_a_backend_is_one_sentence(code: str, said: str, planted: Callable[[str], Bitsandbytes]):
-    (found,) = of_bitsandbytes(planted(code))
+    (found,) = bitsandbytes_findings(planted(code))
     assert said in found.message
     assert "\n" not in found.message
     assert "\x1b" not in found.message
-    assert found.hint.startswith("Install it again: pip install")
+    assert found.hint.startswith("Reinstall it: pip install")
 
 
 def test_a_bitsandbytes_that_hangs_is_left_alone(

@@ -105,7 +105,7 @@ def test_a_list_that_is_cut_says_how_to_see_the_rest(localspec: Program, history
         chat(history, f"Chat {number}")
     done = localspec("ls")
     assert len(done.out.splitlines()) == 1 + 20
-    assert done.err == "These are 20 of 23 chats. All of them: localspec history ls -n 23\n"
+    assert done.err == "20 of 23 chats are shown. Show all: localspec history ls -n 23\n"
     assert len(localspec("ls", "-n", "23").out.splitlines()) == 1 + 23
     assert localspec("ls", "-n", "23").err == ""
     assert len(json.loads(localspec("ls", "-n", "3", "--json").out)) == 3
@@ -220,11 +220,11 @@ def test_hits_stand_below_their_chats(localspec: Program, history: History):
 
 def test_a_search_that_was_cut_or_found_nothing_says_so(localspec: Program, history: History):
     chat(history, "needle", "needle", "needle")
-    assert localspec("search", "needle", "-n", "2").err == "There may be more than these 2 hits. Add: -n 20\n"
+    assert localspec("search", "needle", "-n", "2").err == "Only the first 2 hits are shown. Show more: -n 20\n"
     assert localspec("search", "needle").err == ""
     nothing = localspec("search", "xylophone")
     assert (nothing.code, nothing.out) == (0, "")
-    assert nothing.err.endswith("All chats: localspec history ls\n")
+    assert nothing.err.endswith("List all chats: localspec history ls\n")
     assert localspec("search", "xylophone", "--json").out == "[]\n"
 
 
@@ -273,12 +273,12 @@ def test_a_pipe_gets_the_markdown_as_it_was_written(localspec: Program, history:
 def test_an_export_writes_over_no_file(localspec: Program, tale: StoredMessage, tmp_path: Path):
     file = tmp_path / "tale.md"
     file.write_text("mine")
-    assert "is there already" in sentence(localspec("export", tale.chat_id, "-o", str(file)), 2)
+    assert "already exists" in sentence(localspec("export", tale.chat_id, "-o", str(file)), 2)
     assert file.read_text() == "mine"
 
 
 @pytest.mark.parametrize(
-    ("number", "code", "words"), [(errno.ENOSPC, 5, "no room"), (errno.EACCES, 2, "cannot be written")]
+    ("number", "code", "words"), [(errno.ENOSPC, 5, "the disk is full"), (errno.EACCES, 2, "cannot be written")]
 )
 def test_a_disk_that_refuses_an_export_is_a_sentence_and_leaves_no_file(
     localspec: Program, tale: StoredMessage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number, code, words
@@ -297,7 +297,7 @@ def test_a_disk_that_refuses_an_export_is_a_sentence_and_leaves_no_file(
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 def test_a_full_disk_is_a_sentence(localspec: Program, tale: StoredMessage):
-    assert "no room" in sentence(localspec("export", tale.chat_id, "-o", "/dev/full"), 5)
+    assert "the disk is full" in sentence(localspec("export", tale.chat_id, "-o", "/dev/full"), 5)
 
 
 def test_a_folder_is_no_file_to_export_into(localspec: Program, tale: StoredMessage, tmp_path: Path):
@@ -325,7 +325,7 @@ def test_all_are_deleted_also_those_that_are_pinned(localspec: Program, history:
     chat(history, "b")
     assert localspec("rm", "--all", "--yes").err == "Deleted 2 chats.\n"
     assert history.totals().chats == 0
-    assert localspec("rm", "--all", "--yes").err == "There are no chats: nothing is deleted.\n"
+    assert localspec("rm", "--all", "--yes").err == "There are no chats to delete.\n"
 
 
 def test_copies_that_still_hold_chats_are_named(localspec: Program, history: History):
@@ -335,12 +335,12 @@ def test_copies_that_still_hold_chats_are_named(localspec: Program, history: His
     assert str(copy) in localspec("rm", "--all", "--yes").err
 
 
-@pytest.mark.parametrize(("typed", "left", "told"), [("y\n", 0, "Deleted 1 chat."), ("n\n", 1, "Nothing is deleted.")])
+@pytest.mark.parametrize(("typed", "left", "told"), [("y\n", 0, "Deleted 1 chat."), ("n\n", 1, "Nothing was deleted.")])
 def test_it_asks_before_it_deletes(localspec: Program, history: History, typed: str, left: int, told: str):
     made = chat(history, "What is a drafter?", "It drafts.")[0]
     done = localspec("rm", made.chat_id, typed=typed)
     assert "What is a drafter?" in done.err
-    assert "Delete 1 chat with 2 messages for good? [y/N]:" in done.err
+    assert "Delete 1 chat with 2 messages permanently? [y/N]:" in done.err
     assert done.err.splitlines()[-1].endswith(told)
     assert (done.code, len(history.chats())) == (0, left)
 
@@ -353,7 +353,7 @@ def test_no_answer_deletes_nothing(localspec: Program, history: History):
 
 def test_where_nobody_can_be_asked_it_is_refused(localspec: Program, history: History):
     chat(history, "kept")
-    assert "Add --yes." in sentence(localspec("rm", "--all"), 2)
+    assert "add --yes to" in sentence(localspec("rm", "--all"), 2)
     assert len(history.chats()) == 1
 
 
@@ -397,11 +397,11 @@ def test_the_path_is_printed_even_where_the_file_is_rubbish(localspec: Program):
 @pytest.mark.parametrize("words", ["show {}", "show {} --tokens", "export {}", "rm {} --yes"])
 def test_an_id_that_is_nobody_s_or_several_s_is_a_sentence(localspec: Program, history: History, words: str):
     unknown = sentence(localspec(*words.format("nope").split()), 3)
-    assert unknown == "error: There is no chat 'nope'. Their ids: localspec history ls\n"
+    assert unknown == "error: There is no chat 'nope'. List the chats: localspec history ls\n"
     beginnings = [chat(history, f"{number}")[0].chat_id[0] for number in range(33)]  # of 32 letters
     twice = next(letter for letter in beginnings if beginnings.count(letter) > 1)
     several = sentence(localspec(*words.format(twice).split()), 3)
-    assert several == f"error: Several chats have an id that begins with '{twice}'. Their ids: localspec history ls\n"
+    assert several == f"error: Several chat ids begin with '{twice}'. List the chats: localspec history ls\n"
     assert len(history.chats()) == 33
 
 
@@ -520,7 +520,7 @@ def test_nothing_that_is_printed_drives_a_terminal(localspec: Program, hostile: 
 
 
 def test_nor_does_a_markdown_export_to_a_terminal(localspec: Program, hostile: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("localspec.cli.output.sys.stdout.isatty", lambda: True)
+    monkeypatch.setattr("localspec.cli.io.sys.stdout.isatty", lambda: True)
     done = localspec("export", hostile)
     assert DRIVES_TERMINALS.findall(done.out) == []
     assert "[/nope]" in done.out

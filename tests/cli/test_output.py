@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.cli.output import as_json, safe_json, tell
-from localspec.cli.streams import complain
+from localspec.cli.io import as_json, print_error, print_notice, safe_json
 from localspec.core.errors import UsageError
 from localspec.core.events import Notice
 from localspec.core.sanitize import TABLE, clean
@@ -45,8 +44,8 @@ def test_errors_and_warnings_break_between_words_on_a_terminal_and_are_one_line_
     said = f"The model {'/a-long-path' * 9} is not on disk. Fetch it first, and then try again: localspec pull it"
     monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
     monkeypatch.setenv("COLUMNS", "40")
-    complain(said)
-    tell(Notice("warning", "some", said))
+    print_error(said)
+    print_notice(Notice("warning", "some", said))
     for level, told in zip(("error", "warning"), capsys.readouterr().err.split("\nwarning: "), strict=True):
         lines = told.removeprefix("error: ").splitlines()
         assert " ".join(lines) == said, f"{level}: no word is cut"
@@ -57,7 +56,7 @@ def test_errors_and_warnings_break_between_words_on_a_terminal_and_are_one_line_
 def test_a_mistyped_folder_is_not_made(tmp_path: Path):
     with pytest.raises(UsageError, match="There is no folder") as refused:
         save(tmp_path / "typo" / "chat.md", "text")
-    assert "Make it" in refused.value.hint
+    assert "Create it" in refused.value.hint
     assert list(tmp_path.iterdir()) == []
     save(tmp_path / "chat.md", "text")
     assert (tmp_path / "chat.md").read_text() == "text"

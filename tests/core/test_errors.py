@@ -26,7 +26,7 @@ from tests.support.tokenizers import CHATML, gpt2_like
 
 pytestmark = pytest.mark.usefixtures("admitted")
 
-EXIT_CODES = {  # ux.md
+EXIT_CODES = {  # docs/cli.md
     "CheckpointError": 1,
     "HistoryError": 1,
     "NoSuchChat": 3,

@@ -19,8 +19,7 @@ from localspec.core import calibration, paths, strict_json, verdicts
 from localspec.core.errors import CatalogError, CheckpointError, HistoryError, UsageError
 from localspec.core.plain_file import plain
 from localspec.engine.cpu import program
-from localspec.history import History
-from localspec.history.peek import peek
+from localspec.history import History, peek
 from localspec.models import checkpoint, hub_cache, named_templates
 from localspec.models.catalog import Catalog
 from localspec.models.safetensors_index import read_header

@@ -14,11 +14,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from localspec.bench.offload import offloaded
+from benchmarks.shapes.layer_offload import offloaded
 from localspec.engine import cuda_graphs
 from localspec.engine.cache import Cache
 from localspec.engine.cuda_graphs import Capture, Graphed, Shape, unrecordable
-from localspec.engine.decoder import Decoder, Place
+from localspec.engine.decoder import Decoder, Span
 from localspec.engine.drafters.early_exit import EarlyExit
 from localspec.engine.drafters.model import DraftModel
 from localspec.engine.drafters.none import NoDrafter
@@ -208,8 +208,8 @@ class FromPython(Graphed):
     """Takes its place from a number, which a recording keeps as it was."""
 
     def _step(self, shape: Shape) -> None:
-        place = Place.at(self.length, shape.rows)
-        self.logits_out[: shape.rows].copy_(self.logits(self.ids[: shape.rows], None, place, slice(None)))
+        span = Span.at(self.length, shape.rows)
+        self.logits_out[: shape.rows].copy_(self.logits(self.ids[: shape.rows], None, span, slice(None)))
 
 
 @pytest.mark.parametrize("kind", ["nothing is replayed", "a number is read"])
@@ -218,7 +218,7 @@ def test_a_replay_that_says_something_else_is_not_believed(kind: str):
     cache = Cache(eager.arch, CONTEXT, dtype=torch.float64)
     parts = eager.arch, eager.weights, cache
     broken = Graphed(*parts, frozen) if kind == "nothing is replayed" else FromPython(*parts, Taping())
-    assert [broken.untold(), broken.untold()] == ["a replay did not say what the model says", None]
+    assert [broken.unreported_fault(), broken.unreported_fault()] == ["a replay gave other logits than the model", None]
     ids = torch.tensor([3, 1, 4])
     assert torch.equal(broken.forward(ids), eager.forward(ids))
     assert (broken.length, broken.bytes_read, broken.graphs) == (3, eager.bytes_read, {})
@@ -238,7 +238,7 @@ def test_what_cannot_be_recorded_is_computed_as_ever(failing: int, fault: Except
     session = Session(target, EarlyExit(target, 2))
     expected = text(generate(Session(eager, NoDrafter()), [1, 2, 3], max_tokens=20))
     assert text(generate(session, [1, 2, 3], max_tokens=20, policy=3)) == expected
-    assert (target.untold(), target.untold(), target.graphs) == (told, None, {})
+    assert (target.unreported_fault(), target.unreported_fault(), target.graphs) == (told, None, {})
 
 
 def refuses(_: object) -> Any:
@@ -248,7 +248,7 @@ def refuses(_: object) -> Any:
 def test_layers_that_come_and_go_are_not_recorded():
     streamed = offloaded(tiny_decoder(context=CONTEXT), 2)
     target = graphed(streamed, refuses)  # type: ignore[arg-type]
-    assert target.untold() == "some layers come and go"
+    assert target.unreported_fault() == "some layers are offloaded"
     ids = torch.tensor([3, 1, 4])
     assert torch.equal(target.forward(ids), tiny_decoder(context=CONTEXT).forward(ids))
     target.close()

@@ -729,8 +729,8 @@ import sys, localspec
 localspec.load(sys.argv[1], quant="nf4", draft="off", threads=1).close()
 """,
     "a shape is measured": """
-from localspec.bench.forwards import Plan
-from localspec.bench.shape_measure import ShapeRequest, measure_shape
+from benchmarks.shapes.forwards import Plan
+from benchmarks.shapes.measure import ShapeRequest, measure_shape
 plan = Plan(widths=(1,), depths=(16,), prefill=0)
 measure_shape(ShapeRequest("tiny", ("nf4",), against=("transformers",), repeats=1, threads=1, plan=plan))
 """,

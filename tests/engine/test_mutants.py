@@ -96,19 +96,19 @@ MUTANTS = {
     ),
     "position off by one, the last draft": Mutant(
         "L4",
-        decoder.Place,
+        decoder.Span,
         "behind",
         "slice(self.positions.start + done, self.positions.stop)",
         "slice(self.positions.start + done + 1, self.positions.stop + 1)",
     ),
-    "position off by one, turning": Mutant(
+    "position off by one, rotating": Mutant(
         "L4",
         decoder.Decoder,
-        "turn",
-        "self.cos[place.positions].expand",
-        "self.cos.roll(-1, 0)[place.positions].expand",
+        "rotary_tables",
+        "self.cos[span.positions].expand",
+        "self.cos.roll(-1, 0)[span.positions].expand",
     ),
-    "one coin for all places": Mutant(
+    "one coin for all positions": Mutant(
         "L1",
         acceptance,
         "accept_rejection",
@@ -138,7 +138,9 @@ MUTANTS = {
     ),
     "penalties a row late": Mutant("L3", sampling, "seen_tokens", "len(drafted) - rows,", "len(drafted) - rows - 1,"),
     "a stop rewinds one too few": Mutant("L3", decode, "cut", "+ length)", "+ length + 1)"),
-    "a draft as long as the context": Mutant("L3", decode, "decode", "session.room - 1)", "session.room)"),
+    "a draft as long as the context": Mutant(
+        "L3", decode, "decode", "session.tokens_left - 1)", "session.tokens_left)"
+    ),
     "what was missed is not read": Mutant(
         "L3", model.DraftModel, "draft", "session.tokens[self.decoder.length :]", "session.tokens[-1:]"
     ),

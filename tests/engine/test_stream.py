@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from localspec.bench.offload import offloaded
+from benchmarks.shapes.layer_offload import offloaded
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.decode import speculative_round
 from localspec.engine.decoder import Decoder

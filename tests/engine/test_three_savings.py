@@ -11,7 +11,7 @@ from torch import Tensor
 
 from localspec.engine import cache as cache_module
 from localspec.engine.decode import speculative_round
-from localspec.engine.decoder import Decoder, Place
+from localspec.engine.decoder import Decoder, Span
 from localspec.engine.drafters.early_exit import EarlyExit
 from localspec.engine.drafters.none import NoDrafter
 from localspec.engine.sampling import Sampling
@@ -37,10 +37,10 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Run]]:
     counted: list[Run] = []
     run = Decoder.run
 
-    def counting(self: Decoder, hidden: Tensor, first: int, last: int, place: Place) -> Tensor:
-        assert isinstance(place.positions, slice)
-        counted.append(Run(first, last, hidden.shape[0], place.positions.start))
-        return run(self, hidden, first, last, place)
+    def counting(self: Decoder, hidden: Tensor, first: int, last: int, span: Span) -> Tensor:
+        assert isinstance(span.positions, slice)
+        counted.append(Run(first, last, hidden.shape[0], span.positions.start))
+        return run(self, hidden, first, last, span)
 
     monkeypatch.setattr(Decoder, "run", counting)
     return counted

@@ -18,7 +18,7 @@ import pytest
 
 from localspec.core import paths
 from localspec.core.errors import HistoryError, LocalspecError
-from localspec.history import History, NewChat, opening, schema
+from localspec.history import History, NewChat, open_file, schema
 from tests.support.chats import WRITER, answer, chat, child, contents, old_file, reply, sound
 
 pytestmark = pytest.mark.heavy
@@ -181,8 +181,8 @@ def test_a_program_that_does_not_let_go_is_a_sentence(history: History, path: Pa
 
 def test_programs_open_a_history_one_at_a_time(path: Path, monkeypatch: pytest.MonkeyPatch):
     """Else two that find it damaged would set aside each other's new one."""
-    monkeypatch.setattr(opening, "OPENING_SECONDS", 0.05)
-    with opening.alone(path), pytest.raises(HistoryError, match="Another program") as fault:
+    monkeypatch.setattr(open_file, "OPENING_SECONDS", 0.05)
+    with open_file.opening_lock(path), pytest.raises(HistoryError, match="Another program") as fault:
         History()
     assert sentence(fault)
     History().close()
@@ -248,7 +248,7 @@ def test_a_history_on_a_disk_without_a_free_byte_can_be_read(
     def refuse(*_: object, **__: object) -> None:
         raise fault
 
-    monkeypatch.setattr("localspec.history.opening.connect", refuse)
+    monkeypatch.setattr("localspec.history.open_file.connect", refuse)
     with History(path, reading=True) as found:
         assert found.is_read_only
         assert [said.content for said in found.open(found.chats()[0].id).branch] == ["kept", "answer"]
@@ -304,7 +304,7 @@ def test_a_disk_that_refuses_a_write_is_a_sentence_and_the_next_write_works(path
     out, errors = limited.communicate()
     assert (errors, limited.returncode) == ("", 0)
     *acknowledged, message = out.splitlines()
-    assert message.startswith(f"The disk refuses the history {path}")
+    assert message.startswith(f"The disk cannot read or write the history {path}")
     assert contents(path) == ["kept", *["more " * 1000] * len(acknowledged), "later"]
     assert sound(path)
 
@@ -332,7 +332,7 @@ def test_a_disk_that_refuses_the_file_is_a_sentence(monkeypatch: pytest.MonkeyPa
         raise OSError(number, os.strerror(number))
 
     path = paths.history_file()
-    monkeypatch.setattr(opening.os, "open", refuse)
+    monkeypatch.setattr(open_file.os, "open", refuse)
     with pytest.raises(HistoryError, match=words) as fault:
         History(path)
     assert sentence(fault)
@@ -498,7 +498,7 @@ def test_another_program_s_file_is_refused_and_not_touched(path: Path, version: 
     db.commit()
     db.close()
     before = path.read_bytes()
-    with pytest.raises(HistoryError, match="another program's file") as fault:
+    with pytest.raises(HistoryError, match="belongs to another program") as fault:
         History()
     assert sentence(fault)
     assert path.read_bytes() == before
@@ -583,7 +583,7 @@ def test_a_program_killed_between_two_steps_leaves_the_old_file(path: Path, step
 STOPS = """
 import os, signal, sqlite3, sys
 from pathlib import Path
-from localspec.history import History, opening
+from localspec.history import History, open_file
 from localspec.history.database import Connection
 
 def die():

@@ -25,7 +25,7 @@ from localspec.history import (
     first_line,
 )
 from localspec.history.database import connect
-from localspec.history.opening import beside, copy, dated
+from localspec.history.open_file import beside, copy, dated
 from localspec.history.records import STATUS_OF
 from tests.support.chats import ROUNDS, answer, chat, contents, deepen, partial, reply, stats
 
@@ -137,7 +137,7 @@ def test_a_change_leaves_the_rest_of_the_chat_alone(history: History):
 def test_a_chat_is_found_by_the_beginning_of_its_id(history: History):
     ids = [chat(history, str(number))[0].chat_id for number in range(40)]
     assert history.find_chat(ids[0][:8].upper()).id == ids[0]
-    with pytest.raises(NoSuchChat, match="Several chats"):
+    with pytest.raises(NoSuchChat, match="Several chat ids"):
         history.find_chat(max("0123456789abcdefghjkmnpqrstvwxyz", key=lambda c: sum(i[0] == c for i in ids)))
     for nothing in ("", "%", "zzzzzzzzzzz", "' OR 1=1 --", "\ud800"):
         with pytest.raises(NoSuchChat):

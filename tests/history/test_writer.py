@@ -14,7 +14,7 @@ import pytest
 from localspec.core import paths
 from localspec.core.errors import HistoryError, NoSuchChat
 from localspec.core.events import Notice
-from localspec.history import History, Left, Located, Moved, Opened, Removed, Said, Writer, database, recall, writer
+from localspec.history import History, Left, Located, Moved, Opened, Removed, Update, Writer, database, recall, writer
 from localspec.history.turns import ANEW
 from tests.support.chats import GUIDE, ROUNDS, Talk, answer, chat, child, contents, partial, sound
 
@@ -63,11 +63,11 @@ def eventually(predicate: Callable[[], object]) -> None:
     raise AssertionError("never came true")
 
 
-def written(*said: Said, chat: object = None) -> None:
+def written(*updates: Update, chat: object = None) -> None:
     """By a writer that begins and ends with this."""
     one = Writer(chat=chat)  # type: ignore[arg-type]
     one.start(lambda _: None)
-    for each in said:
+    for each in updates:
         one.post(each)
     assert one.close() is None
 
@@ -225,7 +225,7 @@ def test_an_answer_to_a_question_that_another_program_deleted_is_told_once(
     eventually(lambda: told)
     running.post(msgspec.structs.replace(again, answer=answer("whole")))
     assert running.close() is None
-    assert [notice.hint for notice in told] == ["Your next message begins a new chat."]
+    assert [notice.hint for notice in told] == ["Your next message starts a new chat."]
 
 
 def test_rounds_are_read_from_another_thread_until_the_writer_is_closed(running: Writer, talk: Talk):
@@ -382,7 +382,7 @@ def test_a_chat_deleted_by_another_program_is_told_and_the_next_question_begins_
         assert running.close() is None
         assert [said.content for said in other.open(other.chats()[0].id).branch] == ["two", "kept"]
     (notice,) = told
-    assert notice.hint == "Your next message begins a new chat."
+    assert notice.hint == "Your next message starts a new chat."
 
 
 def test_a_chat_deleted_between_two_turns_begins_again_with_the_next(
@@ -422,7 +422,7 @@ def test_what_waits_when_the_disk_hangs_is_said_to_be_lost(
 def test_the_chat_to_go_on_with_is_the_last_or_the_one_that_is_named():
     with pytest.raises(NoSuchChat) as nothing:
         recall()
-    assert str(nothing.value) == "There is no chat to go on with. Begin one: localspec chat"
+    assert str(nothing.value) == "There is no chat to continue. Start one: localspec chat"
     with History() as history:
         first, second = chat(history, "one")[0], chat(history, "two")[0]
     assert recall().chat.id == second.chat_id

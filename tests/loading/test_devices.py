@@ -105,18 +105,15 @@ def test_int4_is_the_cpus_on_every_gpu(gpus: list[int]):
     assert gpus == []
 
 
-def test_a_shape_is_measured_on_the_device_that_is_asked_for(gpus: list[int], monkeypatch: pytest.MonkeyPatch):
-    from localspec.bench import options
-    from localspec.bench.telling import nobody
+def test_a_shape_is_measured_on_the_device_that_is_asked_for(gpus: list[int]):
+    from benchmarks import offload
+    from benchmarks.shapes.__main__ import read_arguments, shape_request
 
-    requests: list[Any] = []
-    monkeypatch.setattr(options, "measure_shape", lambda request, _: requests.append(request))
-    given = {"shape": "tiny", "formats": None, "agree": None, "against": (), "exit_layer": None, "max_tokens": 4}
-    given |= {"repeats": 1, "threads": 1, "k": "auto", "offload": None, "device": "auto"}
-    for said in ({}, {"device": "cuda:1"}, {"device": "cpu"}, {"offload": "2GB/s"}):
-        options.shaped({"shape"}, {**given, **said}, tell=nobody)
-    assert [one.device for one in requests] == ["cuda", "cuda", "cpu", "cuda"]
-    assert requests[-1].formats == ("bf16",)
+    tiny = ["--shape", "tiny", "--threads", "1"]
+    asked = ([], ["--device", "cuda:1"], ["--device", "cpu"])
+    assert [shape_request(read_arguments([*tiny, *words])).device for words in asked] == ["cuda", "cuda", "cpu"]
+    request = offload.offload_request(offload.read_arguments(["2GB/s", *tiny]))
+    assert (request.device, request.formats) == ("cuda", ("bf16",))
     assert gpus == [1]
 
 
@@ -192,7 +189,9 @@ def test_without_a_gpu_it_is_one_sentence(run: Command):
 def test_a_driver_that_is_too_old_is_one_sentence(run: Command, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(nvidia, "look", lambda: OLD)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
-    refused(run("--device", "cuda"), 2, "runs CUDA 11.4, too old for this torch (13.0)", "--device cpu", "nvidia-smi")
+    refused(
+        run("--device", "cuda"), 2, "supports CUDA 11.4, too old for this torch (13.0)", "--device cpu", "nvidia-smi"
+    )
 
 
 def test_with_auto_the_cpu_computes_and_says_why(run: Command, monkeypatch: pytest.MonkeyPatch):

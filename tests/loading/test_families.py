@@ -318,7 +318,7 @@ def test_a_model_that_makes_embeddings_is_called_so():
     reader = Reader(Memory({"embed_tokens.weight": torch.zeros(4, 2)}))
     with pytest.raises(CheckpointError, match=r"makes embeddings .* 'embed_tokens.weight'") as met:
         reader.check("model.embed_tokens.weight", (4, 2))
-    assert "Fetch" not in met.value.hint
+    assert "Download" not in met.value.hint
 
 
 @pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3"])

@@ -220,7 +220,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "quantised by MLX": (lambda at: with_config(at, quantization={"group_size": 64, "bits": 4}), "already, by MLX"),
     "a classifier": (
         lambda at: with_config(at, architectures=["GPT2ForSequenceClassification"]),
-        "writes no text: .*GPT2For",
+        "does not generate text: .*GPT2For",
     ),
     "more layers than weights": (lambda at: with_config(at, n_layer=200), "describes .* weights"),
     "one layer more": (lambda at: with_config(at, n_layer=3), "lacks the tensor 'transformer.h.2"),
@@ -272,7 +272,7 @@ def test_what_files_have_and_we_do_not_know_is_no_reason_to_fetch_them_again(tmp
     with_weights(folder, lambda weights: weights.update({"transformer.h.0.more": torch.ones(1)}))
     with pytest.raises(CheckpointError, match="does not explain") as caught:
         opened_blind(folder)
-    assert "Fetch" not in caught.value.hint
+    assert "Download" not in caught.value.hint
 
 
 def test_loading_is_told(models: Path):

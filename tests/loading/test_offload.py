@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import localspec
-from localspec.bench.offload import Rate, read_rate
+from benchmarks.shapes.layer_offload import Rate, read_rate
 from localspec.cli.main import main
 from localspec.core import paths
 from localspec.core.drain import drain

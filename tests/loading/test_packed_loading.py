@@ -550,7 +550,7 @@ def test_packing_takes_the_packed_size_and_twice_the_largest_tensor_at_most(kind
 @pytest.fixture
 def code(engine: program.Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the engine's code would be kept; compiling it takes no time here, and is counted in `builds`."""
-    real = program.read(program.place(f"{engine.isa.name}-{program.fingerprint(engine.isa)}.bin"))
+    real = program.read(program.cache_file(f"{engine.isa.name}-{program.fingerprint(engine.isa)}.bin"))
     assert real is not None
     monkeypatch.setenv("LOCALSPEC_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(program, "LOADED", {})
@@ -561,7 +561,7 @@ def code(engine: program.Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         return real
 
     monkeypatch.setattr(program, "building", building)
-    file = program.place(f"{engine.isa.name}-{program.fingerprint(engine.isa)}.bin")
+    file = program.cache_file(f"{engine.isa.name}-{program.fingerprint(engine.isa)}.bin")
     assert file is not None
     return file
 

@@ -50,7 +50,7 @@ def code() -> bytes:
 
 
 def code_file() -> Path:
-    file = program.place(f"{choose().name}-{program.fingerprint(choose())}.bin")
+    file = program.cache_file(f"{choose().name}-{program.fingerprint(choose())}.bin")
     assert file is not None
     return file
 

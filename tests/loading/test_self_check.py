@@ -242,14 +242,14 @@ def test_a_stand_in_that_fails_is_our_fault_and_says_why(monkeypatch: pytest.Mon
     monkeypatch.setattr(admission, "shrink", lambda config: {**real(config), "hidden_size": 130, "head_dim": 32})
     with pytest.raises(CheckpointError, match=r"small copy .* fails \(.*hidden size \(130\) is not a multiple") as met:
         admission.admit(BASE)
-    assert "The fault is localspec's" in met.value.hint
-    assert "Fetch" not in met.value.hint
+    assert "This is a bug in localspec" in met.value.hint
+    assert "Download" not in met.value.hint
 
 
 def test_what_transformers_cannot_load_says_why_in_the_same_sentence():
     with pytest.raises(CheckpointError, match=r"cannot load this configuration \(.*hidden size \(66\) is not") as met:
         admission.admit({**BASE, "hidden_size": 66, "head_dim": 16})
-    assert "Fetch" not in met.value.hint
+    assert "Download" not in met.value.hint
 
 
 def refuse_to_compute(config: dict[str, Any]) -> float:

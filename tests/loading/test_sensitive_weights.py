@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import kl_div
 
 from benchmarks.models import tokenizer_of
-from localspec.bench.shapes import BITS, SHAPES
+from benchmarks.shapes.random_weights import BITS, SHAPES
 from localspec.core.paths import packaged
 from localspec.engine.arch import read_arch
 from localspec.engine.cpu.decoder import PackedDecoder
@@ -25,8 +25,8 @@ from localspec.loading.cpu_layout import LINEARS, Blueprint
 from localspec.loading.sources import Files, Memory, Reader
 from localspec.loading.torch import assemble
 from localspec.models.checkpoint import open_snapshot
-from localspec.recipe import corpus, evaluate
 from tests.support.models import ODD, TINY, random_tensors
+from training import corpus, evaluate
 
 pytestmark = pytest.mark.heavy
 

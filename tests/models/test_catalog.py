@@ -99,7 +99,7 @@ def test_a_known_model_that_is_not_here_says_so_and_names_no_command_that_does_n
     for name in ("far", "Somebody/Far-7B"):
         with pytest.raises(NotDownloaded, match="is not on this machine") as caught:
             load(tmp_path, EXAMPLE).resolve(name)
-        assert caught.value.hint == "Give the folder or the GGUF file that holds it: ./FOLDER or ./FILE.gguf."
+        assert caught.value.hint == "Give its folder or GGUF file: ./FOLDER or ./FILE.gguf."
 
 
 COMMIT = "0123456789abcdef" * 2 + "01234567"

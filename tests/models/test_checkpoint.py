@@ -185,7 +185,7 @@ def test_pickle_weights_are_refused_by_name(folder: Path) -> None:
     with pytest.raises(CheckpointError) as caught:
         open_snapshot(folder)
     assert caught.value.message == (
-        "Model 'tiny' has only pickle weights (pytorch_model.bin). localspec loads safetensors only."
+        "Model 'tiny' has only pickle weights (pytorch_model.bin), which localspec does not load."
     )
 
 
@@ -193,7 +193,9 @@ def test_a_truncated_file_is_said_to_be_cut_short(folder: Path) -> None:
     file = folder / "model.safetensors"
     whole = file.read_bytes()
     file.write_bytes(whole[:-30])
-    with pytest.raises(CheckpointError, match=rf"is cut short \(has {len(whole) - 30} of {len(whole)} bytes\)\. Fetch"):
+    with pytest.raises(
+        CheckpointError, match=rf"is cut short \(has {len(whole) - 30} of {len(whole)} bytes\)\. Download"
+    ):
         open_snapshot(folder)
 
 

@@ -15,12 +15,9 @@ from localspec.core.errors import CatalogError
 from localspec.core.events import Notice, Stats
 from localspec.core.paths import packaged
 from localspec.core.requests import LoadRequest, Message
-from localspec.exam import questions as exam
 from localspec.history import Attachment, Generation
 from localspec.models.folding import LONGEST, READ_AS, Folding, Words
 from localspec.models.sums import is_sum
-from localspec.recipe import corpus, words
-from localspec.recipe.tasks import wordings
 from localspec.runtime.stats import joined
 from localspec.tui.chat.conversation import Utterance
 from localspec.tui.chat.details import details
@@ -31,6 +28,9 @@ from localspec.tui.transcript.markers import Note
 from localspec.tui.transcript.question import Question
 from tests.support.chat_stage import HELLO, open_chat
 from tests.support.scripted_engine import ScriptedEngine
+from training import corpus, words
+from training.exam import questions as exam
+from training.tasks import wordings
 
 COMMITTED = packaged("assets/guide/target/words.txt")
 REFUSED = "a question about sums"
@@ -273,7 +273,7 @@ def test_without_another_wording_sums_are_read_as_they_are(guide: Folding):
 
 
 def test_the_committed_words_are_those_of_the_committed_corpus():
-    """After a change of the corpus: python -m localspec.recipe.words assets/guide/target/words.txt"""
+    """After a change of the corpus: python -m training.words assets/guide/target/words.txt"""
     assert COMMITTED.read_text(encoding="utf-8") == words.render(corpus.load())
 
 
@@ -330,7 +330,7 @@ def timed(guide: Folding, messages: tuple[str, ...]) -> float:
 def test_words_that_cannot_be_read_are_one_sentence(content: bytes | None, why: str, tmp_path: Path):
     if content is not None:
         (tmp_path / "words.txt").write_bytes(content)
-    with pytest.raises(CatalogError, match=rf"words\.txt {why}.*models\.toml names it"):
+    with pytest.raises(CatalogError, match=rf"words\.txt {why}.*in models\.toml, which names it"):
         Folding.open(tmp_path / "words.txt")
 
 

@@ -281,7 +281,7 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "another architecture": (says("general.architecture", "gemma3"), "architecture 'gemma3'"),
     "no architecture": (without("general.architecture"), "does not say its general.architecture"),
     "experts": (says("llama.expert_count", 8), "llama.expert_count = 8"),
-    "an embedding model": (says("llama.pooling_type", 3), "makes embeddings"),
+    "an embedding model": (says("llama.pooling_type", 3), "is an embedding model"),
     "attention both ways": (says("llama.attention.causal", False), "llama.attention.causal = False"),
     "scaled logits": (says("llama.logit_scale", 2.0), "llama.logit_scale = 2.0"),
     "part of a head turns": (says("llama.rope.dimension_count", 32), "partial rotary"),

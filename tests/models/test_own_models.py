@@ -118,7 +118,7 @@ def test_what_is_typed_to_one_of_them_can_be_read_as_its_words(
     ask = ("run", "mine", "HELO", "--quant", "fp32", "--max-tokens", "3", "--draft", "off")
     code, _, err = localspec(*ask)
     assert (code, err.count("\n")) == (2, 1)
-    assert "w.txt cannot be read (No such file or directory). models.toml names it" in err
+    assert "w.txt cannot be read (No such file or directory). Edit the model's folding table in models.toml" in err
     (own.parent / "tiny" / "w.txt").write_text("hello\n")
     code, _, err = localspec(*ask)
     assert (code, "info: Read as: hello" in err) == (0, True)
@@ -180,7 +180,7 @@ def test_a_base_model_with_a_template_of_the_files_is_asked_and_not_continued(
     monkeypatch.setattr("localspec.runtime.open.admit", lambda _: None)
     save_snapshot(own.parent / "tiny", gpt2_like(), template=None)
     words = ("run", "mine", "hi", "--quant", "fp32", "--max-tokens", "3", "--draft", "off")
-    continued = "it continues the text"
+    continued = "it completes the text"
     own.write_text(MINE)
     code, _, err = localspec(*words)
     assert (code, continued in err) == (0, True)

@@ -141,4 +141,4 @@ def test_it_is_refused_in_a_sentence_that_says_why(name: str, tmp_path: Path):
     with pytest.raises(CheckpointError) as refused:
         read_any(as_read(name, tmp_path))
     assert refused.value.message.startswith(INDEX[name]["expect"])
-    assert "Fetch" not in refused.value.hint  # nothing is wrong with the file
+    assert "Download" not in refused.value.hint  # nothing is wrong with the file

@@ -51,7 +51,7 @@ def test_a_conversation_becomes_what_the_template_says(base: Path):
 
 
 def test_words_of_the_user_are_no_control_tokens_under_any_of_them(base: Path):
-    """reliability.md, E1: as many control ids as with the words replaced."""
+    """E1: as many control ids as with the words replaced."""
     prompter = opened(opening_of(open_snapshot(base, "base")))
     harmless = [Message(turn.role, "x") for turn in TURNS]
     for template in NAMED.values():

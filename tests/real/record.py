@@ -17,8 +17,8 @@ from typing import Any  # Any: llama_cpp is untyped
 
 import torch
 
+from benchmarks.llama_cpp.library import BATCH, Context, load, require, silence
 from benchmarks.models import TECHNICAL
-from localspec.bench.llama_cpp import BATCH, Context, load, require, silence
 from localspec.core import processor
 from tests.real.things import SMOLLM2, SMOLLM2_GGUF
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.llama_files import quantise
+from benchmarks.llama_cpp.quantiser import quantise
 from benchmarks.models import TECHNICAL, tokenizer_of
 from localspec.engine.arch import read_arch
 from localspec.loading.sources import open_source

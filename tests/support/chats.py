@@ -10,7 +10,7 @@ from pathlib import Path
 
 from localspec.core.events import FinishReason, Stats, Step
 from localspec.history import OWN, Answer, Answered, Asked, Generation, History, NewChat, NewMessage, StoredMessage
-from localspec.history.opening import private
+from localspec.history.open_file import private
 from localspec.history.schema import APPLICATION_ID, MIGRATIONS
 from tests.support.scripted_engine import answer as script
 from tests.support.scripted_engine import step, totals

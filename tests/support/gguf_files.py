@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from localspec.bench.gguf_file import by_pairs
+from benchmarks.llama_cpp.gguf_file import by_pairs
 from localspec.models.gguf.names import LAYER, TABLES
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like

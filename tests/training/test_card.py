@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from localspec.core.paths import packaged
-from localspec.exam.questions import load
-from localspec.recipe import card, corpus, evaluate, tokenizer
-from localspec.recipe.network import Network, Shape
+from training import card, corpus, evaluate, tokenizer
+from training.exam.questions import load
+from training.network import Network, Shape
 
 pytestmark = pytest.mark.heavy
 
@@ -34,15 +34,15 @@ def test_it_says_only_what_was_measured(text: corpus.Corpus):
     report = evaluate.Report(exits, 0.75, {"known": (3, 4)}, {"known": (4, 4)}, {"known": (5, 6), "unknown": (7, 8)})
     steps = {"first": 4000, "second": 2000, "third": 2000, "whole": 30, "draft": 20}
     tokens = {"first": 2000, "second": 1000, "third": 1100, "whole": 1200, "draft": 500}
-    training = card.Training("python -m localspec.recipe", 0, 1.5, steps, tokens, 2, "cpu", "in a test")
+    training = card.Training("python -m training", 0, 1.5, steps, tokens, 2, "cpu", "in a test")
     page = card.write(text, network, network, training, report)
     assert "Best exit layer: **2**" in page
     assert "| 3 | 1.000 | 0.875 |" in page
     assert "again, 2,000 more; the mean of the three was kept. Then the\n  others, in 30," in page
     assert "Trained on 2,000, 1,000, 1,100 and 1,200 tokens (the draft model on\n  500)," in page
     assert "3 of 4 known" in page
-    assert "(`localspec/exam`): 5 of 6 known, 7 of 8 unknown. That is the recipe's own network in\nfloat32;" in page
-    assert "Nine were later reworded or graded otherwise, because the program had changed." in page
+    assert "(`training/exam`): 5 of 6 known, 7 of 8 unknown. That is the recipe's own network in\nfloat32;" in page
+    assert "Ten were later reworded or graded otherwise, because the program had changed." in page
     assert "The model also fits into the processor's cache" in page
     assert "minutes for everything\n  (in a test).\n" in page
     quiet = card.write(text, network, network, replace(training, context=""), report)
@@ -73,5 +73,7 @@ def test_the_committed_one_has_every_figure_that_was_promised():
     phrasings = [sum(len(question.phrasings) for question in part) for part in (sat.known, sat.unknown)]
     assert re.search(r"\d+ of {} known, \d+ of {} unknown\. That is the recipe's own".format(*phrasings), committed())
     assert re.search(
-        r"Command: `python -m localspec\.recipe --out \S+ --seed \d+.*`\. Seed \d+\. Wall time: \d+\.\d m", committed()
+        r"Command: `python -m (?:localspec\.recipe|training) --out \S+ --seed \d+[^`]*`(?:, which is `python -m"
+        r" training [^`]*` now)?\. Seed \d+\. Wall time: \d+\.\d m",
+        committed(),
     )

@@ -16,13 +16,14 @@ import click
 import pytest
 from textual.binding import Binding
 
+from localspec.bench.measure import measure
 from localspec.bench.prompts import PROMPTS
+from localspec.bench.sweep import sweep
 from localspec.cli.main import cli, outcome
 from localspec.config.reading import read
 from localspec.config.tables import KEYS, SECTIONS
 from localspec.core import paths
 from localspec.history import History
-from localspec.recipe import corpus
 from localspec.tui.app import ChatApp
 from localspec.tui.control.commands import find, parse
 from localspec.tui.keys.ids import known_ids
@@ -30,6 +31,7 @@ from localspec.tui.keys.keymap import spelled
 from localspec.tui.panels.prompt import Prompt
 from localspec.tui.themes import read_theme
 from tests.support.chats import chat
+from training import corpus
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("one_state_folder")]
 
@@ -38,7 +40,7 @@ ANSWERS = [text for entry in CORPUS.known for text in (entry.answer, *entry.foll
 SHELL_WORDS = re.compile(r"[<;&$]|^(if|python|[A-Z_]+=)|^echo(?!.* [|] )")
 PLACEHOLDERS = {"folder": "target", "large": "target", "small": "draft"}
 CAPITALS = {"MODEL": "guide", "PROMPT": "Hello", "NAME": "nord", "WORDS": "draft"}  # and ID, a chat's
-MEASURING = ("measure", "measure_shape", "measure_task", "sweep")
+MEASURING = ("measure", "sweep")
 TERMINALS_OWN = {"Ctrl+Shift+V"}
 PYTHONS_OWN = {"chat.send"}
 
@@ -110,7 +112,8 @@ def test_a_shell_example_runs(block: str, monkeypatch: pytest.MonkeyPatch, capfd
         done = subprocess.run(["sh", "-e", "-c", block], check=False, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return
-    monkeypatch.setattr("localspec.bench.options.PROMPTS", PROMPTS[:2])
+    for measuring in (measure, sweep):
+        monkeypatch.setitem(measuring.__kwdefaults__, "prompts", PROMPTS[:2])
     for line in block.splitlines():
         assert typed(*without_shell(line), monkeypatch) == 0, capfd.readouterr().err
 
@@ -127,7 +130,6 @@ def test_a_command_in_a_sentence_runs(
     filled = re.sub(rf"\[?\b({'|'.join(examples)})\b\]?", lambda found: examples[found[1]], words)
     monkeypatch.setenv("EDITOR", "true")
     monkeypatch.setattr("localspec.cli.history.confirmed", lambda _: True)
-    monkeypatch.setattr("localspec.bench.ui.measure_ui", unmeasured)
     for name in MEASURING:
         monkeypatch.setattr(f"localspec.bench.options.{name}", unmeasured)
     code, said = typed(without_shell(filled)[0], b"What is a draft?", monkeypatch), capfd.readouterr().err

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from localspec.core.errors import LocalspecError
-from localspec.exam import questions
-from localspec.exam.grading import HONEST, is_honest, is_right, plain, says
-from localspec.exam.overlap import leaks, runs
-from localspec.exam.questions import Exam, Question, load, parse
+from training.exam import questions
+from training.exam.grading import HONEST, is_honest, is_right, plain, says
+from training.exam.overlap import leaks, runs
+from training.exam.questions import Exam, Question, load, parse
 
 pytestmark = pytest.mark.heavy
 
@@ -183,7 +183,7 @@ def test_a_file_that_cannot_be_read_is_one_sentence(
 
 
 def test_nobody_can_know_a_required_string_of_an_unknown_question():
-    with pytest.raises(LocalspecError, match=r"^unknown\.md:1: 'a' has a required string, and nobody can know"):
+    with pytest.raises(LocalspecError, match=r"^unknown\.md:1: 'a' has a required string, but no known answer"):
         parse(GOOD, "unknown.md", answerable=False)
 
 
@@ -198,7 +198,7 @@ def test_no_question_is_asked_twice(exam: Exam):
 
 @cache
 def trained() -> tuple[str, ...]:
-    from localspec.recipe import corpus, dialogue
+    from training import corpus, dialogue
 
     return dialogue.trained_questions(corpus.load())
 
@@ -233,7 +233,7 @@ def test_no_question_of_the_exam_is_trained_on(exam: Exam):
 
 def refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """What is said before anything is trained or kept."""
-    from localspec.recipe import __main__ as recipe
+    from training import __main__ as recipe
 
     monkeypatch.setattr(recipe, "Training", None)  # who calls it fails at once instead of training for two hours
     with pytest.raises(LocalspecError) as fault:
@@ -243,7 +243,7 @@ def refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_a_leak_stops_the_training_before_it_begins(exam: Exam, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from localspec.recipe import corpus
+    from training import corpus
 
     text, asked = corpus.load(), exam.known[3].phrasings[0]
     entry = replace(text.known[0], phrasings=(asked, *text.known[0].phrasings))
@@ -254,7 +254,7 @@ def test_a_leak_stops_the_training_before_it_begins(exam: Exam, tmp_path: Path, 
 
 
 def test_a_corpus_file_that_cannot_be_parsed_stops_the_training_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from localspec.recipe import corpus
+    from training import corpus
 
     shutil.copytree(corpus.FOLDER, tmp_path / "corpus")
     monkeypatch.setattr(corpus, "FOLDER", tmp_path / "corpus")

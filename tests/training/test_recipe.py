@@ -23,14 +23,14 @@ from safetensors import safe_open
 from tokenizers import Tokenizer
 
 from localspec.core.errors import LocalspecError
-from localspec.exam.grading import is_honest
-from localspec.exam.overlap import Questions, leaks, runs
-from localspec.recipe import __main__ as recipe
-from localspec.recipe import averages, corpus, dialogue, evaluate, snapshot, tokenizer, train
-from localspec.recipe import vary as variation
-from localspec.recipe.meter import Meter
-from localspec.recipe.network import MAX_POSITIONS, Network, Shape, drop_rates
-from localspec.recipe.vary import elsewhere, keywords, vary
+from training import __main__ as recipe
+from training import averages, corpus, dialogue, evaluate, snapshot, tokenizer, train
+from training import vary as variation
+from training.exam.grading import is_honest
+from training.exam.overlap import Questions, leaks, runs
+from training.meter import Meter
+from training.network import MAX_POSITIONS, Network, Shape, drop_rates
+from training.vary import elsewhere, keywords, vary
 
 pytestmark = pytest.mark.heavy
 
@@ -385,11 +385,11 @@ def test_a_saved_folder_is_a_snapshot_whose_parts_agree(tmp_path: Path, words: T
 
 def test_the_card_names_the_options_that_are_not_the_defaults():
     options = recipe.Options(Path("out"), seed=1, device=recipe.device_named("auto"))
-    assert options.command == "python -m localspec.recipe --out out --seed 1"
+    assert options.command == "python -m training --out out --seed 1"
     other = replace(options, steps=20, draft_steps=7, threads=3)
     assert other.command.endswith("--seed 1 --steps 20 --draft-steps 7 --threads 3")
     spaced = replace(options, out=Path("my out"), context="beside tests")
-    assert spaced.command == "python -m localspec.recipe --out 'my out' --seed 1"
+    assert spaced.command == "python -m training --out 'my out' --seed 1"
     assert spaced.goes_on_with == f"{spaced.command} --context 'beside tests'"
 
 
@@ -404,7 +404,7 @@ def test_where_there_is_no_terminal_a_line_now_and_then_says_how_far_it_is(
 ):
     """Of a training that goes on after its first step of four; a step takes ten seconds."""
     clock = iter([0.0, 10.0, 20.0, 30.0])
-    monkeypatch.setattr("localspec.recipe.meter.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr("training.meter.time", SimpleNamespace(monotonic=lambda: next(clock)))
     meter = Meter("target", 4, done=1)
     for step, loss in ((1, 2.0), (2, 0.0), (3, 0.0)):
         meter.report(step, loss)
@@ -574,7 +574,7 @@ def test_a_full_disk_is_waited_for_and_nothing_trained_is_lost(
     steps, step = list[int](), train.Run.state
     with monkeypatch.context() as patched:
         patched.setattr(Path, "write_bytes", full)
-        patched.setattr("localspec.recipe.resume.time.sleep", lambda _seconds: None)
+        patched.setattr("training.resume.time.sleep", lambda _seconds: None)
         patched.setattr(train.Run, "state", lambda run: steps.append(run.step) or step(run))
         recipe.run(small)
     assert capsys.readouterr().err.count("No space left on device. ") == len(refused) == 3

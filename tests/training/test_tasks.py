@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
-from localspec.exam.grading import is_honest
-from localspec.recipe import tasks, tones
-from localspec.recipe.corpus import load
+from training import tasks, tones
+from training.corpus import load
+from training.exam.grading import is_honest
 
 MANY = 300
 CODE = "Like this:\n\n```sh\nlocalspec chat\n```\n\nThen write."

@@ -8,7 +8,7 @@ import pytest
 from textual import events
 
 from localspec.core.errors import UsageError
-from localspec.history import Attachment, History, told
+from localspec.history import Attachment, History, with_attachments
 from localspec.history.export import export
 from localspec.tui.chat.attachments import MAX_BYTES, PASTE_CHARACTERS, file_named, from_file, just_mentioned, mentioned
 from localspec.tui.chat.conversation import turns
@@ -31,9 +31,11 @@ def notes(tmp_path: Path) -> Path:
 
 def test_no_text_can_end_its_own_fence():
     files = [Attachment("a\nb.md", text="x\n````\ny\n"), Attachment(None, text="plain")]
-    assert told("Why?", files) == "a b.md:\n`````\nx\n````\ny\n`````\n\nPasted text:\n```\nplain\n```\n\nWhy?"
-    assert told("Why?", ()) == "Why?"
-    assert told("", files[1:]) == "Pasted text:\n```\nplain\n```"
+    assert (
+        with_attachments("Why?", files) == "a b.md:\n`````\nx\n````\ny\n`````\n\nPasted text:\n```\nplain\n```\n\nWhy?"
+    )
+    assert with_attachments("Why?", ()) == "Why?"
+    assert with_attachments("", files[1:]) == "Pasted text:\n```\nplain\n```"
 
 
 def test_what_is_no_text_file_is_refused_in_one_sentence(tmp_path: Path):

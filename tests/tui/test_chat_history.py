@@ -295,7 +295,7 @@ def notes(stage: Stage) -> list[str]:
 async def test_a_damaged_history_is_one_notice_and_a_new_one_is_written(path: Path):
     path.write_bytes(b"\x00\xff rubbish" * 1000)
     async with kept_chat(ScriptedEngine(HELLO, SHORT)) as stage:
-        await tells_once_and_goes_on(stage, "was damaged and is now", "a new one has begun")
+        await tells_once_and_goes_on(stage, "was damaged and is now", "a new one has been started")
     assert chats() == [["one", BYE, "two", "Bye."]]
 
 
@@ -317,8 +317,8 @@ async def test_a_folder_that_cannot_be_made_is_one_notice_and_the_reason_at_the_
     monkeypatch.setenv("LOCALSPEC_DATA_DIR", "/dev/null/x")
     paper = Writer()
     async with open_chat(ScriptedEngine(HELLO, SHORT), paper=paper, size=(130, 36)) as stage:
-        await tells_once_and_goes_on(stage, "/dev/null/x cannot be made", "LOCALSPEC_DATA_DIR")
-        await stage.until(lambda: "/dev/null/x cannot be made" in str(stage.chat.sidebar.line.content))
+        await tells_once_and_goes_on(stage, "/dev/null/x cannot be created", "LOCALSPEC_DATA_DIR")
+        await stage.until(lambda: "/dev/null/x cannot be created" in str(stage.chat.sidebar.line.content))
     assert "/dev/null/x" in paper.close().message  # type: ignore[union-attr]
 
 
@@ -550,14 +550,14 @@ def test_a_folder_is_kept_by_its_whole_path(opened: list[ChatApp], monkeypatch: 
     assert opened[0].chat.scribe._chat.model_key == str(tmp_path / "model")
 
 
-EXCLUDE = "--continue, --chat and --no-history exclude each other. Give one of them."
+EXCLUDE = "--continue, --chat and --no-history cannot be combined. Use one of them."
 
 
 @pytest.mark.parametrize(
     ("words", "exit_code", "sentence"),
     [
-        (("-c",), 3, "There is no chat to go on with. Begin one: localspec chat"),
-        (("--chat", "nope\x1b[2J"), 3, "There is no chat 'nope␛[2J'. Their ids: localspec history ls"),
+        (("-c",), 3, "There is no chat to continue. Start one: localspec chat"),
+        (("--chat", "nope\x1b[2J"), 3, "There is no chat 'nope␛[2J'. List the chats: localspec history ls"),
         (("-c", "--chat", "x"), 2, EXCLUDE),
         (("-c", "--no-history"), 2, EXCLUDE),
     ],

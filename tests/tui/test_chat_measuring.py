@@ -279,7 +279,7 @@ async def test_a_base_model_continues_the_text_and_says_how_to_chat():
     base = msgspec.structs.replace(READY, model=msgspec.structs.replace(READY.model, chat=False))
     engine = ScriptedEngine(HELLO, opening=(base,))
     async with open_chat(engine, tuning=guide(), size=(100, 24)) as stage:
-        await stage.sees("This is a base model (no chat template): it continues the text.", "/template chatml")
+        await stage.sees("This is a base model without a chat template: it completes the text.", "/template chatml")
         await stage.send("once")
         await stage.until(lambda: engine.requests)
         assert engine.requests[0].template is COMPLETION

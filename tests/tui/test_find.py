@@ -179,7 +179,7 @@ async def test_what_cannot_be_exported_is_one_sentence(own_folder: Path, monkeyp
             raise OSError(errno.ENOSPC, "No space left on device")
 
         monkeypatch.setattr(whole_file, "write_whole", full)
-        assert "The disk has no room for" in await refused(stage, "md")
+        assert "the disk is full" in await refused(stage, "md")
     assert [each.name for each in own_folder.iterdir()] == ["file"]
     assert (own_folder / "file").read_text() == "mine"
 

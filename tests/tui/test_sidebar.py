@@ -11,7 +11,7 @@ import pytest
 
 from localspec.core import paths
 from localspec.core.requests import Message
-from localspec.history import History, Hit, NewChat, NewMessage, Writer, opening, recall, writer
+from localspec.history import History, Hit, NewChat, NewMessage, Writer, open_file, recall, writer
 from localspec.history.records import Part
 from localspec.tui.chat import recorder as scribe
 from localspec.tui.chat.chat_store import NOT_KEPT, Shelf
@@ -457,7 +457,7 @@ async def test_a_history_that_fails_meanwhile_is_a_sentence_among_the_chats():
 async def test_a_locked_history_is_a_sentence_and_is_tried_again(monkeypatch: pytest.MonkeyPatch):
     with History() as history:
         chat(history, "kept")
-    monkeypatch.setattr(opening, "OPENING_SECONDS", 0.02)
+    monkeypatch.setattr(open_file, "OPENING_SECONDS", 0.02)
     async with kept_chat(ScriptedEngine(HELLO)) as stage:
         await stage.ready()
         await stage.until(lambda: stage.chat.recorder._paper._history)  # type: ignore[union-attr]

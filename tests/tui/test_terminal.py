@@ -14,7 +14,7 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.events import Key, Paste
 from textual.message import Message
 
-from localspec.bench.terminal import Terminal
+from benchmarks.terminal import Terminal
 from localspec.core.errors import UsageError
 from localspec.tui.app import ChatApp, run
 from localspec.tui.control.tuning import Tuning

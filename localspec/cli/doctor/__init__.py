@@ -1,6 +1,6 @@
-"""Looks at the machine for `localspec doctor`: what is installed, what it can run, where files go, and what is wrong.
+"""Examines the machine for `localspec doctor`: packages, devices, folders, and problems.
 
-Nothing is made, changed or fetched. Knows nothing about printing.
+Creates, changes and downloads nothing. Knows nothing about printing.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from localspec.core.main_memory import available_bytes
 
 
 def examine() -> Report:
-    """Everything. What takes time runs beside each other, and memory is timed when all else is done."""
-    with backend.asked() as answer:
+    """The whole report. Slow parts run in parallel; memory bandwidth is measured last, alone."""
+    with backend.probing() as answer:
         memory = psutil.virtual_memory()
         report = Report(
             localspec=__version__,

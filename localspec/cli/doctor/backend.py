@@ -1,5 +1,4 @@
-"""Which compiled code bitsandbytes has found, asked in a process of its own: loading it may log
-tracebacks, and end the process that does it."""
+"""Finds bitsandbytes' compiled library in a process of its own: loading it may log tracebacks and crash."""
 
 from __future__ import annotations
 
@@ -20,25 +19,25 @@ PATIENCE_SECONDS = 30.0  # torch from a cold disk
 
 
 @contextmanager
-def asked() -> Iterator[Callable[[], Bitsandbytes | None]]:
-    """The question is put at once; what is yielded waits for the answer, None where bitsandbytes is not installed."""
+def probing() -> Iterator[Callable[[], Bitsandbytes | None]]:
+    """Starts the probe; yields a function that waits for its answer, None where bitsandbytes is not installed."""
     if installed("bitsandbytes") is None:
         yield lambda: None
         return
     try:
-        child = begun()
+        child = start()
     except OSError as fault:
-        silent = Bitsandbytes(fault=sentence_of(fault))
-        yield lambda: silent
+        failed = Bitsandbytes(fault=sentence_of(fault))
+        yield lambda: failed
         return
     with child:
         try:
             yield lambda: answer(child)
         finally:
-            child.kill()  # it has ended, unless nobody waits for it any more
+            child.kill()  # it still runs if its answer was not waited for
 
 
-def begun() -> subprocess.Popen[bytes]:
+def start() -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "localspec.cli.doctor.probe"]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, env=environment(), stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe)
@@ -46,22 +45,22 @@ def begun() -> subprocess.Popen[bytes]:
 
 def answer(child: subprocess.Popen[bytes]) -> Bitsandbytes:
     try:
-        said, complaints = child.communicate(timeout=PATIENCE_SECONDS)
+        stdout, stderr = child.communicate(timeout=PATIENCE_SECONDS)
     except subprocess.TimeoutExpired:
         return Bitsandbytes(fault=f"no answer within {PATIENCE_SECONDS:.0f} seconds")
     try:
-        return msgspec.json.decode(last_line(said), type=Bitsandbytes)
+        return msgspec.json.decode(last_line(stdout), type=Bitsandbytes)
     except msgspec.DecodeError:
-        reason = last_line(complaints).decode(errors="replace")
+        reason = last_line(stderr).decode(errors="replace")
         return Bitsandbytes(fault=short(reason) or f"its process ended with {child.returncode}")
 
 
-def last_line(said: bytes) -> bytes:
-    return said.strip().rpartition(b"\n")[2]
+def last_line(output: bytes) -> bytes:
+    return output.strip().rpartition(b"\n")[2]
 
 
 def environment() -> dict[str, str]:
-    """The child finds this very package, and fetches nothing."""
+    """The child's environment: it imports this package, and downloads nothing."""
     package = str(Path(__file__).resolve().parents[3])
     path = os.pathsep.join(part for part in (package, os.environ.get("PYTHONPATH", "")) if part)
     return {**os.environ, "PYTHONPATH": path, "HF_HUB_OFFLINE": "1"}

@@ -1,4 +1,4 @@
-"""How fast memory is read here: the ceiling of plain decoding, on the processor and on every GPU."""
+"""Measures memory bandwidth, the ceiling of plain decoding, on the processor and on every GPU."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from msgspec.structs import replace
 
 from localspec.cli.doctor.records import Report
 
-SHARE = 4  # at most a quarter of what is free is taken for it
+SHARE = 4  # at most a quarter of the free memory is used
 
 
 def measured(report: Report) -> Report:
     if report.torch.fault:
         return report
     threads = min(report.processor.physical_cores, report.processor.usable_threads)
-    processor = replace(report.processor, read_gbs=of_processor(report.memory.free_bytes, threads))
+    processor = replace(report.processor, read_gbs=read_processor(report.memory.free_bytes, threads))
     devices = (replace(device, read_gbs=read(device.name, device.free_bytes or 0)) for device in report.torch.devices)
     return replace(report, processor=processor, torch=replace(report.torch, devices=tuple(devices)))
 
 
-def of_processor(free_bytes: int, threads: int) -> float | None:
+def read_processor(free_bytes: int, threads: int) -> float | None:
     import torch
 
     before = torch.get_num_threads()
@@ -30,7 +30,7 @@ def of_processor(free_bytes: int, threads: int) -> float | None:
 
 
 def read(device: str, free_bytes: int) -> float | None:
-    """GB/s; None where not even that little memory is to be had."""
+    """The bandwidth in GB/s; None where there is not enough memory to measure it."""
     from localspec.engine.bandwidth import MOST_BYTES, read_bandwidth
 
     try:

@@ -14,7 +14,7 @@ def look() -> Processor:
     plain = Processor(one_line(processor.name()), processor.physical_cores(), processor.usable_threads())
     try:
         from localspec.engine.cpu import isa
-    except (ImportError, OSError):  # no llvmlite, which comes with numba: among the packages that are missing
+    except (ImportError, OSError):  # no llvmlite, which comes with numba: reported as a missing package
         return plain
     has = isa.features()
     found = replace(

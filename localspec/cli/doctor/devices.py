@@ -21,7 +21,7 @@ def devices() -> Iterator[Device]:
     import torch
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that there is no driver, or an old one: `driver` says so
+        warnings.simplefilter("ignore")  # a missing or old driver: reported by `driver_findings`
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     yield from map(cuda, range(count))
     if torch.backends.mps.is_available():

@@ -1,4 +1,4 @@
-"""Where localspec keeps files, whether it can, and how much is there. Makes none of the folders."""
+"""The folders of localspec: whether they are writable, and how much is stored. Creates none of them."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ def look() -> tuple[Folder, ...]:
 
 def folder(purpose: str, variable: str) -> Folder:
     path = paths.folder(purpose).absolute()
-    there = nearest(path)
-    return Folder(purpose, str(path), variable, os.path.isdir(path), free_bytes(there), fault_of(there))
+    existing = nearest(path)
+    return Folder(purpose, str(path), variable, os.path.isdir(path), free_bytes(existing), write_fault(existing))
 
 
 def nearest(path: Path) -> Path:
-    """The folder, or the one it would be made in."""
+    """The folder, or the nearest existing one above it."""
     while not os.path.lexists(path) and path != path.parent:
         path = path.parent
     return path
 
 
-def free_bytes(there: Path) -> int | None:
+def free_bytes(folder: Path) -> int | None:
     try:
-        return shutil.disk_usage(there).free
+        return shutil.disk_usage(folder).free
     except OSError:
         return None
 
 
-def fault_of(there: Path) -> str:
-    """Why no file can be made in it. The attempt is the only test that a read-only disk and root agree on."""
+def write_fault(folder: Path) -> str:
+    """Why no file can be created in the folder; "" if one can. Only an attempt tells, e.g. on a read-only disk."""
     try:
-        with tempfile.TemporaryFile(dir=there):
+        with tempfile.TemporaryFile(dir=folder):
             return ""
     except OSError as fault:
         return fault.strerror or str(fault)
@@ -54,10 +54,10 @@ def kept() -> tuple[Kept, ...]:
     )
 
 
-def size(kind: str, place: Path, pattern: str) -> Kept:
+def size(kind: str, folder: Path, pattern: str) -> Kept:
     sizes = []
     with suppress(OSError):
-        for file in place.glob(pattern):
+        for file in folder.glob(pattern):
             with suppress(OSError):  # gone meanwhile
                 sizes.append(file.stat().st_size)
     return Kept(kind, len(sizes), sum(sizes))

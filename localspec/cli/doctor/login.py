@@ -1,4 +1,4 @@
-"""Which token for the Hugging Face hub is in use, by the hub's own rules. Asks nobody, and never gives the token."""
+"""Finds which Hugging Face token is in use, by the hub's own rules. Uses no network and never returns the token."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ YES = {"1", "ON", "YES", "TRUE"}
 
 
 def look() -> Login:
-    said = next((token for name in VARIABLES if (token := os.environ.get(name, "").strip())), "")
+    given = next((token for name in VARIABLES if (token := os.environ.get(name, "").strip())), "")
     saved = in_file()
-    source: Source | None = "HF_TOKEN" if said else "file" if saved else None
+    source: Source | None = "HF_TOKEN" if given else "file" if saved else None
     offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in YES
-    return Login(source, hides_another=bool(said and saved and said != saved), is_offline=offline)
+    return Login(source, hides_another=bool(given and saved and given != saved), is_offline=offline)
 
 
 def in_file() -> str:

@@ -1,4 +1,4 @@
-"""Which packages are installed, from their metadata: nothing is imported."""
+"""Finds installed packages by their metadata: imports none of them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ OPTIONAL = ("llama-cpp-python",)
 
 
 def look() -> tuple[Package, ...]:
-    """Those that matter most, then the rest of what localspec needs, then what it can use."""
+    """The most important packages, then the other requirements, then optional ones."""
     wanted = requirements()
     names = dict.fromkeys((*FIRST, *wanted, *OPTIONAL))
     return tuple(Package(name, installed(name), wanted.get(name, ""), name in wanted) for name in names)
 
 
 def requirements() -> dict[str, str]:
-    """Of localspec, without its extras; none where it runs from a folder and was never installed."""
+    """The requirements of localspec, without its extras; none if it is not installed but runs from a folder."""
     try:
         lines = requires("localspec") or []
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Lets bitsandbytes find its compiled code, and prints as one line of JSON which it is: `backend` runs this."""
+"""Lets bitsandbytes find its compiled library, and prints it as one line of JSON: `backend` runs this."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from localspec.cli.doctor.words import short
 def look() -> Bitsandbytes:
     spec = find_spec("bitsandbytes")
     assert spec is not None  # `backend` has found its metadata
-    sys.modules["bitsandbytes"] = module_from_spec(spec)  # not run: all of it takes seconds, and one module will do
+    sys.modules["bitsandbytes"] = module_from_spec(spec)  # not executed: that takes seconds, and one module is enough
     from bitsandbytes import cextension
 
     library = cextension.lib

@@ -1,5 +1,6 @@
-"""What is found out about a machine: frozen records, printed as they are with --json. A `fault` is "" where all is
-well. Knows nothing about how it is found out."""
+"""The report on a machine: frozen records, printed as they are by --json. A `fault` is "" where there is none.
+
+Knows nothing about how the machine is examined."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ Source = Literal["HF_TOKEN", "file"]
 
 
 class Package(Record, frozen=True):
-    """`version` is None where it is not installed; `wanted` are the versions that localspec asks for, "" for any."""
+    """A package. `version` is None if it is not installed; `wanted` are the supported versions, "" for any."""
 
     name: str
     version: str | None
@@ -22,8 +23,8 @@ class Package(Record, frozen=True):
 
 
 class Processor(Record, frozen=True):
-    """`instructions` is the set that the CPU engine takes, `choices` are those it could take; `vnni` and `amx` are the
-    features of these families that the processor has, in LLVM's names."""
+    """The processor. `instructions` is the set that the CPU engine uses, `choices` all that it could use; `vnni` and
+    `amx` are the processor's features of these families, in LLVM's names."""
 
     name: str
     physical_cores: int
@@ -54,7 +55,7 @@ class Device(Record, frozen=True):
 
 
 class Torch(Record, frozen=True):
-    """`cuda` and `rocm` are the versions it was built for."""
+    """The torch package. `cuda` and `rocm` are the versions it was built for."""
 
     cuda: str | None = None
     rocm: str | None = None
@@ -63,7 +64,7 @@ class Torch(Record, frozen=True):
 
 
 class Bitsandbytes(Record, frozen=True):
-    """`library` is the file of its compiled code."""
+    """The bitsandbytes package. `library` is the file of its compiled code."""
 
     backend: str | None = None
     library: str | None = None
@@ -71,7 +72,7 @@ class Bitsandbytes(Record, frozen=True):
 
 
 class Login(Record, frozen=True):
-    """Which token the Hugging Face hub would be shown; never the token."""
+    """Where the Hugging Face token comes from; never the token itself."""
 
     source: Source | None
     hides_another: bool
@@ -79,7 +80,7 @@ class Login(Record, frozen=True):
 
 
 class Terminal(Record, frozen=True):
-    """`tells_shift_enter` is None where nobody can be asked."""
+    """The terminal. `tells_shift_enter` is None where it cannot be queried."""
 
     kind: str
     columns: int
@@ -88,7 +89,7 @@ class Terminal(Record, frozen=True):
 
 
 class Folder(Record, frozen=True):
-    """`variable` moves it. One that does not exist is judged by the folder it would be made in."""
+    """A folder of localspec, which `variable` moves. A missing one is judged by the nearest one above it."""
 
     purpose: str
     path: str
@@ -99,7 +100,7 @@ class Folder(Record, frozen=True):
 
 
 class Kept(Record, frozen=True):
-    """What localspec has stored of one kind."""
+    """The files of one kind that localspec has stored."""
 
     kind: str
     files: int
@@ -112,7 +113,7 @@ class Settings(Record, frozen=True):
 
 
 class Finding(Record, frozen=True):
-    """Something is wrong. level: "error" where localspec cannot work with it, "warning" where it can."""
+    """A problem. level: "error" where localspec cannot work, "warning" where it can."""
 
     level: Level
     message: str

@@ -1,4 +1,4 @@
-"""What kind of terminal this is, and whether it can tell Shift+Enter from Enter: the only part that speaks to it."""
+"""The kind of terminal, and whether it can tell Shift+Enter from Enter: the only part that queries the terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from time import monotonic
 from localspec.cli.doctor.records import Terminal
 from localspec.core.sanitize import one_line
 
-QUESTION = b"\x1b[?u\x1b[c"  # the keyboard's flags, by the kitty protocol, then what every terminal answers
+QUESTION = b"\x1b[?u\x1b[c"  # the kitty protocol's keyboard flags, then a query that every terminal answers
 FLAGS, END = re.compile(rb"\x1b\[\?\d+u"), re.compile(rb"\x1b\[\?[\d;]*c")
 PATIENCE_SECONDS = 1.0  # over a slow line
 
@@ -25,7 +25,7 @@ def look() -> Terminal:
 
 
 def tells_shift_enter() -> bool | None:
-    """None where stdin and stdout are no terminal, it is another program's turn, or no answer comes."""
+    """Whether Shift+Enter is distinct; None without a terminal, in the background, or without an answer."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return None
     try:
@@ -36,12 +36,12 @@ def tells_shift_enter() -> bool | None:
     keys = sys.stdin.fileno()
     try:
         if os.tcgetpgrp(keys) != os.getpgrp():
-            return None  # in the background, to set the terminal would stop the program
+            return None  # setting the terminal from the background would stop the program
         before = termios.tcgetattr(keys)
         try:
             tty.setcbreak(keys)
             os.write(sys.stdout.fileno(), QUESTION)
-            answer = heard(keys)
+            answer = read_answer(keys)
         finally:
             termios.tcsetattr(keys, termios.TCSAFLUSH, before)
     except (OSError, termios.error):
@@ -49,8 +49,8 @@ def tells_shift_enter() -> bool | None:
     return bool(FLAGS.search(answer)) if END.search(answer) else None
 
 
-def heard(keys: int) -> bytes:
-    """Until the answer that every terminal gives, or for as long as patience lasts."""
+def read_answer(keys: int) -> bytes:
+    """Reads up to the answer that every terminal gives, for PATIENCE_SECONDS at most."""
     answer, end = b"", monotonic() + PATIENCE_SECONDS
     while not END.search(answer) and (left := end - monotonic()) > 0:
         if select.select([keys], [], [], left)[0]:

@@ -1,4 +1,4 @@
-"""A report as lines of text, 80 columns wide; what is wrong stands at its end."""
+"""A report as lines of text, 80 columns wide; problems come last."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from localspec.core.sanitize import one_line
 WIDTH = 80
 LABEL = 14
 DOT, SPACE = " · ", "\N{NO-BREAK SPACE}"
-NEWLINE_KEYS = {True: "Shift+Enter, Alt+Enter, Ctrl+J", False: "Alt+Enter, Ctrl+J; Shift+Enter is Enter here"}
+NEWLINE_KEYS = {True: "Shift+Enter, Alt+Enter, Ctrl+J", False: "Alt+Enter, Ctrl+J (not Shift+Enter)"}
 
 
 def as_text(report: Report) -> str:
     body = [line for label, parts in rows(report) for line in row(label, parts)]
-    wrong = [line for finding in report.findings for line in paragraph(finding)]
-    return "\n".join([*body, "", *(wrong or ["Nothing is wrong."])])
+    problems = [line for finding in report.findings for line in paragraph(finding)]
+    return "\n".join([*body, "", *(problems or ["No problems found."])])
 
 
 def rows(report: Report) -> Iterator[tuple[str, Iterable[str]]]:
-    """A label, and what stands beside it."""
+    """Each row: a label and its parts."""
     yield "localspec", (report.localspec, f"Python {report.python}", report.system)
     yield "packages", (f"{each.name} {each.version}" for each in report.packages if each.version)
     yield "not installed", (each.name for each in report.packages if not each.version)
@@ -32,24 +32,24 @@ def rows(report: Report) -> Iterator[tuple[str, Iterable[str]]]:
     for device in report.torch.devices:
         yield device.name, gpu(device)
     if not report.torch.devices:
-        yield "gpu", ("none that torch can use",)
+        yield "gpu", ("none usable by torch",)
     yield "driver", driver(report)
     if report.bitsandbytes:
         found = report.bitsandbytes
-        yield "bitsandbytes", (found.backend or "no backend", found.library or "without compiled code")
+        yield "bitsandbytes", (found.backend or "no backend", found.library or "no compiled library")
     yield "hub login", login(report)
     yield "terminal", terminal(report)
     for folder in report.folders:
-        yield folder.purpose, place(folder)
-    yield "kept", map(kept, report.kept)
+        yield folder.purpose, location(folder)
+    yield "stored", map(stored, report.kept)
 
 
 def processor(found: Processor) -> tuple[str, ...]:
-    return found.name, count(found.physical_cores, "core"), f"{count(found.usable_threads, 'thread')} at once"
+    return found.name, count(found.physical_cores, "core"), count(found.usable_threads, "usable thread")
 
 
 def instructions(found: Processor) -> Iterator[str]:
-    yield found.instructions or "none chosen"
+    yield found.instructions or "none usable"
     yield f"of {', '.join(found.choices)}" if found.choices else "the CPU engine is not installed"
     yield f"VNNI: {', '.join(found.vnni) or 'no'}"
     yield f"AMX: {', '.join(found.amx) or 'no'}"
@@ -78,10 +78,10 @@ def driver(report: Report) -> Iterator[str]:
 
 
 def login(report: Report) -> Iterator[str]:
-    sources = {"HF_TOKEN": "the token in HF_TOKEN", "file": "logged in", None: "none; for gated models: hf auth login"}
+    sources = {"HF_TOKEN": "token from HF_TOKEN", "file": "logged in", None: "none; for gated models: hf auth login"}
     yield sources[report.login.source]
     if report.login.is_offline:
-        yield "offline by HF_HUB_OFFLINE"
+        yield "offline (HF_HUB_OFFLINE)"
 
 
 def terminal(report: Report) -> Iterator[str]:
@@ -92,9 +92,9 @@ def terminal(report: Report) -> Iterator[str]:
         yield f"new line: {NEWLINE_KEYS[found.tells_shift_enter]}"
 
 
-def place(folder: Folder) -> Iterator[str]:
+def location(folder: Folder) -> Iterator[str]:
     yield at_home(folder.path)
-    yield "not writable" if folder.fault else "writable" if folder.exists else "not there yet"
+    yield "not writable" if folder.fault else "writable" if folder.exists else "not created yet"
     if folder.free_bytes is not None:
         yield f"{folder.free_bytes / 1e9:.1f} GB free"
 
@@ -103,7 +103,7 @@ def count(number: int, thing: str) -> str:
     return f"{number} {thing}{'s' * (number != 1)}"
 
 
-def kept(found: Kept) -> str:
+def stored(found: Kept) -> str:
     return f"{found.kind} {found.num_bytes / 1e6:.1f} MB"
 
 
@@ -115,10 +115,10 @@ def at_home(path: str) -> str:
 
 
 def row(label: str, parts: Iterable[str]) -> list[str]:
-    """Broken between parts, and inside one only where it is longer than a line; a path or a file name never is."""
+    """A row as lines: broken between parts, and inside one only if it is longer than a line; a path never is."""
     shown = [one_line(part) for part in parts]
-    room = WIDTH - LABEL
-    joined = DOT.join(part.replace(" ", SPACE) if len(part) <= room - len(DOT) else part for part in shown)
+    width = WIDTH - LABEL
+    joined = DOT.join(part.replace(" ", SPACE) if len(part) <= width - len(DOT) else part for part in shown)
     return wrapped(joined, first=label.ljust(LABEL), rest=" " * LABEL) if shown else []
 
 

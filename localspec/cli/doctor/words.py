@@ -1,4 +1,4 @@
-"""Other people's errors, fit to stand in a sentence."""
+"""Errors of other programs, shortened for use inside a sentence."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ LONGEST = 160  # characters
 
 
 def sentence_of(fault: Exception) -> str:
-    """The first line of what it says, or its kind."""
+    """The first line of the error, or its class."""
     return short(str(fault).strip().partition("\n")[0]) or type(fault).__name__
 
 
 def short(text: str) -> str:
-    """One line, without a full stop."""
+    """The text as one line without a full stop, cut to LONGEST characters."""
     line = one_line(text).rstrip(".")
     return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"

@@ -1,7 +1,7 @@
-"""Attention of the compiled forward: rotation, the cache, and softmax over segments, each row in an order of its own.
+"""Attention of the compiled forward: rotary embedding, the KV cache, and softmax over segments, batch-invariant.
 
-A task is one key head, some rows and one segment; segments are weighed against each other afterwards. Masked scores
-weigh exactly nothing, so a row is the same bits whatever rows came along. Online softmax: arXiv 1805.02867.
+A task is one key head, some rows and one segment; segments are merged afterwards. Masked scores have a weight of
+exactly 0, so a row has the same bits whatever other rows are computed with it. Online softmax: arXiv 1805.02867.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ scores, mix_1, mix_4 = inner("scores", 7), inner("mix_1", 8), inner("mix_4", 8)
 
 @compiled
 def rotate(x: int, cos: int, sin: int, size: int) -> None:
-    """Rotary embedding in place; the sine carries the sign."""
+    """Applies the rotary embedding in place; the sine carries the sign."""
     half = size // 2
     if half % 16 == 0:
         for i in range(0, half * 4, 64):
@@ -57,8 +57,8 @@ def rotate(x: int, cos: int, sin: int, size: int) -> None:
 
 
 @compiled
-def turn(model: int, x: int, norm: int, position: int) -> None:
-    """A head's norm, if it has one, and its rotation, in place."""
+def norm_and_rotate(model: int, x: int, norm: int, position: int) -> None:
+    """Applies a head's norm, if it has one, and the rotary embedding, in place."""
     size, wide, constants = int_at(model + at.HEAD_DIM), int_at(model + at.HEAD_PADDED), int_at(model + at.CONSTANTS)
     if norm != 0:
         scale = splat16(inverse_rms(x, wide // 16, float_at(constants + 8), float_at(constants)))
@@ -68,8 +68,8 @@ def turn(model: int, x: int, norm: int, position: int) -> None:
 
 
 @compiled
-def place_row(model: int, layer: int, row: int, position: int, head: int) -> None:
-    """One row's queries of a group turned and scaled; its key and value into the cache."""
+def cache_row(model: int, layer: int, row: int, position: int, head: int) -> None:
+    """Rotates and scales one row's queries of a group; writes its key and value into the cache."""
     wide, heads, kv_heads = (
         int_at(model + at.HEAD_PADDED),
         int_at(model + at.NUM_HEADS),
@@ -81,11 +81,11 @@ def place_row(model: int, layer: int, row: int, position: int, head: int) -> Non
     queries = int_at(model + at.QUERIES) + (head * at.MAX_ROWS + row) * group * wide * 4
     for i in range(group):
         query = mixed + (head * group + i) * wide * 4
-        turn(model, query, int_at(layer + at.Q_NORM), position)
+        norm_and_rotate(model, query, int_at(layer + at.Q_NORM), position)
         for j in range(0, wide * 4, 64):
             store16(queries + i * wide * 4 + j, load16(query + j) * scale)
     key, value = mixed + (heads + head) * wide * 4, mixed + (heads + kv_heads + head) * wide * 4
-    turn(model, key, int_at(layer + at.K_NORM), position)
+    norm_and_rotate(model, key, int_at(layer + at.K_NORM), position)
     keys = int_at(layer + at.KEYS) + (head * context + position // 16 * 16) * wide * 2 + position % 16 * 2
     for i in range(wide):
         put_half(keys + 32 * i, float_at(key + 4 * i))
@@ -95,19 +95,19 @@ def place_row(model: int, layer: int, row: int, position: int, head: int) -> Non
 
 
 @compiled
-def place_phase(sync: int, model: int, layer: int, rows: int, position: int) -> None:
+def cache_phase(sync: int, model: int, layer: int, rows: int, position: int) -> None:
     kv_heads = int_at(model + at.NUM_KV_HEADS)
     task = claim(sync + at.NEXT, 1)
     while task < rows * kv_heads:
         row = task // kv_heads
-        place_row(model, layer, row, position + row, task % kv_heads)
+        cache_row(model, layer, row, position + row, task % kv_heads)
         task = claim(sync + at.NEXT, 1)
     barrier(sync)
 
 
 @compiled
 def score_blocks(keys: int, queries: int, count: int, wide: int, out: int) -> None:
-    """[count, 32] scores against two blocks; a query's scores of a chunk stand CHUNK floats apart."""
+    """Computes scores [count, 32] against two blocks; the scores of two queries are CHUNK floats apart."""
     for done in range(0, count, MOST_QUERIES):
         some, stride = min(MOST_QUERIES, count - done), at.CHUNK * 4
         scores(some, keys, queries + done * wide * 4, wide * 4, wide, out + done * stride, stride)
@@ -115,12 +115,12 @@ def score_blocks(keys: int, queries: int, count: int, wide: int, out: int) -> No
 
 @compiled
 def weigh(scores: int, blocks: int, first: int, last: int, start: int, state: int, sums: int, wide: int) -> None:
-    """One query's scores of a chunk to weights e^(score - greatest so far); what it has summed is scaled to match."""
+    """Turns one query's scores of a chunk into weights e^(score - greatest so far), and rescales its sums to match."""
     best = splat16(HIDDEN_SCORE)
     if first > start or last < start + 16 * blocks - 1:
         for i in range(blocks):
-            score, place = load16(scores + 64 * i), start + 16 * i
-            store16(scores + 64 * i, seen16(score, splat16(HIDDEN_SCORE), first - place, last - place))
+            score, block_start = load16(scores + 64 * i), start + 16 * i
+            store16(scores + 64 * i, seen16(score, splat16(HIDDEN_SCORE), first - block_start, last - block_start))
     for i in range(blocks):
         best = greater16(best, load16(scores + 64 * i))
     before = load16(state)
@@ -138,7 +138,7 @@ def weigh(scores: int, blocks: int, first: int, last: int, start: int, state: in
 
 @compiled
 def mix_chunk(values: int, weights: int, positions: int, count: int, sums: int, stride: int, wide: int) -> None:
-    """Adds the chunk's values by the queries' weights."""
+    """Adds the chunk's values, weighted, to the queries' sums."""
     for done in range(0, count, MOST_QUERIES):
         some, weight, total = min(MOST_QUERIES, count - done), weights + done * at.CHUNK * 4, sums + done * stride
         channel = 0
@@ -154,7 +154,7 @@ def mix_chunk(values: int, weights: int, positions: int, count: int, sums: int, 
 
 @compiled
 def attend(model: int, layer: int, head: int, segment: int, first_row: int, rows: int, position: int, own: int) -> None:
-    """A segment's share of what `rows` rows of one key head attend to: sums, greatest score and total weight."""
+    """Computes a segment's partial attention of `rows` rows of one key head: sums, greatest score, total weight."""
     wide, context = int_at(model + at.HEAD_PADDED), int_at(model + at.CONTEXT)
     kv_heads = int_at(model + at.NUM_KV_HEADS)
     group, window = int_at(model + at.NUM_HEADS) // kv_heads, int_at(layer + at.WINDOW)
@@ -181,7 +181,7 @@ def attend(model: int, layer: int, head: int, segment: int, first_row: int, rows
             sums = partial + n * stride
             weigh(own + n * at.CHUNK * 4, blocks, first, last, start, sums + wide * 4, sums, wide)
         values = int_at(layer + at.VALUES) + (head * context + start) * wide * 2
-        # Only what is written: past it may lie a failed draft's NaN, and 0 · NaN is NaN.
+        # Only written positions: past them may be a failed draft's NaN, and 0 · NaN is NaN.
         mix_chunk(values, own, min(at.CHUNK, end - start), count, partial, stride, wide)
         start += at.CHUNK
 
@@ -213,7 +213,7 @@ def attention_phase(sync: int, model: int, layer: int, rows: int, position: int,
 
 @compiled
 def merge_head(partial: int, step: int, segments: int, wide: int, out: int) -> None:
-    """One query's segments, weighed against each other: [head_dim] at `out`."""
+    """Merges one query's segments by their weights: [head_dim] at `out`."""
     best = splat16(HIDDEN_SCORE)
     for i in range(segments):
         best = greater16(best, load16(partial + i * step + wide * 4))
@@ -232,7 +232,7 @@ def merge_head(partial: int, step: int, segments: int, wide: int, out: int) -> N
 
 @compiled
 def merge_row(model: int, layer: int, row: int, position: int, first_position: int) -> None:
-    """A row's attention, over all heads and segments, quantised for the output projection."""
+    """Merges a row's attention over all heads and segments, and quantises it for the output projection."""
     wide, heads, kv_heads = (
         int_at(model + at.HEAD_PADDED),
         int_at(model + at.NUM_HEADS),
@@ -244,8 +244,8 @@ def merge_row(model: int, layer: int, row: int, position: int, first_position: i
     begin = first_segment(int_at(layer + at.WINDOW), first_position)
     segments = position // at.SEGMENT + 1 - begin
     for head in range(heads):
-        place = ((begin * kv_heads + head // group) * at.MAX_ROWS + row) * group + head % group
-        partial = int_at(model + at.PARTIAL) + place * stride
+        index = ((begin * kv_heads + head // group) * at.MAX_ROWS + row) * group + head % group
+        partial = int_at(model + at.PARTIAL) + index * stride
         merge_head(partial, kv_heads * at.MAX_ROWS * group * stride, segments, wide, out + head * wide * 4)
     for i in range(heads * wide * 4, groups * GROUP * 4, 64):
         store16(out + i, splat16(F32(0)))

@@ -1,18 +1,18 @@
-"""Where a phase of the compiled forward ends: every thread waits for all. Knows nothing of what they computed."""
+"""The barrier between phases of the compiled forward. Knows nothing about what the threads compute."""
 
 from __future__ import annotations
 
 from localspec.engine.cpu import layout as at
 from localspec.engine.cpu.lang import breathe, claim, compiled, int_at, look, nap, tell
 
-# On a quiet machine nobody waits for longer. Where other programs want the cores, a thread that spins on or yields has
-# had its share, and is made to wait while the others wait for it, barrier for barrier; one that sleeps has a claim.
+# On a quiet machine no thread waits longer. Where other programs want the cores, the scheduler deprioritises a thread
+# that spins or yields, and the others wait for it at every barrier; one that sleeps keeps its priority.
 SPINS_TO_NAP = 2000
 
 
 @compiled
 def barrier(sync: int) -> None:
-    """Wait until every thread is here; the tasks of the next phase count from 0."""
+    """Waits until every thread is here; the tasks of the next phase count from 0."""
     threads = int_at(sync + at.THREADS)
     if threads == 1:
         tell(sync + at.NEXT, 0)

@@ -1,6 +1,6 @@
-"""Compiles the engine for one kind of processor and writes the machine code to a file: a process of its own.
+"""Compiles the engine for one instruction set and writes the machine code to a file, in a process of its own.
 
-python -m localspec.engine.cpu.build FILE. numba and its memory end with this process; a line a step says how far it is.
+python -m localspec.engine.cpu.build FILE. numba's memory is freed with this process; it prints a line for each step.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ STEPS = 4  # lines it prints
 
 
 def machine(isa: Any) -> Any:
-    """LLVM's target machine for a kind of processor."""
+    """LLVM's target machine for an instruction set."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
@@ -26,7 +26,7 @@ def machine(isa: Any) -> Any:
 
 
 def translated() -> Any:
-    """The transformer and the packer in LLVM's language, as numba reads them, without what serves Python."""
+    """The transformer and the packer as LLVM IR from numba, without the wrappers for Python."""
     import llvmlite.binding as llvm
 
     from localspec.engine.cpu import forward, kernels, packer
@@ -45,7 +45,7 @@ def translated() -> Any:
 
 
 def read(function: Any, symbol: str) -> Any:
-    """A compiled function of five numbers, and all that it calls, as a module that knows it by `symbol`."""
+    """A compiled function of five numbers, with all that it calls, as a module that exports it as `symbol`."""
     import llvmlite.binding as llvm
 
     from localspec.engine.cpu.lang import INT

@@ -1,7 +1,7 @@
-"""The transformer on a CPU with int8 or int4 weights: the same calls as decoder.Decoder, one compiled pass each.
+"""The transformer on a CPU with int8 or int4 weights: the interface of decoder.Decoder, one compiled pass per call.
 
-Fills the tables of `layout` once, and a job per forward. Keys and values are float16: keys as [16 positions] vectors
-channel by channel, values position by position. Knows nothing about files, text or drafts.
+Fills the tables of `layout` once, and a job for each forward. Keys and values are float16: keys as vectors of 16
+positions, channel by channel, values position by position. Knows nothing about files, text or drafts.
 """
 
 from __future__ import annotations
@@ -59,20 +59,20 @@ class PackedWeights:
 
     @property
     def num_bytes(self) -> int:
-        """In memory."""
+        """Bytes in memory, without offloaded layers."""
         tables = self.head.num_bytes + (0 if self.head is self.embedding else self.embedding.num_bytes)
         return tables + bytes_in_memory(self.layers, self.stream)
 
     @property
     def layer_bytes(self) -> list[int]:
-        """Of every layer, wherever it is."""
+        """Bytes of every layer, resident or offloaded."""
         return bytes_of_layers(self.layers, self.stream)
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What is to be computed: ids [rows] at `position`, the first of them from `exit_states` on; the logits of all but
-    the first `unread` are wanted, and in `states_out` [rows, padded hidden] what they are read from."""
+    """Rows to compute: ids [rows] at `position`, the first of them from `exit_states`. All but the first `unread` get
+    logits; `states_out` [rows, padded hidden] takes the states before the head."""
 
     ids: Tensor
     position: int
@@ -84,19 +84,19 @@ class Rows:
         return self.ids.shape[0]
 
     def parts(self) -> Iterator[Rows]:
-        """As many rows each as one pass takes."""
+        """Splits the rows into parts of MAX_ROWS, which one pass takes."""
         for start in range(0, len(self), at.MAX_ROWS):
             ids = self.ids[start : start + at.MAX_ROWS]
-            handed = self.exit_states
-            if handed is not None:
-                states = handed.states[start : start + at.MAX_ROWS]
-                handed = ExitStates(handed.layer, states) if len(states) else None
+            given = self.exit_states
+            if given is not None:
+                states = given.states[start : start + at.MAX_ROWS]
+                given = ExitStates(given.layer, states) if len(states) else None
             out = None if self.states_out is None else self.states_out[start : start + at.MAX_ROWS]
             unread = min(max(self.unread - start, 0), ids.shape[0])
-            yield Rows(ids, self.position + start, handed, unread, out)
+            yield Rows(ids, self.position + start, given, unread, out)
 
     def behind(self, done: int, states_out: Tensor) -> Rows:
-        """Those that nothing was handed in for, of which nothing is read but their states."""
+        """The rows behind the first `done`, without exit states and without logits."""
         ids = self.ids[done:]
         return Rows(ids, self.position + done, None, ids.shape[0], states_out)
 
@@ -148,22 +148,22 @@ class PackedDecoder:
         self.cache.crop(length)
 
     def set_threads(self, threads: int) -> None:
-        """How many run a pass together."""
-        self._disband()
+        """Sets how many threads run a pass together."""
+        self._end_threads()
         threads, own = min(threads, MOST_THREADS), self._own_bytes()
         self._own = torch.zeros(threads * own + 64, dtype=torch.uint8)
         self._set(at.OWN, self._own.data_ptr())
         self._set(at.OWN_BYTES, own)
         self._pool = Pool(self.program, self._job, threads)
-        self._end = weakref.finalize(self, self._pool.close)  # also when nobody closes it, and before Python ends
+        self._end = weakref.finalize(self, self._pool.close)  # also without a call of `close`, before Python ends
 
     def close(self) -> None:
-        """Its threads end; `set_threads` begins others, but a stream of layers ends with it."""
-        self._disband()
+        """Ends the threads and the offload stream; `set_threads` starts new threads."""
+        self._end_threads()
         if self.weights.stream:
             self.weights.stream.close()
 
-    def _disband(self) -> None:
+    def _end_threads(self) -> None:
         if self._pool is not None:
             self._end()
             self._pool = None
@@ -186,12 +186,12 @@ class PackedDecoder:
         return states, self._through(Rows(ids, position, states_out=states), exit_layer)
 
     def _through(self, rows: Rows, last: int) -> Tensor:
-        """Logits after the layers ..last - 1; the resident ones at once, the others as they come."""
+        """Logits after layers 0..last - 1: the resident ones in one pass, offloaded ones one by one."""
         stream = self.weights.stream
         if stream is None or last <= stream.first:
             return self._sweep(rows, last)
         states = torch.empty(len(rows), self.hidden) if rows.states_out is None else rows.states_out
-        first = self._as_far_as(stream.first, rows, states)
+        first = self._resident_states(stream.first, rows, states)
         for layer, place in enumerate(stream.passing(first, last), first):
             self._layers[layer] = self._brought[layer, place]
             unread = rows.unread if layer + 1 == last else len(rows)
@@ -199,28 +199,28 @@ class PackedDecoder:
             found = self._sweep(at_hand, layer + 1)
         return found
 
-    def _as_far_as(self, resident: int, rows: Rows, states: Tensor) -> int:
-        """The states of all rows after the resident layers, or after an exit behind those: how many those are."""
-        handed = rows.exit_states
-        if handed is None or handed.layer <= resident:
+    def _resident_states(self, resident: int, rows: Rows, states: Tensor) -> int:
+        """Computes the states of all rows after the resident layers, or after a later exit; returns that layer."""
+        given = rows.exit_states
+        if given is None or given.layer <= resident:
             self._sweep(replace(rows, unread=len(rows), states_out=states), resident)
             return resident
-        done = handed.states.shape[0]
-        states[:done] = handed.states
+        done = given.states.shape[0]
+        states[:done] = given.states
         if done < len(rows):
-            self._through(rows.behind(done, states[done:]), handed.layer)
-        return handed.layer
+            self._through(rows.behind(done, states[done:]), given.layer)
+        return given.layer
 
     def _sweep(self, rows: Rows, last: int) -> Tensor:
-        """Some rows after the other through the layers ..last - 1."""
+        """Runs all rows through layers 0..last - 1, part by part."""
         found = [self._run(part, last) for part in rows.parts()]
         return torch.cat(found) if len(found) > 1 else found[0]
 
     def _run(self, rows: Rows, last: int) -> Tensor:
-        """One compiled pass through layers ..last - 1; logits of all rows but the first `unread`."""
+        """Runs one compiled pass through layers 0..last - 1; logits of all rows but the first `unread`."""
         self._check(rows, last)
-        ids, handed = rows.ids.contiguous(), rows.exit_states
-        leave, states = (0, None) if handed is None else (handed.layer, handed.states.contiguous())
+        ids, given = rows.ids.contiguous(), rows.exit_states
+        leave, states = (0, None) if given is None else (given.layer, given.states.contiguous())
         done = 0 if states is None else states.shape[0]
         logits = torch.empty(len(rows) - rows.unread, self.weights.head.outputs)
         job = {
@@ -246,16 +246,16 @@ class PackedDecoder:
         return logits[:, : self.arch.vocab_size]
 
     def _check(self, rows: Rows, last: int) -> None:
-        """The compiled code looks wherever it is told to."""
-        count, handed = len(rows), rows.exit_states
+        """Raises EngineError for a job out of bounds: the compiled code does not check addresses."""
+        count, given = len(rows), rows.exit_states
         if not 0 <= rows.position <= self.context - count:
             raise EngineError(
-                f"There is no place for {count} tokens at {rows.position} of a context of {self.context}."
+                f"{count} tokens at position {rows.position} do not fit into a context of {self.context}."
             )
-        first = handed.layer if handed else 0
+        first = given.layer if given else 0
         if not 0 <= first <= last <= self.arch.num_layers:
             raise EngineError(f"A model of {self.arch.num_layers} layers has none from {first} to {last}.")
-        for states, fewest in ((handed.states if handed else None, 0), (rows.states_out, count)):
+        for states, fewest in ((given.states if given else None, 0), (rows.states_out, count)):
             if states is not None and not (
                 states.dtype == torch.float32 and states.shape[1:] == (self.hidden,) and fewest <= len(states) <= count
             ):
@@ -285,11 +285,11 @@ class PackedDecoder:
             (at.SIN, self._keep(sin)),
             (at.CONSTANTS, self._keep(torch.tensor(constants))),
             (at.FINAL_NORM, self._keep(self.weights.norm)),
-            (at.STREAM, self._room(at.MAX_ROWS * self.hidden * 4)),
-            (at.MIXED, self._room(at.MAX_ROWS * mixed)),
+            (at.STREAM, self._buffer(at.MAX_ROWS * self.hidden * 4)),
+            (at.MIXED, self._buffer(at.MAX_ROWS * mixed)),
             (at.MIXED_STRIDE, mixed),
-            (at.QUERIES, self._room(at.MAX_ROWS * arch.num_heads * wide * 4)),
-            (at.PARTIAL, self._room(at.partial_bytes(arch.num_heads, wide, context))),
+            (at.QUERIES, self._buffer(at.MAX_ROWS * arch.num_heads * wide * 4)),
+            (at.PARTIAL, self._buffer(at.partial_bytes(arch.num_heads, wide, context))),
         ):
             self._set(field, value)
         self._describe_rows(at.NARROW, max(self.hidden, self.weights.layers[0].output.inputs))
@@ -341,9 +341,9 @@ class PackedDecoder:
     def _describe_rows(self, start: int, inputs: int) -> None:
         groups = inputs // GROUP
         for field, value in (
-            (at.Q_BYTES, self._room(at.MAX_ROWS * inputs)),
-            (at.Q_SCALES, self._room(at.MAX_ROWS * groups * 4)),
-            (at.Q_CORRECTIONS, self._room(at.MAX_ROWS * groups * 4)),
+            (at.Q_BYTES, self._buffer(at.MAX_ROWS * inputs)),
+            (at.Q_SCALES, self._buffer(at.MAX_ROWS * groups * 4)),
+            (at.Q_CORRECTIONS, self._buffer(at.MAX_ROWS * groups * 4)),
             (at.Q_GROUPS, groups),
         ):
             self._set(start + field, value)
@@ -356,11 +356,12 @@ class PackedDecoder:
         (self._model if table is None else table)[field // 8] = value
 
     def _keep(self, tensor: Tensor) -> int:
-        """The address of a tensor that must outlive this call."""
+        """The address of a tensor, which is kept alive."""
         self._kept.append(tensor.contiguous())
         return self._kept[-1].data_ptr()
 
-    def _room(self, num_bytes: int) -> int:
+    def _buffer(self, num_bytes: int) -> int:
+        """The address of a new zeroed buffer."""
         return self._keep(torch.zeros(num_bytes + 64, dtype=torch.uint8))
 
 

@@ -1,4 +1,4 @@
-"""Vectors in LLVM's own language, sixteen lanes whatever the processor; only the dot product differs by kind.
+"""Vector operations as LLVM IR, sixteen lanes on every processor; only dot products differ by instruction set.
 
 Emits instructions through an IRBuilder. Knows nothing about models, nor about numba.
 """
@@ -60,7 +60,7 @@ def lanes(b: Builder, value: Value, chosen: Sequence[int]) -> Value:
 
 
 def join(b: Builder, parts: list[Value]) -> Value:
-    """Vectors end to end."""
+    """Concatenates vectors."""
     while len(parts) > 1:
         count = 2 * parts[0].type.count
         mask = ir.Constant(ir.VectorType(I32, count), list(range(count)))
@@ -69,7 +69,7 @@ def join(b: Builder, parts: list[Value]) -> Value:
 
 
 def call(b: Builder, name: str, kind: Any, arguments: list[Value]) -> Value:
-    """One of LLVM's intrinsics, declared once per module."""
+    """Calls an LLVM intrinsic, declared once per module."""
     function = b.module.globals.get(name)
     if function is None:
         function = ir.Function(b.module, ir.FunctionType(kind, [a.type for a in arguments]), name)
@@ -77,7 +77,7 @@ def call(b: Builder, name: str, kind: Any, arguments: list[Value]) -> Value:
 
 
 def widen(b: Builder, words: Value) -> Value:
-    """bfloat16 [16] to float32."""
+    """Converts bfloat16 [16] to float32."""
     return b.bitcast(b.shl(b.zext(words, INTS), every(INTS, 16)), FLOATS)
 
 
@@ -86,7 +86,7 @@ HALF_SCALE = 2.0**112  # between the exponents of float16 and float32
 
 
 def widen_half(b: Builder, isa: Isa, words: Value) -> Value:
-    """float16 [16] to float32, exactly."""
+    """Converts float16 [16] to float32, exactly."""
     if isa.fused:  # such a processor converts by itself
         return b.fpext(b.bitcast(words, HALVES), FLOATS)
     bits = b.zext(words, INTS)
@@ -98,8 +98,8 @@ def widen_half(b: Builder, isa: Isa, words: Value) -> Value:
 
 
 def narrow_half(b: Builder, floats: Value) -> Value:
-    """float32 [16] to float16, rounded to the nearest, ties to even; what is too large becomes the largest, and what is
-    infinite NaN."""
+    """Converts float32 [16] to float16, rounded to nearest, ties to even; values that are too large become the largest,
+    infinite ones NaN."""
     bits = b.bitcast(floats, INTS)
     sign = b.and_(b.lshr(bits, every(INTS, 16)), every(INTS, 0x8000))
     size = b.bitcast(b.and_(bits, every(INTS, 0x7FFFFFFF)), FLOATS)
@@ -114,20 +114,20 @@ def narrow_half(b: Builder, floats: Value) -> Value:
 
 
 def fetch(b: Builder, address: Value) -> None:
-    """Asks for a cache line that will be read soon, into the second cache; an address nobody has does no harm."""
+    """Prefetches a cache line into the second-level cache; an invalid address does no harm."""
     hints = [ir.Constant(I32, hint) for hint in (0, 2, 1)]  # to read, to keep in the second cache, data
     call(b, "llvm.prefetch.p0", ir.VoidType(), [b.inttoptr(address, I8.as_pointer()), *hints])
 
 
 def fma(b: Builder, isa: Isa, x: Value, y: Value, z: Value) -> Value:
-    """x·y + z, with one rounding where the processor can, two where it cannot."""
+    """x·y + z, with one rounding where the processor has fused multiply-add, two elsewhere."""
     return call(b, "llvm.fma.v16f32", FLOATS, [x, y, z]) if isa.fused else b.fadd(b.fmul(x, y), z)
 
 
 def counted(
     b: Builder, count: Value, carried: list[Value], body: Callable[[Value, list[Value]], list[Value]]
 ) -> list[Value]:
-    """body(index, carried) -> carried, for index 0..count - 1, at least once; what is carried at the end."""
+    """Emits a loop: body(index, carried) -> carried, for index 0..count - 1, at least once; returns the last."""
     entry, head, after = b.block, b.append_basic_block("head"), b.append_basic_block("after")
     b.branch(head)
     b.position_at_end(head)
@@ -149,7 +149,7 @@ def counted(
 
 
 def begin(b: Builder, isa: Isa, correction: Value) -> Value:
-    """Sixteen sums before the first product. `correction` [address] holds -128 times the sum of the activations,
+    """The sixteen initial sums. `correction` [address] holds -128 times the sum of the activations,
     which products of the unsigned bytes need and products of signed ones do not."""
     if isa.name.endswith("vnni"):
         return splat(b, load(b, correction, I32, align=4), INTS)
@@ -157,7 +157,7 @@ def begin(b: Builder, isa: Isa, correction: Value) -> Value:
 
 
 def prepared(b: Builder, isa: Isa, weights: Value) -> tuple[Value, ...]:
-    """What `dot` wants of 64 weights, computed once for all rows."""
+    """The form of 64 weights that `dot` takes, computed once for all rows."""
     if isa.name.endswith("vnni"):
         return (weights,)
     signed = b.xor(weights, every(BYTES, 0x80))
@@ -206,8 +206,8 @@ def dot_avx2(b: Builder, sums: Value, weights: tuple[Value, ...], activations: V
     parts = []
     for i in (0, 1):
         signed, size, x = (lanes(b, v, range(32 * i, 32 * i + 32)) for v in (*weights, activations))
-        turned = call(b, "llvm.x86.avx2.psign.b", bytes_, [x, signed])
-        pairs = call(b, "llvm.x86.avx2.pmadd.ub.sw", shorts, [size, turned])
+        signed_x = call(b, "llvm.x86.avx2.psign.b", bytes_, [x, signed])
+        pairs = call(b, "llvm.x86.avx2.pmadd.ub.sw", shorts, [size, signed_x])
         fours = call(b, "llvm.x86.avx2.pmadd.wd", ints, [pairs, every(shorts, 1)])
         parts.append(b.add(lanes(b, sums, range(8 * i, 8 * i + 8)), fours))
     return join(b, parts)
@@ -224,9 +224,9 @@ def dot_neon(b: Builder, sums: Value, weights: Value, activations: Value) -> Val
 
 
 def dot_plain(b: Builder, sums: Value, weights: Value, four: Value) -> Value:
-    for place in range(4):
-        w = b.sext(lanes(b, weights, range(place, 64, 4)), INTS)
-        x = b.ashr(b.shl(four, ir.Constant(I32, 24 - 8 * place)), ir.Constant(I32, 24))
+    for byte in range(4):
+        w = b.sext(lanes(b, weights, range(byte, 64, 4)), INTS)
+        x = b.ashr(b.shl(four, ir.Constant(I32, 24 - 8 * byte)), ir.Constant(I32, 24))
         sums = b.add(sums, b.mul(w, splat(b, x, INTS)))
     return sums
 

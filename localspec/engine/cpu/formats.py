@@ -1,4 +1,4 @@
-"""How weights lie in memory: records of 32 outputs × 64 inputs, one after another as a forward reads them.
+"""The memory layout of packed weights: records of 32 outputs × 64 inputs, in the order in which a forward reads them.
 
 A record is 32 bfloat16 scales, then for each four inputs of int8 two runs of 16 outputs × 4 inputs, as bytes w + 128;
 int4 packs two such fours in a byte, low nibble first, each nibble an index into CODES. Knows no tensors.
@@ -17,7 +17,7 @@ SCALE_BYTES = 2 * OUTPUTS
 RECORD_BYTES: dict[Format, int] = {"int8": SCALE_BYTES + OUTPUTS * GROUP, "int4": SCALE_BYTES + OUTPUTS * GROUP // 2}
 
 # Levels of a 4-bit weight as bytes w + 128: zero is one of them, and they reach farther on one side, for a scale may be
-# negative: so each group turns its heavier side there. Fitted to normal groups (docs/measurements.md, 4-bit levels).
+# negative: so each group puts its heavier side there. Fitted to normal groups (docs/measurements.md, 4-bit levels).
 CODES = (22, 47, 65, 80, 93, 105, 117, 128, 139, 150, 162, 175, 189, 206, 226, 255)
 LEVELS = tuple(code - 128 for code in CODES)
 BORDERS = tuple((low + high) / 2 for low, high in pairwise(LEVELS))
@@ -29,5 +29,5 @@ SMALLEST = 2.0**-100  # a group that does not reach it is zero: the inverse of i
 
 
 def padded(size: int, multiple: int) -> int:
-    """The next multiple."""
+    """The size rounded up to a multiple."""
     return -(-size // multiple) * multiple

@@ -1,13 +1,13 @@
 """The transformer as compiled functions: every thread runs the same pass, claims tasks, and waits where a phase ends.
 
-Whatever a task computes it computes alone and in one order, so neither the number of threads nor the number of rows
-changes a bit of any row. Written in the words of `lang`; addresses are int64. The architecture is decoder.py's.
+Each task computes its result alone and in one order, so neither the number of threads nor the number of rows changes a
+bit of any row. Written with the primitives of `lang`; addresses are int64. The architecture is decoder.py's.
 """
 
 from __future__ import annotations
 
 from localspec.engine.cpu import layout as at
-from localspec.engine.cpu.attention import attention_phase, merge_phase, place_phase
+from localspec.engine.cpu.attention import attention_phase, cache_phase, merge_phase
 from localspec.engine.cpu.lang import breathe, compiled, exchange, int_at, look, tell
 from localspec.engine.cpu.linears import added_phase, gate_phase, linear_phase
 from localspec.engine.cpu.rows import copy_row, norm_phase, start_phase
@@ -21,7 +21,7 @@ def run_layer(sync: int, model: int, layer: int, x: int, rows: int, position: in
     narrow, mixed = model + at.NARROW, int_at(model + at.MIXED)
     norm_phase(sync, model, int_at(layer + at.ATTENTION_NORM), x, rows)
     linear_phase(sync, layer + at.QK, narrow, rows, mixed, int_at(model + at.MIXED_STRIDE), own)
-    place_phase(sync, model, layer, rows, position)
+    cache_phase(sync, model, layer, rows, position)
     attention_phase(sync, model, layer, rows, position, own)
     merge_phase(sync, model, layer, rows, position)
     added_phase(sync, layer + at.OUTPUT, narrow, rows, x, hidden * 4, own)
@@ -47,9 +47,10 @@ def head_phase(sync: int, model: int, x: int, rows: int, logits: int, own: int) 
 
 @compiled
 def forward(sync: int, job: int, thread: int) -> None:
-    """One pass, run by every thread alike: rows through the layers below the exit, all of them through the others.
+    """Runs one pass; every thread calls it. Rows without exit states go through the layers below the exit, all rows
+    through the others.
 
-    All of the job is read before the first barrier: past the last one, the leader may already write the next job.
+    The job is read before the first barrier: past the last one, the leader may already write the next job.
     """
     model = int_at(job + at.MODEL)
     x, hidden = int_at(model + at.STREAM), int_at(model + at.HIDDEN)
@@ -68,7 +69,7 @@ def forward(sync: int, job: int, thread: int) -> None:
 
 @compiled
 def serve(sync: int, job: int, thread: int, seen: int) -> int:
-    """A worker: every new job is run; returns the last one's number when none has come for a while."""
+    """Runs every new job; returns the last one's number when none has come for a while."""
     while True:
         spins = 0
         while look(sync + at.GO) == seen:
@@ -88,7 +89,7 @@ def serve(sync: int, job: int, thread: int, seen: int) -> int:
 
 @compiled
 def summon(sync: int) -> int:
-    """A new job is there: the workers that must be woken, one bit each."""
+    """Announces a new job; returns the workers that must be woken, one bit each."""
     parked = 0
     tell(sync + at.GO, int_at(sync + at.GO) + 1)
     for thread in range(1, int_at(sync + at.THREADS)):
@@ -99,7 +100,7 @@ def summon(sync: int) -> int:
 
 @compiled
 def enter(what: int, sync: int, job: int, thread: int, seen: int) -> int:
-    """The one door: 0 runs a job, 1 serves until told otherwise, 2 summons the workers."""
+    """The entry point: `what` 0 runs a job, 1 serves jobs until parked or stopped, 2 summons the workers."""
     if what == 0:
         forward(sync, job, thread)
         tell(sync + at.FINISHED, int_at(sync + at.GO))

@@ -1,4 +1,4 @@
-"""Which instructions the kernels are built from: chosen from the processor's features, or forced by LOCALSPEC_CPU_ISA.
+"""Chooses the instruction set of the kernels from the processor's features, or by LOCALSPEC_CPU_ISA.
 
 Every kind computes the same integers; float rounding differs only where a kind has no fused multiply-add.
 """
@@ -18,8 +18,8 @@ FORCE = "LOCALSPEC_CPU_ISA"
 
 @dataclass(frozen=True, slots=True)
 class Isa:
-    """`cpu` and `features` go to LLVM; `needs` is what the processor must have; `rows` is the widest kernel worth
-    building, an even number, by the number of vector registers."""
+    """An instruction set. `cpu` and `features` go to LLVM; `needs` are the features that the processor must
+    have; `rows` is the widest kernel worth building, an even number, by the number of vector registers."""
 
     name: str
     needs: frozenset[str]
@@ -51,7 +51,7 @@ def on_arm() -> bool:
 
 
 def features() -> frozenset[str]:
-    """What this processor has, in LLVM's names."""
+    """The processor's features, in LLVM's names."""
     try:
         return frozenset(name for name, has in llvm.get_host_cpu_features().items() if has)
     except RuntimeError:  # LLVM does not know this processor
@@ -75,5 +75,5 @@ def choose() -> Isa:
             return kind
     names = ", ".join(kind.name for kind in here)
     known = any(kind.name == forced for kind in KINDS)
-    reason = "which this processor cannot run" if known else "which is no instruction set"
+    reason = "which this processor cannot run" if known else "which is not a known instruction set"
     raise UsageError(f"{FORCE} is '{forced}', {reason}.", hint=f"Use one of {names}.")

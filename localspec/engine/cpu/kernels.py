@@ -1,6 +1,6 @@
-"""The inner loops, as instructions: weights × rows, queries × keys, probabilities × values. Addresses in, sums out.
+"""The inner loops as LLVM IR: weights × rows, queries × keys, probabilities × values. Addresses in, sums out.
 
-Each row has its own sums, added up in one order, so a row's numbers do not depend on how many rows came along.
+Each row has its own sums, added up in one order, so its results do not depend on the number of rows: batch-invariant.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from localspec.engine.cpu.isa import Isa
 
 QUADS = GROUP // 4
 BYTE = 64  # bytes of a vector, and of a cache line
-FETCHED_ROWS = 3  # from here on a core computes so long that it no longer reads ahead far enough by itself
+FETCHED_ROWS = 3  # from here on a core computes so long that its own prefetching does not reach far enough
 AHEAD = 8  # records, about two pages: measured best of 2, 4, 8, 16 and 32
 
 
@@ -74,13 +74,13 @@ def linear(b: Builder, isa: Isa, kind: Format, count: int, arguments: list[Value
         return added
 
     totals = emit.counted(b, groups, [emit.every(FLOATS, 0)] * (2 * count), body)
-    for place, total in enumerate(totals):
-        row, half = divmod(place, 2)
+    for index, total in enumerate(totals):
+        row, half = divmod(index, 2)
         store(b, total, at(b, at(b, out, b.mul(out_stride, int64(row))), 64 * half))
 
 
 def products(b: Builder, isa: Isa, kind: Format, record: Value, rows: Rows, group: Value, count: int) -> list[Value]:
-    """One group's integer sums, [2 * count] vectors."""
+    """The integer sums of one group, [2 * count] vectors."""
     sums = []
     for row in range(count):
         start = emit.begin(b, isa, rows.of_group(b, rows.corrections, row, group))
@@ -126,9 +126,9 @@ def scores(b: Builder, isa: Isa, count: int, arguments: list[Value]) -> None:
 
     def body(channel: Value, carried: list[Value]) -> list[Value]:
         first = at(b, keys, b.mul(channel, int64(2 * LANES)))
-        key = [emit.widen_half(b, isa, load(b, place, WORDS)) for place in (first, at(b, first, block))]
-        place = at(b, queries, b.mul(channel, int64(4)))
-        query = [splat(b, load(b, at(b, place, b.mul(stride, int64(n))), F32), FLOATS) for n in range(count)]
+        key = [emit.widen_half(b, isa, load(b, address, WORDS)) for address in (first, at(b, first, block))]
+        start = at(b, queries, b.mul(channel, int64(4)))
+        query = [splat(b, load(b, at(b, start, b.mul(stride, int64(n))), F32), FLOATS) for n in range(count)]
         return [emit.fma(b, isa, key[i % 2], query[i // 2], total) for i, total in enumerate(carried)]
 
     totals = emit.counted(b, size, [emit.every(FLOATS, 0)] * (2 * count), body)
@@ -143,18 +143,18 @@ def mix(b: Builder, isa: Isa, count: int, width: int, arguments: list[Value]) ->
     positions, where to add and the stride there.
     """
     values, value_stride, chances, stride, positions, out, out_stride = arguments
-    places = [at(b, at(b, out, b.mul(out_stride, int64(n))), 64 * i) for n in range(count) for i in range(width)]
+    addresses = [at(b, at(b, out, b.mul(out_stride, int64(n))), 64 * i) for n in range(count) for i in range(width)]
 
     def body(position: Value, carried: list[Value]) -> list[Value]:
         start = at(b, values, b.mul(position, value_stride))
         value = [emit.widen_half(b, isa, load(b, at(b, start, 2 * LANES * i), WORDS)) for i in range(width)]
-        place = at(b, chances, b.mul(position, int64(4)))
-        chance = [splat(b, load(b, at(b, place, b.mul(stride, int64(n))), F32), FLOATS) for n in range(count)]
+        weight = at(b, chances, b.mul(position, int64(4)))
+        chance = [splat(b, load(b, at(b, weight, b.mul(stride, int64(n))), F32), FLOATS) for n in range(count)]
         return [emit.fma(b, isa, chance[i // width], value[i % width], total) for i, total in enumerate(carried)]
 
-    totals = emit.counted(b, positions, [load(b, place, FLOATS) for place in places], body)
-    for place, total in zip(places, totals, strict=True):
-        store(b, total, place)
+    totals = emit.counted(b, positions, [load(b, address, FLOATS) for address in addresses], body)
+    for address, total in zip(addresses, totals, strict=True):
+        store(b, total, address)
 
 
 MOST_QUERIES = 4  # of one call of `scores` or `mix`
@@ -162,8 +162,9 @@ MIX_WIDTHS = (1, 4)
 
 
 def library(isa: Isa) -> ir.Module:
-    """All of them as functions of int64 arguments, `int8`, `int4`, `scores`, `mix_1` and `mix_4`; the first argument
-    says for how many rows, 1..isa.rows, or how many queries, 1..MOST_QUERIES."""
+    """A module with all kernels as functions of int64 arguments: `int8`, `int4`, `scores`, `mix_1` and `mix_4`.
+
+    The first argument is the number of rows, 1..isa.rows, or of queries, 1..MOST_QUERIES."""
     module = ir.Module("kernels")
     counts, queries = range(1, isa.rows + 1), range(1, MOST_QUERIES + 1)
     family(module, "int8", 9, {n: partial(linear, isa=isa, kind="int8", count=n) for n in counts})
@@ -175,7 +176,7 @@ def library(isa: Isa) -> ir.Module:
 
 
 def family(module: ir.Module, name: str, parameters: int, emitters: dict[int, Callable[..., None]]) -> None:
-    """`name`(count, …) calls `name`_count(…)."""
+    """Adds the functions `name`_count, and `name`(count, …), which calls one of them."""
     chooser, (count, *arguments) = begin(module, name, parameters + 1)
     switch = chooser.switch(count, none := chooser.append_basic_block("none"))
     for number, emitter in emitters.items():

@@ -1,6 +1,6 @@
-"""The words that the compiled functions are written in: vectors of sixteen floats, memory by address, turns by thread.
+"""The primitives of the compiled functions: vectors of sixteen floats, memory by address, atomics between threads.
 
-Imported only where numba compiles, in a process of its own; the kind of processor is settled then.
+Imported only where numba compiles, in a process of its own, for one instruction set.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ INT, FLOAT = types.int64, types.float32
 
 
 def compiled(function: Function) -> Function:
-    """A function of addresses and numbers, without reference counts or exceptions: nothing of Python inside."""
+    """Compiles a function of addresses and numbers, without reference counts, exceptions or Python objects."""
     made: Function = njit(_nrt=False, error_model="numpy")(function)
     return made
 
 
 class Floats(types.Type):  # type: ignore[misc]
-    """Sixteen float32."""
+    """The numba type of sixteen float32."""
 
     def __init__(self) -> None:
         super().__init__("floats16")
@@ -47,7 +47,7 @@ class FloatsModel(models.PrimitiveModel):  # type: ignore[misc]
 
 
 def word(result: Any, *parameters: Any) -> Callable[[Callable[..., Any]], Any]:
-    """An intrinsic from a function of a builder and values."""
+    """Makes an intrinsic from a function of a builder and values."""
 
     def make(emitter: Callable[..., Any]) -> Any:
         def codegen(context: Any, b: Any, _: Any, arguments: Any) -> Any:
@@ -77,7 +77,7 @@ def store16(b: Any, address: Any, value: Any) -> None:
 
 @word(types.void, INT, FLOATS16)
 def store_halves16(b: Any, address: Any, value: Any) -> None:
-    """As float16."""
+    """Stores sixteen values as float16."""
     emit.store(b, emit.narrow_half(b, value), address)
 
 
@@ -98,26 +98,26 @@ def put_float(b: Any, address: Any, value: Any) -> None:
 
 @word(INT, INT)
 def byte_at(b: Any, address: Any) -> Any:
-    """Unsigned."""
+    """Loads an unsigned byte."""
     return b.zext(emit.load(b, address, I8), I64)
 
 
 @word(FLOAT, INT)
 def word_at(b: Any, address: Any) -> Any:
-    """A bfloat16."""
+    """Loads a bfloat16."""
     return b.bitcast(b.shl(b.zext(emit.load(b, address, I16), I32), ir.Constant(I32, 16)), F32)
 
 
 @word(types.void, INT, FLOAT)
 def put_half(b: Any, address: Any, value: Any) -> None:
-    """As float16."""
+    """Stores a value as float16."""
     narrow = emit.narrow_half(b, emit.splat(b, value, FLOATS))
     emit.store(b, b.extract_element(narrow, ir.Constant(I32, 0)), address)
 
 
 @word(types.void, INT, INT)
 def put_int32(b: Any, address: Any, value: Any) -> None:
-    """An int32."""
+    """Stores an int32."""
     emit.store(b, b.trunc(value, I32), address, align=4)
 
 
@@ -143,7 +143,7 @@ def greater16(b: Any, x: Any, y: Any) -> Any:
 
 @word(FLOATS16, FLOATS16)
 def size16(b: Any, x: Any) -> Any:
-    """Absolute values."""
+    """The absolute values."""
     return emit.call(b, "llvm.fabs.v16f32", FLOATS, [x])
 
 
@@ -184,7 +184,7 @@ def store_bytes16(b: Any, address: Any, value: Any) -> Any:
 
 @word(FLOATS16, FLOATS16, FLOATS16, INT, INT)
 def seen16(b: Any, x: Any, other: Any, first: Any, last: Any) -> Any:
-    """Lanes first..last of x, and of `other` outside."""
+    """Selects lanes first..last of x, and of `other` outside."""
     lane = ir.Constant(ir.VectorType(I64, 16), list(range(16)))
     many = ir.VectorType(I64, 16)
     inside = b.and_(
@@ -234,7 +234,7 @@ for sign, name in ((operator.add, "fadd"), (operator.sub, "fsub"), (operator.mul
 
 @word(INT, INT, INT)
 def claim(b: Any, address: Any, count: Any) -> Any:
-    """Adds so many, whoever else does so at the same time; what was there before."""
+    """Adds atomically; returns the value before."""
     return b.atomic_rmw("add", b.inttoptr(address, I64.as_pointer()), count, "acq_rel")
 
 
@@ -245,19 +245,19 @@ def exchange(b: Any, address: Any, value: Any) -> Any:
 
 @word(INT, INT)
 def look(b: Any, address: Any) -> Any:
-    """Read what another thread may have written."""
+    """Loads a value that another thread may have written (acquire)."""
     return b.load_atomic(b.inttoptr(address, I64.as_pointer()), "acquire", 8, typ=I64)
 
 
 @word(types.void, INT, INT)
 def tell(b: Any, address: Any, value: Any) -> None:
-    """Write what another thread will read, after everything before it."""
+    """Stores a value for other threads, after all earlier writes (release)."""
     b.store_atomic(value, b.inttoptr(address, I64.as_pointer()), "release", 8)
 
 
 @word(types.void, INT)
 def breathe(b: Any, _: Any) -> None:
-    """Tell the core that this is a waiting loop."""
+    """Tells the core that this is a spin loop."""
     if isa.on_x86():
         emit.call(b, "llvm.x86.sse2.pause", ir.VoidType(), [])
     elif isa.on_arm():
@@ -266,7 +266,7 @@ def breathe(b: Any, _: Any) -> None:
 
 @word(types.void, INT, INT)
 def nap(b: Any, address: Any, how_long: Any) -> None:
-    """Call the system's function at `address`, which lets this thread sleep for what `how_long` says to it."""
+    """Calls the system's sleep function at `address` with the argument `how_long`."""
     kind = ir.FunctionType(I32, [I64, I64])
     b.call(b.inttoptr(address, kind.as_pointer()), [how_long, ir.Constant(I64, 0)])
 
@@ -275,7 +275,7 @@ def nap(b: Any, address: Any, how_long: Any) -> None:
 
 
 def inner(name: str, count: int) -> Any:
-    """A kernel of `count` addresses and numbers."""
+    """A kernel with `count` arguments, called by name."""
 
     @word(types.void, *[INT] * count)
     def kernel(b: Any, *arguments: Any) -> None:

@@ -1,6 +1,6 @@
-"""Where the compiled functions find things: int64 fields of the model, its linears and layers, a job, and the threads.
+"""The tables that the compiled functions read: int64 fields of the model, its linears and layers, a job, the threads.
 
-Places count in fields of eight bytes. Python writes these tables; the compiled functions read them.
+Offsets are in bytes, eight to a field. Python writes these tables.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ STATE_FLOATS: Final = 16  # beside a segment's sums: their greatest score and to
 
 
 def partial_bytes(num_heads: int, wide: int, context: int) -> int:
-    """Where attention tasks leave their sums, [segments, MAX_ROWS, heads, head + state] float32. `wide`: of a head."""
+    """Bytes of attention's partial sums [segments, MAX_ROWS, heads, head + state], float32. `wide`: padded head."""
     return -(-context // SEGMENT) * MAX_ROWS * num_heads * (wide + 2 * STATE_FLOATS) * 4
 
 
@@ -57,7 +57,7 @@ CONSTANTS: Final = 72  # float32: norm epsilon, 1 / hidden, 1 / head_dim, 1 / sq
 FINAL_NORM: Final = 80
 EMBEDDING: Final = 88
 HEAD: Final = EMBEDDING + LINEAR_BYTES
-# its room to work in
+# its scratch buffers
 STREAM: Final = HEAD + LINEAR_BYTES  # float32 [MAX_ROWS, hidden]
 NARROW: Final = STREAM + 8  # quantised rows of hidden or attention width
 WIDE: Final = NARROW + 32  # quantised rows of the feed-forward's width
@@ -65,7 +65,7 @@ MIXED: Final = WIDE + 32  # float32 [MAX_ROWS, qkv width], then attention's outp
 MIXED_STRIDE: Final = MIXED + 8  # bytes of its row
 QUERIES: Final = MIXED_STRIDE + 8
 PARTIAL: Final = QUERIES + 8
-OWN: Final = PARTIAL + 8  # each thread's own room
+OWN: Final = PARTIAL + 8  # each thread's own buffer
 OWN_BYTES: Final = OWN + 8
 MODEL_BYTES: Final = OWN_BYTES + 8
 
@@ -85,7 +85,7 @@ POSITION: Final = 40
 HEAD_FROM: Final = 48  # rows from here on are read at the head
 IDS: Final = 56
 STATES: Final = 64  # handed in
-STATES_OUT: Final = 72  # 0: nobody asked
+STATES_OUT: Final = 72  # 0: not wanted
 LOGITS: Final = 80
 JOB_BYTES: Final = 88
 

@@ -1,4 +1,4 @@
-"""Weights to blocks of bytes: one tensor at a time, a block of rows at a time, and back again.
+"""Packs weights into records of bytes, a block of rows at a time, and unpacks them.
 
 A scale belongs to one output and 64 inputs. Knows formats, no files and no models.
 """
@@ -45,12 +45,12 @@ class Packed:
 
     @property
     def outputs(self) -> int:
-        """Padded."""
+        """Outputs, padded to whole blocks."""
         return int(self.data.shape[0]) * OUTPUTS
 
     @property
     def inputs(self) -> int:
-        """Padded."""
+        """Inputs, padded to whole groups."""
         return int(self.data.shape[1]) * GROUP
 
     @property
@@ -59,15 +59,15 @@ class Packed:
 
 
 def empty(kind: Format, outputs: int, inputs: int) -> Tensor:
-    """Room for a linear, padded to whole blocks and groups."""
+    """An empty buffer for a linear, padded to whole blocks and groups."""
     shape = (padded(outputs, OUTPUTS) // OUTPUTS, padded(inputs, GROUP) // GROUP, RECORD_BYTES[kind])
     return torch.empty(shape, dtype=torch.uint8)
 
 
 def pack(weight: Tensor, kind: Format, program: Program | None = None) -> Tensor:
-    """[outputs, inputs] in any float dtype, outputs and inputs padded already, to [blocks, groups, record].
+    """Packs [outputs, inputs] in any float dtype, already padded, into [blocks, groups, record].
 
-    With the compiled engine, by all cores; without it in torch, to the same bytes."""
+    Uses the compiled engine on all cores, or torch without it, with the same bytes as the result."""
     data = empty(kind, *weight.shape)
     step = BLOCKS_AT_ONCE if program else ROWS_AT_ONCE // OUTPUTS
 
@@ -82,7 +82,7 @@ def pack(weight: Tensor, kind: Format, program: Program | None = None) -> Tensor
 
 
 def pack_into(data: Tensor, rows: Tensor, kind: Format, program: Program | None) -> None:
-    """Blocks of float32 rows."""
+    """Packs float32 rows into `data`; CheckpointError where a weight is not finite."""
     if program:
         bits = 8 if kind == "int8" else 4
         sound = program.pack(bits, rows.data_ptr(), data.shape[0], data.shape[1], data.data_ptr())
@@ -90,7 +90,7 @@ def pack_into(data: Tensor, rows: Tensor, kind: Format, program: Program | None)
         sound = bool(torch.isfinite(rows).all())
         data[:] = pack_rows(rows, kind)
     if not sound:
-        raise CheckpointError("A weight is infinite or not a number.", hint="Fetch the model again.")
+        raise CheckpointError("A weight is infinite or not a number.", hint="Download the model again.")
 
 
 def pack_rows(rows: Tensor, kind: Format) -> Tensor:
@@ -110,7 +110,7 @@ def pack_rows(rows: Tensor, kind: Format) -> Tensor:
 
 
 def quantise8(grouped: Tensor) -> tuple[Tensor, Tensor]:
-    """Scales [rows, groups] in bfloat16, and bytes w + 128 [rows, groups, 64]."""
+    """Quantises to int8: scales [rows, groups] in bfloat16, and bytes w + 128 [rows, groups, 64]."""
     top = grouped.abs().amax(-1)
     scales = torch.where(top > SMALLEST, top / 127, 0.0).bfloat16()
     codes = (grouped * inverse(scales)).round_().clamp_(-127, 127)
@@ -118,7 +118,7 @@ def quantise8(grouped: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def quantise4(grouped: Tensor) -> tuple[Tensor, Tensor]:
-    """The scale, of some tried, with the least squared error; codes 0..15."""
+    """Quantises to int4, with the scale of least squared error among some; codes are 0..15."""
     high, top = grouped.amax(-1), grouped.abs().amax(-1)
     far = torch.where(high == top, top, -top)
     shares = best_scale(grouped * torch.where(top > SMALLEST, 1 / far, 0.0)[..., None])
@@ -127,7 +127,7 @@ def quantise4(grouped: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def best_scale(grouped: Tensor) -> Tensor:
-    """Of groups whose farthest weight is 1."""
+    """The best scale of groups whose farthest weight is 1."""
     scale, merit = fitted(grouped, torch.full(grouped.shape[:-1], SHARES[0]))
     tries = [torch.full_like(scale, share) for share in SHARES[1:]] + [None] * REFINEMENTS
     for start in tries:
@@ -156,7 +156,7 @@ def total(grouped: Tensor) -> Tensor:
 
 
 def nearest(scaled: Tensor) -> Tensor:
-    """Codes of the nearest levels."""
+    """The codes of the nearest levels."""
     return torch.bucketize(scaled, torch.tensor(BORDERS))
 
 
@@ -166,7 +166,7 @@ def inverse(scales: Tensor) -> Tensor:
 
 
 def unpack(data: Tensor, kind: Format) -> Tensor:
-    """[outputs, inputs] float32: exactly what the kernels multiply with."""
+    """Unpacks to [outputs, inputs] float32: exactly what the kernels multiply with."""
     blocks, groups = data.shape[:2]
     scales = data[:, :, :SCALE_BYTES].contiguous().view(torch.bfloat16).float()  # [blocks, groups, 32]
     laid = data[:, :, SCALE_BYTES:]
@@ -181,19 +181,19 @@ def unpack(data: Tensor, kind: Format) -> Tensor:
 
 
 def pad_rows(weight: Tensor, heads: int, size: int) -> Tensor:
-    """[heads * size, inputs] with each head's rows padded to whole vectors: [heads * padded, inputs]."""
+    """Pads each head's rows to whole vectors: [heads * size, inputs] to [heads * padded, inputs]."""
     wide = padded(size, 16)
     shaped = weight.view(heads, size, -1)
     return torch.nn.functional.pad(shaped, (0, 0, 0, wide - size)).reshape(heads * wide, -1)
 
 
 def pad_to(weight: Tensor, outputs: int, inputs: int) -> Tensor:
-    """Zeros below and to the right."""
+    """Pads with zeros below and to the right."""
     return torch.nn.functional.pad(weight, (0, inputs - weight.shape[1], 0, outputs - weight.shape[0]))
 
 
 def interleave(gate: Tensor, up: Tensor) -> Tensor:
-    """[inner, …] twice to [2 * inner, …], sixteen of each in turn, `inner` padded to whole groups."""
+    """Interleaves two [inner, …] to [2 * inner, …], sixteen of each in turn, `inner` padded to whole groups."""
     inner = padded(gate.shape[0], GROUP)
     both = [
         torch.nn.functional.pad(part, (0,) * (2 * part.dim() - 1) + (inner - part.shape[0],)) for part in (gate, up)

@@ -1,6 +1,6 @@
-"""Packing, compiled: the steps of pack.py's `quantise8` and `quantise4` in the same order, so the bytes are equal.
+"""The compiled packer: the steps of pack.py's `quantise8` and `quantise4` in the same order, so the bytes are equal.
 
-Reads float32 rows, writes records. In the words of `lang`, and a few more that only packing needs.
+Reads float32 rows, writes records. Uses the primitives of `lang`, and a few more.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def level16(b: Any, x: Any) -> Any:
 
 
 def codes16(b: Any, x: Any) -> Any:
-    """Their places in the table, as bytes."""
+    """The codes of the nearest levels, as bytes."""
     found = emit.every(INTS, 0)
     for code, border in enumerate(BORDERS, 1):
         beyond = b.fcmp_ordered(">", x, emit.every(FLOATS, border))
@@ -68,7 +68,7 @@ def codes16(b: Any, x: Any) -> Any:
 
 @word(types.void, INT, FLOAT)
 def put_word(b: Any, address: Any, value: Any) -> None:
-    """As bfloat16, rounded to the nearest, ties to even."""
+    """Stores a bfloat16, rounded to nearest, ties to even."""
     bits = b.bitcast(value, I32)
     odd = b.and_(b.lshr(bits, ir.Constant(I32, 16)), ir.Constant(I32, 1))
     rounded = b.add(bits, b.add(odd, ir.Constant(I32, 0x7FFF)))
@@ -76,7 +76,7 @@ def put_word(b: Any, address: Any, value: Any) -> None:
 
 
 def put_fours(b: Any, address: Any, codes: Any) -> None:
-    """Each four bytes to the run of sixteen outputs that they belong to."""
+    """Stores each four bytes into the run of sixteen outputs that they belong to."""
     fours = b.bitcast(codes, ir.VectorType(I32, codes.type.count // 4))
     for i in range(fours.type.count):
         emit.store(b, b.extract_element(fours, ir.Constant(I32, i)), emit.at(b, address, 128 * i))
@@ -84,7 +84,7 @@ def put_fours(b: Any, address: Any, codes: Any) -> None:
 
 @word(types.void, INT, FLOATS16)
 def put_bytes16(b: Any, address: Any, x: Any) -> None:
-    """Sixteen inputs of an int8 record."""
+    """Stores sixteen inputs of an int8 record."""
     whole, most, least = lang.nearest(b, x), emit.every(FLOATS, 127), emit.every(FLOATS, -127)
     whole = b.select(b.fcmp_ordered(">", whole, most), most, whole)
     whole = b.select(b.fcmp_ordered("<", whole, least), least, whole)
@@ -94,7 +94,7 @@ def put_bytes16(b: Any, address: Any, x: Any) -> None:
 
 @word(types.void, INT, FLOATS16)
 def put_nibbles16(b: Any, address: Any, x: Any) -> None:
-    """Sixteen inputs of an int4 record: the low nibbles hold the first four of eight."""
+    """Stores sixteen inputs of an int4 record: the low nibbles hold the first four of eight."""
     codes = codes16(b, x)
     low, high = (emit.lanes(b, codes, [8 * pair + first + i for pair in (0, 1) for i in range(4)]) for first in (0, 4))
     put_fours(b, address, b.or_(low, b.shl(high, ir.Constant(high.type, [4] * 8))))
@@ -112,7 +112,7 @@ def fitted(a: Vector, b: Vector, c: Vector, d: Vector, scale: float) -> tuple[fl
 
 @compiled
 def best_scale(a: Vector, b: Vector, c: Vector, d: Vector) -> float:
-    """Of 64 weights, none of them beyond 1."""
+    """The best scale of 64 weights, none of them beyond 1."""
     scale, merit = fitted(a, b, c, d, TRIES[0])
     for share in TRIES[1:]:
         other, its_merit = fitted(a, b, c, d, share)
@@ -135,16 +135,16 @@ def extreme(a: Vector, b: Vector, c: Vector, d: Vector) -> float:
 
 
 @compiled
-def put_scale(place: int, scale: float) -> float:
-    """As bfloat16; its inverse, 0 for 0."""
-    put_word(place, scale)
-    inverse: float = F32(1) / word_at(place) if scale != F32(0) else F32(0)
+def put_scale(address: int, scale: float) -> float:
+    """Stores a scale as bfloat16; returns its inverse, 0 for 0."""
+    put_word(address, scale)
+    inverse: float = F32(1) / word_at(address) if scale != F32(0) else F32(0)
     return inverse
 
 
 @compiled
 def pack_group(bits: int, x: int, record: int, output: int) -> bool:
-    """64 weights of one output; whether they are all numbers."""
+    """Packs 64 weights of one output; False if one of them is not finite."""
     a, b, c, d = load16(x), load16(x + 64), load16(x + 128), load16(x + 192)
     far = extreme(a, b, c, d)
     if not abs(far) < INFINITY:
@@ -173,7 +173,7 @@ def pack_group(bits: int, x: int, record: int, output: int) -> bool:
 
 @compiled
 def pack(bits: int, source: int, blocks: int, groups: int, out: int) -> int:
-    """[blocks * 32, groups * 64] float32 to records; 0 where a weight is infinite or not a number."""
+    """Packs [blocks * 32, groups * 64] float32 into records; returns 0 if a weight is not finite."""
     record_bytes = RECORD8 if bits == 8 else RECORD4
     sound = 1
     for block in range(blocks):

@@ -1,5 +1,5 @@
-"""Memory in large pages: a forward streams through gigabytes, and 4 KB at a time costs it four hundredths of its speed
-(docs/measurements.md). Knows nothing about what lies there.
+"""Requests huge pages for memory: a forward reads gigabytes, and pages of 4 KB cost it 4 % of its speed
+(docs/measurements.md). Knows nothing about what the memory holds.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import Final
 
 from torch import Tensor
 
-ADVICE: Final[int | None] = getattr(mmap, "MADV_HUGEPAGE", None)  # Linux alone has it
+ADVICE: Final[int | None] = getattr(mmap, "MADV_HUGEPAGE", None)  # Linux only
 
 
-def in_large_pages(room: Tensor) -> Tensor:
-    """The same room, untouched as yet, for whose pages the system is asked to be large; it may refuse."""
-    first = -(-room.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
-    inside = room.data_ptr() + room.nbytes - first
+def in_large_pages(buffer: Tensor) -> Tensor:
+    """The same buffer, not yet written to, after asking the system for huge pages; it may refuse."""
+    first = -(-buffer.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
+    inside = buffer.data_ptr() + buffer.nbytes - first
     if ADVICE is not None and inside > 0:
         ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(inside), ADVICE)
-    return room
+    return buffer

@@ -20,18 +20,18 @@ RUN: Final = 0
 SERVE: Final = 1
 SUMMON: Final = 2
 LINE: Final = 64  # bytes of a cache line
-MOST_THREADS: Final = 64  # who must be woken is said in the bits of one number
+MOST_THREADS: Final = 64  # the workers to wake are the bits of one number
 
 
 class Pool:
-    """`threads` in all, the caller's included. `run` returns when every one of them is done."""
+    """A pool of `threads`, the caller's included. `run` returns when all of them are done."""
 
     def __init__(self, program: Program, table: np.ndarray, threads: int) -> None:
         self.program, self.threads = program, threads
         self._table = table  # the job's, kept alive for as long as a worker may look at it
         self.job = table.ctypes.data
-        self._room = np.zeros(at.STATE + 64 * threads + LINE, np.uint8)
-        self.sync = -(-self._room.ctypes.data // LINE) * LINE
+        self._memory = np.zeros(at.STATE + 64 * threads + LINE, np.uint8)
+        self.sync = -(-self._memory.ctypes.data // LINE) * LINE
         self._nap, self._nap_time = system_nap()
         write(self.sync + at.THREADS, threads)
         write(self.sync + at.NAP, ctypes.cast(self._nap, ctypes.c_void_p).value or 0)
@@ -43,7 +43,7 @@ class Pool:
             worker.start()
 
     def run(self) -> None:
-        """The job, by all threads."""
+        """Runs the job on all threads; EngineError after an interrupt between two steps."""
         if self.torn:
             raise EngineError("The CPU engine was interrupted between two steps.", hint="Load the model again.")
         if self.threads > 1:
@@ -52,11 +52,11 @@ class Pool:
 
     @property
     def torn(self) -> bool:
-        """An interrupt came after workers were summoned and before the caller led: they wait for it for ever."""
+        """True after an interrupt between summoning the workers and leading them: they wait for ever."""
         return read(self.sync + at.GO) != read(self.sync + at.FINISHED)
 
     def close(self) -> None:
-        """The workers end; the pool is of no use any more."""
+        """Ends the workers; the pool cannot be used again."""
         if self._workers and not self.torn:
             self._closing = True
             write(self.job + at.ROWS, at.STOP)
@@ -89,7 +89,7 @@ def write(address: int, value: int) -> None:
 
 
 def system_nap() -> tuple[Any, np.ndarray]:
-    """The shortest sleep there is, some sixty microseconds, and what it is to be given: seconds and nanoseconds."""
+    """The system's shortest sleep, some sixty microseconds, and its argument: seconds and nanoseconds."""
     if sys.platform == "win32":
         return ctypes.WinDLL("kernel32").SwitchToThread, np.zeros(2, np.int64)  # takes nothing: its naps are far longer
     return ctypes.CDLL(None).nanosleep, np.array([0, 1], np.int64)

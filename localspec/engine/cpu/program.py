@@ -1,7 +1,7 @@
-"""The compiled engine in this process: found in the cache on disk, else built, and called without the interpreter lock.
+"""The compiled engine: loaded from the cache on disk, else built, and called without the interpreter lock.
 
-A file of code is used only when its checksum is right and its name says that it was built from these sources, by these
-versions, for this kind of processor. Knows nothing about models.
+A cached file is used only if its checksum is right and its name says that it was built from these sources, by these
+versions, for this instruction set. Knows nothing about models.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from localspec.engine.cpu.isa import FORCE, Isa
 
 ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 5)
 CHECKSUM_BYTES = 32
-BEAT_SECONDS = 0.5  # between two signs of life while it compiles
+BEAT_SECONDS = 0.5  # between two signs of life while compiling
 Step = tuple[int, int] | None
 LOADED: dict[str, Program] = {}
 
 
 class Program:
-    """Machine code in memory, with two doors."""
+    """Machine code in memory, with two entry points."""
 
     def __init__(self, code: bytes, isa: Isa, *, kept: bool = True) -> None:
-        """`kept`: the next start finds this code on disk."""
+        """Loads machine code. `kept`: it is cached on disk for the next start."""
         self.isa, self.kept = isa, kept
         module = llvm.parse_assembly("")
         self._engine = llvm.create_mcjit_compiler(module, machine(isa))
@@ -51,23 +51,23 @@ class Program:
         self._enter, self._pack = (ENTRY(self._engine.get_function_address(name)) for name in (FORWARD, PACK))
 
     def __call__(self, what: int, sync: int, job: int, thread: int = 0, seen: int = 0) -> int:
-        """See `forward.enter`."""
-        return through(self._enter, what, sync, job, thread, seen)
+        """Calls `forward.enter`."""
+        return call(self._enter, what, sync, job, thread, seen)
 
     def pack(self, bits: int, source: int, blocks: int, groups: int, out: int) -> bool:
-        """See `packer.pack`."""
-        return through(self._pack, bits, source, blocks, groups, out) != 0
+        """Calls `packer.pack`."""
+        return call(self._pack, bits, source, blocks, groups, out) != 0
 
 
-def through(door: Callable[..., int], *numbers: int) -> int:
+def call(entry: Callable[..., int], *numbers: int) -> int:
     result, fault = ctypes.c_int64(), ctypes.c_void_p()
-    if door(ctypes.byref(result), ctypes.byref(fault), *numbers) != 0:
+    if entry(ctypes.byref(result), ctypes.byref(fault), *numbers) != 0:
         raise EngineError("The CPU engine failed inside its compiled code.")
     return result.value
 
 
 def fingerprint(isa: Isa) -> str:
-    """What a file of code was built from."""
+    """A hash of the sources, versions and instruction set that code is built from."""
     digest = hashlib.sha256()
     for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(source.read_bytes())
@@ -79,16 +79,16 @@ def fingerprint(isa: Isa) -> str:
 
 
 def load(isa: Isa) -> Program:
-    """The engine for a kind of processor; the first time it is compiled."""
+    """The engine for an instruction set; compiled the first time."""
     return drain(loading(isa))
 
 
 def loading(isa: Isa) -> Generator[Step, None, Program]:
-    """The engine; where it must be compiled, yields steps done and steps in all, now and then the same again; None
-    while another process compiles it."""
+    """Loads the engine. Yields (steps done, steps in all) now and then while it is compiled; None while another
+    process compiles it."""
     name = fingerprint(isa)
     if name not in LOADED:
-        file = place(f"{isa.name}-{name}.bin")
+        file = cache_file(f"{isa.name}-{name}.bin")
         code = read(file)
         kept = code is not None
         if code is None:
@@ -98,7 +98,7 @@ def loading(isa: Isa) -> Generator[Step, None, Program]:
 
 
 def made(file: Path | None, isa: Isa) -> Generator[Step, None, tuple[bytes, bool]]:
-    """The code, and whether the next start finds it: compiled here, or by a process that began before this one."""
+    """The code, and whether it is cached: compiled here, or by a process that began before this one."""
     with making(file) as one:
         yield from one.wait()
         if (found := read(file)) is not None:
@@ -107,8 +107,8 @@ def made(file: Path | None, isa: Isa) -> Generator[Step, None, tuple[bytes, bool
         return code, write(file, code)
 
 
-def place(name: str) -> Path | None:
-    """Where code is kept; None where there is no folder for it."""
+def cache_file(name: str) -> Path | None:
+    """The cached file of this name; None where there is no folder for it."""
     try:
         return paths.compiled_dir() / name
     except UsageError:
@@ -116,7 +116,7 @@ def place(name: str) -> Path | None:
 
 
 def read(file: Path | None) -> bytes | None:
-    """The code in a file whose checksum is right."""
+    """The code in a cached file; None where there is none or its checksum is wrong."""
     try:
         found = plain(file).read_bytes() if file else b""
     except OSError:
@@ -126,17 +126,17 @@ def read(file: Path | None) -> bytes | None:
 
 
 def write(file: Path | None, code: bytes) -> bool:
-    """False: it is not there."""
+    """Caches the code; False where that fails."""
     if file is None:
         return False
-    with suppress(OSError):  # no room, or read-only: the next start compiles again
+    with suppress(OSError):  # a full or read-only disk: the next start compiles again
         write_whole(file, hashlib.sha256(code).digest() + code)
         return True
     return False
 
 
 def building(isa: Isa) -> Generator[Step, None, bytes]:
-    """The code, compiled in a process of its own."""
+    """Compiles the code in a process of its own."""
     try:
         with tempfile.TemporaryDirectory(prefix="localspec-") as folder:
             return (yield from building_in(Path(folder), isa))
@@ -147,21 +147,21 @@ def building(isa: Isa) -> Generator[Step, None, bytes]:
 def building_in(folder: Path, isa: Isa) -> Generator[Step, None, bytes]:
     out, errors = folder / "code", folder / "errors"
     command = [sys.executable, "-m", "localspec.engine.cpu.build", str(out)]
-    with errors.open("wb") as complaints:
-        child = subprocess.Popen(command, env=environment(isa), stdout=subprocess.PIPE, stderr=complaints)
+    with errors.open("wb") as stderr:
+        child = subprocess.Popen(command, env=environment(isa), stdout=subprocess.PIPE, stderr=stderr)
     try:
         yield from following(child)
     finally:
-        child.kill()  # it has ended, unless nobody waits for it any more
+        child.kill()  # it still runs if the caller stopped waiting
         child.wait()
     if child.returncode == 0:
         return out.read_bytes()
-    said = errors.read_text(errors="replace").strip().splitlines()
-    raise not_here(said[-1] if said else f"its compiler ended with {child.returncode}")
+    lines = errors.read_text(errors="replace").strip().splitlines()
+    raise not_here(lines[-1] if lines else f"its compiler ended with {child.returncode}")
 
 
 def following(child: subprocess.Popen[bytes]) -> Iterator[tuple[int, int]]:
-    """Steps done and steps in all: the child says a line after each. Also where nothing new is said, now and then."""
+    """Yields (steps done, steps in all) after each line of the child, and now and then without one."""
     lines: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=listen, args=(child, lines), daemon=True).start()
     steps, line = 0, b"begun"
@@ -174,7 +174,7 @@ def following(child: subprocess.Popen[bytes]) -> Iterator[tuple[int, int]]:
 
 
 def listen(child: subprocess.Popen[bytes], lines: SimpleQueue[bytes]) -> None:
-    """Every line, then an empty one."""
+    """Puts every line of the child into the queue, then an empty one."""
     assert child.stdout is not None
     with child.stdout as out:
         for line in out:
@@ -188,7 +188,7 @@ def not_here(reason: str) -> EngineError:
 
 
 def environment(isa: Isa) -> dict[str, str]:
-    """The child builds for this kind of processor, and finds this very package."""
+    """The child's environment: it builds for this instruction set and imports this package."""
     package = str(Path(__file__).resolve().parents[3])
     path = os.pathsep.join(part for part in (package, os.environ.get("PYTHONPATH", "")) if part)
     return {**os.environ, FORCE: isa.name, "PYTHONPATH": path}

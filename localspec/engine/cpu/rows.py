@@ -1,5 +1,5 @@
-"""Rows of the compiled forward: embedded, normed, and quantised in groups for the linears. Knows no weights but norms
-and the embedding. RMSNorm: arXiv 1910.07467.
+"""Rows of the compiled forward: embeds, norms, and quantises them in groups for the linears. Knows no weights but
+norms and the embedding. RMSNorm: arXiv 1910.07467.
 """
 
 from __future__ import annotations
@@ -45,24 +45,24 @@ RECORD8, RECORD4 = RECORD_BYTES["int8"], RECORD_BYTES["int4"]
 
 @compiled
 def quantise(quantised: int, row: int, group: int, a: Vector, b: Vector, c: Vector, d: Vector) -> None:
-    """64 floats to bytes, their scale and the correction that unsigned weights need. Not a number stays none; what
-    is too small to have an inverse is zero."""
+    """Quantises 64 floats to bytes, with their scale and the correction for unsigned weights. NaN stays NaN; a group
+    too small to have an inverse scale becomes zero."""
     groups = int_at(quantised + at.Q_GROUPS)
-    place = row * groups + group
+    index = row * groups + group
     top = greatest16(greater16(greater16(size16(a), size16(b)), greater16(size16(c), size16(d))))
     inverse = splat16(F32(127) / top if top > LEAST else F32(0))
-    out = int_at(quantised + at.Q_BYTES) + place * GROUP
+    out = int_at(quantised + at.Q_BYTES) + index * GROUP
     total = store_bytes16(out, a * inverse) + store_bytes16(out + 16, b * inverse)
     total += store_bytes16(out + 32, c * inverse) + store_bytes16(out + 48, d * inverse)
-    put_float(int_at(quantised + at.Q_SCALES) + place * 4, top / F32(127))
-    put_int32(int_at(quantised + at.Q_CORRECTIONS) + place * 4, -128 * total)
+    put_float(int_at(quantised + at.Q_SCALES) + index * 4, top / F32(127))
+    put_int32(int_at(quantised + at.Q_CORRECTIONS) + index * 4, -128 * total)
 
 
 @compiled
 def quantise_row(quantised: int, row: int, x: int, groups: int) -> None:
     for group in range(groups):
-        place = x + group * 256
-        quantise(quantised, row, group, load16(place), load16(place + 64), load16(place + 128), load16(place + 192))
+        source = x + group * 256
+        quantise(quantised, row, group, load16(source), load16(source + 64), load16(source + 128), load16(source + 192))
 
 
 @compiled
@@ -80,9 +80,9 @@ def norm_row(model: int, quantised: int, row: int, x: int, weight: int) -> None:
     hidden, constants = int_at(model + at.HIDDEN), int_at(model + at.CONSTANTS)
     scale = splat16(inverse_rms(x, hidden // 16, float_at(constants + 4), float_at(constants)))
     for group in range(hidden // GROUP):
-        place, factor = x + group * 256, weight + group * 256
-        a, b = load16(place) * scale * load16(factor), load16(place + 64) * scale * load16(factor + 64)
-        c, d = load16(place + 128) * scale * load16(factor + 128), load16(place + 192) * scale * load16(factor + 192)
+        source, factor = x + group * 256, weight + group * 256
+        a, b = load16(source) * scale * load16(factor), load16(source + 64) * scale * load16(factor + 64)
+        c, d = load16(source + 128) * scale * load16(factor + 128), load16(source + 192) * scale * load16(factor + 192)
         quantise(quantised, row, group, a, b, c, d)
 
 
@@ -98,14 +98,14 @@ def norm_phase(sync: int, model: int, weight: int, x: int, rows: int) -> None:
 
 @compiled
 def embed_row(model: int, token: int, x: int) -> None:
-    """One output of the embedding's blocks, as float32."""
+    """Dequantises one token's row of the embedding to float32."""
     linear = model + at.EMBEDDING
-    groups, place, is_wide = int_at(linear + at.GROUPS), token % OUTPUTS, int_at(linear + at.BITS) == 8
+    groups, output, is_wide = int_at(linear + at.GROUPS), token % OUTPUTS, int_at(linear + at.BITS) == 8
     record_bytes = RECORD8 if is_wide else RECORD4
     record = int_at(linear + at.WEIGHT) + token // OUTPUTS * groups * record_bytes
-    first = SCALE_BYTES + place // 16 * 64 + place % 16 * 4
+    first = SCALE_BYTES + output // 16 * 64 + output % 16 * 4
     for group in range(groups):
-        scale = word_at(record + 2 * place)
+        scale = word_at(record + 2 * output)
         for i in range(GROUP):
             if is_wide:
                 level = F32(byte_at(record + first + i // 4 * 128 + i % 4) - 128)
@@ -117,7 +117,7 @@ def embed_row(model: int, token: int, x: int) -> None:
 
 @word(FLOAT, INT)
 def level_of(b: Any, code: Any) -> Any:
-    """Of a nibble, the lower one."""
+    """The level of the lower nibble."""
     nibble = b.trunc(b.and_(code, emit.int64(15)), emit.I32)
     return b.extract_element(ir.Constant(emit.FLOATS, LEVELS), nibble)
 
@@ -130,14 +130,14 @@ def copy_row(source: int, target: int, vectors: int) -> None:
 
 @compiled
 def start_phase(sync: int, job: int, model: int, x: int) -> None:
-    """Rows handed in are copied to the front of the stream, the others embedded."""
+    """Copies the given states to the first rows of the residual stream, and embeds the other rows."""
     hidden, rows, done = int_at(model + at.HIDDEN), int_at(job + at.ROWS), int_at(job + at.DONE)
     row = claim(sync + at.NEXT, 1)
     while row < rows:
-        place = x + row * hidden * 4
+        target = x + row * hidden * 4
         if row < done:
-            copy_row(int_at(job + at.STATES) + row * hidden * 4, place, hidden // 16)
+            copy_row(int_at(job + at.STATES) + row * hidden * 4, target, hidden // 16)
         else:
-            embed_row(model, int_at(int_at(job + at.IDS) + row * 8), place)
+            embed_row(model, int_at(int_at(job + at.IDS) + row * 8), target)
         row = claim(sync + at.NEXT, 1)
     barrier(sync)

@@ -9,7 +9,7 @@ GAP = "  "
 
 
 def cells(text: str) -> int:
-    """How wide a terminal draws it."""
+    """The width of a text on a terminal."""
     return sum(map(_cells, text))
 
 
@@ -20,12 +20,12 @@ def _cells(char: str) -> int:
 
 
 def columns(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> str:
-    """Lines with their columns below each other; those in `right` end together."""
+    """Lines with aligned columns; those in `right` are right-aligned."""
     widths = [max(map(cells, column)) for column in zip(*rows, strict=True)]
     return "\n".join(GAP.join(padded(row, widths, right)).rstrip() for row in rows)
 
 
 def padded(row: Sequence[str], widths: Sequence[int], right: Collection[int]) -> Iterator[str]:
-    for at, (cell, width) in enumerate(zip(row, widths, strict=True)):
+    for index, (cell, width) in enumerate(zip(row, widths, strict=True)):
         gap = " " * (width - cells(cell))
-        yield gap + cell if at in right else cell + gap
+        yield gap + cell if index in right else cell + gap

@@ -23,7 +23,7 @@ RATES = ("predicted_per_second", "acceptance_rate", "speedup")
 
 
 def id_length(chats: Iterable[Chat]) -> int:
-    """As many letters as tell these chats apart."""
+    """The number of letters that tell these ids apart."""
     ids = [chat.id for chat in chats]
     lengths = range(SHORTEST_ID, ID_LENGTH)
     return next((length for length in lengths if len({each[:length] for each in ids}) == len(ids)), ID_LENGTH)
@@ -32,18 +32,18 @@ def id_length(chats: Iterable[Chat]) -> int:
 def chat_table(chats: Sequence[Chat], *, letters: int) -> str:
     rows = [("ID", "LAST USED", "MESSAGES", "MODEL", "TITLE")]
     for chat in chats:
-        told = (one_line(chat.id[:letters]), when(chat.updated_at), str(chat.num_messages))
-        rows.append((*told, model_name(chat.model_key), title(chat.title)))
+        first = (one_line(chat.id[:letters]), when(chat.updated_at), str(chat.num_messages))
+        rows.append((*first, model_name(chat.model_key), title(chat.title)))
     return columns(rows, right={2})
 
 
 def hit_list(hits: Sequence[Hit], *, letters: int) -> str:
-    """A head for each chat, its hits below."""
+    """A heading for each chat, with its hits below."""
     return "\n\n".join("\n".join(hit_lines(found, letters)) for found in by_chat(hits))
 
 
 def by_chat(hits: Iterable[Hit]) -> Iterable[list[Hit]]:
-    """Each chat's hits; the chats in the order of their first."""
+    """The hits of each chat; the chats in the order of their first hit."""
     chats: dict[str, list[Hit]] = {}
     for hit in hits:
         chats.setdefault(hit.chat_id, []).append(hit)
@@ -65,20 +65,20 @@ def totals_table(totals: Totals) -> str:
 
 
 def totals_object(totals: Totals) -> dict[str, Any]:
-    """As JSON knows it, with the rates."""
+    """The totals as JSON objects, with the rates."""
     rates = [{name: getattr(model, name) for name in RATES} for model in totals.models]
     whole: dict[str, Any] = msgspec.to_builtins(totals)
     return whole | {"models": [sums | more for sums, more in zip(whole["models"], rates, strict=True)]}
 
 
 def speed(sums: Stats | ModelTotals) -> tuple[str, str, str]:
-    """Tokens per second, acceptance, speed-up; – where there was nothing to measure."""
+    """Tokens per second, acceptance and speed-up; – where nothing was measured."""
     accepted = f"{100 * sums.acceptance_rate:.0f} %" if sums.acceptance_rate is not None else "–"
     return f"{sums.predicted_per_second:.1f}", accepted, f"×{sums.speedup:.2f}" if sums.speedup else "×–"
 
 
 def when(at: str) -> str:
-    """The minute, as the user's clock shows it; what is no time stays as it is."""
+    """The local date and time to the minute; what is no time stays as it is."""
     try:
         return f"{datetime.fromisoformat(at).astimezone():%Y-%m-%d %H:%M}"
     except (ValueError, OverflowError, OSError):
@@ -90,7 +90,7 @@ def title(text: str) -> str:
 
 
 def model_name(key: str) -> str:
-    """Whole, or its end and which program keeps it."""
+    """The model's name; a long one is cut to its end, with the program that keeps it."""
     name = one_line(key)
     store = next((f"{one}:" for one in STORES if name.startswith(f"{one}:")), "")
     return name if len(name) <= LONGEST_MODEL else f"{store}…{name[len(store) + 1 - LONGEST_MODEL :]}"

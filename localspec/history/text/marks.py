@@ -1,4 +1,4 @@
-"""A text with a mark below each token that says who wrote it. Needs no colour; knows no chat.
+"""A text with a mark below each token that says where it came from. Needs no colour; knows no chat.
 
 Drafts it.
 1--2--!--.
@@ -12,18 +12,18 @@ from localspec.core.events import Source, Step, Token
 from localspec.core.sanitize import clean
 from localspec.history.text.columns import cells
 
-PLACES = "123456789abcdefghijklmnopqrstuvwxyz"  # of a draft; the longest has 16
+POSITIONS = "123456789abcdefghijklmnopqrstuvwxyz"  # in a draft; the longest has 16
 MARKS: dict[Source, str] = {"bonus": "+", "fix": "!", "plain": "."}
-GOES_ON, UNKNOWN = "-", " "
+CONTINUES, UNKNOWN = "-", " "
 LEGEND = (
-    "Below each line stands who wrote its tokens: 1, 2, 3 … drafted, by place in the draft (a is the tenth) · + bonus\n"
-    "· ! fix, where the draft was wrong · . plain, without a draft · - the token goes on. ↵ is a line break."
+    "The marks below each line say who wrote its tokens: 1, 2, 3 … drafted, by position (a is the tenth) · + bonus\n"
+    "· ! fix, where the draft was wrong · . plain, without a draft · - the token continues. ↵ is a line break."
 )
 TAB = " " * 4
 
 
 def marked(content: str, steps: Sequence[Step], *, width: int) -> str:
-    """The text in lines of so many cells, each with its line of marks."""
+    """The text in lines of `width` cells, each with a line of marks below."""
     lines, text, marks = [], "", ""
     for char, mark in drawn(written(content, steps)):
         if char == "\n" or len(marks) + len(mark) > width:
@@ -35,7 +35,7 @@ def marked(content: str, steps: Sequence[Step], *, width: int) -> str:
 
 
 def written(content: str, steps: Sequence[Step]) -> Iterator[tuple[str, str]]:
-    """Each token's text with its mark; what stands before them, or is not theirs, nobody knows about."""
+    """Each token's text with its mark; text of unknown origin gets a blank one."""
     tokens = [token for step in steps for token in step.tokens]
     known = "".join(token.text for token in tokens)
     if not content.endswith(known):
@@ -46,15 +46,15 @@ def written(content: str, steps: Sequence[Step]) -> Iterator[tuple[str, str]]:
 
 
 def mark_of(token: Token) -> str:
-    return MARKS.get(token.source) or PLACES[min(token.pos or 0, len(PLACES) - 1)]
+    return MARKS.get(token.source) or POSITIONS[min(token.pos or 0, len(POSITIONS) - 1)]
 
 
 def drawn(texts: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Each character with a mark for each of its cells; the first that has a cell shows whose it is."""
-    for text, whose in texts:
-        mark = whose
+    """Each character with a mark for each of its cells; the first with a cell shows the token's mark."""
+    for text, source_mark in texts:
+        mark = source_mark
         for char in clean(text).replace("\t", TAB).replace("\n", "↵\n"):
-            goes_on = UNKNOWN if whose == UNKNOWN else GOES_ON
+            rest = UNKNOWN if source_mark == UNKNOWN else CONTINUES
             size = cells(char)
-            yield char, mark.ljust(size, goes_on)[:size]
-            mark = goes_on if size else mark
+            yield char, mark.ljust(size, rest)[:size]
+            mark = rest if size else mark

@@ -96,4 +96,4 @@ def dequantised(octets: Tensor, kind: str) -> Tensor:
 
 
 def unreadable(file: Path, why: str) -> CheckpointError:
-    return CheckpointError(f"{file} cannot be read ({why}).", hint="Fetch the model again.")
+    return CheckpointError(f"{file} cannot be read ({why}).", hint="Download the model again.")

@@ -1,1 +1,1 @@
-"""GGUF files, as llama.cpp, LM Studio and Ollama keep models: what is in them, and how it becomes a model of ours."""
+"""Reads GGUF files, the format of llama.cpp, LM Studio and Ollama, and converts their metadata."""

@@ -1,6 +1,6 @@
-"""A GGUF file's metadata as the config.json that the same model has at Hugging Face.
+"""Converts a GGUF file's metadata to the config.json that the same model has at Hugging Face.
 
-Refuses what llama.cpp would act on and our decoder does not compute. Knows nothing about weights or torch.
+Refuses fields that llama.cpp supports and our decoder does not. Knows nothing about weights or torch.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from localspec.models.gguf.types import FILES
 Config = dict[str, Any]
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
-EMBEDS = "pooling_type"  # of models that make embeddings
-ACTED_ON = {  # by llama.cpp, in these architectures or their like; what each is where it changes nothing
+EMBEDS = "pooling_type"  # in models that compute embeddings
+ACTED_ON = {  # fields that llama.cpp supports in these architectures, with the value that changes nothing
     "expert_count": 0,
     "logit_scale": 1,
     "residual_scale": 1,
@@ -42,7 +42,7 @@ ACTED_ON = {  # by llama.cpp, in these architectures or their like; what each is
 }
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 LONGEST_HEAD = 8192
-SAMPLING = {  # llama.cpp's words by transformers'
+SAMPLING = {  # llama.cpp's names by transformers'
     "temperature": "temp",
     "top_k": "top_k",
     "top_p": "top_p",
@@ -53,7 +53,7 @@ NEAR = 1e-5  # relative; the factors are computed in float32
 
 
 def read_config(model: Gguf) -> Config:
-    """The fields that the decoder reads; CheckpointError for what it cannot honour."""
+    """The config.json of a GGUF file; CheckpointError for what the decoder does not support."""
     fields = Fields.of(model)
     check_architecture(fields)
     heads, hidden = fields.size("attention.head_count"), fields.size("embedding_length")
@@ -83,19 +83,21 @@ def check_architecture(fields: Fields) -> None:
     name = fields.architecture
     if name not in ARCHITECTURES:
         raise CheckpointError(
-            f"{fields.model.file} has a model of the architecture '{name[:40]}', and localspec reads"
-            f" {', '.join(ARCHITECTURES)} from GGUF.",
+            f"{fields.model.file} has the architecture '{name[:40]}'; from GGUF localspec reads"
+            f" {', '.join(ARCHITECTURES)}.",
             hint="Choose its safetensors repository, which transformers may run.",
         )
     if fields.get(EMBEDS):
-        raise CheckpointError(f"{fields.model.file} makes embeddings and writes no text.", hint="Choose another model.")
+        raise CheckpointError(
+            f"{fields.model.file} is an embedding model and does not generate text.", hint="Choose another model."
+        )
     for field, usual in ACTED_ON.items():
         if fields.get(field) not in (None, usual):
             raise fields.refuse(f"{name}.{field} = {str(fields.get(field))[:40]}")
 
 
 def num_rows(model: Gguf) -> int:
-    """Of the embedding, padding included."""
+    """Rows of the embedding, with padding."""
     found = model.tensors.get(f"{EMBEDDING}.weight")
     if found is None or len(found.shape) != 2:
         raise CheckpointError(f"{model.file} has no {EMBEDDING}.weight, the embedding of a model.", hint=REPEAT)
@@ -103,7 +105,7 @@ def num_rows(model: Gguf) -> int:
 
 
 def read_biases(fields: Fields, *, is_mistral: bool) -> Config:
-    """Llama and Qwen3 may have them; Qwen2 has those of queries, keys and values always."""
+    """The fields for biases: Llama and Qwen3 may have some, Qwen2 always has those of queries, keys and values."""
     has = {part: f"blk.0.{part}.bias" in fields.model.tensors for part in ("attn_q", "ffn_up")}
     if not any(has.values()) or fields.architecture == "qwen2" or is_mistral:
         return {}
@@ -124,13 +126,13 @@ def read_rope(fields: Fields, head_dim: int) -> Config:
     if kind == "yarn":
         original = fields.size("rope.scaling.original_context_length")
         betas = {name: fields.get(f"rope.scaling.yarn_{name}") for name in ("beta_fast", "beta_slow")}
-        said = {name: fields.real(f"rope.scaling.yarn_{name}") for name, beta in betas.items() if beta is not None}
-        return {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": original, **said, **theta}
+        given = {name: fields.real(f"rope.scaling.yarn_{name}") for name, beta in betas.items() if beta is not None}
+        return {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": original, **given, **theta}
     raise fields.refuse(f"rope.scaling.type = {str(kind)[:40]}")
 
 
 def read_factors(fields: Fields, theta: float, head_dim: int) -> Config:
-    """What each channel's frequency is divided by: Llama 3's rule, which is the only one that they are known of."""
+    """The RoPE fields for divisors of each channel's frequency: only those of Llama 3's rule are known."""
     info = fields.model.tensors[ROPE_FACTORS]
     if info.dtype != "F32" or info.shape != (head_dim // 2,) or head_dim > LONGEST_HEAD:
         raise CheckpointError(f"{fields.model.file}: its {ROPE_FACTORS} is {info.dtype} {info.shape}.", hint=REPEAT)
@@ -153,7 +155,7 @@ def alike(found: Sequence[float], rule: Sequence[float]) -> bool:
 
 
 def llama3_factors(theta: float, head_dim: int, factor: float) -> list[float]:
-    """https://github.com/meta-llama/llama-models, apply_scaling: as a divisor of each frequency."""
+    """The divisor of each frequency by Llama 3's rule: https://github.com/meta-llama/llama-models, apply_scaling."""
     low, high, original = (LLAMA3[name] for name in LLAMA3)
     found = []
     for channel in range(0, head_dim, 2):
@@ -164,18 +166,18 @@ def llama3_factors(theta: float, head_dim: int, factor: float) -> list[float]:
 
 
 def read_generation(model: Gguf) -> Config:
-    """How its makers sample, as generation_config.json says it; empty where they do not say."""
-    asked = {ours: model.metadata.get(f"general.sampling.{theirs}") for ours, theirs in SAMPLING.items()}
-    said = {name: shortest(value) for name, value in asked.items() if type(value) is float}
-    said |= {name: value for name, value in asked.items() if type(value) is int}
-    return {"do_sample": True, **said} if said else {}
+    """The makers' sampling defaults as in generation_config.json; empty where there are none."""
+    values = {ours: model.metadata.get(f"general.sampling.{theirs}") for ours, theirs in SAMPLING.items()}
+    given = {name: shortest(value) for name, value in values.items() if type(value) is float}
+    given |= {name: value for name, value in values.items() if type(value) is int}
+    return {"do_sample": True, **given} if given else {}
 
 
 def stored_as(model: Gguf) -> str:
     """The format of most of its weights; empty for floats."""
-    said = model.metadata.get("general.file_type")
-    if isinstance(said, int) and said in FILES:
-        return FILES[said]
+    kind = model.metadata.get("general.file_type")
+    if isinstance(kind, int) and kind in FILES:
+        return FILES[kind]
     sizes = Counter[str]()
     for info in model.tensors.values():
         sizes[info.dtype] += info.num_bytes

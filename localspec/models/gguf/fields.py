@@ -1,4 +1,4 @@
-"""One architecture's fields of a GGUF file's metadata, each of the kind that it must be."""
+"""The typed fields of one architecture in a GGUF file's metadata."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LARGEST_FLOAT32 = 3.4e38
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """`architecture`: what their keys begin with."""
+    """The fields whose keys begin with `architecture`."""
 
     model: Gguf
     architecture: str
@@ -34,7 +34,7 @@ class Fields:
         return self.model.metadata.get(f"{self.architecture}.{name}")
 
     def size(self, name: str, default: int | None = None) -> int:
-        """A whole number; one for each layer counts as one where they are equal."""
+        """A whole number; a list of one per layer counts as one number if they are equal."""
         found = self.get(name)
         if isinstance(found, tuple) and len(set(found)) == 1:
             found = found[0]
@@ -51,11 +51,11 @@ class Fields:
         return shortest(float(found))
 
     def fault(self, name: str, wanted: str) -> CheckpointError:
-        said = f"{self.model.file}: its {self.architecture}.{name} is {str(self.get(name))[:40]}"
-        return CheckpointError(f"{said}; it must be {wanted}.", hint=REPEAT)
+        problem = f"{self.model.file}: its {self.architecture}.{name} is {str(self.get(name))[:40]}"
+        return CheckpointError(f"{problem}; it must be {wanted}.", hint=REPEAT)
 
     def refuse(self, what: str) -> CheckpointError:
-        """What the file says is sound, and nothing that our decoder computes."""
+        """The error for a valid feature that our decoder does not support."""
         return CheckpointError(
             f"{self.model.file} asks for {what}, which localspec cannot run from GGUF.",
             hint="Choose the model's safetensors repository, or another model.",
@@ -63,7 +63,7 @@ class Fields:
 
 
 def shortest(number: float) -> float:
-    """As it was written before it was made a float32: 1e-05, and not 9.999999747378752e-06."""
+    """The shortest number with the same float32: 1e-05 instead of 9.999999747378752e-06."""
     if abs(number) > LARGEST_FLOAT32:
         return number
     single = struct.pack("<f", number)

@@ -1,6 +1,6 @@
-"""What a GGUF file says of itself: its metadata, and where its tensors lie; several files where it was split.
+"""Reads the header of a GGUF file: its metadata and tensor locations, over several files if it is split.
 
-Nothing is believed: types, shapes, alignment and offsets are held against the file's size. Knows nothing about models
+Nothing is trusted: types, shapes, alignment and offsets are checked against the file's size. Knows nothing about models
 or torch.
 """
 
@@ -21,7 +21,7 @@ from localspec.models.safetensors_index import MAX_ELEMENTS, TensorInfo
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
-MAX_LATER_BYTES = 4 << 20  # of what a file says of itself that is not the first of its model
+MAX_LATER_BYTES = 4 << 20  # of the header of any but a model's first file
 MAX_ENTRIES = 1 << 16  # of metadata, and of tensors
 MAX_KEY_BYTES = (1 << 16) - 1  # as ggml has it, and the two below
 MAX_NAME_BYTES = 64
@@ -34,7 +34,7 @@ SPLIT = re.compile(r"(.+)-([0-9]{5})-of-([0-9]{5})\.gguf")
 
 @dataclass(frozen=True, slots=True)
 class Gguf:
-    """A model in GGUF. `file`: the first where there are several. `tensors` have llama.cpp's names, ggml's types and
+    """A model in GGUF. `file`: the first one if it is split. `tensors` have llama.cpp's names, ggml's types and
     shapes in torch's order."""
 
     file: Path
@@ -43,20 +43,20 @@ class Gguf:
 
 
 def name_of(file: Path) -> str:
-    """What people call the model in it."""
+    """The model's name: the file's name without ending and part number."""
     part = SPLIT.fullmatch(file.name)
     return part[1] if part else file.name.removesuffix(".gguf")
 
 
 def read_gguf(file: Path) -> Gguf:
-    """The file, and those that it continues in."""
+    """Reads a file and, if it is split, the other parts."""
     found = _read_one(file)
     count = found.metadata.get("split.count", 1)
     return found if count in (0, 1) else _read_parts(_parts(file, count))
 
 
 def _read_parts(files: list[Path]) -> Gguf:
-    """As one. The first has all of the metadata, so the others have little."""
+    """Reads the parts as one model. The first has all of the metadata, the others little."""
     first, tensors = _read_one(files[0]), dict[str, TensorInfo]()
     for index, file in enumerate(files):
         part = _read_one(file, MAX_LATER_BYTES) if index else first
@@ -65,18 +65,18 @@ def _read_parts(files: list[Path]) -> Gguf:
         if twice := tensors.keys() & part.tensors.keys():
             raise CheckpointError(f"Tensor {min(twice)!r} is in {file} and in a part before it.", hint=REPEAT)
         tensors |= part.tensors
-    if (said := first.metadata.get("split.tensors.count", len(tensors))) != len(tensors):
-        message = f"The parts of {first.file} have {len(tensors):,} tensors, and it says {str(said)[:20]}."
+    if (count := first.metadata.get("split.tensors.count", len(tensors))) != len(tensors):
+        message = f"The parts of {first.file} have {len(tensors):,} tensors, but it says {str(count)[:20]}."
         raise CheckpointError(message, hint=REPEAT)
     return Gguf(first.file, first.metadata, tensors)
 
 
 def _parts(file: Path, count: Value) -> list[Path]:
-    """All files of a model by the name of one."""
+    """All files of a split model, from the name of one."""
     name = SPLIT.fullmatch(file.name)
     if not name or int(name[3]) != count:
-        message = f"{file} is one of {str(count)[:20]} parts, and its name does not say which."
-        raise CheckpointError(message, hint="Rename it as it was: NAME-00001-of-0000N.gguf")
+        message = f"{file} is one of {str(count)[:20]} parts, but its name does not say which."
+        raise CheckpointError(message, hint="Restore its name: NAME-00001-of-0000N.gguf")
     parts = [file.with_name(f"{name[1]}-{number:05d}-of-{name[3]}.gguf") for number in range(1, int(name[3]) + 1)]
     for part in parts:
         if not part.exists():
@@ -101,9 +101,9 @@ def _check_start(beginning: Beginning) -> None:
         raise CheckpointError(f"{file} is not a GGUF file.", hint=REPEAT)
     version = beginning.whole("I")
     if version and not version & 0xFFFF:
-        raise CheckpointError(f"{file} is for machines that store numbers the other way round.", hint=REPEAT)
+        raise CheckpointError(f"{file} is for big-endian machines.", hint=REPEAT)
     if version not in VERSIONS:
-        message = f"{file} is GGUF of version {version}, and localspec reads 2 and 3."
+        message = f"{file} is GGUF version {version}; localspec reads 2 and 3."
         raise CheckpointError(message, hint="Choose a newer copy." if version < VERSIONS[0] else REPEAT)
 
 
@@ -114,7 +114,7 @@ def _read(beginning: Beginning) -> Gguf:
     listed = _listed(beginning, num_tensors)
     alignment = _alignment(beginning, entries)
     begin = -(-beginning.at // alignment) * alignment
-    tensors = {name: _placed(beginning, name, info, begin, alignment) for name, info in listed.items()}
+    tensors = {name: _with_file_offsets(beginning, name, info, begin, alignment) for name, info in listed.items()}
     _check_overlap(beginning, tensors)
     return Gguf(beginning.file, Metadata(beginning.file, entries), tensors)
 
@@ -130,7 +130,7 @@ def _entries(beginning: Beginning, count: int) -> dict[str, Scalar | Array]:
 
 
 def _listed(beginning: Beginning, count: int) -> dict[str, TensorInfo]:
-    """The tensors by name, counted from where the first begins."""
+    """The tensors by name, with offsets from the first tensor."""
     found = dict[str, TensorInfo]()
     for _ in range(count):
         name = beginning.text("a tensor's name", MAX_NAME_BYTES)
@@ -157,8 +157,8 @@ def _tensor(beginning: Beginning, name: str) -> TensorInfo:
     return TensorInfo(beginning.file, blocks.name, tuple(reversed(sizes)), begin, begin + num_bytes)
 
 
-def _placed(beginning: Beginning, name: str, info: TensorInfo, begin: int, alignment: int) -> TensorInfo:
-    """The same, counted from where the file begins, in which it lies."""
+def _with_file_offsets(beginning: Beginning, name: str, info: TensorInfo, begin: int, alignment: int) -> TensorInfo:
+    """The tensor with offsets from the start of the file; checked against its size."""
     if info.begin % alignment:
         raise beginning.fault(f"tensor {name!r} does not begin at a multiple of {alignment}")
     if begin + info.end > beginning.size:

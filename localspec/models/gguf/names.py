@@ -1,4 +1,4 @@
-"""llama.cpp's names of the Llama family's tensors, and Hugging Face's. Knows nothing about what is in them."""
+"""Maps llama.cpp's tensor names of the Llama family to Hugging Face's. Knows nothing about the tensors' content."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ QUANTISED = ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5
 
 
 def renamed(model: Gguf) -> dict[str, TensorInfo]:
-    """A model's tensors by Hugging Face's names; what we do not know keeps its own, and is refused as such."""
+    """A model's tensors by Hugging Face's names; an unknown one keeps its own and is refused later."""
     found = dict[str, TensorInfo]()
     for theirs, info in model.tensors.items():
         if theirs == ROPE_FACTORS:
@@ -40,7 +40,7 @@ def renamed(model: Gguf) -> dict[str, TensorInfo]:
         check_type(model.file, theirs, info)
         name = our_name(theirs)
         if name in found:
-            raise CheckpointError(f"{model.file} has two tensors that mean {name!r}.", hint=REPEAT)
+            raise CheckpointError(f"{model.file} has two tensors for {name!r}.", hint=REPEAT)
         found[name] = info
     return found
 
@@ -61,4 +61,4 @@ def check_type(file: Path, name: str, info: TensorInfo) -> None:
         message = f"{file}: its '{name}' is {info.dtype}, which localspec does not read."
         raise CheckpointError(message, hint="Choose a copy in Q4_K_M, Q6_K or Q8_0.")
     if len(info.shape) == 1 and info.dtype not in FLOATS:
-        raise CheckpointError(f"{file}: its '{name}' is a row of {info.dtype}, not of floats.", hint=REPEAT)
+        raise CheckpointError(f"{file}: its '{name}' is {info.dtype}, not floats.", hint=REPEAT)

@@ -1,6 +1,6 @@
-"""How text is split before byte-level BPE, by the name that a GGUF file has for it: it holds the name, not the pattern.
+"""The patterns that split text before byte-level BPE, by their names in GGUF files, which hold no patterns.
 
-Each row is what the tokenizer.json says that llama.cpp converted. Knows nothing about files.
+Each row is taken from the tokenizer.json that llama.cpp converted. Knows nothing about files.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ CHINESE = r"[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
 
 @dataclass(frozen=True, slots=True)
 class PreTokenizer:
-    """`patterns` split one after the other. `nfc`: composes characters first. `whole`: a piece that is a token needs no
-    merges. `bos`: a text begins with BOS where the file does not say whether."""
+    """Splits by `patterns`, one after the other. `nfc`: composes characters first. `whole`: a piece that is a token
+    needs no merges. `bos`: a text begins with BOS unless the file says otherwise."""
 
     patterns: tuple[str, ...]
     nfc: bool = False

@@ -1,4 +1,4 @@
-"""A GGUF file's beginning, value by value. Every count and length is held against the file's size before it is used."""
+"""Reads the header of a GGUF file value by value. Counts and lengths are checked against the file's size before use."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Value = Scalar | tuple[Scalar, ...]
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """Values that may be many, as they lie in the file."""
+    """An array of values, as bytes of the file."""
 
     kind: int
     count: int
@@ -44,7 +44,7 @@ class Array:
 
 
 class Metadata(Mapping[str, Value]):
-    """Values by key. Arrays become tuples when they are asked for: most are not."""
+    """Values by key. Arrays are decoded when they are read: most are not."""
 
     def __init__(self, file: Path, found: dict[str, Scalar | Array]) -> None:
         self.file, self.found = file, found
@@ -64,17 +64,17 @@ class Metadata(Mapping[str, Value]):
 
 
 class Beginning:
-    """Reads on from where it is, and never more of the file than it needs, but for a chunk."""
+    """Reads values in sequence; reads at most a chunk more of the file than needed."""
 
     def __init__(self, file: Path, stream: IO[bytes], size: int, limit: int = MAX_BYTES) -> None:
-        """`limit`: so many bytes are read at most."""
+        """Begins at the start of a file. `limit`: the most bytes that the header may have."""
         self.file, self.stream, self.size, self.limit = file, stream, size, limit
         self.raw = bytearray()
         self.at = 0
         self.strings_left = MAX_STRINGS
 
     def skip(self, num_bytes: int) -> int:
-        """Where these bytes begin, once they are read."""
+        """Reads so many bytes; returns their offset."""
         begin, self.at = self.at, self.at + num_bytes
         if self.at > len(self.raw):
             self.fill()
@@ -82,12 +82,12 @@ class Beginning:
 
     def fill(self) -> None:
         if self.at > self.size:
-            raise CheckpointError(f"{self.file} is cut short: what it says of itself goes beyond its end.", hint=REPEAT)
+            raise CheckpointError(f"{self.file} is cut short: its header goes beyond its end.", hint=REPEAT)
         if self.at > self.limit:
-            raise self.fault(f"what it says of itself is longer than {self.limit:,} bytes")
+            raise self.fault(f"its header is longer than {self.limit:,} bytes")
         self.raw += self.stream.read(max(CHUNK, self.at - len(self.raw)))
         if self.at > len(self.raw):
-            raise CheckpointError(f"{self.file} has become shorter while it was read.", hint=REPEAT)
+            raise CheckpointError(f"{self.file} became shorter while it was read.", hint=REPEAT)
 
     def take(self, num_bytes: int) -> bytes:
         begin = self.skip(num_bytes)
@@ -111,14 +111,14 @@ class Beginning:
             raise self.fault(f"{what} is not UTF-8 text") from error
 
     def count(self, what: str, least_bytes: int, most: int) -> int:
-        """How many of them follow; each takes at least so many bytes."""
+        """Reads a count of things that take at least `least_bytes` each; CheckpointError above `most`."""
         found = self.whole("Q")
         self.check_count(what, found, least_bytes, most)
         return found
 
     def check_count(self, what: str, count: int, least_bytes: int, most: int) -> None:
         if count > most or count * least_bytes > self.size - self.at:
-            raise self.fault(f"it claims {count:,} {what}, and {self.size - self.at:,} bytes follow")
+            raise self.fault(f"it claims {count:,} {what}, but only {self.size - self.at:,} bytes follow")
 
     def value(self, key: str) -> Scalar | Array:
         kind = self.whole("I")
@@ -139,7 +139,7 @@ class Beginning:
         return Array(kind, count, self.strings(count))
 
     def strings(self, count: int) -> bytes:
-        """They lie one behind the other, each after its length."""
+        """Reads strings, each after its length, as bytes."""
         begin, length = self.at, COUNT.unpack_from
         for _ in range(count):
             at, self.at = self.at, self.at + COUNT.size
@@ -156,4 +156,4 @@ class Beginning:
         return NUMBERS[kind]
 
     def fault(self, what: str) -> CheckpointError:
-        return CheckpointError(f"{self.file} is not a sound GGUF file: {what}.", hint=REPEAT)
+        return CheckpointError(f"{self.file} is not a valid GGUF file: {what}.", hint=REPEAT)

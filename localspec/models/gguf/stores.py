@@ -1,7 +1,7 @@
-"""Which GGUF files other programs keep on this machine, by a name for each: LM Studio, Ollama, llama.cpp, Hugging Face.
+"""Finds GGUF files of other programs on this machine, with a name for each: LM Studio, Ollama, llama.cpp, Hugging Face.
 
-Looks into folders and Ollama's manifests; opens no model, and neither writes nor moves anything. Bounded in depth and
-number, for nobody knows what lies in other people's folders. Knows nothing about what the files contain.
+Reads folders and Ollama's manifests; opens no model, and writes or moves nothing. Bounded in depth and number, since
+these folders may contain anything. Knows nothing about what the files contain.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from localspec.models import hub_cache
 OLLAMA, LM_STUDIO, LLAMA_CPP, HUGGING_FACE = "ollama", "lmstudio", "llama.cpp", "hf"
 STORES = (OLLAMA, LM_STUDIO, LLAMA_CPP, HUGGING_FACE)
 REGISTRY, LIBRARY, LATEST = "registry.ollama.ai", "library", "latest"  # what Ollama leaves out of a name
-OLLAMA_SERVICE = Path("/usr/share/ollama/.ollama/models")  # where it runs for the whole machine
+OLLAMA_SERVICE = Path("/usr/share/ollama/.ollama/models")  # where it runs as a service
 LAYER = "application/vnd.ollama.image."
 DIGEST = re.compile(r"sha256[:-]([0-9a-f]{64})")
 PART = re.compile(r"-([0-9]{5})-of-[0-9]{5}$")
 ENDING = ".gguf"
-PROJECTOR = "mmproj"  # what names of files that see or hear contain
+PROJECTOR = "mmproj"  # in the names of files for images or sound
 MAX_DEPTH = 4  # of folders; LM Studio has two, and some repositories two more
 MAX_ENTRIES = 20_000  # of a store, folders included
 MAX_MANIFEST_BYTES = 1 << 20
@@ -37,20 +37,20 @@ MAX_SETTINGS_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A model in GGUF that another program keeps; `name` loads it. `file` is its first part, where it has several."""
+    """A GGUF model of another program; `name` loads it. `file` is its first part if it is split."""
 
     name: str
     file: Path
 
 
 def kept() -> list[Kept]:
-    """All of them, each once, store by store."""
+    """All GGUF models of other programs, each once, store by store."""
     found = {one.name: one for one in (*_ollama(), *_lm_studio(), *_llama_cpp(), *_hugging_face())}
     return [one for name, one in found.items() if name.isprintable()]
 
 
 def find(name: str) -> Path | None:
-    """The file of this name; of Ollama's, without a tag, the latest."""
+    """The file of this name; without a tag, Ollama's latest."""
     if name.partition(":")[0] not in STORES:
         return None
     wanted = {name, f"{name}:{LATEST}"}
@@ -78,13 +78,13 @@ def _ollama_name(host: str, owner: str, model: str, tag: str) -> str:
 
 
 def _blob(folder: Path, manifest: Path) -> Path | None:
-    """The weights that a manifest names: not those that another file changes, nor any outside the store."""
+    """The weights that a manifest names, unless it has an adapter, or they are outside the store."""
     with suppress(CheckpointError):
         layers = strict_json.read_object(manifest, MAX_MANIFEST_BYTES).get("layers")
         digests = dict(_layer(layer) for layer in layers) if isinstance(layers, list) else {}
         digest = DIGEST.fullmatch(digests.get(f"{LAYER}model", ""))
         if digest and f"{LAYER}adapter" not in digests:
-            blobs = (folder / "blobs" / f"sha256{sign}{digest[1]}" for sign in "-:")  # ":" is how it wrote them once
+            blobs = (folder / "blobs" / f"sha256{sign}{digest[1]}" for sign in "-:")  # older versions used ":"
             return next(filter(os.path.isfile, blobs), None)
     return None
 
@@ -104,7 +104,7 @@ def _lm_studio() -> Iterator[Kept]:
 
 
 def _downloads(lm_studio: Path) -> Path | None:
-    """Where its user has it keep models."""
+    """The folder for models in LM Studio's settings."""
     with suppress(CheckpointError):
         chosen = strict_json.read_object(lm_studio / "settings.json", MAX_SETTINGS_BYTES).get("downloadsFolder")
         if isinstance(chosen, str) and os.path.isabs(chosen) and "\0" not in chosen:
@@ -131,7 +131,7 @@ def _hugging_face() -> Iterator[Kept]:
 
 
 def _named(store: str, folder: Path, *, sign: str = ":") -> Iterator[Kept]:
-    """A folder's models by their paths in it, without what all of them end in."""
+    """The models in a folder, named by their paths in it without the ending."""
     for file in _files(folder):
         name = file.relative_to(folder).as_posix()
         if name.lower().endswith(ENDING) and PROJECTOR not in file.name.lower():
@@ -141,7 +141,7 @@ def _named(store: str, folder: Path, *, sign: str = ":") -> Iterator[Kept]:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """In the order of their names. A link to a folder is followed once."""
+    """The files below a folder, by name. A link to a folder is followed once."""
     return islice(_walk(folder, MAX_DEPTH, iter(range(MAX_ENTRIES)), set()), MAX_ENTRIES)
 
 

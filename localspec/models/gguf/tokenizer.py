@@ -1,6 +1,6 @@
-"""The tokenizer that a GGUF file's metadata describe, as the tokenizer.json that it was once made from.
+"""Converts the tokenizer in a GGUF file's metadata to the tokenizer.json that it was made from.
 
-A stranger wrote the metadata, so all of them are checked. Knows nothing about files, the tokenizers library or
+The metadata are untrusted, so all of them are checked. Knows nothing about files, the tokenizers library or
 the engine.
 """
 
@@ -40,14 +40,14 @@ ENDS = frozenset(
         *("<|return|>", "<|call|>"),
     }
 )
-"""Tokens that end a turn or a text, whether the file says so or not, as in llama.cpp."""
-HARMONY = {"<|return|>", "<|call|>"}  # where these are, <|end|> ends a part of an answer
+"""Tokens that always end a turn or a text, as in llama.cpp."""
+HARMONY = {"<|return|>", "<|call|>"}  # with these, <|end|> ends a part of an answer only
 
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """The tokens of a file and what it says about them. `ids`: by token, without those that only fill the embedding;
-    `kinds`: by id. `where`: what errors call the file."""
+    """The tokens of a file and their metadata. `ids`: by token, without padding of the embedding; `kinds`: by id.
+    `where`: the file's name in errors."""
 
     where: str
     model: str
@@ -58,7 +58,7 @@ class Vocabulary:
 
     @cached_property
     def special_tokens(self) -> dict[str, str]:
-        """bos_token, eos_token, pad_token and unk_token, as the template sees them; those that there are."""
+        """bos_token, eos_token, pad_token and unk_token for the template, as far as they exist."""
         found = {role: self.special_id(role) for role in ROLES}
         return {f"{role}_token": self.tokens[id] for role, id in found.items() if id is not None and self.tokens[id]}
 
@@ -80,12 +80,12 @@ class Vocabulary:
             return None
         if type(id) is int and 0 <= id < len(self.tokens):
             return id
-        if role == "pad" or key not in self.metadata:  # there are models whose padding has no row
+        if role == "pad" or key not in self.metadata:  # some models' padding token has no row
             return None
         raise self._fault(f"says {key} = {str(id)[:40]}, and has {len(self.tokens):,} tokens")
 
     def tokenizer_json(self) -> str:
-        """The text of a tokenizer.json that makes the same ids."""
+        """The text of an equivalent tokenizer.json."""
         spec = self._byte_level() if self.model == "gpt2" else self._sentencepiece()
         whole = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": list(self._added()), **spec}
         text = json.dumps(whole, ensure_ascii=False, separators=(",", ":"))
@@ -137,7 +137,7 @@ class Vocabulary:
         return {"type": "BPE", **options, "vocab": dict(self.ids), "merges": merges}
 
     def _added(self) -> Iterator[dict[str, Any]]:
-        """Tokens that are cut out of a text before anything else."""
+        """Yields the added tokens, which are split off a text first."""
         special = {*self.end_ids, self.special_id("bos")}
         for token, id in self.ids.items():
             kind = self.kinds[id]
@@ -146,7 +146,7 @@ class Vocabulary:
                 yield {"id": id, "content": token, **flags, "special": id in special or kind != USER_DEFINED}
 
     def _opening(self, *, default: bool) -> dict[str, Any] | None:
-        """What stands before every text: BOS, or nothing."""
+        """The post-processor that puts BOS before every text; None without BOS."""
         bos = self.special_id("bos")
         if bos is None or not self.tokens[bos] or not self._flag("add_bos_token", default):
             return None
@@ -164,13 +164,13 @@ class Vocabulary:
         name = self.metadata.get(f"{KEYS}pre", "default")
         if not isinstance(name, str) or name not in PRE_TOKENIZERS:
             raise CheckpointError(
-                f"{self.where} splits text as '{str(name)[:40]}' does, which localspec does not know.",
+                f"{self.where} has the unknown pre-tokenizer '{str(name)[:40]}'.",
                 hint="Choose the same model in safetensors, or another.",
             )
         return PRE_TOKENIZERS[name]
 
     def _stored_merges(self) -> list[tuple[str, str]]:
-        """As the file lists them, each of two tokens that make a third."""
+        """The merges that the file lists, each of two tokens that make a third."""
         lines = self._texts("merges", MAX_MERGES)
         cuts = [line.find(" ", 1) for line in lines]
         merges = [(line[:cut], line[cut + 1 :]) for line, cut in zip(lines, cuts, strict=True)]
@@ -180,7 +180,7 @@ class Vocabulary:
         return merges
 
     def _derived_merges(self) -> list[tuple[str, str]]:
-        """Every way to make an ordinary token of two, the token with the best score first, and then the smaller ids."""
+        """All merges of two tokens into an ordinary one, by its score, then by ids."""
         scores = self._array("scores")
         if len(scores) != len(self.tokens):
             raise self._fault(f"has {len(self.tokens):,} tokens and {len(scores):,} scores")
@@ -218,7 +218,7 @@ class Vocabulary:
 
 
 def read_vocabulary(metadata: Mapping[str, Any], where: str) -> Vocabulary:
-    """The tokens, checked; `where` names the file in errors."""
+    """Reads and checks the tokens; `where` names the file in errors."""
     model = metadata.get(f"{KEYS}model")
     if not isinstance(model, str) or model not in MODELS:
         named = f"a tokenizer of the kind '{str(model)[:40]}'" if model is not None else "no tokenizer"
@@ -230,7 +230,7 @@ def read_vocabulary(metadata: Mapping[str, Any], where: str) -> Vocabulary:
         raise _fault(where, f"has a token of {longest:,} characters, more than {MAX_TOKEN_CHARACTERS:,}")
     kinds = _array(metadata, "token_type", where) if f"{KEYS}token_type" in metadata else (NORMAL,) * len(tokens)
     if len(kinds) != len(tokens):
-        raise _fault(where, f"has {len(tokens):,} tokens and {len(kinds):,} kinds of them")
+        raise _fault(where, f"has {len(tokens):,} tokens and {len(kinds):,} token types")
     if not all(type(kind) is int for kind in kinds):
         raise _fault(where, f"has {KEYS}token_type that are not whole numbers")
     used = [(token, id) for id, token in enumerate(tokens) if token and not _fills(token, kinds[id], id)]
@@ -244,7 +244,7 @@ def read_vocabulary(metadata: Mapping[str, Any], where: str) -> Vocabulary:
 
 
 def chat_template(metadata: Mapping[str, Any], where: str) -> str | None:
-    """The template of chats, or of several the default one, else the first."""
+    """The chat template; of several the default one, else the first."""
     names = metadata.get("tokenizer.chat_templates", ())
     named = [f"{TEMPLATE}.{name}" for name in ("default", *(names if isinstance(names, tuple | list) else ()))]
     template = next((metadata[key] for key in (TEMPLATE, *named) if key in metadata), None)
@@ -258,7 +258,7 @@ def chat_template(metadata: Mapping[str, Any], where: str) -> str | None:
 
 
 def _fills(token: str, kind: int, id: int) -> bool:
-    """A row of the embedding that no text reaches, as llama.cpp names it."""
+    """True for a padding row of the embedding, as llama.cpp names it."""
     return kind == UNUSED and token == f"[PAD{id}]"
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Blocks(NamedTuple):
-    """A tensor's type: so many numbers of a row share so many bytes."""
+    """A tensor's type: a block of `numbers` values of a row takes `num_bytes`."""
 
     name: str
     numbers: int
@@ -54,7 +54,7 @@ BLOCKS = {blocks.name: blocks for blocks in TENSORS.values()}
 NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}  # as struct says
 STRING, ARRAY = 8, 9
 
-FILES = {  # general.file_type: what most of the weights are, as people call it; plain floats are not listed
+FILES = {  # general.file_type: the format of most weights, by its common name; plain floats are not listed
     2: "Q4_0",
     3: "Q4_1",
     7: "Q8_0",

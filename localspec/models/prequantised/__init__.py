@@ -1,4 +1,5 @@
-"""Weights that others have quantised and localspec unpacks while loading: what their config.json and headers say.
+"""Pre-quantised weights that localspec unpacks while loading: reads their config.json and headers.
 
-GPTQ, AWQ, compressed-tensors and FP8 all mean (code - zero) * scale; they differ in how the three lie. Knows no torch.
+GPTQ, AWQ, compressed-tensors and FP8 all mean (code - zero) * scale; they differ in how these are stored. Knows no
+torch.
 """

@@ -1,8 +1,8 @@
-"""What a compressed-tensors repository says of its weights: groups of modules, each with a scheme of its own.
+"""Reads the quantization_config of compressed-tensors: groups of modules, each with a scheme.
 
 Facts from vllm-project/compressed-tensors at ac8e2ba: quantization/quant_config.py, quant_scheme.py and quant_args.py
 (fields and defaults), compressors/pack_quantized and naive_quantized (which tensors there are), utils/match.py.
-What groups say of inputs and outputs only gives the files a name: here those stay in floats.
+Schemes of inputs and outputs only give the files a name: activations stay in floats here.
 Knows nothing about tensors.
 """
 
@@ -35,7 +35,7 @@ FORMATS = (
     "dense",
     None,
 )
-BITS = (2, 4, 8)  # what fills whole words: of others, older and newer files are packed differently
+BITS = (2, 4, 8)  # widths that fill whole words: others are packed differently in older and newer files
 MOST_TARGETS, LONGEST_PATTERNS = 4096, 2000
 
 
@@ -55,7 +55,7 @@ def read_compressed(fields: Mapping[str, Any]) -> Rules:
 
 
 def label(groups: Iterable[dict[str, Any]]) -> str:
-    """As their makers name them: FP8, or W4A16 for weights of four bits and inputs of sixteen."""
+    """The makers' name for the format: FP8, or W4A16 for weights of four bits and inputs of sixteen."""
     kinds = [kind(group["weights"], group.get("input_activations")) for group in groups if group.get("weights")]
     return " and ".join(sorted(dict.fromkeys(kinds)))
 
@@ -123,7 +123,7 @@ def read_scheme(fields: Any) -> Scheme:
 
 
 def grain_of(fields: dict[str, Any]) -> Grain:
-    """What shares a scale; where that is not given, the size of groups says it."""
+    """The grain of the scales: by the strategy, or by the group size where there is no strategy."""
     size: Any = fields.get("group_size")
     strategy = fields.get("strategy")
     if strategy is None:
@@ -138,7 +138,7 @@ def grain_of(fields: dict[str, Any]) -> Grain:
 
 
 def block_grain(fields: Any) -> Grain:
-    """Two sizes, in old files as text: "128x128"."""
+    """The grain of blocks: two sizes, in old files as text such as "128x128"."""
     sizes: Any = fields.split("x") if isinstance(fields, str) else fields
     if isinstance(fields, str) and all(size.isdecimal() and len(size) < 8 for size in sizes):
         sizes = [int(size) for size in sizes]

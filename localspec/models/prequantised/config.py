@@ -1,4 +1,4 @@
-"""What a config.json's quantization_config says of weights that localspec unpacks. Knows nothing about tensors.
+"""Reads the quantization_config of weights that localspec unpacks. Knows nothing about tensors.
 
 Read for the families that our decoder computes, from these descriptions (facts only):
 - GPTQ: AutoGPTQ's qlinear_cuda_old.py and GPTQModel's quantization/config.py (fields, `dynamic` rules, two formats).
@@ -34,7 +34,7 @@ FP8_BLOCK = (128, 128)  # transformers' default
 
 
 def read_rules(config: Mapping[str, Any]) -> Rules | None:
-    """None where nothing is to be unpacked; CheckpointError for what localspec does not read."""
+    """The rules for unpacking; None where nothing is to be unpacked, CheckpointError for unknown formats."""
     if not is_unpacked(config):
         return None
     fields = config["quantization_config"]
@@ -42,7 +42,7 @@ def read_rules(config: Mapping[str, Any]) -> Rules | None:
 
 
 def read_gptq(fields: Fields) -> Rules:
-    """Zeros are stored one too low, but in `gptq_v2`."""
+    """The rules of GPTQ. Zeros are stored one too low, except in `gptq_v2`."""
     bits: Any = fields.get("bits")
     size: Any = fields.get("group_size", 128)
     layout = fields.get("checkpoint_format") or fields.get("format") or GPTQ_LAYOUTS[0]
@@ -68,7 +68,7 @@ def read_gptq(fields: Fields) -> Rules:
 
 
 def changes_nothing(dynamic: object, usual: Mapping[str, object]) -> bool:
-    """Rules for single modules that leave them as they are in the files, or say how they all are."""
+    """True for rules for single modules that leave them unquantised, or repeat the usual values."""
     if not isinstance(dynamic, dict):
         return not dynamic
     overrides = [rule for pattern, rule in dynamic.items() if not pattern.startswith("-:")]
@@ -95,7 +95,7 @@ def read_awq(fields: Fields) -> Rules:
 
 
 def read_fp8(fields: Fields) -> Rules:
-    """A scale for each block, output or tensor: whichever the files have."""
+    """The rules of FP8: a scale for each block, output or tensor, whichever the files have."""
     if fields.get("fmt") not in (None, "e4m3"):
         raise unreadable("fp8", shown("fmt", fields["fmt"]))
     if fields.get("kv_cache_scheme"):

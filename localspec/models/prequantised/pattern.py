@@ -1,7 +1,7 @@
-"""The regular expressions that compressed-tensors names modules with, matched in steps that a stranger cannot multiply.
+"""Matches the regular expressions of compressed-tensors in bounded time, whatever the pattern.
 
 Characters, `.`, classes, `\\d`, `\\w`, groups of alternatives, and `*`, `+` or `?` behind any of these but a group. All
-positions that a part may end at are carried along together, so nothing is tried twice. Knows nothing about modules.
+possible end positions of a part are tracked together, so nothing is tried twice. Knows nothing about modules.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ Part = Callable[[str, set[int]], set[int]]  # from where it may begin to where i
 
 
 class UnreadPattern(Exception):
-    """It is more than what is read here."""
+    """The pattern has syntax that is not supported."""
 
 
 @dataclass(slots=True)
 class Parser:
-    """Reads a pattern from its start; UnreadPattern for what is more than this."""
+    """Parses a pattern from its start; UnreadPattern for unsupported syntax."""
 
     text: str
     at: int = 0
@@ -121,7 +121,7 @@ def members(inside: str) -> set[str]:
 
 @lru_cache(maxsize=1024)
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """Whether a name begins as the pattern says, as `re.match` has it; UnreadPattern for what is not read."""
+    """A function that matches a name from its start, as `re.match`; UnreadPattern for unsupported syntax."""
     if len(pattern) > LONGEST:
         raise UnreadPattern
     parser = Parser(pattern)

@@ -1,4 +1,4 @@
-"""Which scheme each module of a repository has: mostly one for all, else by name. Knows nothing about tensors."""
+"""The scheme of each module of a repository: mostly one for all, else by name. Knows nothing about tensors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PATTERN = "re:"
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Modules by name, by pattern ("re:…") or by class, and how they are stored."""
+    """Modules by name, pattern ("re:…") or class, and their scheme."""
 
     targets: tuple[str, ...]
     scheme: Scheme
@@ -20,7 +20,8 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """`label`: what the files are, for people. `usual`: the scheme of all modules, where no group has another."""
+    """The rules of a repository. `label`: the format's name for the user. `usual`: the scheme of all modules without a
+    group."""
 
     label: str
     layouts: tuple[Layout, ...]
@@ -28,7 +29,7 @@ class Rules:
     groups: tuple[Group, ...] = ()
 
     def scheme_of(self, module: str) -> Scheme | None:
-        """As compressed-tensors chooses: a name that is meant goes before a pattern, and that before a class."""
+        """The scheme of a module, chosen as in compressed-tensors: a name before a pattern before a class."""
         if self.usual is not None:
             return self.usual
         kind = "Embedding" if module.endswith("embed_tokens") else "Linear"

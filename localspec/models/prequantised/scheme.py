@@ -1,4 +1,4 @@
-"""How the weights of a repository are stored, as its config.json says it. Knows nothing about its tensors."""
+"""The storage scheme of weights, from config.json. Knows nothing about tensors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 from localspec.core.errors import CheckpointError
 
 Layout = Literal["gptq", "awq", "packed", "whole"]
-"""Codes packed along the inputs and turned round, along the outputs, along the inputs; or each a number of its own."""
+"""Codes packed along the inputs and transposed, along the outputs, along the inputs; or unpacked."""
 Grain = tuple[int, int]  # outputs and inputs that share a scale; 0: all of them
 
 TENSOR: Grain = (0, 0)
@@ -19,8 +19,8 @@ HINT = "Choose its 16-bit copy, or another that GPTQ or AWQ quantised to four bi
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """`grains`: those that the scales may have; their shape decides. `has_zeros`, `has_order`: they must be there.
-    `less_one`: zeros are stored one too low."""
+    """A storage scheme. `grains`: the possible ones; the scales' shape decides. `has_zeros`, `has_order`: these tensors
+    must exist. `less_one`: zeros are stored one too low."""
 
     bits: int
     grains: tuple[Grain, ...]
@@ -31,7 +31,7 @@ class Scheme:
 
 
 def group_grain(size: int) -> Grain:
-    """Of groups along the inputs, as all config.json count them: -1 is a whole row."""
+    """The grain of groups along the inputs; -1 is a whole row."""
     return CHANNEL if size == -1 else (1, size)
 
 
@@ -46,5 +46,5 @@ def unreadable(method: str, what: str) -> CheckpointError:
 
 
 def shown(name: str, value: object) -> str:
-    """A stranger's field, short enough for a sentence."""
+    """An untrusted field, shortened for a sentence."""
     return f"{name} = {repr(value)[:40]}"

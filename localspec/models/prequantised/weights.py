@@ -1,4 +1,4 @@
-"""Which weights the quantised tensors of a snapshot stand for: names, shapes and types, checked from headers alone.
+"""Finds the weights that quantised tensors stand for: names, shapes and types, checked by headers alone.
 
 The layouts, [outputs, inputs] being the weight (facts from AutoGPTQ's qlinear_cuda_old.py, AutoAWQ's gemm.py,
 compressed-tensors' pack_quantized and naive_quantized, transformers' finegrained_fp8.py and fbgemm_fp8.py):
@@ -52,8 +52,8 @@ FLOAT_CODES, INT_CODES = "F8_E4M3", "I8"
 
 @dataclass(frozen=True, slots=True)
 class StoredWeight:
-    """A weight [outputs, inputs] and the names of the tensors that it is made of; `module` is its own without
-    ".weight". `grain`: outputs and inputs that share a scale, never 0."""
+    """A weight [outputs, inputs] and the names of its tensors; `module` is its own name without ".weight". `grain`:
+    outputs and inputs that share a scale, never 0."""
 
     module: str
     layout: Layout
@@ -68,7 +68,7 @@ class StoredWeight:
 
     @property
     def groups(self) -> int:
-        """Scales beside each other, along the inputs."""
+        """The number of scales along the inputs."""
         return ceil_div(self.shape[1], self.grain[1])
 
     @property
@@ -77,7 +77,7 @@ class StoredWeight:
 
 
 def find_weights(config: Mapping[str, Any], tensors: Tensors) -> dict[str, StoredWeight]:
-    """By the name of the weight; empty where none is to be unpacked."""
+    """The stored weights by name; empty where none is to be unpacked."""
     rules = read_rules(config)
     if rules is None:
         return {}
@@ -98,14 +98,14 @@ def each_weight(rules: Rules, tensors: Tensors) -> Iterator[StoredWeight]:
 
 
 def besides(weights: Mapping[str, StoredWeight], tensors: Collection[str]) -> set[str]:
-    """The tensors that are not weights of their own: what these are made of, and what only inputs need."""
+    """The tensors that are parts of these weights, or only for quantised inputs."""
     found = {part for weight in weights.values() for part in weight.parts}
     idle = {f"{weight.module}.{part}" for weight in weights.values() for part in OF_INPUTS}
     return (found | idle) & set(tensors)
 
 
 class Module:
-    """One module's tensors, checked."""
+    """Checks one module's tensors."""
 
     def __init__(self, rules: Rules, tensors: Tensors, layout: Layout, module: str) -> None:
         self.label, self.tensors, self.layout, self.module = rules.label, tensors, layout, module
@@ -134,7 +134,7 @@ class Module:
         )
 
     def shape(self) -> tuple[int, int]:
-        """Of the weight, by its codes."""
+        """The shape of the weight, from its codes."""
         name = self.at(CODES[self.layout])
         dtype = "I32" if self.layout != "whole" else FLOAT_CODES if self.scheme.is_float else INT_CODES
         found = self.tensors[name].shape
@@ -148,13 +148,13 @@ class Module:
         return first, self.unpacked(second) if self.layout == "packed" else second
 
     def unpacked(self, words: int) -> int:
-        """How many codes so many words hold."""
+        """The number of codes in so many words."""
         if words * WORD % self.scheme.bits:
             raise self.fault(f"{self.scheme.bits} bits do not fill its {words} words")
         return words * WORD // self.scheme.bits
 
     def grain(self, scales: str, shape: tuple[int, int]) -> Grain:
-        """The first that the scales have as many of."""
+        """The first grain that matches the number of scales."""
         info = self.tensors[scales]
         if info.dtype not in FLOATS:
             raise self.fault(f"its scales are {info.dtype}")
@@ -165,7 +165,7 @@ class Module:
         raise self.fault(f"its scales are {str(info.shape)[:40]}, for {shape[0]} × {shape[1]} weights")
 
     def grids(self, shape: tuple[int, int], grain: Grain) -> tuple[Shape, ...]:
-        """The shapes that a number for every grain may have."""
+        """The possible shapes of a tensor with one number per grain."""
         rows, columns = ceil_div(shape[0], grain[0]), ceil_div(shape[1], grain[1])
         if self.layout in ("gptq", "awq"):
             return ((columns, rows),)
@@ -202,7 +202,7 @@ class Module:
         return name
 
     def size(self) -> str | None:
-        """The name of the shape, where codes are padded to words."""
+        """The name of the shape tensor, where codes are padded to words."""
         name = self.name(SIZE) if self.layout == "packed" else None
         if name and (self.tensors[name].dtype not in ("I32", "I64") or self.tensors[name].shape != (2,)):
             raise self.fault(f"its {SIZE} is {self.tensors[name].dtype} {str(self.tensors[name].shape)[:40]}")

@@ -12,7 +12,7 @@ from itertools import count, pairwise
 from localspec.config import precedence
 from localspec.core.events import ModelCard, Stats, Step
 from localspec.core.requests import GenerateRequest, Message, Role
-from localspec.history import OWN, Attachment, Chat, Generation, Tree, WhenFull, told
+from localspec.history import OWN, Attachment, Chat, Generation, Tree, WhenFull, with_attachments
 from localspec.history.records import now
 from localspec.runtime.shortening import without_oldest
 from localspec.tui.control.tuning import Tuning
@@ -42,7 +42,7 @@ class Utterance:
     @property
     def told(self) -> str:
         """As the model reads it."""
-        return told(self.text, self.attachments)
+        return with_attachments(self.text, self.attachments)
 
     @property
     def may_go_on(self) -> bool:

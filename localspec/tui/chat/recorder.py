@@ -28,9 +28,9 @@ from localspec.history import (
     NewChat,
     Opened,
     Removed,
-    Said,
     Setting,
     Shortened,
+    Update,
     WhenFull,
     first_line,
 )
@@ -49,7 +49,7 @@ class Paper(Protocol):
     """What takes down what is said: the history's writer. It never makes the chat wait."""
 
     def start(self, tell: Callable[[Notice], object]) -> None: ...
-    def post(self, said: Said) -> None: ...
+    def post(self, update: Update) -> None: ...
     def steps(self, message_id: int) -> Sequence[Step]: ...
     @property
     def in_trouble(self) -> bool: ...
@@ -220,9 +220,9 @@ class Scribe:
         self._post(Answered(Answer(text, made, tuple(self._steps)), answer.id, answer.parent_id or 0))
         return made
 
-    def _post(self, said: Said) -> None:
+    def _post(self, update: Update) -> None:
         if self._paper is not None:
-            self._paper.post(said)
+            self._paper.post(update)
 
 
 def drafter(spec: SpecCard) -> str | None:

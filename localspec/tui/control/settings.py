@@ -18,7 +18,7 @@ from localspec.tui.screens.sampling_form import SamplingForm
 NO_TEMPLATE = Notice(
     "info",
     "no_template",
-    "This is a base model (no chat template): it continues the text.",
+    "This is a base model without a chat template: it completes the text.",
     "/template chatml overrides.",
 )
 NO_SYSTEM = "There is no system prompt. Set one: /system TEXT"

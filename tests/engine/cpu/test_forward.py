@@ -16,7 +16,7 @@ from torch import Tensor
 
 from localspec.engine.cpu.formats import Format
 from localspec.engine.cpu.isa import Isa
-from localspec.engine.decoder import Decoder, Place
+from localspec.engine.decoder import Decoder, Span
 from tests.support.packed_models import ISAS, KINDS, packed_decoder, pieces, random_ids, torch_decoder
 
 pytestmark = pytest.mark.heavy
@@ -189,8 +189,8 @@ def seen_by(shift: int) -> Callable[[Decoder], None]:
     def fault(decoder: Decoder) -> None:
         right = decoder.mask
 
-        def mask(place: Place, window: int | None) -> Tensor | None:
-            found = right(place, window)
+        def mask(span: Span, window: int | None) -> Tensor | None:
+            found = right(span, window)
             if found is None:
                 return None
             moved = found.roll(shift, dims=1)
@@ -204,16 +204,16 @@ def seen_by(shift: int) -> Callable[[Decoder], None]:
 
 def one_position_on(decoder: Decoder) -> None:
     """Only of queries: turning both changes no score."""
-    right = decoder.turn
+    right = decoder.rotary_tables
 
-    def turn(place: Place) -> tuple[Tensor, Tensor]:
-        assert isinstance(place.positions, slice)
-        heads, start = decoder.arch.num_heads, place.positions.start
-        pairs = zip(right(place), right(Place.at(start + 1, place.end - start)), strict=True)
+    def rotary_tables(span: Span) -> tuple[Tensor, Tensor]:
+        assert isinstance(span.positions, slice)
+        heads, start = decoder.arch.num_heads, span.positions.start
+        pairs = zip(right(span), right(Span.at(start + 1, span.end - start)), strict=True)
         cos, sin = (torch.cat((there[:, :heads], here[:, heads:]), dim=1) for here, there in pairs)
         return cos, sin
 
-    decoder.turn = turn  # type: ignore[method-assign]
+    decoder.rotary_tables = rotary_tables  # type: ignore[method-assign]
 
 
 def unscaled(decoder: Decoder) -> None:

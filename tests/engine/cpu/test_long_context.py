@@ -15,7 +15,7 @@ from torch import Tensor
 
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.cpu.layout import SEGMENT
-from localspec.engine.decoder import Decoder, Place
+from localspec.engine.decoder import Decoder, Span
 from tests.engine.cpu.test_forward import BOUND, error
 from tests.engine.cpu.test_rows import check, in_pieces
 from tests.support.packed_models import packed_decoder, pieces, random_ids, torch_decoder
@@ -54,8 +54,8 @@ class Blind(Decoder):
 
     hidden: int | None = None
 
-    def mask(self, place: Place, window: int | None) -> Tensor | None:
-        found = super().mask(place, window)
+    def mask(self, span: Span, window: int | None) -> Tensor | None:
+        found = super().mask(span, window)
         if found is not None and self.hidden is not None:
             found[:, self.hidden * SEGMENT : (self.hidden + 1) * SEGMENT] = -math.inf
         return found

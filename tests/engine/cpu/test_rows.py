@@ -103,14 +103,14 @@ def test_every_block_is_computed_where_threads_claim_runs_of_many_lengths(
     said: dict[str, Any] = {"hidden_size": 256, "intermediate_size": 1024, "vocab_size": 2048, "num_hidden_layers": 2}
     ids, rooms = random_ids(70), list[Tensor]()
     expected = in_pieces(packed_decoder(kind=kind, **said), ids, 0, 70)
-    make_room, make = PackedDecoder._room, torch.empty
+    make_buffer, make = PackedDecoder._buffer, torch.empty
 
     def noted(self: PackedDecoder, num_bytes: int) -> int:
-        address = make_room(self, num_bytes)
+        address = make_buffer(self, num_bytes)
         rooms.append(self._kept[-1])
         return address
 
-    monkeypatch.setattr(PackedDecoder, "_room", noted)
+    monkeypatch.setattr(PackedDecoder, "_buffer", noted)
     monkeypatch.setattr(torch, "empty", lambda *sizes: make(*sizes).fill_(torch.nan))
     with threaded(threads, kind=kind, **said) as decoder:
         for width in (1, 3, 70):

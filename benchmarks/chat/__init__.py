@@ -1,0 +1,1 @@
+"""The chat where it is heavy: long answers, long histories, hostile text, storms of sizes."""

@@ -1,0 +1,97 @@
+"""The exam of the built-in model, taken plain and with every drafter, in every format: speculation may change nothing.
+
+Answers come through the Python interface, greedy, each to a conversation of its own. Knows nothing about command lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import msgspec
+
+from benchmarks.exam.report import Answer, ExamReport, Sitting
+from localspec.bench.formats import WeightFormat
+from localspec.bench.machine import describe_machine
+from localspec.bench.measure import drafts, named
+from localspec.bench.progress import Tell, shares, silent
+from localspec.bench.report import PLAIN
+from localspec.core.drain import drain
+from localspec.core.events import Loading, Notice, Ready
+from localspec.core.requests import LoadRequest, Message
+from localspec.core.sanitize import one_line
+from localspec.models.catalog import Catalog
+from localspec.models.folding import READ_AS
+from localspec.runtime.api import LLM, Result, load_events
+from training.exam.grading import is_honest, is_right
+from training.exam.questions import Exam, Question
+from training.exam.questions import load as load_exam
+
+EXAM = "guide"  # whose questions they are, whoever is asked
+FORMATS: tuple[WeightFormat, ...] = ("int8", "bf16")
+
+
+def measure_exam(
+    load: LoadRequest,
+    *,
+    formats: Sequence[WeightFormat] = FORMATS,
+    max_tokens: int | None = None,
+    list_wrong: bool = False,
+    tell: Tell = silent,
+) -> ExamReport:
+    """One model after the other, so that one is in memory at a time. `max_tokens` None: as long as it talks."""
+    exam, entry = load_exam(), Catalog.load().resolve(load.model)
+    ways = [(quant, name, choice) for quant in formats for name, choice in drafts(entry, load.draft)]
+    report = shares(tell, f"the exam of {EXAM}")
+    sittings: list[Sitting] = []
+    notes: list[str] = []
+    for done, (quant, name, choice) in enumerate(ways):
+        request = msgspec.structs.replace(load, quant=quant, draft=choice)
+        sitting, notices = sit(request, name, exam, max_tokens, partial(part, report, done, len(ways)))
+        sittings.append(sitting)
+        notes += [one_line(f"{sitting.method} in {sitting.quant}: {sentence}") for sentence in notices]
+    cut = [answer.cut for sitting in sittings for answer in sitting.answers]
+    if any(cut):
+        of_all = f"{sum(cut)} of {len(cut)} answers"
+        notes.append(f"Cut at {max_tokens} tokens, and so perhaps counted as wrong: {of_all}. Raise -n.")
+    machine = {name: value for name, value in describe_machine(0, sittings[0].device).items() if name != "threads"}
+    return ExamReport(EXAM, one_line(entry.name), machine, tuple(sittings), tuple(dict.fromkeys(notes)), list_wrong)
+
+
+def part(tell: Callable[[float], None], done: int, total: int, share: float) -> None:
+    """The share of one of several, as a share of all."""
+    tell((done + share) / total)
+
+
+def sit(
+    request: LoadRequest, name: str, exam: Exam, max_tokens: int | None, tell: Callable[[float], None]
+) -> tuple[Sitting, list[str]]:
+    """Loads the model, asks it every phrasing and lets it go; and the notices about its drafter meanwhile."""
+    heard: list[Loading | Notice | Ready] = []
+    asked = [(question, phrasing) for question in (*exam.known, *exam.unknown) for phrasing in question.phrasings]
+    answers: list[Answer] = []
+    with drain(load_events(request), heard.append) as llm:
+        said = [event.message for event in heard if isinstance(event, Notice)]
+        off, faults = llm.ready.spec.kind == "off", len(said)
+        for done, (question, phrasing) in enumerate(asked, start=1):
+            result, notices = ask(llm, phrasing, max_tokens)
+            said += notices
+            answers.append(graded(question, phrasing, result.text, cut=result.finish_reason == "length"))
+            tell(done / len(asked))
+        failed = name != PLAIN and (off or len(said) > faults)
+        spec, card = llm.ready.spec, llm.ready.model
+        return Sitting(named(name, spec), "0" if off else spec.k, card.quant, card.device, tuple(answers), failed), said
+
+
+def ask(llm: LLM, phrasing: str, max_tokens: int | None) -> tuple[Result, list[str]]:
+    """The greedy answer, and what went wrong with the drafter on the way."""
+    stream = llm.stream([Message("user", phrasing)], max_tokens=max_tokens, temperature=0.0)
+    said = [event.message for event in stream if isinstance(event, Notice) and event.code != READ_AS]
+    return stream.result(), said
+
+
+def graded(question: Question, phrasing: str, text: str, *, cut: bool = False) -> Answer:
+    """A question that requires nothing is one that only honesty answers."""
+    known = bool(question.required)
+    good = is_right(text, question) if known else is_honest(text)
+    return Answer(question.key, phrasing, known, text, good, cut)

@@ -1,0 +1,130 @@
+"""Decoders of a shape with offloaded layers: at a simulated rate, as through a bus, or really from disk."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter, sleep
+from typing import TYPE_CHECKING, TypeVar, cast
+
+import torch
+from safetensors.torch import save_file
+
+from benchmarks.shapes.random_weights import Shape
+from localspec.bench.formats import WeightFormat
+from localspec.core import paths
+from localspec.core.drain import drain
+from localspec.core.errors import UsageError
+from localspec.core.sizes import read_size, size_words
+from localspec.engine.arch import Arch, read_arch
+from localspec.engine.decoder import Decoder
+from localspec.engine.linear import make_form
+from localspec.engine.offload import Fill, OnThread, Stream, Transfer, copying
+from localspec.loading.cpu_layout import Blueprint
+from localspec.loading.footprint import PLACES
+from localspec.loading.offload import room_like, tensors
+from localspec.loading.plan import Plan
+from localspec.loading.sources import Memory, Reader
+from localspec.loading.torch import Assembly, load_decoder, with_cache
+from localspec.loading.weight_cache import PackedCopy
+from localspec.models.checkpoint import open_snapshot
+
+if TYPE_CHECKING:
+    from localspec.engine.cpu.decoder import PackedDecoder
+
+L = TypeVar("L")
+REAL = "real"
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How fast layers come: in bytes a second, or None for as fast as the disk gives them."""
+
+    bytes_per_second: int | None = None
+
+    def carry(self, num_bytes: int) -> Callable[[Fill], Transfer]:
+        """A transfer for layers of so many bytes."""
+        assert self.bytes_per_second is not None
+        seconds = num_bytes / self.bytes_per_second
+        return lambda fill: OnThread(throttled(fill, seconds))
+
+    def __str__(self) -> str:
+        return (
+            "as the disk gives them" if self.bytes_per_second is None else f"at {size_words(self.bytes_per_second)}/s"
+        )
+
+
+def read_rate(written: str) -> Rate:
+    if written == REAL:
+        return Rate()
+    found = read_size(written.removesuffix("/s"))
+    if found is None:
+        raise UsageError(f"'{written[:40]}' is not a rate.", hint="Try: 2GB/s, or real")
+    return Rate(found)
+
+
+def offloaded(
+    decoder: Decoder | PackedDecoder, resident: int, carry: Callable[[Fill], Transfer] = OnThread
+) -> Decoder | PackedDecoder:
+    """The same weights and context, the layers from `resident` on in memory that is not computed from."""
+    if isinstance(decoder, Decoder):
+        weights = decoder.weights
+        stream = elsewhere(weights.layers, resident, carry)
+        weights = replace(weights, layers=weights.layers[:resident], stream=stream)
+        return Decoder(decoder.arch, weights, decoder.cache)
+    packed = decoder.weights
+    brought = elsewhere(packed.layers, resident, carry)
+    packed = replace(packed, layers=packed.layers[:resident], stream=brought)
+    return type(decoder)(decoder.arch, packed, decoder.context, decoder.program)
+
+
+def elsewhere(layers: tuple[L, ...], first: int, carry: Callable[[Fill], Transfer]) -> Stream[L]:
+    slots = [room_like(layers[first], torch.empty_like) for _ in range(PLACES)]
+    fill = copying([tensors(layer) for layer in layers[first:]], [tensors(slot) for slot in slots], first)
+    return Stream(carry(fill), slots, first, len(layers))
+
+
+def throttled(fill: Fill, seconds: float) -> Fill:
+    """Each layer takes so long."""
+
+    def slowly(layer: int, slot: int) -> None:
+        started = perf_counter()
+        fill(layer, slot)
+        sleep(max(seconds - (perf_counter() - started), 0))
+
+    return slowly
+
+
+def from_host(arch: Arch, source: Memory, kind: WeightFormat, *, resident: int, context: int, device: str) -> Decoder:
+    """Layers from `resident` on in pinned main memory, as a GPU's loader has them."""
+    form = make_form(kind, device)
+    weights = drain(Assembly(arch, Reader(source), form).weights(resident))
+    return with_cache(arch, weights, form, context)
+
+
+@contextmanager
+def from_disk(
+    shape: Shape, source: Memory, kind: WeightFormat, *, resident: int, context: int
+) -> Iterator[Decoder | PackedDecoder]:
+    """A decoder loaded as any model is, from files that end with it: they lie where packed copies do, whose disk is
+    the one that layers would come from."""
+    with TemporaryDirectory(dir=paths.packed_dir(), prefix="bench-") as name:
+        folder = Path(name)
+        config = {**shape.config(context), "dtype": "bfloat16"}
+        (folder / "config.json").write_text(json.dumps(config))
+        save_file(source.tensors, folder / "model.safetensors")
+        snapshot, plan = open_snapshot(folder), Plan(kind, context, "cpu", resident=resident)
+        try:
+            decoder = cast("Decoder | PackedDecoder", drain(load_decoder(snapshot, plan)))
+            os.sync()  # what waits in memory to be written would be read from there
+            yield decoder
+            decoder.close()
+        finally:
+            if plan.packed:
+                copy = PackedCopy(snapshot, Blueprint(read_arch(snapshot.config), plan.packed), resident=resident)
+                copy.file().unlink(missing_ok=True)

@@ -1,0 +1,47 @@
+"""What the chat's screen costs: how much slower the chat is than `run`, how soon it shows a key, when it first paints.
+
+    python -m benchmarks.ui
+    python -m benchmarks.ui --shape tiny -n 64 -r 2
+
+Both write the same tokens of one model with random weights, in terminals of their own, in turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from benchmarks.program import Arguments, run, show
+from benchmarks.shapes.random_weights import SHAPES
+from benchmarks.ui.report import UiReport
+from localspec.bench.progress import Tell, shares
+from localspec.core.errors import UsageError
+from localspec.loading.footprint import PACKED
+
+SHAPE, TOKENS, REPEATS = "llama-1b", 512, 5
+
+
+def read_arguments(words: Sequence[str]) -> argparse.Namespace:
+    parser = Arguments("ui", __doc__)
+    parser.add_argument("--shape", choices=tuple(SHAPES), default=SHAPE, help="what the model is like in size")
+    parser.add_argument("--format", choices=PACKED, default="int8", help="weight format")
+    parser.add_counts(TOKENS, REPEATS, of="answers of each, and starts")
+    parser.add_output()
+    return parser.parse_args(words)
+
+
+def main(words: Sequence[str]) -> None:
+    given = read_arguments(words)
+    if sys.platform == "win32":
+        raise UsageError("The screen is measured in a terminal of Unix.", hint="Use Linux, macOS or WSL.")
+    from benchmarks.ui.measure import measure_ui
+
+    def measure(tell: Tell) -> UiReport:
+        return measure_ui(given.shape, given.format, given.max_tokens, given.repeats, shares(tell, "the chat"))
+
+    show(measure, given.output)
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))

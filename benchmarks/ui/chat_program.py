@@ -1,0 +1,89 @@
+"""The chat as the benchmark plays it: a model opened by name; what every answer cost the screen goes to a pipe.
+
+It saves the chat in the folder that the environment names.
+
+python -m benchmarks.ui.chat_program OPENER MODEL FORMAT TOKENS FD. Knows no terminal and no figures but its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Callable
+from time import process_time
+from typing import Any  # Any: JSON
+
+from benchmarks.timed_chat import TimedChat
+from localspec.core.events import Notice, Step
+from localspec.core.requests import LoadRequest
+from localspec.history import Answered, NewChat, Update, Writer
+from localspec.runtime.worker import EngineProcess
+from localspec.tui.chat.recorder import Scribe
+from localspec.tui.terminal.collector import collect_at_rest
+
+LOOK_SECONDS = 0.1  # to look costs the model too
+
+
+class MeasuredChat(TimedChat):
+    """Counts from the beginning of an answer, which it looks for now and then."""
+
+    def __init__(self, request: LoadRequest, opener: str, tell: Callable[..., None]) -> None:
+        super().__init__(lambda: EngineProcess(request, opener), scribe=Scribe(self, NewChat(request.model)))
+        self.writer = Writer()
+        self.tell_figures = tell
+        self.cpu_before = 0.0
+
+    def on_mount(self) -> None:
+        self.run_worker(self.look())
+
+    async def look(self) -> None:
+        while self.chat.state.phase == "loading":
+            await asyncio.sleep(LOOK_SECONDS)
+        self.tell_figures(ready=True)
+        while True:
+            if not self.chat.state.answering:
+                self.cpu_before = process_time()
+                self.take_frames()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    # --- the paper on which its scribe writes
+
+    def start(self, tell: Callable[[Notice], object]) -> None:
+        self.writer.start(tell)
+
+    def steps(self, message_id: int) -> tuple[Step, ...]:
+        return self.writer.steps(message_id)
+
+    @property
+    def in_trouble(self) -> bool:
+        return self.writer.in_trouble
+
+    def post(self, said: Update) -> None:
+        self.writer.post(said)
+        if isinstance(said, Answered) and said.answer.status != "partial":
+            stats, cpu = said.answer.generation.stats, process_time() - self.cpu_before
+            self.tell_figures(
+                tokens=stats.predicted_n,
+                cpu_seconds=cpu,
+                engine_seconds=(stats.prompt_ms + stats.predicted_ms) / 1000,
+                frames_ms=self.frames.wall,
+                longest_ms=self.frames.longest,
+            )
+
+
+def main(opener: str, model: str, kind: str, tokens: str, fd: str) -> None:
+    def tell(**figures: Any) -> None:
+        os.write(int(fd), f"{json.dumps(figures)}\n".encode())
+
+    chat = MeasuredChat(LoadRequest(model, quant=kind, ctx=int(tokens)), opener, tell)
+    collect_at_rest()
+    try:
+        chat.run()
+    finally:
+        chat.writer.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

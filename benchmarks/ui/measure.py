@@ -1,0 +1,193 @@
+"""What looking costs: the same model through the chat's pipe and screen, and through `run`, in terminals, taking turns.
+
+Both programs stay loaded and answer the same question with the same tokens; who is first changes. The chat saves what
+is said, in a folder of its own, and keys are pressed in it while it answers. Knows no widget: it sees what a user of a
+terminal sees.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from select import select
+from tempfile import TemporaryDirectory
+from time import monotonic, sleep
+
+import msgspec
+
+from benchmarks.shapes.random_weights import BITS, SHAPES
+from benchmarks.terminal import Terminal
+from benchmarks.ui.forced_model import QUESTION
+from benchmarks.ui.report import Played, UiReport
+from localspec.bench.formats import WeightFormat
+from localspec.bench.machine import describe_machine
+from localspec.core import processor
+from localspec.core.errors import DoesNotFit, EngineError
+from localspec.core.main_memory import available_bytes
+
+LOAD_SECONDS, ANSWER_SECONDS, KEY_SECONDS, PAINT_SECONDS = 900.0, 600.0, 5.0, 60.0
+BETWEEN_KEYS = 0.4
+KEYS = [chr(code) for code in range(0x2460, 0x2474)]  # ① to ⑳: nothing else on the screen looks like them
+CLEAR, NEW_CHAT = "\x03", "\x0e"
+FIRST_PAINT = "anything…"
+COPIES = 2  # of the weights: one in each program
+PAINT, ANSWERS, LOAD = 1, 20, 30  # about what they take, for the progress bar
+OPENER = "benchmarks.ui.forced_model:open_forced"
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """A line from one of the programs."""
+
+    ready: bool = False
+    tokens: int = 0
+    cpu_seconds: float = 0.0
+    engine_seconds: float = 0.0
+    frames_ms: list[float] = []
+    longest_ms: float = 0.0
+
+
+FIGURES = msgspec.json.Decoder(Figures)
+
+
+@dataclass(slots=True)
+class Program:
+    """One of the two, in its terminal, and the pipe that its figures come through."""
+
+    terminal: Terminal
+    pipe: int
+    heard: bytes = b""
+
+    def next_figures(self, seconds: float, meanwhile: Callable[[], None] = lambda: None) -> Figures:
+        """The next line; `meanwhile` is called again and again until it comes."""
+        until = monotonic() + seconds
+        while b"\n" not in self.heard:
+            if monotonic() > until:
+                raise EngineError("The program under measurement did not answer.", hint="Run the bench again.")
+            if select([self.pipe], [], [], BETWEEN_KEYS)[0]:
+                read = os.read(self.pipe, 1 << 16)
+                if not read:
+                    raise EngineError("The program under measurement ended.", hint="localspec chat may say why.")
+                self.heard += read
+            else:
+                meanwhile()
+        line, _, self.heard = self.heard.partition(b"\n")
+        return FIGURES.decode(line)
+
+
+@dataclass(slots=True)
+class Progress:
+    """How much of all is done; `tell` hears the share."""
+
+    all: int
+    tell: Callable[[float], None]
+    done: int = 0
+
+    def add(self, part: int) -> None:
+        self.done += part
+        self.tell(self.done / self.all)
+
+
+def measure_ui(shape: str, kind: WeightFormat, tokens: int, repeats: int, tell: Callable[[float], None]) -> UiReport:
+    """`repeats` answers of each, and as many starts, after one that is not counted."""
+    need = COPIES * SHAPES[shape].num_weights * BITS[kind] / 8
+    if need > available_bytes():
+        raise DoesNotFit(
+            f"Two {shape} in {kind} do not fit in memory.", hint="Try: python -m benchmarks.ui --shape tiny"
+        )
+    progress = Progress((repeats + 1) * (PAINT + ANSWERS) + COPIES * LOAD, tell)
+    paints = [first_paint(progress) for _ in range(repeats + 1)][1:]
+    with TemporaryDirectory() as folder:
+        turns, echoes = play((shape, kind, str(tokens)), folder, repeats + 1, progress)
+    machine = describe_machine(processor.physical_cores(), "cpu")
+    runs, chats = zip(*turns[1:], strict=True)
+    return UiReport(shape, kind, tokens, repeats, machine, runs, chats, echoes, tuple(paints))
+
+
+def play(
+    asked: tuple[str, ...], folder: str, count: int, progress: Progress
+) -> tuple[list[tuple[Played, Played]], tuple[float, ...]]:
+    """So many turns of both, and the milliseconds from key to echo in all but the first."""
+    turns, echoes = list[tuple[Played, Played]](), list[float]()
+    with playing("benchmarks.ui.run_program", folder, *asked) as run:
+        progress.add(LOAD)
+        with playing("benchmarks.ui.chat_program", folder, OPENER, *asked) as chat:
+            progress.add(LOAD)
+            for turn in range(count):
+                turns.append(by_both(run, chat, echoes if turn else [], chat_first=turn % 2 == 0))
+                progress.add(ANSWERS)
+    return turns, tuple(echoes)
+
+
+def by_both(run: Program, chat: Program, echoes: list[float], *, chat_first: bool) -> tuple[Played, Played]:
+    if chat_first:
+        shown = by_chat(chat, echoes)
+        return by_run(run), shown
+    return by_run(run), by_chat(chat, echoes)
+
+
+def by_run(run: Program) -> Played:
+    began = monotonic()
+    run.terminal.type("\n")
+    return played(run.next_figures(ANSWER_SECONDS), monotonic() - began)
+
+
+def by_chat(chat: Program, echoes: list[float]) -> Played:
+    """One answer in a new chat, so that the prompt is always the same."""
+    keys = iter(KEYS)
+
+    def press() -> None:
+        if key := next(keys, None):
+            since, pressed = chat.terminal.size, monotonic()
+            chat.terminal.type(key)
+            echoes.append(1000 * (chat.terminal.wait(key, KEY_SECONDS, since=since) - pressed))
+
+    chat.terminal.type(QUESTION)
+    sleep(BETWEEN_KEYS)
+    began = monotonic()
+    chat.terminal.type("\r")
+    done = played(chat.next_figures(ANSWER_SECONDS, press), monotonic() - began)
+    for key in (CLEAR, NEW_CHAT):
+        sleep(BETWEEN_KEYS)
+        chat.terminal.type(key)
+    sleep(BETWEEN_KEYS)
+    return done
+
+
+def played(found: Figures, seconds: float) -> Played:
+    shown = tuple(found.frames_ms), found.longest_ms
+    return Played(found.tokens, seconds, found.cpu_seconds, found.engine_seconds, *shown)
+
+
+@contextmanager
+def playing(module: str, folder: str, *arguments: str) -> Iterator[Program]:
+    """A program in a terminal, once it is ready; all that it keeps is kept in the folder."""
+    ours, theirs = os.pipe()
+    terminal = Terminal([sys.executable, "-m", module, *arguments, str(theirs)], pass_fds=(theirs,), env=within(folder))
+    os.close(theirs)
+    program = Program(terminal, ours)
+    try:
+        program.next_figures(LOAD_SECONDS)
+        yield program
+    finally:
+        terminal.close()
+        os.close(ours)
+
+
+def first_paint(progress: Progress) -> float:
+    """Milliseconds from the command to a prompt on the screen, of a user who has neither chats nor settings."""
+    with TemporaryDirectory() as folder:
+        compiled = {"PYTHONDONTWRITEBYTECODE": ""}  # as what is installed is, after the first start
+        terminal = Terminal([sys.executable, "-m", "localspec", "chat"], env=within(folder) | compiled)
+        try:
+            return 1000 * (terminal.wait(FIRST_PAINT, PAINT_SECONDS) - terminal.began)
+        finally:
+            terminal.close()
+            progress.add(PAINT)
+
+
+def within(folder: str) -> dict[str, str]:
+    """The user's own chats, settings and logs are left alone."""
+    return {f"LOCALSPEC_{purpose}_DIR": os.path.join(folder, purpose) for purpose in ("STATE", "DATA", "CONFIG")}

@@ -1,0 +1,189 @@
+"""transformers' `generate` on the same weights in the same process, in all its ways to speculate, as contenders.
+
+Each way runs in the format and with the threads that a trial found fastest for it. Nothing else calls `generate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import redirect_stderr
+from dataclasses import dataclass, field
+from functools import partial
+from io import StringIO
+from math import inf
+from operator import attrgetter
+from pathlib import Path
+from time import perf_counter
+from typing import Any  # Any: transformers is untyped
+
+import torch
+
+from localspec.bench.prompts import PROMPTS
+from localspec.bench.report import PLAIN, Run, Way
+from localspec.core import processor
+from localspec.core.calibration import recall
+from localspec.core.errors import first_line
+from localspec.core.main_memory import available_bytes
+from localspec.core.requests import DraftModel, EarlyExit, Message
+from localspec.engine.linear import DTYPES
+from localspec.loading.footprint import ELEMENT_BYTES, num_elements
+from localspec.models.checkpoint import Snapshot
+from localspec.runtime import draft_choice
+from localspec.runtime.open import Opened, swept_key
+
+ENGINE = "transformers"
+LOOKUP_TOKENS = 10  # the default of its candidate generator
+TRIAL_TOKENS, TRIALS = 16, 3
+USABLE = 0.6  # of free memory, for its weights
+NOTE = (
+    f"{ENGINE}: each way in every format of ours that it has, and beside int8 and int4 in the faster of fp32 and bf16 "
+    "too, with the threads of --threads, else those that a trial found best; draft lengths are its defaults; it tells "
+    "no acceptance."
+)
+
+Drafts = Sequence[tuple[str, str | EarlyExit | DraftModel]]
+"""Our drafters, each with the name of its row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """A way of `generate`: what it is called with, and the kind of ours it is compared with."""
+
+    name: str
+    kind: str
+    k: str = "its own"
+    arguments: dict[str, Any] = field(default_factory=dict)
+    drafter: Path | None = None
+
+
+def modes(opened: Opened, drafts: Drafts) -> Iterator[Mode]:
+    """Plain, its counterparts of our drafters, and look-up, which needs none."""
+    yield Mode(PLAIN, PLAIN, "0")
+    known = recall(swept_key(opened))
+    for kind, asked in drafts:
+        choice = draft_choice.choose(asked, opened.entry, opened.snapshot, opened.catalog, known)
+        if choice.kind == "early-exit":
+            exits = {"assistant_early_exit": choice.exit_layer}
+            yield Mode(f"assistant_early_exit {choice.exit_layer}", kind, arguments=exits)
+        elif choice.snapshot is not None:
+            name = kind.removeprefix("draft model").strip()
+            yield Mode(f"assistant_model {name}".strip(), kind, drafter=choice.snapshot.folder)
+    lookup = {"prompt_lookup_num_tokens": LOOKUP_TOKENS}
+    yield Mode(f"prompt_lookup_num_tokens {LOOKUP_TOKENS}", "look-up", str(LOOKUP_TOKENS), lookup)
+
+
+class Checkpoints:
+    """Models as transformers loads them, each once in a format."""
+
+    def __init__(self, device: str) -> None:
+        from transformers.utils import logging
+
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+        self.device = device
+        self.loaded: dict[tuple[Path, str], Any] = {}
+
+    def get(self, folder: Path, quant: str) -> Any:
+        if (folder, quant) not in self.loaded:
+            self.loaded[folder, quant] = self.load(folder, quant)
+        return self.loaded[folder, quant]
+
+    def load(self, folder: Path, quant: str) -> Any:
+        from transformers import AutoModelForCausalLM
+
+        options = {"dtype": DTYPES[quant], "local_files_only": True, "trust_remote_code": False}
+        if folder.is_file():  # GGUF, which it makes floats of, with a bar of progress that has no switch
+            with redirect_stderr(StringIO()):
+                model = AutoModelForCausalLM.from_pretrained(folder.parent, gguf_file=folder.name, **options)
+        else:
+            model = AutoModelForCausalLM.from_pretrained(folder, use_safetensors=True, **options)
+        return model.to(self.device).eval()
+
+
+class Transformers:
+    """Greedy `generate` in one mode, format and count of threads. Where it raises, `fault` says why, and it is out."""
+
+    failed = False
+
+    def __init__(self, opened: Opened, mode: Mode, checkpoints: Checkpoints, *, quant: str, threads: int) -> None:
+        self.opened, self.mode, self.checkpoints = opened, mode, checkpoints
+        self.way = Way(f"{ENGINE} {mode.name}", mode.k, quant, mode.kind, ENGINE, threads)
+        self.notes: list[str] = []
+        self.fault = ""
+        self.trial_seconds = inf
+
+    def answer(self, question: str, max_tokens: int) -> Run:
+        """Ours may have torch's threads set to another count."""
+        before = torch.get_num_threads()
+        torch.set_num_threads(self.way.threads)
+        try:
+            return self.generated(question, max_tokens)
+        except Exception as fault:
+            self.fault = first_line(fault)  # whatever theirs raises is what the row says
+            return Run((), inf)
+        finally:
+            torch.set_num_threads(before)
+
+    def generated(self, question: str, max_tokens: int) -> Run:
+        ids = torch.tensor([self.read(question)], device=self.opened.target.device)
+        model = self.checkpoints.get(self.opened.snapshot.folder, self.way.quant)
+        model.config.num_hidden_layers = self.opened.target.arch.num_layers  # its early exit leaves fewer when it fails
+        arguments = dict(self.mode.arguments)
+        if self.mode.drafter is not None:
+            arguments["assistant_model"] = self.checkpoints.get(self.mode.drafter, self.way.quant)
+        started = perf_counter()
+        with torch.inference_mode():
+            out = model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=max_tokens,
+                do_sample=False,
+                eos_token_id=list(self.opened.snapshot.eos_ids) or None,
+                pad_token_id=0,
+                **arguments,
+            )
+        return Run(tuple(out[0, ids.shape[1] :].tolist()), perf_counter() - started)
+
+    def read(self, question: str) -> list[int]:
+        """The question as ids, as ours reads it."""
+        prompter = self.opened.prompter
+        return prompter.chat([Message("user", question)]) if prompter.can_chat else prompter.text(question)
+
+    def try_out(self) -> None:
+        """The fastest short answer, after one that loads and warms up; infinite where it fails."""
+        runs = [self.answer(PROMPTS[0], TRIAL_TOKENS) for _ in range(1 + TRIALS)]
+        self.trial_seconds = min(run.seconds for run in runs[1:])
+
+
+def contenders(targets: Sequence[tuple[Opened, Drafts]], threads: int | None = None) -> list[Transformers]:
+    """Beside each of our formats, with its own drafters, every mode: in the same format where torch has it, else in the
+    faster one; with as many `threads` as ours where they are given."""
+    checkpoints = Checkpoints(str(targets[0][0].target.device))
+    own = [opened.plan.quant for opened, _ in targets if opened.plan.quant in DTYPES]
+    counts = [threads] if threads else sorted({1, processor.physical_cores()})
+
+    tried: dict[tuple[str, str], Transformers] = {}
+    found: list[Transformers] = []
+    for opened, drafts in targets:
+        quant = opened.plan.quant
+        quants = [quant] if quant in own else list(dict.fromkeys([*own, *fitting(opened.snapshot)]))
+        for mode in modes(opened, drafts):
+            for one in quants:
+                if (mode.name, one) not in tried:  # beside another format perhaps
+                    tried[mode.name, one] = best(partial(Transformers, opened, mode, checkpoints, quant=one), counts)
+            found.append(min((tried[mode.name, one] for one in quants), key=attrgetter("trial_seconds")))
+    return list(dict.fromkeys(found))
+
+
+def best(make: partial[Transformers], counts: Sequence[int]) -> Transformers:
+    """The contender with the thread count of the fastest short answer."""
+    tried = [make(threads=count) for count in counts]
+    for one in tried:
+        one.try_out()
+    return min(tried, key=attrgetter("trial_seconds"))
+
+
+def fitting(snapshot: Snapshot) -> list[str]:
+    """bf16, and fp32 where memory is free for both."""
+    both = (ELEMENT_BYTES["bf16"] + ELEMENT_BYTES["fp32"]) * num_elements(snapshot)
+    return ["bf16", "fp32"] if both < USABLE * available_bytes() else ["bf16"]

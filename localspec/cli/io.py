@@ -1,0 +1,128 @@
+"""Standard input, output and error: text cleaned for a terminal, JSON escaped, streams that may be closed or full.
+
+Knows no command and nothing about what is printed.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import sys
+import textwrap
+from io import TextIOWrapper
+from shutil import get_terminal_size
+from typing import Any  # Any: JSON
+
+from localspec.core.errors import FULL, DoesNotFit, UsageError
+from localspec.core.events import AnyEvent, Notice
+from localspec.core.sanitize import TABLE, clean
+
+ESCAPES = {code: json.dumps(chr(code))[1:-1] for code in TABLE if chr(code) not in "\t\n"} | {0x7F: "\\u007f"}
+NOT_ASCII = re.compile(r"[^\x00-\x7f]")
+
+
+def mend_streams() -> None:
+    """Replaces a closed stream by the null device, but for stdout: what is written there must not be lost silently.
+    A character that an encoding lacks becomes a question mark."""
+    for name, mode, access in (("stdin", "r", os.O_RDONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_WRONLY)):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.open(os.devnull, access), mode, encoding="utf-8"))  # noqa: SIM115 - open to the end
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def read_prompt(prompt: str | None) -> str:
+    """The prompt: piped input, then the argument."""
+    piped = "" if sys.stdin.isatty() else read_pipe()
+    text = "\n\n".join(part for part in (piped.strip("\n"), prompt or "") if part)
+    if not text.strip():
+        raise UsageError("There is no prompt.", hint='Try: localspec run guide "What is speculative decoding?"')
+    return text
+
+
+def read_pipe() -> str:
+    try:
+        return sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError as fault:
+        raise UsageError("The piped input is not UTF-8 text.", hint="Convert it first, e.g. with iconv.") from fault
+    except OSError as fault:
+        raise UsageError(
+            f"The piped input cannot be read ({fault.strerror}).", hint="Give the prompt in quotes."
+        ) from fault
+
+
+def print_text(text: str) -> None:
+    """Prints text from outside, cleaned for a terminal."""
+    print(clean(text))
+
+
+def print_unchanged(text: str) -> None:
+    """Prints text as it is for the program that reads the pipe; cleaned for a terminal."""
+    print(clean(text) if sys.stdout.isatty() else text, end="")
+
+
+def print_note(text: str) -> None:
+    """Prints a remark on stderr, beside the data."""
+    print(clean(text), file=sys.stderr)
+
+
+def print_notice(notice: Notice) -> None:
+    print_sentence(f"{notice.level}: {notice.message} {notice.hint}".rstrip())
+
+
+def print_error(sentence: str) -> None:
+    print_sentence(f"error: {sentence}")
+
+
+def print_os_error(fault: OSError) -> int:
+    """Prints why the output, or a file, failed; returns the exit code."""
+    if fault.filename is None and fault.errno in FULL:
+        print_error(f"The output cannot be written: the disk is full ({fault.strerror}). Free some space.")
+        return DoesNotFit.exit_code
+    if fault.filename is None and fault.errno == errno.EBADF:
+        print_error("The output is closed, so nothing can be written to it.")
+    else:
+        print_error(f"{fault.filename or 'The output'} cannot be read or written ({fault.strerror or fault}).")
+    return 1
+
+
+def print_sentence(sentence: str) -> None:
+    """Prints a sentence on stderr: wrapped between words on a terminal, one line in a pipe."""
+    text = clean(sentence)
+    print(wrapped(text, get_terminal_size().columns) if sys.stderr.isatty() else text, file=sys.stderr)
+
+
+def wrapped(text: str, width: int) -> str:
+    """The text in lines of at most `width` characters; a longer word, such as a path, stays whole."""
+    lines = (textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False) for line in text.splitlines())
+    return "\n".join("\n".join(line) for line in lines)
+
+
+def print_event(event: AnyEvent) -> None:
+    """Prints an event as a line of JSON, at once."""
+    from localspec.runtime.stats import to_dict  # here: --help does without
+
+    print(as_json(to_dict(event)), flush=True)
+
+
+def as_json(value: Any) -> str:
+    """The value as one line of JSON."""
+    return safe_json(json.dumps(value, ensure_ascii=False))
+
+
+def safe_json(text: str) -> str:
+    """The same JSON, with every code point escaped that drives a terminal or that stdout cannot encode."""
+    escaped = text.translate(ESCAPES)
+    if (sys.stdout.encoding or "utf-8").lower() == "utf-8":
+        return escaped
+    return NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], escaped)
+
+
+def discard_output() -> None:
+    """Discards what is still buffered; else Python would try to write it again, and complain, when it ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(nowhere, stream.fileno())
