@@ -39,11 +39,11 @@ async def take() -> None:
     from localspec.history import NewChat, Writer
     from localspec.runtime.worker import EngineProcess
     from localspec.tui.app import ChatApp
-    from localspec.tui.chat.recorder import Scribe
+    from localspec.tui.chat.recorder import HistoryRecorder
     from localspec.tui.screens.compare import CompareScreen
 
-    paper = Writer()
-    app = ChatApp(lambda: EngineProcess(LoadRequest("guide")), scribe=Scribe(paper, NewChat("guide")))
+    sink = Writer()
+    app = ChatApp(lambda: EngineProcess(LoadRequest("guide")), recorder=HistoryRecorder(sink, NewChat("guide")))
 
     async def ask(pilot: Pilot[None], question: str) -> None:
         before = len(app.chat.conversation.branch)
@@ -85,7 +85,7 @@ async def take() -> None:
         await shoot(pilot, "wide")
         await pilot.press("f1")
         await shoot(pilot, "help")
-    if trouble := paper.close():
+    if trouble := sink.close():
         raise SystemExit(trouble.message)
 
 

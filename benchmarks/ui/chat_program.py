@@ -20,7 +20,7 @@ from localspec.core.events import Notice, Step
 from localspec.core.requests import LoadRequest
 from localspec.history import Answered, NewChat, Update, Writer
 from localspec.runtime.worker import EngineProcess
-from localspec.tui.chat.recorder import Scribe
+from localspec.tui.chat.recorder import HistoryRecorder
 from localspec.tui.terminal.collector import collect_at_rest
 
 LOOK_SECONDS = 0.1  # to look costs the model too
@@ -30,7 +30,7 @@ class MeasuredChat(TimedChat):
     """Counts from the beginning of an answer, which it looks for now and then."""
 
     def __init__(self, request: LoadRequest, opener: str, tell: Callable[..., None]) -> None:
-        super().__init__(lambda: EngineProcess(request, opener), scribe=Scribe(self, NewChat(request.model)))
+        super().__init__(lambda: EngineProcess(request, opener), recorder=HistoryRecorder(self, NewChat(request.model)))
         self.writer = Writer()
         self.tell_figures = tell
         self.cpu_before = 0.0
@@ -48,7 +48,7 @@ class MeasuredChat(TimedChat):
                 self.take_frames()
             await asyncio.sleep(LOOK_SECONDS)
 
-    # --- the paper on which its scribe writes
+    # --- the paper on which its recorder writes
 
     def start(self, tell: Callable[[Notice], object]) -> None:
         self.writer.start(tell)

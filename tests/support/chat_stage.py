@@ -19,7 +19,7 @@ from localspec.core.requests import Message
 from localspec.history import NewChat, OpenChat, Writer
 from localspec.tui.app import NO_LOOK, ChatApp
 from localspec.tui.chat.conversation import turns
-from localspec.tui.chat.recorder import Paper, Scribe
+from localspec.tui.chat.recorder import HistoryRecorder, HistorySink
 from localspec.tui.control.tuning import Tuning
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.themes import Look
@@ -122,21 +122,21 @@ async def open_chat(
     *engines: ScriptedEngine,
     size: tuple[int, int] = (80, 24),
     system: str | None = None,
-    paper: Paper | None = None,
+    sink: HistorySink | None = None,
     past: OpenChat | None = None,
     tuning: Tuning | None = None,
     looks: Look = NO_LOOK,
     tooltips: bool = False,
 ) -> AsyncIterator[Stage]:
-    """The given engines come in turn: the first at the start, the others at reloads. Without paper nothing is kept."""
+    """The given engines come in turn: the first at the start, the others at reloads. Without sink nothing is kept."""
     waiting, made = list(engines), []
 
     def make_engine() -> ScriptedEngine:
         made.append(waiting.pop(0))
         return made[-1]
 
-    scribe = Scribe(paper, NewChat("guide", system=system))
-    app = ChatApp(make_engine, system, scribe=scribe, past=past, tuning=tuning, looks=looks)
+    recorder = HistoryRecorder(sink, NewChat("guide", system=system))
+    app = ChatApp(make_engine, system, recorder=recorder, past=past, tuning=tuning, looks=looks)
     with patch.object(Stylesheet, "_parse_rules", parsed_once), patch("localspec.tui.screens.overflow.REST_SECONDS", 0):
         async with app.run_test(size=size, tooltips=tooltips, notifications=True) as pilot:
             stage = Stage(pilot, app, made)
@@ -168,7 +168,7 @@ async def kept_chat(
     tuning: Tuning | None = None,
 ) -> AsyncIterator[Stage]:
     """The same, written into the history; all of it is there afterwards."""
-    paper = Writer(chat=past.chat if past else None)
-    async with open_chat(*engines, size=size, system=system, paper=paper, past=past, tuning=tuning) as stage:
+    sink = Writer(chat=past.chat if past else None)
+    async with open_chat(*engines, size=size, system=system, sink=sink, past=past, tuning=tuning) as stage:
         yield stage
-    assert paper.close() is None
+    assert sink.close() is None

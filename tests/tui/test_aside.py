@@ -102,5 +102,5 @@ async def test_what_others_hide_is_not_drawn(monkeypatch: pytest.MonkeyPatch):
 
         monkeypatch.setattr(Widget, "render_line", render_line)
         await write(stage, shown, range(5, 6))
-        assert 0 < sum(drawn.get(name, 0) for name in ("Answer", "Body", "Said")) < 10
+        assert 0 < sum(drawn.get(name, 0) for name in ("Answer", "Body", "MarkdownPassage")) < 10
         await shown.end()

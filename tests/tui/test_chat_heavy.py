@@ -8,7 +8,7 @@ import pytest
 
 from localspec.tui.markdown.code import Fence, Leaf
 from localspec.tui.markdown.parser import MAX_CELLS, parser
-from localspec.tui.markdown.passage import Said
+from localspec.tui.markdown.passage import MarkdownPassage
 from localspec.tui.transcript.answer import Answer
 from tests.support.chat_stage import HELLO, Stage, open_chat
 from tests.support.scripted_engine import ScriptedEngine, answer, step
@@ -90,7 +90,7 @@ async def test_a_reply_of_a_megabyte():
         await stage.send("go")
         await stage.sees("Paragraph 13499", "idle")
         assert len(text) > 1_000_000
-        assert "".join(said.source for said in stage.chat.query_one(Answer).query(Said)) == text
+        assert "".join(said.source for said in stage.chat.query_one(Answer).query(MarkdownPassage)) == text
 
 
 def test_the_parser_itself_bounds_how_deep_a_text_nests():

@@ -20,7 +20,7 @@ from localspec.core.requests import LoadRequest, Message
 from localspec.history import History, NewChat, NewMessage, OpenChat, StoredMessage, Writer, database, recall, writer
 from localspec.tui import app as app_module
 from localspec.tui.app import ChatApp
-from localspec.tui.chat import recorder as scribe
+from localspec.tui.chat import recorder
 from localspec.tui.chat.conversation import Conversation
 from localspec.tui.screens import chat as chat_module
 from localspec.tui.transcript.answer import Answer
@@ -117,8 +117,8 @@ async def test_a_question_is_kept_when_it_is_asked_and_an_answer_while_it_grows(
 
 def test_little_of_an_answer_can_be_lost():
     """G7, as it ships."""
-    assert scribe.SAVE_SECONDS <= 2
-    assert scribe.SAVE_TOKENS <= 200
+    assert recorder.SAVE_SECONDS <= 2
+    assert recorder.SAVE_TOKENS <= 200
 
 
 async def test_an_answer_is_kept_every_200_tokens_though_no_clock_says_so(monkeypatch: pytest.MonkeyPatch):
@@ -305,21 +305,21 @@ async def test_a_newer_history_is_one_notice_and_stays_as_it_is(path: Path):
     db = sqlite3.connect(path)
     db.execute("PRAGMA user_version = 99")
     db.close()
-    paper = Writer()
-    async with open_chat(ScriptedEngine(HELLO, SHORT), paper=paper) as stage:
+    sink = Writer()
+    async with open_chat(ScriptedEngine(HELLO, SHORT), sink=sink) as stage:
         await tells_once_and_goes_on(stage, "written by a newer localspec", "Update localspec.")
-    assert paper.close() is not None
+    assert sink.close() is not None
     assert contents(path) == ["kept"]
 
 
 async def test_a_folder_that_cannot_be_made_is_one_notice_and_the_reason_at_the_end(monkeypatch: pytest.MonkeyPatch):
     """The list of chats says why it is empty, where there is one."""
     monkeypatch.setenv("LOCALSPEC_DATA_DIR", "/dev/null/x")
-    paper = Writer()
-    async with open_chat(ScriptedEngine(HELLO, SHORT), paper=paper, size=(130, 36)) as stage:
+    sink = Writer()
+    async with open_chat(ScriptedEngine(HELLO, SHORT), sink=sink, size=(130, 36)) as stage:
         await tells_once_and_goes_on(stage, "/dev/null/x cannot be created", "LOCALSPEC_DATA_DIR")
         await stage.until(lambda: "/dev/null/x cannot be created" in str(stage.chat.sidebar.line.content))
-    assert "/dev/null/x" in paper.close().message  # type: ignore[union-attr]
+    assert "/dev/null/x" in sink.close().message  # type: ignore[union-attr]
 
 
 async def test_a_locked_history_is_one_notice_and_is_written_when_it_is_free(
@@ -338,16 +338,16 @@ async def test_a_locked_history_is_one_notice_and_is_written_when_it_is_free(
 
 
 async def test_a_read_only_history_is_one_notice_and_the_reason_at_the_end(path: Path):
-    paper = Writer()
-    async with open_chat(ScriptedEngine(SHORT, HELLO, SHORT), paper=paper) as stage:
+    sink = Writer()
+    async with open_chat(ScriptedEngine(SHORT, HELLO, SHORT), sink=sink) as stage:
         await ask(stage, "kept")
         await stage.until(lambda: stage.chat.chats.chat_id and contents(path) == ["kept", "Bye."])
-        paper._history._database.read("PRAGMA query_only = ON")  # type: ignore[union-attr]
+        sink._history._database.read("PRAGMA query_only = ON")  # type: ignore[union-attr]
         await ask(stage, "lost")
         await stage.until(lambda: notes(stage))
         await ask(stage, "lost, too")
         assert len(notes(stage)) == 1
-    assert "read-only" in paper.close().message  # type: ignore[union-attr]
+    assert "read-only" in sink.close().message  # type: ignore[union-attr]
     assert contents(path) == ["kept", "Bye."]
 
 
@@ -356,7 +356,7 @@ async def test_a_full_disk_is_one_notice_and_is_used_again_when_there_is_space(p
     async with kept_chat(ScriptedEngine(SHORT, long, SHORT)) as stage:
         await ask(stage, "kept")
         await stage.until(lambda: stage.chat.chats.chat_id and contents(path) == ["kept", "Bye."])
-        db = stage.chat.recorder._paper._history._database  # type: ignore[union-attr]
+        db = stage.chat.recorder._sink._history._database  # type: ignore[union-attr]
         (pages,) = db.read("PRAGMA page_count")[0]
         db.read(f"PRAGMA max_page_count = {pages}")
         await ask(stage, "long")
@@ -384,7 +384,7 @@ async def test_whenever_the_disk_is_full_the_answer_stays_on_the_screen_and_is_k
     async with kept_chat(engine) as stage:
         await ask(stage, "first")
         await stage.until(lambda: stage.chat.chats.chat_id and contents(path) == ["first", "Bye."])
-        db = stage.chat.recorder._paper._history._database  # type: ignore[union-attr]
+        db = stage.chat.recorder._sink._history._database  # type: ignore[union-attr]
         for number, texts in enumerate(answers):
             before = set(stage.chat.query(Note))  # those of long ago leave the transcript
 
@@ -442,7 +442,7 @@ from localspec.tui.screens import chat as chat_module
 chat_module.SAVE_SECONDS = 0.02
 async def main():
     engine = ScriptedEngine(*[answer(*(step(f"{i} ", "word ") for i in range(1000)))] * 3, paused=True)
-    async with open_chat(engine, paper=Writer()) as stage:
+    async with open_chat(engine, sink=Writer()) as stage:
         engine.permit(1)
         await stage.ready()
         for question in ("one", "two", "three"):
@@ -547,7 +547,7 @@ def test_a_folder_is_kept_by_its_whole_path(opened: list[ChatApp], monkeypatch: 
     (tmp_path / "model").mkdir()
     monkeypatch.chdir(tmp_path)
     assert localspec(monkeypatch, "chat", "./model") == 0
-    assert opened[0].chat.scribe._chat.model_key == str(tmp_path / "model")
+    assert opened[0].chat.recorder._chat.model_key == str(tmp_path / "model")
 
 
 EXCLUDE = "--continue, --chat and --no-history cannot be combined. Use one of them."
@@ -577,7 +577,7 @@ def test_a_chat_that_cannot_go_on_is_one_sentence(
 
 def test_no_history_makes_no_file(opened: list[ChatApp], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     assert localspec(monkeypatch, "chat", "--no-history") == 0
-    assert opened[0].chat.scribe._paper is None
+    assert opened[0].chat.recorder._sink is None
     assert not (tmp_path / "data").exists()
 
 

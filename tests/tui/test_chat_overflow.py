@@ -15,7 +15,7 @@ from localspec.tui.chat.conversation import Utterance
 from localspec.tui.control.tuning import Tuning
 from localspec.tui.screens.overflow import Overflow
 from localspec.tui.transcript.answer import Answer
-from localspec.tui.transcript.markers import Untold
+from localspec.tui.transcript.markers import OutOfContext
 from localspec.tui.transcript.question import Question
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.support.scripted_engine import ScriptedEngine
@@ -76,7 +76,7 @@ async def test_the_oldest_turns_are_dropped_and_grey_and_the_system_stays(keys: 
         await stage.send("more")
         await stage.until(lambda: len(stage.turns) == 10)
         assert told(engine) == ["Be brief.", "more"], "two more turns were dropped, unasked"
-        assert len(stage.chat.query(Untold)) == 1
+        assert len(stage.chat.query(OutOfContext)) == 1
         assert stage.app.screen is stage.chat
 
 

@@ -18,7 +18,7 @@ from localspec.history import History, NewChat, Writer
 from localspec.loading.self_check import config
 from localspec.runtime.worker import OPEN_MODEL, EngineProcess
 from localspec.tui.app import ChatApp
-from localspec.tui.chat.recorder import Scribe
+from localspec.tui.chat.recorder import HistoryRecorder
 from localspec.tui.control.turns import DIED
 from localspec.tui.keys.key_names import with_keys
 from localspec.tui.screens.chat import ChatScreen
@@ -48,11 +48,11 @@ def request_(folder: Path) -> LoadRequest:
 
 @asynccontextmanager
 async def real_chat(request: LoadRequest, opener: str = OPEN_MODEL) -> AsyncIterator[Stage]:
-    paper = Writer()
-    app = ChatApp(lambda: EngineProcess(request, opener), scribe=Scribe(paper, NewChat("tiny")))
+    sink = Writer()
+    app = ChatApp(lambda: EngineProcess(request, opener), recorder=HistoryRecorder(sink, NewChat("tiny")))
     async with app.run_test(size=(80, 24)) as pilot:
         yield Stage(pilot, app, [])
-    assert paper.close() is None
+    assert sink.close() is None
 
 
 def written(chat: ChatScreen, number: int) -> int:

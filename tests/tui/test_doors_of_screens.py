@@ -29,7 +29,7 @@ from localspec.runtime import local_models
 from localspec.runtime.api import Stream
 from localspec.runtime.local_models import Shelved
 from localspec.tui.app import ChatApp
-from localspec.tui.chat.recorder import Scribe
+from localspec.tui.chat.recorder import HistoryRecorder
 from localspec.tui.control.tuning import Tuning
 from localspec.tui.screens.compare import CompareScreen
 from localspec.tui.screens.overflow import Overflow
@@ -56,7 +56,7 @@ class TitledDriver(CapturingDriver):
 
 
 class Everything:
-    """Paper that keeps chats: the sidebar has some to show."""
+    """HistorySink that keeps chats: the sidebar has some to show."""
 
     def start(self, tell: object) -> None: ...
 
@@ -77,7 +77,7 @@ async def watched(
 ) -> AsyncIterator[Stage]:
     """A chat, and at its end the promise: what the terminal was sent has the text in it, and nothing to obey."""
     engine = ScriptedEngine(*scripts, opening=opening)
-    app = ChatApp(lambda: engine, scribe=Scribe(Everything()), tuning=tuning)
+    app = ChatApp(lambda: engine, recorder=HistoryRecorder(Everything()), tuning=tuning)
     app.driver_class = TitledDriver
     chat = Chat("a1", text, text, text, text, text, text, 2, False, False, 2)
     hit = Hit("a1", text, 1, "user", text, (Part(text, False), Part(text, True)))

@@ -200,34 +200,34 @@ async def test_what_is_not_kept_is_exported_from_memory(own_folder: Path):
 
 
 async def test_where_the_history_cannot_be_written_what_it_lacks_is_exported_from_memory(own_folder: Path):
-    paper, engine = Writer(), ScriptedEngine(SHORT, HELLO, paused=True)
-    async with open_chat(engine, paper=paper) as stage:
+    sink, engine = Writer(), ScriptedEngine(SHORT, HELLO, paused=True)
+    async with open_chat(engine, sink=sink) as stage:
         engine.permit(4)
         await ask(stage, "kept")
         await stage.until(lambda: stage.chat.chats.chat_id)
-        paper._history._database.read("PRAGMA query_only = ON")  # type: ignore[union-attr]
+        sink._history._database.read("PRAGMA query_only = ON")  # type: ignore[union-attr]
         engine.permit(2)
         await stage.asks("lost", "Hello there")
-        await stage.until(lambda: paper.in_trouble)
+        await stage.until(lambda: sink.in_trouble)
         started = monotonic()
         await export(stage, "md")
         assert monotonic() - started < SETTLED_SECONDS / 2
         engine.permit()
     text = (own_folder / "chat-kept.md").read_text()
     assert re.search(r"Bye\.\n\n## You\n\nlost\n\n## .* \(interrupted\)\n\nHello there\n$", text)
-    assert paper.close() is not None
+    assert sink.close() is not None
 
 
 async def test_a_newer_history_is_no_obstacle_to_an_export(own_folder: Path):
     with History() as history:
         history._database.read("PRAGMA user_version = 99")
-    paper = Writer()
-    async with open_chat(ScriptedEngine(HELLO), paper=paper) as stage:
+    sink = Writer()
+    async with open_chat(ScriptedEngine(HELLO), sink=sink) as stage:
         await ask(stage, "hi")
         await stage.until(lambda: stage.chat.query(Note))
         await export(stage, "md")
     assert "Hello there, world. Bye." in (own_folder / "chat-hi.md").read_text()
-    assert paper.close() is not None
+    assert sink.close() is not None
 
 
 @pytest.mark.parametrize(

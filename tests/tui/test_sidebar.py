@@ -13,8 +13,8 @@ from localspec.core import paths
 from localspec.core.requests import Message
 from localspec.history import History, Hit, NewChat, NewMessage, Writer, open_file, recall, writer
 from localspec.history.records import Part
-from localspec.tui.chat import recorder as scribe
-from localspec.tui.chat.chat_store import NOT_KEPT, Shelf
+from localspec.tui.chat import recorder
+from localspec.tui.chat.chat_store import NOT_KEPT, ChatStore
 from localspec.tui.panels import chat_list, sidebar
 from localspec.tui.panels.chat_list import Row
 from localspec.tui.panels.sidebar import NO_CHATS, NO_HITS
@@ -297,9 +297,9 @@ async def test_the_menu_leads_to_the_search_of_all_chats():
 async def test_hits_of_an_older_search_never_replace_those_of_a_newer(monkeypatch: pytest.MonkeyPatch):
     branches()
     begun, go_on, late = Event(), Event(), Event()
-    real = Shelf.find
+    real = ChatStore.find
 
-    def find(self: Shelf, query: str) -> list[Hit]:
+    def find(self: ChatStore, query: str) -> list[Hit]:
         if query != "plum":
             begun.set()
             go_on.wait(10)
@@ -308,7 +308,7 @@ async def test_hits_of_an_older_search_never_replace_those_of_a_newer(monkeypatc
             late.set()
         return hits
 
-    monkeypatch.setattr(Shelf, "find", find)
+    monkeypatch.setattr(ChatStore, "find", find)
     async with kept_chat(ScriptedEngine(HELLO)) as stage:
         await stage.send("/search apricot")
         await stage.until(begun.is_set)
@@ -446,7 +446,7 @@ async def test_a_history_that_fails_meanwhile_is_a_sentence_among_the_chats():
     async with kept_chat(ScriptedEngine(HELLO)) as stage:
         await stage.pilot.press("ctrl+b")
         await stage.until(lambda: titles(stage))
-        stage.chat.sidebar.shelf._history._database._db.close()  # type: ignore[union-attr]
+        stage.chat.sidebar.store._history._database._db.close()  # type: ignore[union-attr]
         await stage.pilot.press("p")
         await stage.until(lambda: line(stage).startswith("The history"))
         await stage.pilot.press("slash", "x")
@@ -460,7 +460,7 @@ async def test_a_locked_history_is_a_sentence_and_is_tried_again(monkeypatch: py
     monkeypatch.setattr(open_file, "OPENING_SECONDS", 0.02)
     async with kept_chat(ScriptedEngine(HELLO)) as stage:
         await stage.ready()
-        await stage.until(lambda: stage.chat.recorder._paper._history)  # type: ignore[union-attr]
+        await stage.until(lambda: stage.chat.recorder._sink._history)  # type: ignore[union-attr]
         other = sqlite3.connect(f"{paths.history_file()}.lock", isolation_level=None)
         other.execute("BEGIN EXCLUSIVE")
         await stage.pilot.press("ctrl+b")
@@ -484,7 +484,7 @@ async def test_without_a_history_there_is_a_sentence_and_no_file(size: tuple[int
 
 
 async def test_who_cannot_wait_for_the_history_is_told(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(scribe, "SETTLED_SECONDS", 0.05)
+    monkeypatch.setattr(recorder, "SETTLED_SECONDS", 0.05)
     async with kept_chat(ScriptedEngine(HELLO, HELLO)) as stage:
         await ask(stage, "doomed")
         await show_chats(stage, "doomed")
@@ -533,8 +533,8 @@ async def test_a_read_only_history_is_listed_searched_and_gone_on_with(
         chat(history, "Who checks?", "The target.", title="Second")
     disk = request.getfixturevalue("read_only")
     past = recall()
-    paper = Writer(chat=past.chat)
-    async with open_chat(ScriptedEngine(), size=WIDE, past=past, paper=paper) as stage:
+    sink = Writer(chat=past.chat)
+    async with open_chat(ScriptedEngine(), size=WIDE, past=past, sink=sink) as stage:
         await stage.until(lambda: "Who checks?" in said(stage) and titles(stage) == ["Second", "First"])
         await stage.until(lambda: sum("read-only" in note for note in notes(stage)) == 1)
         await stage.pilot.press("ctrl+b", "p")
@@ -542,7 +542,7 @@ async def test_a_read_only_history_is_listed_searched_and_gone_on_with(
         await stage.pilot.press("slash", *"drafter", "enter")
         await stage.until(lambda: said(stage) == ["Who drafts?", "The drafter."])
         disk.undo()
-        await stage.until(lambda: not paper.in_trouble)
+        await stage.until(lambda: not sink.in_trouble)
         with History() as history:
             chat(history, "Who stops?", title="Third")
         stage.chat.sidebar.search.value = ""

@@ -14,7 +14,7 @@ from textual.widgets import OptionList
 from localspec.core.events import Loading, ModelCard, SpecCard
 from localspec.history import Chat, History, NewChat, recall
 from localspec.tui.app import ChatApp
-from localspec.tui.chat.recorder import Scribe
+from localspec.tui.chat.recorder import HistoryRecorder
 from localspec.tui.panels.chat_list import Row
 from localspec.tui.panels.header import Header
 from localspec.tui.panels.stats_line import loading_words
@@ -143,7 +143,7 @@ DOORS: dict[str, Callable[[Screen, Sequence[str]], object]] = {
 
 @asynccontextmanager
 async def tall_chat() -> AsyncIterator[Screen]:
-    app = ChatApp(ScriptedEngine, scribe=Scribe(Everything()))
+    app = ChatApp(ScriptedEngine, recorder=HistoryRecorder(Everything()))
     app.driver_class = TitledDriver
     async with app.run_test(size=TALL, headless=False) as pilot:
         stage = Stage(pilot, app, [])

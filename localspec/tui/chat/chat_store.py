@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 NOT_KEPT = "Chats are neither kept nor listed: localspec was started with --no-history."
 
 
-class Shelf:
+class ChatStore:
     """A connection of its own to the history, opened when somebody first asks. `tell` hears what that had to do.
 
     One that cannot be written is opened anew each time: it may have become what can be.

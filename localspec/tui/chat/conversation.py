@@ -40,8 +40,8 @@ class Utterance:
     attachments: tuple[Attachment, ...] = ()
 
     @property
-    def told(self) -> str:
-        """As the model reads it."""
+    def for_model(self) -> str:
+        """The text with its attachments, as the model reads it."""
         return with_attachments(self.text, self.attachments)
 
     @property
@@ -93,12 +93,12 @@ class Conversation:
         first = [Message("system", self.instructions)] if self.instructions else []
         before = turns(self.tree.path(question.parent_id))
         begun = [Message("assistant", so_far)] if so_far else []
-        messages = without_oldest((*first, *before, Message("user", question.told), *begun), self.untold)
+        messages = without_oldest((*first, *before, Message("user", question.for_model), *begun), self.untold)
         sampling, template = self.tuning.sampling, self.tuning.template
         return GenerateRequest(messages, sampling=sampling, continues=bool(begun), template=template)
 
     @property
-    def not_told(self) -> list[Utterance]:
+    def out_of_context(self) -> list[Utterance]:
         """The beginning of the branch that the model is not told any more."""
         turns = [place for place, (asked, answered) in enumerate(pairwise(self.branch)) if is_turn(asked, answered)]
         if not self.untold or not turns:
@@ -167,7 +167,7 @@ def turns(branch: Iterable[Utterance]) -> Iterator[Message]:
     """Whole turns only: a question without an answer would make the next one follow it, which templates refuse."""
     for asked, answered in pairwise(branch):
         if is_turn(asked, answered):
-            yield Message("user", asked.told)
+            yield Message("user", asked.for_model)
             yield Message("assistant", answered.text)
 
 

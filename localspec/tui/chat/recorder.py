@@ -45,7 +45,7 @@ NO_NAME = NewChat("")
 NOTHING_SAID: Mapping[str, Setting] = {}
 
 
-class Paper(Protocol):
+class HistorySink(Protocol):
     """What takes down what is said: the history's writer. It never makes the chat wait."""
 
     def start(self, tell: Callable[[Notice], object]) -> None: ...
@@ -55,8 +55,8 @@ class Paper(Protocol):
     def in_trouble(self) -> bool: ...
 
 
-class Told(Message):
-    """The paper has something to say."""
+class Noticed(Message):
+    """The sink has something to say."""
 
     def __init__(self, notice: Notice) -> None:
         super().__init__()
@@ -71,11 +71,11 @@ class Kept(Message):
         self.chat_id = chat_id
 
 
-class Scribe:
-    """`chat` is what a chat of this program is like; without paper nothing is kept, and not `titled` no title."""
+class HistoryRecorder:
+    """`chat` is what a chat of this program is like; without sink nothing is kept, and not `titled` no title."""
 
-    def __init__(self, paper: Paper | None = None, chat: NewChat = NO_NAME, *, titled: bool = True) -> None:
-        self._paper = paper
+    def __init__(self, sink: HistorySink | None = None, chat: NewChat = NO_NAME, *, titled: bool = True) -> None:
+        self._sink = sink
         self._titled = titled
         self._usual = self._chat = chat
         self._author = self._made = Generation("")  # of answers from now on; of the one being written
@@ -87,7 +87,7 @@ class Scribe:
 
     @property
     def keeps(self) -> bool:
-        return self._paper is not None
+        return self._sink is not None
 
     @property
     def model_key(self) -> str:
@@ -96,8 +96,8 @@ class Scribe:
 
     def start(self, tell: Callable[[Notice], object]) -> None:
         """`tell` is called from another thread."""
-        if self._paper is not None:
-            self._paper.start(tell)
+        if self._sink is not None:
+            self._sink.start(tell)
 
     def meet(self, ready: Ready) -> None:
         """Who answers from now on."""
@@ -195,8 +195,8 @@ class Scribe:
 
     def locate(self, tell: Callable[[str | None], object]) -> None:
         """The chat's id, once all that was said is written: told from another thread."""
-        if self._paper is not None:
-            self._paper.post(Located(tell))
+        if self._sink is not None:
+            self._sink.post(Located(tell))
         else:
             tell(None)
 
@@ -205,13 +205,13 @@ class Scribe:
         told: Future[str | None] = Future()
         self.locate(told.set_result)
         try:
-            return told.result(TROUBLED_SECONDS if self._paper and self._paper.in_trouble else SETTLED_SECONDS)
+            return told.result(TROUBLED_SECONDS if self._sink and self._sink.in_trouble else SETTLED_SECONDS)
         except TimeoutError:
             raise HistoryError("The history cannot be written at present.", hint="Try again later.") from None
 
     def rounds(self, message_id: int) -> Sequence[Step]:
         """Of an answer that was kept before. Waits for the disk."""
-        return self._paper.steps(message_id) if self._paper is not None else ()
+        return self._sink.steps(message_id) if self._sink is not None else ()
 
     def _save(self, answer: Utterance, stats: Stats) -> Generation:
         self._grown, self._has_place = 0, True
@@ -221,8 +221,8 @@ class Scribe:
         return made
 
     def _post(self, update: Update) -> None:
-        if self._paper is not None:
-            self._paper.post(update)
+        if self._sink is not None:
+            self._sink.post(update)
 
 
 def drafter(spec: SpecCard) -> str | None:

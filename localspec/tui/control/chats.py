@@ -10,7 +10,7 @@ from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.events import Notice, Step
 from localspec.core.whole_file import save
 from localspec.history import Format, OpenChat, export
-from localspec.tui.chat.chat_store import Shelf
+from localspec.tui.chat.chat_store import ChatStore
 from localspec.tui.chat.conversation import Utterance
 from localspec.tui.chat.past import record, remembered, title
 from localspec.tui.control import export_file
@@ -34,7 +34,7 @@ class Chats:
         self.screen, self.state, self.feedback, self.work = parts.screen, parts.state, parts.feedback, parts.work
         self.conversation, self.transcript, self.recorder = parts.conversation, parts.transcript, parts.recorder
         self.turns, self.branches = turns, branches
-        self.store = Shelf(kept=self.recorder.keeps, tell=self.feedback.tell)
+        self.store = ChatStore(kept=self.recorder.keeps, tell=self.feedback.tell)
         self.sidebar, self.find = Sidebar(self.store), FindBar(self.texts)
 
     # --- another chat
@@ -43,7 +43,7 @@ class Chats:
         """The chat that is gone on with, or how to begin one."""
         await self.transcript.begin(title(past) if past else "", self.conversation.branch)
         self.transcript.anchor()
-        await self.transcript.grey(self.conversation.not_told)
+        await self.transcript.grey(self.conversation.out_of_context)
 
     async def begin(self) -> None:
         await self.turns.take_back()

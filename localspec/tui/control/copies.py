@@ -25,7 +25,7 @@ class Copies:
         if what not in {"", "code", "all"}:
             self.feedback.refuse("What can be copied: /copy, /copy code, /copy all")
         elif what == "all" and self.conversation.branch:
-            self.take("\n\n".join(f"{said.speaker}:\n{said.told}" for said in self.conversation.branch))
+            self.take("\n\n".join(f"{said.speaker}:\n{said.for_model}" for said in self.conversation.branch))
         elif answer is None:
             self.feedback.hint("There is nothing to copy.")
         elif what == "code":

@@ -8,7 +8,7 @@ from textual.widget import Widget
 from localspec.core.errors import LocalspecError
 from localspec.core.events import Notice
 from localspec.core.sanitize import one_line
-from localspec.tui.chat.recorder import Told
+from localspec.tui.chat.recorder import Noticed
 from localspec.tui.control.state import ChatState
 from localspec.tui.keys.key_names import with_keys
 from localspec.tui.panels.prompt import Prompt
@@ -53,7 +53,7 @@ class Feedback:
 
     def tell(self, notice: Notice) -> None:
         """Called from any thread."""
-        self.screen.post_message(Told(notice))
+        self.screen.post_message(Noticed(notice))
 
     def warn(self, fault: LocalspecError) -> None:
         """Called from any thread."""

@@ -63,6 +63,6 @@ class FullContext:
             self.conversation.untold += failure.turns_over
             self.recorder.shorten(self.conversation.when_full, self.conversation.untold)
             self.state.enter("reading", "reading prompt")
-            await self.transcript.grey(self.conversation.not_told)
+            await self.transcript.grey(self.conversation.out_of_context)
             self.feedback.hint(f"Dropped {oldest(failure.turns_over)}: not told to the model any more.")
             self.turns.ask(self.conversation.request(asked), self.engine.feed)

@@ -9,7 +9,7 @@ from textual.screen import Screen
 from textual.worker import Worker
 
 from localspec.tui.chat.conversation import Conversation
-from localspec.tui.chat.recorder import Scribe
+from localspec.tui.chat.recorder import HistoryRecorder
 from localspec.tui.control.engine_link import EngineLink
 from localspec.tui.control.feedback import Feedback
 from localspec.tui.control.state import ChatState
@@ -29,7 +29,7 @@ class Parts:
     engine: EngineLink
     conversation: Conversation
     transcript: Transcript
-    recorder: Scribe
+    recorder: HistoryRecorder
     tuning: Tuning
 
     def work(self, work: Work, group: str, *, exclusive: bool = False) -> Worker[None]:

@@ -12,13 +12,13 @@ from textual.widget import Widget
 from textual.widgets import Static
 from textual.widgets.markdown import Markdown, MarkdownBlock, MarkdownFence
 
-from localspec.tui.markdown.layout import Roomy
+from localspec.tui.markdown.layout import GrowingText
 
 LEAF_LINES = 40
 BLANK = Content(" ")  # a leaf that ended in an empty line would lose it
 
 
-class Leaf(Roomy, Static):
+class Leaf(GrowingText, Static):
     """So many lines of a text."""
 
     def __init__(self, content: Content) -> None:

@@ -65,7 +65,7 @@ class Aside(Mixin):
         return Unplaced(whole) if self._rests and not self.screen._selecting else whole
 
     def _size_updated(self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True) -> bool:
-        """Told after every layout, and by scrolling where it comes into sight."""
+        """Noticed after every layout, and by scrolling where it comes into sight."""
         is_in_sight = self in self.screen._compositor.visible_widgets
         if is_in_sight and self._rests:
             self.refresh(layout=True)
@@ -103,7 +103,7 @@ def standing(old: Content, new: Content) -> Content:
     return Content(shared[: max(shared.rfind(" "), shared.rfind("\n")) + 1])
 
 
-class Roomy(TallText):
+class GrowingText(TallText):
     """Mixin for a text that grows at its end. Lines are reserved ahead of it, so that most words only have to be drawn.
 
     To lay out a line costs as much as to draw the screen, since all widgets find their positions again.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from textual.widgets._markdown import MarkdownParagraph
 from textual.widgets.markdown import MarkdownBlock
 
-from localspec.tui.markdown.layout import Roomy
+from localspec.tui.markdown.layout import GrowingText
 
 
-class Paragraph(Roomy, MarkdownParagraph):
+class Paragraph(GrowingText, MarkdownParagraph):
     """Becomes what it has grown to."""
 
     async def _update_from_block(self, block: MarkdownBlock) -> None:

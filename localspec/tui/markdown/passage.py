@@ -10,7 +10,7 @@ from textual.widgets.markdown import MarkdownBlock
 
 from localspec.core.sanitize import clean
 from localspec.tui.markdown.code import Fence
-from localspec.tui.markdown.layout import Aside, Pile, Roomy
+from localspec.tui.markdown.layout import Aside, GrowingText, Pile
 from localspec.tui.markdown.lists import Bullets, Numbers
 from localspec.tui.markdown.paragraph import Paragraph
 from localspec.tui.markdown.parser import parser
@@ -25,7 +25,7 @@ GROWING: dict[str, type[MarkdownBlock]] = {
 }
 
 
-class Said(Aside, Pile, Markdown):
+class MarkdownPassage(Aside, Pile, Markdown):
     """Follows a passage."""
 
     _end: Widget | None = None  # where it grows
@@ -61,9 +61,9 @@ class Said(Aside, Pile, Markdown):
     def _grow_at(self, end: Widget | None) -> None:
         """What is added comes here; where it came before, nothing more does."""
         if end is not self._end:
-            if isinstance(self._end, Roomy):
+            if isinstance(self._end, GrowingText):
                 self._end.settle()
-            if isinstance(end, Roomy):
+            if isinstance(end, GrowingText):
                 end.reserve()
             self._end = end
 

@@ -27,7 +27,7 @@ from localspec.tui.chat.attachments import (
 )
 from localspec.tui.control.commands import Known, Offer, parse
 from localspec.tui.panels.completion import Completion
-from localspec.tui.panels.field import obeys
+from localspec.tui.panels.field import runs_binding
 from localspec.tui.panels.pills import Pills
 
 PLACEHOLDER = "Ask anything… (/ for commands, @ for files)"
@@ -77,7 +77,7 @@ class Prompt(TextArea, inherit_bindings=False):
 
     async def on_key(self, event: events.Key) -> None:
         """Runs before the text area's own."""
-        if (not self.text and self.claims(event)) or (not event.is_printable and await obeys(self, event.key)):
+        if (not self.text and self.claims(event)) or (not event.is_printable and await runs_binding(self, event.key)):
             event.stop()
             event.prevent_default()
 

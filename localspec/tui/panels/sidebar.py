@@ -1,6 +1,6 @@
 """The chats that were kept, beside the one that runs: shown, searched, chosen, pinned, renamed, deleted.
 
-Asks the shelf in threads and draws what it says. What changes the running chat is asked of the screen.
+Asks the store in threads and draws what it says. What changes the running chat is asked of the screen.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from textual.widgets.option_list import Option
 from localspec.core.errors import LocalspecError
 from localspec.core.sanitize import one_line
 from localspec.history.text.lists import title
-from localspec.tui.chat.chat_store import Shelf
+from localspec.tui.chat.chat_store import ChatStore
 from localspec.tui.keys.key_names import shown, with_keys
 from localspec.tui.panels.chat_list import ChatList, More, Row, found, listed
 from localspec.tui.panels.field import LONGEST, Field
@@ -52,7 +52,7 @@ class Sidebar(Vertical):
             super().__init__()
             self.chat_id, self.message_id = chat_id, message_id
 
-    class Doomed(Message):
+    class DeleteRequested(Message):
         """Delete this chat: the user has been asked."""
 
         def __init__(self, chat_id: str) -> None:
@@ -62,9 +62,9 @@ class Sidebar(Vertical):
     class Left(Message):
         """The user is done here."""
 
-    def __init__(self, shelf: Shelf) -> None:
+    def __init__(self, store: ChatStore) -> None:
         super().__init__()
-        self.shelf = shelf
+        self.store = store
         self.border_title = "Chats"
         self.search = Field(placeholder="Search…", compact=True, max_length=LONGEST, id="chat-search")
         self.list = ChatList()
@@ -75,7 +75,7 @@ class Sidebar(Vertical):
         self.display = self.name_field.display = False
         self._limit = PAGE
         self._drawn: str | None = None  # the search whose rows are drawn
-        self._doomed = self._renamed = ""
+        self._to_delete = self._renamed = ""
         self._rest: TimerHandle | None = None
 
     def compose(self) -> ComposeResult:
@@ -90,7 +90,7 @@ class Sidebar(Vertical):
     def settle(self, width: int) -> None:
         """The screen is so wide now. Only a wide one shows the chats unasked, until the user hides them."""
         wide = width >= WIDE
-        shown = (self.shelf.kept if self.wish is None else self.wish) if wide else self.covers
+        shown = (self.store.kept if self.wish is None else self.wish) if wide else self.covers
         self.set_class(not wide, "-over")
         self.set_class(width < LEAST_WIDTH, "-whole")
         self._appear(shown)
@@ -171,16 +171,16 @@ class Sidebar(Vertical):
 
     def _draw(self, rows: Sequence[Option], query: str, sentence: str) -> None:
         self.list.fill(rows, afresh=query != self._drawn or not self.has_focus_within)
-        self._drawn, self._doomed = query, ""
+        self._drawn, self._to_delete = query, ""
         self.say(sentence)
 
     def _listed(self, _: str) -> list[Option]:
-        chats = self.shelf.chats(self._limit + 1)
+        chats = self.store.chats(self._limit + 1)
         more = [More()] if len(chats) > self._limit else []
         return [*listed(chats[: self._limit], running=self.running, today=date.today()), *more]
 
     def _found(self, query: str) -> list[Option]:
-        return found(self.shelf.find(query), running=self.running)
+        return found(self.store.find(query), running=self.running)
 
     def say(self, sentence: str) -> None:
         """In place of the keys, which are there while the cursor is."""
@@ -220,8 +220,8 @@ class Sidebar(Vertical):
         if isinstance(event.option, More):
             self._limit += PAGE
             self.read()
-        elif self._doomed and isinstance(event.option, Row) and event.option.chat_id != self._doomed:
-            self._doomed = ""
+        elif self._to_delete and isinstance(event.option, Row) and event.option.chat_id != self._to_delete:
+            self._to_delete = ""
             self.say("")
 
     def on_chat_list_wanted(self, event: ChatList.Wanted) -> None:
@@ -234,15 +234,15 @@ class Sidebar(Vertical):
             change(event.row)
 
     def _pin(self, row: Row) -> None:
-        self.change(partial(self.shelf.pin, row.chat_id))
+        self.change(partial(self.store.pin, row.chat_id))
 
     def _ask_or_delete(self, row: Row) -> None:
-        if self._doomed == row.chat_id:
-            self._doomed = ""
+        if self._to_delete == row.chat_id:
+            self._to_delete = ""
             self.say("")
-            self.post_message(self.Doomed(row.chat_id))
+            self.post_message(self.DeleteRequested(row.chat_id))
         else:
-            self._doomed = row.chat_id
+            self._to_delete = row.chat_id
             self.say(f"Press {shown(self, 'chats.delete')} again to delete “{title(row.title)}” for good.")
 
     def _ask_name(self, row: Row) -> None:
@@ -255,7 +255,7 @@ class Sidebar(Vertical):
     def _rename(self, title: str) -> None:
         self._stop_renaming()
         if title:
-            self.change(partial(self.shelf.rename, self._renamed, title))
+            self.change(partial(self.store.rename, self._renamed, title))
 
     def _stop_renaming(self) -> None:
         self.name_field.display = False

@@ -24,7 +24,7 @@ from localspec.core.errors import LocalspecError
 from localspec.core.events import AnyEvent, Done, Failure, Loading, Notice, Prefill, Ready, Steered, Step
 from localspec.history import OpenChat
 from localspec.tui.chat.past import conversation
-from localspec.tui.chat.recorder import SAVE_SECONDS, Kept, Scribe, Told
+from localspec.tui.chat.recorder import SAVE_SECONDS, HistoryRecorder, Kept, Noticed
 from localspec.tui.control.branches import Branches
 from localspec.tui.control.chats import Chats
 from localspec.tui.control.command_line import CommandLine
@@ -116,13 +116,13 @@ class ChatScreen(Screen[None]):
         make_engine: Callable[[], Engine],
         system: str | None,
         *,
-        scribe: Scribe,
+        recorder: HistoryRecorder,
         past: OpenChat | None,
         tuning: Tuning,
     ) -> None:
         super().__init__()
         self._compositor = Painter()
-        self.recorder, self.tuning, self.past = scribe, tuning, past
+        self.recorder, self.tuning, self.past = recorder, tuning, past
         self.conversation = conversation(past, system, tuning)
         self.others: tuple[str, ...] = ()  # models that the catalogue does not have, as they were at the start
         self.collector = Collector(self, lambda: self.state.busy)
@@ -288,7 +288,7 @@ class ChatScreen(Screen[None]):
     async def on_arrived(self, message: Arrived) -> None:
         await self.engine.drain(message.feed)
 
-    async def on_told(self, message: Told) -> None:
+    async def on_noticed(self, message: Noticed) -> None:
         await self.feedback.inform(message.notice)
 
     def on_kept(self, message: Kept) -> None:
@@ -313,7 +313,7 @@ class ChatScreen(Screen[None]):
     async def on_sidebar_chosen(self, message: Sidebar.Chosen) -> None:
         await self.chats.choose(message.chat_id, message.message_id)
 
-    async def on_sidebar_doomed(self, message: Sidebar.Doomed) -> None:
+    async def on_sidebar_delete_requested(self, message: Sidebar.DeleteRequested) -> None:
         await self.chats.delete(message.chat_id)
 
     async def on_find_bar_found(self, message: FindBar.Found) -> None:

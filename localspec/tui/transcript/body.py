@@ -6,7 +6,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 
 from localspec.tui.markdown.layout import Pile
-from localspec.tui.markdown.passage import Said
+from localspec.tui.markdown.passage import MarkdownPassage
 from localspec.tui.markdown.passages import Passage, Passages
 from localspec.tui.transcript.thought import Thought
 
@@ -25,7 +25,7 @@ class Body(Pile, Vertical):
     @property
     def source(self) -> str:
         """All that is shown, thoughts left out, as Markdown."""
-        return "".join(shown.source for shown in self._parts if isinstance(shown, Said))
+        return "".join(shown.source for shown in self._parts if isinstance(shown, MarkdownPassage))
 
     async def follow(self) -> None:
         """Passages may have been added, and the last one there was may have grown."""
@@ -39,5 +39,5 @@ class Body(Pile, Vertical):
                 await shown.follow()
 
 
-def part(passage: Passage) -> Said | Thought:
-    return Thought(passage) if passage.is_thought else Said(passage)
+def part(passage: Passage) -> MarkdownPassage | Thought:
+    return Thought(passage) if passage.is_thought else MarkdownPassage(passage)

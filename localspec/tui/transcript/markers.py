@@ -21,7 +21,7 @@ class Note(Static):
         super().__init__(self.said, markup=False, classes=f"-{level}")
 
 
-class Untold(Note):
+class OutOfContext(Note):
     """Stands between what the model is not told any more and what it is."""
 
     def __init__(self) -> None:

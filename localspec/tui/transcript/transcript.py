@@ -16,7 +16,7 @@ from textual.widget import Widget
 from localspec.core.events import Step
 from localspec.tui.chat.conversation import Utterance
 from localspec.tui.transcript.answer import Answer
-from localspec.tui.transcript.markers import More, Note, Untold, Welcome
+from localspec.tui.transcript.markers import More, Note, OutOfContext, Welcome
 from localspec.tui.transcript.question import Question
 from localspec.tui.transcript.scroll import StillScroll
 from localspec.tui.transcript.token_view import View
@@ -125,13 +125,13 @@ class Transcript(StillScroll):
         self._untold = tuple(said.id for said in untold)
         for id, widget in self._shown.items():
             widget.set_class(id in self._untold, "-untold")
-        await self.query_children(Untold).remove()
+        await self.query_children(OutOfContext).remove()
         await self._draw_line()
 
     async def _draw_line(self) -> None:
         last = self._shown.get(self._untold[-1]) if self._untold else None
-        if last is not None and not self.query_children(Untold):
-            await self.mount(Untold(), after=last)
+        if last is not None and not self.query_children(OutOfContext):
+            await self.mount(OutOfContext(), after=last)
 
     def widget(self, said: Utterance) -> Question | Answer:
         """As it is shown, or is about to be."""
