@@ -23,7 +23,7 @@ pytestmark = pytest.mark.heavy
 
 CODE = answer(step("Two:\n\n```py\nfirst\n```\n\nand\n\n", "```\nsecond\x1b\n```\n"))
 
-EDITING = "Enter sends it as another version · Esc gives it up"
+EDITING = "Enter sends it as another version · Esc cancels the edit"
 
 
 def says(*texts: str) -> list[Sequence[AnyEvent]]:
@@ -301,10 +301,10 @@ async def test_a_branch_does_not_begin_at_a_question():
     async with open_chat(ScriptedEngine(*says("first"))) as stage:
         await stage.ready()
         await stage.send("/branch")
-        await stage.sees("A branch begins at an answer.")
+        await stage.sees("Select an answer to branch from")
         await ask(stage, "one")
         await stage.pilot.press("alt+up", "alt+up", "b")
-        await stage.sees("A branch begins at an answer.")
+        await stage.sees("Select an answer to branch from")
         await shows(stage, "one", "first")
 
 

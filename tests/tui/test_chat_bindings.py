@@ -254,4 +254,4 @@ async def test_where_the_terminal_cannot_be_lent_the_text_stays(monkeypatch: pyt
         await stage.ready()
         await stage.write("a question")
         await stage.pilot.press("ctrl+g")
-        await stage.sees("This terminal cannot be lent to an editor.", "a question")
+        await stage.sees("Cannot open an editor in this terminal.", "a question")

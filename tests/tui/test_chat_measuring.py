@@ -140,7 +140,7 @@ async def test_a_question_during_the_bench_waits_and_esc_ends_the_bench(monkeypa
     async with open_chat(ScriptedEngine(HELLO), ScriptedEngine(HELLO), tuning=guide()) as stage:
         await stage.ready()
         await stage.send("/bench")
-        await stage.sees("measuring: Esc ends it and loads the model again")
+        await stage.sees("measuring: Esc cancels and loads the model again")
         await stage.send("hi")
         await stage.sees("You · queued")
         await stage.pilot.press("escape")
@@ -156,9 +156,9 @@ def told(stage: str, done: int, unit: str, eta_s: float | None = None) -> str:
 @pytest.mark.parametrize(
     ("line", "state"),
     [
-        (told("loading weights", 25, "bytes"), "loading weights 25 % · Esc ends it"),
-        (told("plain, [/nope]\x1b", 0, "percent"), f"measuring {'░' * 10} 0 % · Esc ends it · plain, [/nope]␛"),
-        (told("plain", 45, "percent", 71.6), f"measuring {'█' * 4}{'░' * 6} 45 % · eta 72 s · Esc ends it · plain"),
+        (told("loading weights", 25, "bytes"), "loading weights 25 % · Esc cancels"),
+        (told("plain, [/nope]\x1b", 0, "percent"), f"measuring {'░' * 10} 0 % · Esc cancels · plain, [/nope]␛"),
+        (told("plain", 45, "percent", 71.6), f"measuring {'█' * 4}{'░' * 6} 45 % · eta 72 s · Esc cancels · plain"),
     ],
 )
 async def test_the_state_line_says_how_far_the_bench_is(
@@ -188,7 +188,7 @@ async def test_who_leaves_during_the_bench_leaves_no_engine_running(monkeypatch:
     async with open_chat(ScriptedEngine(HELLO), tuning=guide()) as stage:
         await stage.ready()
         await stage.send("/bench")
-        await stage.sees("measuring: Esc ends it")
+        await stage.sees("measuring: Esc cancels")
         await stage.pilot.press("ctrl+q")
         await stage.until(lambda: not stage.app.is_running)
     assert len(stage.engines) == 1

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.heavy
 
 FULL = Failure("context_overflow", "The prompt is 3,609 tokens [/nope].", "Shorten it.", 5, turns_over=2)
 SAID = "Hello there, world. Bye."
-TOLD = "not told to the model any more"
+TOLD = "no longer in the context"
 
 
 async def overflowing(stage: Stage, turns: int = 3) -> None:
@@ -102,7 +102,7 @@ async def test_what_was_dropped_is_said():
         engine.permit(1 + 3 * len(HELLO) + 1)
         await asked(stage, turns=3)
         await stage.pilot.press("d")
-        await stage.hints("Dropped the oldest 2 turns: not told to the model any more.")
+        await stage.hints("Dropped the oldest 2 turns: no longer in the context.")
         engine.permit(len(HELLO))
         await stage.ready()
 

@@ -109,8 +109,8 @@ async def test_words_say_what_the_key_does_and_how_far():
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
-        (SpecCard("off", reason="no drafter is known for this model"), "Nothing can draft here: no drafter is known"),
-        (SpecCard("off"), "Nothing can draft here."),
+        (SpecCard("off", reason="no drafter is known for this model"), "No drafter is loaded: no drafter is known"),
+        (SpecCard("off"), "No drafter is loaded."),
     ],
 )
 async def test_without_a_drafter_f5_says_so_and_changes_nothing(spec: SpecCard, sentence: str):
@@ -130,7 +130,7 @@ async def test_a_drafter_that_failed_cannot_be_switched_on():
         await stage.send("hi")
         await stage.sees("no draft: it failed", "idle", "spec: off")
         await stage.pilot.press("f5")
-        await stage.sees("Nothing can draft here: it failed.")
+        await stage.sees("No drafter is loaded: it failed.")
         assert not stage.engine.wishes
 
 

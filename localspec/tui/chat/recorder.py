@@ -46,7 +46,7 @@ NOTHING_SAID: Mapping[str, Setting] = {}
 
 
 class HistorySink(Protocol):
-    """What takes down what is said: the history's writer. It never makes the chat wait."""
+    """Where the recorder writes: the history's writer. It never makes the chat wait."""
 
     def start(self, tell: Callable[[Notice], object]) -> None: ...
     def post(self, update: Update) -> None: ...
@@ -56,7 +56,7 @@ class HistorySink(Protocol):
 
 
 class Noticed(Message):
-    """The sink has something to say."""
+    """Something outside of the screen has a notice for the user."""
 
     def __init__(self, notice: Notice) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class Kept(Message):
 
 
 class HistoryRecorder:
-    """`chat` is what a chat of this program is like; without sink nothing is kept, and not `titled` no title."""
+    """`chat` is what a chat of this program is like; without a sink nothing is kept, and not `titled` no title."""
 
     def __init__(self, sink: HistorySink | None = None, chat: NewChat = NO_NAME, *, titled: bool = True) -> None:
         self._sink = sink

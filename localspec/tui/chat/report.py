@@ -60,7 +60,7 @@ def drafted(stats: Stats) -> list[tuple[str, str]]:
     places = " · ".join(f"{100 * share:.0f} %" for share in stats.accept_per_pos)
     return [
         *gained(stats),
-        ("drafted", f"{stats.draft_n:,}: {accepted:,} accepted, {rejected:,} rejected, {ignored:,} not looked at"),
+        ("drafted", f"{stats.draft_n:,}: {accepted:,} accepted, {rejected:,} rejected, {ignored:,} unused"),
         ("accepted", f"{100 * stats.acceptance_rate:.0f} %" if stats.acceptance_rate is not None else ""),
         ("by place", places),
     ]

@@ -38,8 +38,8 @@ LEAVING = {"msg.edit", "msg.retry", "msg.branch"}  # after which nothing is poin
 NOT_EMPTY = "Letters act on a message while the prompt is empty."
 DELETE_SECONDS = 2.0
 DELETE_AGAIN = "Press {msg.delete} again to delete this message and all that was said after it."
-NO_BRANCH = "A branch begins at an answer. Another version of a message: {msg.edit}, another answer: {msg.retry}."
-EDITING = "{send} sends it as another version · {stop} gives it up"
+NO_BRANCH = "Select an answer to branch from ({msg.prev})."
+EDITING = "{send} sends it as another version · {stop} cancels the edit"
 
 
 class Branches:
@@ -121,7 +121,7 @@ class Branches:
         last = said or self.conversation.last()
         question = self.conversation.question(last) if last else None
         if question is None:
-            self.feedback.hint("There is nothing to answer once more.")
+            self.feedback.hint("There is no answer to regenerate.")
         elif self.turns.can_ask() and self.engine.feed is not None:
             self.cursor = None
             self.conversation.head = question.id

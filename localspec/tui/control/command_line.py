@@ -53,7 +53,7 @@ class CommandLine:
         self.feedback.command = text
         try:
             if argument and not command.argument:
-                self.feedback.refuse(f"/{name} stands alone: nothing comes behind it.")
+                self.feedback.refuse(f"/{name} takes no argument.")
             elif isawaitable(done := self.run(command, argument)):
                 await done
         finally:

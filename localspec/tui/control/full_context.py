@@ -64,5 +64,5 @@ class FullContext:
             self.recorder.shorten(self.conversation.when_full, self.conversation.untold)
             self.state.enter("reading", "reading prompt")
             await self.transcript.grey(self.conversation.out_of_context)
-            self.feedback.hint(f"Dropped {oldest(failure.turns_over)}: not told to the model any more.")
+            self.feedback.hint(f"Dropped {oldest(failure.turns_over)}: no longer in the context.")
             self.turns.ask(self.conversation.request(asked), self.engine.feed)

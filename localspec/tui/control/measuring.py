@@ -14,8 +14,8 @@ from localspec.tui.control.bench_run import as_text, command, measured, progress
 from localspec.tui.control.models import Models
 from localspec.tui.control.parts import Parts
 
-BENCHING = "measuring: {stop} ends it and loads the model again"
-ENDS = "{stop} ends it"
+BENCHING = "measuring: {stop} cancels and loads the model again"
+ENDS = "{stop} cancels"
 NOT_NOW = "That must wait until the model is loaded and the answer has ended."
 FIT = "Write /fit, or /fit TOKENS: how long a context is to be."
 

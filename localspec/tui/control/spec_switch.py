@@ -41,4 +41,4 @@ def lack(spec: SpecCard | None) -> str:
         return "The model is not loaded yet."
     if spec.kind != "off":
         return ""
-    return f"Nothing can draft here: {spec.reason}." if spec.reason else "Nothing can draft here."
+    return f"No drafter is loaded: {spec.reason}." if spec.reason else "No drafter is loaded."

@@ -34,7 +34,7 @@ PAGE = 200  # chats read at first, and again as many when the cursor comes to th
 TYPING_SECONDS = 0.15  # a search begins when the fingers rest so long
 KEYS = "{chats.open} open · {chats.search} search · {chats.pin} pin · {chats.rename} rename · {chats.delete} delete"
 NO_CHATS = "There are no chats yet."
-NO_HITS = "Nothing that was said has all of these words."
+NO_HITS = "No messages match."
 
 
 class Sidebar(Vertical):

@@ -365,7 +365,7 @@ class ChatScreen(Screen[None]):
         self.view = "tokens" if self.view == "rejects" else "rejects"
         rejected = [proposal for step in self.state.rounds for proposal in step.rejected]
         if self.view == "rejects" and rejected and rejected[-1].p_target is None:
-            self.feedback.hint("Answers from now on say how probable each was.")
+            self.feedback.hint("Token probabilities are recorded from the next answer on.")
 
     def watch_view(self, view: View) -> None:
         self.legend.follow(view)
@@ -467,7 +467,7 @@ class ChatScreen(Screen[None]):
             with self.app.suspend():
                 edit = edited(self.prompt.text, command)
         except SuspendNotSupported:
-            self.feedback.hint("This terminal cannot be lent to an editor.")
+            self.feedback.hint("Cannot open an editor in this terminal.")
         except LocalspecError as fault:
             self.feedback.hint(str(fault))
         else:

@@ -23,7 +23,7 @@ from localspec.tui.screens.too_small import TooSmall
 
 Choice = Literal["stop", "drop-oldest", "new"]
 KEYS = """\
-↑ ↓ Enter, or a letter. {overflow.leave}: unanswered, this time only.
+↑ ↓ Enter, or a letter. {overflow.leave}: cancel.
 Keys count after a second in which none was pressed."""
 REST_SECONDS = 1.0
 
@@ -44,11 +44,11 @@ class Overflow(ModalScreen[Choice | None]):
         self._last_key, self._listens = 0.0, False
 
     def compose(self) -> ComposeResult:
-        dropping = f"Drop {oldest(self._turns)}: not told to the model any more"
+        dropping = f"Drop {oldest(self._turns)} from the context"
         with Vertical():
             yield Static(clean(self._sentence), markup=False)
             yield OptionList(
-                option(shown(self, "overflow.stop"), "Stop here: such questions stay unanswered in this chat", "stop"),
+                option(shown(self, "overflow.stop"), "Cancel, and don't ask again in this chat", "stop"),
                 option(shown(self, "overflow.drop"), dropping, "drop-oldest"),
                 option(shown(self, "overflow.new"), "New chat: ask it there", "new"),
                 markup=False,

@@ -29,7 +29,7 @@ MEANINGS = [
     ("bonus", STYLES["bonus"], "by the target, after a draft that was right as a whole"),
     ("fix", STYLES["fix"], "by the target, where the draft was wrong; point at it with the mouse"),
     ("plain", STYLES["plain"], "by the target, in a round without a draft"),
-    ("‹rejected›", REJECTED, "proposed in vain ({rejects}), with p of drafter and target"),
+    ("‹rejected›", REJECTED, "rejected draft tokens ({rejects}), with p of drafter and target"),
     (NO_TEXT, "$foreground-muted", "a token that has no text of its own"),
 ]
 

@@ -25,7 +25,7 @@ class OutOfContext(Note):
     """Stands between what the model is not told any more and what it is."""
 
     def __init__(self) -> None:
-        super().__init__("Above: not told to the model any more.")
+        super().__init__("Messages above are no longer in the context.")
 
 
 class More(Static):

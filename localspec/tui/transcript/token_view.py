@@ -94,7 +94,7 @@ def hundredths(probability: float | None) -> str:
 
 
 def marks(step: Step, view: View) -> Iterator[Mark]:
-    """A round's tokens, and behind them what was proposed in vain if that is asked for."""
+    """A round's tokens, and behind them the rejected ones, if asked for."""
     yield from map(mark, step.tokens)
     if view == "rejects":
         for proposal in step.rejected:
