@@ -224,7 +224,7 @@ async def test_esc_closes_the_list_and_stops_nothing():
 WRONG = {
     "/nope": "There is no command",
     "/new 2": "/new takes no argument.",
-    "/EXIT now": "/exit stands alone",
+    "/EXIT now": "/exit takes no argument",
     "/k 99": "Write /k auto, /k heuristic or /k N",
     "/spec perhaps": "Write /spec on, auto or off.",
     "/compare nobody": "'nobody' is not loaded. If it is a drafter: /draft nobody, then /compare.",

@@ -298,7 +298,7 @@ async def with_link(stage: Stage, address: str) -> None:
 @pytest.mark.parametrize(("key", "opened"), [("enter", True), ("o", True), ("escape", False)])
 async def test_a_link_opens_only_when_the_user_says_so(key: str, opened: bool, monkeypatch: pytest.MonkeyPatch):
     asked: list[str] = []
-    monkeypatch.setattr("localspec.tui.screens.chat.browse", lambda address: asked.append(address) or True)
+    monkeypatch.setattr("localspec.tui.control.outside.browse", lambda address: asked.append(address) or True)
     address = "https://good.example@evil.example/a?b=[/nope]"
     async with open_chat(ScriptedEngine(answer(step("[a link](https://x.example)", accepted=0)))) as stage:
         await with_link(stage, address)

@@ -7,20 +7,18 @@ in this screen's message queue.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events, on
 from textual.actions import SkipAction
-from textual.app import ComposeResult, SuspendNotSupported
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widgets import Input, OptionList, TextArea
 
-from localspec.core.errors import LocalspecError
 from localspec.core.events import AnyEvent, Done, Failure, Loading, Notice, Prefill, Ready, Steered, Step
 from localspec.history import OpenChat
 from localspec.tui.chat.past import conversation
@@ -36,6 +34,7 @@ from localspec.tui.control.feedback import Feedback
 from localspec.tui.control.full_context import FullContext
 from localspec.tui.control.measuring import Measuring
 from localspec.tui.control.models import Chosen, Models
+from localspec.tui.control.outside import Outside
 from localspec.tui.control.parts import Parts
 from localspec.tui.control.reports import Reports
 from localspec.tui.control.settings import Settings
@@ -52,10 +51,8 @@ from localspec.tui.panels.prompt import Prompt
 from localspec.tui.panels.sidebar import Sidebar
 from localspec.tui.panels.speed_panel import LEAST_WIDTH, Reading, SpeedPanel
 from localspec.tui.panels.stats_line import StatsLine, loading_words
-from localspec.tui.screens.link import NO_BROWSER, NOT_WEB, LinkScreen, Wish, browse, host
 from localspec.tui.screens.too_small import TooSmall
 from localspec.tui.terminal.collector import Collector
-from localspec.tui.terminal.editor import chosen_editor, edited
 from localspec.tui.transcript.legend import Legend
 from localspec.tui.transcript.thought import Thought
 from localspec.tui.transcript.token_view import View
@@ -166,6 +163,7 @@ class ChatScreen(Screen[None]):
         )
         self.turns = Turns(parts, collect=self.collector.wish, leave_bench=self.leave_bench)
         self.copies, self.reports, self.settings = Copies(parts), Reports(parts), Settings(parts)
+        self.outside = Outside(parts, self.copies)
         self.branches = Branches(parts, self.turns, self.copies)
         self.speculation = Speculation(parts)
         self.chats = Chats(parts, self.turns, self.branches)
@@ -457,23 +455,8 @@ class ChatScreen(Screen[None]):
         for thought, is_open in [(thought, not thoughts[-1].is_open) for thought in thoughts]:
             thought.is_open = is_open
 
-    async def action_editor(self) -> None:
-        """The terminal is the editor's meanwhile, so nothing of an answer could be shown or saved."""
-        if self.state.answering:
-            self.feedback.hint("The editor opens when the answer has ended.")
-            return
-        try:
-            command = chosen_editor()
-            with self.app.suspend():
-                edit = edited(self.prompt.text, command)
-        except SuspendNotSupported:
-            self.feedback.hint("Cannot open an editor in this terminal.")
-        except LocalspecError as fault:
-            self.feedback.hint(str(fault))
-        else:
-            self.prompt.clear()
-            self.prompt.give(edit.text)
-            self.feedback.hint(edit.trouble)
+    def action_editor(self) -> None:
+        self.outside.edit()
 
     # --- commands
 
@@ -516,18 +499,4 @@ class ChatScreen(Screen[None]):
 
     def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:
         event.stop()
-        if host(event.href):
-            self.app.push_screen(LinkScreen(event.href), partial(self.follow, event.href))
-        else:
-            self.feedback.hint(NOT_WEB)
-
-    def follow(self, address: str, wish: Wish | None) -> None:
-        if wish == "copy":
-            self.copies.take(address)
-        elif wish == "open":
-            self.run_worker(partial(self.hand_to_browser, address), thread=True, exit_on_error=False, group="links")
-
-    def hand_to_browser(self, address: str) -> None:
-        """In a thread."""
-        if not browse(address):
-            self.call_later(self.copies.take, address, NO_BROWSER)
+        self.outside.ask_about(event.href)
