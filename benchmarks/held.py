@@ -16,7 +16,7 @@ from torch import Tensor
 from benchmarks.llama_cpp.gguf_file import write_gguf
 from benchmarks.llama_cpp.quantiser import quantise, read_floats
 from benchmarks.models import EMBEDDING, HEAD, Model, untied
-from localspec.engine.cpu.formats import Format
+from localspec.engine.cpu.formats import PackedFormat
 from localspec.engine.cpu.isa import choose
 from localspec.engine.cpu.pack import unpack
 from localspec.engine.cpu.program import load
@@ -40,7 +40,7 @@ class Held:
     num_bytes: float
 
 
-def packed(model: Model, kind: Format) -> tuple[Blueprint, Tensors]:
+def packed(model: Model, kind: PackedFormat) -> tuple[Blueprint, Tensors]:
     """Weights as the engine's own packer makes them."""
     blueprint = Blueprint(model.arch, kind)
     packer = Packer(blueprint, Reader(Memory(model.tensors)), load(choose()))
@@ -49,7 +49,7 @@ def packed(model: Model, kind: Format) -> tuple[Blueprint, Tensors]:
     return blueprint, packer.made
 
 
-def ours(model: Model, kind: Format) -> Held:
+def ours(model: Model, kind: PackedFormat) -> Held:
     blueprint, made = packed(model, kind)
     return Held(kind, read_back(blueprint, made), blueprint.num_bytes)
 
@@ -62,7 +62,7 @@ def read_back(blueprint: Blueprint, made: Mapping[str, Tensor]) -> Tensors:
     parts = [count * arch.head_dim for count in (heads, arch.num_kv_heads, arch.num_kv_heads)]
 
     def weight(name: str) -> Tensor:
-        kind = blueprint.pieces[name].kind
+        kind = blueprint.pieces[name].weight_format
         assert kind is not None
         return unpack(made[name], kind)
 

@@ -19,7 +19,8 @@ from localspec.bench.report import PLAIN, Run, Way
 from localspec.bench.transformers_peer import TRIAL_TOKENS, TRIALS, Checkpoints, Mode, Transformers, best
 from localspec.core import processor
 from localspec.core.requests import Message
-from localspec.engine.linear import DTYPES
+from localspec.core.weight_formats import find_format
+from localspec.engine.linear import dtype_of
 from localspec.runtime.open import Opened
 
 ENGINE = "llama.cpp"
@@ -93,7 +94,7 @@ class GgufCheckpoints(Checkpoints):
 
         with redirect_stderr(StringIO()):  # its own bar, in the middle of ours
             model = AutoModelForCausalLM.from_pretrained(
-                folder.parent, gguf_file=folder.name, dtype=DTYPES[quant], local_files_only=True
+                folder.parent, gguf_file=folder.name, dtype=dtype_of(find_format(quant)), local_files_only=True
             )
         return model.to(self.device).eval()
 

@@ -11,7 +11,7 @@ from localspec.bench.progress import Tell
 from localspec.cli.io import print_error
 from localspec.cli.progress import Progress
 from localspec.core.errors import Cancelled, LocalspecError, UsageError
-from localspec.core.requests import LONGEST_DRAFT, is_draft_length
+from localspec.core.requests import MAX_DRAFT, read_draft_length
 
 
 class Report(Protocol):
@@ -97,6 +97,6 @@ def read_shares(words: str | None) -> tuple[float, ...]:
 def read_lengths(words: str) -> tuple[str, ...]:
     """Draft lengths with commas between."""
     found = tuple(words.split(","))
-    if not all(k and is_draft_length(k) for k in found):
-        raise UsageError(f"--k is '{words}'; it takes lengths up to {LONGEST_DRAFT}.", hint="Try: --k 8,16")
+    if not all(k and read_draft_length(k) is not None for k in found):
+        raise UsageError(f"--k is '{words}'; it takes lengths up to {MAX_DRAFT}.", hint="Try: --k 8,16")
     return found

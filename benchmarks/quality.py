@@ -33,7 +33,7 @@ from benchmarks.rotation import rotated
 from localspec.bench.machine import describe_machine
 from localspec.bench.tables import markdown
 from localspec.engine.cpu.decoder import PackedDecoder
-from localspec.engine.cpu.formats import Format
+from localspec.engine.cpu.formats import PackedFormat
 from localspec.engine.cpu.isa import choose
 from localspec.engine.cpu.program import load
 from localspec.engine.decoder import Decoder
@@ -42,7 +42,7 @@ from localspec.loading.sources import Memory
 from localspec.loading.torch import assemble
 
 ROWS = 128  # whose probabilities are float64 at once
-FORMATS: tuple[Format, ...] = ("int8", "int4")
+FORMATS: tuple[PackedFormat, ...] = ("int8", "int4")
 NAMES = (*FORMATS, "nf4", *held.LLAMA_CPP)
 HEADS = ("weights", "bits per weight", "perplexity", "KL from fp32", "same first choice")
 
@@ -103,7 +103,7 @@ def in_torch(model: Model, one: Held) -> Decoder:
     return assemble(arch, Memory(one.tensors), dtype=torch.float32, context=context_of(model))
 
 
-def engine(model: Model, kind: Format) -> tuple[str, float, PackedDecoder]:
+def engine(model: Model, kind: PackedFormat) -> tuple[str, float, PackedDecoder]:
     blueprint, made = held.packed(model, kind)
     weights = assemble_packed(blueprint, made)
     decoder = PackedDecoder(model.arch, weights, context_of(model), load(choose()), threads=torch.get_num_threads())

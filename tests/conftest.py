@@ -77,9 +77,9 @@ def one_state_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyte
 
 
 @pytest.fixture
-def admitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """transformers takes seconds to import; test_admission.py is about it."""
-    monkeypatch.setattr("localspec.runtime.open.admit", lambda _: None)
+def verified(monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers takes seconds to import; test_self_check.py is about it."""
+    monkeypatch.setattr("localspec.loading.kernels.verify_config", lambda _: None)
 
 
 @pytest.fixture

@@ -256,13 +256,15 @@ def needs(module: str) -> set[str]:
 
 @pytest.mark.parametrize("module", [module for module in FILES if room(module) == "engine"])
 def test_the_engine_needs_torch_alone_and_on_a_cpu_numba(module: str):
+    """Beside them msgspec, in which core's records are."""
     compiler = {"numba", "llvmlite", "numpy", "platformdirs"} if module.startswith("localspec.engine.cpu.") else set()
     theirs = {"transformers"} if module == "localspec.engine.generic" else set()  # who imports it wants it
-    assert needs(module) <= {"torch"} | compiler | theirs
+    assert needs(module) <= {"torch", "msgspec"} | compiler | theirs
 
 
 def test_the_loader_imports_on_a_bare_gpu_box():
     assert needs("localspec.loading.torch") <= ENGINE_BOX | {"psutil"}
+    assert needs("localspec.loading.kernels") <= ENGINE_BOX | {"psutil"}
 
 
 BARE = [module for module in EVERY_FILE if room(module) in ("bench", "benchmarks") and not module.startswith(AT_HOME)]

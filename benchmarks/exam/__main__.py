@@ -38,7 +38,7 @@ def read_arguments(words: Sequence[str]) -> argparse.Namespace:
 def main(words: Sequence[str]) -> None:
     given = read_arguments(words)
     check_threads(given.threads)
-    request = LoadRequest(given.model, draft=given.draft, device=given.device, threads=given.threads)
+    request = LoadRequest.of(given.model, draft=given.draft, device=given.device, threads=given.threads)
     formats = read_formats(given.format)
 
     def measure(tell: Tell) -> ExamReport:

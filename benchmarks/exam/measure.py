@@ -46,7 +46,7 @@ def measure_exam(
     sittings: list[Sitting] = []
     notes: list[str] = []
     for done, (quant, name, choice) in enumerate(ways):
-        request = msgspec.structs.replace(load, quant=quant, draft=choice)
+        request = msgspec.structs.replace(load.in_format(quant), draft=choice)
         sitting, notices = sit(request, name, exam, max_tokens, partial(part, report, done, len(ways)))
         sittings.append(sitting)
         notes += [one_line(f"{sitting.method} in {sitting.quant}: {sentence}") for sentence in notices]
@@ -80,7 +80,9 @@ def sit(
             tell(done / len(asked))
         failed = name != PLAIN and (off or len(said) > faults)
         spec, card = llm.ready.spec, llm.ready.model
-        return Sitting(named(name, spec), "0" if off else spec.k, card.quant, card.device, tuple(answers), failed), said
+        return Sitting(
+            named(name, spec), "0" if off else str(spec.k), card.quant, card.device, tuple(answers), failed
+        ), said
 
 
 def ask(llm: LLM, phrasing: str, max_tokens: int | None) -> tuple[Result, list[str]]:

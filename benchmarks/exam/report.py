@@ -13,7 +13,7 @@ from typing import Any  # Any: JSON
 from localspec.bench.report import PLAIN
 from localspec.bench.tables import csv_text, markdown
 from localspec.core.sanitize import clean
-from localspec.loading.footprint import PACKED
+from localspec.core.weight_formats import find_format
 
 COLUMNS = ["method", "format", "k", "known right", "honest", "equal"]
 
@@ -113,7 +113,7 @@ class ExamReport:
             where = f"Speculation is not lossless: {sitting.method} in {sitting.quant}"
             if sitting.scores != plain.scores:
                 yield f"{where} scores {in_words(sitting.scores)}, plain {in_words(plain.scores)}."
-            elif sitting.quant in PACKED and sitting.texts != plain.texts:
+            elif find_format(sitting.quant).is_packed and sitting.texts != plain.texts:
                 yield f"{where} writes other text than plain."
 
     def to_markdown(self) -> str:

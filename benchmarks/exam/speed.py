@@ -40,7 +40,7 @@ def exam_prompts() -> tuple[str, ...]:
 def main(words: Sequence[str]) -> None:
     given = read_arguments(words)
     check_threads(given.threads)
-    request = LoadRequest(given.model, draft=given.draft, device=given.device, threads=given.threads)
+    request = LoadRequest.of(given.model, draft=given.draft, device=given.device, threads=given.threads)
     formats, prompts = read_formats(given.format), exam_prompts()
     counts = {"max_tokens": given.max_tokens, "repeats": given.repeats}
     show(

@@ -61,10 +61,9 @@ def shape_request(given: argparse.Namespace) -> ShapeRequest:
 
 def shape_device(asked: str) -> str:
     """A GPU if there is one, unless another is named."""
-    device = pick_device(asked)
-    if device not in USUAL:
-        raise UsageError(f"A shape is not measured on --device {device[:20]}.", hint="Use --device cpu or cuda.")
-    return device
+    if asked.partition(":")[0] not in ("auto", *USUAL):
+        raise UsageError(f"A shape is not measured on --device {asked[:20]}.", hint="Use --device cpu or cuda.")
+    return pick_device(asked)
 
 
 def main(words: Sequence[str]) -> None:

@@ -18,11 +18,11 @@ from torch import Tensor
 from benchmarks.llama_cpp.library import RIVALS, LlamaCpp, name_of
 from benchmarks.shapes.forwards import never
 from localspec.bench.turns import rotated
-from localspec.core.requests import SpecWish
+from localspec.core.requests import SpecWish, draft_length
 from localspec.engine.decode import decode
 from localspec.engine.decoder import Decoder
-from localspec.engine.drafters.early_exit import EarlyExit
-from localspec.engine.drafters.none import NoDrafter
+from localspec.engine.drafters.early_exit import EarlyExitDrafter
+from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.policy import Steered
 from localspec.engine.protocols import Draft, Drafter, Round, Sampler
 from localspec.engine.samplers import Greedy
@@ -128,7 +128,7 @@ class Ours:
         self.agreement = drafter.agreement if isinstance(drafter, ForcedAgreement) else None
         self.name = f"{kind} plain" if self.agreement is None else f"{kind} early exit"
         self.plain, self.peer = f"{kind} plain", f"{name_of(RIVALS[kind])} plain" if kind in RIVALS else ""
-        wish = SpecWish.of(k)
+        wish = SpecWish.of(draft_length(k))
         self.policy = Steered(wish.mode, wish.k)
 
     def write(self, turn: int) -> Writing:
@@ -172,7 +172,7 @@ def writers(
     """Plain, and for every rate of agreement some draft lengths, "auto" for the policy that chooses its own."""
     plain = Ours(kind, stand, NoDrafter(), "0")
     recorded = [*stand.prompt, *plain.write(0).ids]
-    drafters = [ForcedAgreement(EarlyExit(stand.decoder, exit_layer), recorded, rate) for rate in rates]
+    drafters = [ForcedAgreement(EarlyExitDrafter(stand.decoder, exit_layer), recorded, rate) for rate in rates]
     return [plain, *(Ours(kind, stand, drafter, k) for drafter in drafters for k in lengths)]
 
 

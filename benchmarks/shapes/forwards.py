@@ -18,7 +18,7 @@ from localspec.bench.turns import rotated
 from localspec.engine.bandwidth import MOST_BYTES
 from localspec.engine.cpu.pages import in_large_pages
 from localspec.engine.decoder import Decoder
-from localspec.engine.session import PREFILL_CHUNK
+from localspec.engine.limits import PREFILL_CHUNK
 
 if TYPE_CHECKING:
     from localspec.engine.cpu.decoder import PackedDecoder

@@ -21,16 +21,18 @@ from localspec.core import paths
 from localspec.core.drain import drain
 from localspec.core.errors import UsageError
 from localspec.core.sizes import read_size, size_words
+from localspec.core.weight_formats import find_format
 from localspec.engine.arch import Arch, read_arch
 from localspec.engine.decoder import Decoder
-from localspec.engine.linear import make_form
-from localspec.engine.offload import Fill, OnThread, Stream, Transfer, copying
+from localspec.engine.linear import linear_maker
+from localspec.engine.offload import CopyIn, OnThread, Stream, Transfer, copying
 from localspec.loading.cpu_layout import Blueprint
-from localspec.loading.footprint import PLACES
-from localspec.loading.offload import room_like, tensors
+from localspec.loading.footprint import SLOTS
+from localspec.loading.kernels import load_decoder
+from localspec.loading.offload import empty_copy, tensors
 from localspec.loading.plan import Plan
 from localspec.loading.sources import Memory, Reader
-from localspec.loading.torch import Assembly, load_decoder, with_cache
+from localspec.loading.torch import Assembly, with_cache
 from localspec.loading.weight_cache import PackedCopy
 from localspec.models.checkpoint import open_snapshot
 
@@ -47,11 +49,11 @@ class Rate:
 
     bytes_per_second: int | None = None
 
-    def carry(self, num_bytes: int) -> Callable[[Fill], Transfer]:
+    def carry(self, num_bytes: int) -> Callable[[CopyIn], Transfer]:
         """A transfer for layers of so many bytes."""
         assert self.bytes_per_second is not None
         seconds = num_bytes / self.bytes_per_second
-        return lambda fill: OnThread(throttled(fill, seconds))
+        return lambda copy_in: OnThread(throttled(copy_in, seconds))
 
     def __str__(self) -> str:
         return (
@@ -69,7 +71,7 @@ def read_rate(written: str) -> Rate:
 
 
 def offloaded(
-    decoder: Decoder | PackedDecoder, resident: int, carry: Callable[[Fill], Transfer] = OnThread
+    decoder: Decoder | PackedDecoder, resident: int, carry: Callable[[CopyIn], Transfer] = OnThread
 ) -> Decoder | PackedDecoder:
     """The same weights and context, the layers from `resident` on in memory that is not computed from."""
     if isinstance(decoder, Decoder):
@@ -83,18 +85,18 @@ def offloaded(
     return type(decoder)(decoder.arch, packed, decoder.context, decoder.program)
 
 
-def elsewhere(layers: tuple[L, ...], first: int, carry: Callable[[Fill], Transfer]) -> Stream[L]:
-    slots = [room_like(layers[first], torch.empty_like) for _ in range(PLACES)]
-    fill = copying([tensors(layer) for layer in layers[first:]], [tensors(slot) for slot in slots], first)
-    return Stream(carry(fill), slots, first, len(layers))
+def elsewhere(layers: tuple[L, ...], first: int, carry: Callable[[CopyIn], Transfer]) -> Stream[L]:
+    slots = [empty_copy(layers[first], torch.empty_like) for _ in range(SLOTS)]
+    copy_in = copying([tensors(layer) for layer in layers[first:]], [tensors(slot) for slot in slots], first)
+    return Stream(carry(copy_in), slots, first, len(layers))
 
 
-def throttled(fill: Fill, seconds: float) -> Fill:
+def throttled(copy_in: CopyIn, seconds: float) -> CopyIn:
     """Each layer takes so long."""
 
     def slowly(layer: int, slot: int) -> None:
         started = perf_counter()
-        fill(layer, slot)
+        copy_in(layer, slot)
         sleep(max(seconds - (perf_counter() - started), 0))
 
     return slowly
@@ -102,9 +104,9 @@ def throttled(fill: Fill, seconds: float) -> Fill:
 
 def from_host(arch: Arch, source: Memory, kind: WeightFormat, *, resident: int, context: int, device: str) -> Decoder:
     """Layers from `resident` on in pinned main memory, as a GPU's loader has them."""
-    form = make_form(kind, device)
-    weights = drain(Assembly(arch, Reader(source), form).weights(resident))
-    return with_cache(arch, weights, form, context)
+    maker = linear_maker(find_format(kind, device))
+    weights = drain(Assembly(arch, Reader(source), maker).weights(resident))
+    return with_cache(arch, weights, maker, context)
 
 
 @contextmanager
@@ -118,7 +120,7 @@ def from_disk(
         config = {**shape.config(context), "dtype": "bfloat16"}
         (folder / "config.json").write_text(json.dumps(config))
         save_file(source.tensors, folder / "model.safetensors")
-        snapshot, plan = open_snapshot(folder), Plan(kind, context, "cpu", resident=resident)
+        snapshot, plan = open_snapshot(folder), Plan(find_format(kind), context, resident=resident)
         try:
             decoder = cast("Decoder | PackedDecoder", drain(load_decoder(snapshot, plan)))
             os.sync()  # what waits in memory to be written would be read from there

@@ -28,13 +28,13 @@ from localspec.core.errors import EngineError, UsageError
 from localspec.core.events import Loading
 from localspec.core.main_memory import available_bytes
 from localspec.core.sizes import size_words
-from localspec.core.weight_formats import FOUR_BIT
+from localspec.core.weight_formats import find_format
 from localspec.engine.arch import Arch
 from localspec.engine.decoder import Decoder
 from localspec.engine.foreign import keep_offline
 from localspec.engine.four_bit import library
-from localspec.loading.footprint import PACKED
 from localspec.loading.sources import Memory
+from localspec.models.prequantised.stored import FOUR_BIT
 
 if TYPE_CHECKING:
     from localspec.engine.cpu.decoder import PackedDecoder
@@ -282,9 +282,10 @@ def choose_formats(request: ShapeRequest) -> tuple[tuple[WeightFormat, ...], tup
 
 def missing(kind: WeightFormat, device: str) -> str:
     """What this format needs and this machine has not, in one sentence; "" where nothing."""
-    if device == "cpu" and kind in PACKED:
+    row = find_format(kind, device)
+    if row.is_packed:
         return "" if find_spec("numba") else "The CPU engine needs numba, which is not installed."
-    if kind in FOUR_BIT or kind in PACKED:
+    if row.kernel == "bitsandbytes":
         try:
             library()
         except EngineError as fault:
@@ -305,7 +306,7 @@ def theirs(kinds: Sequence[WeightFormat]) -> list[str]:
 
 def is_packed(request: ShapeRequest, kinds: Sequence[WeightFormat]) -> bool:
     """Whether the CPU engine is among what is measured."""
-    return request.device == "cpu" and bool(set(kinds) & set(PACKED))
+    return request.device == "cpu" and any(find_format(kind).is_packed for kind in kinds)
 
 
 def compile_engine(say: Callable[[str], None]) -> None:

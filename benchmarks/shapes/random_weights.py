@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from localspec.bench.formats import WeightFormat
+from localspec.core.weight_formats import find_format
 from localspec.engine.arch import Arch, read_arch
 from localspec.engine.decoder import Decoder
-from localspec.engine.linear import make_form
+from localspec.engine.linear import linear_maker
 from localspec.loading.cpu import pack_source
 from localspec.loading.cpu_layout import Blueprint
 from localspec.loading.sources import Memory, Reader, Source
@@ -121,11 +122,11 @@ def make_decoder(
         engine = program.load(isa.choose())
         weights = pack_source(Blueprint(arch, kind), Reader(source), engine)
         return PackedDecoder(arch, weights, context, engine, threads=threads)
-    return assemble_in(make_form(kind, device), arch, Reader(source), context=context)
+    return assemble_in(linear_maker(find_format(kind, device)), arch, Reader(source), context=context)
 
 
 def with_head_kept(decoder: Decoder, source: Source, kind: WeightFormat) -> Decoder:
     """The same layers with the head in 16 bits, as transformers and --keep-head leave it."""
-    form = make_form(kind, str(decoder.device))
-    head = Assembly(decoder.arch, Reader(source), form, keep_head=True).head(decoder.weights.embedding)
-    return with_cache(decoder.arch, replace(decoder.weights, head=head), form, decoder.context)
+    maker = linear_maker(find_format(kind, decoder.device.type))
+    head = Assembly(decoder.arch, Reader(source), maker, keep_head=True).head(decoder.weights.embedding)
+    return with_cache(decoder.arch, replace(decoder.weights, head=head), maker, decoder.context)

@@ -1,4 +1,4 @@
-"""transformers' forward on the same weights in the same process; its `generate` is in peers_generate."""
+"""transformers' forward on the same weights in the same process; `generate` is in localspec.bench.transformers_peer."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from torch import Tensor
 
 from benchmarks.shapes.forwards import Work, finish
 from benchmarks.shapes.random_weights import Shape
+from localspec.core.weight_formats import find_format
 from localspec.engine.four_bit import library
-from localspec.engine.linear import DTYPES
+from localspec.engine.linear import dtype_of
 from localspec.loading.sources import Memory
 
 LARGE = 500_000_000  # weights: half the memory then
@@ -27,7 +28,7 @@ class TransformersForwards:
     ) -> None:
         self.threads, kind = threads, kind or dense_kind(shape, device)
         self.name, self.vocab_size = f"transformers {kind}", shape.vocab_size
-        self.dtype = DTYPES.get(kind, torch.bfloat16)
+        self.dtype = dtype_of(find_format(kind, device))
         make = quantised_model if kind == "nf4" else dense_model
         self.model = make(shape, source, context, self.dtype, device)
         self.config = self.model.config

@@ -19,11 +19,12 @@ from benchmarks.shapes.random_weights import Shape, make_decoder
 from benchmarks.shapes.report import faster, ratio_text
 from benchmarks.shapes.transformers_forwards import dense_model
 from localspec.bench.formats import WeightFormat
+from localspec.core.weight_formats import find_format
 from localspec.engine.decode import decode
 from localspec.engine.decoder import Decoder
-from localspec.engine.drafters.early_exit import EarlyExit
-from localspec.engine.drafters.none import NoDrafter
-from localspec.engine.linear import DTYPES
+from localspec.engine.drafters.early_exit import EarlyExitDrafter
+from localspec.engine.drafters.empty import NoDrafter
+from localspec.engine.linear import dtype_of
 from localspec.engine.policy import Constant
 from localspec.engine.samplers import Greedy
 from localspec.engine.sampling import Sampling
@@ -76,7 +77,7 @@ class Ours:
     def write(self, turn: int) -> Writing:  # noqa: ARG002 - nothing is drawn
         torch.set_num_threads(self.way.threads)
         self.decoder.crop(0)
-        drafter = EarlyExit(self.decoder, self.way.exit_layer) if self.way.k else NoDrafter()
+        drafter = EarlyExitDrafter(self.decoder, self.way.exit_layer) if self.way.k else NoDrafter()
         session = Session(self.decoder, drafter, device=str(self.decoder.device))
         session.begin(Greedy(Sampling(temperature=0.0)))
         started = perf_counter()
@@ -150,8 +151,8 @@ class Race:
 def contenders(race: Race, kinds: Sequence[WeightFormat]) -> list[Answers]:
     """Plain and early exit: transformers in the first of our formats that torch has, ours in each."""
     weights = silenced(race.source, race.exit_layer, race.shape)
-    dense = next(kind for kind in kinds if kind in DTYPES)
-    model = dense_model(race.shape, weights, race.context, DTYPES[dense], race.device)
+    dense = next(kind for kind in kinds if find_format(kind, race.device).is_float)
+    model = dense_model(race.shape, weights, race.context, dtype_of(find_format(dense, race.device)), race.device)
 
     def ways(kind: str, early: str, threads: int) -> list[Way]:
         return [Way(kind, early, race.exit_layer, k, race.max_tokens, threads) for k in (0, race.k)]

@@ -17,7 +17,7 @@ from benchmarks.shapes.random_weights import SHAPES
 from benchmarks.ui.report import UiReport
 from localspec.bench.progress import Tell, shares
 from localspec.core.errors import UsageError
-from localspec.loading.footprint import PACKED
+from localspec.core.weight_formats import auto_formats
 
 SHAPE, TOKENS, REPEATS = "llama-1b", 512, 5
 
@@ -25,7 +25,9 @@ SHAPE, TOKENS, REPEATS = "llama-1b", 512, 5
 def read_arguments(words: Sequence[str]) -> argparse.Namespace:
     parser = Arguments("ui", __doc__)
     parser.add_argument("--shape", choices=tuple(SHAPES), default=SHAPE, help="what the model is like in size")
-    parser.add_argument("--format", choices=PACKED, default="int8", help="weight format")
+    parser.add_argument(
+        "--format", choices=[str(row) for row in auto_formats("cpu", packed=True)], default="int8", help="weight format"
+    )
     parser.add_counts(TOKENS, REPEATS, of="answers of each, and starts")
     parser.add_output()
     return parser.parse_args(words)

@@ -17,7 +17,7 @@ from typing import Any  # Any: JSON
 
 from benchmarks.timed_chat import TimedChat
 from localspec.core.events import Notice, Step
-from localspec.core.requests import LoadRequest
+from localspec.core.requests import LoadRequest, WeightOptions
 from localspec.history import Answered, NewChat, Update, Writer
 from localspec.runtime.worker import EngineProcess
 from localspec.tui.chat.recorder import HistoryRecorder
@@ -77,7 +77,7 @@ def main(opener: str, model: str, kind: str, tokens: str, fd: str) -> None:
     def tell(**figures: Any) -> None:
         os.write(int(fd), f"{json.dumps(figures)}\n".encode())
 
-    chat = MeasuredChat(LoadRequest(model, quant=kind, ctx=int(tokens)), opener, tell)
+    chat = MeasuredChat(LoadRequest(model, weights=WeightOptions(kind, ctx=int(tokens))), opener, tell)
     collect_at_rest()
     try:
         chat.run()

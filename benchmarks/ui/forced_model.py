@@ -22,8 +22,8 @@ from localspec.core import paths, processor
 from localspec.core.events import Loading, Memory, ModelCard, Ready, SpecCard
 from localspec.core.requests import LoadRequest, Message, SamplingOptions
 from localspec.engine.decode import decode
-from localspec.engine.drafters.early_exit import EarlyExit
-from localspec.engine.drafters.none import NoDrafter
+from localspec.engine.drafters.early_exit import EarlyExitDrafter
+from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.policy import Constant, Steered
 from localspec.engine.samplers import Greedy
 from localspec.engine.sampling import Sampling
@@ -44,8 +44,8 @@ def open_forced(request: LoadRequest) -> Generator[Loading | Ready, None, Model]
     """`model` names a shape, `ctx` says how many tokens an answer has: it goes on until the context is full."""
     from localspec.engine.cpu.decoder import PackedDecoder
 
-    shape, length = SHAPES[request.model], request.ctx or 512
-    threads = request.threads or processor.physical_cores()
+    shape, length = SHAPES[request.model], request.weights.ctx or 512
+    threads = request.weights.threads or processor.physical_cores()
     torch.set_num_threads(1)
     prompter = Prompter(
         words(shape.vocab_size),
@@ -55,7 +55,7 @@ def open_forced(request: LoadRequest) -> Generator[Loading | Ready, None, Model]
     prompt = prompter.chat((Message("user", QUESTION),))
     context = len(prompt) + length
     yield Loading("random weights", 0, 1, "steps")
-    kind: WeightFormat = "int4" if request.quant == "int4" else "int8"
+    kind: WeightFormat = "int4" if request.weights.weight_format == "int4" else "int8"
     source = random_tensors(shape, SEED)
     decoder = make_decoder(shape.arch(context), source, kind, context=context, threads=threads)
     assert isinstance(decoder, PackedDecoder)
@@ -65,12 +65,12 @@ def open_forced(request: LoadRequest) -> Generator[Loading | Ready, None, Model]
     said = kept(file) or plain(session, prompt, length)
     file.write_bytes(msgspec.json.encode(said))
     leave = shape.num_layers // 4
-    drafter = ForcedAgreement(EarlyExit(decoder, leave), [*prompt, *said], AGREEMENT)
+    drafter = ForcedAgreement(EarlyExitDrafter(decoder, leave), [*prompt, *said], AGREEMENT)
     drafter.toss(SEED)
     session.drafter = drafter
     ready = Ready(
         ModelCard(f"{request.model}, random", kind, "cpu", context, chat=True),
-        SpecCard("early-exit", f"forced agreement {AGREEMENT}", str(LENGTH), exit_layer=leave),
+        SpecCard("early-exit", f"forced agreement {AGREEMENT}", LENGTH, exit_layer=leave),
         Memory(target_bytes=decoder.weights.num_bytes, drafter_bytes=0, kv_bytes=0),
     )
     yield ready
@@ -79,7 +79,7 @@ def open_forced(request: LoadRequest) -> Generator[Loading | Ready, None, Model]
             ready,
             prompter,
             session,
-            policy=Steered("on", str(LENGTH)),
+            policy=Steered("on", LENGTH),
             defaults=SamplingOptions(temperature=0.0),
             stop_ids=frozenset(),
             decoders=(decoder,),

@@ -15,7 +15,7 @@ from typing import Any  # Any: JSON
 from benchmarks.ui.forced_model import QUESTION, open_forced
 from localspec.cli.run import Output, show
 from localspec.core.drain import drain
-from localspec.core.requests import GenerateRequest, LoadRequest, Message
+from localspec.core.requests import GenerateRequest, LoadRequest, Message, WeightOptions
 from localspec.runtime.api import LLM
 
 
@@ -23,7 +23,7 @@ def main(shape: str, kind: str, tokens: str, fd: str) -> None:
     def report(**figures: Any) -> None:
         os.write(int(fd), f"{json.dumps(figures)}\n".encode())
 
-    with LLM(drain(open_forced(LoadRequest(shape, quant=kind, ctx=int(tokens))))) as llm:
+    with LLM(drain(open_forced(LoadRequest(shape, weights=WeightOptions(kind, ctx=int(tokens)))))) as llm:
         report(ready=True)
         for _ in sys.stdin:
             before = process_time()

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Protocol
 
-import msgspec
 import torch
 
 from localspec.bench.machine import describe_machine
@@ -22,15 +21,15 @@ from localspec.bench.turns import rotated
 from localspec.core.calibration import recall
 from localspec.core.drain import drain
 from localspec.core.errors import DoesNotFit
-from localspec.core.events import Done, Loading, Notice, Ready, SpecCard, Step
-from localspec.core.requests import DraftModel, EarlyExit, GenerateRequest, LoadRequest, Message, SamplingOptions
+from localspec.core.events import Done, DraftLength, Loading, Notice, Ready, SpecCard, Step
+from localspec.core.requests import AskedDraft, DraftRequest, GenerateRequest, LoadRequest, Message, SamplingOptions
 from localspec.core.sanitize import one_line
-from localspec.models.catalog import Entry
-from localspec.runtime.draft_choice import parse
+from localspec.core.weight_formats import AUTO, FLOATS
+from localspec.engine.drafters import table
+from localspec.models.catalog import DraftEntry, Entry
+from localspec.runtime.draft_choice import draft_target, requested
 from localspec.runtime.model import Model
 from localspec.runtime.open import Opened, attach, open_target, swept_key
-
-Draft = str | EarlyExit | DraftModel
 
 
 class Contender(Protocol):
@@ -127,16 +126,14 @@ def open_targets(
 ) -> tuple[tuple[Opened, ...], tuple[str, ...]]:
     """The target in every format, and a sentence about a format that was not asked for and does not fit."""
     if formats:
-        return tuple(
-            drain(open_target(msgspec.structs.replace(request, quant=quant)), loading(tell)) for quant in formats
-        ), ()
+        return tuple(drain(open_target(request.in_format(name)), loading(tell)) for name in formats), ()
     first = drain(open_target(request), loading(tell))
-    if not compared or request.quant != "auto" or first.plan.quant == "fp32":
+    if not compared or request.weights.weight_format != AUTO or first.plan.weight_format.name == FLOATS[0]:
         return (first,), ()
     try:
-        return (first, drain(open_target(msgspec.structs.replace(request, quant="fp32")), loading(tell))), ()
+        return (first, drain(open_target(request.in_format(FLOATS[0])), loading(tell))), ()
     except DoesNotFit as fault:
-        return (first,), (one_line(f"Ours in fp32 is left out: {fault.message}"),)
+        return (first,), (one_line(f"Ours in {FLOATS[0]} is left out: {fault.message}"),)
 
 
 def gather(targets: Sequence[Opened], load: LoadRequest, against: str | None, tell: Tell = silent) -> list[Contender]:
@@ -147,19 +144,21 @@ def gather(targets: Sequence[Opened], load: LoadRequest, against: str | None, te
         from localspec.bench import transformers_peer
 
         tell(Loading("trying transformers' formats and threads", 0, 1, "steps"))
-        contenders += transformers_peer.contenders([(opened, all[1:]) for opened, all in ways], load.threads)
+        contenders += transformers_peer.contenders([(opened, all[1:]) for opened, all in ways], load.weights.threads)
     return contenders
 
 
-def ours(opened: Opened, name: str, choice: Draft, k: str) -> Ours:
+def ours(opened: Opened, name: str, choice: AskedDraft, k: DraftLength) -> Ours:
     """The contender, with the notices of its loading: that its drafter cannot draft, say."""
     heard: list[Loading | Notice | Ready] = []
     model = drain(attach(opened, choice, k), heard.append)
     notices = [event.message for event in heard if isinstance(event, Notice)]
     spec = model.ready.spec
     off = spec.kind == "off"
-    way = Way(named(name, spec), "0" if off else spec.k, opened.plan.quant, name, threads=opened.threads)
-    threads = torch.get_num_threads() if spec.kind == "model" else torch_threads(opened)  # as `attach` has left them
+    k_text, weight_format = "0" if off else str(spec.k), opened.plan.weight_format.name
+    way = Way(named(name, spec), k_text, weight_format, name, threads=opened.threads)
+    has_model = table.has_model(spec.kind)
+    threads = torch.get_num_threads() if has_model else torch_threads(opened)  # as `attach` has left them
     return Ours(way, model, threads, off and name != PLAIN, notes=notices)
 
 
@@ -170,10 +169,10 @@ def torch_threads(opened: Opened) -> int:
 
 def named(name: str, spec: SpecCard) -> str:
     """What "auto" became: a sweep may have found another layer than models.toml says."""
-    return f"early exit {spec.exit_layer}" if spec.kind == "early-exit" else name
+    return table.label(DraftRequest(spec.kind, str(spec.exit_layer))) if spec.exit_layer else name
 
 
-def ways_of(opened: Opened, asked: Draft) -> list[tuple[str, Draft]]:
+def ways_of(opened: Opened, asked: AskedDraft) -> list[tuple[str, AskedDraft]]:
     """What `drafts` finds; for a model that models.toml does not know, the early exit that a sweep has found."""
     found = drafts(opened.entry, asked)
     if asked == "auto" and opened.entry.draft is None and recall(swept_key(opened)).exit_layer:
@@ -181,28 +180,24 @@ def ways_of(opened: Opened, asked: Draft) -> list[tuple[str, Draft]]:
     return found
 
 
-def drafts(entry: Entry, asked: Draft) -> list[tuple[str, Draft]]:
+def drafts(entry: Entry, asked: AskedDraft) -> list[tuple[str, AskedDraft]]:
     """Plain, and the drafters to compare: the one asked for, or all that models.toml has."""
-    found: list[tuple[str, Draft]] = [(PLAIN, "off")]
+    found: list[tuple[str, AskedDraft]] = [(PLAIN, "off")]
     if asked not in ("auto", "off"):
-        return [*found, (label(parse(asked) if isinstance(asked, str) else asked), asked)]
+        return [*found, (one_line(table.label(requested(asked))), asked)]
     if asked == "auto" and entry.draft is not None and entry.draft.kind != "off":
-        found.append((f"early exit {entry.draft.exit_layer}" if entry.draft.exit_layer else "draft model", "auto"))
+        found.append((label(entry.draft), "auto"))
     if asked == "auto":
-        found += [(f"draft model {name}", name) for name, draft in entry.drafts if draft.kind == "model"]
+        found += [(table.label(DraftRequest(draft.kind, name)), name) for name, draft in entry.drafts]
     return found
 
 
-def label(choice: Draft) -> str:
-    match choice:
-        case EarlyExit(layer=layer):
-            return f"early exit {layer or ''}".strip()
-        case DraftModel(model=name):
-            return one_line(f"draft model {name}")
-    return choice
+def label(draft: DraftEntry) -> str:
+    """A draft of models.toml, whose model needs no name: there is one."""
+    return table.label(DraftRequest(draft.kind) if draft.model else draft.request)
 
 
-def notes(opened: Opened, asked: Draft, contenders: list[Contender]) -> tuple[str, ...]:
+def notes(opened: Opened, asked: AskedDraft, contenders: list[Contender]) -> tuple[str, ...]:
     """What the reader of the table should know, a sentence each."""
     found = [one_line(f"{one.way.name}: {note}") for one in contenders for note in one.notes]
     if any(one.way.engine != OURS for one in contenders):
@@ -211,8 +206,8 @@ def notes(opened: Opened, asked: Draft, contenders: list[Contender]) -> tuple[st
         found.append(NOTE)
     if asked == "auto" and len(ways_of(opened, asked)) == 1:
         unknown = f"No drafter is known for {opened.entry.name}"
-        small = "--draft ./FOLDER or ./FILE.gguf of a small model"
-        found.append(one_line(f"{unknown}: name one with --draft early-exit:E, or {small}."))
+        known = table.hints(draft_target(opened.entry, opened.snapshot))
+        found.append(one_line(f"{unknown}: name one with {', or '.join(known)}."))
     return tuple(dict.fromkeys(found))
 
 

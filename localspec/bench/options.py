@@ -16,7 +16,7 @@ from localspec.bench.progress import Tell
 from localspec.bench.report import Report
 from localspec.bench.sweep import SweepReport, axis, sweep
 from localspec.core.errors import UsageError
-from localspec.core.requests import LoadRequest
+from localspec.core.requests import LOAD_OPTIONS, LoadRequest, draft_length
 from localspec.runtime.draft_choice import check_threads
 
 NOT_SWEPT = {"against": "--against", "formats": "--format"}
@@ -64,7 +64,8 @@ def draw(report: Report | SweepReport, file: Path | None) -> None:
 
 
 def load_request(given: Mapping[str, Any]) -> LoadRequest:
-    return LoadRequest(**{name: given[name] for name in LoadRequest.__struct_fields__ if name in given})
+    found = {name: given[name] for name in LOAD_OPTIONS if name in given}
+    return LoadRequest.of(given["model"], **{**found, "k": draft_length(given["k"])})
 
 
 def formats(asked: set[str], given: Mapping[str, Any]) -> tuple[WeightFormat, ...]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from localspec.bench import plots
-from localspec.bench.measure import Draft, interleave, names, ours, report
+from localspec.bench.measure import interleave, names, ours, report
 from localspec.bench.plots import Curve, Point
 from localspec.bench.progress import Tell, loading, shares, silent
 from localspec.bench.prompts import PROMPTS
@@ -22,15 +22,17 @@ from localspec.bench.report import PLAIN, Report, Row
 from localspec.core import calibration
 from localspec.core.drain import drain
 from localspec.core.errors import UsageError
-from localspec.core.requests import LONGEST_DRAFT, EarlyExit, LoadRequest
+from localspec.core.events import DraftLength
+from localspec.core.requests import MAX_DRAFT, AskedDraft, EarlyExit, LoadRequest
 from localspec.core.sanitize import one_line
-from localspec.runtime.draft_choice import choose, parse
+from localspec.engine.drafters.table import EARLY_EXIT
+from localspec.runtime.draft_choice import choose, requested
 from localspec.runtime.open import Opened, open_target, swept_key
 
 Setting = Literal["exit-layer", "k"]
-Tried = tuple[int, str]  # exit layer and draft length
+Tried = tuple[int, DraftLength]  # exit layer and draft length
 TITLES: Final = {"exit-layer": "exit layer", "k": "draft length"}
-LENGTHS: Final = ("1", "2", "3", "4", "6", "8", "auto")
+LENGTHS: Final[tuple[DraftLength, ...]] = (1, 2, 3, 4, 6, 8, "auto")
 MOST_LAYERS: Final = 12  # of a deep model some are left out, unless they are asked for
 HINT: Final = "Try: --sweep exit-layer, --sweep exit-layer=2:8:2, or --sweep k"
 
@@ -49,8 +51,8 @@ class Axis:
             raise UsageError(f"Exit layer {outside[0]} is outside a model of {layers} layers.", hint=HINT)
         return list(self.values) or list(range(1, layers, -(-(layers - 1) // MOST_LAYERS)))
 
-    def lengths(self) -> list[str]:
-        return [str(value) for value in self.values] or list(LENGTHS)
+    def lengths(self) -> list[DraftLength]:
+        return list[DraftLength](self.values) or list(LENGTHS)
 
 
 def axis(words: str) -> Axis:
@@ -64,8 +66,8 @@ def axis(words: str) -> Axis:
     values = tuple(range(int(found[2]), int(found[3]) + 1, max(int(found[4] or 1), 1)))
     if not values:
         raise UsageError(f"--sweep {words} has no value in it.", hint=HINT)
-    if setting == "k" and (outside := [value for value in values if not 1 <= value <= LONGEST_DRAFT]):
-        raise UsageError(f"{outside[0]} is not a draft length from 1 to {LONGEST_DRAFT}.", hint=HINT)
+    if setting == "k" and (outside := [value for value in values if not 1 <= value <= MAX_DRAFT]):
+        raise UsageError(f"{outside[0]} is not a draft length from 1 to {MAX_DRAFT}.", hint=HINT)
     return Axis(setting, values)
 
 
@@ -75,7 +77,7 @@ class Best:
     not because models.toml names another drafter."""
 
     exit_layer: int
-    k: str
+    k: DraftLength
     speedup: float
     remembered: bool
     overruled: bool = False
@@ -104,12 +106,16 @@ class SweepReport:
         kept = "--draft auto uses it from now on" if self.best.remembered else "it could not be remembered"
         if self.best.overruled:
             kept = "--draft auto does not use it: models.toml has another drafter, or none"
-        toml = f'for every machine, write exit_layer = {layer} and k = "{k}" under its [models.….draft] in models.toml.'
+        length = k if isinstance(k, int) else f'"{k}"'
+        toml = (
+            f"for every machine, write exit_layer = {layer} and k = {length} under its [models.….draft] in models.toml."
+        )
         return f"{found} On this machine {kept}; {toml}"
 
     def to_json(self) -> str:
         reports = [json.loads(one.to_json()) for one in self.reports]
-        return json.dumps({"sweeps": reports, "best": asdict(self.best) if self.best else None}, indent=1)
+        best = {**asdict(self.best), "k": str(self.best.k)} if self.best else None
+        return json.dumps({"sweeps": reports, "best": best}, indent=1)
 
     def to_csv(self) -> str:
         head, *rest = [one.to_csv() for one in self.reports]
@@ -133,7 +139,7 @@ def sweep(
     refuse({one.setting for one in axes}, len(axes), asked, k)
     opened = drain(open_target(load), loading(tell))
     layers, best = opened.target.arch.num_layers, auto_now(opened)
-    layer, length, gain = asked.layer or (best[0] if best else max(layers // 4, 1)), k, 1.0
+    layer, length, gain = asked or (best[0] if best else max(layers // 4, 1)), k, 1.0
     curves, reports = list[Curve](), list[Report]()
     for one in sorted(axes, key=lambda one: one.setting):
         if one.setting == "exit-layer":
@@ -152,25 +158,24 @@ def sweep(
     return SweepReport(tuple(curves), tuple(reports), remember(opened, layer, length, gain))
 
 
-def refuse(settings: set[Setting], count: int, asked: EarlyExit, k: str) -> None:
+def refuse(settings: set[Setting], count: int, asked: int | None, k: DraftLength) -> None:
     """A setting is swept or given, and a draft that is swept has a token at least."""
     if len(settings) < count:
         raise UsageError("--sweep has the same setting twice.", hint=HINT)
     if "k" in settings and k != "auto":
         raise UsageError("--k does not go with --sweep k.", hint="Leave it out.")
-    if "exit-layer" in settings and asked.layer is not None:
+    if "exit-layer" in settings and asked is not None:
         raise UsageError("--draft early-exit:E does not go with --sweep exit-layer.", hint="Leave it out.")
-    if k and not k.strip("0"):
+    if k == 0:
         raise UsageError("With --k 0 nothing is drafted, so no exit layer is faster.", hint="Leave it out.")
 
 
-def exit_asked(draft: Draft) -> EarlyExit:
-    choice = parse(draft) if isinstance(draft, str) else draft
-    if choice == "auto":
-        return EarlyExit(None)
-    if not isinstance(choice, EarlyExit):
+def exit_asked(draft: AskedDraft) -> int | None:
+    """The exit layer that --draft names, if it names one."""
+    asked = requested(draft)
+    if asked.kind not in ("auto", EARLY_EXIT.name):
         raise UsageError("A sweep is of the early exit, and --draft asks for another drafter.", hint="Leave it out.")
-    return choice
+    return int(asked.argument) if asked.argument else None
 
 
 def auto_now(opened: Opened) -> Tried | None:
@@ -207,7 +212,7 @@ def name(setting: Setting, one: Tried, usual: Tried) -> str:
     (layer, k), (usual_layer, usual_k) = one, usual
     if setting == "exit-layer":
         return str(layer) if k == usual_k else f"{layer} k {k}"
-    return k if layer == usual_layer else f"{k} at {layer}"
+    return str(k) if layer == usual_layer else f"{k} at {layer}"
 
 
 def point(value: str, row: Row, *, failed: bool) -> Point:
@@ -215,7 +220,7 @@ def point(value: str, row: Row, *, failed: bool) -> Point:
     return Point(value, speed, spread, row.speedup or 0.0, row.acceptance, failed)
 
 
-def remember(opened: Opened, layer: int, k: str, speedup: float) -> Best | None:
+def remember(opened: Opened, layer: int, k: DraftLength, speedup: float) -> Best | None:
     """What `auto` shall use; where nothing is faster than plain decoding, what was remembered is forgotten."""
     key = swept_key(opened)
     if speedup <= 1:

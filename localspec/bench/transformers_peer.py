@@ -24,9 +24,10 @@ from localspec.core import processor
 from localspec.core.calibration import recall
 from localspec.core.errors import first_line
 from localspec.core.main_memory import available_bytes
-from localspec.core.requests import DraftModel, EarlyExit, Message
-from localspec.engine.linear import DTYPES
-from localspec.loading.footprint import ELEMENT_BYTES, num_elements
+from localspec.core.requests import AskedDraft, Message
+from localspec.core.weight_formats import FLOATS, find_format
+from localspec.engine.linear import dtype_of
+from localspec.loading.footprint import num_elements
 from localspec.models.checkpoint import Snapshot
 from localspec.runtime import draft_choice
 from localspec.runtime.open import Opened, swept_key
@@ -41,7 +42,7 @@ NOTE = (
     "no acceptance."
 )
 
-Drafts = Sequence[tuple[str, str | EarlyExit | DraftModel]]
+Drafts = Sequence[tuple[str, AskedDraft]]
 """Our drafters, each with the name of its row."""
 
 
@@ -62,7 +63,7 @@ def modes(opened: Opened, drafts: Drafts) -> Iterator[Mode]:
     known = recall(swept_key(opened))
     for kind, asked in drafts:
         choice = draft_choice.choose(asked, opened.entry, opened.snapshot, opened.catalog, known)
-        if choice.kind == "early-exit":
+        if choice.exit_layer:
             exits = {"assistant_early_exit": choice.exit_layer}
             yield Mode(f"assistant_early_exit {choice.exit_layer}", kind, arguments=exits)
         elif choice.snapshot is not None:
@@ -91,7 +92,7 @@ class Checkpoints:
     def load(self, folder: Path, quant: str) -> Any:
         from transformers import AutoModelForCausalLM
 
-        options = {"dtype": DTYPES[quant], "local_files_only": True, "trust_remote_code": False}
+        options = {"dtype": dtype_of(find_format(quant)), "local_files_only": True, "trust_remote_code": False}
         if folder.is_file():  # GGUF, which it makes floats of, with a bar of progress that has no switch
             with redirect_stderr(StringIO()):
                 model = AutoModelForCausalLM.from_pretrained(folder.parent, gguf_file=folder.name, **options)
@@ -159,13 +160,13 @@ def contenders(targets: Sequence[tuple[Opened, Drafts]], threads: int | None = N
     """Beside each of our formats, with its own drafters, every mode: in the same format where torch has it, else in the
     faster one; with as many `threads` as ours where they are given."""
     checkpoints = Checkpoints(str(targets[0][0].target.device))
-    own = [opened.plan.quant for opened, _ in targets if opened.plan.quant in DTYPES]
+    own = [opened.plan.weight_format.name for opened, _ in targets if opened.plan.weight_format.is_float]
     counts = [threads] if threads else sorted({1, processor.physical_cores()})
 
     tried: dict[tuple[str, str], Transformers] = {}
     found: list[Transformers] = []
     for opened, drafts in targets:
-        quant = opened.plan.quant
+        quant = opened.plan.weight_format.name
         quants = [quant] if quant in own else list(dict.fromkeys([*own, *fitting(opened.snapshot)]))
         for mode in modes(opened, drafts):
             for one in quants:
@@ -185,5 +186,5 @@ def best(make: partial[Transformers], counts: Sequence[int]) -> Transformers:
 
 def fitting(snapshot: Snapshot) -> list[str]:
     """bf16, and fp32 where memory is free for both."""
-    both = (ELEMENT_BYTES["bf16"] + ELEMENT_BYTES["fp32"]) * num_elements(snapshot)
-    return ["bf16", "fp32"] if both < USABLE * available_bytes() else ["bf16"]
+    both = sum(find_format(name).bytes_per_weight for name in FLOATS) * num_elements(snapshot)
+    return list(reversed(FLOATS)) if both < USABLE * available_bytes() else [FLOATS[-1]]

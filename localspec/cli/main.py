@@ -26,21 +26,29 @@ from localspec.cli.io import discard_output, mend_streams, print_error, print_os
 from localspec.cli.models import completions
 from localspec.cli.moved import where_it_went
 from localspec.core.errors import Cancelled, LocalspecError, UsageError
-from localspec.core.requests import GenerateRequest, LoadRequest, Message, SamplingOptions
-from localspec.core.weight_formats import INT8_THRESHOLD
+from localspec.core.requests import (
+    LOAD_OPTIONS,
+    SAMPLING_FIELDS,
+    GenerateRequest,
+    Message,
+    SamplingOptions,
+    draft_length,
+)
+from localspec.core.weight_formats import AUTO, BY_BITSANDBYTES, INT8_THRESHOLD, LISTED, either
+from localspec.engine.drafters.table import usages
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE, as shells count
 
 SWEEP_HELP = "Find the best exit-layer, or k; exit-layer=2:8:2 tries 2, 4, 6 and 8.  [may be given twice]"
-QUANT_HELP = "Weight format: auto, int8, int4, nf4, fp4, fp32 or bf16."
+QUANT_HELP = f"Weight format: {either(AUTO, *LISTED)}."
 DEVICE_HELP = "auto, cpu, cuda, cuda:N, or offload (most layers in main memory; on disk without a GPU)."
 THRESHOLD_HELP = "GPU int8: multiply inputs larger than T in 16 bits; 0 turns it off.  [default: 6]"
-SAVE_HELP = "Cache quantised weights on disk (nf4, fp4, GPU int8), so the next start loads them directly."
+SAVE_HELP = f"Cache quantised weights on disk ({BY_BITSANDBYTES}), so the next start loads them directly."
 DRAFT_QUANT_HELP = "Weight format of the draft model.  [default: same as the target, if supported]"
 FOLDING_HELP = "Do not correct what you type to guide (capitals, typos, sums)."
-DRAFT_HELP = "Drafter: auto, off, early-exit[:E], or a smaller model (a key, folder or file, like MODEL)."
+DRAFT_HELP = f"Drafter: auto, off, {', '.join(usages())}, or a smaller model (a key, folder or file, like MODEL)."
 
 
 def options(*added: Callable[[F], F]) -> Callable[[F], F]:
@@ -65,7 +73,7 @@ load_options = options(
     click.option("--draft-quant", default="auto", metavar="FORMAT", help=DRAFT_QUANT_HELP),
     setting("--k", default="auto", metavar="N|auto", help="Tokens per draft: auto, heuristic, or 0 to 16."),
     setting("--quant", default="auto", metavar="FORMAT", help=QUANT_HELP),
-    click.option("--keep-head", is_flag=True, help="Keep the output head in 16 bits (nf4, fp4, GPU int8)."),
+    click.option("--keep-head", is_flag=True, help=f"Keep the output head in 16 bits ({BY_BITSANDBYTES})."),
     click.option(
         "--int8-threshold", type=click.FloatRange(0), default=INT8_THRESHOLD, metavar="T", help=THRESHOLD_HELP
     ),
@@ -78,18 +86,10 @@ load_options = options(
 )
 sampling_options = options(
     setting("--preset", metavar="NAME", help="Sampling preset: precise, balanced, creative, or one of yours."),
-    setting(
-        "--temperature", type=float, metavar="T", help="Sampling temperature; 0 is greedy.  [default: the model's]"
+    *(
+        setting(f"--{name.replace('_', '-')}", type=field.kind, metavar=field.metavar, help=field.about)
+        for name, field in SAMPLING_FIELDS.items()
     ),
-    setting("--top-k", type=int, metavar="N", help="Sample from the N most likely tokens."),
-    setting(
-        "--top-p", type=float, metavar="P", help="Sample from the most likely tokens up to this total probability."
-    ),
-    setting(
-        "--min-p", type=float, metavar="P", help="Drop tokens below this share of the most likely one's probability."
-    ),
-    setting("--repetition-penalty", type=float, metavar="R", help="Penalty for repeated tokens; above 1 repeats less."),
-    setting("--seed", type=int, metavar="N", help="Random seed: reproducible output, independent of the drafter."),
 )
 
 
@@ -210,7 +210,7 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
     show_default=True,
     help="jsonl: how far it is as events, then the figures, a line each.",
 )
-@click.option("--format", "formats", metavar="FORMATS", help="Several: int8, int4, nf4, fp4, fp32, bf16.")
+@click.option("--format", "formats", metavar="FORMATS", help=f"Several: {', '.join(LISTED)}.")
 @click.option("--against", type=click.Choice(["transformers"]), help="Also measure transformers' own generate.")
 @click.option("--sweep", multiple=True, metavar="SETTING", help=SWEEP_HELP)
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="With --sweep: a picture, .svg or .png.")
@@ -264,16 +264,18 @@ def is_given(name: str) -> bool:
 
 
 def given_load_options(given: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a LoadRequest that were given by a flag or the environment."""
+    """The load options that were given by a flag or the environment."""
     context = click.get_current_context()
     sources = (click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.ENVIRONMENT)
-    names = [name for name in LoadRequest.__struct_fields__ if name in given]
-    return {name: given[name] for name in names if context.get_parameter_source(name) in sources}
+    names = [name for name in LOAD_OPTIONS if name in given]
+    found = {name: given[name] for name in names if context.get_parameter_source(name) in sources}
+    k = found.pop("k", "")
+    return {**found, "k": draft_length(k)} if k else found
 
 
 def given_sampling(given: dict[str, Any]) -> SamplingOptions:
     """The sampling options; None for one that was not given, since they have no defaults of their own."""
-    return SamplingOptions(**{name: given[name] for name in SamplingOptions.__struct_fields__})
+    return SamplingOptions(**{name: given[name] for name in SAMPLING_FIELDS})
 
 
 def start_without_collecting() -> None:

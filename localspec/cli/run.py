@@ -39,7 +39,7 @@ def answer_once(load: LoadRequest, request: GenerateRequest, output: Output) -> 
     """Prints the answer and returns the exit code; a base model completes the text, with a notice."""
     try:
         check_limits(request)  # before loading, which may take minutes
-        check_ranges(request.sampling.said)
+        check_ranges(request.sampling.given)
         with open_quietly(load, output) as llm:
             request = completion_if_base(llm, request, output)
             stream = llm.answer(request)

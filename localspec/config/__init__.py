@@ -1,1 +1,1 @@
-"""The user's settings: config.toml as records, read, changed, and put in order with what else has been said."""
+"""The user's settings: config.toml as records; reading, writing, and precedence."""

@@ -1,4 +1,4 @@
-"""Every setting with its value and who set it: the environment, a file, or nobody. Knows no precedence of models."""
+"""Every setting with its value and its origin: the environment, a file, or built in. Knows no precedence of models."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Setting:
 
 
 def settings(file: Path) -> list[Setting]:
-    """What applies where neither a flag nor models.toml says otherwise."""
+    """The settings that apply without a flag or models.toml."""
     written = tables(text(file), file)
     config = checked(written, file)
     found = [setting(key, config, written, str(file)) for key in KEYS]
@@ -39,8 +39,8 @@ def settings(file: Path) -> list[Setting]:
 
 def setting(key: str, config: Config, written: dict[str, Any], file: str) -> Setting:
     name = variable(key)
-    if name is not None and (said := os.environ.get(name)):
-        return Setting(key, said, f"${name}")
+    if name is not None and (exported := os.environ.get(name)):
+        return Setting(key, exported, f"${name}")
     value: Any = config
     table: Any = written
     for part in key.split("."):

@@ -9,8 +9,9 @@ import msgspec
 
 from localspec.core.errors import UsageError
 from localspec.core.events import Mode
-from localspec.core.requests import PROBE_EVERY
-from localspec.models.catalog import Context, DraftLength, Quant, SamplingTable
+from localspec.core.requests import PROBE_EVERY, SamplingOptions
+from localspec.core.weight_formats import ListedOrAuto
+from localspec.models.catalog import Context, Drafted
 
 SCHEMA_VERSION = 1
 SendKey = Literal["enter", "ctrl+j"]
@@ -68,7 +69,7 @@ class EngineTable(Table, frozen=True):
     `idle_unload` frees the memory."""
 
     device: Annotated[str, msgspec.Meta(pattern=DEVICE)] = "auto"
-    quant: Literal["auto", Quant] = "auto"
+    quant: ListedOrAuto = "auto"
     save_quantized: bool = False
     ctx: Context | None = None
     threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
@@ -85,13 +86,13 @@ class SpecTable(Table, frozen=True):
     `probe_every`: after so many rounds one without a draft, from which the speed-up is measured; then ever fewer."""
 
     draft: str = "auto"
-    k: DraftLength | Literal["auto", "heuristic"] = "auto"
+    k: Drafted | Literal["auto", "heuristic"] = "auto"
     mode: Mode = "auto"
     probe_every: Annotated[int, msgspec.Meta(ge=2, le=4096)] = PROBE_EVERY
 
 
-class PresetTable(SamplingTable, frozen=True, forbid_unknown_fields=True):
-    """[presets.NAME]: a way of sampling that has a name, and perhaps a system prompt."""
+class PresetTable(SamplingOptions, frozen=True, forbid_unknown_fields=True):
+    """[presets.NAME]: a sampling preset, and perhaps its system prompt."""
 
     system: str | None = None
 
@@ -112,7 +113,7 @@ class Config(Table, frozen=True):
     ui: UiTable = UiTable()
     engine: EngineTable = EngineTable()
     spec: SpecTable = SpecTable()
-    sampling: SamplingTable = SamplingTable()
+    sampling: SamplingOptions = SamplingOptions()
     keymap: dict[str, str] = {}
     presets: dict[str, PresetTable] = {}
 
@@ -138,7 +139,7 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
     "ui.provenance": ProvenanceTable,
     "engine": EngineTable,
     "spec": SpecTable,
-    "sampling": SamplingTable,
+    "sampling": SamplingOptions,
 }
 KEYS = (
     "schema_version",

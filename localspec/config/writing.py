@@ -38,7 +38,7 @@ def store(key: str, value: Any, file: Path | None = None) -> None:
 
 
 def store_typed(key: str, typed: str, file: Path | None = None) -> None:
-    """The same with a value as somebody typed it: TOML where that suits the key, else text."""
+    """Stores a typed value: as TOML if that suits the key, else as text."""
     try:
         store(key, literal(typed), file)
     except UsageError as fault:

@@ -13,6 +13,7 @@ import msgspec
 Source = Literal["draft", "bonus", "fix", "plain"]
 FinishReason = Literal["stop", "length", "context", "cancelled", "error"]
 Mode = Literal["on", "auto", "off"]
+DraftLength = int | Literal["auto", "heuristic"]
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=False):
@@ -28,8 +29,8 @@ class Event(msgspec.Struct, frozen=True, tag_field="type", tag=str.lower):
 
 
 class Proposal(Record, frozen=True):
-    """A drafted token that the target rejected, with its probability to both,
-    given what the draft had before it: told to who asks for `odds`."""
+    """A drafted token that the target rejected, with its probability to both, given what the draft had before it: sent
+    where `draft_probabilities` were asked for."""
 
     id: int
     text: str
@@ -73,7 +74,7 @@ class SpecCard(Record, frozen=True):
 
     kind: str
     name: str = ""
-    k: str = "auto"
+    k: DraftLength = "auto"
     reason: str = ""
     plain_ms: float | None = None
     exit_layer: int | None = None
@@ -94,6 +95,16 @@ class Memory(Record, frozen=True):
     kv_bytes: int
     bandwidth_peak_gbs: float | None = None
     device_bytes: int = 0
+
+
+def per_second(count: int, milliseconds: float) -> float:
+    return 1000 * count / milliseconds if milliseconds else 0.0
+
+
+def share_accepted(accepted: int, rejected: int) -> float | None:
+    """None where nothing was tested."""
+    tested = accepted + rejected
+    return accepted / tested if tested else None
 
 
 class Stats(Record, frozen=True):
@@ -136,12 +147,11 @@ class Stats(Record, frozen=True):
 
     @property
     def predicted_per_second(self) -> float:
-        return 1000 * self.predicted_n / self.predicted_ms if self.predicted_ms else 0.0
+        return per_second(self.predicted_n, self.predicted_ms)
 
     @property
     def acceptance_rate(self) -> float | None:
-        tested = self.draft_n_accepted + self.draft_n_rejected
-        return self.draft_n_accepted / tested if tested else None
+        return share_accepted(self.draft_n_accepted, self.draft_n_rejected)
 
     @property
     def rounds(self) -> int:

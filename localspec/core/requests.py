@@ -1,43 +1,26 @@
-"""What a reader asks of an engine: load this, answer that. Records that cross the pipe; None means "not said".
+"""What a reader asks of an engine: load this, answer that. Records that cross the pipe; None is "no value given".
 
 Knows nothing about who asks or how it is answered.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, Literal, Self  # Any: each option has a type of its own
+from typing import Annotated, Any, Literal, Self, get_args, get_type_hints  # Any: each option has a type of its own
 
-from localspec.core.events import Mode, Record
-from localspec.core.weight_formats import INT8_THRESHOLD
+import msgspec
+from msgspec.structs import replace
+
+from localspec.core.errors import UsageError
+from localspec.core.events import DraftLength, Mode, Record
+from localspec.core.weight_formats import AUTO, INT8_THRESHOLD
 
 Role = Literal["system", "user", "assistant"]
-PROBE_EVERY = 16  # rounds: the first of the engine's PROBE_GAPS
-RANDOM_SEED = -1  # another one every time, whatever those with less to say have said
-LONGEST_DRAFT = 16  # the engine's MAX_DRAFT, known here without its torch
-
-RANGES: dict[str, tuple[float, float]] = {
-    "temperature": (0, 100),
-    "top_k": (0, 1 << 22),
-    "top_p": (1e-9, 1),
-    "min_p": (0, 1),
-    "repetition_penalty": (0.01, 100),
-    "seed": (RANDOM_SEED, (1 << 63) - 1),
-}
-WHOLE = ("top_k", "seed")
-
-
-def is_in_range(name: str, value: Any) -> bool:
-    """Whether this sampling option may have this value, whoever gave it."""
-    low, high = RANGES[name]
-    is_number = isinstance(value, Integral if name in WHOLE else Real) and not isinstance(value, bool)
-    return is_number and bool(low <= value <= high)
-
-
-def range_words(name: str) -> str:
-    """What this sampling option may be."""
-    low, high = RANGES[name]
-    return f"a {'whole ' if name in WHOLE else ''}number from {low} to {high}"
+PROBE_EVERY = 16  # rounds
+RANDOM_SEED = -1  # a new one every time, also where an option of lower precedence has a seed
+MAX_DRAFT = 16  # tokens
+LONGEST_NUMBER = 8  # digits: Python refuses to read thousands of them
 
 
 class Message(Record, frozen=True):
@@ -47,11 +30,23 @@ class Message(Record, frozen=True):
     content: str
 
 
+class DraftRequest(Record, frozen=True):
+    """A drafter by the name of its row in DRAFTERS, or "auto" or "off". `greedy`: it drafts its most likely token."""
+
+    kind: str
+    argument: str = ""
+    greedy: bool = False
+
+
 class EarlyExit(Record, frozen=True, tag="early-exit"):
     """The target's first `layer` layers draft; None takes the catalogue's. `greedy`: always their best token."""
 
     layer: int | None = None
     greedy: bool = False
+
+    @property
+    def request(self) -> DraftRequest:
+        return DraftRequest("early-exit", "" if self.layer is None else str(self.layer), self.greedy)
 
 
 class DraftModel(Record, frozen=True, tag="model"):
@@ -60,58 +55,109 @@ class DraftModel(Record, frozen=True, tag="model"):
     model: str
     greedy: bool = False
 
+    @property
+    def request(self) -> DraftRequest:
+        return DraftRequest("model", self.model, self.greedy)
+
+
+AskedDraft = str | EarlyExit | DraftModel  # as --draft or as a record
+
+
+class WeightOptions(Record, frozen=True, rename={"weight_format": "quant", "draft_format": "draft_quant"}):
+    """How a model's weights are held, and what computes with them. `ctx` in tokens; "auto" takes the best that fits.
+
+    `keep_head`: the head stays in 16 bits, whatever the weight format. `int8_threshold`: a GPU's int8 multiplies inputs
+    beyond it in 16 bits; 0 for none. `device`: "offload" keeps in memory only the layers that a draft runs through, or
+    as many as `max_memory` ("8GB") allows, and the rest on disk, or beside a GPU in main memory.
+
+    `save_quantized`: weights that bitsandbytes has quantised are cached on disk, and the next start reads them.
+    `draft_format`: a draft model's own; "auto" is the target's, where the draft supports it.
+    """
+
+    weight_format: str = AUTO
+    device: str = "auto"
+    ctx: int | None = None
+    threads: int | None = None
+    keep_head: bool = False
+    int8_threshold: float = INT8_THRESHOLD
+    max_memory: str | None = None
+    save_quantized: bool = False
+    draft_format: str = AUTO
+
+    @property
+    def offloads(self) -> bool:
+        return self.device == "offload"
+
 
 class LoadRequest(Record, frozen=True):
-    """A target by catalogue key, folder or GGUF file, and how to run it. `ctx` in tokens.
-
-    `keep_head`: in 16 bits, whatever `quant`. `int8_threshold`: inputs beyond it are multiplied in 16 bits by a GPU's
-    int8; 0 for none. `device`: "offload" keeps in memory only what a draft runs through, or as many layers as
-    `max_memory` ("8GB") allows, and the rest on disk, or beside a GPU in main memory.
-
-    `save_quantized`: what bitsandbytes makes of the weights is kept on disk, and the next start reads that.
+    """A target by catalogue key, folder or GGUF file, and how to run it.
 
     `mode`: how to speculate, until somebody says otherwise; "auto" leaves it to `k`. `probe_every`: rounds from one
     without a draft to the next, at first.
 
-    `draft_quant`: a draft model's own format; "auto" is the target's, where the draft can have it.
-
-    `draft`: "auto", "off", "early-exit", "early-exit:E", a key, a folder, or one of the records above.
+    `draft`: "auto", "off", a drafter's name ("early-exit:E"), a key, a folder, or one of the records above.
 
     `folding`: what is typed is read as the catalogue says of the model, if it does.
     """
 
     model: str = "guide"
-    draft: str | EarlyExit | DraftModel = "auto"
-    quant: str = "auto"
-    device: str = "auto"
-    ctx: int | None = None
-    k: str = "auto"
-    threads: int | None = None
-    keep_head: bool = False
-    int8_threshold: float = INT8_THRESHOLD
-    max_memory: str | None = None
+    draft: AskedDraft = "auto"
+    k: DraftLength = "auto"
+    weights: WeightOptions = WeightOptions()
     mode: Mode = "auto"
     probe_every: int = PROBE_EVERY
-    save_quantized: bool = False
-    draft_quant: str = "auto"
     folding: bool = True
 
+    @classmethod
+    def of(cls, model: str, **given: Any) -> Self:
+        """A request from options by the names that users write: quant, device, draft, k, …"""
+        weights = {field: given.pop(name) for name, field in WEIGHT_OPTIONS.items() if name in given}
+        return cls(model, weights=WeightOptions(**weights), **given)
 
-class SamplingOptions(Record, frozen=True):
-    """How the next token is chosen. temperature 0 is greedy; a seed makes the text repeat, and
-    RANDOM_SEED does not."""
+    def in_format(self, name: str) -> Self:
+        """The same request in another weight format."""
+        return replace(self, weights=replace(self.weights, weight_format=name))
 
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
-    seed: int | None = None
+
+WEIGHT_OPTIONS = dict(zip(WeightOptions.__struct_encode_fields__, WeightOptions.__struct_fields__, strict=True))
+LOAD_OPTIONS = (*WEIGHT_OPTIONS, *(name for name in LoadRequest.__struct_fields__ if name not in ("model", "weights")))
+
+
+def option(low: float, high: float, metavar: str, about: str) -> msgspec.Meta:
+    """A sampling option's range, and its flag's help."""
+    return msgspec.Meta(ge=low, le=high, description=about, extra={"metavar": metavar})
+
+
+class SamplingOptions(Record, frozen=True, forbid_unknown_fields=True):
+    """How the next token is chosen, from a flag, a file, the chat or Python; None leaves it to what comes next. Its
+    fields are the options: flags, tables, forms and checks are made from them.
+
+    temperature 0 is greedy; with a seed the text repeats, and with RANDOM_SEED it does not.
+    """
+
+    temperature: (
+        Annotated[float, option(0, 100, "T", "Sampling temperature; 0 is greedy.  [default: the model's]")] | None
+    ) = None
+    top_k: Annotated[int, option(0, 1 << 22, "N", "Sample from the N most likely tokens.")] | None = None
+    top_p: (
+        Annotated[float, option(1e-9, 1, "P", "Sample from the most likely tokens up to this probability.")] | None
+    ) = None
+    min_p: Annotated[float, option(0, 1, "P", "Drop tokens below this share of the most likely one.")] | None = None
+    repetition_penalty: (
+        Annotated[float, option(0.01, 100, "R", "Penalty for repeated tokens; above 1 repeats less.")] | None
+    ) = None
+    seed: (
+        Annotated[
+            int,
+            option(RANDOM_SEED, (1 << 63) - 1, "N", "Random seed: reproducible output, independent of the drafter."),
+        ]
+        | None
+    ) = None
 
     @property
-    def said(self) -> dict[str, Any]:
-        """The options that were said."""
-        return {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
+    def given(self) -> dict[str, Any]:
+        """The options that have a value."""
+        return {name: value for name in SAMPLING_FIELDS if (value := getattr(self, name)) is not None}
 
     @property
     def fixed_seed(self) -> int | None:
@@ -119,8 +165,39 @@ class SamplingOptions(Record, frozen=True):
         return None if self.seed == RANDOM_SEED else self.seed
 
     def over(self, other: SamplingOptions) -> SamplingOptions:
-        """What this one says, else what the other says."""
-        return SamplingOptions(**{**other.said, **self.said})
+        """These options, and the other's where these have no value."""
+        return SamplingOptions(**{**other.given, **self.given})
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingField:
+    """One sampling option: its type, its range, and its flag's help."""
+
+    kind: type[int] | type[float]
+    low: float
+    high: float
+    metavar: str
+    about: str
+
+    @classmethod
+    def read(cls, hint: Any) -> Self:
+        """The field of a hint as SamplingOptions has them."""
+        kind, meta = get_args(get_args(hint)[0])
+        return cls(kind, meta.ge, meta.le, meta.extra["metavar"], meta.description)
+
+    def takes(self, value: Any) -> bool:
+        number = isinstance(value, Integral if self.kind is int else Real) and not isinstance(value, bool)
+        return number and bool(self.low <= value <= self.high)
+
+    @property
+    def range(self) -> str:
+        """In words."""
+        return f"a {'whole ' if self.kind is int else ''}number from {self.low} to {self.high}"
+
+
+SAMPLING_FIELDS = {
+    name: SamplingField.read(hint) for name, hint in get_type_hints(SamplingOptions, include_extras=True).items()
+}
 
 
 class SpecWish(Record, frozen=True, tag="steer"):
@@ -128,19 +205,35 @@ class SpecWish(Record, frozen=True, tag="steer"):
     "auto" leaves how many to the policy. Off: never."""
 
     mode: Mode = "auto"
-    k: str = "auto"
+    k: DraftLength = "auto"
 
     @classmethod
-    def of(cls, k: str, mode: Mode = "auto") -> Self:
-        """What --k says, unless a mode does; no draft at all is no draft in any."""
-        if k.isdecimal() and not int(k):
+    def of(cls, k: DraftLength, mode: Mode = "auto") -> Self:
+        """The mode that a draft length implies, unless another is given; 0 is off in any."""
+        if k == 0:
             return cls("off")
         said = cls() if k == "auto" else cls("on", k)
         return said if mode == "auto" else cls(mode, said.k)
 
 
-def is_draft_length(k: str) -> bool:
-    return k in ("auto", "heuristic") or (k.isdecimal() and len(k) < 9 and int(k) <= LONGEST_DRAFT)
+def read_draft_length(written: str | int) -> DraftLength | None:
+    """A draft length as --k, LOCALSPEC_K or /k has it; None if it is none."""
+    match written:
+        case "auto" | "heuristic":
+            return written
+        case str() if not written.isdecimal() or len(written) > LONGEST_NUMBER:
+            return None
+        case bool():
+            return None
+    return int(written) if 0 <= int(written) <= MAX_DRAFT else None
+
+
+def draft_length(written: str | int) -> DraftLength:
+    """The same; UsageError if it is none."""
+    found = read_draft_length(written)
+    if found is None:
+        raise UsageError(f"'{written}' is not a draft length.", hint=f"Use --k auto, heuristic, or 0 to {MAX_DRAFT}.")
+    return found
 
 
 class Template(Record, frozen=True):
@@ -155,9 +248,9 @@ class GenerateRequest(Record, frozen=True, tag="ask"):
     """Answer a conversation, or continue a text: exactly one of `messages` and `prompt`.
 
     `continues`: the last message is the assistant's, and goes on where it was cut. `speculate` sets aside, for this
-    answer, what the engine was last told of drafting; with `exit_layer` the target's first layers draft it, whoever
-    does otherwise. `odds`: proposals that are rejected come with both probabilities, which costs a little time.
-    `template` takes the place of the model's own.
+    answer, the engine's current mode; with `exit_layer` the target's first layers draft it, whatever the usual
+    drafter. `draft_probabilities`: rejected proposals come with both probabilities, which costs a little time.
+    `template` replaces the model's own.
     """
 
     messages: tuple[Message, ...] | None = None
@@ -168,5 +261,5 @@ class GenerateRequest(Record, frozen=True, tag="ask"):
     continues: bool = False
     speculate: bool | None = None
     exit_layer: int | None = None
-    odds: bool = False
+    draft_probabilities: bool = False
     template: Template | None = None

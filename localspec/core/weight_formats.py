@@ -1,91 +1,159 @@
-"""The weight formats of bitsandbytes and GPTQ by name, and what config.json says of weights that are in one.
+"""The weight formats: one row for each on each class of device. A new format is a row here and what computes it.
 
-Knows no tensors.
+Everything else asks this table: what --quant and the files may name, what "auto" tries, what a weight takes. What a
+row's kernel is stands in loading/kernels.py. Knows no tensors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from importlib.util import find_spec
-from typing import Any, Literal  # Any: config.json is somebody else's
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
-from localspec.core.errors import CheckpointError
-from localspec.core.families import FAMILIES
+Device = Literal["cpu", "cuda"]
+Kernel = Literal["torch", "cpu engine", "bitsandbytes", "gptq"]
+AutoOffload = Literal["never", "if asked", "always"]
 
-FourBitKind = Literal["nf4", "fp4"]
-FOUR_BIT: tuple[FourBitKind, ...] = ("nf4", "fp4")
-GPTQ: Literal["gptq"] = "gptq"
-GPTQ_NEEDS = ("gptqmodel", "optimum")  # what transformers computes it with
-GPTQ_BITS = (2, 3, 4, 8)
-GPTQ_LAYOUTS = ("gptq", "gptq_v2")
-UNPACKED = (GPTQ, "awq", "compressed-tensors", "fp8", "fbgemm_fp8")  # while loading, where our decoder runs the family
+AUTO = "auto"
 INT8_THRESHOLD = 6.0  # LLM.int8 multiplies inputs beyond it in 16 bits (arXiv 2208.07339)
+FOUR_BIT_BYTES = 9 / 16  # four bits and a share of a float32 scale, which is the most that a scale takes
+BITSANDBYTES_BYTES = 118 << 20  # that its import takes: it loads torch's compiler
 
 
-def stored_kind(config: Mapping[str, Any]) -> FourBitKind | Literal["gptq"] | None:
-    """None for floats, and for what becomes floats while it is loaded; CheckpointError for what somebody quantised in
-    another way, or nothing here can compute."""
-    refuse_mlx(config)
-    said = config.get("quantization_config")
-    if not said or is_unpacked(config):
-        return None
-    if is_gptq(config):
-        read_gptq(config)
-        return GPTQ
-    fields = said if isinstance(said, dict) else {}
-    method = method_of(fields)
-    if method == "bitsandbytes" and (fields.get("load_in_4bit") or fields.get("_load_in_4bit")):
-        named = fields.get("bnb_4bit_quant_type", "fp4")
-        for kind in FOUR_BIT:
-            if named == kind:
-                return kind
-        method = f"bitsandbytes {str(named)[:40]}"
-    raise CheckpointError(
-        f"This model is quantised already, by {method} (quantization_config), which localspec cannot run.",
-        hint="Choose its 16-bit copy, or one that GPTQ, AWQ or bitsandbytes quantised to four bits.",
-    )
+@dataclass(frozen=True, slots=True)
+class WeightFormat:
+    """A weight format on a class of device. `codec`: the kernel's own name for it: a dtype of torch, records of the CPU
+    engine, a type of bitsandbytes.
+
+    `auto`: tried by "auto" with all layers resident, in the table's order. `auto_offload`: tried by "auto" with
+    offloaded layers, floats last: always, or where offloading was asked for. `smaller`: what to suggest where this does
+    not fit. `import_bytes`: main memory that the kernel's library takes. `unpacks_linears`: the kernel makes 16 bits of
+    a whole linear where a forward has many rows. `is_listed`: shown to users as a value of --quant.
+    """
+
+    name: str
+    device: Device
+    kernel: Kernel
+    codec: str
+    bytes_per_weight: float
+    auto: bool = False
+    can_offload: bool = False
+    auto_offload: AutoOffload = "never"
+    smaller: str = ""
+    import_bytes: int = 0
+    unpacks_linears: bool = False
+    is_listed: bool = True
+
+    @property
+    def is_float(self) -> bool:
+        return self.kernel == "torch"
+
+    @property
+    def is_packed(self) -> bool:
+        """The CPU engine computes it."""
+        return self.kernel == "cpu engine"
+
+    @property
+    def has_wide_tables(self) -> bool:
+        """The embedding stays in 16 bits, and the head can."""
+        return self.kernel in ("bitsandbytes", "gptq")
+
+    @property
+    def is_read_only(self) -> bool:
+        """Checkpoints come in it; localspec quantises to another."""
+        return self.kernel == "gptq"
+
+    def __str__(self) -> str:
+        return self.name
 
 
-def is_unpacked(config: Mapping[str, Any]) -> bool:
-    """Whether its weights become floats while they are read: (code - zero) * scale."""
-    said = config.get("quantization_config")
-    return isinstance(said, dict) and said.get("quant_method") in UNPACKED and config.get("model_type") in FAMILIES
+# On a CPU the best that fits is the CPU engine's; on a GPU a step takes as long as reading the weights does.
+ROWS = (
+    WeightFormat(
+        "int8", "cpu", "cpu engine", "int8", 1.03, auto=True, can_offload=True, auto_offload="if asked", smaller="int4"
+    ),
+    WeightFormat("int4", "cpu", "cpu engine", "int4", 0.53, auto=True, can_offload=True, auto_offload="always"),
+    WeightFormat("nf4", "cpu", "bitsandbytes", "nf4", FOUR_BIT_BYTES, import_bytes=BITSANDBYTES_BYTES),
+    WeightFormat("fp4", "cpu", "bitsandbytes", "fp4", FOUR_BIT_BYTES, import_bytes=BITSANDBYTES_BYTES),
+    WeightFormat("fp32", "cpu", "torch", "float32", 4, auto=True, can_offload=True, smaller="bf16"),
+    WeightFormat(
+        "bf16", "cpu", "torch", "bfloat16", 2, auto=True, can_offload=True, auto_offload="always", smaller="int8"
+    ),
+    WeightFormat("fp64", "cpu", "torch", "float64", 8, can_offload=True, smaller="bf16", is_listed=False),
+    WeightFormat("gptq", "cpu", "gptq", "gptq", FOUR_BIT_BYTES, is_listed=False),
+    WeightFormat(
+        "bf16", "cuda", "torch", "bfloat16", 2, auto=True, can_offload=True, auto_offload="always", smaller="int8"
+    ),
+    WeightFormat(
+        "int8", "cuda", "bitsandbytes", "int8", 1, auto=True, can_offload=True, auto_offload="if asked", smaller="nf4"
+    ),
+    WeightFormat(
+        "nf4",
+        "cuda",
+        "bitsandbytes",
+        "nf4",
+        FOUR_BIT_BYTES,
+        auto=True,
+        can_offload=True,
+        auto_offload="always",
+        unpacks_linears=True,
+    ),
+    WeightFormat("fp4", "cuda", "bitsandbytes", "fp4", FOUR_BIT_BYTES, can_offload=True, unpacks_linears=True),
+    WeightFormat("fp32", "cuda", "torch", "float32", 4, can_offload=True, smaller="bf16"),
+    WeightFormat("fp64", "cuda", "torch", "float64", 8, can_offload=True, smaller="bf16", is_listed=False),
+    WeightFormat("gptq", "cuda", "gptq", "gptq", FOUR_BIT_BYTES, is_listed=False),
+)
+FORMATS: dict[tuple[str, Device], WeightFormat] = {(row.name, row.device): row for row in ROWS}
+LISTED = tuple(dict.fromkeys(row.name for row in ROWS if row.is_listed))
+
+if TYPE_CHECKING:
+    ListedFormat = str
+    ListedOrAuto = str
+else:  # what a file may name
+    ListedFormat = Literal[LISTED]
+    ListedOrAuto = Literal[(AUTO, *LISTED)]
 
 
-def method_of(fields: Mapping[str, Any]) -> str:
-    """Who quantised it. bitsandbytes did not always sign; modelopt signs as the producer."""
-    producer = fields.get("producer")
-    signed = producer.get("name") if isinstance(producer, dict) else None
-    return str(fields.get("quant_method") or signed or "bitsandbytes")[:40]
+def device_class(device: str) -> Device:
+    return "cuda" if device == "cuda" else "cpu"
 
 
-def refuse_mlx(config: Mapping[str, Any]) -> None:
-    """MLX has a field of its own, which it may repeat as quantization_config."""
-    if config.get("quantization"):
-        message = "This model is quantised already, by MLX, which localspec cannot run."
-        raise CheckpointError(message, hint="Choose its 16-bit copy: --quant int8 or int4 quantises that one.")
+def find_format(name: str, device: str = "cpu") -> WeightFormat:
+    """The row of a format that is there on this device."""
+    return FORMATS[name, device_class(device)]
 
 
-def is_gptq(config: Mapping[str, Any]) -> bool:
-    said = config.get("quantization_config")
-    return isinstance(said, dict) and said.get("quant_method") == GPTQ
+def is_on(name: str, device: str) -> bool:
+    """Whether a format that may be asked for is there on this device."""
+    row = FORMATS.get((name, device_class(device)))
+    return row is not None and not row.is_read_only
 
 
-def read_gptq(config: Mapping[str, Any]) -> dict[str, Any]:
-    """How the weights lie, and nothing else that transformers would act on; where it has what it needs for that."""
-    said = config["quantization_config"]
-    layout = said.get("checkpoint_format") or said.get("format") or GPTQ_LAYOUTS[0]
-    bits, group = said.get("bits"), said.get("group_size", 128)
-    if bits not in GPTQ_BITS or layout not in GPTQ_LAYOUTS or type(group) is not int or not (group == -1 or group > 0):
-        raise CheckpointError(
-            f"config.json describes no weights of GPTQ's (bits {str(bits)[:40]}, group_size {str(group)[:40]},"
-            f" layout {str(layout)[:40]}).",
-            hint="Choose its 16-bit copy and --quant nf4.",
-        )
-    if missing := [name for name in GPTQ_NEEDS if find_spec(name) is None]:
-        raise CheckpointError(
-            f"This model is quantised already, by gptq, which needs {' and '.join(missing)} installed.",
-            hint="Run: pip install 'localspec[gptq]'. Or choose its 16-bit copy and --quant nf4.",
-        )
-    flags = {name: bool(said.get(name, usual)) for name, usual in (("desc_act", False), ("sym", True))}
-    return {"quant_method": GPTQ, "bits": bits, "group_size": group, "checkpoint_format": layout, **flags}
+def is_known(name: str) -> bool:
+    return is_on(name, "cpu") or is_on(name, "cuda")
+
+
+def auto_formats(device: str, *, packed: bool) -> tuple[WeightFormat, ...]:
+    """What "auto" tries with all layers resident, best first. `packed`: the CPU engine's, faster than torch."""
+    rows = FORMATS.values()
+    return tuple(row for row in rows if row.auto and row.device == device_class(device) and row.is_packed == packed)
+
+
+def auto_offload_formats(device: str, *, packed: bool, asked: bool) -> tuple[WeightFormat, ...]:
+    """What "auto" tries with offloaded layers, best first: the fewest bytes that keep their quality, then floats, which
+    need no weight cache. Unasked, four bits: int8 has twice the bytes to bring for every step."""
+    offload = ("always", "if asked") if asked else ("always",)
+    rows = [row for row in FORMATS.values() if row.device == device_class(device) and row.auto_offload in offload]
+    return tuple(sorted((row for row in rows if packed or not row.is_packed), key=lambda row: row.is_float))
+
+
+def either(*names: str) -> str:
+    """ "int8, int4 or bf16"."""
+    return " or ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
+
+
+FLOATS = tuple(row.name for row in auto_formats("cpu", packed=False))  # best first; every machine computes them
+BY_BITSANDBYTES = ", ".join(  # for help
+    row.name if (row.name, "cpu") in FORMATS and FORMATS[row.name, "cpu"].kernel == row.kernel else f"GPU {row.name}"
+    for row in {row.name: row for row in ROWS if row.kernel == "bitsandbytes"}.values()
+)
+SMALLEST_ANYWHERE = auto_formats("cuda", packed=False)[-1].name  # of those that any family runs in, on any device

@@ -20,7 +20,7 @@ def accept_rejection(
 ) -> tuple[Tensor, Tensor]:
     """Accepted lengths [...] and the target's next token [...], whose law together is p's exactly.
 
-    p: [..., k + 1, vocab], q: [..., k, vocab] that drafted [..., k] was sampled from, None where the draft was certain.
+    p: [..., k + 1, vocab], q: [..., k, vocab] that drafted [..., k] was sampled from, None for a greedy draft.
     """
     k, index = drafted.shape[-1], drafted.unsqueeze(-1)
     p_drafted = p[..., :k, :].gather(-1, index).squeeze(-1)
@@ -39,7 +39,7 @@ def matching_prefix(matches: Tensor) -> Tensor:
 
 
 def proposal(p: Tensor, q: Tensor | None, index: Tensor) -> Tensor:
-    """q as probabilities [..., k, vocab]; a certain draft is one-hot."""
+    """q as probabilities [..., k, vocab]; a greedy draft is one-hot."""
     if q is not None:
         return q
     return torch.zeros_like(p[..., :-1, :]).scatter(-1, index, 1.0)

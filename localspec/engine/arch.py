@@ -13,9 +13,9 @@ from typing import Any
 
 from localspec.core.errors import CheckpointError
 from localspec.core.families import FAMILIES
-from localspec.core.weight_formats import stored_kind
 from localspec.models.named_fields import is_named
 from localspec.models.prequantised.config import read_rules
+from localspec.models.prequantised.stored import stored_format
 
 Config = Mapping[str, Any]  # Any: config.json is a stranger's
 log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ NEUTRAL = {
     "chunk_size_feed_forward",
     "is_encoder_decoder",
     "pretraining_tp",  # how the projections were cut while training: transformers 5 keeps it and reads it nowhere
-    "quantization_config",  # of the weights; `stored_kind` and `read_rules` refuse what cannot be loaded
+    "quantization_config",  # of the weights; `stored_format` and `read_rules` refuse what cannot be loaded
 }
 AT_DEFAULT: dict[str, Any] = {"hidden_act": "silu", "partial_rotary_factor": 1.0, "is_causal": True}
 NOTHING: tuple[Any, ...] = (None, False, {}, [])  # values that ask for nothing
@@ -149,7 +149,7 @@ def read_arch(config: Config) -> Arch:
             hint="localspec runs Llama, Mistral, Qwen2, Qwen3 and SmolLM.",
         )
     refuse_unknown(config, family)
-    stored_kind(config)
+    stored_format(config)
     read_rules(config)
     usual = LEFT_OUT[family]
     config = {**usual, **config}

@@ -18,14 +18,12 @@ from localspec.core.errors import first_line
 from localspec.engine.arch import Arch
 from localspec.engine.cache import Cache
 from localspec.engine.decoder import Decoder, Span, Weights
+from localspec.engine.limits import GRAPH_ROWS, GRAPH_WIDTH, MAX_GRAPHS
 from localspec.engine.linear import EightBit
 from localspec.engine.memory import is_out_of_memory
 from localspec.engine.protocols import ExitStates
 
-WIDEST = 17  # rows with logits: the longest draft, and the pending token
-LONGEST = 128  # rows of a prompt; in a longer one the time to launch kernels does not matter
 SHORTEST = 256  # positions of the first KV bucket; each next one is twice as long
-MOST = 64  # graphs; then the oldest goes
 TRIED = 8  # rows that are replayed as a check at the start
 TOLERANCE = 0.5  # of the root mean square: rounding in 16 bits stays far below it, another token's logits far above
 
@@ -86,10 +84,10 @@ class Graphed(Decoder):
         self.capture = capture
         self.graphs: dict[Shape, Replay] = {}
         self.ids, self.positions, self.wanted = (
-            torch.zeros(rows, dtype=torch.long, device=self.device) for rows in (LONGEST, LONGEST, 1)
+            torch.zeros(rows, dtype=torch.long, device=self.device) for rows in (GRAPH_ROWS, GRAPH_ROWS, 1)
         )
         self.states_in, self.states_out, self.logits_out = (
-            torch.zeros(WIDEST, size, dtype=self.dtype, device=self.device)
+            torch.zeros(GRAPH_WIDTH, size, dtype=self.dtype, device=self.device)
             for size in (arch.hidden_size, arch.hidden_size, arch.vocab_size)
         )
         self.fault, self.is_reported = unrecordable(weights), False
@@ -142,7 +140,7 @@ class Graphed(Decoder):
         if self.written > end:  # a row attends to its whole bucket, and under a mask 0 x NaN would be NaN
             self.cache.store[:, end : self.written].zero_()
         self.written = end
-        fits = shape.rows <= (LONGEST if shape.last else WIDEST) and shape.done < min(shape.rows, WIDEST)
+        fits = shape.rows <= (GRAPH_ROWS if shape.last else GRAPH_WIDTH) and shape.done < min(shape.rows, GRAPH_WIDTH)
         if self.fault or not fits or end > self.context:
             return False
         self.ids[: ids.shape[0]].copy_(ids, non_blocking=True)
@@ -162,7 +160,7 @@ class Graphed(Decoder):
         except RuntimeError as fault:
             self.fault = "memory ran out" if is_out_of_memory(fault) else first_line(fault)
             self.graphs.clear()
-        if len(self.graphs) > MOST:
+        if len(self.graphs) > MAX_GRAPHS:
             del self.graphs[next(iter(self.graphs))]
 
     def _step(self, shape: Shape) -> None:
@@ -196,5 +194,5 @@ def unrecordable(weights: Weights) -> str | None:
         return "some layers are offloaded"
     linear = weights.layers[0].qkv
     if isinstance(linear, EightBit) and linear.threshold:
-        return f"int8 computes inputs beyond {linear.threshold:g} in 16 bits (--int8-threshold 0 does not)"
+        return f"LLM.int8 computes inputs beyond {linear.threshold:g} in 16 bits (--int8-threshold 0 does not)"
     return None

@@ -62,12 +62,12 @@ class Weights:
         """Bytes of every layer, resident or offloaded."""
         return bytes_of_layers(self.layers, self.stream)
 
-    def passing(self, first: int, last: int) -> Iterator[Layer]:
+    def iter_layers(self, first: int, last: int) -> Iterator[Layer]:
         """Layers first..last - 1, each until the next is asked for."""
         yield from self.layers[first:last]
         if self.stream:
-            for place in self.stream.passing(max(first, self.stream.first), last):
-                yield self.stream.places[place]
+            for slot in self.stream.iter_layers(max(first, self.stream.first), last):
+                yield self.stream.slots[slot]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class Decoder:
         """hidden [rows, hidden_size] through layers first..last - 1."""
         rotary = self.rotary_tables(span)
         masks = {window: self.mask(span, window) for window in set(self.arch.windows[first:last])}
-        for index, layer in enumerate(self.weights.passing(first, last), first):
+        for index, layer in enumerate(self.weights.iter_layers(first, last), first):
             qkv = self.project_qkv(layer, self.norm(hidden, layer.attention_norm), rotary)
             attended = self.attention(index, qkv, span, masks[self.arch.windows[index]])
             hidden = hidden + layer.output(attended)

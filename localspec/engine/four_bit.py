@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from localspec.core.errors import EngineError
-from localspec.core.weight_formats import FourBitKind
+from localspec.models.prequantised.stored import FourBitType
 
 BLOCK = 64  # weights that share a scale, and what slabs of rows must be whole multiples of
 OUTER_BLOCK = 256  # scales that share one: bitsandbytes' fused kernels know no other
@@ -25,7 +25,9 @@ BAND = 32  # outputs that the CPU's fused kernel reads together
 INSTALL = "Run: pip install 'bitsandbytes>=0.50'"
 
 
-def quantise(slabs: Iterable[Tensor], shape: tuple[int, int], kind: FourBitKind, device: str) -> tuple[Tensor, Any]:
+def quantise(
+    slabs: Iterable[Tensor], shape: tuple[int, int], quant_type: FourBitType, device: str
+) -> tuple[Tensor, Any]:
     """Codes and state of a weight, bit for bit as bitsandbytes makes them from the whole weight."""
     kernels = library().functional
     elements, at = shape[0] * shape[1], 0
@@ -33,26 +35,26 @@ def quantise(slabs: Iterable[Tensor], shape: tuple[int, int], kind: FourBitKind,
     scales = torch.empty(-(-elements // BLOCK), device=device)
     for slab in slabs:
         rows = slab.to(device, torch.float32).contiguous()
-        some, state = kernels.quantize_4bit(rows, blocksize=BLOCK, quant_type=kind)
+        some, state = kernels.quantize_4bit(rows, blocksize=BLOCK, quant_type=quant_type)
         codes[at // 2 : at // 2 + len(some)] = some
         scales[at // BLOCK : at // BLOCK + len(state.absmax)] = state.absmax
         at += rows.numel()
     offset = scales.mean()
     inner, outer = kernels.quantize_blockwise(scales - offset, blocksize=OUTER_BLOCK)
-    return codes, four_bit_state(kind, shape, inner, offset, outer)
+    return codes, four_bit_state(quant_type, shape, inner, offset, outer)
 
 
 def four_bit_state(
-    kind: FourBitKind, shape: tuple[int, int], scales: Tensor, offset: Tensor | None = None, outer: Any = None
+    quant_type: FourBitType, shape: tuple[int, int], scales: Tensor, offset: Tensor | None = None, outer: Any = None
 ) -> Any:
     """bitsandbytes' state of a weight. `offset`, `outer`: for scales that are quantised to eight bits themselves."""
     kernels = library().functional
     return kernels.QuantState(
         absmax=scales,
         shape=torch.Size(shape),
-        code=kernels.get_4bit_type(kind, device=scales.device),
+        code=kernels.get_4bit_type(quant_type, device=scales.device),
         blocksize=BLOCK,
-        quant_type=kind,
+        quant_type=quant_type,
         dtype=torch.float32,
         offset=offset,
         state2=outer,

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from localspec.core.errors import CheckpointError
 from localspec.core.families import FAMILIES
-from localspec.core.weight_formats import is_gptq, method_of, refuse_mlx, stored_kind
+from localspec.core.weight_formats import FLOATS, SMALLEST_ANYWHERE
 from localspec.engine.arch import ELSE, Arch, Config, read_arch, size
+from localspec.models.prequantised.stored import is_gptq, method_of, refuse_mlx, stored_format
 
 # Keys and values are cached by position, so tokens can be rolled back.
 REWINDING = frozenset(
@@ -141,10 +142,10 @@ def refuse_quantised(config: Config, family: str) -> None:
     refuse_mlx(config)
     quantised = config.get("quantization_config")
     if is_gptq(config) and family not in RECURRENT:
-        stored_kind(config)
+        stored_format(config)
     elif quantised:
         method = method_of(quantised) if isinstance(quantised, dict) else str(quantised)[:40]
         raise CheckpointError(
             f"This model is quantised already, by {method}, which localspec cannot run for its model type.",
-            hint="Use its 16-bit copy with --quant bf16 or nf4.",
+            hint=f"Use its 16-bit copy with --quant {FLOATS[-1]} or {SMALLEST_ANYWHERE}.",
         )

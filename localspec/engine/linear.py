@@ -1,6 +1,6 @@
 """Weight formats behind one call, `linear(rows) -> rows`: floats in torch; nf4, fp4 and LLM.int8 in bitsandbytes.
 
-A Form makes Linears from rows of weights, some at a time. Knows nothing about where a weight came from.
+A LinearMaker makes Linears from rows of weights, some at a time. Knows nothing about where a weight came from.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from localspec.core.weight_formats import FOUR_BIT, INT8_THRESHOLD, FourBitKind
+from localspec.core.weight_formats import INT8_THRESHOLD, WeightFormat
 from localspec.engine.four_bit import (
     BLOCK,
     OUTER_BLOCK,
@@ -27,11 +27,11 @@ from localspec.engine.four_bit import (
     suits_the_cpu,
     unpacked,
 )
+from localspec.models.prequantised.stored import FOUR_BIT, FourBitType
 
 FUSED_ROWS = (
     64  # beyond them a CPU is faster with floats: its fused product takes as long for the 500th row as the first
 )
-DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 class Linear(Protocol):
@@ -43,8 +43,9 @@ class Linear(Protocol):
     def __call__(self, rows: Tensor) -> Tensor: ...
 
 
-class Form(Protocol):
-    """A weight format on a device. `stream`: the dtype of the rows between linears; `table`: of the embedding."""
+class LinearMaker(Protocol):
+    """Makes linears in a weight format on a device. `stream`: the dtype of the rows between linears; `table`: of the
+    embedding."""
 
     @property
     def device(self) -> str: ...
@@ -93,7 +94,7 @@ class FourBit:
         return held(self.codes) + held(self.state.absmax) + held(outer) + held(self.bias)
 
     def parts(self) -> dict[str, Tensor]:
-        """As `FourBits.room` has them."""
+        """As `FourBitLinears.empty_parts` has them."""
         found = {"codes": self.codes, "scales": self.state.absmax}
         return found | {"outer": self.state.state2.absmax, "offset": self.state.offset} if self.state.nested else found
 
@@ -150,7 +151,7 @@ class EightBit:
         return self.codes.nbytes + self.scales.nbytes + held(self.bias)
 
     def parts(self) -> dict[str, Tensor]:
-        """As `EightBits.room` has them."""
+        """As `EightBitLinears.empty_parts` has them."""
         return {"codes": self.codes, "scales": self.scales}
 
     def __call__(self, rows: Tensor) -> Tensor:
@@ -165,7 +166,7 @@ class EightBit:
 
 
 @dataclass(frozen=True, slots=True)
-class Floats:
+class FloatLinears:
     """Weights as they are, in one dtype."""
 
     stream: torch.dtype
@@ -183,7 +184,7 @@ class Floats:
         return Dense(weight, None if bias is None else bias.to(self.device, self.stream))
 
     def empty(self, outputs: int, inputs: int) -> Tensor:
-        """Room for a weight [outputs, inputs]. On a CPU a single row goes a third faster through float32 laid out by
+        """An empty weight [outputs, inputs]. On a CPU a single row goes a third faster through float32 laid out by
         inputs, and half as fast through bfloat16 (docs/measurements.md)."""
         if self.stream == torch.bfloat16:
             return torch.empty(outputs, inputs, dtype=self.stream, device=self.device)
@@ -191,26 +192,26 @@ class Floats:
 
 
 @dataclass(frozen=True, slots=True)
-class FourBits:
+class FourBitLinears:
     """nf4 or fp4 with double quantisation: 4.13 bits a weight, and 4.25 as the CPU's fused product reads them.
 
     Computed in bfloat16 where a product is fused; on other CPUs the weights become float32 for every forward.
     """
 
-    kind: FourBitKind
+    quant_type: FourBitType
     stream: torch.dtype
     device: str = "cpu"
     table: torch.dtype = torch.bfloat16
 
     @property
     def name(self) -> str:
-        return self.kind
+        return self.quant_type
 
     def linear(self, slabs: Iterable[Tensor], shape: tuple[int, int], bias: Tensor | None) -> FourBit:
-        return self.laid_out(*quantise(slabs, shape, self.kind, self.device), bias)
+        return self.laid_out(*quantise(slabs, shape, self.quant_type, self.device), bias)
 
-    def room(self, shape: tuple[int, int]) -> dict[str, Tensor]:
-        """What a linear of this shape is made of, without memory."""
+    def empty_parts(self, shape: tuple[int, int]) -> dict[str, Tensor]:
+        """The parts of a linear of this shape, on the meta device."""
         outputs, inputs = shape
         with torch.device("meta"):
             if self.device == "cpu" and suits_the_cpu(shape, BLOCK):
@@ -227,7 +228,7 @@ class FourBits:
     def restored(self, parts: Mapping[str, Tensor], shape: tuple[int, int], bias: Tensor | None) -> FourBit:
         """The linear that was made of these parts; on a CPU that has a fused product they stay where they are."""
         if "offset" not in parts:
-            state = four_bit_state(self.kind, shape, parts["scales"])
+            state = four_bit_state(self.quant_type, shape, parts["scales"])
             state.packing_format_for_cpu = True
             return FourBit(parts["codes"], state, None if bias is None else bias.to(torch.bfloat16), torch.bfloat16)
         codes, scales, outer, offset = (
@@ -240,7 +241,7 @@ class FourBits:
             blocksize=OUTER_BLOCK,
             dtype=torch.float32,
         )
-        return self.laid_out(codes, four_bit_state(self.kind, shape, scales, offset, double), bias)
+        return self.laid_out(codes, four_bit_state(self.quant_type, shape, scales, offset, double), bias)
 
     def laid_out(self, codes: Tensor, state: Any, bias: Tensor | None) -> FourBit:
         """From codes and scales as bitsandbytes keeps them in files; `codes` may be written into."""
@@ -254,7 +255,7 @@ class FourBits:
 
 
 @dataclass(frozen=True, slots=True)
-class EightBits:
+class EightBitLinears:
     """LLM.int8. `threshold` 0: no column in 16 bits."""
 
     threshold: float
@@ -276,8 +277,8 @@ class EightBits:
             at = last
         return self.restored({"codes": codes, "scales": scales}, shape, bias)
 
-    def room(self, shape: tuple[int, int]) -> dict[str, Tensor]:
-        """What a linear of this shape is made of, without memory."""
+    def empty_parts(self, shape: tuple[int, int]) -> dict[str, Tensor]:
+        """The parts of a linear of this shape, on the meta device."""
         with torch.device("meta"):
             return {"codes": torch.empty(shape, dtype=torch.int8), "scales": torch.empty(shape[0])}
 
@@ -287,18 +288,30 @@ class EightBits:
         return EightBit(codes, scales, None if bias is None else bias.to(self.device, self.stream), self.threshold)
 
 
-Quantiser = FourBits | EightBits
+Quantiser = FourBitLinears | EightBitLinears
 
 
-def make_form(quant: str, device: str, *, threshold: float = INT8_THRESHOLD) -> Form:
-    """The format of this name in torch. On a CPU float32 between linears is as fast as 16 bits."""
-    if quant in DTYPES:
-        return Floats(DTYPES[quant], device)
-    stream = torch.float32 if device == "cpu" else torch.bfloat16
-    for kind in FOUR_BIT:
-        if quant == kind:
-            return FourBits(kind, stream, device)
-    return EightBits(threshold, stream, device)
+def dtype_of(row: WeightFormat) -> torch.dtype:
+    """The type of a float format's weights; 16 bits where a format quantises them."""
+    found: torch.dtype = getattr(torch, row.codec) if row.is_float else torch.bfloat16
+    return found
+
+
+def linear_maker(row: WeightFormat, *, threshold: float = INT8_THRESHOLD) -> LinearMaker:
+    """Makes linears of a format that torch or bitsandbytes computes. On a CPU float32 between linears is as fast as 16
+    bits."""
+    if row.is_float:
+        return FloatLinears(dtype_of(row), row.device)
+    return quantiser(row, threshold=threshold)
+
+
+def quantiser(row: WeightFormat, *, threshold: float = INT8_THRESHOLD) -> Quantiser:
+    """Makes linears of a format that bitsandbytes computes."""
+    stream = torch.float32 if row.device == "cpu" else torch.bfloat16
+    for name in FOUR_BIT:
+        if row.codec == name:
+            return FourBitLinears(name, stream, row.device)
+    return EightBitLinears(threshold, stream, row.device)
 
 
 def held(tensor: Tensor | None) -> int:

@@ -1,8 +1,8 @@
-"""How many tokens to draft in the next round. Sees rounds, knows nothing about models; no clock of its own.
+"""Length policies: how many tokens to draft in the next round. They see rounds, know no models and have no clock.
 
-`Auto` maximises expected committed tokens over measured cost, and looks elsewhere only as far as a fixed share of the
-time allows. `Probed` puts rounds without a draft in between, from which the speed-up is measured. `Steered` is told
-between any two rounds which of them to follow.
+`Auto` maximises expected committed tokens over measured cost, and explores within a fixed share of the time. `Probed`
+inserts rounds without a draft, from which the speed-up is measured. `Steered` switches between policies between any two
+rounds.
 """
 
 from __future__ import annotations
@@ -15,29 +15,27 @@ from operator import mul
 from statistics import median_low
 from typing import Literal, Protocol
 
+from localspec.core.events import DraftLength, Mode
+from localspec.core.requests import MAX_DRAFT, PROBE_EVERY
 from localspec.engine.protocols import Round
 
-MAX_DRAFT = 16
 FIRST_PROBES = (2, 5, 9)
-PROBE_EVERY = 16  # rounds
-PROBE_GAPS = (1, 2, 4)  # of those; the last one repeats
-FIRST_TRIES = (4, 0, 1)  # two costs and a draft's worth: enough to draw a line through
-EXPLORE_SHARE = 0.005  # of the time spent may be lost by looking elsewhere
+PROBE_GAPS = (1, 2, 4)  # times the gap; the last one repeats
+FIRST_TRIES = (4, 0, 1)  # enough costs to draw a line through
+EXPLORE_SHARE = 0.005  # of the time spent may be lost by exploring
 TINY = 1e-9
-DECAY = 0.99  # acceptance follows the last hundred or so rounds that reached a place
-HOPE = 0.9  # acceptance of a place that was never tried, worth one observation
+DECAY = 0.99  # acceptance follows the last hundred or so rounds that reached a position
+HOPE = 0.9  # prior acceptance of a position, worth one observation
 COSTS_KEPT = 31
 SCATTER_OVER = 50  # rounds
 FEW = 3  # times that do not make a median
-CALMER = 2  # times as fast as ever before: the machine was busy until now
+CALMER = 2  # times as fast as ever before: the machine was busy until then
 DEAREST = 2  # rounds without a draft: the most that one row of a round costs where nothing else runs
 DRAFT_COSTS = 1.1  # rounds without one, at least
 
-Mode = Literal["on", "auto", "off"]
-
 
 class Policy(Protocol):
-    """Chooses k, and learns from what came of it."""
+    """Chooses k, and learns from the round that it led to."""
 
     def next(self) -> int: ...
 
@@ -58,7 +56,7 @@ class Constant:
 
 
 class Heuristic:
-    """Two more after a draft accepted whole, one less otherwise: assisted generation's rule."""
+    """Drafts two more after a draft accepted whole, one less otherwise: transformers' assisted generation's rule."""
 
     def __init__(self, start: int = 5) -> None:
         self.k = start
@@ -75,9 +73,9 @@ class Heuristic:
 class Costs:
     """Seconds of a round by k, a step function: each k has its own recent times, and nothing is smoothed across k.
 
-    While few were seen they count as a little less, by as much as times scatter: else a k that was slow once by
-    chance would not be tried again. A time of less than half the least before it is no chance: the machine was busy,
-    and what was measured then is forgotten, of every k.
+    Few times count as a little less, by as much as they scatter: else a k that was slow once by chance would not be
+    tried again. A time of less than half the least before it is not chance: the machine was busy, and all measured
+    times are dropped, of every k.
     """
 
     def __init__(self) -> None:
@@ -102,7 +100,7 @@ class Costs:
         self.scatter, self.compared = 0.0, 0
 
     def table(self, frontier: int) -> list[float]:
-        """For k = 0..frontier: measured, else on the line through its measured neighbours."""
+        """Costs for k = 0..frontier: measured, else on the line through the measured neighbours."""
         known = {k: max(self.usual(k) * (1 - self.scatter / sqrt(len(self.times[k]))), TINY) for k in self.medians}
         return [known[k] if k in known else line(known, k) for k in range(frontier + 1)]
 
@@ -114,10 +112,10 @@ class Costs:
 class Auto:
     """argmax over k, 0 included, of expected committed tokens over measured cost.
 
-    Acceptance is kept by place in the draft, given that the place was reached. Candidates are the k measured so far and
-    one beyond. None is given up for a slow round or two. Another k is tried now and then, soonest where it may lose
-    least and was unused longest; what such tries may lose is a fixed share of the time spent. With `least` 1 not
-    drafting is no choice.
+    Acceptance is kept by position in the draft, given that the position was reached. Candidates are the k measured so
+    far and one beyond. None is dropped for a slow round or two. Another k is explored now and then, first the one that
+    may lose least and was unused longest; exploring may lose a fixed share of the time spent. With `least` 1 every
+    round drafts.
     """
 
     def __init__(self, max_k: int = 8) -> None:
@@ -153,8 +151,8 @@ class Auto:
         return other
 
     def doubtful(self, best: int, expected: list[float], pace: float) -> list[int]:
-        """Lengths that look slower than the best by a few times alone, and would not be if they cost hardly more than
-        the cheapest round. Else a slow round at the start is held against one for hundreds."""
+        """Lengths that only a few times make slower than the best, and that would not be if they cost hardly more than
+        the cheapest round. Else one slow round at the start would exclude a length for hundreds of rounds."""
         least, times = DRAFT_COSTS * min(self.costs.medians.values()), self.costs.times
         few = [k for k in times if self.least <= k != best and len(times[k]) < FEW]
         return [k for k in few if least < expected[k] * pace]
@@ -163,19 +161,19 @@ class Auto:
         self.rounds += 1
         self.allowance += EXPLORE_SHARE * done.seconds
         if done.ended == "stop" or done.drafted > self.max_k:
-            return  # what a stop cut short says nothing about drafts
+            return  # a round cut short by a stop says nothing about drafts
         self.used[done.drafted] = self.rounds
         self.costs.observe(done.drafted, done.seconds)
-        for place in range(min(done.accepted + 1, done.drafted)):
-            self.reached[place] = DECAY * self.reached[place] + 1
-            self.kept[place] = DECAY * self.kept[place] + (place < done.accepted)
+        for position in range(min(done.accepted + 1, done.drafted)):
+            self.reached[position] = DECAY * self.reached[position] + 1
+            self.kept[position] = DECAY * self.kept[position] + (position < done.accepted)
 
     def expected(self) -> list[float]:
         """Tokens that a round commits, for k = 0..max_k: 1 + a1 + a1·a2 + …"""
         return list(accumulate(accumulate(self.acceptance(), mul), initial=1.0))
 
     def acceptance(self) -> list[float]:
-        """By place, given that it was reached; a place hardly tried is hoped to be good, so that it gets tried."""
+        """Acceptance by position, given that it was reached; the prior is high, so that new positions are tried."""
         return [(kept + HOPE) / (reached + 1) for reached, kept in zip(self.reached, self.kept, strict=True)]
 
 
@@ -191,7 +189,7 @@ def line(known: dict[int, float], k: int) -> float:
 
 
 class Probed:
-    """Another policy, with rounds of no draft at places 2, 5 and 9 of a session, then further and further apart."""
+    """Another policy, with probes: rounds 2, 5 and 9 of a session draft nothing, then ever fewer."""
 
     def __init__(self, policy: Policy, every: int = PROBE_EVERY) -> None:
         self.policy = policy
@@ -218,28 +216,29 @@ def probe_rounds(every: int) -> Iterator[int]:
     yield from accumulate(chain([FIRST_PROBES[-1] + next(gaps)], gaps))
 
 
-def fixed(k: str) -> Policy:
-    """ "heuristic", or a number."""
-    return Heuristic() if k == "heuristic" else Constant(int(k))
+def fixed(k: int | Literal["heuristic"]) -> Policy:
+    return Heuristic() if k == "heuristic" else Constant(k)
 
 
 class Steered:
-    """Off: no drafts. Auto: `Auto` decides. On: every round drafts, probes aside, as `k` says. May be told otherwise at
-    any time, from any thread; what was learnt stays, and so do the places of the probes."""
+    """Off: no drafts. Auto: `Auto` decides. On: every round but the probes drafts `k` tokens. It can be steered at any
+    time, from any thread; measurements and the schedule of the probes stay."""
 
-    def __init__(self, mode: Mode, k: str, probe_every: int = PROBE_EVERY) -> None:
+    def __init__(self, mode: Mode, k: DraftLength, probe_every: int = PROBE_EVERY) -> None:
         self.auto = Auto()
         self.probed = Probed(self.auto, probe_every)
         self.steer(mode, k)
 
-    def steer(self, mode: Mode, k: str) -> None:
-        """From the next round on."""
+    def steer(self, mode: Mode, k: DraftLength) -> None:
+        """Changes mode and length from the next round on."""
         self.mode, self.auto.least = mode, int(mode == "on")
-        learning = mode == "auto" or k == "auto"
-        self.probed.policy = Constant(0) if mode == "off" else self.auto if learning else fixed(k)
+        if mode == "off":
+            self.probed.policy = Constant(0)
+        else:
+            self.probed.policy = self.auto if mode == "auto" or k == "auto" else fixed(k)
 
     def once(self, speculate: bool) -> Policy:
-        """For one generation that drafts as it would if that were not off, or does not draft at all; without probes."""
+        """A policy for one generation: as if the mode were not off, or without any draft; no probes."""
         if not speculate:
             return Constant(0)
         return self.auto if self.mode == "off" else self.probed.policy

@@ -30,7 +30,7 @@ class ExitStates:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """k proposed tokens [k]; `probs` [k, vocab] they were sampled from, None when they were certain.
+    """k proposed tokens [k]; `probs` [k, vocab] they were sampled from; None for a greedy draft.
 
     `exit_states` lets the verify forward start where an early-exit drafter stopped.
     """
@@ -48,8 +48,8 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Odds:
-    """How probable each token of a draft was, given those before it; None where a drafter cannot say."""
+class DraftProbabilities:
+    """Each drafted token's probability to the drafter and to the target; None where the drafter has no logits."""
 
     drafter: tuple[float | None, ...] = ()
     target: tuple[float | None, ...] = ()
@@ -60,8 +60,8 @@ class Round:
     """The result of a round: `tokens` were committed, the first `accepted` of them drafted.
 
     `draft`: the proposed tokens; the last `ignored` of them are behind the end of the answer, never tested.
-    `ended`: why the generation stops here, if it does. `seconds` cover the whole round. `odds` are the draft's, for who
-    asked for them.
+    `ended`: why the generation stops here, if it does. `seconds` cover the whole round. `probabilities` are the
+    draft's, if they were asked for.
     """
 
     tokens: tuple[int, ...]
@@ -71,7 +71,7 @@ class Round:
     verify_seconds: float
     ignored: int = 0
     ended: Literal["stop", "length", "context"] | None = None
-    odds: Odds | None = None
+    probabilities: DraftProbabilities | None = None
 
     @property
     def seconds(self) -> float:
@@ -191,7 +191,7 @@ class Sampler(Protocol):
 
     def propose(self, logits: Tensor, session: Session, drafted: Tensor) -> tuple[Tensor, Tensor | None]:
         """A drafter's next token [1] from its logits [1, vocab], after `drafted`; and the probabilities [1, vocab]
-        it was sampled from, None when the choice was certain."""
+        it was sampled from; None for a greedy draft."""
         ...
 
     def accept(self, logits: Tensor, draft: Draft, session: Session) -> tuple[int, int]:

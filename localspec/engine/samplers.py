@@ -1,4 +1,4 @@
-"""Three ways to choose, each for target and drafter alike: greedy, random by rejection sampling, random under a seed.
+"""Three samplers, each for target and drafter alike: greedy, rejection sampling, and seeded.
 
 Knows nothing about models; reads the session's committed tokens for penalties and positions.
 """
@@ -15,7 +15,7 @@ from localspec.engine.session import Session
 
 
 class Greedy:
-    """temperature 0: the best-scored token; a draft is kept while it is what the target would write."""
+    """temperature 0: the most likely token; a draft is accepted while it is the target's own choice."""
 
     def __init__(self, sampling: Sampling) -> None:
         self.sampling = sampling
@@ -30,19 +30,21 @@ class Greedy:
 
 
 class Rejection:
-    """Random, exactly as the target alone would be: accept with min(1, p/q), else sample what q left over.
+    """Samples exactly the target's distribution: accepts with min(1, p/q), else samples the residual.
 
-    With `certain`, drafters propose their best token, which is a q of one for it.
+    `greedy_draft`: drafters propose their most likely token, so q is one-hot.
     """
 
-    def __init__(self, sampling: Sampling, generator: torch.Generator | None = None, *, certain: bool = False) -> None:
+    def __init__(
+        self, sampling: Sampling, generator: torch.Generator | None = None, *, greedy_draft: bool = False
+    ) -> None:
         self.sampling = sampling
         self.generator = generator
-        self.certain = certain
+        self.greedy_draft = greedy_draft
 
     def propose(self, logits: Tensor, session: Session, drafted: Tensor) -> tuple[Tensor, Tensor | None]:
         scores = penalise(logits, self.sampling, session.tokens, drafted)
-        if self.certain:
+        if self.greedy_draft:
             return likeliest(scores), None
         q = shape(scores, self.sampling)
         return draw(q, self.generator), q
@@ -54,8 +56,8 @@ class Rejection:
 
 
 class Seeded:
-    """Random, and the same text whatever the drafter, k or timing: target and drafter add the same Gumbel noise,
-    keyed by seed and position, and a draft is kept while it is the token that the target draws."""
+    """Samples the same text whatever the drafter, k or timing: target and drafter add the same Gumbel noise, keyed by
+    seed and position, and a draft is accepted while it is the token that the target draws."""
 
     def __init__(self, sampling: Sampling, seed: int) -> None:
         self.sampling = sampling
@@ -72,16 +74,16 @@ class Seeded:
         return accepted, int(chosen[accepted])
 
     def choose(self, scores: Tensor, position: int) -> Tensor:
-        """The token of each row [rows, vocab]; row i stands at position + i."""
+        """The token of each row [rows, vocab]; row i is at position + i."""
         vocab = scores.shape[-1]
         noise = torch.stack([gumbel_noise(self.seed, position + row, vocab) for row in range(scores.shape[0])])
         return likeliest(shape(scores, self.sampling).double().log() + on_device(noise, scores.device))
 
 
-def make_sampler(sampling: Sampling, *, certain_drafts: bool = False) -> Sampler:
-    """Options become one object, once."""
+def make_sampler(sampling: Sampling, *, greedy_draft: bool = False) -> Sampler:
+    """Turns the options into a sampler, once for a generation."""
     if sampling.is_greedy:
         return Greedy(sampling)
     if sampling.seed is not None:
         return Seeded(sampling, sampling.seed)
-    return Rejection(sampling, certain=certain_drafts)
+    return Rejection(sampling, greedy_draft=greedy_draft)

@@ -6,36 +6,30 @@ float64 stays float64, for proofs. Knows nothing about drafts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from localspec.core.errors import EngineError
+from localspec.core.requests import SamplingOptions
 
 GOLDEN = 0x9E3779B97F4A7C15
 WORD = (1 << 64) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """How a token is chosen. temperature 0 is greedy. `usable`: ids from there on are padding and never chosen."""
+class Sampling(SamplingOptions, frozen=True):
+    """Resolved options; an option without a value changes nothing, and no temperature is 0, which is greedy. `usable`:
+    ids from there on are padding and never chosen."""
 
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    seed: int | None = None
     usable: int | None = None
 
     @property
     def is_greedy(self) -> bool:
-        return self.temperature == 0
+        return not self.temperature
 
 
 def finite(logits: Tensor) -> Tensor:
-    """The logits, if they are numbers: a NaN would reach the sampler as a token."""
+    """The logits, or an EngineError: a NaN would reach the sampler as a token."""
     if not torch.isfinite(logits.sum()):
         raise EngineError(
             "The model produced invalid numbers (NaN or infinity).",
@@ -51,9 +45,9 @@ def penalise(logits: Tensor, sampling: Sampling, prefix: Sequence[int], drafted:
     Repetition penalty: Keskar et al., arXiv 1909.05858, section 4.1.
     """
     scores = logits if logits.dtype == torch.float64 else logits.float()
-    if sampling.repetition_penalty != 1.0:
+    penalty = 1.0 if sampling.repetition_penalty is None else sampling.repetition_penalty
+    if penalty != 1.0:
         seen = seen_tokens(scores.shape, prefix, drafted.to(scores.device))
-        penalty = sampling.repetition_penalty
         scores = torch.where(seen, torch.where(scores > 0, scores / penalty, scores * penalty), scores)
     if sampling.usable is not None and sampling.usable < scores.shape[-1]:
         scores = scores.clone() if scores is logits else scores
@@ -66,18 +60,18 @@ def seen_tokens(shape: torch.Size, prefix: Sequence[int], drafted: Tensor) -> Te
     rows, device = shape[0], drafted.device
     seen = torch.zeros(shape, dtype=torch.bool, device=device)
     seen[:, on_device(torch.tensor(prefix, dtype=torch.long), device)] = True
-    row, place = torch.tril_indices(rows, len(drafted), len(drafted) - rows, device=device)
-    seen[row, drafted[place]] = True
+    row, column = torch.tril_indices(rows, len(drafted), len(drafted) - rows, device=device)
+    seen[row, drafted[column]] = True
     return seen
 
 
 def on_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """From pinned memory, so that nobody waits until a GPU has it."""
+    """Copies through pinned memory, so that the CPU does not wait for the GPU."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def likeliest(scores: Tensor) -> Tensor:
-    """The place [rows] of the largest of each row [rows, vocab], the first of equals."""
+    """The index [rows] of the largest score of each row [rows, vocab], the first of equals."""
     if scores.device.type != "cpu":
         return scores.argmax(-1)
     known = scores.float() if scores.element_size() < 4 else scores  # numpy has no bfloat16; nothing is rounded
@@ -86,17 +80,18 @@ def likeliest(scores: Tensor) -> Tensor:
 
 def shape(scores: Tensor, sampling: Sampling) -> Tensor:
     """Probabilities [..., vocab] after temperature, top-k, top-p and min-p, in that order."""
+    assert sampling.temperature, "greedy sampling has no probabilities"
     scores = scores / sampling.temperature
     vocab = scores.shape[-1]
-    if 0 < sampling.top_k < vocab:
+    if sampling.top_k and sampling.top_k < vocab:
         kth = scores.topk(sampling.top_k, dim=-1).values[..., -1:]
         scores = scores.masked_fill(scores < kth, -torch.inf)
     probs = scores.softmax(dim=-1)
-    if sampling.top_p < 1:
+    if sampling.top_p is not None and sampling.top_p < 1:
         ordered, order = probs.sort(dim=-1, descending=True, stable=True)
         outside = ordered.cumsum(-1) - ordered >= sampling.top_p  # the first token past the mass stays in
         probs = probs.masked_fill(outside.scatter(-1, order, outside), 0)
-    if sampling.min_p > 0:
+    if sampling.min_p:
         probs = probs.masked_fill(probs < sampling.min_p * probs.amax(-1, keepdim=True), 0)
     return probs / probs.sum(-1, keepdim=True)
 

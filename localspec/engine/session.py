@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from localspec.core.errors import Cancelled, ContextOverflow
+from localspec.engine.limits import PREFILL_CHUNK
 from localspec.engine.protocols import Drafter, Sampler, Target
-
-PREFILL_CHUNK = 512  # a cancel waits for at most one chunk
 
 
 @dataclass(frozen=True, slots=True)

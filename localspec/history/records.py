@@ -13,7 +13,7 @@ from typing import Literal, TypedDict
 import msgspec
 
 from localspec.core.errors import NoSuchChat
-from localspec.core.events import FinishReason, Record, Stats, Step
+from localspec.core.events import FinishReason, Record, Stats, Step, per_second, share_accepted
 from localspec.core.requests import Role
 from localspec.history.tree import Tree
 
@@ -192,12 +192,11 @@ class ModelTotals(Record, frozen=True):
 
     @property
     def predicted_per_second(self) -> float:
-        return 1000 * self.predicted_n / self.predicted_ms if self.predicted_ms else 0.0
+        return per_second(self.predicted_n, self.predicted_ms)
 
     @property
     def acceptance_rate(self) -> float | None:
-        tested = self.draft_n_accepted + self.draft_n_rejected
-        return self.draft_n_accepted / tested if tested else None
+        return share_accepted(self.draft_n_accepted, self.draft_n_rejected)
 
     @property
     def speedup(self) -> float | None:

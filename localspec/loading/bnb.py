@@ -13,9 +13,9 @@ from torch import Tensor
 
 from localspec.core.errors import CheckpointError
 from localspec.core.strict_json import parse_object
-from localspec.core.weight_formats import FOUR_BIT, FourBitKind
 from localspec.engine.four_bit import OUTER_BLOCK, library
 from localspec.loading.sources import Reader, refuse_not_numbers
+from localspec.models.prequantised.stored import FOUR_BIT, FourBitType
 
 BLOCKS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 LARGEST_STATE = 4096  # bytes of JSON; bitsandbytes writes some 200
@@ -23,34 +23,34 @@ LARGEST_STATE = 4096  # bytes of JSON; bitsandbytes writes some 200
 
 def read_stored(reader: Reader, name: str, shape: tuple[int, int], device: str) -> tuple[Tensor, Any] | None:
     """The codes and the state of a weight [outputs, inputs]; None where it is stored in floats."""
-    for kind in FOUR_BIT:
-        if reader.has(state_name(name, kind)):
-            return StoredWeight(reader, name, shape, kind).read(device)
+    for quant_type in FOUR_BIT:
+        if reader.has(state_name(name, quant_type)):
+            return StoredWeight(reader, name, shape, quant_type).read(device)
     return None
 
 
-def state_name(name: str, kind: FourBitKind) -> str:
-    return f"{name}.quant_state.bitsandbytes__{kind}"
+def state_name(name: str, quant_type: FourBitType) -> str:
+    return f"{name}.quant_state.bitsandbytes__{quant_type}"
 
 
 class StoredWeight:
     """One weight's tensors, read and checked."""
 
-    def __init__(self, reader: Reader, name: str, shape: tuple[int, int], kind: FourBitKind) -> None:
-        self.reader, self.name, self.shape, self.kind = reader, name, shape, kind
-        raw = self.tensor("quant_state.bitsandbytes__" + kind, torch.uint8)
+    def __init__(self, reader: Reader, name: str, shape: tuple[int, int], quant_type: FourBitType) -> None:
+        self.reader, self.name, self.shape, self.quant_type = reader, name, shape, quant_type
+        raw = self.tensor("quant_state.bitsandbytes__" + quant_type, torch.uint8)
         if raw.numel() > LARGEST_STATE:
             raise self.fault("its state is too long")
         self.said = parse_object(bytes(raw.tolist()), f"The checkpoint's '{name}'")
 
     def read(self, device: str) -> tuple[Tensor, Any]:
         kernels, elements = library().functional, self.shape[0] * self.shape[1]
-        if self.said.get("quant_type") != self.kind or self.said.get("shape") != list(self.shape):
-            raise self.fault(f"it is not {self.kind} of {self.shape[0]} × {self.shape[1]}")
+        if self.said.get("quant_type") != self.quant_type or self.said.get("shape") != list(self.shape):
+            raise self.fault(f"it is not {self.quant_type} of {self.shape[0]} × {self.shape[1]}")
         block = self.said.get("blocksize")
         if block not in BLOCKS:
             raise self.fault("its blocks have no size that is known")
-        table = kernels.get_4bit_type(self.kind, device="cpu")
+        table = kernels.get_4bit_type(self.quant_type, device="cpu")
         if not torch.allclose(self.tensor("quant_map", torch.float32, 16), table, atol=1e-3):
             raise self.fault("its levels are others")
         scales, offset, outer = self.scales(math.ceil(elements / block), device)
@@ -59,7 +59,7 @@ class StoredWeight:
             shape=torch.Size(self.shape),
             code=table.to(device),
             blocksize=block,
-            quant_type=self.kind,
+            quant_type=self.quant_type,
             dtype=torch.float32,
             offset=offset,
             state2=outer,

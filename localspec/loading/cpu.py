@@ -18,13 +18,14 @@ from torch import Tensor
 from localspec.core.errors import DoesNotFit, EngineError, UsageError
 from localspec.core.events import Loading, Notice
 from localspec.core.main_memory import trim
+from localspec.core.weight_formats import FLOATS
 from localspec.engine.arch import Arch
 from localspec.engine.cpu.formats import GROUP, OUTPUTS, padded
 from localspec.engine.cpu.pack import Packed, interleave, pack, pad_rows, pad_to
 from localspec.engine.cpu.pages import in_large_pages
 from localspec.engine.offload import OnThread, Stream
 from localspec.loading.cpu_layout import LINEARS, Blueprint, Piece
-from localspec.loading.footprint import PLACES
+from localspec.loading.footprint import SLOTS
 from localspec.loading.plan import Plan
 from localspec.loading.progress import progress
 from localspec.loading.sources import Reader, open_source, refuse_not_numbers, slabs, spans
@@ -70,8 +71,8 @@ class Packer:
     def layer(self, index: int) -> Iterator[int]:
         arch, blueprint, at = self.arch, self.blueprint, f"model.layers.{index}"
         attention, mlp = f"{at}.self_attn", f"{at}.mlp"
-        for name, place in (("attention_norm", "input_layernorm"), ("mlp_norm", "post_attention_layernorm")):
-            self.keep(f"{index}.{name}", self.vector(f"{at}.{place}.weight", arch.hidden_size, blueprint.hidden))
+        for name, stored in (("attention_norm", "input_layernorm"), ("mlp_norm", "post_attention_layernorm")):
+            self.keep(f"{index}.{name}", self.vector(f"{at}.{stored}.weight", arch.hidden_size, blueprint.hidden))
         for name in ("q_norm", "k_norm") if arch.qk_norm else ():
             self.keep(f"{index}.{name}", self.vector(f"{attention}.{name}.weight", arch.head_dim, blueprint.head))
         before = blueprint.heads_before_values
@@ -90,18 +91,18 @@ class Packer:
             spread = pad_rows(torch.cat(parts)[:, None], self.blueprint.heads, arch.head_dim)[:, 0]
             before = self.blueprint.heads_before_values * self.blueprint.head
             for name, part in (("qk", spread[:before]), ("v", spread[before:])):
-                self.keep(f"{index}.{name}.bias", self.room(f"{index}.{name}.bias", part))
+                self.keep(f"{index}.{name}.bias", self.padded(f"{index}.{name}.bias", part))
         if arch.output_bias:
             self.keep(f"{index}.output.bias", self.vector(f"{attention}.o_proj.bias", arch.hidden_size, hidden))
         if arch.mlp_bias:
             gate, up = (self.read(f"{mlp}.{part}_proj.bias", arch.intermediate_size) for part in ("gate", "up"))
-            self.keep(f"{index}.gate_up.bias", self.room(f"{index}.gate_up.bias", interleave(gate, up)))
+            self.keep(f"{index}.gate_up.bias", self.padded(f"{index}.gate_up.bias", interleave(gate, up)))
             self.keep(f"{index}.down.bias", self.vector(f"{mlp}.down_proj.bias", arch.hidden_size, hidden))
 
     def linear(self, name: str, slabs: Iterator[Tensor]) -> Iterator[int]:
-        """One piece from slabs of its rows, in order; all but the last are whole blocks. What is missing is zeros."""
+        """Packs a piece from slabs of its rows, in order; all but the last are whole blocks. Missing rows are zeros."""
         piece = self.blueprint.pieces[name]
-        data, at, under_way = room_for(piece), 0, deque[Future[int]]()
+        data, at, under_way = empty_piece(piece), 0, deque[Future[int]]()
         nothing = torch.zeros(0, piece.shape[1] * GROUP)
         for slab in chain(slabs, [nothing]):
             last = at + padded(slab.shape[0], OUTPUTS) // OUTPUTS if slab.shape[0] else piece.shape[0]
@@ -115,14 +116,14 @@ class Packer:
 
     def fill(self, data: Tensor, rows: Tensor, piece: Piece) -> int:
         """Packs rows, and zeros below and beside them, into so many blocks."""
-        assert piece.kind is not None
+        assert piece.weight_format is not None
         if data.shape[0]:
             whole = pad_to(rows, data.shape[0] * OUTPUTS, data.shape[1] * GROUP)
-            data.copy_(pack(whole, piece.kind, self.program))
+            data.copy_(pack(whole, piece.weight_format, self.program))
         return data.nbytes
 
     def plain(self, name: str, outputs: int, inputs: int) -> Iterator[Tensor]:
-        """A tensor's rows as they are."""
+        """Yields a tensor's rows unchanged."""
         for first, last in slabs(outputs, inputs, OUTPUTS):
             yield self.rows(name, first, last, outputs, inputs)
 
@@ -159,8 +160,8 @@ class Packer:
         """A norm's weight or a bias, zeros behind it."""
         return torch.nn.functional.pad(self.read(name, size), (0, wide - size))
 
-    def room(self, name: str, vector: Tensor) -> Tensor:
-        """The vector, as long as its piece."""
+    def padded(self, name: str, vector: Tensor) -> Tensor:
+        """Pads a vector to the length of its piece."""
         return torch.nn.functional.pad(vector, (0, self.blueprint.pieces[name].shape[0] - vector.shape[0]))
 
     def read(self, name: str, *shape: int) -> Tensor:
@@ -175,7 +176,7 @@ class Packer:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Of torch's: where others are at work, or steps are small, several would mostly wait for each other."""
+    """Limits torch to one thread: beside other threads, or for small steps, more would mostly wait for each other."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -187,7 +188,7 @@ def one_thread() -> Iterator[None]:
 def assemble_packed(
     blueprint: Blueprint, tensors: Mapping[str, Tensor], stream: Stream[PackedLayer] | None = None
 ) -> PackedWeights:
-    """The pieces in their places; the layers of a stream are not among them."""
+    """Weights of a decoder from their pieces, those of streamed layers left out."""
     from localspec.engine.cpu.decoder import PackedWeights
 
     count = stream.first if stream else blueprint.arch.num_layers
@@ -210,13 +211,13 @@ def assemble_layer(blueprint: Blueprint, tensors: Mapping[str, Tensor], index: i
 
 
 def assemble_linear(blueprint: Blueprint, tensors: Mapping[str, Tensor], name: str) -> Packed:
-    kind = blueprint.pieces[name].kind
-    assert kind is not None
-    return Packed(kind, tensors[name], tensors.get(f"{name}.bias"))
+    weight_format = blueprint.pieces[name].weight_format
+    assert weight_format is not None
+    return Packed(weight_format, tensors[name], tensors.get(f"{name}.bias"))
 
 
 def pack_source(blueprint: Blueprint, reader: Reader, program: Program | None = None) -> PackedWeights:
-    """At once, without progress."""
+    """Packs a whole model without progress."""
     packer = Packer(blueprint, reader, program)
     for _ in packer.pieces():
         pass
@@ -226,7 +227,7 @@ def pack_source(blueprint: Blueprint, reader: Reader, program: Program | None = 
 def load_packed(
     snapshot: Snapshot, arch: Arch, plan: Plan, *, stage: str
 ) -> Generator[Loading | Notice, None, PackedDecoder]:
-    """From the copy on disk if there is a sound one; else made now, by one of those that start at the same time."""
+    """Reads the weight cache if it is intact; else packs the weights, in one of the processes that start together."""
     from localspec.engine.cpu.decoder import PackedDecoder
     from localspec.engine.cpu.isa import choose
     from localspec.engine.cpu.program import load
@@ -252,7 +253,7 @@ def load_packed(
 def made(
     copy: PackedCopy, blueprint: Blueprint, program: Program, plan: Plan, stage: str
 ) -> Generator[Loading | Notice, None, Tensors]:
-    """From the copy that a process made which began before this one; else packed, and kept for the next start."""
+    """Reads a cache that an earlier process has finished meanwhile; else packs the weights and caches them."""
     found: Tensors = {}
     yield from progress(stage, blueprint.num_bytes, copy.read(found))
     if found:
@@ -268,7 +269,7 @@ def made(
 
 
 def pack_to_disk(copy: PackedCopy, blueprint: Blueprint, program: Program, stage: str) -> Iterator[Loading]:
-    """Tensor by tensor, where the whole is too large for memory."""
+    """Packs straight to disk, tensor by tensor, where the whole does not fit in memory."""
     try:
         with copy.writing(copy.file()) as put:
             packer = Packer(blueprint, Reader(open_source(copy.snapshot)), program, put)
@@ -277,16 +278,16 @@ def pack_to_disk(copy: PackedCopy, blueprint: Blueprint, program: Program, stage
         reason = (fault.strerror if isinstance(fault, OSError) else fault.message) or str(fault)
         raise DoesNotFit(
             f"{copy.snapshot.name} does not fit in memory, nor its packed weights on disk ({reason.rstrip('.')}).",
-            hint=sentence(", ".join([*copy.ways_out(fault), "or try --quant bf16, which needs no copy"])),
+            hint=sentence(", ".join([*copy.ways_out(fault), f"or try --quant {FLOATS[-1]}, which needs no copy"])),
         ) from fault
 
 
 def stream_from(copy: PackedCopy, blueprint: Blueprint, first: int) -> Stream[PackedLayer]:
-    """The layers from `first` on, each read from the copy when its turn comes."""
-    rooms = [{piece.name: room_for(piece) for piece in blueprint.layer(first)} for _ in range(PLACES)]
-    places = [assemble_layer(blueprint, room, first) for room in rooms]
-    return Stream(OnThread(copy.reading(rooms)), places, first, blueprint.arch.num_layers)
+    """Streams the layers from `first` on, each read from the weight cache when it is needed."""
+    slots = [{piece.name: empty_piece(piece) for piece in blueprint.layer(first)} for _ in range(SLOTS)]
+    layers = [assemble_layer(blueprint, slot, first) for slot in slots]
+    return Stream(OnThread(copy.reading(slots)), layers, first, blueprint.arch.num_layers)
 
 
-def room_for(piece: Piece) -> Tensor:
-    return in_large_pages(torch.empty(piece.shape, dtype=torch.uint8 if piece.kind else torch.float32))
+def empty_piece(piece: Piece) -> Tensor:
+    return in_large_pages(torch.empty(piece.shape, dtype=torch.uint8 if piece.weight_format else torch.float32))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from localspec.engine.arch import Arch
-from localspec.engine.cpu.formats import GROUP, OUTPUTS, RECORD_BYTES, Format, padded
+from localspec.engine.cpu.formats import FINER, GROUP, OUTPUTS, RECORD_BYTES, PackedFormat, padded
 from localspec.engine.cpu.layout import CHUNK, partial_bytes
 
 VECTOR = 16  # floats; a head's channels are padded to whole ones
@@ -27,16 +27,16 @@ class Piece:
 
     name: str
     shape: tuple[int, ...]
-    kind: Format | None = None  # None: float32
+    weight_format: PackedFormat | None = None  # None: float32
 
     @property
     def is_bytes(self) -> bool:
-        return self.kind is not None
+        return self.weight_format is not None
 
     @property
     def num_bytes(self) -> int:
         elements = math.prod(self.shape)
-        return elements if self.kind else 4 * elements
+        return elements if self.weight_format else 4 * elements
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Blueprint:
     """A configuration in a format. Sizes are padded as the engine wants them."""
 
     arch: Arch
-    kind: Format
+    weight_format: PackedFormat
 
     @property
     def made(self) -> str:
@@ -64,12 +64,12 @@ class Blueprint:
 
     @property
     def heads(self) -> int:
-        """Of queries, keys and values together."""
+        """Number of heads of queries, keys and values together."""
         return self.arch.num_heads + 2 * self.arch.num_kv_heads
 
     @property
     def heads_before_values(self) -> int:
-        """Those of `qk`: of queries and keys. Where they fill no whole blocks, the last of them leads `v`."""
+        """Number of heads in `qk`: queries and keys. Where they fill no whole blocks, the last one leads `v`."""
         heads = self.arch.num_heads + self.arch.num_kv_heads
         return heads - 1 if heads * self.head % OUTPUTS else heads
 
@@ -79,15 +79,15 @@ class Blueprint:
         return self.arch.tied_head
 
     @property
-    def table_kind(self) -> Format:
-        """Of the embedding and the head. Rows that are only looked up may lose more than those multiplied with."""
-        return "int8" if self.shares_head else self.kind
+    def table_format(self) -> PackedFormat:
+        """The format of embedding and head. Rows that are only looked up may lose more than those multiplied with."""
+        return FINER if self.shares_head else self.weight_format
 
-    def kind_of(self, index: int, name: str) -> Format:
-        """Of a layer's linear."""
+    def format_of(self, index: int, name: str) -> PackedFormat:
+        """The format of a layer's linear."""
         is_shared = name == "v" and self.arch.query_group > 1  # few weights, each of which several heads read
         is_first = index == 0 and name in ("qk", "v", "output")
-        return "int8" if is_shared or is_first else self.kind
+        return FINER if is_shared or is_first else self.weight_format
 
     @cached_property
     def pieces(self) -> dict[str, Piece]:
@@ -99,32 +99,32 @@ class Blueprint:
         return sum(piece.num_bytes for piece in self.pieces.values())
 
     def kv_bytes(self, context: int) -> int:
-        """As PackedCache allocates it."""
+        """Size of the KV store, as PackedCache allocates it."""
         arch = self.arch
         return 2 * arch.num_layers * arch.num_kv_heads * padded(context, CHUNK) * self.head * KV_BYTES
 
     def scratch_bytes(self, context: int) -> int:
-        """What grows with the context beside its cache: the rotary tables, and what attention tasks leave."""
+        """Size of what grows with the context beside the cache: rotary tables and partial results of attention."""
         arch = self.arch
         return arch.rotation_bytes(context) + partial_bytes(arch.num_heads, self.head, padded(context, CHUNK))
 
     def _pieces(self) -> Iterator[Piece]:
-        yield from linear("embedding", self.table_kind, self.arch.vocab_size, self.hidden)
+        yield from linear("embedding", self.table_format, self.arch.vocab_size, self.hidden)
         for index in range(self.arch.num_layers):
             yield from self.layer(index)
         yield Piece("norm", (self.hidden,))
         if not self.shares_head:
-            yield from linear("head", self.table_kind, self.arch.vocab_size, self.hidden)
+            yield from linear("head", self.table_format, self.arch.vocab_size, self.hidden)
 
     @property
     def layers(self) -> list[list[Piece]]:
-        """The tensors of each, which lie side by side."""
+        """The tensors of every layer, which lie side by side."""
         return [list(self.layer(index)) for index in range(self.arch.num_layers)]
 
     def layer(self, index: int) -> Iterator[Piece]:
-        """Its tensors."""
+        """The tensors of a layer."""
         arch, hidden = self.arch, self.hidden
-        qk, v, output, gate_up, down = (self.kind_of(index, name) for name in LINEARS)
+        qk, v, output, gate_up, down = (self.format_of(index, name) for name in LINEARS)
         before, every = self.heads_before_values * self.head, self.heads * self.head
         yield Piece(f"{index}.attention_norm", (hidden,))
         yield from linear(f"{index}.qk", qk, before, hidden, bias=arch.qkv_bias)
@@ -139,9 +139,9 @@ class Blueprint:
         yield from linear(f"{index}.down", down, hidden, self.inner, bias=arch.mlp_bias)
 
 
-def linear(name: str, kind: Format, outputs: int, inputs: int, *, bias: bool = False) -> Iterator[Piece]:
-    """Its blocks, and its bias if it has one."""
+def linear(name: str, weight_format: PackedFormat, outputs: int, inputs: int, *, bias: bool = False) -> Iterator[Piece]:
+    """The pieces of a linear: its blocks, and its bias if it has one."""
     blocks = padded(outputs, OUTPUTS) // OUTPUTS
-    yield Piece(name, (blocks, inputs // GROUP, RECORD_BYTES[kind]), kind)
+    yield Piece(name, (blocks, inputs // GROUP, RECORD_BYTES[weight_format]), weight_format)
     if bias:
         yield Piece(f"{name}.bias", (blocks * OUTPUTS,))

@@ -1,4 +1,4 @@
-"""The device that computes, by the name that was asked for, and what CUDA says in one sentence.
+"""Chooses the device that computes, and turns CUDA's errors into one sentence.
 
 Knows no models. Which GPU "cuda" means is torch's own setting, of a thread.
 """
@@ -13,32 +13,37 @@ import torch
 
 from localspec.core import nvidia
 from localspec.core.errors import DoesNotFit, EngineError, UsageError, first_line
+from localspec.core.weight_formats import AUTO, SMALLEST_ANYWHERE, Device, is_on
 from localspec.engine.memory import is_out_of_memory
 
 SEE = "See who has it: nvidia-smi. Or use --device cpu."
 
 
-def pick_device(asked: str, quant: str = "auto") -> str:
-    """ "cpu" or "cuda"; behind cuda:1 the second GPU is what "cuda" means. int4 is the CPU engine's alone."""
+def pick_device(asked: str, weight_format: str = AUTO) -> Device:
+    """The class of device; after cuda:1 the second GPU is what "cuda" means. Some formats are on a CPU only."""
     kind, _, index = asked.partition(":")
-    if quant == "int4":
+    if kind not in ("auto", "cpu", "cuda") or (index and kind != "cuda"):
+        raise UsageError(
+            f"There is no device '{asked[:20]}': localspec computes on CPUs and CUDA's GPUs.",
+            hint="Use --device auto, cpu, cuda, cuda:1 or offload.",
+        )
+    if is_on(weight_format, "cpu") and not is_on(weight_format, "cuda"):
         if kind == "cuda":
-            raise UsageError(f"{quant} weights run on a CPU only.", hint="Use --device cpu, or --quant nf4.")
-        return "cpu" if asked == "auto" else asked
-    if asked == "auto":
-        return "cuda" if has_gpu() else "cpu"
-    if kind != "cuda":
-        return asked
+            hint = f"Use --device cpu, or --quant {SMALLEST_ANYWHERE}."
+            raise UsageError(f"{weight_format} weights run on a CPU only.", hint=hint)
+        return "cpu"
+    if kind == "cpu" or (kind == "auto" and not has_gpu()):
+        return "cpu"
     if not has_gpu():
         raise without_gpu(asked)
     if index:
         choose(index)
-    return kind
+    return "cuda"
 
 
 def has_gpu() -> bool:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of an old driver: `unused` says so
+        warnings.simplefilter("ignore")  # about an old driver: `unused` reports it
         return torch.cuda.is_available()
 
 
@@ -52,7 +57,7 @@ def choose(index: str) -> None:
 
 
 def without_gpu(asked: str) -> UsageError:
-    """Why there is none, where the driver knows one."""
+    """UsageError with the reason that there is no GPU, where the driver knows one."""
     reason = nvidia.why_unused(nvidia.look(), torch.version.cuda)
     if reason is None:
         return UsageError(f"There is no CUDA device for --device {asked[:20]}.", hint="Use --device cpu.")
@@ -60,7 +65,7 @@ def without_gpu(asked: str) -> UsageError:
 
 
 def unused() -> nvidia.Reason | None:
-    """Why a GPU that is there is not used, where nobody has hidden it on purpose."""
+    """Why a GPU that is present is not used, unless it is hidden on purpose."""
     if has_gpu():
         return None
     there = nvidia.look()
@@ -68,14 +73,14 @@ def unused() -> nvidia.Reason | None:
 
 
 def gpu_bytes() -> int:
-    """Free on the GPU, or held there by torch for what comes next."""
+    """Bytes free on the GPU, those that torch has reserved included."""
     with gpu_faults():
         free, _ = torch.cuda.mem_get_info()
         return int(free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())
 
 
 def spare_gpu_bytes() -> int | None:
-    """The same, for what need not be there; None where there is no GPU that can be used."""
+    """Bytes free on the GPU; None where no GPU can be used."""
     try:
         return gpu_bytes() if has_gpu() else None
     except (EngineError, DoesNotFit):
@@ -83,14 +88,14 @@ def spare_gpu_bytes() -> int | None:
 
 
 def is_lost(fault: Exception) -> bool:
-    """After this one nothing runs on that GPU any more in this process, as after an assert in a kernel. Memory that ran
-    out is asked after first."""
+    """Whether nothing runs on that GPU any more in this process, as after an assert in a kernel. Ask for out-of-memory
+    first."""
     return isinstance(fault, torch.AcceleratorError) or "CUDA error" in str(fault)
 
 
 @contextmanager
 def gpu_faults() -> Iterator[None]:
-    """What CUDA says in here becomes one of ours."""
+    """Turns CUDA's errors into EngineError or DoesNotFit."""
     try:
         yield
     except RuntimeError as fault:
@@ -98,6 +103,6 @@ def gpu_faults() -> Iterator[None]:
         if "CUDA" not in said:
             raise
         if is_out_of_memory(fault):
-            hint = f"Try --quant nf4, --device offload or a smaller --ctx. {SEE}"
+            hint = f"Try --quant {SMALLEST_ANYWHERE}, --device offload or a smaller --ctx. {SEE}"
             raise DoesNotFit("The memory of the GPU ran out.", hint=hint) from fault
         raise EngineError(f"The GPU cannot be used ({said[:200]}).", hint=SEE) from fault

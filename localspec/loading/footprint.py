@@ -8,38 +8,29 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from localspec.core.weight_formats import FOUR_BIT, GPTQ
+from localspec.core.weight_formats import WeightFormat
 from localspec.engine.arch import Arch
-from localspec.engine.cpu.formats import Format
+from localspec.engine.cpu.formats import RECORD_BYTES, PackedFormat
 from localspec.engine.generic_arch import GenericArch, read_any
+from localspec.engine.limits import GRAPH_ROWS, GRAPH_WIDTH, MAX_GRAPHS, PREFILL_CHUNK
 from localspec.loading.cpu_layout import Blueprint
 from localspec.models.checkpoint import Snapshot
 from localspec.models.prequantised.weights import besides
 
-PACKED: dict[str, Format] = {"int8": "int8", "int4": "int4"}  # formats of the CPU engine, best first
-ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "bf16": 2}
 STORED_FLOATS = ("F64", "F32", "F16", "BF16")
-FOUR_BIT_BYTES = 9 / 16  # a weight of four bits with its share of a float32 scale, which the scale has at most
 PACKED_WORKSPACE, WORKSPACE = 28 << 20, 152 << 20  # activations of a prefill chunk, and rows on their way into blocks
-BITSANDBYTES = 118 << 20  # what its import brings: it wraps functions in torch.compile, and so loads torch's compiler
 GENERIC_WORKSPACE = 256 << 20  # what transformers computes a chunk in; not measured family by family
-CHUNK = 512  # rows that torch masks at once: a prefill chunk
-GRAPH_WIDTH, GRAPH_ROWS, GRAPHS = (
-    17,
-    128,
-    64,
-)  # cuda_graphs.py's WIDEST, LONGEST and MOST, without its torch
 GRAPH_BYTES = 2 << 20  # what a driver keeps of a graph; a guess, never measured
-PLACES = 2  # that layers are brought to: one is computed with while the next is on its way
+SLOTS = 2  # for offloaded layers: one is computed with while the next is copied
 FIRST_LAYER = "model.layers.0."
 HEADS = ("lm_head.", "embed_out.", "output_projection.")  # of all families, where it is no embedding's table
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """In bytes. `tables`: embedding, head, norm, and what the first layer has more than others; `layer`: one of them;
-    `kv`: the whole store; `drafter`: a model beside this one; `workspace`: what both compute in; `graphs`: CUDA's, of
-    what is whole. Of what transformers runs, `tables` are all weights."""
+    """Memory of a model, in bytes. `tables`: embedding, head, norm, and what the first layer has more than others;
+    `layer`: one layer; `kv`: the whole store; `drafter`: a model beside this one; `workspace`: what both compute in;
+    `graphs`: CUDA graphs, with all layers resident. Where transformers runs the model, `tables` are all weights."""
 
     tables: int
     layer: int
@@ -51,106 +42,105 @@ class Footprint:
 
     @property
     def whole(self) -> int:
-        """Everything resident."""
+        """Memory with all layers resident."""
         return self.tables + self.layers * self.layer + self.beside + self.graphs
 
     def offloaded(self, resident: int) -> int:
-        """So many layers resident, and room for those that come and go."""
-        return self.tables + (resident + PLACES) * self.layer + self.beside
+        """Memory with so many layers resident, and slots for those that are offloaded."""
+        return self.tables + (resident + SLOTS) * self.layer + self.beside
 
     @property
     def beside(self) -> int:
-        """What is not the model's own weights."""
+        """Memory beside the model's own weights."""
         return self.kv + self.drafter + self.workspace
 
     def resident(self, num_bytes: int) -> int:
-        """How many layers may be resident where the others come and go; negative where nothing may."""
+        """How many layers may be resident where the others are offloaded; negative where not even the rest fits."""
         return (num_bytes - self.offloaded(0)) // self.layer
 
 
-def footprint(
-    snapshot: Snapshot, quant: str, context: int, *, keep_head: bool = False, device: str = "cpu"
-) -> Footprint:
-    """int8 is the CPU engine's, or on a GPU bitsandbytes'."""
+def packed_format(row: WeightFormat) -> PackedFormat | None:
+    """The CPU engine's records that a weight format is; None where another kernel computes it."""
+    return next((name for name in RECORD_BYTES if row.is_packed and name == row.codec), None)
+
+
+def footprint(snapshot: Snapshot, row: WeightFormat, context: int, *, keep_head: bool = False) -> Footprint:
+    """Memory of a model in a weight format."""
     arch = read_any(snapshot.config)
     if isinstance(arch, GenericArch):
-        kv_bytes = arch.kv_elements(context) * ELEMENT_BYTES.get(quant, 2)
-        weights = generic_bytes(snapshot, arch, quant, keep_head=keep_head)
+        kv_bytes = int(arch.kv_elements(context) * (row.bytes_per_weight if row.is_float else 2))
+        weights = generic_bytes(snapshot, arch, row, keep_head=keep_head)
         return Footprint(weights, 0, 0, kv_bytes, GENERIC_WORKSPACE)
-    if quant in PACKED and device != "cuda":
-        blueprint = Blueprint(arch, PACKED[quant])
+    if packed := packed_format(row):
+        blueprint = Blueprint(arch, packed)
         layer = sum(piece.num_bytes for piece in blueprint.layers[-1])  # the first may be larger, and always stays
         tables = blueprint.num_bytes - arch.num_layers * layer
         workspace = PACKED_WORKSPACE + blueprint.scratch_bytes(context)
         return Footprint(tables, layer, arch.num_layers, blueprint.kv_bytes(context), workspace)
     kv_bytes = arch.kv_elements(context) * arch.kv_element_bytes(context)
     workspace = WORKSPACE + mask_bytes(arch, context) + arch.rotation_bytes(context)
-    graphs = graph_bytes(arch, context) if device == "cuda" else 0
-    if quant in ELEMENT_BYTES:
-        layer = ELEMENT_BYTES[quant] * num_elements(snapshot, FIRST_LAYER)
-        tables = ELEMENT_BYTES[quant] * num_elements(snapshot) - arch.num_layers * layer
+    workspace += row.import_bytes + (2 * arch.largest_linear if row.unpacks_linears else 0)
+    graphs = graph_bytes(arch, context) if row.device == "cuda" else 0
+    element = row.bytes_per_weight
+    if row.is_float:
+        layer = int(element * num_elements(snapshot, FIRST_LAYER))
+        tables = int(element * num_elements(snapshot)) - arch.num_layers * layer
     else:
-        element = FOUR_BIT_BYTES if quant in FOUR_BIT else 1
         layer, tables = int(element * arch.layer_elements), quantised_tables(arch, element, keep_head=keep_head)
-        if device != "cuda":
-            workspace += BITSANDBYTES  # a GPU's memory has nothing of it
-        elif quant in FOUR_BIT:
-            workspace += 2 * arch.largest_linear  # which bitsandbytes makes 16 bits of for many rows
     return Footprint(tables, layer, arch.num_layers, kv_bytes, workspace, graphs=graphs)
 
 
-def mask_bytes(arch: Arch, context: int, rows: int = CHUNK) -> int:
-    """Of a chunk's attention in torch: a row for every query of a group, and what it is made from."""
+def mask_bytes(arch: Arch, context: int, rows: int = PREFILL_CHUNK) -> int:
+    """Masks of a chunk's attention in torch: a row for every query of a group, and what it is made from."""
     return rows * context * (arch.query_group + 1) * arch.kv_element_bytes(context)
 
 
 def graph_bytes(arch: Arch, context: int) -> int:
-    """Of CUDA graphs: what they read and write, what the longest computes in, and they themselves."""
+    """Memory of CUDA graphs: what they read and write, what the longest computes in, and the graphs themselves."""
     read = 2 * 4 * GRAPH_WIDTH * (2 * arch.hidden_size + arch.vocab_size)
     computed = 4 * GRAPH_ROWS * (8 * arch.hidden_size + 6 * arch.intermediate_size)
-    return read + computed + mask_bytes(arch, context, GRAPH_ROWS) + GRAPHS * GRAPH_BYTES
+    return read + computed + mask_bytes(arch, context, GRAPH_ROWS) + MAX_GRAPHS * GRAPH_BYTES
 
 
 def num_elements(snapshot: Snapshot, prefix: str = "") -> int:
-    """Of the tensors whose names begin so."""
+    """Elements of the tensors whose names begin with the prefix."""
     return sum(math.prod(shape) for name, shape in shapes(snapshot).items() if name.startswith(prefix))
 
 
 def shapes(snapshot: Snapshot) -> dict[str, tuple[int, ...]]:
-    """Of every tensor; what is unpacked while loading counts as the weights that it becomes."""
+    """Shapes of all tensors; what is unpacked while loading counts as the weights that it becomes."""
     plain = snapshot.tensors.keys() - besides(snapshot.unpacked, snapshot.tensors)
     found = {name: snapshot.tensors[name].shape for name in plain}
     return found | {name: weight.shape for name, weight in snapshot.unpacked.items()}
 
 
-def generic_bytes(snapshot: Snapshot, arch: GenericArch, quant: str, *, keep_head: bool) -> int:
-    """Of weights as transformers holds them. Before they are quantised they are all in 16 bits, which takes memory
-    unless they are stored so."""
-    if quant == GPTQ:
+def generic_bytes(snapshot: Snapshot, arch: GenericArch, row: WeightFormat, *, keep_head: bool) -> int:
+    """Weights as transformers holds them. Before they are quantised they are all in 16 bits, which takes memory unless
+    they are stored so."""
+    if row.is_read_only:
         return snapshot.total_bytes
-    if quant in ELEMENT_BYTES:
-        return num_elements(snapshot) * ELEMENT_BYTES[quant]
+    if row.is_float:
+        return int(num_elements(snapshot) * row.bytes_per_weight)
     size = 0 if all(info.dtype == "BF16" for info in snapshot.tensors.values()) else 2 * num_elements(snapshot)
-    element = FOUR_BIT_BYTES if quant in FOUR_BIT else 1
     for name, info in snapshot.tensors.items():
         words = arch.vocab_size in info.shape  # an embedding stays as it is, and is the head's weight too perhaps
         stays = len(info.shape) != 2 or is_table(name, info.shape, arch.vocab_size)
         narrow = not stays or (words and not keep_head)
-        size += int((2 * stays + element * narrow) * math.prod(info.shape))
+        size += int((2 * stays + row.bytes_per_weight * narrow) * math.prod(info.shape))
     return size
 
 
 def quantised_tables(arch: Arch, element: float, *, keep_head: bool) -> int:
-    """The embedding in 16 bits, and the head too if it is kept so; a tied one is then the embedding itself."""
+    """The embedding in 16 bits, and the head too if it stays so; a tied one is then the embedding itself."""
     table = arch.vocab_size * arch.hidden_size
     head = (0 if arch.tied_head else 2 * table) if keep_head else element * table
     return int(2 * table + head)
 
 
-def in_16_bits(snapshot: Snapshot, quant: str, *, keep_head: bool, device: str) -> dict[str, int]:
-    """The tables that stay so where the other weights do not: bytes by name, as the files have them. GPTQ leaves the
-    head too; a tied one is the embedding itself."""
-    if quant in ELEMENT_BYTES or (quant in PACKED and device != "cuda"):
+def in_16_bits(snapshot: Snapshot, row: WeightFormat, *, keep_head: bool) -> dict[str, int]:
+    """The tables that stay in 16 bits where the other weights do not: bytes by name, as the files have them. GPTQ
+    leaves the head too; a tied one is the embedding itself."""
+    if not row.has_wide_tables:
         return {}
     vocab_size, found = read_any(snapshot.config).vocab_size, shapes(snapshot)
     heads = {name for name in found if any(head in name for head in HEADS)}
@@ -161,14 +151,14 @@ def in_16_bits(snapshot: Snapshot, quant: str, *, keep_head: bool, device: str) 
         and (snapshot.is_gguf or name in snapshot.unpacked or snapshot.tensors[name].dtype in STORED_FLOATS)
     }
     embedding = sum(size for name, size in tables.items() if name not in heads)
-    if not (keep_head or quant == GPTQ):
+    if not (keep_head or row.is_read_only):
         return {"embedding": embedding}
     if snapshot.config.get("tie_word_embeddings") is True or not heads:
         return {"embedding with the tied head": embedding}
-    head = sum(tables.get(name, 0) for name in heads)  # nothing, where somebody else has quantised it
+    head = sum(tables.get(name, 0) for name in heads)  # nothing, where the files have it quantised
     return {"embedding": embedding, "head": head} if head else {"embedding": embedding}
 
 
 def is_table(name: str, shape: tuple[int, ...], vocab_size: int) -> bool:
-    """Rows to look up: an embedding's, of words or of positions, or the head's."""
+    """Whether a tensor is a table of rows to look up: an embedding, of words or of positions, or the head."""
     return len(shape) == 2 and (vocab_size in shape or "embed" in name or "wpe" in name)

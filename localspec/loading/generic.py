@@ -20,10 +20,9 @@ from torch import Tensor, nn
 
 from localspec.core.errors import CheckpointError, EngineError, first_line
 from localspec.core.events import Loading, Notice
-from localspec.core.weight_formats import GPTQ, is_gptq, read_gptq
 from localspec.engine.foreign import transformers_faults
 from localspec.engine.generic_arch import GenericArch
-from localspec.engine.linear import DTYPES, Linear, Quantiser, make_form
+from localspec.engine.linear import Linear, Quantiser, dtype_of, quantiser
 from localspec.engine.sampling import finite
 from localspec.loading.plan import Plan
 from localspec.loading.progress import progress
@@ -32,6 +31,7 @@ from localspec.loading.sources import refuse_not_numbers, slabs
 from localspec.loading.weight_cache import PackedCopy
 from localspec.models.checkpoint import Snapshot
 from localspec.models.dtypes import LEFT_OVER
+from localspec.models.prequantised.stored import is_gptq, read_gptq
 
 if TYPE_CHECKING:
     from localspec.engine.generic import GenericDecoder
@@ -52,6 +52,7 @@ UNSAID = (
 )
 SLACK = 2.1  # elements that a config may ask for, to each that is stored: a head may be tied
 ROWS, PREFIX, REJECTED = 24, 13, 5
+HALF = 2  # bytes
 EXACT, NEAR = 1e-3, 0.1  # of the root mean square of a row's logits: in float32, and where rows are rounded
 BLOCK = 64
 
@@ -64,13 +65,13 @@ def load_generic(
 
     total = snapshot.total_bytes
     yield Loading(stage, 0, total, "bytes")
-    model = build(snapshot, DTYPES.get(plan.quant, torch.bfloat16))
-    if plan.quant not in (*DTYPES, GPTQ):
-        form = make_form(plan.quant, plan.device, threshold=plan.int8_threshold)
-        assert isinstance(form, Quantiser)
-        yield from quantised(snapshot, Linears(model, form, keep_head=plan.keep_head), plan, stage)
+    row, options = plan.weight_format, plan.options
+    model = build(snapshot, dtype_of(row))
+    if row.kernel == "bitsandbytes":
+        maker = quantiser(row, threshold=options.int8_threshold)
+        yield from quantised(snapshot, Linears(model, maker, keep_head=options.keep_head), plan, stage)
     decoder = GenericDecoder(arch, resident(model, plan.device), plan.context)
-    check(decoder, snapshot.name, EXACT if plan.quant in ("fp32", "fp64") else NEAR)
+    check(decoder, snapshot.name, EXACT if dtype_of(row).itemsize > HALF else NEAR)
     yield Loading(stage, total, total, "bytes", 0.0)
     return decoder
 
@@ -118,7 +119,7 @@ def read_all(snapshot: Snapshot) -> dict[str, Tensor]:
 
 
 def resident(model: Any, device: str) -> Any:
-    """On its device, and no weight still mapped: a file that changed would change the model, or end the program."""
+    """Moves the model to its device, no weight still mapped: a file that changed would change the model, or crash."""
     if device == "cpu":
         with torch.no_grad():
             for tensor in (*model.parameters(), *model.buffers()):
@@ -136,7 +137,7 @@ def uncompiled() -> Iterator[None]:
 
 
 def refuse_too_large(kind: Any, config: Any, snapshot: Snapshot) -> None:
-    """A config may not ask for more than the files hold: transformers would allocate it, and fill it by chance."""
+    """Refuses a config that asks for more than the files hold: transformers would fill the rest at random."""
     with torch.device("meta"):
         asked = sum(weight.numel() for weight in kind(copy.deepcopy(config)).parameters())
     packed = 32 // read_gptq(snapshot.config)["bits"] if is_gptq(snapshot.config) else 1
@@ -164,20 +165,20 @@ def refuse_incomplete(report: dict[str, Any], name: str) -> None:
 
 
 def quantised(snapshot: Snapshot, linears: Linears, plan: Plan, stage: str) -> Iterator[Loading | Notice]:
-    """From the copy on disk if there is a sound one; else made, and kept for the next start where that is wished."""
-    contents = QuantisedContents.of(linears.form, linears.shapes())
+    """Reads the weight cache if it is intact; else quantises, and caches the result if asked to."""
+    contents = QuantisedContents.of(linears.maker, linears.shapes())
     copy, found = PackedCopy(snapshot, contents, asked=True), Parts()
     yield from progress(stage, contents.num_bytes, copy.read(found))
     yield from progress(stage, snapshot.total_bytes, linears.replace(contents.join(found)))
-    if plan.save_quantized and not found:
+    if plan.options.save_quantized and not found:
         yield from copy.keep(contents.split(linears.made))
 
 
 class Linears:
     """A model's linears by name, and what stands in their place."""
 
-    def __init__(self, model: Any, form: Quantiser, *, keep_head: bool) -> None:
-        self.form, self.made = form, dict[str, Linear]()
+    def __init__(self, model: Any, maker: Quantiser, *, keep_head: bool) -> None:
+        self.maker, self.made = maker, dict[str, Linear]()
         kept = model.get_output_embeddings() if keep_head else None
         self.found = {
             f"{path}.{name}".lstrip("."): (parent, name)
@@ -191,17 +192,17 @@ class Linears:
             yield name, rows_of(getattr(parent, child))[1]
 
     def replace(self, kept: Mapping[str, Parts]) -> Generator[int, None, None]:
-        """One after the other, so that its floats are let go; yields their bytes."""
+        """Replaces the linears one by one, freeing their floats; yields bytes done."""
         from localspec.engine.generic import Quantised
 
         for name, (parent, child) in self.found.items():
             linear = getattr(parent, child)
             rows, shape, bias = rows_of(linear)
             if parts := kept.get(name):
-                made: Linear = self.form.restored(parts, shape, bias)
+                made: Linear = self.maker.restored(parts, shape, bias)
             else:
                 refuse_not_numbers(f"{child}.weight", linear.weight.detach())
-                self.made[name] = made = self.form.linear(rows, shape, bias)
+                self.made[name] = made = self.maker.linear(rows, shape, bias)
             setattr(parent, child, Quantised(made))
             yield linear.weight.nbytes
 
@@ -237,7 +238,7 @@ def check(decoder: GenericDecoder, name: str, tolerance: float) -> None:
 
 
 def otherwise(name: str, why: str) -> EngineError:
-    message = f"transformers computes {name} in parts otherwise than at once ({why})."
+    message = f"transformers computes {name} differently in parts than at once ({why})."
     return EngineError(message, hint="Choose another model, or another --quant.")
 
 
@@ -250,13 +251,13 @@ def readings(decoder: GenericDecoder, ids: Tensor) -> Iterator[Tensor]:
         decoder.forward(ids[:prefix])
         decoder.forward(draft)
         decoder.crop(kept)
-        places = sorted({decoder.length, prefix, prefix + 1, len(ids)})  # the length is 0 where all had to go
-        parts = [decoder.forward(ids[begin:end]) for begin, end in pairwise(places)]
+        positions = sorted({decoder.length, prefix, prefix + 1, len(ids)})  # the length is 0 where all had to go
+        parts = [decoder.forward(ids[begin:end]) for begin, end in pairwise(positions)]
         yield torch.cat(parts)
 
 
 def far(got: Tensor, expected: Tensor) -> float:
-    """Of the row that is furthest off; infinite where anything is no number."""
+    """Relative error of the worst row; infinite where anything is NaN."""
     expected = expected[-len(got) :].float()
     size = expected.square().mean(-1).sqrt().clamp_min(torch.finfo(torch.float32).tiny)  # 0 after a token of zeros
     off = (got.float() - expected).square().mean(-1).sqrt() / size

@@ -1,6 +1,6 @@
-"""Layers that come and go: floats from a snapshot's own files on a CPU, any format from pinned main memory on a GPU.
+"""Offloaded layers: floats from a snapshot's own files on a CPU, any format from pinned main memory on a GPU.
 
-Knows which tensor of the Llama family lies where in a layer. Knows nothing about when a layer is wanted.
+Knows which tensor of the Llama family lies where in a layer. Knows nothing about when a layer is needed.
 """
 
 from __future__ import annotations
@@ -20,53 +20,51 @@ from localspec.core.errors import CheckpointError
 from localspec.engine.arch import Arch
 from localspec.engine.decoder import Layer
 from localspec.engine.linear import Dense, FourBit
-from localspec.engine.offload import Fill, OnDevice, OnThread, Stream, copying
-from localspec.loading.footprint import PLACES
+from localspec.engine.offload import CopyIn, OnDevice, OnThread, Stream, copying
+from localspec.loading.footprint import SLOTS
 from localspec.loading.sources import Reader, Source, lost, slabs
 
 Part = TypeVar("Part")
-READ_ELEMENTS = 1 << 23  # at once: where weights are unpacked, 32 MB
-LINE = 64  # bytes of a cache line: each tensor begins with one
+READ_ELEMENTS = 1 << 23  # read at once; 32 MB where weights are unpacked
+LINE = 64  # bytes; each tensor begins on a cache line
 
 
-def from_files(arch: Arch, reader: Reader, places: Sequence[Layer], first: int) -> Stream[Layer]:
-    """The layers first.. of a checkpoint, which are looked for at once and read when their turn comes."""
+def from_files(arch: Arch, reader: Reader, slots: Sequence[Layer], first: int) -> Stream[Layer]:
+    """Streams the layers first.. of a checkpoint: checked at once, read when they are needed."""
     for index in range(first, arch.num_layers):
-        for name, room in parts(arch, index, places[0]):
-            reader.check(name, tuple(room.shape))
-    fill = reading(arch, reader.source, places)
-    return Stream(OnThread(fill), places, first, arch.num_layers)
+        for name, target in parts(arch, index, slots[0]):
+            reader.check(name, tuple(target.shape))
+    copy_in = reading(arch, reader.source, slots)
+    return Stream(OnThread(copy_in), slots, first, arch.num_layers)
 
 
-def reading(arch: Arch, source: Source, places: Sequence[Layer]) -> Fill:
-    def fill(index: int, place: int) -> None:
-        found = list(parts(arch, index, places[place]))
+def reading(arch: Arch, source: Source, slots: Sequence[Layer]) -> CopyIn:
+    def copy_in(index: int, slot: int) -> None:
+        found = list(parts(arch, index, slots[slot]))
         try:
             for name, _ in found:
                 source.announce(name, soon=True)
-            for name, room in found:
-                for first, last in slabs(room.shape[0], math.prod(room.shape[1:]), 1, at_once=READ_ELEMENTS):
-                    room[first:last].copy_(source.rows(name, first, last))
+            for name, target in found:
+                for first, last in slabs(target.shape[0], math.prod(target.shape[1:]), 1, at_once=READ_ELEMENTS):
+                    target[first:last].copy_(source.rows(name, first, last))
                 source.announce(name, soon=False)
         except (CheckpointError, OSError) as fault:
             raise lost(index) from fault
 
-    return fill
+    return copy_in
 
 
 def from_main_memory(far: Sequence[Layer], device: str, first: int) -> Stream[Layer]:
-    """The layers first.. of a model, `far` in pinned memory."""
+    """Streams the layers first.. of a model from `far`, in pinned memory."""
     if len({made_as(layer) for layer in far}) > 1:
-        raise CheckpointError(
-            "Layers that are quantised differently cannot take each other's place.", hint="Use --device cpu."
-        )
-    places = [room_like(far[0], partial(torch.empty_like, device=device)) for _ in range(PLACES)]
-    fill = copying([tensors(layer) for layer in far], [tensors(place) for place in places], first)
-    return Stream(OnDevice(fill), places, first, first + len(far))
+        raise CheckpointError("Layers that are quantised differently cannot share a slot.", hint="Use --device cpu.")
+    slots = [empty_copy(far[0], partial(torch.empty_like, device=device)) for _ in range(SLOTS)]
+    copy_in = copying([tensors(layer) for layer in far], [tensors(slot) for slot in slots], first)
+    return Stream(OnDevice(copy_in), slots, first, first + len(far))
 
 
 def made_as(layer: Layer) -> tuple[object, ...]:
-    """What two layers have in common that can lie in the same place."""
+    """A layer's types and shapes: layers that share a slot have equal ones."""
     linears = (layer.qkv, layer.output, layer.gate_up, layer.down)
     states = (linear.state for linear in linears if isinstance(linear, FourBit))
     kinds = ((state.quant_type, state.blocksize) for state in states)
@@ -74,16 +72,16 @@ def made_as(layer: Layer) -> tuple[object, ...]:
 
 
 def pinned(layer: Layer) -> Layer:
-    """In memory that a GPU copies from by itself."""
-    found = room_like(layer, Locked(sum(in_lines(tensor) for tensor in tensors(layer))).empty_like)
+    """A copy in memory that a GPU reads by itself."""
+    found = empty_copy(layer, Locked(sum(in_lines(tensor) for tensor in tensors(layer))).empty_like)
     for source, target in zip(tensors(layer), tensors(found), strict=True):
         target.copy_(source)
     return found
 
 
 class Locked:
-    """Main memory that the system may not move, for tensors that need so many bytes in all. torch's own is as large as
-    the next power of two, for each tensor, and is kept when they are gone."""
+    """Page-locked main memory for tensors of so many bytes in all. torch's own rounds each tensor up to a power of two,
+    and keeps the memory when they are gone."""
 
     def __init__(self, num_bytes: int) -> None:
         memory = mmap(-1, num_bytes)
@@ -109,26 +107,26 @@ def unlock(address: int) -> None:
 
 
 def in_lines(tensor: Tensor) -> int:
-    """Its bytes in whole cache lines."""
+    """A tensor's bytes in whole cache lines."""
     return -(-tensor.nbytes // LINE) * LINE
 
 
-def room_like(part: Part, empty_like: Callable[[Tensor], Tensor]) -> Part:
-    """A tensor, linear or layer as large, and laid out as this one is."""
+def empty_copy(part: Part, empty_like: Callable[[Tensor], Tensor]) -> Part:
+    """An uninitialised copy of a tensor, linear or layer, with the same layout."""
     found: Any = part  # Any: what is made is of the kind that was given
     if isinstance(part, Tensor):
         found = empty_like(part)
     elif isinstance(part, FourBit):  # its state is no record of ours
-        rooms = {name: room_like(tensor, empty_like) for name, tensor in part.parts().items()}
-        found = part.made_of(rooms, room_like(part.bias, empty_like))
+        copies = {name: empty_copy(tensor, empty_like) for name, tensor in part.parts().items()}
+        found = part.made_of(copies, empty_copy(part.bias, empty_like))
     elif is_dataclass(part):
-        rooms = {field.name: room_like(getattr(part, field.name), empty_like) for field in fields(part)}
-        found = replace(found, **rooms)
+        copies = {field.name: empty_copy(getattr(part, field.name), empty_like) for field in fields(part)}
+        found = replace(found, **copies)
     return cast(Part, found)
 
 
 def tensors(part: object) -> list[Tensor]:
-    """All that a tensor, linear or layer has, in an order of its own."""
+    """All tensors of a tensor, linear or layer, in a fixed order."""
     if isinstance(part, Tensor):
         return [part]
     if isinstance(part, FourBit):
@@ -139,7 +137,7 @@ def tensors(part: object) -> list[Tensor]:
 
 
 def parts(arch: Arch, index: int, layer: Layer) -> Iterator[tuple[str, Tensor]]:
-    """The checkpoint's tensors of a layer by name, each with the place in `layer` where it belongs."""
+    """The checkpoint's tensors of a layer by name, each with the tensor of `layer` that it belongs in."""
     at, q, kv = f"model.layers.{index}", arch.num_heads * arch.head_dim, arch.num_kv_heads * arch.head_dim
     yield f"{at}.input_layernorm.weight", layer.attention_norm
     yield f"{at}.post_attention_layernorm.weight", layer.mlp_norm
@@ -153,8 +151,8 @@ def parts(arch: Arch, index: int, layer: Layer) -> Iterator[tuple[str, Tensor]]:
         (layer.gate_up, {"mlp.gate_proj": wide, "mlp.up_proj": wide}),
         (layer.down, {"mlp.down_proj": arch.hidden_size}),
     ):
-        assert isinstance(linear, Dense), "only floats come and go"
-        for part, room in (("weight", linear.weight), ("bias", linear.bias)):
-            if room is not None:
-                rooms = torch.split(room, list(sizes.values()))
-                yield from zip((f"{at}.{name}.{part}" for name in sizes), rooms, strict=True)
+        assert isinstance(linear, Dense), "only floats are read from a checkpoint's files"
+        for part, whole in (("weight", linear.weight), ("bias", linear.bias)):
+            if whole is not None:
+                targets = torch.split(whole, list(sizes.values()))
+                yield from zip((f"{at}.{name}.{part}" for name in sizes), targets, strict=True)

@@ -1,401 +1,276 @@
 """The plan decided before loading: weight format, context, device, and which layers are resident, by what fits.
 
-Works from a snapshot's headers and config alone. Knows nothing about torch: how much a GPU has free it is told.
+Works from a snapshot's headers and config alone. Knows nothing about torch: the request says how much a GPU has free.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass, field, replace
 
 from localspec.core.errors import DoesNotFit, UsageError
 from localspec.core.main_memory import available_bytes
-from localspec.core.requests import LoadRequest
+from localspec.core.requests import WeightOptions
 from localspec.core.sizes import size_words
-from localspec.core.weight_formats import FOUR_BIT, GPTQ, INT8_THRESHOLD, stored_kind
-from localspec.engine.cpu.formats import Format
+from localspec.core.weight_formats import (
+    AUTO,
+    INT8_THRESHOLD,
+    SMALLEST_ANYWHERE,
+    Device,
+    WeightFormat,
+    auto_formats,
+    find_format,
+    is_on,
+)
+from localspec.engine.cpu.formats import PackedFormat
 from localspec.engine.generic_arch import GenericArch, is_generic, read_any
-from localspec.loading.footprint import ELEMENT_BYTES, PACKED, Footprint, footprint
+from localspec.loading.footprint import Footprint, footprint, packed_format
+from localspec.loading.plan_request import (
+    DEFAULT_CONTEXT,
+    PlanRequest,
+    check,
+    check_generic,
+    choices,
+    choose_context,
+    offloadable,
+)
 from localspec.models.checkpoint import Snapshot
+from localspec.models.prequantised.stored import stored_format
 
-DENSE = ("fp32", "bf16")  # torch's on a CPU, best first
-ON_GPU = ("bf16", "int8", "nf4")  # best first: a step takes as long as it takes to read the weights
-SMALLER = {"fp64": "--quant bf16", "fp32": "--quant bf16", "bf16": "--quant int8", "int8": "--quant int4"}
-DEFAULT_CONTEXT = 8192  # tokens; a longer one is asked for, because its KV store is paid for at load
+SMALLER_MODEL = "a smaller model"
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a model is loaded. `context` in tokens. `keep_head`: the head stays in 16 bits, whatever the format.
-    `save_quantized`: what bitsandbytes makes of the weights is kept on disk.
+    """How a model is loaded, `options` being what was asked for. `context` in tokens.
 
-    `resident`: how many layers stay in memory while the others come and go; None for all of them.
+    `resident`: how many layers stay in memory while the others are offloaded; None for all of them.
     """
 
-    quant: str
+    weight_format: WeightFormat
     context: int
-    device: str
-    keep_head: bool = False
-    int8_threshold: float = INT8_THRESHOLD
+    options: WeightOptions = field(default_factory=WeightOptions)
     resident: int | None = None
-    save_quantized: bool = False
 
     @property
-    def variant(self) -> str:
-        """The format, with what is unusual about it: two of one name are equally fast."""
-        head = "+head" if self.keep_head else ""
-        threshold = f"+{self.int8_threshold:g}" if self.int8_threshold != INT8_THRESHOLD else ""
+    def device(self) -> Device:
+        return self.weight_format.device
+
+    @property
+    def label(self) -> str:
+        """The weight format and all else that decides the speed: plans of one label are equally fast."""
+        head = "+head" if self.options.keep_head else ""
+        threshold = f"+{self.options.int8_threshold:g}" if self.options.int8_threshold != INT8_THRESHOLD else ""
         resident = "" if self.resident is None else f"+resident{self.resident}"
-        return f"{self.quant}{head}{threshold}{resident}"
+        return f"{self.weight_format}{head}{threshold}{resident}"
 
     @property
-    def packed(self) -> Format | None:
-        """The CPU engine's format, where that engine is what runs."""
-        return None if self.device == "cuda" else PACKED.get(self.quant)
+    def packed(self) -> PackedFormat | None:
+        """The CPU engine's records, where that engine is what runs."""
+        return packed_format(self.weight_format)
 
     @property
-    def place(self) -> str:
-        """Where the layers are that come and go."""
+    def offload_source(self) -> str:
+        """Where offloaded layers are stored."""
         return "main memory" if self.device == "cuda" else "disk"
 
     def __str__(self) -> str:
-        return self.quant if self.resident is None else f"{self.quant} with layers from {self.place}"
+        offloaded = "" if self.resident is None else f" with layers from {self.offload_source}"
+        return f"{self.weight_format}{offloaded}"
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What is asked of a plan, and what it must keep to.
-
-    `may_pack`: the CPU engine runs here, so "auto" may choose its formats; they are faster than torch's. `limit`: bytes
-    of memory. `gpu_bytes`: free on the GPU; None where nobody has asked. `offload`: layers come and go, even all that
-    may where there is no limit. The first `least` may not: a drafter runs them over and over. `drafter`: a model that
-    takes its memory beside the target, or on a GPU that the target leaves free, in `draft_quant`.
-    """
-
-    quant: str = "auto"
-    context: int | None = None
-    device: str = "auto"
-    keep_head: bool = False
-    int8_threshold: float = INT8_THRESHOLD
-    may_pack: bool = True
-    offload: bool = False
-    limit: int | None = None
-    least: int = 1
-    drafter: Snapshot | None = None
-    save_quantized: bool = False
-    draft_quant: str = "auto"
-    gpu_bytes: int | None = None
-
-    @classmethod
-    def of(cls, request: LoadRequest, device: str, *, limit: int | None, least: int, drafter: Snapshot | None) -> Self:
-        """What was asked for, on the device that it means here."""
-        return cls(
-            quant=request.quant,
-            context=request.ctx,
-            device=device,
-            keep_head=request.keep_head,
-            int8_threshold=request.int8_threshold,
-            offload=request.device == "offload",
-            limit=limit,
-            least=least,
-            drafter=drafter,
-            save_quantized=request.save_quantized,
-            draft_quant=request.draft_quant,
-        )
-
-    @property
-    def smallest(self) -> bool:
-        """As little memory as there can be."""
-        return self.offload and self.limit is None
+def make_plan(snapshot: Snapshot, request: PlanRequest, *, held_bytes: int = 0) -> Plan:
+    """The best plan that fits."""
+    return next(ladder(snapshot, request, held_bytes=held_bytes))
 
 
-def make_plan(snapshot: Snapshot, wish: Wish, *, held_bytes: int = 0) -> Plan:
-    """The best one that fits."""
-    return next(ladder(snapshot, wish, held_bytes=held_bytes))
-
-
-def ladder(snapshot: Snapshot, wish: Wish, *, held_bytes: int = 0) -> Iterator[Plan]:
-    """Every plan that fits, best first; where there is none, DoesNotFit says how much is missing. What is held would be
-    given back first."""
-    check(wish)
+def ladder(snapshot: Snapshot, request: PlanRequest, *, held_bytes: int = 0) -> Iterator[Plan]:
+    """Every plan that fits, best first; DoesNotFit, with what is missing, where there is none. `held_bytes` would be
+    freed first."""
+    check(request)
     arch = read_any(snapshot.config)
-    choices(snapshot, wish)  # what is stored in a format has no other, which is said first
+    choices(snapshot, request)  # a model that is stored in one format is refused in others before all else
     if isinstance(arch, GenericArch):
-        check_generic(arch, wish)
-    context = choose_context(snapshot.name, arch.max_context, wish.context)
-    wish, free = replace(wish, context=context), available_bytes() + held_bytes
-    plans = rungs(snapshot, wish, free)
+        check_generic(arch, request)
+    context = choose_context(snapshot.name, arch.max_context, request.options.ctx)
+    request, free = request.asking(ctx=context), available_bytes() + held_bytes
+    plans = rungs(snapshot, request, free)
     first = next(plans, None)
     if first is None:
-        raise too_large(snapshot, wish, free)
+        raise too_large(snapshot, request, free)
     yield first
     yield from plans
 
 
-def rungs(snapshot: Snapshot, wish: Wish, free: int) -> Iterator[Plan]:
-    """Those that fit, with so many bytes free in main memory."""
-    room = room_of(wish, free)
-    for quant in () if wish.smallest else choices(snapshot, wish):
-        if room is None or needed(snapshot, wish, quant).whole <= room:
-            yield plan_of(wish, quant)
-    for quant in offloadable(snapshot, wish):
-        needs = needed(snapshot, wish, quant)
-        most = wish.least if room is None else needs.resident(room)
-        resident = wish.least if wish.smallest else min(most, needs.layers - 1)
-        if wish.least <= most and not short_of_main_memory(wish, needs, resident, free):
-            yield plan_of(wish, quant, resident=resident)
+def rungs(snapshot: Snapshot, request: PlanRequest, free: int) -> Iterator[Plan]:
+    """The plans that fit with so many bytes free in main memory, best first."""
+    limit, options = bytes_free(request, free), request.options
+    context = options.ctx or DEFAULT_CONTEXT
+    for row in () if request.offloads_most else choices(snapshot, request):
+        if limit is None or needed(snapshot, request, row).whole <= limit:
+            yield Plan(checked_head(row, options), context, options)
+    for row in offloadable(snapshot, request):
+        needs = needed(snapshot, request, row)
+        most = request.min_resident if limit is None else needs.resident(limit)
+        resident = request.min_resident if request.offloads_most else min(most, needs.layers - 1)
+        if request.min_resident <= most and not short_of_main_memory(request, needs, resident, free):
+            yield Plan(checked_head(row, options), context, options, resident)
 
 
-def room_of(wish: Wish, free: int) -> int | None:
-    """Bytes for what is computed with: a GPU has its own. None where they show themselves at loading."""
-    known = wish.gpu_bytes if wish.device == "cuda" else free
-    return min((size for size in (known, wish.limit) if size is not None), default=None)
+def bytes_free(request: PlanRequest, free: int) -> int | None:
+    """Memory for what is computed with: a GPU has its own. None where only loading will show it."""
+    known = request.gpu_bytes if request.device == "cuda" else free
+    return min((size for size in (known, request.max_bytes) if size is not None), default=None)
 
 
-def short_of_main_memory(wish: Wish, needs: Footprint, resident: int, free: int) -> bool:
-    """Whether layers that come to a GPU have too little room where they come from."""
-    return wish.device == "cuda" and (needs.layers - resident) * needs.layer > free
+def short_of_main_memory(request: PlanRequest, needs: Footprint, resident: int, free: int) -> bool:
+    """Whether main memory is too small for the layers that a GPU offloads to it."""
+    return request.device == "cuda" and (needs.layers - resident) * needs.layer > free
 
 
-def plan_of(wish: Wish, quant: str, *, resident: int | None = None) -> Plan:
-    plan = Plan(
-        quant,
-        wish.context or DEFAULT_CONTEXT,
-        wish.device,
-        wish.keep_head,
-        wish.int8_threshold,
-        resident,
-        wish.save_quantized,
-    )
-    if plan.packed and wish.keep_head:
+def checked_head(row: WeightFormat, options: WeightOptions) -> WeightFormat:
+    """The format, which must let the head stay in 16 bits where that was asked for."""
+    if row.is_packed and options.keep_head:
         raise UsageError(
-            f"The CPU engine's {quant} has its head in eight bits or four.",
-            hint="Use --quant nf4, or leave out --keep-head.",
+            f"The CPU engine's {row} has its head in eight bits or four.",
+            hint=f"Use --quant {SMALLEST_ANYWHERE}, or leave out --keep-head.",
         )
-    return plan
+    return row
 
 
-def check(wish: Wish) -> None:
-    if wish.quant not in ("auto", *PACKED, *FOUR_BIT, *ELEMENT_BYTES):
-        raise UsageError(
-            f"There is no weight format '{wish.quant}' in this version.",
-            hint="Use --quant auto, int8, int4, nf4, fp4, fp32 or bf16.",
-        )
-    if not 0 <= wish.int8_threshold < float("inf"):
-        raise UsageError(
-            f"--int8-threshold {wish.int8_threshold} is not a number from 0 on.", hint=f"Use {INT8_THRESHOLD}, say."
-        )
-    if wish.device not in ("auto", "cpu", "cuda"):
-        raise UsageError(
-            f"There is no device '{wish.device[:20]}': localspec computes on CPUs and CUDA's GPUs.",
-            hint="Use --device auto, cpu, cuda, cuda:1 or offload.",
-        )
-
-
-def check_generic(arch: GenericArch, wish: Wish) -> None:
-    """What transformers' own models cannot be loaded in."""
-    if wish.offload:
-        raise UsageError(
-            f"Models of type '{arch.family}' cannot be offloaded: transformers runs them whole.",
-            hint="Leave out --device offload.",
-        )
-    if wish.quant == "int4" or (wish.quant == "int8" and wish.device != "cuda"):
-        raise UsageError(
-            f"The CPU engine, which {wish.quant} is for, does not know models of type '{arch.family}'.",
-            hint="Use --quant fp32, bf16 or nf4.",
-        )
-    if wish.quant not in ("auto", *ELEMENT_BYTES) and not arch.can_rewind:
-        raise UsageError(f"Models of type '{arch.family}' run in floats only.", hint="Use --quant fp32 or bf16.")
-
-
-def choices(snapshot: Snapshot, wish: Wish) -> tuple[str, ...]:
-    """The formats to try with all layers resident, best first. What is in four bits already has only its own."""
-    if stored := stored_kind(snapshot.config):
-        if wish.quant not in ("auto", stored):
-            raise UsageError(
-                f"{snapshot.name} is stored in {stored} and cannot be {wish.quant}.", hint="Use --quant auto."
-            )
-        return (stored,)
-    if wish.quant != "auto":
-        return (wish.quant,)
-    if packs(snapshot, wish):
-        return tuple(PACKED)
-    if wish.device == "cuda":
-        return ON_GPU if read_any(snapshot.config).can_rewind else ON_GPU[:1]  # states stay in floats
-    return DENSE
-
-
-def offloadable(snapshot: Snapshot, wish: Wish) -> tuple[str, ...]:
-    """The formats to try with layers that come and go: when that was asked for, or "auto" finds no other way out."""
-    if is_generic(snapshot.config) or (not wish.offload and wish.quant != "auto"):
-        return ()
-    named = stored_kind(snapshot.config) or wish.quant
-    if named == "auto":
-        if wish.device != "cuda" and not packs(snapshot, wish):
-            return ("bf16",)
-        four_bit = "nf4" if wish.device == "cuda" else "int4"
-        # Unasked, four bits: only half of int8 must be brought for every step. bf16 needs no packed copy on the disk.
-        return ("int8", four_bit, "bf16") if wish.offload else (four_bit, "bf16")
-    if can_offload(named, wish.device):
-        return (named,)
-    if wish.offload:
-        ways = "Leave out --device offload." if named != wish.quant else "Use --quant bf16, int8 or int4."
-        where = f"to {'a GPU from main memory' if wish.device == 'cuda' else 'a CPU from disk'}"
-        raise UsageError(f"Layers in {named} do not come {where}.", hint=ways)
-    return ()
-
-
-def can_offload(quant: str, device: str) -> bool:
-    """To a CPU floats, and what its engine keeps on disk in its own order; to a GPU whatever it computes with."""
-    return quant in ELEMENT_BYTES or quant in ((*FOUR_BIT, "int8") if device == "cuda" else PACKED)
-
-
-def packs(snapshot: Snapshot, wish: Wish) -> bool:
-    """Whether "auto" may choose what the CPU engine computes."""
-    return wish.may_pack and wish.device != "cuda" and not is_generic(snapshot.config)
-
-
-def needed(snapshot: Snapshot, wish: Wish, quant: str) -> Footprint:
-    """In this format, with its drafter; the larger workspace is for both."""
-    context = wish.context or DEFAULT_CONTEXT
-    own = footprint(snapshot, quant, context, keep_head=wish.keep_head, device=wish.device)
-    if wish.drafter is None:
+def needed(snapshot: Snapshot, request: PlanRequest, row: WeightFormat) -> Footprint:
+    """Memory for the model in this format with its drafter; the larger workspace serves both."""
+    context, keep_head = request.options.ctx or DEFAULT_CONTEXT, request.options.keep_head
+    own = footprint(snapshot, row, context, keep_head=keep_head)
+    if request.drafter is None:
         return own
-    plan = draft_plan(wish.drafter, wish, quant)
-    if plan.device != wish.device:
+    plan = draft_plan(request.drafter, request, row)
+    if plan.device != request.device:
         return own
-    drafter = footprint(wish.drafter, plan.quant, plan.context, keep_head=plan.keep_head, device=plan.device)
+    drafter = footprint(request.drafter, plan.weight_format, plan.context, keep_head=keep_head)
     return replace(own, drafter=drafter.whole - min(own.workspace, drafter.workspace))
 
 
-def draft_plan(drafter: Snapshot, wish: Wish, quant: str) -> Plan:
-    """Of a model that drafts for a target in this format: whole on the GPU where that has room for it, else in the
+def draft_plan(drafter: Snapshot, request: PlanRequest, target: WeightFormat) -> Plan:
+    """The plan of a model that drafts for a target in this format: whole on the GPU where it fits there, else in the
     memory that the target is in."""
-    context = min(wish.context or DEFAULT_CONTEXT, read_any(drafter.config).max_context)
-    wish = replace(wish, context=context, drafter=None, offload=False, least=1, limit=None)
-    if wish.device != "cuda" and wish.gpu_bytes is not None and (found := on_gpu(drafter, wish)):
+    context = min(request.options.ctx or DEFAULT_CONTEXT, read_any(drafter.config).max_context)
+    request = replace(request, drafter=None, min_resident=1, max_bytes=None).asking(ctx=context, device=request.device)
+    if request.device == "cpu" and request.gpu_bytes is not None and (found := plan_on_gpu(drafter, request)):
         return found
-    theirs = draft_format(drafter, quant, wish.device, wish.draft_quant)
-    return Plan(theirs, context, wish.device, wish.keep_head, wish.int8_threshold, None, wish.save_quantized)
+    return Plan(draft_format(drafter, target, request.options.draft_format), context, request.options)
 
 
-def on_gpu(drafter: Snapshot, wish: Wish) -> Plan | None:
-    """Whole, in the format that was asked for, or the best that fits."""
-    if wish.draft_quant == "int4":
-        return None  # the CPU engine's alone
-    if wish.draft_quant != "auto":
-        own_format(drafter, Wish(quant=wish.draft_quant, device="cuda"))
-    plan = next(rungs(drafter, replace(wish, quant=wish.draft_quant, device="cuda"), free=0), None)
+def plan_on_gpu(drafter: Snapshot, request: PlanRequest) -> Plan | None:
+    """A whole drafter on the GPU, in the format that was asked for, or the best that fits."""
+    asked = request.options.draft_format
+    if is_on(asked, "cpu") and not is_on(asked, "cuda"):
+        return None
+    if asked != AUTO:
+        own_format(drafter, asked, "cuda")
+    on_gpu = replace(request, device="cuda").asking(weight_format=asked)
+    plan = next(rungs(drafter, on_gpu, free=0), None)
     return plan if plan and plan.resident is None else None
 
 
-def draft_format(drafter: Snapshot, quant: str, device: str, asked: str = "auto") -> str:
-    """The one asked for; else the target's, where the draft is not stored in another and can have it."""
-    if asked != "auto":
-        return own_format(drafter, Wish(quant=asked, device=device))
-    if quant == GPTQ or (quant in PACKED and device != "cuda" and is_generic(drafter.config)):
-        return choices(drafter, Wish(device=device))[0]
-    return stored_kind(drafter.config) or quant
+def draft_format(drafter: Snapshot, target: WeightFormat, asked: str = AUTO) -> WeightFormat:
+    """The drafter's format beside a target: as asked, else the target's, where the drafter is not stored in another and
+    supports it."""
+    if asked != AUTO:
+        return own_format(drafter, asked, target.device)
+    if target.is_read_only or (target.is_packed and is_generic(drafter.config)):
+        return choices(drafter, PlanRequest(device=target.device))[0]
+    return find_format(stored_format(drafter.config) or target.name, target.device)
 
 
-def own_format(drafter: Snapshot, wish: Wish) -> str:
-    """The format that was wished of a draft, where it can have it on this device."""
+def own_format(drafter: Snapshot, asked: str, device: Device) -> WeightFormat:
+    """The format that was asked for a drafter; UsageError where it cannot have it on this device."""
+    request = PlanRequest(WeightOptions(asked), device)
     try:
-        check(wish)
-        arch, found = read_any(drafter.config), choices(drafter, wish)[0]
+        check(request)
+        arch, found = read_any(drafter.config), choices(drafter, request)[0]
         if isinstance(arch, GenericArch):
-            check_generic(arch, wish)
-        if wish.quant == "int4" and wish.device == "cuda":
-            raise UsageError("int4 weights run on a CPU only.", hint="Use --quant nf4.")
+            check_generic(arch, request)
         return found
     except UsageError as fault:
         raise UsageError(fault.message, hint=fault.hint.replace("--quant", "--draft-quant")) from fault
 
 
-def too_large(snapshot: Snapshot, wish: Wish, free: int) -> DoesNotFit:
-    """Even the smallest plan."""
-    room, on_gpu = room_of(wish, free), wish.device == "cuda"
-    limited, where = room == wish.limit, " on the GPU" if on_gpu else ""
-    has = f"--max-memory is {size_words(room or 0)}" if limited else f"{size_words(room or 0)} free{where}"
-    if offloaded := offloadable(snapshot, wish):
-        quant = min(offloaded, key=lambda name: needed(snapshot, wish, name).offloaded(wish.least))
-        needs = needed(snapshot, wish, quant)
-        if room is None or needs.offloaded(wish.least) <= room:
-            return short_beside_gpu(snapshot, quant, needs, free)
-        most = size_words(needs.offloaded(wish.least))
+def too_large(snapshot: Snapshot, request: PlanRequest, free: int) -> DoesNotFit:
+    """DoesNotFit for a model whose smallest plan needs more than there is."""
+    limit, on_gpu = bytes_free(request, free), request.device == "cuda"
+    limited, where = limit == request.max_bytes, " on the GPU" if on_gpu else ""
+    has = f"--max-memory is {size_words(limit or 0)}" if limited else f"{size_words(limit or 0)} free{where}"
+    if offloaded := offloadable(snapshot, request):
+        row = min(offloaded, key=lambda row: needed(snapshot, request, row).offloaded(request.min_resident))
+        needs = needed(snapshot, request, row)
+        least = needs.offloaded(request.min_resident)
+        if limit is None or least <= limit:
+            return short_beside_gpu(snapshot, row, needs, free)
         return DoesNotFit(
-            f"Not enough memory for {snapshot.name} in {quant}, even with {needs.layers - wish.least} of its"
-            f" {needs.layers} layers elsewhere (needs {most}, {has}).",
+            f"Not enough memory for {snapshot.name} in {row}, even with {needs.layers - request.min_resident} of its"
+            f" {needs.layers} layers offloaded (needs {size_words(least)}, {has}).",
             hint=f"Try {'a larger --max-memory' if limited else elsewhere(on_gpu)} or a smaller --ctx.",
         )
-    quant = choices(snapshot, wish)[-1]
-    most = size_words(needed(snapshot, wish, quant).whole)
-    message = f"Not enough memory for {snapshot.name} in {quant} (needs {most}, {has})."
-    ways = [way for way, other in others(wish).items() if fits(snapshot, other, free)]
+    row = choices(snapshot, request)[-1]
+    whole = size_words(needed(snapshot, request, row).whole)
+    message = f"Not enough memory for {snapshot.name} in {row} (needs {whole}, {has})."
+    ways = [way for way, other in others(request).items() if fits(snapshot, other, free)]
     ways = ways or ["a larger --max-memory" if limited else elsewhere(on_gpu)]
     return DoesNotFit(message, hint=f"Try {', '.join(ways)} or a smaller --ctx.")
 
 
-def others(wish: Wish) -> dict[str, Wish]:
-    """What else could be asked for."""
-    return {"--quant auto": replace(wish, quant="auto"), "--device offload": replace(wish, offload=True)}
+def others(request: PlanRequest) -> dict[str, PlanRequest]:
+    """What else could be asked for, by its flag."""
+    return {f"--quant {AUTO}": request.asking(weight_format=AUTO), "--device offload": request.asking(device="offload")}
 
 
-def fits(snapshot: Snapshot, wish: Wish, free: int) -> bool:
+def fits(snapshot: Snapshot, request: PlanRequest, free: int) -> bool:
     try:
-        return next(rungs(snapshot, wish, free), None) is not None
+        return next(rungs(snapshot, request, free), None) is not None
     except UsageError:  # not of this model, or not in this format
         return False
 
 
-def short_beside_gpu(snapshot: Snapshot, quant: str, needs: Footprint, free: int) -> DoesNotFit:
-    """Neither the GPU's memory nor the computer's holds it."""
-    most = size_words(needs.layers * needs.layer)
+def short_beside_gpu(snapshot: Snapshot, row: WeightFormat, needs: Footprint, free: int) -> DoesNotFit:
+    """DoesNotFit for a model that neither the GPU's memory nor the computer's holds."""
+    most, smallest = size_words(needs.layers * needs.layer), auto_formats("cuda", packed=False)[-1]
+    narrower = "" if row.bytes_per_weight <= smallest.bytes_per_weight else f"--quant {smallest}, or "
     return DoesNotFit(
-        f"Not enough main memory for the layers of {snapshot.name} in {quant} (up to {most}, {size_words(free)} free).",
-        hint=f"Try {'' if quant in FOUR_BIT else '--quant nf4, or '}--device cpu --quant int4.",
+        f"Not enough main memory for the layers of {snapshot.name} in {row} (up to {most}, {size_words(free)} free).",
+        hint=f"Try {narrower}--device cpu --quant {auto_formats('cpu', packed=True)[-1]}.",
     )
 
 
 def elsewhere(on_gpu: bool) -> str:
-    return "--device cpu, a smaller model" if on_gpu else "a smaller model"
+    return f"--device cpu, {SMALLER_MODEL}" if on_gpu else SMALLER_MODEL
 
 
 def ways_out(plan: Plan, *, generic: bool) -> str:
-    """What to try where a plan does not fit. `generic`: of a model that transformers runs."""
-    ways = [smaller(plan.quant, plan.device, generic=generic)]
-    if plan.resident is None and not generic and can_offload(plan.quant, plan.device):
+    """The hint where a plan turned out not to fit. `generic`: transformers runs the model."""
+    ways = [smaller(plan.weight_format, generic=generic)]
+    if plan.resident is None and not generic and plan.weight_format.can_offload:
         ways.append("--device offload")
     if plan.device == "cuda":
         ways.append("--device cpu")
     return f"Try {', '.join(ways)} or a smaller --ctx."
 
 
-def smaller(quant: str, device: str, *, generic: bool = False) -> str:
-    """What to try instead. `generic`: of a model that transformers runs."""
-    if generic and quant == "bf16":
-        return "a smaller model"
-    if device == "cuda" and quant == "int8":
-        return "--quant nf4"
-    return SMALLER.get(quant, "a smaller model")
+def smaller(row: WeightFormat, *, generic: bool = False) -> str:
+    """What to try instead of a format. `generic`: transformers runs the model."""
+    narrower = find_format(row.smaller, row.device) if row.smaller else None
+    if narrower is None or (generic and row.is_float and not narrower.is_float):
+        return SMALLER_MODEL
+    return f"--quant {narrower}"
 
 
 def fit_word(snapshot: Snapshot, free: int) -> str:
-    """Whether it fits into so many bytes, and how well, as "auto" would load it on the CPU."""
+    """Whether a model fits into so many bytes, and how well, as "auto" would load it on the CPU."""
     context = choose_context(snapshot.name, read_any(snapshot.config).max_context, None)
-    wish = Wish(device="cpu", context=context)
-    plan = next(rungs(snapshot, wish, free), None)
+    request = PlanRequest(WeightOptions(ctx=context))
+    plan = next(rungs(snapshot, request, free), None)
     if plan is None:
         return "too large"
     if plan.resident is not None:
         return "from disk"
-    return "fits" if plan.quant == choices(snapshot, wish)[0] else f"fits in {plan.quant}"
-
-
-def choose_context(name: str, longest: int, asked: int | None) -> int:
-    if asked is None:
-        return min(longest, DEFAULT_CONTEXT)
-    if not 1 < asked <= longest:
-        raise UsageError(f"--ctx {asked:,} is outside what {name} was made for.", hint=f"Use --ctx 2 to {longest}.")
-    return asked
+    return "fits" if plan.weight_format == choices(snapshot, request)[0] else f"fits in {plan.weight_format}"

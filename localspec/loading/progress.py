@@ -1,4 +1,4 @@
-"""Bytes that are done become Loading events, with the time that is left. Knows nothing about what is done with them."""
+"""Turns byte counts into Loading events with an ETA. Knows nothing about what is done with them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Value = TypeVar("Value")
 
 
 def progress(stage: str, total: int, steps: Generator[int, None, Value]) -> Generator[Loading, None, Value]:
-    """Of `total` bytes; each step says how many more are done. Returns what the steps return."""
+    """Loading events of `total` bytes from steps that yield how many more are done. Returns what the steps return."""
     started, done = perf_counter(), 0
 
-    def told(more: int) -> Loading:
+    def event(more: int) -> Loading:
         nonlocal done
         done += more
         left = (perf_counter() - started) / max(done, 1) * max(total - done, 0)
         return Loading(stage, done, total, "bytes", left)
 
-    return (yield from relay(steps, told))
+    return (yield from relay(steps, event))

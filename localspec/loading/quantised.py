@@ -1,4 +1,4 @@
-"""What bitsandbytes has made of a model's linears, as tensors that a copy on disk can hold, and back again.
+"""Converts linears that bitsandbytes has quantised to tensors of the weight cache, and back.
 
 They are kept as they lie in memory on this device, so that the next start computes nothing. Knows nothing about where a
 copy is, and not which linears a model has but for the Llama family.
@@ -39,27 +39,28 @@ class Part:
 
 @dataclass(frozen=True)
 class QuantisedContents:
-    """Linears [outputs, inputs] by the name of their (first) weight, in a form. `made_by`: bitsandbytes' version."""
+    """Linears [outputs, inputs] by the name of their (first) weight, and what makes them. `made_by`: bitsandbytes'
+    version."""
 
-    form: Quantiser
+    maker: Quantiser
     linears: tuple[tuple[str, Shape], ...]
     made_by: str
 
     @classmethod
-    def of(cls, form: Quantiser, linears: Iterable[tuple[str, Shape]]) -> QuantisedContents:
-        return cls(form, tuple(linears), library().__version__)
+    def of(cls, maker: Quantiser, linears: Iterable[tuple[str, Shape]]) -> QuantisedContents:
+        return cls(maker, tuple(linears), library().__version__)
 
     @property
     def made(self) -> str:
         return "quantised"
 
     @property
-    def kind(self) -> str:
-        return f"{self.form.name}-{self.form.device}"
+    def weight_format(self) -> str:
+        return f"{self.maker.name}-{self.maker.device}"
 
     @property
     def layers(self) -> list[list[Part]]:
-        """None of them comes and goes."""
+        """None: no layer is read from this cache again."""
         return []
 
     @property
@@ -70,23 +71,23 @@ class QuantisedContents:
     def pieces(self) -> dict[str, Part]:
         """Whole borders first, then floats: each tensor begins where its type may."""
         found = [
-            Part(f"{linear}.{part}", room.nbytes, room.dtype != torch.float32)
+            Part(f"{linear}.{part}", like.nbytes, like.dtype != torch.float32)
             for linear, shape in self.linears
-            for part, room in self.form.room(shape).items()
+            for part, like in self.maker.empty_parts(shape).items()
         ]
         found.sort(key=lambda part: (part.num_bytes % ALIGNED > 0, part.is_bytes))
         return {part.name: part for part in found}
 
     def split(self, made: Mapping[str, Linear]) -> Parts:
-        """What these linears are made of, biases apart: those are read from the model every time."""
+        """The parts of these linears, biases apart: those are read from the model every time."""
         return {f"{name}.{part}": tensor for name, _ in self.linears for part, tensor in parts_of(made[name])}
 
     def join(self, found: Parts) -> dict[str, Parts]:
-        """By linear, each part of the type and shape that it had; empty where nothing was found."""
-        rooms = {name: self.form.room(shape) for name, shape in self.linears} if found else {}
+        """The parts of each linear, in their types and shapes; empty where nothing was cached."""
+        shapes = {name: self.maker.empty_parts(shape) for name, shape in self.linears} if found else {}
         return {
             name: {part: found[f"{name}.{part}"].view(like.dtype).view(like.shape) for part, like in parts.items()}
-            for name, parts in rooms.items()
+            for name, parts in shapes.items()
         }
 
 
@@ -96,18 +97,18 @@ def parts_of(linear: Linear) -> Iterator[tuple[str, Tensor]]:
 
 
 def linears(index: int, layer: Layer) -> dict[str, Linear]:
-    """A layer's, by the names that they are kept under."""
+    """A layer's linears by the names of their cache entries."""
     return dict(zip(names(index), (layer.qkv, layer.output, layer.gate_up, layer.down), strict=True))
 
 
 def names(index: int) -> tuple[str, ...]:
-    """Of the first weight in each of a layer's linears, as the loader fuses them."""
+    """Names of the first weight in each of a layer's linears, as the loader fuses them."""
     parts = ("self_attn.q_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.down_proj")
     return tuple(f"model.layers.{index}.{part}.weight" for part in parts)
 
 
 def llama_linears(arch: Arch, *, keep_head: bool) -> Iterator[tuple[str, Shape]]:
-    """With their shapes."""
+    """A model's linears with their shapes."""
     q, kv, hidden = arch.num_heads * arch.head_dim, arch.num_kv_heads * arch.head_dim, arch.hidden_size
     wide = arch.intermediate_size
     shapes = [(q + 2 * kv, hidden), (hidden, q), (2 * wide, hidden), (hidden, wide)]

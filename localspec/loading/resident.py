@@ -60,8 +60,8 @@ def set_threads(decoder: Resident, threads: int) -> None:
 
 
 def row_seconds(target: Resident, counts: Sequence[int]) -> dict[int, float]:
-    """What a row takes with so many threads: means over a while, where a stall has its weight, and of several turns
-    the median, since the machine's other work comes and goes. The cache is left as it was."""
+    """Seconds of a row with so many threads: the median of several turns, since the machine's other work varies, each a
+    mean over a while, where a stall has its weight. The cache is left as it was."""
     turns = [{count: mean_row(target, count) for count in counts} for _ in range(TURNS)]
     return {count: median(turn[count] for turn in turns) for count in counts}
 
@@ -93,12 +93,12 @@ def measure_memory(threads: int, target: Resident, *drafters: Resident) -> Memor
 
 
 def bandwidth_beside(num_bytes: int, device: str) -> float | None:
-    """None where the model leaves too little memory to measure with: the system would end this process for it."""
+    """Bandwidth with these decoders loaded; None where memory is too short: the system would kill this process."""
     if device == "cpu":
-        room = available_bytes() // SHARE
-        if room < min(num_bytes, UNCACHED):
+        num_free = available_bytes() // SHARE
+        if num_free < min(num_bytes, UNCACHED):
             return None
-        num_bytes = min(num_bytes, room)
+        num_bytes = min(num_bytes, num_free)
     try:
         return read_bandwidth(num_bytes, device)
     except (RuntimeError, MemoryError) as fault:

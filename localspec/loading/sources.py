@@ -1,4 +1,4 @@
-"""Where a model's tensors come from: a snapshot's safetensors or a state dict, whole or some rows at a time.
+"""Reads a model's tensors from a snapshot's safetensors or a state dict, whole or some rows at a time.
 
 Checks names and shapes against what the config says. Knows nothing about our formats and devices; what others have
 quantised is floats here.
@@ -108,7 +108,7 @@ class Files:
 
 
 def open_source(snapshot: Snapshot) -> Source:
-    """The tensors of a snapshot, whatever kind of file they lie in and whoever has quantised them."""
+    """Opens a snapshot's tensors, whatever kind of file they are in and however they are quantised."""
     files = Files(snapshot)
     if snapshot.is_gguf:
         return Dequantised(files)
@@ -123,7 +123,7 @@ def sizes_to_read(snapshot: Snapshot) -> dict[str, int]:
 
 
 def bytes_as_floats(info: TensorInfo) -> int:
-    """Of a tensor as a source gives it: formats of GGUF become float32."""
+    """Size of a tensor as a source gives it: formats of GGUF become float32."""
     return info.num_bytes if info.dtype in DTYPE_BITS else 4 * math.prod(info.shape)
 
 
@@ -163,7 +163,7 @@ class Reader:
         return num_bytes
 
     def refuse_unused(self, *, tied_head: bool) -> None:
-        """A tensor nobody reads means that the config does not describe this model."""
+        """Refuses a tensor that is never read: the config does not describe this model."""
         extra = {name for name in self._names - self._used if not name.endswith(LEFT_OVER)}
         extra -= {"lm_head.weight"} if tied_head else set()
         if extra:
@@ -171,7 +171,7 @@ class Reader:
             raise CheckpointError(message, hint="Choose another model.")
 
     def check(self, name: str, shape: tuple[int, ...]) -> None:
-        """It is there, has this shape, and counts as used."""
+        """Checks that a tensor exists and has this shape, and counts it as used."""
         if (bare := name.removeprefix(BODY)) != name and bare in self._names:
             message = f"This model makes embeddings and writes no text: its tensors are named as '{bare}' is."
             raise CheckpointError(message, hint="Choose another model.")
@@ -200,7 +200,7 @@ def advise(file: int, at: int, num_bytes: int, *, soon: bool) -> None:
 
 
 def lost(layer: int) -> EngineError:
-    """One that was there when the model was loaded."""
+    """EngineError for a layer whose file is gone or damaged since the model was loaded."""
     return EngineError(f"Layer {layer + 1} cannot be read from disk any more.", hint="Load the model again.")
 
 

@@ -42,7 +42,7 @@ class Threads:
                 decoder.set_threads(self.count)
 
     def _better(self, target: Resident) -> int:
-        """Of the count in use and its neighbour below or above, in turn."""
+        """The better of the count in use and its neighbour below or above, in turn."""
         at, step = self.counts.index(self.count), next(self._steps)
         other = self.counts[at + step if 0 <= at + step < len(self.counts) else at - step]
         for count in (self.count, other):

@@ -12,25 +12,19 @@ import torch
 from torch import Tensor
 
 from localspec.core.drain import drain
-from localspec.core.errors import DoesNotFit
 from localspec.core.events import Loading, Notice
-from localspec.core.main_memory import trim
 from localspec.core.sizes import size_words
-from localspec.core.weight_formats import stored_kind
 from localspec.engine.arch import Arch
 from localspec.engine.cache import Cache, kv_dtype
 from localspec.engine.cuda_graphs import CAPTURES, Graphed
 from localspec.engine.decoder import Decoder, Layer, Weights
 from localspec.engine.four_bit import BLOCK, can_join, dequantised, joined
-from localspec.engine.generic_arch import GenericArch, read_any
-from localspec.engine.linear import Dense, Floats, Form, FourBits, Linear, Quantiser, make_form
-from localspec.engine.memory import is_out_of_memory
+from localspec.engine.linear import Dense, FloatLinears, FourBitLinears, Linear, LinearMaker, Quantiser, linear_maker
 from localspec.engine.offload import Stream
-from localspec.engine.protocols import Resident
 from localspec.loading.bnb import read_stored
-from localspec.loading.footprint import FIRST_LAYER, PLACES, footprint
+from localspec.loading.footprint import FIRST_LAYER, SLOTS, footprint
 from localspec.loading.offload import from_files, from_main_memory, pinned
-from localspec.loading.plan import Plan, ways_out
+from localspec.loading.plan import Plan
 from localspec.loading.progress import progress
 from localspec.loading.quantised import HEAD, Parts, QuantisedContents, linears, llama_linears
 from localspec.loading.sources import (
@@ -38,13 +32,13 @@ from localspec.loading.sources import (
     Source,
     open_source,
     refuse_not_numbers,
-    refuse_other_layers,
     sizes_to_read,
     slabs,
     spans,
 )
 from localspec.loading.weight_cache import PackedCopy
 from localspec.models.checkpoint import Snapshot
+from localspec.models.prequantised.stored import stored_format
 
 
 class Assembly:
@@ -54,54 +48,57 @@ class Assembly:
     start, by their first weight's name; `made` has this one's.
     """
 
-    def __init__(self, arch: Arch, reader: Reader, form: Form, *, keep_head: bool = False) -> None:
-        self.arch, self.reader, self.form = arch, reader, form
+    def __init__(self, arch: Arch, reader: Reader, maker: LinearMaker, *, keep_head: bool = False) -> None:
+        self.arch, self.reader, self.maker = arch, reader, maker
         self.kept: Mapping[str, Parts] = {}
         self.made: dict[str, Linear] = {}
-        self.floats = form if isinstance(form, Floats) else Floats(form.table, form.device)
-        self.head_form = self.floats if keep_head else form
+        self.floats = maker if isinstance(maker, FloatLinears) else FloatLinears(maker.table, maker.device)
+        self.head_maker = self.floats if keep_head else maker
 
     def rows(self, name: str, first: int, last: int, *shape: int) -> Tensor:
-        """Some rows of a tensor. Floats that are no numbers show when they are computed with; quantised, they would
-        have become numbers."""
+        """Some rows of a tensor. NaN shows in a forward, but a quantised NaN would have become a number."""
         found = self.reader.rows(name, first, last, shape)
-        if self.form is not self.floats:
+        if self.maker is not self.floats:
             refuse_not_numbers(name, found)
         return found
 
     def tensor(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
-        return self.rows(name, 0, shape[0], *shape).to(self.form.device, dtype or self.form.stream, copy=True)
+        return self.rows(name, 0, shape[0], *shape).to(self.maker.device, dtype or self.maker.stream, copy=True)
 
     def fused(self, names: list[str], rows: list[int], inputs: int, *, bias: bool = False) -> Linear:
         """Several linears over the same rows as one."""
         offsets = [self.tensor(f"{name}.bias", n) for name, n in zip(names, rows, strict=True)] if bias else []
         offset = torch.cat(offsets) if offsets else None
         weights = [f"{name}.weight" for name in names]
-        if isinstance(self.form, FourBits) and self.has_stored:
-            return self.stored(self.form, weights, rows, inputs, offset)
-        return self.quantised(self.form, weights, rows, inputs, offset)
+        if isinstance(self.maker, FourBitLinears) and self.has_stored:
+            return self.stored(self.maker, weights, rows, inputs, offset)
+        return self.quantised(self.maker, weights, rows, inputs, offset)
 
-    def quantised(self, form: Form, names: list[str], rows: list[int], inputs: int, bias: Tensor | None) -> Linear:
-        """Several weights as one: from what was kept, else made in this form."""
+    def quantised(
+        self, maker: LinearMaker, names: list[str], rows: list[int], inputs: int, bias: Tensor | None
+    ) -> Linear:
+        """Several weights as one: from the weight cache, else made."""
         shape = (sum(rows), inputs)
-        if (parts := self.kept.get(names[0])) and isinstance(form, Quantiser):
+        if (parts := self.kept.get(names[0])) and isinstance(maker, Quantiser):
             for name, n in zip(names, rows, strict=True):
                 self.reader.check(name, (n, inputs))
-            return form.restored(parts, shape, bias)
-        return form.linear(self.slabs(names, rows, inputs), shape, bias)
+            return maker.restored(parts, shape, bias)
+        return maker.linear(self.slabs(names, rows, inputs), shape, bias)
 
     @cached_property
     def has_stored(self) -> bool:
-        """Whether the weights were quantised by somebody else."""
+        """Whether the checkpoint is quantised by bitsandbytes already."""
         return any(".quant_state.bitsandbytes__" in name for name in self.reader.source.names())
 
-    def stored(self, form: FourBits, names: list[str], rows: list[int], inputs: int, bias: Tensor | None) -> Linear:
-        """What somebody else left in floats stays in floats, and so does what must be one linear with it."""
+    def stored(
+        self, maker: FourBitLinears, names: list[str], rows: list[int], inputs: int, bias: Tensor | None
+    ) -> Linear:
+        """A prequantised linear. Weights left in floats stay in floats, and so do those fused with them."""
         shapes = [(n, inputs) for n in rows]
-        found = [read_stored(self.reader, name, shape, form.device) for name, shape in zip(names, shapes, strict=True)]
+        found = [read_stored(self.reader, name, shape, maker.device) for name, shape in zip(names, shapes, strict=True)]
         quantised = [part for part in found if part is not None]
         if len(quantised) == len(names) and can_join(quantised):
-            return form.laid_out(*joined(quantised), bias)
+            return maker.laid_out(*joined(quantised), bias)
         parts = [
             self.tensor(name, *shape, dtype=self.floats.stream) if part is None else dequantised(*part)
             for name, shape, part in zip(names, shapes, found, strict=True)
@@ -134,8 +131,8 @@ class Assembly:
         )
 
     def weights(self, resident: int | None = None) -> Generator[int, None, Weights]:
-        """Yields how many bytes more are read. `resident`: so many layers stay where they are computed with, and the
-        others come and go; None for all."""
+        """Yields how many bytes more are read. `resident`: so many layers stay in memory, and the others are offloaded;
+        None for all."""
         arch = self.arch
         embedding = self.embedding()
         layers = yield from self.layers(range(arch.num_layers if resident is None else resident))
@@ -157,19 +154,19 @@ class Assembly:
     def stream(self, first: int) -> Generator[int, None, Stream[Layer]]:
         """The layers from `first` on: a CPU reads them from the checkpoint itself, as they are; a GPU has made of them
         what it computes with, and copies that from main memory."""
-        if self.form.device == "cpu":
-            places = yield from self.layers([first] * PLACES)
-            return from_files(self.arch, self.reader, places, first)
+        if self.maker.device == "cpu":
+            slots = yield from self.layers([first] * SLOTS)
+            return from_files(self.arch, self.reader, slots, first)
         far = []
         for index in range(first, self.arch.num_layers):
             far.append(layer := pinned(self.layer(index)))
             self.made |= linears(index, layer)
             yield self.reader.just_read()
-        return from_main_memory(far, self.form.device, first)
+        return from_main_memory(far, self.maker.device, first)
 
     def embedding(self) -> Tensor:
         name, shape = "model.embed_tokens.weight", (self.arch.vocab_size, self.arch.hidden_size)
-        table = torch.empty(shape, dtype=self.form.table, device=self.form.device)
+        table = torch.empty(shape, dtype=self.maker.table, device=self.maker.device)
         for first, last in slabs(*shape, BLOCK):
             table[first:last] = self.rows(name, first, last, *shape).to(table.device, table.dtype)
         return table
@@ -178,94 +175,74 @@ class Assembly:
         """The embedding itself where the two are tied and it may stay in floats."""
         shape = self.arch.vocab_size, self.arch.hidden_size
         if not self.arch.tied_head:
-            name, form = HEAD, self.form
-            if isinstance(form, FourBits) and (already := read_stored(self.reader, name, shape, form.device)):
-                return form.laid_out(*already, None)
-            self.made[HEAD] = head = self.quantised(self.head_form, [name], [shape[0]], shape[1], None)
+            name, maker = HEAD, self.maker
+            if isinstance(maker, FourBitLinears) and (already := read_stored(self.reader, name, shape, maker.device)):
+                return maker.laid_out(*already, None)
+            self.made[HEAD] = head = self.quantised(self.head_maker, [name], [shape[0]], shape[1], None)
             return head
-        if self.head_form is self.floats:
+        if self.head_maker is self.floats:
             return Dense(embedding)
-        if (parts := self.kept.get(HEAD)) and isinstance(self.head_form, Quantiser):
-            return self.head_form.restored(parts, shape, None)
+        if (parts := self.kept.get(HEAD)) and isinstance(self.head_maker, Quantiser):
+            return self.head_maker.restored(parts, shape, None)
         rows = (embedding[first:last] for first, last in slabs(*shape, BLOCK))
-        self.made[HEAD] = head = self.head_form.linear(rows, shape, None)
+        self.made[HEAD] = head = self.head_maker.linear(rows, shape, None)
         return head
 
 
 def assemble(arch: Arch, source: Source, *, dtype: torch.dtype, context: int, device: str = "cpu") -> Decoder:
     """A decoder of floats at once, without progress."""
-    return assemble_in(Floats(dtype, device), arch, Reader(source), context=context)
+    return assemble_in(FloatLinears(dtype, device), arch, Reader(source), context=context)
 
 
-def assemble_in(form: Form, arch: Arch, reader: Reader, *, context: int, keep_head: bool = False) -> Decoder:
-    """The same in any format of torch."""
-    return with_cache(arch, drain(Assembly(arch, reader, form, keep_head=keep_head).weights()), form, context)
+def assemble_in(maker: LinearMaker, arch: Arch, reader: Reader, *, context: int, keep_head: bool = False) -> Decoder:
+    """A decoder in any format of torch or bitsandbytes at once, without progress."""
+    return with_cache(arch, drain(Assembly(arch, reader, maker, keep_head=keep_head).weights()), maker, context)
 
 
-def with_cache(arch: Arch, weights: Weights, form: Form, context: int) -> Decoder:
-    cache = Cache(arch, context, dtype=kv_dtype(arch, context, form.stream), device=form.device)
-    capture = CAPTURES.get(form.device)
+def with_cache(arch: Arch, weights: Weights, maker: LinearMaker, context: int) -> Decoder:
+    cache = Cache(arch, context, dtype=kv_dtype(arch, context, maker.stream), device=maker.device)
+    capture = CAPTURES.get(maker.device)
     return Graphed(arch, weights, cache, capture()) if capture else Decoder(arch, weights, cache)
 
 
-def load_decoder(
-    snapshot: Snapshot, plan: Plan, *, stage: str = "loading weights"
-) -> Generator[Loading | Notice, None, Resident]:
-    """Loading events in bytes; returns the decoder that the plan's format asks for."""
-    arch = read_any(snapshot.config)
-    try:
-        if isinstance(arch, GenericArch):
-            from localspec.loading.generic import load_generic  # it imports transformers, which takes seconds
-
-            return (yield from load_generic(snapshot, arch, plan, stage=stage))
-        refuse_other_layers(snapshot.tensors, arch.num_layers)
-        if plan.packed:
-            from localspec.loading.cpu import load_packed  # not every machine with a GPU has what a CPU's engine needs
-
-            return (yield from load_packed(snapshot, arch, plan, stage=stage))
-        form = make_form(plan.quant, plan.device, threshold=plan.int8_threshold)
-        assembly = Assembly(arch, Reader(open_source(snapshot)), form, keep_head=plan.keep_head)
-        if isinstance(form, Quantiser) and not stored_kind(snapshot.config):
-            weights = yield from quantised(snapshot, assembly, form, plan, stage)
-        else:
-            weights = yield from progress(stage, bytes_to_read(snapshot, plan), assembly.weights(plan.resident))
-        return with_cache(arch, weights, form, plan.context)
-    except (RuntimeError, MemoryError) as fault:
-        if not is_out_of_memory(fault):
-            raise
-        message = f"Memory ran out while loading {snapshot.name} in {plan}, planned with {plan_words(snapshot, plan)}."
-        raise DoesNotFit(message, hint=ways_out(plan, generic=isinstance(arch, GenericArch))) from fault
-    finally:
-        trim()
+def load_torch(snapshot: Snapshot, arch: Arch, plan: Plan, stage: str) -> Generator[Loading | Notice, None, Decoder]:
+    """A decoder in a format that torch or bitsandbytes computes, with Loading events in bytes."""
+    maker = linear_maker(plan.weight_format, threshold=plan.options.int8_threshold)
+    assembly = Assembly(arch, Reader(open_source(snapshot)), maker, keep_head=plan.options.keep_head)
+    if isinstance(maker, Quantiser) and not stored_format(snapshot.config):
+        weights = yield from quantised(snapshot, assembly, maker, plan, stage)
+    else:
+        weights = yield from progress(stage, bytes_to_read(snapshot, plan), assembly.weights(plan.resident))
+    return with_cache(arch, weights, maker, plan.context)
 
 
 def quantised(
-    snapshot: Snapshot, assembly: Assembly, form: Quantiser, plan: Plan, stage: str
+    snapshot: Snapshot, assembly: Assembly, maker: Quantiser, plan: Plan, stage: str
 ) -> Generator[Loading | Notice, None, Weights]:
-    """From the copy on disk if there is a sound one; else made, and kept for the next start where that is wished."""
-    contents = QuantisedContents.of(form, llama_linears(assembly.arch, keep_head=plan.keep_head))
+    """Reads the weight cache if it is intact; else quantises, and caches the result if asked to."""
+    contents = QuantisedContents.of(maker, llama_linears(assembly.arch, keep_head=plan.options.keep_head))
     copy, found = PackedCopy(snapshot, contents, asked=True), Parts()
     yield from progress(stage, contents.num_bytes, copy.read(found))
     assembly.kept = contents.join(found)
     if found:
         return drain(assembly.weights(plan.resident))
     weights = yield from progress(stage, bytes_to_read(snapshot, plan), assembly.weights(plan.resident))
-    if plan.save_quantized:
+    if plan.options.save_quantized:
         yield from copy.keep(contents.split(assembly.made))
     return weights
 
 
 def plan_words(snapshot: Snapshot, plan: Plan) -> str:
     """How much memory it should have taken."""
-    needs = footprint(snapshot, plan.quant, plan.context, keep_head=plan.keep_head, device=plan.device)
+    needs = footprint(snapshot, plan.weight_format, plan.context, keep_head=plan.options.keep_head)
     return size_words(needs.whole if plan.resident is None else needs.offloaded(plan.resident))
 
 
 def bytes_to_read(snapshot: Snapshot, plan: Plan) -> int:
-    """Of the snapshot, before the first question."""
+    """Bytes of the snapshot that are read before the first question."""
     sizes = sizes_to_read(snapshot)
     if plan.resident is None or plan.device == "cuda":
         return sum(sizes.values())
     layer = sum(size for name, size in sizes.items() if name.startswith(FIRST_LAYER))
-    later = int(snapshot.config["num_hidden_layers"]) - plan.resident - PLACES
+    later = int(snapshot.config["num_hidden_layers"]) - plan.resident - SLOTS
     return sum(sizes.values()) - later * layer

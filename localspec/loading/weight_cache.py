@@ -1,7 +1,7 @@
-"""A packed or quantised model kept on disk, so that the next start maps it: a safetensors file in the cache folder.
+"""Memory-mapped cache of prepared weights: a safetensors file that the next start maps instead of packing again.
 
 It is used only when its header is, byte for byte, the one that this model, format and version would get, and every
-tensor has the checksum that stands there. Anything else is as if there were no file. Layers that come and go are read
+tensor has the checksum that stands there. Anything else is as if there were no file. Offloaded layers are read
 from it again and again. Knows nothing about packing and quantising.
 """
 
@@ -35,7 +35,7 @@ from localspec.core.making import Making, making
 from localspec.core.plain_file import plain
 from localspec.core.sizes import size_words
 from localspec.engine.cpu.pages import in_large_pages
-from localspec.engine.offload import Fill
+from localspec.engine.offload import CopyIn
 from localspec.loading.progress import progress
 from localspec.loading.sources import advise, lost
 from localspec.models.checkpoint import Snapshot
@@ -97,9 +97,9 @@ class Stored(Protocol):
 
 
 class Contents(Protocol):
-    """What a copy holds. Its repr tells it from every other that has other bytes.
+    """The contents of a cache file. Its repr is that of no contents with other bytes.
 
-    `made`: the word for how it came about; `kind`: of format, of which there is one copy for a model; `layers`: the
+    `made`: how it was prepared, in a word; `weight_format`: there is one copy for a model and format; `layers`: the
     tensors of those that may stay on disk, side by side.
     """
 
@@ -107,7 +107,7 @@ class Contents(Protocol):
     def made(self) -> str: ...
 
     @property
-    def kind(self) -> str: ...
+    def weight_format(self) -> str: ...
 
     @property
     def pieces(self) -> Mapping[str, Stored]: ...
@@ -123,7 +123,7 @@ class PackedCopy:
     """One model in one format, in the cache. Reads what is sound, keeps what was made.
 
     `resident`: of so many layers there will be tensors in memory, the others stay here; None for all. `asked`: it
-    is kept because somebody said so, however small it is.
+    is cached on request, however small it is.
     """
 
     def __init__(
@@ -132,8 +132,8 @@ class PackedCopy:
         self.snapshot, self.contents, self.asked = snapshot, contents, asked
         away = [] if resident is None else contents.layers[resident:]
         self.away = [piece.name for layer in away for piece in layer]
-        place = sha256(str(snapshot.folder.resolve()).encode()).hexdigest()[:16]
-        self.family = f"{place}-{contents.kind}-"
+        model = sha256(str(snapshot.folder.resolve()).encode()).hexdigest()[:16]
+        self.family = f"{model}-{contents.weight_format}-"
         self.made_from = fingerprint(snapshot, contents)
 
     @property
@@ -144,7 +144,7 @@ class PackedCopy:
         return paths.packed_dir() / f"{self.family}{self.made_from[:KEY]}.safetensors"
 
     def making(self) -> AbstractContextManager[Making]:
-        """Whose turn it is to make it; where it is not kept, everybody's."""
+        """Lets one process at a time make it; all at once where it is not cached."""
         with suppress(OSError, UsageError):
             return making(self.file() if self.is_worth_it else None)
         return making(None)
@@ -188,27 +188,27 @@ class PackedCopy:
                 read_whole(stream, some)
                 crc = zlib.crc32(some, crc)
             advise(stream.fileno(), at, num_bytes, soon=False)
-            return told(crc)
+            return as_hex(crc)
         return ""
 
-    def reading(self, places: Sequence[dict[str, Tensor]]) -> Fill:
-        """Layers from the file into the tensors of a place, in the order in which they lie there."""
+    def reading(self, slots: Sequence[dict[str, Tensor]]) -> CopyIn:
+        """Reads layers from the file into the tensors of a slot, in the order in which they lie there."""
         file, layers = self.file(), self.contents.layers
-        rooms = [[in_memory(tensor) for tensor in place.values()] for place in places]
+        buffers = [[in_memory(tensor) for tensor in slot.values()] for slot in slots]
 
-        def fill(layer: int, place: int) -> None:
+        def copy_in(layer: int, slot: int) -> None:
             at, num_bytes = self.starts[layers[layer][0].name], sum(piece.num_bytes for piece in layers[layer])
             try:
                 with file.open("rb", buffering=0) as stream:
                     advise(stream.fileno(), at, num_bytes, soon=True)
                     stream.seek(at)
-                    for room in rooms[place]:
-                        read_whole(stream, room)
+                    for buffer in buffers[slot]:
+                        read_whole(stream, buffer)
                     advise(stream.fileno(), at, num_bytes, soon=False)
             except OSError as fault:
                 raise lost(layer) from fault
 
-        return fill
+        return copy_in
 
     @cached_property
     def starts(self) -> dict[str, int]:
@@ -218,7 +218,7 @@ class PackedCopy:
         return dict(zip(self.contents.pieces, accumulate(sizes, initial=at), strict=False))
 
     def checksums(self, file: Path) -> list[str]:
-        """What the header says; empty where it is not the header this copy must have."""
+        """The checksums of the header; empty where it is not the header that this file must have."""
         expected = self.header(["0" * 8] * len(self.contents.pieces))
         with file.open("rb") as stream:
             header = stream.read(len(expected))
@@ -231,7 +231,7 @@ class PackedCopy:
             return []
 
     def header(self, checksums: list[str]) -> bytes:
-        """Of the file, padded so that the tensors begin on a page; always as long."""
+        """The file's header, always of one length, padded so that the tensors begin on a page."""
         metadata = {"made_from": self.made_from, "checksums": " ".join(checksums)}
         entries: dict[str, object] = {"__metadata__": metadata}
         at = 0
@@ -253,7 +253,7 @@ class PackedCopy:
         return found
 
     def ways_out(self, fault: OSError | UsageError) -> list[str]:
-        """What helps where it cannot be written, each as the middle of a sentence."""
+        """Remedies where it cannot be written, each as the middle of a sentence."""
         is_full = isinstance(fault, OSError) and fault.errno in FULL
         free = [f"free {size_words(self.contents.num_bytes + SPARE_BYTES)} on that disk"] if is_full else []
         return [*free, "set LOCALSPEC_CACHE_DIR to another folder"]
@@ -279,7 +279,7 @@ class PackedCopy:
 
     @contextmanager
     def writing(self, file: Path) -> Iterator[Callable[[str, Tensor], None]]:
-        """Takes every tensor once, in any order. A file of its own name first, so that nobody ever sees half of one."""
+        """Takes every tensor once, in any order. Written under another name first: no reader sees half a file."""
         self.sweep(file)
         check_room(file.parent, self.contents.num_bytes)
         part, checksums = file.with_suffix(f".{os.getpid()}.part"), dict[str, str]()
@@ -299,7 +299,7 @@ class PackedCopy:
             part.unlink(missing_ok=True)
 
     def sweep(self, file: Path) -> None:
-        """Copies of this model that nobody will read again, and what processes that died have left."""
+        """Deletes cache files of this model that are out of date, and what dead processes have left."""
         for other in file.parent.glob(f"{self.family}{'?' * KEY}.*"):  # not int8-cuda-…, which begins like int8-…
             with suppress(OSError):
                 if other.suffix not in (".part", ".lock") or other.stat().st_mtime < time.time() - STALE_PART_SECONDS:
@@ -318,8 +318,8 @@ def check_room(folder: Path, num_bytes: int) -> None:
 
 
 def fingerprint(snapshot: Snapshot, contents: Contents) -> str:
-    """What a copy is made from: the files of weights as they are now, the configuration (how they are read included),
-    and the code that makes it."""
+    """Hash of what a cache file is made from: the files of weights, the configuration (how they are read included), and
+    the code that makes it."""
     digest = sha256(f"{__version__} {torch.__version__} {contents!r}".encode())
     for source in SOURCES:
         digest.update((paths.HERE / source).read_bytes())
@@ -331,24 +331,24 @@ def fingerprint(snapshot: Snapshot, contents: Contents) -> str:
 
 
 def checksum(tensor: Tensor) -> str:
-    return told(zlib.crc32(in_memory(tensor)))
+    return as_hex(zlib.crc32(in_memory(tensor)))
 
 
 def sentence(words: str) -> str:
     return f"{words[:1].upper()}{words[1:]}."
 
 
-def told(crc: int) -> str:
+def as_hex(crc: int) -> str:
     return f"{crc:08x}"
 
 
-def read_whole(stream: FileIO, room: memoryview) -> None:
-    """As many bytes as there is room for; OSError where the file has fewer."""
-    while room:
-        done = stream.readinto(room)
+def read_whole(stream: FileIO, buffer: memoryview) -> None:
+    """Fills the buffer; OSError where the file has fewer bytes."""
+    while buffer:
+        done = stream.readinto(buffer)
         if not done:
             raise OSError(errno.EIO, "it is cut short")
-        room = room[done:]
+        buffer = buffer[done:]
 
 
 def in_memory(tensor: Tensor) -> memoryview:

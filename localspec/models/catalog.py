@@ -21,9 +21,11 @@ import msgspec
 
 from localspec.core import paths
 from localspec.core.errors import CatalogError, NotDownloaded
+from localspec.core.events import DraftLength
 from localspec.core.plain_file import plain
-from localspec.core.requests import LONGEST_DRAFT, RANGES, SamplingOptions
+from localspec.core.requests import MAX_DRAFT, DraftRequest, SamplingOptions
 from localspec.core.strict_toml import shallow
+from localspec.core.weight_formats import ListedFormat
 from localspec.models import hub_cache
 from localspec.models.gguf import stores
 from localspec.models.gguf.header import name_of
@@ -37,43 +39,20 @@ ELSE = "Use the built-in model, guide, or a model's folder or GGUF file: ./FOLDE
 EDIT = "Edit the file and try again."
 HELD = "Give its folder or GGUF file: ./FOLDER or ./FILE.gguf."
 LISTED = "List the models on this machine: Ctrl+O in the chat."
-DraftKind = Literal["model", "early-exit", "off"]
-Quant = Literal["int8", "int4", "nf4", "fp4", "fp32", "bf16"]
 
 Name = Annotated[str, msgspec.Meta(pattern=NAME)]
-DraftLength = Annotated[int, msgspec.Meta(ge=0, le=LONGEST_DRAFT)]
+Drafted = Annotated[int, msgspec.Meta(ge=0, le=MAX_DRAFT)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
 Context = Annotated[int, msgspec.Meta(ge=2)]
 
 
-def within(name: str) -> msgspec.Meta:
-    """The bounds of a sampling option."""
-    low, high = RANGES[name]
-    return msgspec.Meta(ge=low, le=high)
-
-
-class SamplingTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """[models.KEY.sampling]: the model's sampling defaults, named as in SamplingOptions."""
-
-    temperature: Annotated[float, within("temperature")] | None = None
-    top_k: Annotated[int, within("top_k")] | None = None
-    top_p: Annotated[float, within("top_p")] | None = None
-    min_p: Annotated[float, within("min_p")] | None = None
-    repetition_penalty: Annotated[float, within("repetition_penalty")] | None = None
-    seed: Annotated[int, within("seed")] | None = None
-
-    @property
-    def options(self) -> SamplingOptions:
-        return SamplingOptions(**{name: getattr(self, name) for name in SamplingOptions.__struct_fields__})
-
-
 class DraftTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """[models.KEY.draft] and [models.KEY.drafts.NAME] as written."""
+    """[models.KEY.draft] and [models.KEY.drafts.NAME] as written. Which kinds there are, the engine's table says."""
 
-    kind: DraftKind
+    kind: str
     model: str | None = None
     exit_layer: Count | None = None
-    k: DraftLength | Literal["auto"] = "auto"
+    k: Drafted | Literal["auto"] = "auto"
 
 
 class FoldingTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -92,12 +71,12 @@ class ModelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path: str | None = None
     name: str | None = None
     aliases: tuple[Name, ...] = ()
-    quant: Quant | None = None
+    quant: ListedFormat | None = None
     ctx: Context | None = None
     system: str | None = None
     preset: str | None = None
     template: str | None = None
-    sampling: SamplingTable = SamplingTable()
+    sampling: SamplingOptions = SamplingOptions()
     folding: FoldingTable | None = None
     draft: DraftTable | None = None
     drafts: dict[Name, DraftTable] = {}
@@ -110,19 +89,24 @@ class CatalogFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     models: dict[Name, ModelTable] = {}
 
 
-TABLES = (CatalogFile, ModelTable, FoldingTable, DraftTable, SamplingTable)
+TABLES = (CatalogFile, ModelTable, FoldingTable, DraftTable, SamplingOptions)
 FIELDS = sorted({name for table in TABLES for name in table.__struct_fields__})
 
 
 @dataclass(frozen=True, slots=True)
 class DraftEntry:
-    """The drafter of a model. kind "model" has a `folder`, or names a `model` that the catalogue knows."""
+    """The drafter of a model. A draft model has a `folder`, or names a `model` that the catalogue knows."""
 
-    kind: DraftKind
+    kind: str
     model: str | None = None
     folder: Path | None = None
     exit_layer: int | None = None
-    k: str = "auto"
+    k: DraftLength = "auto"
+
+    @property
+    def request(self) -> DraftRequest:
+        """The same as if it had been asked for."""
+        return DraftRequest(self.kind, self.model or (str(self.exit_layer) if self.exit_layer else ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +119,7 @@ class Entry:
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
     draft: DraftEntry | None = None
     drafts: tuple[tuple[str, DraftEntry], ...] = ()
-    quant: Quant | None = None
+    quant: ListedFormat | None = None
     ctx: int | None = None
     system: str | None = None
     preset: str | None = None
@@ -214,7 +198,7 @@ def _entry(key: str, table: ModelTable) -> Entry:
         key=key,
         name=table.name or key,
         path=path,
-        sampling=table.sampling.options,
+        sampling=table.sampling,
         draft=_draft(table.draft) if table.draft else None,
         drafts=tuple((name, _draft(draft)) for name, draft in table.drafts.items()),
         quant=table.quant,
@@ -229,7 +213,7 @@ def _entry(key: str, table: ModelTable) -> Entry:
 def _draft(table: DraftTable) -> DraftEntry:
     folder = _shipped(table.model) if table.model else None
     found = folder is not None and os.path.exists(folder)
-    return DraftEntry(table.kind, table.model, folder if found else None, table.exit_layer, str(table.k))
+    return DraftEntry(table.kind, table.model, folder if found else None, table.exit_layer, table.k)
 
 
 def _shipped(name: str) -> Path:
@@ -317,20 +301,6 @@ def _check(source: Path, read: CatalogFile) -> None:
         for word in (key, *table.aliases):
             if seen.setdefault(word, key) != key:
                 raise CatalogError(f"{source}: '{word}' names both '{seen[word]}' and '{key}'.", hint=EDIT)
-        for draft in (*table.drafts.values(), *filter(None, (table.draft,))):
-            _check_draft(source, key, draft)
-        if odd := [name for name, draft in table.drafts.items() if draft.kind != "model"]:
-            message = f"{source}: '{key}' has a named draft '{odd[0]}' whose kind is not \"model\"."
-            raise CatalogError(message, hint=EDIT)
-
-
-def _check_draft(source: Path, key: str, draft: DraftTable) -> None:
-    if (draft.kind == "model") != (draft.model is not None):
-        message = f"{source}: a draft of '{key}' needs a model if, and only if, its kind is \"model\"."
-        raise CatalogError(message, hint=EDIT)
-    if draft.exit_layer is not None and draft.kind != "early-exit":
-        message = f"{source}: a draft of '{key}' has an exit_layer, and its kind is not \"early-exit\"."
-        raise CatalogError(message, hint=EDIT)
 
 
 def _explain(message: str) -> str:

@@ -19,13 +19,14 @@ from localspec.core.drain import drain
 from localspec.core.errors import UsageError
 from localspec.core.events import AnyEvent, Done, FinishReason, Loading, Notice, Ready, SpecCard, Stats, Step, Token
 from localspec.core.requests import (
-    DraftModel,
-    EarlyExit,
+    SAMPLING_FIELDS,
+    AskedDraft,
     GenerateRequest,
     LoadRequest,
     Message,
     SamplingOptions,
     SpecWish,
+    draft_length,
 )
 from localspec.core.weight_formats import INT8_THRESHOLD
 from localspec.runtime.model import Model
@@ -67,15 +68,15 @@ class Stream:
         self._cancel.set()
 
     def close(self) -> None:
-        """Give up the rest, so that the next answer may begin."""
+        """Drops the rest, so that the next answer may begin."""
         self._events.close()
 
     def result(self) -> Result:
-        """Runs to the end if need be."""
+        """The whole answer; runs to its end first."""
         for _ in self:
             pass
         if self._done is None:
-            raise UsageError("This answer did not come to its end and has no result.", hint="Ask again.")
+            raise UsageError("The answer was not completed.", hint="Ask again.")
         text = "".join(token.text for token in self._tokens)
         return Result(text, tuple(self._tokens), self._done.stats, self._done.finish_reason)
 
@@ -93,12 +94,12 @@ class LLM:
         self.close()
 
     def close(self) -> None:
-        """Let the weights go. Twice does no harm; answers are refused from now on."""
+        """Frees the weights. Closing twice does no harm; later calls raise UsageError."""
         self._model.close()
 
     @property
     def ready(self) -> Ready:
-        """What was loaded: model, drafter, memory."""
+        """The loaded model, its drafter and its memory."""
         return self._model.ready
 
     def stream(
@@ -114,13 +115,13 @@ class LLM:
         """Events of one answer. A string is completed as it is; messages go through the chat template.
 
         `continues`: the last message is the assistant's, and goes on. `speculate`: with drafts, or without.
-        sampling: temperature, top_k, top_p, min_p, repetition_penalty, seed.
+        sampling: the fields of SamplingOptions (temperature, seed, …).
         """
         asked = make_request(prompt, max_tokens, stop, sampling)
         return self.answer(msgspec.structs.replace(asked, continues=continues, speculate=speculate))
 
     def answer(self, request: GenerateRequest) -> Stream:
-        """The same from a request as it crosses pipes."""
+        """Streams the answer to a request record, as the chat's pipe carries it."""
         self._model.check_open()
         return Stream(self._model, request)
 
@@ -147,7 +148,7 @@ class LLM:
 
 
 class Chat:
-    """Turns of a conversation. A stopped answer counts as said; a turn that got no word of answer is taken back."""
+    """Turns of a conversation. A stopped answer is kept; a question without any answer is dropped."""
 
     def __init__(self, llm: LLM, system: str | None, options: dict[str, Any]) -> None:
         self._llm = llm
@@ -227,11 +228,9 @@ class ChatStream:
 def make_request(
     prompt: str | Messages, max_tokens: int | None, stop: str | Sequence[str], sampling: dict[str, Any]
 ) -> GenerateRequest:
-    unknown = set(sampling) - set(SamplingOptions.__struct_fields__)
+    unknown = set(sampling) - set(SAMPLING_FIELDS)
     if unknown:
-        raise UsageError(
-            f"There is no option '{min(unknown)}'.", hint=f"Known: {', '.join(SamplingOptions.__struct_fields__)}."
-        )
+        raise UsageError(f"There is no option '{min(unknown)}'.", hint=f"Known: {', '.join(SAMPLING_FIELDS)}.")
     stops = (stop,) if isinstance(stop, str) else tuple(stop)
     options = SamplingOptions(**sampling)
     if isinstance(prompt, str):
@@ -254,7 +253,7 @@ def make_message(message: Message | dict[str, Any]) -> Message:
 def load(  # noqa: PLR0913 - the words of the command line
     model: str | os.PathLike[str] = "guide",
     *,
-    draft: str | os.PathLike[str] | EarlyExit | DraftModel = "auto",
+    draft: os.PathLike[str] | AskedDraft = "auto",
     quant: str = "auto",
     device: str = "auto",
     ctx: int | None = None,
@@ -268,16 +267,16 @@ def load(  # noqa: PLR0913 - the words of the command line
     folding: bool = True,
 ) -> LLM:
     """A model by catalogue key, folder or GGUF file, ready to answer. For progress, iterate over `load_events`."""
-    request = LoadRequest(
+    request = LoadRequest.of(
         os.fspath(model),
-        os.fspath(draft) if isinstance(draft, os.PathLike) else draft,
-        quant,
-        device,
-        ctx,
-        str(k),
-        threads,
-        keep_head,
-        int8_threshold,
+        draft=os.fspath(draft) if isinstance(draft, os.PathLike) else draft,
+        quant=quant,
+        device=device,
+        ctx=ctx,
+        k=draft_length(k),
+        threads=threads,
+        keep_head=keep_head,
+        int8_threshold=int8_threshold,
         max_memory=max_memory,
         save_quantized=save_quantized,
         draft_quant=draft_quant,

@@ -1,4 +1,4 @@
-"""An answer that was cut, made to go on: the prompt in ids, and a Writer that stands where the answer ended.
+"""Continues an answer that was cut: the prompt in ids, and a Writer at the answer's end.
 
 Where the session still holds the answer, its very tokens are the prompt: nothing is read again, and the text becomes
 what it would have been without the cut. Elsewhere its text is encoded. Knows no model.

@@ -1,5 +1,5 @@
-"""Which models are on this machine: those of the catalogue, those fetched, folders that chats were held with, and what
-other programs keep in GGUF.
+"""Lists the models on this machine: the catalogue's, downloaded ones, folders of recent chats, and other programs'
+GGUF files.
 
 Reads headers and the list of chats. Knows nothing about torch or how any of it is shown.
 """
@@ -15,19 +15,20 @@ from pathlib import Path
 
 from localspec.core.errors import CheckpointError, LocalspecError, NotDownloaded
 from localspec.core.main_memory import available_bytes
-from localspec.core.weight_formats import stored_kind
+from localspec.engine.drafters.table import summary
 from localspec.history import peek
 from localspec.loading.plan import fit_word
 from localspec.models import hub_cache
-from localspec.models.catalog import Catalog, DraftEntry, Entry
+from localspec.models.catalog import Catalog, Entry
 from localspec.models.checkpoint import Snapshot, open_snapshot
 from localspec.models.gguf import stores
 from localspec.models.gguf.header import read_gguf
 from localspec.models.gguf.stores import Kept
+from localspec.models.prequantised.stored import stored_format
 
 STORED = {"F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16"}
 UNREADABLE = "cannot be loaded"  # loading it says why
-MOST_CHATS = 200  # that are looked through for folders
+MOST_CHATS = 200  # that are searched for folders
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class Shelved:
 
 
 def on_disk(catalog: Catalog, now: str, *, held_bytes: int = 0, loaded: str = "") -> Iterator[Shelved]:
-    """With the model that is loaded `now`, in this format, whose `held_bytes` are given back before another is. One
+    """Lists them, with the model that is loaded `now` in this format; its `held_bytes` are freed before another is. One
     after the other, as they are found: the headers of many take a while."""
     free = available_bytes() + held_bytes
     named = set[str]()
@@ -64,7 +65,7 @@ def on_disk(catalog: Catalog, now: str, *, held_bytes: int = 0, loaded: str = ""
 
 
 def names() -> tuple[str, ...]:
-    """What is known of them without reading headers, beside the catalogue's."""
+    """Names of downloaded repositories, without reading headers."""
     return (*fetched(), *(one.name for one in stores.kept()))
 
 
@@ -75,7 +76,7 @@ def fetched() -> list[str]:
 
 
 def of_another(one: Kept, free: int) -> Shelved | None:
-    """What another program keeps; None if that is only a part of a model."""
+    """A file of another program; None if it is only a part of a model."""
     drafts = drafters(Entry(one.name, one.name, one.file))
     with suppress(LocalspecError, OSError):
         state = one.file.stat()
@@ -123,7 +124,7 @@ def shelved(name: str, entry: Entry, free: int) -> Shelved:
 
 def stored(snapshot: Snapshot) -> str:
     """The format of most of its weights."""
-    if kind := stored_kind(snapshot.config) or snapshot.stored_as:
+    if kind := stored_format(snapshot.config) or snapshot.stored_as:
         return kind
     sizes: Counter[str] = Counter()
     for info in snapshot.tensors.values():
@@ -133,18 +134,12 @@ def stored(snapshot: Snapshot) -> str:
 
 
 def drafters(entry: Entry) -> tuple[tuple[str, str], ...]:
-    """What --draft may say for it, in words: models.toml's drafter first, and none last."""
+    """What --draft takes for the model, with a description: models.toml's drafter first, "off" last."""
     found = []
     if entry.draft is not None and entry.draft.kind != "off":
-        found.append(("auto", described(entry.draft)))
-    found += [(name, f"{name}, {described(draft)}") for name, draft in entry.drafts]
+        found.append(("auto", summary(entry.draft.request)))
+    found += [(name, f"{name}, {summary(draft.request)}") for name, draft in entry.drafts]
     return (*found, ("off", "off, decode plain"))
-
-
-def described(draft: DraftEntry) -> str:
-    if draft.kind == "early-exit":
-        return f"early exit after layer {draft.exit_layer}" if draft.exit_layer else "early exit"
-    return f"a smaller model ({Path(str(draft.model)).name})"
 
 
 def folders_of_chats(catalog: Catalog) -> list[str]:

@@ -17,18 +17,19 @@ import msgspec
 from localspec.core import calibration
 from localspec.core.errors import Cancelled, ContextOverflow, EngineDied, EngineError, UsageError, first_line
 from localspec.core.events import AnyEvent, Done, FinishReason, Notice, Prefill, Ready, SpecCard, Stats, Step
-from localspec.core.requests import GenerateRequest, SamplingOptions, SpecWish
+from localspec.core.requests import GenerateRequest, SamplingOptions, SpecWish, draft_length
 from localspec.engine.cuda_graphs import Graphed
 from localspec.engine.decode import decode
-from localspec.engine.drafters.early_exit import EarlyExit
+from localspec.engine.drafters.early_exit import EarlyExitDrafter
+from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
-from localspec.engine.drafters.none import NoDrafter
-from localspec.engine.drafters.temporary import Relief
+from localspec.engine.drafters.table import check_exit
+from localspec.engine.drafters.temporary import TemporaryDrafter
 from localspec.engine.first_look import FirstLook
 from localspec.engine.memory import give_back, is_out_of_memory
 from localspec.engine.policy import Policy, Steered
 from localspec.engine.protocols import Resident, Round, Sampler, is_layered
-from localspec.engine.recording_sampler import Witness
+from localspec.engine.recording_sampler import RecordingSampler
 from localspec.engine.samplers import make_sampler
 from localspec.engine.session import Reading, Session
 from localspec.loading.devices import is_lost
@@ -36,7 +37,6 @@ from localspec.loading.threads import Threads
 from localspec.models.folding import READ_AS, Folding
 from localspec.models.prompt_sandbox import AnyPrompter
 from localspec.runtime.continuation import go_on
-from localspec.runtime.draft_choice import check_exit, check_k
 from localspec.runtime.prompt_reuse import keep_spelling
 from localspec.runtime.sampling_defaults import check_limits, resolve_sampling
 from localspec.runtime.shortening import turns_over
@@ -55,7 +55,7 @@ class Closable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a Model is made of. `decoders` are those whose weight reads are counted, `owned` those that end with it."""
+    """The parts of a Model. `decoders`: their weight reads are counted; `owned`: closed with the model."""
 
     ready: Ready
     prompter: AnyPrompter
@@ -66,12 +66,12 @@ class Parts:
     decoders: tuple[Resident, ...]
     owned: tuple[Closable, ...] = ()
     threads: Threads | None = None  # None where their count stays
-    greedy_drafts: bool = False
+    greedy_draft: bool = False
     calibration_key: str = ""
     folding: Folding | None = None
 
     def without_drafter(self) -> Parts:
-        """The same, decoding plain. What the drafter held in memory is held by this one alone."""
+        """These parts without the drafter, whose decoder is closed."""
         target, *drafters = self.decoders
         for decoder in drafters:
             decoder.close()
@@ -89,8 +89,8 @@ class Model:
         self.tally.add(parts.ready)
         self._held: Parts | None = parts
         self._answering = threading.Lock()
-        self._read_by_drafters = 0  # in bytes, by those that are gone
-        self._untold: Notice | None = None
+        self._read_by_drafters = 0  # bytes, by drafters that were dropped
+        self._notice: Notice | None = None
         self._flat_noticed = False
 
     def answer(
@@ -98,18 +98,18 @@ class Model:
     ) -> Generator[AnyEvent, None, None]:
         """Prefill, Steps and Notices, then Done. LocalspecError where it cannot go on; the text so far stands.
 
-        The next answer may begin when this one has ended, was closed or is gone; one never begun is in nobody's way.
+        The next answer may begin when this one has ended, was closed or was garbage-collected.
         """
         if not self._answering.acquire(blocking=False):
             raise UsageError("The model is in the middle of another answer.", hint="Read that to its end, or close it.")
         try:
-            with self._relief(request.exit_layer):
+            with self._temporary_drafter(request.exit_layer):
                 yield from self._answer(request, cancelled)
         finally:
             self._answering.release()
 
     def _answer(self, request: GenerateRequest, cancelled: Callable[[], bool] | None) -> Iterator[AnyEvent]:
-        """Times count the engine's work only, however slowly the events are taken."""
+        """Times cover the engine's work only, however slowly the events are read."""
         typed, request = request, self._folded(request)
         read_as = read_otherwise(typed, request)
         self.tally.begin()
@@ -122,33 +122,33 @@ class Model:
                 yield Notice("info", READ_AS, f"Read as: {read_as}")
             for seconds, reading in timed(self._read(ids)):
                 prompt_seconds += seconds
-                yield self._told(Prefill(reading.done - reading.cached, reading.total, reading.cached))
+                yield self._tallied(Prefill(reading.done - reading.cached, reading.total, reading.cached))
                 yield from self._faults()
             read_before = self._bytes_read()
             for seconds, (done, step) in timed(self._steps(writer, request)):
                 step_seconds.append(seconds)
                 reason = "stop" if writer.stopped else done.ended or reason
-                yield self._told(step)
+                yield self._tallied(step)
                 yield from self._faults()
         except Cancelled:
             reason = "cancelled"
         except ContextOverflow as fault:
             turns = self._turns_over(request)
-            raise ContextOverflow(fault.message, hint=self._ways_out(turns), turns_over=turns) from fault
+            raise ContextOverflow(fault.message, hint=self._remedies(turns), turns_over=turns) from fault
         except (RuntimeError, MemoryError) as fault:
             if is_out_of_memory(fault):
                 raise EngineError("Memory ran out while answering.", hint=MORE_MEMORY) from fault
             if is_lost(fault):
-                said = first_line(fault)[:200]
-                raise EngineDied(f"The GPU failed while answering ({said}).", hint=LOAD_AGAIN) from fault
+                detail = first_line(fault)[:200]
+                raise EngineDied(f"The GPU failed while answering ({detail}).", hint=LOAD_AGAIN) from fault
             raise EngineError(f"The model failed while answering ({first_line(fault)}).", hint="Ask again.") from fault
         measured = self._measured(prompt_seconds, step_seconds, self._bytes_read() - read_before)
-        yield self._told(Done(reason, msgspec.structs.replace(measured, finish_reason=reason, read_as=read_as)))
+        yield self._tallied(Done(reason, msgspec.structs.replace(measured, finish_reason=reason, read_as=read_as)))
 
     def steer(self, wish: SpecWish) -> SpecCard:
-        """Draft so from the next round on, also in the middle of an answer; from any thread. Without a drafter nothing
-        changes."""
-        check_k(wish.k)
+        """Changes how the next rounds draft, also in the middle of an answer; from any thread. Nothing changes
+        without a drafter."""
+        wish = SpecWish(wish.mode, draft_length(wish.k))
         wish = SpecWish.of(wish.k) if wish.mode == "on" and wish.k != "auto" else wish  # on with 0 is off
         if self.spec.kind != "off":
             self._parts.policy.steer(wish.mode, wish.k)
@@ -160,7 +160,7 @@ class Model:
         self._session.rewind(0)
 
     def close(self) -> None:
-        """Let weights, caches and threads go. Twice does no harm; all else is a UsageError from now on."""
+        """Frees weights, caches and threads. Closing twice does no harm; all else then raises UsageError."""
         held, self._held = self._held, None
         for part in held.owned if held else ():
             part.close()
@@ -180,29 +180,29 @@ class Model:
         return self._parts.session
 
     @contextmanager
-    def _relief(self, exit_layer: int | None) -> Iterator[None]:
-        """For one answer the target's first layers draft, if that was asked for."""
+    def _temporary_drafter(self, exit_layer: int | None) -> Iterator[None]:
+        """Drafts with the target's first layers for one answer, if that was asked for."""
         session = self._session
         if exit_layer is not None:
             target = self._parts.decoders[0]
             check_exit(exit_layer, self.ready.model.layers, self.ready.model.name)
             assert is_layered(target)
-            session.drafter = Relief(EarlyExit(target, exit_layer), session.drafter)
+            session.drafter = TemporaryDrafter(EarlyExitDrafter(target, exit_layer), session.drafter)
         try:
             yield
         finally:
-            if isinstance(session.drafter, Relief):  # else it had to go
-                session.drafter = session.drafter.resting
+            if isinstance(session.drafter, TemporaryDrafter):  # else it failed
+                session.drafter = session.drafter.suspended
 
     def _folded(self, request: GenerateRequest) -> GenerateRequest:
-        """With what the user typed as the model reads it; a raw prompt is read as it is."""
+        """The request with the user's text folded; a raw prompt stays as it is."""
         folding = self._parts.folding
         if folding is None or request.messages is None:
             return request
         return msgspec.structs.replace(request, messages=folding.messages(request.messages))
 
     def _prepare(self, request: GenerateRequest, cancelled: Callable[[], bool] | None) -> tuple[list[int], Writer]:
-        """The prompt as ids, and who writes what follows; the session set to choose as asked."""
+        """The prompt as ids, and the Writer of the answer; sets the session's sampler."""
         check_limits(request)
         prompter, template = self._parts.prompter.using(request.template, cancelled), request.template
         stop_ids = self._parts.stop_ids
@@ -212,22 +212,22 @@ class Model:
             stop_ids |= prompter.control_ids.intersection(ids)
         usable = prompter.num_ids
         sampling = resolve_sampling(request.sampling, self._parts.defaults, usable=usable)
-        self._look = FirstLook(make_sampler(sampling, certain_drafts=self._parts.greedy_drafts))
-        sampler: Sampler = Witness(self._look) if request.odds else self._look
+        self._look = FirstLook(make_sampler(sampling, greedy_draft=self._parts.greedy_draft))
+        sampler: Sampler = RecordingSampler(self._look) if request.draft_probabilities else self._look
         self._session.begin(sampler, stop_ids=stop_ids, cancelled=cancelled)
         if request.continues:
             return go_on(request, prompter, self._session.tokens, stop_ids)
         return self._prompt(request, prompter), Writer(prompter.tokenizer, request.stop)
 
     def _prompt(self, request: GenerateRequest, prompter: AnyPrompter) -> list[int]:
-        """In ids, spelled as the session spells it."""
+        """The prompt as ids, in the session's spelling where the text is equal."""
         ids = prompter.text(request.prompt or "") if request.messages is None else prompter.chat(request.messages)
         if not ids:
             raise UsageError("The prompt is empty.", hint="Give some text to continue.")
         return keep_spelling(self._session.tokens, ids, prompter.control_ids, prompter.tokenizer.decode)
 
-    def _ways_out(self, turns_over: int) -> str:
-        """What helps against a prompt that is too long. A new chat does where the question fits without the others."""
+    def _remedies(self, turns_over: int) -> str:
+        """Remedies for a prompt that is too long: a new chat only if the question fits alone."""
         card, longest = self.ready.model, self._parts.decoders[0].arch.max_context
         can_grow, fits_alone = card.context_max < longest, turns_over > 0
         ways = ["Shorten it", *["start a new chat"] * fits_alone, *[f"raise --ctx, up to {longest}"] * can_grow]
@@ -238,30 +238,30 @@ class Model:
         return turns_over(request.messages or (), self.ready.model.context_max, lambda messages: len(chat(messages)))
 
     def _read(self, ids: list[int]) -> Iterator[Reading]:
-        """The prompt; what was read of it before memory ran out was not there before."""
+        """Reads the prompt; after memory ran out, `cached` is still that of the first attempt."""
         cached: int | None = None
-        for reading in self._sparing(lambda: self._session.prefill(ids)):
+        for reading in self._sparing_memory(lambda: self._session.prefill(ids)):
             cached = reading.cached if cached is None else cached
             yield replace(reading, cached=cached)
 
-    def _sparing(self, work: Callable[[], Iterator[Item]]) -> Iterator[Item]:
-        """What the work gives. Where memory runs out the drafter is let go, and the work goes on from there."""
+    def _sparing_memory(self, work: Callable[[], Iterator[Item]]) -> Iterator[Item]:
+        """Yields the work's items. When memory runs out, drops the drafter and goes on."""
         try:
             yield from work()
             return
         except (RuntimeError, MemoryError) as fault:
             if not is_out_of_memory(fault) or isinstance(self._session.drafter, NoDrafter):
                 raise
-        # Not sooner: the fault's traceback holds the tensors that there was no room for.
-        self._let_go("Memory ran out, so the drafter had to go; decoding goes on without it.")
+        # Not sooner: the fault's traceback holds tensors.
+        self._drop_drafter("Memory ran out, so the drafter had to go; decoding goes on without it.")
         yield from work()
 
     def _steps(self, writer: Writer, request: GenerateRequest) -> Iterator[tuple[Round, Step]]:
         session, policy = self._session, self._policy(request)
         sampler, most = session.sampler, session.tokens_left + 1 if request.max_tokens is None else request.max_tokens
         last = len(session.tokens) + most
-        for bare in self._sparing(lambda: decode(session, policy, max_tokens=last - len(session.tokens))):
-            done = replace(bare, odds=sampler.odds) if isinstance(sampler, Witness) else bare
+        for bare in self._sparing_memory(lambda: decode(session, policy, max_tokens=last - len(session.tokens))):
+            done = replace(bare, probabilities=sampler.probabilities) if isinstance(sampler, RecordingSampler) else bare
             step = writer.step(done)
             session.rewind(len(session.tokens) - len(done.tokens) + len(step.tokens))
             yield done, step
@@ -271,36 +271,36 @@ class Model:
                 threads.after(done.seconds, self._parts.decoders)
 
     def _policy(self, request: GenerateRequest) -> Policy:
-        """What was learnt of the usual drafter is not true of another."""
+        """The usual policy; a fresh one for a temporary drafter, since measurements do not carry over."""
         if request.exit_layer is not None:
             return Steered(self.spec.mode, self.spec.k).once(request.speculate is not False)
         steered = self._parts.policy
         return steered if request.speculate is None else steered.once(request.speculate)
 
-    def _told(self, event: AnyEvent) -> AnyEvent:
+    def _tallied(self, event: AnyEvent) -> AnyEvent:
         self.tally.add(event)
         return event
 
     def _faults(self) -> Iterator[Notice]:
-        """A drafter that failed or had to go is told of once, and so are graphs and weights that say nothing."""
-        yield from told_eager(self._parts.decoders)
+        """Notices, once each: a drafter that failed, CUDA graphs that are off, weights without information."""
+        yield from graph_notices(self._parts.decoders)
         if self._look.is_flat and not self._flat_noticed:
             self._flat_noticed = True
             yield flat(self.ready.model.name)
         drafter = self._session.drafter
         if isinstance(drafter, Guarded) and drafter.fault is not None:
-            self._let_go(f"The drafter failed ({first_line(drafter.fault)}); decoding goes on without it.")
-        untold, self._untold = self._untold, None
-        if untold is not None:
-            yield untold
+            self._drop_drafter(f"The drafter failed ({first_line(drafter.fault)}); decoding goes on without it.")
+        notice, self._notice = self._notice, None
+        if notice is not None:
+            yield notice
 
-    def _let_go(self, message: str) -> None:
-        """Plain from now on; the drafter's memory is free."""
+    def _drop_drafter(self, message: str) -> None:
+        """Decodes plain from now on; frees the drafter's memory."""
         self._read_by_drafters += sum(decoder.bytes_read for decoder in self._parts.decoders[1:])
         self._held = self._parts.without_drafter()
         self.spec = msgspec.structs.replace(self.spec, kind="off", reason="it failed")
         hint = "The text is the same, only slower. Reload to try again."
-        self._untold = Notice("warning", "drafter_failed", message, hint)
+        self._notice = Notice("warning", "drafter_failed", message, hint)
         give_back()
 
     def _measured(self, prompt_seconds: float, step_seconds: list[float], bytes_read: int) -> Stats:
@@ -329,21 +329,21 @@ def flat(name: str) -> Notice:
 
 
 def read_otherwise(typed: GenerateRequest, read: GenerateRequest) -> str:
-    """The last question as it is read, where that is not as it was typed."""
+    """The last question as the model reads it; "" if that is as it was typed."""
     pairs = zip(reversed(typed.messages or ()), reversed(read.messages or ()), strict=True)
     was, now = next(((was, now) for was, now in pairs if was.role == "user"), (None, None))
     return now.content if now is not None and now != was else ""
 
 
-def told_eager(decoders: Iterable[Resident]) -> Iterator[Notice]:
-    """Which of these cannot replay CUDA graphs, and why; once each."""
+def graph_notices(decoders: Iterable[Resident]) -> Iterator[Notice]:
+    """Notices, once each, for decoders that cannot replay CUDA graphs."""
     for decoder in decoders:
         if isinstance(decoder, Graphed) and (fault := decoder.unreported_fault()):
             yield Notice("info", "graphs", f"CUDA graphs are off: {fault}.", "The text is the same, only slower.")
 
 
 def timed(items: Iterator[Item]) -> Iterator[tuple[float, Item]]:
-    """Each item with the seconds that making it took; what the taker does in between is not counted."""
+    """Each item with the seconds that making it took; the reader's own time is not counted."""
     while True:
         started = perf_counter()
         try:

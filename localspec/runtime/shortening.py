@@ -1,4 +1,4 @@
-"""A conversation that is longer than the context: how many of its oldest turns must go, and what is left without them.
+"""Shortens a conversation that is longer than the context: how many of its oldest turns must go.
 
 Knows messages; how many tokens they are is asked of a function.
 """
@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 
 from localspec.core.requests import Message
 
-ANSWER_SHARE = 4  # this part of the context is left to the answer: one that is cut at once helps nobody
+ANSWER_SHARE = 4  # this fraction of the context is left to the answer, else it would be cut at once
 
 Turns = Sequence[Message]
 
 
 def without_oldest(messages: Turns, count: int) -> tuple[Message, ...]:
-    """Without its first turns. What the system says stays, and so does the last turn, which is the question."""
+    """Drops the first turns; the system prompt and the last turn, which is the question, stay."""
     starts = [place for place, message in enumerate(messages) if message.role == "user"]
     if not starts:
         return tuple(messages)

@@ -1,4 +1,4 @@
-"""Folds a generation's events into Stats, and measures the speed-up from rounds that had no draft.
+"""Sums a generation's events into Stats, and measures the speed-up from rounds without a draft.
 
 The speed-up is tokens x mean(plain round) / time spent in rounds. Both means leave out rounds of three times the
 median of rounds as wide as themselves: those are the machine's hiccups, and a wide round is not one.
@@ -57,7 +57,7 @@ def student_95(count: int) -> float:
 
 
 class SpeedMeter:
-    """What a round costs with no draft, kept across turns, against what this generation's rounds cost."""
+    """Compares the cost of rounds without a draft, kept across turns, with this generation's rounds."""
 
     def __init__(self, calibrated_ms: float | None = None) -> None:
         self.calibrated_ms = calibrated_ms
@@ -163,7 +163,7 @@ class Tally:
         )
 
     def begin(self) -> None:
-        """A generation was asked for: what is known of the one before, however that ended, is not of this one."""
+        """Starts a generation: the figures of the one before are dropped."""
         self._stats, self._ended = self._base, False
         self.meter.restart()
 
@@ -243,7 +243,7 @@ SUMS = (
 
 
 def joined(first: Stats, then: Stats) -> Stats:
-    """Of an answer that went on: the sums of both parts, the prompt of the first, all else as it was at the end."""
+    """Adds up the two parts of a continued answer; the prompt is the first part's, all else the last's."""
     measured = [part for part in (first, then) if part.speedup and part.predicted_ms]
     spent = sum(part.predicted_ms for part in measured)
     return msgspec.structs.replace(
@@ -277,4 +277,6 @@ def to_dict(record: Event | Stats) -> dict[str, Any]:  # Any: this is JSON
     if isinstance(stats, Stats):
         where = plain if stats is record else plain["stats"]
         where.update({name: getattr(stats, name) for name in RATES})
+    if "spec" in plain:
+        plain["spec"]["k"] = str(plain["spec"]["k"])  # text, even for a number
     return plain

@@ -1,4 +1,4 @@
-"""Rounds of ids to Steps of text: who wrote which token, stop strings, and what was proposed in vain.
+"""Turns rounds of ids into Steps of text: who wrote which token, stop strings, rejected proposals.
 
 Knows tokenizers and records; no tensors, no clock.
 """
@@ -27,8 +27,8 @@ class Writer:
     def step(self, done: Round) -> Step:
         """The round as text. After a stop string, tokens are fewer than the round's."""
         tokens = []
-        for place, id in enumerate(done.tokens):
-            tokens.append(self.token(done, place, self.release(self.detokenizer.push(id))))
+        for position, id in enumerate(done.tokens):
+            tokens.append(self.token(done, position, self.release(self.detokenizer.push(id))))
             if self.stopped:
                 break
         if done.ended and tokens and not self.stopped:
@@ -43,20 +43,21 @@ class Writer:
             ignored=ignored,
             draft_ms=1000 * done.draft_seconds,
             verify_ms=1000 * done.verify_seconds,
-            rejected=tuple(self.proposal(done, place) for place in range(accepted, done.drafted - ignored)),
+            rejected=tuple(self.proposal(done, position) for position in range(accepted, done.drafted - ignored)),
         )
 
-    def token(self, done: Round, place: int, text: str) -> Token:
-        if place < done.accepted:
-            return Token(done.tokens[place], text, "draft", pos=place)
+    def token(self, done: Round, position: int, text: str) -> Token:
+        if position < done.accepted:
+            return Token(done.tokens[position], text, "draft", pos=position)
         missed = done.accepted < done.drafted
         source: Source = "fix" if missed else "bonus" if done.drafted else "plain"
-        return Token(done.tokens[place], text, source, alt=self.proposal(done, place) if missed else None)
+        return Token(done.tokens[position], text, source, alt=self.proposal(done, position) if missed else None)
 
-    def proposal(self, done: Round, place: int) -> Proposal:
-        text = self.tokenizer.decode([done.draft[place]], skip_special_tokens=False)
-        odds = (done.odds.drafter[place], done.odds.target[place]) if done.odds else ()
-        return Proposal(done.draft[place], text, *odds)
+    def proposal(self, done: Round, position: int) -> Proposal:
+        text = self.tokenizer.decode([done.draft[position]], skip_special_tokens=False)
+        known = done.probabilities
+        both = (known.drafter[position], known.target[position]) if known else ()
+        return Proposal(done.draft[position], text, *both)
 
     def release(self, piece: str) -> str:
         """The text that may be shown now; what could begin a stop string waits."""

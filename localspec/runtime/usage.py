@@ -1,4 +1,4 @@
-"""What this process has used of the machine. Knows nothing about why."""
+"""Reads how much memory this process has used."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from contextlib import suppress
 from datetime import datetime
 from multiprocessing.connection import Connection
 from multiprocessing.sharedctypes import Synchronized
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any  # Any: a sampling option has a type of its own
 
 import msgspec
 
@@ -27,7 +27,7 @@ from localspec.core.drain import drain
 from localspec.core.errors import ContextOverflow, EngineDied, LocalspecError, UsageError
 from localspec.core.events import AnyEvent, Failure, Ready, Steered
 from localspec.core.plain_file import plain
-from localspec.core.requests import GenerateRequest, LoadRequest, SpecWish
+from localspec.core.requests import SAMPLING_FIELDS, GenerateRequest, LoadRequest, SamplingOptions, SpecWish
 from localspec.core.sanitize import clean
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 SPAWN = multiprocessing.get_context("spawn")
 EVENTS = msgspec.msgpack.Decoder(AnyEvent)
-MESSAGES = msgspec.msgpack.Decoder(GenerateRequest | SpecWish)
+MESSAGES = msgspec.msgpack.Decoder(tuple[GenerateRequest | SpecWish, dict[str, Any]])
 ENCODE = msgspec.msgpack.Encoder().encode
 OPEN_MODEL = "localspec.runtime.open:open_model"
 MOST_LOG_BYTES = 1 << 20  # then the next start begins another, and keeps this one beside it
@@ -53,13 +53,13 @@ class EngineProcess:
         self._theirs: Connection | None = theirs
         # The number of the last answer to be stopped: a flag would be lost between two answers.
         self._stopped: Synchronized[int] = SPAWN.Value("q", -1)
-        # How many wishes are in the pipe or were: cheaper to look at than the pipe.
-        self._wished: Synchronized[int] = SPAWN.Value("q", 0)
+        # How many wishes were ever sent: cheaper to read than the pipe.
+        self._sent: Synchronized[int] = SPAWN.Value("q", 0)
         self._asked = -1
         self._lock = threading.Lock()
         self._closed = False
         log = log_file()
-        shared = (self._stopped, self._wished)
+        shared = (self._stopped, self._sent)
         self._process = SPAWN.Process(target=child, args=(theirs, shared, request, opener, log), daemon=True)
 
     @property
@@ -74,32 +74,32 @@ class EngineProcess:
             self._theirs = None
 
     def events(self) -> Iterator[AnyEvent]:
-        """What the child says, until it is gone; then Failure, unless it was closed on purpose."""
+        """The child's events until it ends; then Failure, unless it was closed on purpose."""
         event: AnyEvent | None = None
         ready = False
         while True:
             try:
                 event = EVENTS.decode(self._pipe.recv_bytes())
             except (EOFError, OSError, msgspec.DecodeError):
-                told = isinstance(event, Failure) and (not ready or event.code == EngineDied.code)
-                if not self._closed and not told:
+                reported = isinstance(event, Failure) and (not ready or event.code == EngineDied.code)
+                if not self._closed and not reported:
                     yield DIED
                 return
             ready = ready or isinstance(event, Ready)
             yield event
 
     def ask(self, request: GenerateRequest) -> None:
-        """Queue an answer; a child that is gone says so through `events`."""
+        """Queues an answer; a child that has ended says so through `events`."""
         with self._lock:
             self._asked += 1
             with suppress(OSError):
-                self._pipe.send_bytes(ENCODE(request))
+                self._pipe.send_bytes(packed(request))
 
     def steer(self, wish: SpecWish) -> None:
-        """Draft so from the next round on; Steered says when that is."""
+        """Changes how the next rounds draft; the event Steered confirms it."""
         with self._lock, suppress(OSError):
-            self._pipe.send_bytes(ENCODE(wish))
-            self._wished.value += 1
+            self._pipe.send_bytes(packed(wish))
+            self._sent.value += 1
 
     def cancel(self) -> None:
         """The answer asked for last ends before its next forward."""
@@ -117,11 +117,29 @@ class EngineProcess:
         self._pipe.close()
 
 
-class Inbox:
-    """What the parent says, in order; a wish may be taken out of turn, between two rounds, and requests then wait."""
+def packed(message: GenerateRequest | SpecWish) -> bytes:
+    """A message to the child. Sampling options go beside it, unchecked: one out of range is then a UsageError of the
+    answer, and not a message that cannot be decoded."""
+    if isinstance(message, SpecWish):
+        return ENCODE((message, {}))
+    given = {name: float(value) if is_float(name) else value for name, value in message.sampling.given.items()}
+    return ENCODE((msgspec.structs.replace(message, sampling=SamplingOptions()), given))
 
-    def __init__(self, pipe: Connection, wished: Synchronized[int]) -> None:
-        self._pipe, self._wished = pipe, wished
+
+def is_float(option: str) -> bool:
+    return SAMPLING_FIELDS[option].kind is float
+
+
+def unpacked(content: bytes) -> GenerateRequest | SpecWish:
+    message, given = MESSAGES.decode(content)
+    return msgspec.structs.replace(message, sampling=SamplingOptions(**given)) if given else message
+
+
+class Inbox:
+    """The parent's messages, in order; a SpecWish can be taken early, between two rounds, and requests then wait."""
+
+    def __init__(self, pipe: Connection, sent: Synchronized[int]) -> None:
+        self._pipe, self._sent = pipe, sent
         self._waiting: deque[GenerateRequest] = deque()
         self._taken = 0
 
@@ -129,8 +147,8 @@ class Inbox:
         return self._waiting.popleft() if self._waiting else self._receive()
 
     def wishes(self) -> Iterator[SpecWish]:
-        """Those that have come by now."""
-        while self._taken < self._wished.value:
+        """The wishes that have arrived."""
+        while self._taken < self._sent.value:
             match self._receive():
                 case SpecWish() as wish:
                     yield wish
@@ -138,7 +156,7 @@ class Inbox:
                     self._waiting.append(request)
 
     def _receive(self) -> GenerateRequest | SpecWish:
-        message: GenerateRequest | SpecWish = MESSAGES.decode(self._pipe.recv_bytes())
+        message = unpacked(self._pipe.recv_bytes())
         self._taken += isinstance(message, SpecWish)
         return message
 
@@ -152,8 +170,8 @@ def child(
 ) -> None:
     """The child's life: load, then answer until the pipe closes."""
     quieten(log)
-    stopped, wished = shared
-    inbox, asked = Inbox(pipe, wished), 0
+    stopped, sent = shared
+    inbox, asked = Inbox(pipe, sent), 0
     try:
         model = load(pipe, request, opener)
         while True:
@@ -170,7 +188,7 @@ def child(
 
 
 class CleanLog(io.TextIOWrapper):
-    """What is printed into it can be read in a terminal."""
+    """A log file without control characters."""
 
     def write(self, text: str) -> int:
         super().write(clean(text))
@@ -178,7 +196,7 @@ class CleanLog(io.TextIOWrapper):
 
 
 def quieten(log: str) -> None:
-    """Whatever libraries print goes to the log, after what is there from starts before; Ctrl+C belongs to the parent.
+    """Redirects whatever libraries print to the end of the log; Ctrl+C is left to the parent.
 
     What native code writes past Python goes there as it comes."""
     import signal
@@ -202,7 +220,7 @@ def load(pipe: Connection, request: LoadRequest, opener: str) -> Model:
 def answer(
     inbox: Inbox, pipe: Connection, model: Model, request: GenerateRequest, cancelled: Callable[[], bool]
 ) -> None:
-    """One answer's events, and between two rounds whatever is wished of those to come."""
+    """Sends one answer's events; between two rounds it applies the wishes that have arrived."""
     for event in to_the_end(model.answer(request, cancelled)):
         tell(pipe, event)
         for wish in inbox.wishes():
@@ -210,7 +228,7 @@ def answer(
 
 
 def to_the_end(events: Iterator[AnyEvent]) -> Iterator[AnyEvent]:
-    """The events; an error becomes a Failure and the engine lives on, but for one that it cannot outlive."""
+    """The events; an error becomes a Failure and the engine lives on, unless it is EngineDied."""
     try:
         yield from events
     except EngineDied:
@@ -233,7 +251,7 @@ def failure(fault: Exception) -> Failure:
 
 
 def log_file() -> str:
-    """Where the child prints; nowhere, if there is no folder to write in."""
+    """The file that the child prints into; os.devnull without a folder to write in."""
     try:
         log = paths.engine_log()
         if log.exists():

@@ -21,9 +21,10 @@ import pytest
 
 from localspec.core.drain import drain
 from localspec.core.errors import CheckpointError
+from localspec.core.weight_formats import find_format
 from localspec.engine.arch import read_arch
+from localspec.loading.kernels import load_decoder
 from localspec.loading.plan import Plan
-from localspec.loading.torch import load_decoder
 from localspec.models.bounds import check_heads, check_numbers
 from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import open_snapshot
@@ -300,7 +301,7 @@ def test_a_scale_that_is_no_number_is_refused_by_its_tensors_name(number: float,
 
 
 def loaded(snapshot: object, quant: str) -> None:
-    drain(load_decoder(snapshot, Plan(quant, 64, "cpu")))  # type: ignore[arg-type]
+    drain(load_decoder(snapshot, Plan(find_format(quant), 64)))  # type: ignore[arg-type]
 
 
 def test_random_bytes_for_weights_are_a_model_or_a_sentence(tmp_path: Path):

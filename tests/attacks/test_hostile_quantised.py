@@ -22,8 +22,9 @@ from torch import Tensor
 
 from localspec.core.drain import drain
 from localspec.core.errors import CheckpointError
+from localspec.core.weight_formats import find_format
+from localspec.loading.kernels import load_decoder
 from localspec.loading.plan import Plan
-from localspec.loading.torch import load_decoder
 from localspec.models.catalog import Entry
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.local_models import UNREADABLE, shelved
@@ -160,7 +161,7 @@ def refusal(folder: Path, quant: str = "nf4") -> str:
     """The one sentence that loading the folder ends in."""
     start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(CheckpointError) as caught:
-        drain(load_decoder(open_snapshot(folder), Plan(quant, 64, "cpu")))
+        drain(load_decoder(open_snapshot(folder), Plan(find_format(quant), 64)))
     assert time.perf_counter() - start < 10
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500 << 10
     assert caught.value.hint

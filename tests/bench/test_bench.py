@@ -14,7 +14,7 @@ import msgspec
 import pytest
 import torch
 
-from localspec.bench import telling, transformers_peer
+from localspec.bench import progress, transformers_peer
 from localspec.bench.machine import describe_machine
 from localspec.bench.measure import gather, interleave, measure, ways_of
 from localspec.bench.prompts import PROMPTS
@@ -27,7 +27,7 @@ from localspec.core.drain import drain
 from localspec.core.errors import DoesNotFit, IncompatiblePair
 from localspec.core.events import Loading, Stats
 from localspec.core.requests import LoadRequest
-from localspec.engine.drafters.early_exit import EarlyExit
+from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.runtime.open import open_target, swept_key
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like, llama3_like
@@ -238,7 +238,7 @@ def test_what_is_measured_and_how_far_it_is_are_events(monkeypatch: pytest.Monke
     clock = iter([10.0, 12.0, 14.0])
     monkeypatch.setattr("localspec.bench.progress.perf_counter", lambda: next(clock))
     told: list[Loading] = []
-    tell = telling.shares(told.append, "plain, early exit 2")
+    tell = progress.shares(told.append, "plain, early exit 2")
     for share in (0.0, 0.25, 1.0):
         tell(share)
     assert [(event.done, event.eta_s) for event in told] == [(0, None), (25, 6.0), (100, 0.0)]
@@ -257,10 +257,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def bench(model: Path | str, **given: Any) -> Report:
     """On two questions."""
     options = {name: given.pop(name) for name in ("formats", "against") if name in given}
-    return measure(LoadRequest(str(model), threads=1, **given), prompts=PROMPTS[:2], max_tokens=8, repeats=1, **options)
+    return measure(
+        LoadRequest.of(str(model), threads=1, **given), prompts=PROMPTS[:2], max_tokens=8, repeats=1, **options
+    )
 
 
-@pytest.mark.usefixtures("admitted")
+@pytest.mark.usefixtures("verified")
 def test_a_model_that_nobody_knows_a_drafter_for_is_measured_plain_and_told_so(folder: Path):
     made = bench(folder / "tiny")
     assert [row.method for row in made.rows()] == ["plain"]
@@ -280,20 +282,20 @@ def test_a_figure_belongs_to_the_device_that_computed(device: str):
     assert describe_machine(1, device)["processor"] == expected
 
 
-@pytest.mark.usefixtures("admitted", "gpu")
+@pytest.mark.usefixtures("verified", "gpu")
 def test_what_was_measured_on_a_cpu_beside_a_gpu_is_the_cpus(folder: Path):
     assert bench(folder / "tiny", draft="off", device="cpu").machine["processor"] == processor.name()
 
 
-@pytest.mark.usefixtures("admitted")
+@pytest.mark.usefixtures("verified")
 def test_who_asked_for_plain_is_not_told_of_drafters(folder: Path):
     assert bench(folder / "tiny", draft="off").notes == ()
 
 
-@pytest.mark.usefixtures("admitted")
+@pytest.mark.usefixtures("verified")
 def test_early_exit_of_a_folder_is_measured_beside_plain(folder: Path):
     """With the warning that a load would give, and every answer the same."""
-    made = bench(folder / "tiny", draft="early-exit:1", k="3")
+    made = bench(folder / "tiny", draft="early-exit:1", k=3)
     plain, drafted = made.rows()
     assert [(plain.method, plain.k), (drafted.method, drafted.k)] == [("plain", "0"), ("early exit 1", "3")]
     assert (plain.same, drafted.same) == ("2/2", "2/2")
@@ -304,25 +306,25 @@ def test_early_exit_of_a_folder_is_measured_beside_plain(folder: Path):
     )
 
 
-@pytest.mark.usefixtures("admitted")
+@pytest.mark.usefixtures("verified")
 def test_a_model_without_a_chat_template_continues_the_questions(folder: Path):
     assert bench(folder / "base", draft="early-exit:2").rows()[1].same == "2/2"
 
 
-@pytest.mark.usefixtures("admitted")
+@pytest.mark.usefixtures("verified")
 def test_a_drafter_that_fails_while_answering_loses_its_label(folder: Path, monkeypatch: pytest.MonkeyPatch):
     def broken(*_: object) -> None:
         raise RuntimeError("no more memory")
 
-    monkeypatch.setattr(EarlyExit, "draft", broken)
-    made = bench(folder / "tiny", draft="early-exit:1", k="3")
+    monkeypatch.setattr(EarlyExitDrafter, "draft", broken)
+    made = bench(folder / "tiny", draft="early-exit:1", k=3)
     row = made.rows()[1]
     assert (row.method, row.same) == ("early exit 1 (failed: decoded plain)", "2/2")
     assert made.notes[-1] == "early exit 1: The drafter failed (no more memory); decoding goes on without it."
     assert "early exit 1 (failed: decoded plain)" in made.to_csv()
 
 
-@pytest.mark.usefixtures("admitted")
+@pytest.mark.usefixtures("verified")
 def test_a_known_drafter_that_cannot_draft_loses_its_label(folder: Path, monkeypatch: pytest.MonkeyPatch):
     """The catalogue's own choice becomes plain decoding with a Notice; the row may not pass for a drafter's."""
     catalogue = folder / "models.toml"
@@ -339,13 +341,13 @@ def test_a_known_drafter_that_cannot_draft_loses_its_label(folder: Path, monkeyp
     assert "cannot draft for" in made.notes[0]
 
 
-@pytest.mark.usefixtures("admitted")
+@pytest.mark.usefixtures("verified")
 def test_a_drafter_that_the_user_names_and_that_cannot_draft_is_an_error(folder: Path):
     with pytest.raises(IncompatiblePair):
         bench(folder / "tiny", draft=str(folder / "other"))
 
 
-@pytest.mark.usefixtures("admitted")
+@pytest.mark.usefixtures("verified")
 def test_several_formats_are_measured_side_by_side(folder: Path):
     made = bench(folder / "tiny", draft="early-exit:1", formats=("fp32", "bf16"))
     assert [(row.method, row.quant) for row in made.rows()] == [
@@ -354,7 +356,7 @@ def test_several_formats_are_measured_side_by_side(folder: Path):
     assert made.to_markdown().startswith("tiny · fp32 and bf16 · greedy")
 
 
-@pytest.mark.usefixtures("admitted")
+@pytest.mark.usefixtures("verified")
 def test_beside_a_peer_ours_runs_in_fp32_too_where_the_format_is_left_open(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -366,10 +368,10 @@ def test_beside_a_peer_ours_runs_in_fp32_too_where_the_format_is_left_open(
     ]
 
 
-@pytest.mark.usefixtures("admitted")
+@pytest.mark.usefixtures("verified")
 def test_fp32_that_does_not_fit_beside_the_peer_is_left_out_and_said(folder: Path, monkeypatch: pytest.MonkeyPatch):
     def short_of_memory(request: LoadRequest) -> Any:
-        if request.quant == "fp32":
+        if request.weights.weight_format == "fp32":
             raise DoesNotFit("Not enough memory for tiny in fp32.")
         return open_target(request)
 
@@ -418,9 +420,9 @@ def test_beside_int8_transformers_runs_in_its_faster_format_and_with_a_draft_mod
     assert len(theirs) == 3
 
 
-@pytest.mark.usefixtures("admitted")
+@pytest.mark.usefixtures("verified")
 def test_their_early_exit_leaves_where_ours_does_also_where_a_sweep_found_the_layer(folder: Path):
-    opened = drain(open_target(LoadRequest(str(folder / "tiny"), quant="fp32", threads=1)))
+    opened = drain(open_target(LoadRequest.of(str(folder / "tiny"), quant="fp32", threads=1)))
     remember(swept_key(opened), exit_layer=2)
     *_, exits, lookup = transformers_peer.modes(opened, [("early exit", "auto")])
     assert (exits.arguments, exits.kind) == ({"assistant_early_exit": 2}, "early exit")
@@ -428,13 +430,13 @@ def test_their_early_exit_leaves_where_ours_does_also_where_a_sweep_found_the_la
 
 
 @pytest.mark.heavy
-@pytest.mark.usefixtures("admitted")
+@pytest.mark.usefixtures("verified")
 def test_beside_each_format_their_early_exit_leaves_where_ours_of_that_format_does(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Their int8 is none: beside it the first of their other formats is taken, where all are as fast."""
     monkeypatch.setattr(transformers_peer.Transformers, "try_out", lambda _: None)
-    requests = [LoadRequest(str(folder / "tiny"), quant=quant, threads=1) for quant in ("fp32", "bf16", "int8")]
+    requests = [LoadRequest.of(str(folder / "tiny"), quant=quant, threads=1) for quant in ("fp32", "bf16", "int8")]
     targets = [drain(open_target(request)) for request in requests]
     for layer, opened in enumerate(targets, start=1):
         remember(swept_key(opened), exit_layer=layer)
@@ -447,7 +449,7 @@ def test_beside_each_format_their_early_exit_leaves_where_ours_of_that_format_do
 
 
 @pytest.mark.heavy
-@pytest.mark.usefixtures("admitted")
+@pytest.mark.usefixtures("verified")
 @pytest.mark.parametrize("fastest", [("fp32", 1), ("fp32", 2), ("bf16", 1), ("bf16", 2)])
 def test_each_way_of_theirs_runs_in_the_format_and_with_the_threads_that_were_fastest_for_it(
     folder: Path, fastest: tuple[str, int], monkeypatch: pytest.MonkeyPatch
@@ -458,14 +460,14 @@ def test_each_way_of_theirs_runs_in_the_format_and_with_the_threads_that_were_fa
     monkeypatch.setattr(transformers_peer.Transformers, "try_out", tried)
     monkeypatch.setattr(transformers_peer, "fitting", lambda _: ["bf16", "fp32"])
     monkeypatch.setattr(processor, "physical_cores", lambda: 2)
-    opened = drain(open_target(LoadRequest(str(folder / "tiny"), quant="int8", threads=1)))
+    opened = drain(open_target(LoadRequest.of(str(folder / "tiny"), quant="int8", threads=1)))
     found = transformers_peer.contenders([(opened, [("early exit 1", "early-exit:1")])])
     assert [(one.mode.name, one.way.quant, one.way.threads) for one in found] == [(name, *fastest) for name in THEIRS]
 
 
-@pytest.mark.usefixtures("admitted")
+@pytest.mark.usefixtures("verified")
 def test_beside_the_guide_they_speculate_in_all_their_ways():
-    opened = drain(open_target(LoadRequest("guide", quant="fp32", threads=1)))
+    opened = drain(open_target(LoadRequest.of("guide", quant="fp32", threads=1)))
     found = list(transformers_peer.modes(opened, ways_of(opened, "auto")[1:]))
     assert [mode.name.split()[0] for mode in found] == [
         "plain", "assistant_early_exit", "assistant_model", "prompt_lookup_num_tokens"

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from localspec.bench import plots, sweep
@@ -30,15 +29,15 @@ from localspec.runtime import draft_choice
 from localspec.runtime.open import Opened, open_model, open_target, swept_key, timed_key
 from tests.cli.test_cli import complaints
 
-GUIDE = LoadRequest("guide", quant="fp32", threads=1)
+GUIDE = LoadRequest.of("guide", quant="fp32", threads=1)
 CATALOG = Catalog.load()
 ENTRY = CATALOG.resolve("guide")
 
 
 @pytest.fixture(autouse=True)
-def admitted(monkeypatch: pytest.MonkeyPatch) -> None:
+def verified(monkeypatch: pytest.MonkeyPatch) -> None:
     """transformers takes seconds to import, and is not what is tested here."""
-    monkeypatch.setattr("localspec.runtime.open.admit", lambda _: None)
+    monkeypatch.setattr("localspec.loading.kernels.verify_config", lambda _: None)
 
 
 def curve(*speedups: float, setting: str = "exit layer") -> Curve:
@@ -112,11 +111,11 @@ def test_what_cannot_be_swept_is_one_sentence(
 
 
 @pytest.fixture
-def measured(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[int, str]]]:
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[list[sweep.Tried]]:
     """Nothing is timed: the speed-up of an early exit is highest at layer 3, and grows with the draft length."""
-    asked: list[list[tuple[int, str]]] = []
+    asked: list[list[sweep.Tried]] = []
 
-    def figures(_opened: Opened, tried: list[tuple[int, str]], *_: Any, **__: Any) -> Report:
+    def figures(_opened: Opened, tried: list[sweep.Tried], *_: Any, **__: Any) -> Report:
         asked.append(tried)
         return gains({(layer, k): (2 - abs(layer - 3) / 4) * (1 if k == "auto" else int(k) / 4) for layer, k in tried})
 
@@ -124,9 +123,9 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[int, str]]]:
     return asked
 
 
-def gains(tried: dict[tuple[int, str], float], *, failed: tuple[int, ...] = ()) -> Report:
+def gains(tried: dict[sweep.Tried, float], *, failed: tuple[int, ...] = ()) -> Report:
     """One answer of each way beside plain's, with these speed-ups; `failed`: exit layers."""
-    ways = {place: Way(f"early exit {place[0]}", place[1], "fp32") for place in tried}
+    ways = {place: Way(f"early exit {place[0]}", str(place[1]), "fp32") for place in tried}
     runs = {Way("plain", "0", "fp32"): {(0, 0): Run((1,) * 16, 1.0)}}
     runs |= {ways[place]: {(0, 0): Run((1,) * round(16 * gain), 1.0)} for place, gain in tried.items()}
     fell = frozenset(way for (layer, _), way in ways.items() if layer in failed)
@@ -154,31 +153,31 @@ def test_a_layer_that_failed_is_not_remembered_however_fast_it_seemed(monkeypatc
 
 
 @pytest.mark.heavy
-def test_draft_lengths_are_tried_at_the_best_exit_layer(measured: list[list[tuple[int, str]]]):
+def test_draft_lengths_are_tried_at_the_best_exit_layer(measured: list[list[sweep.Tried]]):
     found = sweep.sweep(GUIDE, [sweep.axis("k=2:6:2"), sweep.axis("exit-layer=1:5:2")])
     assert measured[0] == [(1, "auto"), (3, "auto"), (5, "auto"), (2, "auto")], "the last is models.toml's"
-    assert measured[1] == [(3, "2"), (3, "4"), (3, "6"), (3, "auto")]
-    assert found.best == sweep.Best(3, "6", 3.0, remembered=True)
+    assert measured[1] == [(3, 2), (3, 4), (3, 6), (3, "auto")]
+    assert found.best == sweep.Best(3, 6, 3.0, remembered=True)
     ready = drain(open_model(GUIDE)).ready
-    assert (ready.spec.kind, ready.spec.exit_layer, ready.spec.k) == ("early-exit", 3, "6")
-    ready = drain(open_model(LoadRequest("guide", quant="fp32", threads=1, draft="early-exit:2", k="1"))).ready
-    assert (ready.spec.exit_layer, ready.spec.k) == (2, "1")
+    assert (ready.spec.kind, ready.spec.exit_layer, ready.spec.k) == ("early-exit", 3, 6)
+    ready = drain(open_model(LoadRequest.of("guide", draft="early-exit:2", k=1, quant="fp32", threads=1))).ready
+    assert (ready.spec.exit_layer, ready.spec.k) == (2, 1)
 
 
 @pytest.mark.heavy
-def test_one_setting_alone_keeps_the_other(measured: list[list[tuple[int, str]]]):
-    assert sweep.sweep(LoadRequest("guide", quant="fp32", threads=1, k="4"), [sweep.axis("exit-layer=1:3")]).best
-    assert measured.pop() == [(1, "4"), (2, "4"), (3, "4"), (2, "auto")]
-    asked = LoadRequest("guide", quant="fp32", threads=1, draft="early-exit:5")
-    assert sweep.sweep(asked, [sweep.axis("k=8:8")]).best == sweep.Best(5, "8", 3.0, remembered=True)
-    assert measured.pop() == [(5, "8"), (3, "4")]
-    assert sweep.sweep(GUIDE, [sweep.axis("k=10:10")]).best == sweep.Best(5, "10", 3.75, remembered=True)
-    assert measured.pop() == [(5, "10"), (5, "8")], "where auto leaves since the sweep before"
+def test_one_setting_alone_keeps_the_other(measured: list[list[sweep.Tried]]):
+    assert sweep.sweep(LoadRequest.of("guide", k=4, quant="fp32", threads=1), [sweep.axis("exit-layer=1:3")]).best
+    assert measured.pop() == [(1, 4), (2, 4), (3, 4), (2, "auto")]
+    asked = LoadRequest.of("guide", draft="early-exit:5", quant="fp32", threads=1)
+    assert sweep.sweep(asked, [sweep.axis("k=8:8")]).best == sweep.Best(5, 8, 3.0, remembered=True)
+    assert measured.pop() == [(5, 8), (3, 4)]
+    assert sweep.sweep(GUIDE, [sweep.axis("k=10:10")]).best == sweep.Best(5, 10, 3.75, remembered=True)
+    assert measured.pop() == [(5, 10), (5, 8)], "where auto leaves since the sweep before"
 
 
 @pytest.mark.heavy
 def test_what_was_remembered_is_measured_too_and_stays_where_nothing_new_is_faster(
-    measured: list[list[tuple[int, str]]],
+    measured: list[list[sweep.Tried]],
 ):
     best = sweep.sweep(GUIDE, [sweep.axis("exit-layer=3:3")]).best
     assert best == sweep.Best(3, "auto", 2.0, remembered=True)
@@ -187,13 +186,13 @@ def test_what_was_remembered_is_measured_too_and_stays_where_nothing_new_is_fast
     assert found.best == best
     assert [point.value for point in found.curves[0].points] == ["4", "5", "3"]
     found = sweep.sweep(GUIDE, [sweep.axis("exit-layer=4:5"), sweep.axis("k=2:3")])
-    assert measured[-1] == [(3, "2"), (3, "3"), (3, "auto")]
+    assert measured[-1] == [(3, 2), (3, 3), (3, "auto")]
     assert found.best == best
     assert calibration.recall(swept_key(drain(open_target(GUIDE)))) == Calibration(exit_layer=3)
 
 
 def test_a_value_measured_with_another_of_the_other_setting_says_so():
-    tried = {(1, "4"): 1.0, (3, "4"): 1.5, (3, "8"): 1.25}
+    tried = {(1, 4): 1.0, (3, 4): 1.5, (3, 8): 1.25}
     assert [one.value for one in sweep.curve_of("exit-layer", list(tried), gains(tried)).points] == ["1", "3", "3 k 8"]
     assert [one.value for one in sweep.curve_of("k", list(tried), gains(tried)).points] == ["4", "4 at 3", "8 at 3"]
 
@@ -221,7 +220,7 @@ def test_an_exit_layer_stays_found_where_no_draft_length_beats_plain():
 @pytest.mark.usefixtures("measured")
 def test_where_plain_decoding_is_fastest_nothing_is_remembered(monkeypatch: pytest.MonkeyPatch):
     sweep.sweep(GUIDE, [sweep.axis("k=4:4")])
-    assert drain(open_model(GUIDE)).ready.spec.k == "4"
+    assert drain(open_model(GUIDE)).ready.spec.k == 4
     monkeypatch.setattr(sweep, "measured", lambda _, tried, *__, **___: gains(dict.fromkeys(tried, 0.5)))
     found = sweep.sweep(GUIDE, [sweep.axis("k=1:1")])
     assert found.best is None
@@ -247,7 +246,7 @@ def test_a_real_sweep_and_its_three_outputs(tmp_path: Path):
 
 @pytest.mark.heavy
 def test_the_bench_calls_auto_by_what_it_became():
-    assert calibration.remember(swept_key(drain(open_target(GUIDE))), exit_layer=2, k="3")
+    assert calibration.remember(swept_key(drain(open_target(GUIDE))), exit_layer=2, k=3)
     rows = measure(GUIDE, max_tokens=8, repeats=1).rows()
     assert ("early exit 2", "3") in [(row.method, row.k) for row in rows]
 
@@ -255,13 +254,13 @@ def test_the_bench_calls_auto_by_what_it_became():
 def test_a_result_belongs_to_these_weights_whatever_the_count_of_threads(tmp_path: Path):
     folder = tmp_path / "model"
     shutil.copytree(ENTRY.path, folder)
-    request = LoadRequest(str(folder), quant="fp32", threads=1)
-    one, two = (drain(open_target(msgspec.structs.replace(request, threads=n))) for n in (1, 2))
+    requests = [LoadRequest.of(str(folder), quant="fp32", threads=n) for n in (1, 2)]
+    one, two = (drain(open_target(request)) for request in requests)
     before = swept_key(one)
     assert before == swept_key(two)
     assert timed_key(one) != timed_key(two)
     os.utime(folder / "model.safetensors", (1, 1))
-    assert swept_key(drain(open_target(request))) != before
+    assert swept_key(drain(open_target(requests[0]))) != before
 
 
 # --- who is overruled
@@ -273,8 +272,8 @@ def chosen(asked: str | EarlyExit, draft: DraftEntry | None, known: Calibration)
 
 def test_auto_uses_what_was_found_also_for_a_model_that_the_catalogue_does_not_know():
     for draft in (ENTRY.draft, None):
-        choice = chosen("auto", draft, Calibration(exit_layer=5, k="2"))
-        assert (choice.kind, choice.exit_layer, choice.k, choice.notice) == ("early-exit", 5, "2", None)
+        choice = chosen("auto", draft, Calibration(exit_layer=5, k=2))
+        assert (choice.kind, choice.exit_layer, choice.k, choice.notice) == ("early-exit", 5, 2, None)
 
 
 @pytest.mark.parametrize("draft", [DraftEntry("model", model="assets/guide/draft"), DraftEntry("off")])
@@ -293,6 +292,10 @@ def test_a_draft_length_that_there_is_not_is_as_if_it_was_not_known(k: str):
     assert chosen("auto", ENTRY.draft, Calibration(exit_layer=5, k=k)).k == "auto"
 
 
+def test_a_length_that_an_earlier_version_kept_as_text_is_read():
+    assert chosen("auto", ENTRY.draft, Calibration(exit_layer=5, k="2")).k == 2
+
+
 def test_what_was_asked_for_stays():
     assert chosen("early-exit:2", ENTRY.draft, Calibration(exit_layer=5)).exit_layer == 2
     assert chosen("off", ENTRY.draft, Calibration(exit_layer=5)).kind == "off"
@@ -300,9 +303,9 @@ def test_what_was_asked_for_stays():
 
 def test_what_is_known_of_a_model_is_kept_together():
     assert calibration.remember("a", plain_ms=2.5)
-    assert calibration.remember("a", exit_layer=3, k="4")
+    assert calibration.remember("a", exit_layer=3, k=4)
     assert calibration.remember("b", plain_ms=1.0)
-    assert calibration.recall("a") == Calibration(2.5, 3, "4")
+    assert calibration.recall("a") == Calibration(2.5, 3, 4)
     assert calibration.recall("c") == Calibration()
 
 

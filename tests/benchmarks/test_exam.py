@@ -71,7 +71,7 @@ class Engine:
         self.open = 0
 
     def load_events(self, request: LoadRequest) -> Iterator[Notice]:
-        self.loaded.append((request.quant, request.draft))
+        self.loaded.append((request.weights.weight_format, request.draft))
         yield from []
         return self.llm(request)
 
@@ -83,11 +83,11 @@ class Engine:
             drafts = "off" if request.draft == "off" else "drafts"
             notice = self.notice if drafts == "drafts" else None
             reason = "length" if max_tokens is not None and "draft" in messages[0].content else "stop"
-            return Scripted(self.other.get((request.quant, drafts), text), notice, reason)
+            return Scripted(self.other.get((request.weights.weight_format, drafts), text), notice, reason)
 
         self.open += 1
         assert self.open == 1, "one model at a time"
-        ready = Ready(card(request.quant, self.device), drafter(request.draft), Memory(0, 0, 0))
+        ready = Ready(card(request.weights.weight_format, self.device), drafter(request.draft), Memory(0, 0, 0))
         yield SimpleNamespace(stream=stream, ready=ready)
         self.open -= 1
 
@@ -271,7 +271,7 @@ def test_speculation_changes_no_score_of_the_real_model(monkeypatch: pytest.Monk
     """A few questions of the exam; the whole of it is `localspec bench guide --task guide`."""
     whole = load()
     monkeypatch.setattr(measure, "load_exam", lambda: Exam(whole.known[:3], whole.unknown[:2]))
-    made = measure_exam(LoadRequest("guide", threads=1), max_tokens=24)
+    made = measure_exam(LoadRequest.of("guide", threads=1), max_tokens=24)
     assert [row.equal for row in made.rows()][:3] == [made.rows()[0].known + made.rows()[0].unknown] * 3
     assert made.losses == ()
     assert [note for note in made.notes if not note.startswith("Cut at 24 tokens")] == []

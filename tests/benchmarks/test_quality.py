@@ -19,7 +19,7 @@ from benchmarks.llama_cpp.gguf_file import by_pairs
 from benchmarks.models import EMBEDDING, HEAD, TECHNICAL, Model, Text, untied
 from benchmarks.rotation import orthogonal, rotated
 from localspec.engine.arch import Arch, read_arch
-from localspec.engine.cpu.formats import Format
+from localspec.engine.cpu.formats import PackedFormat
 from localspec.loading.self_check.cpu_reference import stored
 from localspec.loading.sources import Memory
 from localspec.loading.torch import assemble
@@ -108,7 +108,7 @@ def test_the_basis_is_orthogonal():
 
 @pytest.mark.parametrize("kind", ["int8", "int4"])
 @pytest.mark.parametrize("tied", [True, False])
-def test_packed_weights_are_read_back_where_they_were(kind: Format, tied: bool):
+def test_packed_weights_are_read_back_where_they_were(kind: PackedFormat, tied: bool):
     """Every linear within a twentieth (int4: a seventh) of itself: a row, head or gate out of place is off by all."""
     model = tiny(tied=tied)
     found = held.ours(model, kind)

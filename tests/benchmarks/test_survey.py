@@ -86,7 +86,7 @@ def test_it_runs_where_there_is_neither_click_nor_textual_nor_a_compiler(absent:
 
 
 def test_importing_it_imports_no_command_line_and_no_screen():
-    code = "import sys; from localspec.bench import survey, survey_parts, peers_exit; print(*sys.modules)"
+    code = "import sys; from benchmarks.survey import __main__, early_exit, parts; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     packages = {name.partition(".")[0] for name in done.stdout.split()}
     assert not packages & {"click", "textual", "rich", "psutil", "platformdirs", "numba", "transformers", "tokenizers"}

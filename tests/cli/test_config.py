@@ -145,7 +145,7 @@ def test_run_takes_flags_then_environment_then_models_toml_then_config_toml(
     monkeypatch.setenv("LOCALSPEC_QUANT", "int8")
     assert localspec("run", "guide", "hi")[0] == 0
     assert localspec("run", "guide", "hi", "--temperature", "0.2", "--quant", "fp32", "--preset", "mine")[0] == 0
-    assert [load.quant for load, _ in asked] == ["int4", "int8", "fp32"]
+    assert [load.weights.weight_format for load, _ in asked] == ["int4", "int8", "fp32"]
     assert [request.sampling for _, request in asked] == [
         SamplingOptions(temperature=0, top_k=9),
         SamplingOptions(temperature=0.4, top_k=9),
@@ -161,7 +161,7 @@ def test_chat_takes_the_same(localspec: Program, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("LOCALSPEC_K", "4")
     assert localspec("chat", "--preset", "mine", "--top-k", "3", "--theme", "nord")[0] == 0
     ((tuning, said),) = begun
-    assert tuning.load == LoadRequest("guide", quant="int4", k="4")
+    assert tuning.load == LoadRequest.of("guide", k=4, quant="int4")
     assert tuning.sampling == SamplingOptions(temperature=0, top_k=3, top_p=0.5)
     assert (tuning.preset, said["history"], said["theme"]) == ("mine", False, "nord")
 

@@ -13,8 +13,8 @@ from localspec.config.tables import KEYS, PRESETS, Config, EngineTable, Provenan
 from localspec.config.writing import store, store_typed, unset
 from localspec.core import paths
 from localspec.core.errors import UsageError
-from localspec.core.requests import RANGES, LoadRequest, SamplingOptions, SpecWish
-from localspec.models.catalog import Catalog, SamplingTable
+from localspec.core.requests import SAMPLING_FIELDS, LoadRequest, SamplingOptions, SpecWish
+from localspec.models.catalog import Catalog
 
 EVERYTHING = """
 schema_version = 1
@@ -111,10 +111,10 @@ def test_every_setting_is_read(file: Path):
         1800,
         None,
     )
-    assert config.sampling.options == SamplingOptions(0.5, 40, 0.9, 0.1, 1.1, 7)
+    assert config.sampling == SamplingOptions(0.5, 40, 0.9, 0.1, 1.1, 7)
     assert config.keymap == {"page.up": "f9"}
     mine = config.preset("mine")
-    assert (mine.options, mine.system) == (SamplingOptions(temperature=2), "Be odd.")
+    assert (SamplingOptions().over(mine), mine.system) == (SamplingOptions(temperature=2), "Be odd.")
 
 
 EDIT = " Edit it: localspec config edit"
@@ -180,13 +180,14 @@ def test_a_preset_that_is_not_there_is_answered_with_the_nearest():
 
 
 def test_settings_files_take_what_the_engine_takes_and_nothing_else():
-    for name, (low, high) in RANGES.items():
+    for name, field in SAMPLING_FIELDS.items():
+        low, high = field.low, field.high
         for value in (low, high):
             assert precedence.option(name, str(value)) == value
-            assert getattr(msgspec.convert({name: value}, SamplingTable), name) == value
+            assert getattr(msgspec.convert({name: value}, SamplingOptions), name) == value
         for value in (low - 1, 2 * high):
             with pytest.raises(msgspec.ValidationError):
-                msgspec.convert({name: value}, SamplingTable)
+                msgspec.convert({name: value}, SamplingOptions)
     with pytest.raises(UsageError, match=r"top_p is a number from 1e-09 to 1, not '0'"):
         precedence.option("top_p", "0")
     with pytest.raises(UsageError, match=r"top_k is a whole number from 0 to 4194304, not '1\.5'"):
@@ -241,13 +242,25 @@ def catalog(tmp_path: Path) -> Catalog:
 @pytest.mark.parametrize(
     ("model", "said", "request_"),
     [
-        ("small", {}, LoadRequest("small", "auto", "int4", k="auto", threads=2)),  # models.toml has draft and k
-        ("bare", {}, LoadRequest("bare", "off", "int4", k="3", threads=2)),
-        ("bare", {"draft": "early-exit:2"}, LoadRequest("bare", "early-exit:2", "int4", k="3", threads=2)),
-        ("small", {"k": "7", "quant": "fp32"}, LoadRequest("small", "auto", "fp32", k="7", threads=2)),
-        ("own", {}, LoadRequest("own", "off", "fp32", ctx=512, k="3", threads=2)),
-        ("own", {"quant": "auto", "ctx": 64}, LoadRequest("own", "off", "auto", ctx=64, k="3", threads=2)),
-        ("nobody", {"ctx": 64}, LoadRequest("nobody", "off", "int4", ctx=64, k="3", threads=2)),
+        (
+            "small",
+            {},
+            LoadRequest.of("small", draft="auto", k="auto", quant="int4", threads=2),
+        ),  # models.toml has draft and k
+        ("bare", {}, LoadRequest.of("bare", draft="off", k=3, quant="int4", threads=2)),
+        (
+            "bare",
+            {"draft": "early-exit:2"},
+            LoadRequest.of("bare", draft="early-exit:2", k=3, quant="int4", threads=2),
+        ),
+        ("small", {"k": 7, "quant": "fp32"}, LoadRequest.of("small", draft="auto", k=7, quant="fp32", threads=2)),
+        ("own", {}, LoadRequest.of("own", draft="off", k=3, quant="fp32", ctx=512, threads=2)),
+        (
+            "own",
+            {"quant": "auto", "ctx": 64},
+            LoadRequest.of("own", draft="off", k=3, quant="auto", ctx=64, threads=2),
+        ),
+        ("nobody", {"ctx": 64}, LoadRequest.of("nobody", draft="off", k=3, quant="int4", ctx=64, threads=2)),
     ],
 )
 def test_flags_before_models_toml_before_config_toml(
@@ -309,12 +322,12 @@ def test_how_to_speculate_is_a_setting_that_a_draft_length_said_on_the_command_l
     config = Config(spec=SpecTable(mode="off", probe_every=8))
     request = precedence.load_request(config, catalog, "small", {})
     assert (request.mode, request.probe_every) == ("off", 8)
-    assert precedence.load_request(config, catalog, "small", {"k": "4"}).mode == "auto"
-    wishes = {(k, mode): SpecWish.of(k, mode) for k in ("auto", "4", "0") for mode in ("auto", "on", "off")}
+    assert precedence.load_request(config, catalog, "small", {"k": 4}).mode == "auto"
+    wishes = {(k, mode): SpecWish.of(k, mode) for k in ("auto", 4, 0) for mode in ("auto", "on", "off")}
     assert [wishes["auto", mode].mode for mode in ("auto", "on", "off")] == ["auto", "on", "off"]
-    assert [wishes["4", mode].mode for mode in ("auto", "on", "off")] == ["on", "on", "off"]
-    assert {wishes["0", mode].mode for mode in ("auto", "on", "off")} == {"off"}
-    assert wishes["4", "off"].k == "4", "it is there when it is switched on"
+    assert [wishes[4, mode].mode for mode in ("auto", "on", "off")] == ["on", "on", "off"]
+    assert {wishes[0, mode].mode for mode in ("auto", "on", "off")} == {"off"}
+    assert wishes[4, "off"].k == 4, "it is there when it is switched on"
 
 
 def test_with_nothing_said_anywhere_the_model_decides(catalog: Catalog):

@@ -86,9 +86,9 @@ def listed_models(_: Path) -> None:
 
 
 QUIET: dict[str, tuple[Callable[[], Path], Callable[[Path], object], object]] = {
-    "what was measured": (paths.calibration_file, lambda _: calibration.read(), {}),
-    "what was checked": (paths.admissions_file, lambda _: verdicts.read(), {}),
-    "what was explained": (paths.hints_file, lambda _: hints.read(), {}),
+    "what was measured": (paths.calibration_file, lambda _: calibration.STORE.read(), {}),
+    "what was checked": (paths.admissions_file, lambda _: verdicts.STORE.read(), {}),
+    "what was explained": (paths.hints_file, lambda _: hints.STORE.read(), {}),
     "the engine's log": (paths.engine_log, lambda _: worker.log_file(), os.devnull),
     "compiled code": (lambda: paths.compiled_dir() / "x.bin", program.read, None),
     "a token of the hub": (lambda: hub_cache.home() / "token", lambda _: login.in_file(), ""),

@@ -91,28 +91,28 @@ def pairs(count: int, vocab: int, seed: int) -> tuple[Tensor, Tensor]:
     return torch.stack([p for p, _ in made]), torch.stack([q for _, q in made])
 
 
-def check_one_place(count: int, *, certain: bool) -> None:
-    """Σ over drafts x of q(x)·[a(x)·δx + (1 - a(x))·residual] is p; with a certain draft, for every x on its own."""
+def check_one_place(count: int, *, greedy_draft: bool) -> None:
+    """Σ over drafts x of q(x)·[a(x)·δx + (1 - a(x))·residual] is p; with a greedy draft, for every x by itself."""
     for vocab in range(2, 9):
         p, q = pairs(count, vocab, seed=vocab)
         rows = torch.stack((p, p.flip(-1)), dim=-2)[:, None].expand(-1, vocab, -1, -1)  # [count, draft, 2, vocab]
         drafted = torch.arange(vocab).expand(count, vocab)[..., None]
-        sampled = None if certain else q[:, None, None].expand(-1, vocab, 1, -1)
+        sampled = None if greedy_draft else q[:, None, None].expand(-1, vocab, 1, -1)
         a = acceptance_probability(rows, sampled, drafted, 0)[..., None]
         rest = law_when_rejected(rows, sampled, drafted, 0)
         each = a * torch.eye(vocab, dtype=p.dtype) + (1 - a) * torch.where(a < 1, rest, 0.0)
-        emitted = each if certain else (q[..., None] * each).sum(-2)
+        emitted = each if greedy_draft else (q[..., None] * each).sum(-2)
         assert not emitted.isnan().any()
-        assert (emitted - (p[:, None] if certain else p)).abs().max() <= EXACT
+        assert (emitted - (p[:, None] if greedy_draft else p)).abs().max() <= EXACT
 
 
-def check_several_places(count: int, *, certain: bool) -> None:
+def check_several_places(count: int, *, greedy_draft: bool) -> None:
     """The joint law of three tokens from a draft of two: every draft, every rejection, and the bonus row."""
     vocab = 3
     drafts = torch.cartesian_prod(torch.arange(vocab), torch.arange(vocab)).expand(count, -1, -1)
     p, q = (rows.view(count, 3, vocab) for rows in pairs(3 * count, vocab, seed=1000))
     rows = p[:, None].expand(-1, len(drafts[0]), -1, -1)  # [count, draft, 3, vocab]
-    sampled = None if certain else q[:, None, :2].expand(-1, len(drafts[0]), -1, -1)
+    sampled = None if greedy_draft else q[:, None, :2].expand(-1, len(drafts[0]), -1, -1)
     first, second = (acceptance_probability(rows, sampled, drafts, place) for place in (0, 1))
     instead = [law_when_rejected(rows, sampled, drafts, place) for place in (0, 1)]
     bonus = decide(rows, sampled, drafts, torch.zeros(drafts.shape, dtype=p.dtype))[1]
@@ -127,10 +127,10 @@ def check_several_places(count: int, *, certain: bool) -> None:
             law[x] += a * (1 - b) * instead[1][case, number][:, None] * p[case, 2]
         if a * b > 0:
             law[x, y] += a * b * bonus[case, number]
-        if certain:
+        if greedy_draft:
             assert (law - outer(*p[case])).abs().max() <= EXACT
         joint[case] += q[case, 0, x] * q[case, 1, y] * law
-    for case in () if certain else range(count):
+    for case in () if greedy_draft else range(count):
         assert (joint[case] - outer(*p[case])).abs().max() <= EXACT
 
 
@@ -150,19 +150,19 @@ def check_residual(count: int) -> None:
 
 def check_algebra(count: int) -> None:
     check_residual(count)
-    for certain in (False, True):
-        check_one_place(count, certain=certain)
-        check_several_places(count // 2, certain=certain)
+    for greedy_draft in (False, True):
+        check_one_place(count, greedy_draft=greedy_draft)
+        check_several_places(count // 2, greedy_draft=greedy_draft)
 
 
-@pytest.mark.parametrize("certain", [False, True], ids=["sampled", "certain"])
-def test_the_emitted_token_has_the_targets_law_for_100_pairs_in_every_vocabulary(certain: bool) -> None:
-    check_one_place(100, certain=certain)
+@pytest.mark.parametrize("greedy_draft", [False, True], ids=["sampled", "greedy"])
+def test_the_emitted_token_has_the_targets_law_for_100_pairs_in_every_vocabulary(greedy_draft: bool) -> None:
+    check_one_place(100, greedy_draft=greedy_draft)
 
 
-@pytest.mark.parametrize("certain", [False, True], ids=["sampled", "certain"])
-def test_three_tokens_from_a_draft_of_two_have_the_targets_joint_law(certain: bool) -> None:
-    check_several_places(70, certain=certain)
+@pytest.mark.parametrize("greedy_draft", [False, True], ids=["sampled", "greedy"])
+def test_three_tokens_from_a_draft_of_two_have_the_targets_joint_law(greedy_draft: bool) -> None:
+    check_several_places(70, greedy_draft=greedy_draft)
 
 
 def test_the_residual_is_a_law_whatever_p_and_q() -> None:

@@ -114,19 +114,19 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
 
 def computed(gpu: Gpu, transfer: type[OnDevice], coins: random.Random) -> bool:
     """Whether every layer was computed with what had come for it, in forwards that follow each other at once."""
-    places: list[int | None] = [None, None]
+    slots: list[int | None] = [None, None]
     right: list[bool] = []
 
-    def fill(layer: int, place: int) -> None:
-        gpu.current.enqueue(lambda: places.__setitem__(place, layer))
+    def copy_in(layer: int, slot: int) -> None:
+        gpu.current.enqueue(lambda: slots.__setitem__(slot, layer))
 
-    def compute(layer: int, place: int) -> None:
-        gpu.main.enqueue(lambda: right.append(places[place] == layer))
+    def compute(layer: int, slot: int) -> None:
+        gpu.main.enqueue(lambda: right.append(slots[slot] == layer))
 
-    stream = Stream(transfer(fill), ["", ""], FIRST, LAST)
+    stream = Stream(transfer(copy_in), ["", ""], FIRST, LAST)
     for _ in range(FORWARDS):
-        for layer, place in enumerate(stream.passing(FIRST, LAST), FIRST):
-            compute(layer, place)
+        for layer, slot in enumerate(stream.iter_layers(FIRST, LAST), FIRST):
+            compute(layer, slot)
     gpu.run(coins)
     assert len(right) == FORWARDS * (LAST - FIRST)
     return all(right)
@@ -140,26 +140,26 @@ def test_a_layer_is_there_before_it_is_computed_with_and_stays_until_then(seed: 
 class Overwriting(OnDevice):
     """A layer comes while what is there is still computed with."""
 
-    def begin(self, layer: int, place: int) -> None:
+    def begin(self, layer: int, slot: int) -> None:
         with torch.cuda.stream(self._stream):
-            self.fill(layer, place)
-            self._arrived[place].record()
+            self.copy_in(layer, slot)
+            self._arrived[slot].record()
 
 
 class Hasty(OnDevice):
     """It is said to be there before it has come."""
 
-    def begin(self, layer: int, place: int) -> None:
+    def begin(self, layer: int, slot: int) -> None:
         self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
         with torch.cuda.stream(self._stream):
-            self._arrived[place].record()
-            self.fill(layer, place)
+            self._arrived[slot].record()
+            self.copy_in(layer, slot)
 
 
 class Impatient(OnDevice):
     """Nobody waits for it."""
 
-    def wait(self, place: int) -> None: ...
+    def wait(self, slot: int) -> None: ...
 
 
 @pytest.mark.parametrize("wrong", [Overwriting, Hasty, Impatient])

@@ -7,7 +7,7 @@ import torch
 
 from localspec.engine.arch import read_arch
 from localspec.engine.decoder import Decoder
-from localspec.engine.drafters.model import DraftModel
+from localspec.engine.drafters.model import ModelDrafter
 from localspec.engine.samplers import make_sampler
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
@@ -40,7 +40,7 @@ def test_the_text_is_the_same_wherever_the_draft_model_is(sampling: Sampling, vo
     with SecondDevice():
         for device in ("cpu", "cuda"):
             torch.manual_seed(7)
-            session = Session(tiny_decoder(seed=1), DraftModel(draft_on(device, seed=1, vocab_size=vocab), VOCAB))
+            session = Session(tiny_decoder(seed=1), ModelDrafter(draft_on(device, seed=1, vocab_size=vocab), VOCAB))
             turns = (PROMPT, [*PROMPT, 6, 7], PROMPT[:3])  # the draft falls behind, and is rewound
             rounds = [generate(session, turn, max_tokens=8, policy=3, sampling=sampling) for turn in turns]
             told[device] = [[(one.tokens, one.draft, one.accepted) for one in turn] for turn in rounds]
@@ -50,7 +50,7 @@ def test_the_text_is_the_same_wherever_the_draft_model_is(sampling: Sampling, vo
 
 def test_the_text_is_the_targets_own():
     with SecondDevice():
-        session = Session(tiny_decoder(seed=1), DraftModel(draft_on("cuda", seed=1), VOCAB))
+        session = Session(tiny_decoder(seed=1), ModelDrafter(draft_on("cuda", seed=1), VOCAB))
         rounds = generate(session, PROMPT, max_tokens=12, policy=5)
     assert text(rounds) == text(plain(tiny_decoder(seed=1), PROMPT, max_tokens=12))
     assert all(one.accepted == one.drafted for one in rounds)  # a twin is never wrong
@@ -61,7 +61,7 @@ def test_only_tokens_cross_and_what_they_were_sampled_from(sampling: Sampling, n
     """The pending id there; k ids back, each with its probabilities if it was sampled."""
     k = 6
     with SecondDevice() as devices:
-        session = prefilled(tiny_decoder(seed=1), DraftModel(draft_on("cuda", seed=2), VOCAB), PROMPT, sampling)
+        session = prefilled(tiny_decoder(seed=1), ModelDrafter(draft_on("cuda", seed=2), VOCAB), PROMPT, sampling)
         devices.brought_bytes = 0
         draft = session.drafter.draft(session, k)
         assert devices.brought_bytes == 8 + 8 * k + 8 * k * numbers
@@ -72,7 +72,7 @@ def test_only_tokens_cross_and_what_they_were_sampled_from(sampling: Sampling, n
 def test_nobody_waits_for_each_token_of_a_gpu():
     """A draft goes on behind a stop id there, as for a target on a GPU."""
     with SecondDevice():
-        drafter = DraftModel(draft_on("cuda", seed=2), VOCAB)
+        drafter = ModelDrafter(draft_on("cuda", seed=2), VOCAB)
         session = Session(tiny_decoder(seed=1), drafter)
         session.begin(make_sampler(Sampling()), stop_ids=frozenset(range(VOCAB)))
         for _ in session.prefill(PROMPT):

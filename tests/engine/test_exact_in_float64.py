@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from localspec.engine.decoder import Decoder
-from localspec.engine.drafters.early_exit import EarlyExit
-from localspec.engine.drafters.model import DraftModel
-from localspec.engine.drafters.none import NoDrafter
+from localspec.engine.drafters.early_exit import EarlyExitDrafter
+from localspec.engine.drafters.empty import NoDrafter
+from localspec.engine.drafters.model import ModelDrafter
 from localspec.engine.policy import Auto, Constant, Heuristic, Policy, Probed
 from localspec.engine.protocols import Drafter
 from localspec.engine.sampling import Sampling
@@ -31,9 +31,9 @@ SEED = 1
 PROMPTS, PART = 200, 25  # of the full grid; a part is one test, so every core gets its share
 # "another" also knows fewer ids than the target.
 DRAFTERS: dict[str, Callable[[Decoder], Drafter]] = {
-    "itself": lambda target: DraftModel(tiny_decoder(seed=SEED), VOCAB),  # noqa: ARG005
-    "another": lambda target: DraftModel(tiny_decoder(seed=9, vocab_size=32, num_hidden_layers=1), VOCAB),  # noqa: ARG005
-    **{f"exit {layer}": lambda target, layer=layer: EarlyExit(target, layer) for layer in range(1, LAYERS)},
+    "itself": lambda target: ModelDrafter(tiny_decoder(seed=SEED), VOCAB),  # noqa: ARG005
+    "another": lambda target: ModelDrafter(tiny_decoder(seed=9, vocab_size=32, num_hidden_layers=1), VOCAB),  # noqa: ARG005
+    **{f"exit {layer}": lambda target, layer=layer: EarlyExitDrafter(target, layer) for layer in range(1, LAYERS)},
     "n-grams": lambda target: NGramDrafter(),  # noqa: ARG005
 }
 POLICIES: dict[str, Callable[[], Policy]] = {
@@ -162,7 +162,7 @@ def test_windows_biases_norms_and_scaled_positions_change_nothing(config: dict[s
     expected = text(plain(tiny_decoder(seed=2, **config), prompt, max_tokens=40))
     for k in (1, 4, 9):
         target = tiny_decoder(seed=2, **config)
-        itself = DraftModel(tiny_decoder(seed=2, **config), VOCAB)
-        for drafter in (EarlyExit(target, 2), itself):
+        itself = ModelDrafter(tiny_decoder(seed=2, **config), VOCAB)
+        for drafter in (EarlyExitDrafter(target, 2), itself):
             target.crop(0)
             assert text(generate(Session(target, drafter), prompt, max_tokens=40, policy=k)) == expected

@@ -12,17 +12,18 @@ import torch
 
 from localspec.core.drain import drain
 from localspec.core.errors import Cancelled, EngineError
-from localspec.engine.drafters.model import DraftModel
-from localspec.engine.drafters.none import NoDrafter
+from localspec.core.weight_formats import find_format
+from localspec.engine.drafters.empty import NoDrafter
+from localspec.engine.drafters.model import ModelDrafter
 from localspec.engine.generic import Layer, Positions
 from localspec.engine.generic_arch import RECURRENT, REWINDING, GenericArch, read_any
-from localspec.engine.linear import FourBits
+from localspec.engine.linear import FourBitLinears
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
 from localspec.loading.footprint import footprint, num_elements
 from localspec.loading.generic import far, load_generic
 from localspec.loading.plan import Plan
-from localspec.loading.self_check.formats import StoodFor
+from localspec.loading.self_check.formats import DequantisedReference
 from localspec.models.checkpoint import open_snapshot
 from tests.support.fakes import Alarm, generate, text
 from tests.support.generic_models import (
@@ -53,7 +54,7 @@ def decoder_of(model: Any, *, quant: str = "fp64", context: int = CONTEXT) -> An
         snapshot = open_snapshot(save_generic(model, Path(folder) / "model"))
         arch = read_any(snapshot.config)
         assert isinstance(arch, GenericArch)
-        return drain(load_generic(snapshot, arch, Plan(quant, context, "cpu"), stage="weights"))
+        return drain(load_generic(snapshot, arch, Plan(find_format(quant), context), stage="weights"))
 
 
 @cache
@@ -91,7 +92,7 @@ def plain(family: str, prompt: list[int] = PROMPT, **said: Any) -> list[int]:
 def session_of(family: str) -> Session:
     target(family).crop(0)
     draft(family).crop(0)
-    return Session(target(family), DraftModel(draft(family), VOCAB))
+    return Session(target(family), ModelDrafter(draft(family), VOCAB))
 
 
 def test_every_family_is_tried_here():
@@ -178,11 +179,11 @@ def test_a_rope_that_grows_is_turned_as_at_the_end_of_the_context():
     assert not torch.allclose(short.forward(ids[:20]), expected[:20], rtol=1e-2)
 
 
-class Spread(FourBits):
+class Spread(FourBitLinears):
     """What four bits stand for, in float32; a bias of 16 bits as well."""
 
     def linear(self, slabs: Any, shape: tuple[int, int], bias: torch.Tensor | None) -> Any:
-        return StoodFor(self).linear(slabs, shape, None if bias is None else bias.float())
+        return DequantisedReference(self).linear(slabs, shape, None if bias is None else bias.float())
 
 
 @pytest.mark.parametrize("family", ["gpt2", "phi3", *SLOW])
@@ -190,7 +191,7 @@ def test_four_bits_compute_what_they_stand_for(family: str, monkeypatch: pytest.
     """Linears have 32 inputs, half a block; GPT-2 has its weights the other way round."""
     model = make_model(family).float()
     quantised = decoder_of(model, quant="nf4")
-    monkeypatch.setattr("localspec.loading.generic.make_form", lambda *_, **__: Spread("nf4", torch.bfloat16))
+    monkeypatch.setattr("localspec.loading.generic.quantiser", lambda *_, **__: Spread("nf4", torch.bfloat16))
     reference = decoder_of(model, quant="nf4")
     ids = torch.arange(30) * 11 % VOCAB
     got, expected = quantised.forward(ids).float(), reference.forward(ids).float()
@@ -201,7 +202,7 @@ def test_four_bits_compute_what_they_stand_for(family: str, monkeypatch: pytest.
 def test_four_bits_take_the_memory_that_is_planned(tmp_path: Path):
     snapshot = open_snapshot(fp32("gpt2", tmp_path / "m", n_embd=128))
     quantised = decoder_of(make_model("gpt2", n_embd=128).float(), quant="nf4")
-    planned = footprint(snapshot, "nf4", CONTEXT).tables
+    planned = footprint(snapshot, find_format("nf4"), CONTEXT).tables
     while_loading = 2 * num_elements(snapshot)
     assert quantised.weights.num_bytes == pytest.approx(planned - while_loading, rel=0.1)
 
@@ -210,7 +211,7 @@ def test_no_weight_stays_mapped_from_its_file(tmp_path: Path):
     """A file that shrinks under a program that maps it ends the program."""
     snapshot = open_snapshot(fp32("gpt_neox", tmp_path / "model"))
     arch = read_any(snapshot.config)
-    decoder = drain(load_generic(snapshot, arch, Plan("fp32", CONTEXT, "cpu"), stage="weights"))
+    decoder = drain(load_generic(snapshot, arch, Plan(find_format("fp32"), CONTEXT), stage="weights"))
     before = decoder.forward(torch.tensor(PROMPT))
     assert str(tmp_path) not in Path("/proc/self/maps").read_text()
     decoder.crop(0)
@@ -219,7 +220,7 @@ def test_no_weight_stays_mapped_from_its_file(tmp_path: Path):
 
 def test_a_model_that_computes_parts_otherwise_than_the_whole_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Layer, "get_mask_sizes", lambda self, rows: (self.filled + rows, 1))
-    with pytest.raises(EngineError, match="in parts otherwise than at once"):
+    with pytest.raises(EngineError, match="differently in parts than at once"):
         decoder_of(make_model("gpt_neox"))
 
 
@@ -231,7 +232,7 @@ def test_a_rollback_that_leaves_rows_behind_is_refused(monkeypatch: pytest.Monke
         self.layers[-1].filled = min(self.layers[-1].filled + 1, CONTEXT)
 
     monkeypatch.setattr(Positions, "crop", leaves_one)
-    with pytest.raises(EngineError, match="in parts otherwise than at once"):
+    with pytest.raises(EngineError, match="differently in parts than at once"):
         decoder_of(make_model("gpt_neox"))
 
 

@@ -19,9 +19,9 @@ from localspec.engine import cuda_graphs
 from localspec.engine.cache import Cache
 from localspec.engine.cuda_graphs import Capture, Graphed, Shape, unrecordable
 from localspec.engine.decoder import Decoder, Span
-from localspec.engine.drafters.early_exit import EarlyExit
-from localspec.engine.drafters.model import DraftModel
-from localspec.engine.drafters.none import NoDrafter
+from localspec.engine.drafters.early_exit import EarlyExitDrafter
+from localspec.engine.drafters.empty import NoDrafter
+from localspec.engine.drafters.model import ModelDrafter
 from localspec.engine.linear import EightBit
 from localspec.engine.protocols import Drafter, ExitStates
 from localspec.engine.sampling import Sampling
@@ -35,8 +35,8 @@ VOCAB, CONTEXT = TINY["vocab_size"], 70
 FLAGS = {name: said for name, said in FAMILIES.items() if "rope_scaling" not in said}  # rope is a table, made at load
 DRAFTERS: dict[str, Callable[[Decoder], Drafter]] = {
     "none": lambda _: NoDrafter(),
-    "exit 2": lambda target: EarlyExit(target, 2),
-    "a model": lambda _: DraftModel(graphed(tiny_decoder(seed=9, num_hidden_layers=1, context=CONTEXT)), VOCAB),
+    "exit 2": lambda target: EarlyExitDrafter(target, 2),
+    "a model": lambda _: ModelDrafter(graphed(tiny_decoder(seed=9, num_hidden_layers=1, context=CONTEXT)), VOCAB),
 }
 
 
@@ -44,7 +44,7 @@ DRAFTERS: dict[str, Callable[[Decoder], Drafter]] = {
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Buckets of 8, 16, 32, 64 and 70 positions; prompts of up to 32 rows."""
     monkeypatch.setattr(cuda_graphs, "SHORTEST", 8)
-    monkeypatch.setattr(cuda_graphs, "LONGEST", 32)
+    monkeypatch.setattr(cuda_graphs, "GRAPH_ROWS", 32)
 
 
 def graphed(decoder: Decoder, capture: Capture | None = None) -> Graphed:
@@ -124,7 +124,7 @@ def test_whatever_is_asked_a_replay_says_what_the_decoder_says(family: str):
 
 
 def test_every_width_over_every_edge_of_a_bucket(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(cuda_graphs, "MOST", 1000)
+    monkeypatch.setattr(cuda_graphs, "MAX_GRAPHS", 1000)
     pair = Pair(num_hidden_layers=2)
     for rows in range(1, 18):
         for edge in (8, 16, 32, 64, CONTEXT):
@@ -178,7 +178,7 @@ def test_the_text_is_the_decoders_token_for_token(drafter: str, sampling: Sampli
 
 
 def test_no_more_graphs_are_kept_than_there_may_be(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(cuda_graphs, "MOST", 3)
+    monkeypatch.setattr(cuda_graphs, "MAX_GRAPHS", 3)
     pair = Pair(num_hidden_layers=2)
     for rows in (1, 2, 3, 4, 5, 1):
         pair.forward(rows)
@@ -235,7 +235,7 @@ def test_a_replay_that_says_something_else_is_not_believed(kind: str):
 def test_what_cannot_be_recorded_is_computed_as_ever(failing: int, fault: Exception, told: str):
     eager = tiny_decoder(seed=1, context=CONTEXT)
     target = graphed(eager, Taping(failing, fault))
-    session = Session(target, EarlyExit(target, 2))
+    session = Session(target, EarlyExitDrafter(target, 2))
     expected = text(generate(Session(eager, NoDrafter()), [1, 2, 3], max_tokens=20))
     assert text(generate(session, [1, 2, 3], max_tokens=20, policy=3)) == expected
     assert (target.unreported_fault(), target.unreported_fault(), target.graphs) == (told, None, {})
@@ -261,7 +261,7 @@ def test_int8_is_recorded_without_a_threshold_only():
         qkv = EightBit(torch.zeros(2, 2, dtype=torch.int8), torch.ones(2), None, threshold)
         return replace(weights, layers=(replace(weights.layers[0], qkv=qkv), *weights.layers[1:]))
 
-    assert "beyond 6 (" in str(unrecordable(with_int8(6.0)))
+    assert "beyond 6 in 16 bits (" in str(unrecordable(with_int8(6.0)))
     assert [unrecordable(with_int8(0.0)), unrecordable(weights)] == [None, None]
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from localspec.engine import acceptance
 from localspec.engine.decode import decode
-from localspec.engine.drafters.early_exit import EarlyExit
+from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.policy import Constant
 from localspec.engine.protocols import Sampler
 from localspec.engine.samplers import Rejection, Seeded
@@ -51,7 +51,7 @@ def shaped(logits: Iterable[float], sampling: Sampling) -> list[float]:
     mass = sum(weights)
     nucleus, before = set(), 0.0
     for token in order:
-        if before < sampling.top_p:
+        if before < (sampling.top_p or 1.0):
             nucleus.add(token)
         before += weights[token] / mass
     weights = [weight if token in nucleus else 0.0 for token, weight in enumerate(weights)]
@@ -89,7 +89,7 @@ def check_law(samples: Tensor, expected: Tensor) -> None:
 
 
 def speculate(
-    sampling: Sampling, k: int, n: int, *, certain: bool, seed: int = 0, told: Tensor | None = None
+    sampling: Sampling, k: int, n: int, *, greedy_draft: bool, seed: int = 0, told: Tensor | None = None
 ) -> Tensor:
     """The first three tokens [n, 3] of n speculative decodings at once, in float32 as the engine does it.
 
@@ -104,10 +104,12 @@ def speculate(
         drafted = [last]
         for _ in range(k):
             law = q[drafted[-1]]
-            drafted.append(law.argmax(-1) if certain else acceptance.draw(law, generator))
+            drafted.append(law.argmax(-1) if greedy_draft else acceptance.draw(law, generator))
         states = torch.stack(drafted, dim=-1)
         drafts, before = states[:, 1:], states[:, :-1]
-        accepted, last = acceptance.accept_rejection(p[states], None if certain else told[before], drafts, generator)
+        accepted, last = acceptance.accept_rejection(
+            p[states], None if greedy_draft else told[before], drafts, generator
+        )
         emitted = torch.cat((drafts, drafts[:, :1]), dim=-1).scatter(-1, accepted[:, None], last[:, None])
         place = torch.where(steps <= accepted[:, None], filled + steps, WANTED).clamp_max(WANTED)
         out.scatter_(-1, place, emitted)
@@ -136,13 +138,13 @@ def scripted_session() -> Session:
     return Session(target, scripted_draft_model(target, table=DRAFT))
 
 
-def check_tensor_program(k: int, sampling: Sampling, n: int, *, certain: bool) -> None:
-    check_law(speculate(sampling, k, n, certain=certain), markov(sampling))
+def check_tensor_program(k: int, sampling: Sampling, n: int, *, greedy_draft: bool) -> None:
+    check_law(speculate(sampling, k, n, greedy_draft=greedy_draft), markov(sampling))
 
 
-def check_loop(k: int, sampling: Sampling, n: int, *, certain: bool) -> None:
+def check_loop(k: int, sampling: Sampling, n: int, *, greedy_draft: bool) -> None:
     generator = torch.Generator().manual_seed(17)
-    sampler = Rejection(sampling, generator, certain=certain)
+    sampler = Rejection(sampling, generator, greedy_draft=greedy_draft)
     check_law(through_the_loop(scripted_session(), lambda _: sampler, k, n), markov(sampling))
 
 
@@ -163,39 +165,39 @@ def check_early_exit(n: int) -> None:
     expected = joint(sampling, logits)
     decoder.crop(0)
     sampler = Rejection(sampling, torch.Generator().manual_seed(23))
-    check_law(through_the_loop(Session(decoder, EarlyExit(decoder, 1)), lambda _: sampler, 2, n), expected)
+    check_law(through_the_loop(Session(decoder, EarlyExitDrafter(decoder, 1)), lambda _: sampler, 2, n), expected)
 
 
 def name(combination: tuple[int, Sampling, bool]) -> str:
-    k, sampling, certain = combination
-    return f"k{k}-T{sampling.temperature}-{'certain' if certain else 'sampled'}"
+    k, sampling, greedy_draft = combination
+    return f"k{k}-T{sampling.temperature}-{'greedy' if greedy_draft else 'sampled'}"
 
 
 @pytest.mark.parametrize("combination", COMBINATIONS, ids=name)
 def test_20_000_samples_have_the_targets_joint_law(combination: tuple[int, Sampling, bool]) -> None:
     """Fixed seed. A right sampler under a fresh seed fails a combination with probability 1e-6 by chi-square, and
     under 1e-5 by total variation (mean 0.014, bound 0.032): 24 combinations, under 3e-4 in all."""
-    k, sampling, certain = combination
-    check_tensor_program(k, sampling, FULL // 10, certain=certain)
+    k, sampling, greedy_draft = combination
+    check_tensor_program(k, sampling, FULL // 10, greedy_draft=greedy_draft)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("combination", COMBINATIONS, ids=name)
 def test_200_000_samples_have_the_targets_joint_law(combination: tuple[int, Sampling, bool]) -> None:
     """Fixed seed. As above: 1e-6 by chi-square and under 1e-5 by total variation (mean 0.0045, bound 0.01)."""
-    k, sampling, certain = combination
-    check_tensor_program(k, sampling, FULL, certain=certain)
+    k, sampling, greedy_draft = combination
+    check_tensor_program(k, sampling, FULL, greedy_draft=greedy_draft)
 
 
 @pytest.mark.parametrize(
-    ("k", "sampling", "certain"),
+    ("k", "sampling", "greedy_draft"),
     [(1, SHAPES[0], False), (2, SHAPES[1], False), (3, SHAPES[2], False), (4, SHAPES[0], True)],
-    ids=["k1", "k2-top-k", "k3-top-p", "k4-certain"],
+    ids=["k1", "k2-top-k", "k3-top-p", "k4-greedy"],
 )
-def test_the_loop_itself_samples_the_targets_joint_law(k: int, sampling: Sampling, certain: bool) -> None:
+def test_the_loop_itself_samples_the_targets_joint_law(k: int, sampling: Sampling, greedy_draft: bool) -> None:
     """2,000 generations through Session, DraftModel and decode. Fixed seed; false alarm 1e-6 by chi-square, under 1e-5
     by total variation (bound 0.1), each."""
-    check_loop(k, sampling, 2000, certain=certain)
+    check_loop(k, sampling, 2000, greedy_draft=greedy_draft)
 
 
 def test_texts_under_different_seeds_have_the_targets_joint_law() -> None:
@@ -212,8 +214,8 @@ def test_early_exit_samples_the_targets_joint_law() -> None:
 @pytest.mark.parametrize("combination", COMBINATIONS, ids=name)
 def test_the_loop_itself_samples_the_targets_joint_law_20_000_times(combination: tuple[int, Sampling, bool]) -> None:
     """Fixed seed; false alarm 1e-6 by chi-square, under 1e-5 by total variation (bound 0.032), each."""
-    k, sampling, certain = combination
-    check_loop(k, sampling, FULL // 10, certain=certain)
+    k, sampling, greedy_draft = combination
+    check_loop(k, sampling, FULL // 10, greedy_draft=greedy_draft)
 
 
 @pytest.mark.slow
@@ -228,9 +230,9 @@ def test_a_bias_of_a_twentieth_is_flagged() -> None:
     By how much it is off is measured on 400,000 samples first, so the test knows what it claims.
     """
     sampling, told = SHAPES[0], shape(DRAFT.float(), Sampling(temperature=1.4))
-    many = speculate(sampling, 2, 2 * FULL, certain=False, seed=1, told=told)
+    many = speculate(sampling, 2, 2 * FULL, greedy_draft=False, seed=1, told=told)
     law = torch.bincount(many @ torch.tensor([V * V, V, 1]), minlength=V**3).double() / len(many)
     assert abs(float((law - markov(sampling)).abs().sum() / 2) - BIAS_TO_SEE) < 0.01
     for n in (FULL // 10, FULL):
         with pytest.raises(AssertionError, match="chi-square"):
-            check_law(speculate(sampling, 2, n, certain=False, told=told), markov(sampling))
+            check_law(speculate(sampling, 2, n, greedy_draft=False, told=told), markov(sampling))

@@ -24,26 +24,38 @@ from transformers.utils import import_utils
 from localspec.core import paths
 from localspec.core.drain import drain
 from localspec.core.errors import CheckpointError, EngineError, UsageError
-from localspec.core.weight_formats import FOUR_BIT, FourBitKind, stored_kind
+from localspec.core.requests import WeightOptions
+from localspec.core.weight_formats import find_format
 from localspec.engine import four_bit, linear
 from localspec.engine.arch import read_arch
 from localspec.engine.decoder import Decoder
-from localspec.engine.drafters.early_exit import EarlyExit
-from localspec.engine.drafters.model import DraftModel
-from localspec.engine.drafters.none import NoDrafter
+from localspec.engine.drafters.early_exit import EarlyExitDrafter
+from localspec.engine.drafters.empty import NoDrafter
+from localspec.engine.drafters.model import ModelDrafter
 from localspec.engine.four_bit import BLOCK
-from localspec.engine.linear import FUSED_ROWS, Dense, EightBits, Floats, Form, FourBit, FourBits
+from localspec.engine.linear import (
+    FUSED_ROWS,
+    Dense,
+    EightBitLinears,
+    FloatLinears,
+    FourBit,
+    FourBitLinears,
+    LinearMaker,
+)
 from localspec.engine.protocols import Drafter
 from localspec.engine.session import Session
 from localspec.loading import torch as loader
 from localspec.loading.devices import pick_device
 from localspec.loading.footprint import footprint
-from localspec.loading.plan import Plan, Wish, choices, make_plan, smaller
+from localspec.loading.kernels import load_decoder
+from localspec.loading.plan import Plan, make_plan, smaller
+from localspec.loading.plan_request import PlanRequest, choices
 from localspec.loading.self_check import formats
 from localspec.loading.self_check.config import reference_logits
 from localspec.loading.sources import Memory, Reader
-from localspec.loading.torch import assemble_in, load_decoder
+from localspec.loading.torch import assemble_in
 from localspec.models.checkpoint import open_snapshot
+from localspec.models.prequantised.stored import FOUR_BIT, FourBitType, stored_format
 from localspec.runtime.api import load
 from localspec.runtime.local_models import stored
 from tests.support.fakes import generate, text
@@ -91,9 +103,9 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def made(form: Form, weight: Tensor, bias: Tensor | None = None) -> Any:
+def made(maker: LinearMaker, weight: Tensor, bias: Tensor | None = None) -> Any:
     """A Linear from slabs of one block of rows each."""
-    return form.linear(iter(weight.split(BLOCK)), tuple(weight.shape), bias)
+    return maker.linear(iter(weight.split(BLOCK)), tuple(weight.shape), bias)
 
 
 def off(got: Tensor, expected: Tensor) -> float:
@@ -111,7 +123,7 @@ def unfused(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_codes_and_scales_are_to_the_bit_what_bitsandbytes_makes_of_the_whole(
-    kind: FourBitKind, shape: tuple[int, int], bnb: Any
+    kind: FourBitType, shape: tuple[int, int], bnb: Any
 ):
     weight = normal(*shape)
     codes, state = four_bit.quantise(weight.split(BLOCK), shape, kind, "cpu")
@@ -130,13 +142,13 @@ def test_codes_and_scales_are_to_the_bit_what_bitsandbytes_makes_of_the_whole(
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_four_bit_linear_computes_what_its_weights_stand_for(
-    kind: FourBitKind, shape: tuple[int, int], biased: bool, width: int
+    kind: FourBitType, shape: tuple[int, int], biased: bool, width: int
 ):
     """In float32 up to the order of additions. In bfloat16 products see weights, scales, inputs and outputs of eight
     bits each, every one off by 2^-9 at most: four such errors, most of them averaging out, stay under 1 %."""
     weight, rows = normal(*shape), normal(width, shape[1], seed=1)
     bias = normal(shape[0], seed=2) if biased else None
-    found = made(FourBits(kind, torch.float32), weight, bias)
+    found = made(FourBitLinears(kind, torch.float32), weight, bias)
     expected = functional.linear(rows, four_bit.dequantised(*four_bit.quantise([weight], shape, kind, "cpu")), bias)
     got = found(rows)
     assert got.dtype == rows.dtype
@@ -144,10 +156,10 @@ def test_a_four_bit_linear_computes_what_its_weights_stand_for(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_where_no_product_is_fused_floats_are_computed_with(kind: FourBitKind, monkeypatch: pytest.MonkeyPatch):
+def test_where_no_product_is_fused_floats_are_computed_with(kind: FourBitType, monkeypatch: pytest.MonkeyPatch):
     unfused(monkeypatch)
     weight, rows = normal(96, 128), normal(5, 128, seed=1)
-    found = made(FourBits(kind, torch.float32), weight)
+    found = made(FourBitLinears(kind, torch.float32), weight)
     expected = functional.linear(rows, four_bit.dequantised(*four_bit.quantise([weight], (96, 128), kind, "cpu")))
     assert found.compute == torch.float32
     assert off(found(rows), expected) <= 1e-6
@@ -156,11 +168,15 @@ def test_where_no_product_is_fused_floats_are_computed_with(kind: FourBitKind, m
 @pytest.mark.parametrize("shape", [(200, 128), (130, 40)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_where_no_product_is_fused_few_rows_at_a_time_are_floats(
-    kind: FourBitKind, shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+    kind: FourBitType, shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ):
     unfused(monkeypatch)
     bias, rows = normal(shape[0], seed=2), normal(5, shape[1])
-    one, sizes, whole = made(FourBits(kind, torch.float32), normal(*shape), bias), list[int](), four_bit.dequantised
+    one, sizes, whole = (
+        made(FourBitLinears(kind, torch.float32), normal(*shape), bias),
+        list[int](),
+        four_bit.dequantised,
+    )
     expected = functional.linear(rows, whole(one.codes, one.state), bias)
     monkeypatch.setattr(four_bit, "SLAB", 1)
     monkeypatch.setattr(four_bit, "dequantised", lambda *given: sizes.append(given[1].shape[0]) or whole(*given))
@@ -171,7 +187,7 @@ def test_where_no_product_is_fused_few_rows_at_a_time_are_floats(
 
 @pytest.mark.parametrize("shape", [(96, 128), (32, 64), (2080, 640)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_codes_for_the_cpu_are_found_again_to_the_bit(kind: FourBitKind, shape: tuple[int, int]):
+def test_codes_for_the_cpu_are_found_again_to_the_bit(kind: FourBitType, shape: tuple[int, int]):
     """Scales are bfloat16 there; the rest is what it was."""
     codes, state = four_bit.quantise([normal(*shape)], shape, kind, "cpu")
     scales = four_bit.flat_scales(state).bfloat16().float()
@@ -185,7 +201,7 @@ def test_many_rows_on_a_cpu_are_computed_with_floats(monkeypatch: pytest.MonkeyP
     """Few with the fused product, whose time grows with each."""
     taken, whole = list[int](), four_bit.unpacked
     monkeypatch.setattr(linear, "unpacked", lambda *given: taken.append(1) or whole(*given))
-    found = made(FourBits("nf4", torch.float32), normal(96, 128))
+    found = made(FourBitLinears("nf4", torch.float32), normal(96, 128))
     if not found.is_fused:
         pytest.skip("no product is fused on this CPU")
     for width, times in ((FUSED_ROWS, 0), (FUSED_ROWS + 1, 1)):
@@ -196,7 +212,7 @@ def test_many_rows_on_a_cpu_are_computed_with_floats(monkeypatch: pytest.MonkeyP
 def test_double_quantisation_takes_four_bits_and_an_eighth(monkeypatch: pytest.MonkeyPatch):
     unfused(monkeypatch)
     weight = normal(256, 512)
-    found = made(FourBits("nf4", torch.float32), weight)
+    found = made(FourBitLinears("nf4", torch.float32), weight)
     assert found.num_bytes == weight.numel() // 2 + weight.numel() // 64 + 4 * weight.numel() // 64 // 256
 
 
@@ -209,9 +225,9 @@ def test_nf4_is_closer_to_normal_weights_than_fp4():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_fused_product_gives_each_row_what_it_gives_it_alone(kind: FourBitKind):
+def test_the_fused_product_gives_each_row_what_it_gives_it_alone(kind: FourBitType):
     """Bit for bit, at every width: what makes greedy speculation exact. Elsewhere a matrix product rounds by width."""
-    found = made(FourBits(kind, torch.float32), normal(96, 128))
+    found = made(FourBitLinears(kind, torch.float32), normal(96, 128))
     if found.compute != torch.bfloat16:
         pytest.skip("this CPU has no fused product")
     rows = normal(WIDEST, 128, seed=1)
@@ -244,7 +260,7 @@ def test_int8_stays_under_two_percent_with_outliers_only_by_its_threshold(
     threshold: float, rows: Tensor, low: float, high: float
 ):
     weight, bias = normal(64, 256), normal(64, seed=3)
-    found = made(EightBits(threshold, torch.float32, "cpu"), weight, bias)
+    found = made(EightBitLinears(threshold, torch.float32, "cpu"), weight, bias)
     assert low <= off(found(rows), functional.linear(rows, weight, bias)) <= high
 
 
@@ -255,7 +271,7 @@ def test_what_outliers_cost_without_a_threshold_is_in_the_other_channels():
     small[:, [5, 77]] = 0
     large = functional.linear(rows - small, weight)
     errors = {
-        threshold: off(made(EightBits(threshold, torch.float32, "cpu"), weight)(rows) - large, small @ weight.T)
+        threshold: off(made(EightBitLinears(threshold, torch.float32, "cpu"), weight)(rows) - large, small @ weight.T)
         for threshold in (0.0, 6.0)
     }
     assert errors[6.0] < 0.12
@@ -267,26 +283,30 @@ def test_int8_rows_are_coupled_by_the_threshold_and_free_without():
     rows[2, 9] = 50
     weight = normal(64, 256)
     for threshold, free in ((0.0, True), (6.0, False)):
-        found = made(EightBits(threshold, torch.float32, "cpu"), weight)
+        found = made(EightBitLinears(threshold, torch.float32, "cpu"), weight)
         alone = torch.cat([found(row) for row in rows.split(1)])
         assert torch.equal(found(rows), alone) == free
 
 
 def test_int8_takes_a_byte_a_weight_and_a_scale_an_output():
-    assert made(EightBits(6.0, torch.float32, "cpu"), normal(64, 256)).num_bytes == 64 * 256 + 4 * 64
+    assert made(EightBitLinears(6.0, torch.float32, "cpu"), normal(64, 256)).num_bytes == 64 * 256 + 4 * 64
 
 
 # --- whole models
 
 
-def decoder_of(form: Form, *, seed: int = 1, context: int = 128, keep_head: bool = False, **config: Any) -> Decoder:
+def decoder_of(
+    maker: LinearMaker, *, seed: int = 1, context: int = 128, keep_head: bool = False, **config: Any
+) -> Decoder:
     said = {**CONFIG, **config}
     tensors = random_tensors(said, seed=seed, dtype=torch.float32)
-    return assemble_in(form, read_arch(said), Reader(Memory(tensors)), context=context, keep_head=keep_head)
+    return assemble_in(maker, read_arch(said), Reader(Memory(tensors)), context=context, keep_head=keep_head)
 
 
-def forms() -> dict[str, FourBits | EightBits]:
-    return {kind: FourBits(kind, torch.float32) for kind in KINDS} | {"int8": EightBits(6.0, torch.float32, "cpu")}
+def forms() -> dict[str, FourBitLinears | EightBitLinears]:
+    return {kind: FourBitLinears(kind, torch.float32) for kind in KINDS} | {
+        "int8": EightBitLinears(6.0, torch.float32, "cpu")
+    }
 
 
 @pytest.mark.parametrize("name", [*KINDS, "int8"])
@@ -311,9 +331,9 @@ def test_a_model_says_what_its_weights_stand_for(name: str, config: dict[str, An
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("name", [*KINDS, "int8"])
 def test_the_head_is_quantised_unless_it_is_kept(name: str, tied: bool):
-    form = forms()[name]
-    whole = decoder_of(form, tie_word_embeddings=tied).weights
-    kept = decoder_of(form, tie_word_embeddings=tied, keep_head=True).weights
+    maker = forms()[name]
+    whole = decoder_of(maker, tie_word_embeddings=tied).weights
+    kept = decoder_of(maker, tie_word_embeddings=tied, keep_head=True).weights
     assert not isinstance(whole.head, Dense)
     assert isinstance(kept.head, Dense)
     assert kept.head.weight.dtype == whole.embedding.dtype == torch.bfloat16
@@ -322,7 +342,7 @@ def test_the_head_is_quantised_unless_it_is_kept(name: str, tied: bool):
 
 
 def test_floats_are_what_they_were():
-    decoder = decoder_of(Floats(torch.float64))
+    decoder = decoder_of(FloatLinears(torch.float64))
     assert decoder.weights.layers[0].down.weight.dtype == torch.float64
     assert decoder.weights.embedding.dtype == torch.float64
 
@@ -330,16 +350,16 @@ def test_floats_are_what_they_were():
 # --- speculation
 
 
-def early_exit(target: Decoder, _: Form) -> Drafter:
-    return EarlyExit(target, 2)
+def early_exit(target: Decoder, _: LinearMaker) -> Drafter:
+    return EarlyExitDrafter(target, 2)
 
 
-def another(target: Decoder, form: Form) -> Drafter:
-    return DraftModel(decoder_of(form, seed=9, num_hidden_layers=1), target.arch.vocab_size)
+def another(target: Decoder, maker: LinearMaker) -> Drafter:
+    return ModelDrafter(decoder_of(maker, seed=9, num_hidden_layers=1), target.arch.vocab_size)
 
 
-def itself(target: Decoder, form: Form) -> Drafter:
-    return DraftModel(decoder_of(form), target.arch.vocab_size)
+def itself(target: Decoder, maker: LinearMaker) -> Drafter:
+    return ModelDrafter(decoder_of(maker), target.arch.vocab_size)
 
 
 PROMPTS = [[3], [5, 9, 2, 40], list(range(11))]
@@ -348,14 +368,14 @@ PROMPTS = [[3], [5, 9, 2, 40], list(range(11))]
 @pytest.mark.parametrize("drafter", [early_exit, another, itself])
 @pytest.mark.parametrize("kind", KINDS)
 def test_greedy_speculation_in_four_bits_says_what_plain_decoding_says(
-    kind: FourBitKind, drafter: Callable[[Decoder, Form], Drafter]
+    kind: FourBitType, drafter: Callable[[Decoder, LinearMaker], Drafter]
 ):
     """L4: with float64 between the linears all that could differ by width is they, and the fused product does not."""
-    form = FourBits(kind, torch.float64)
-    target = decoder_of(form)
+    maker = FourBitLinears(kind, torch.float64)
+    target = decoder_of(maker)
     if any(isinstance(one, FourBit) and one.compute != torch.bfloat16 for one in linears(target)):
         pytest.skip("this CPU has no fused product, so rows are rounded by width")
-    plain, session = Session(decoder_of(form), NoDrafter()), Session(target, drafter(target, form))
+    plain, session = Session(decoder_of(maker), NoDrafter()), Session(target, drafter(target, maker))
     for prompt in PROMPTS:
         expected = text(generate(plain, prompt, max_tokens=32))
         for k in (1, 5):
@@ -382,7 +402,7 @@ def test_a_speculated_token_is_never_further_from_the_best_than_rounding(
     if not fused:
         unfused(monkeypatch)
     target = decoder_of(forms()[name])
-    session = Session(target, EarlyExit(target, 2))
+    session = Session(target, EarlyExitDrafter(target, 2))
     generate(session, PROMPTS[1], max_tokens=64, policy=5)
     ids = torch.tensor(session.tokens)
     target.crop(0)
@@ -398,7 +418,7 @@ def test_a_speculated_token_is_never_further_from_the_best_than_rounding(
 
 
 def load_in(folder: Path, quant: str, **said: Any) -> Decoder:
-    return drain(load_decoder(open_snapshot(folder), Plan(quant, 64, "cpu", **said)))  # type: ignore[return-value]
+    return drain(load_decoder(open_snapshot(folder), Plan(find_format(quant), 64, WeightOptions(**said))))  # type: ignore[return-value]
 
 
 class Live:
@@ -489,7 +509,7 @@ def test_the_plan_is_within_a_tenth_of_what_is_held(kind: str, keep_head: bool, 
     """Of the weights: cache and workspace are counted as in every format."""
     folder = save_snapshot(tmp_path / "wide", gpt2_like(), **{**sizes(), "hidden_size": 256, "intermediate_size": 768})
     snapshot = open_snapshot(folder)
-    needs = footprint(snapshot, kind, 64, keep_head=keep_head)
+    needs = footprint(snapshot, find_format(kind), 64, keep_head=keep_head)
     planned = needs.tables + needs.layers * needs.layer
     held = load_in(folder, kind, keep_head=keep_head).weights.num_bytes
     assert held <= 1.02 * planned
@@ -522,7 +542,7 @@ def theirs(request: pytest.FixtureRequest, folder: Path, tmp_path_factory: pytes
 
 
 def own_kind(folder: Path) -> str:
-    return str(stored_kind(open_snapshot(folder).config))
+    return str(stored_format(open_snapshot(folder).config))
 
 
 def test_a_repository_in_four_bits_says_what_transformers_says(theirs: Path):
@@ -558,10 +578,10 @@ def test_its_weights_are_theirs_to_the_bit(theirs: Path, bnb: Any, monkeypatch: 
 
 def test_it_is_loaded_in_its_own_format_and_in_no_other(theirs: Path):
     kind, snapshot = own_kind(theirs), open_snapshot(theirs)
-    assert make_plan(snapshot, Wish(quant="auto", context=None, device="cpu")).quant == kind
+    assert make_plan(snapshot, PlanRequest()).weight_format.name == kind
     assert stored(snapshot) == kind
     with pytest.raises(UsageError, match=f"stored in {kind}") as met:
-        make_plan(snapshot, Wish(quant="int8", context=None, device="cpu"))
+        make_plan(snapshot, PlanRequest(WeightOptions("int8")))
     assert met.value.hint
     with load(str(theirs), draft="early-exit:2", threads=1) as llm:
         assert llm.ready.model.quant == kind
@@ -651,7 +671,7 @@ def test_what_was_quantised_in_another_way_is_refused_in_one_sentence(quantised:
     assert met.value.hint
 
 
-# --- choosing, admission, and a machine that lacks something
+# --- choosing, the self-check, and a machine that lacks something
 
 
 def test_a_named_format_is_loaded_and_shown(folder: Path):
@@ -665,36 +685,39 @@ def test_a_named_format_is_loaded_and_shown(folder: Path):
 def test_which_format_runs_where(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert [pick_device("auto", quant) for quant in ("int8", "nf4", "fp4", "bf16", "int4")] == [*["cuda"] * 4, "cpu"]
-    assert Plan("int8", 64, "cpu").packed == "int8"
-    assert Plan("int8", 64, "cuda").packed is None
-    assert isinstance(linear.make_form("int8", "cuda"), EightBits)
-    assert [Plan("nf4", 64, "cpu").variant, Plan("int8", 64, "cuda", True, 0.0).variant] == ["nf4", "int8+head+0"]
-    assert linear.make_form("nf4", "cuda").stream == torch.bfloat16
-    assert smaller("int8", "cuda") == "--quant nf4"
-    assert choices(open_snapshot(folder), Wish("fp4")) == ("fp4",)
+    assert Plan(find_format("int8"), 64).packed == "int8"
+    assert Plan(find_format("int8", "cuda"), 64).packed is None
+    assert isinstance(linear.linear_maker(find_format("int8", "cuda")), EightBitLinears)
+    assert [
+        Plan(find_format("nf4"), 64).label,
+        Plan(find_format("int8", "cuda"), 64, WeightOptions(keep_head=True, int8_threshold=0.0)).label,
+    ] == ["nf4", "int8+head+0"]
+    assert linear.linear_maker(find_format("nf4", "cuda")).stream == torch.bfloat16
+    assert smaller(find_format("int8", "cuda")) == "--quant nf4"
+    assert choices(open_snapshot(folder), PlanRequest(WeightOptions("fp4"))) == (find_format("fp4"),)
 
 
 def test_what_cannot_be_is_a_usage_error(folder: Path):
     snapshot = open_snapshot(folder)
     for said_wrong, word in (({"keep_head": True}, "head"), ({"int8_threshold": float("nan")}, "int8-threshold")):
         with pytest.raises(UsageError, match=word) as met:
-            make_plan(snapshot, Wish(quant="int8", context=None, device="cpu", **said_wrong))
+            make_plan(snapshot, PlanRequest(WeightOptions("int8", **said_wrong)))
         assert met.value.hint
 
 
 def test_a_wrong_product_is_not_admitted_and_a_verdict_is_remembered(monkeypatch: pytest.MonkeyPatch):
-    form = FourBits("nf4", torch.float32)
+    maker = FourBitLinears("nf4", torch.float32)
     asked = []
     real = formats.difference
     monkeypatch.setattr(formats, "difference", lambda *args: asked.append(1) or real(*args))
-    formats.admit_format(CONFIG, form)
-    formats.admit_format(CONFIG, form)
+    formats.verify_format(CONFIG, maker)
+    formats.verify_format(CONFIG, maker)
     assert len(asked) == 1
     paths.admissions_file().unlink()
     whole = FourBit.__call__
     monkeypatch.setattr(FourBit, "__call__", lambda self, rows: whole(self, rows) * (1 + 0.3 * (rows.shape[0] == 5)))
     with pytest.raises(EngineError, match="computes nf4 wrongly") as met:
-        formats.admit_format(CONFIG, form)
+        formats.verify_format(CONFIG, maker)
     assert met.value.hint
 
 

@@ -36,9 +36,9 @@ def algebra() -> None:
 
 
 def law() -> None:
-    check_tensor_program(3, SHAPES[0], 20_000, certain=False)
-    check_tensor_program(2, SHAPES[1], 20_000, certain=True)
-    check_loop(2, SHAPES[1], 700, certain=False)
+    check_tensor_program(3, SHAPES[0], 20_000, greedy_draft=False)
+    check_tensor_program(2, SHAPES[1], 20_000, greedy_draft=True)
+    check_loop(2, SHAPES[1], 700, greedy_draft=False)
     check_seeds(2, SHAPES[0], 400)
 
 
@@ -92,7 +92,7 @@ MUTANTS = {
     ),
     "crop that raises the counter": Mutant("L4", cache.Cache, "crop", "min(self.length, length)", "length"),
     "position off by one, drafting": Mutant(
-        "L4", early_exit.EarlyExit, "draft", "self.target.length + place", "self.target.length + place + 1"
+        "L4", early_exit.EarlyExitDrafter, "draft", "self.target.length + position", "self.target.length + position + 1"
     ),
     "position off by one, the last draft": Mutant(
         "L4",
@@ -142,7 +142,7 @@ MUTANTS = {
         "L3", decode, "decode", "session.tokens_left - 1)", "session.tokens_left)"
     ),
     "what was missed is not read": Mutant(
-        "L3", model.DraftModel, "draft", "session.tokens[self.decoder.length :]", "session.tokens[-1:]"
+        "L3", model.ModelDrafter, "draft", "session.tokens[self.decoder.length :]", "session.tokens[-1:]"
     ),
     "mask that sees one ahead": Mutant("L4", decoder.Decoder, "mask", "columns > row if", "columns > row + 1 if"),
 }

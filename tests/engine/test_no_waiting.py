@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from localspec.engine.drafters.early_exit import EarlyExit
-from localspec.engine.drafters.model import DraftModel
+from localspec.engine.drafters.early_exit import EarlyExitDrafter
+from localspec.engine.drafters.model import ModelDrafter
 from localspec.engine.protocols import Drafter, Target
 from localspec.engine.samplers import make_sampler
 from localspec.engine.sampling import Sampling, penalise
@@ -23,8 +23,8 @@ PROMPT = [1, 2, 3, 4, 5]
 LOOKS = {Tensor.item, Tensor.tolist, Tensor.__bool__, Tensor.__int__, Tensor.__float__, Tensor.__index__, Tensor.numpy}
 WAYS = [Sampling(), Sampling(temperature=1.0), Sampling(temperature=1.0, seed=3), Sampling(repetition_penalty=1.3)]
 DRAFTERS: dict[str, Callable[[Any], Drafter]] = {
-    "early exit": lambda target: EarlyExit(target, 2),
-    "draft model": lambda _: DraftModel(tiny_decoder(seed=2), 40),
+    "early exit": lambda target: EarlyExitDrafter(target, 2),
+    "draft model": lambda _: ModelDrafter(tiny_decoder(seed=2), 40),
 }
 
 
@@ -74,7 +74,7 @@ def test_a_draft_behind_the_end_of_the_answer_is_never_said():
     told = []
     for can_look in (True, False):
         target = tiny_decoder(seed=1)
-        session = Session(target, EarlyExit(target, 2))
+        session = Session(target, EarlyExitDrafter(target, 2))
         session.can_look = can_look
         whole = generate(session, PROMPT, max_tokens=24, policy=6)
         met = sorted({token for done in whole for token in (*done.draft, *done.tokens)})

@@ -10,7 +10,9 @@ from statistics import fmean, median
 
 import pytest
 
-from localspec.engine.policy import MAX_DRAFT, Auto, Constant, Heuristic, Mode, Policy, Probed, Steered, line
+from localspec.core.events import DraftLength, Mode
+from localspec.core.requests import MAX_DRAFT
+from localspec.engine.policy import Auto, Constant, Heuristic, Policy, Probed, Steered, line
 from localspec.engine.protocols import Round
 from tests.support.virtual_time import policy_of, world
 
@@ -305,7 +307,7 @@ def test_probes_are_rounds_2_5_and_9_then_after_16_32_and_every_64(k: str):
 
 
 def test_probes_come_as_often_as_was_asked():
-    policy = Steered("on", "3", probe_every=8)
+    policy = Steered("on", 3, probe_every=8)
     for place in range(1, 120):
         assert (policy.next() == 0) == (place in {2, 5, 9, 17, 33, 65, 97}), place
         policy.observe(Round((0,), (0,) * policy.next(), 0, 0.0, 1.0))
@@ -354,9 +356,9 @@ def rounds_of(policy: Policy, count: int, cost: str = "cheap draft") -> list[Rou
 
 @pytest.mark.parametrize(
     ("mode", "k", "lengths"),
-    [("off", "5", {0}), ("on", "5", {5}), ("on", "heuristic", {*range(1, 17)}), ("on", "auto", {*range(1, 9)})],
+    [("off", 5, {0}), ("on", 5, {5}), ("on", "heuristic", {*range(1, 17)}), ("on", "auto", {*range(1, 9)})],
 )
-def test_a_steered_policy_does_as_it_is_told_from_the_next_round_on(mode: Mode, k: str, lengths: set[int]):
+def test_a_steered_policy_does_as_it_is_told_from_the_next_round_on(mode: Mode, k: DraftLength, lengths: set[int]):
     """Probes aside, which are where they were: they do not begin again with every change."""
     for before in range(1, 30):
         policy = Steered("auto", "auto")
@@ -391,7 +393,7 @@ def test_what_auto_has_learnt_survives_being_off():
 
 @pytest.mark.parametrize("mode", ["on", "auto", "off"])
 def test_one_generation_may_be_plain_or_drafted_whatever_the_mode(mode: Mode):
-    policy = Steered(mode, "3")
+    policy = Steered(mode, 3)
     assert {done.drafted for done in rounds_of(policy.once(False), 30)} == {0}
     drafted = {done.drafted for done in rounds_of(policy.once(True), 30)}
     assert drafted == {3} if mode == "on" else max(drafted) > 0

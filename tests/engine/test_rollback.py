@@ -15,9 +15,9 @@ from localspec.core.errors import Cancelled
 from localspec.engine import session as session_module
 from localspec.engine.decode import decode
 from localspec.engine.drafters import model as model_module
+from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
-from localspec.engine.drafters.model import DraftModel
-from localspec.engine.drafters.none import NoDrafter
+from localspec.engine.drafters.model import ModelDrafter
 from localspec.engine.policy import Auto, Constant, Heuristic, Policy, Probed
 from localspec.engine.protocols import Drafter, Round
 from localspec.engine.samplers import make_sampler
@@ -50,7 +50,7 @@ def any_drafter(dice: random.Random, target: ScriptedModel, seed: int) -> Drafte
         lambda: scripted_draft_model(target, seed=seed),  # always right under greedy
         lambda: scripted_draft_model(target, seed=seed, blur=dice.choice((0.3, 1.0, 3.0))),
         lambda: scripted_draft_model(target, seed=seed, blur=0.5, context=shorter),
-        lambda: DraftModel(ScriptedModel(max(vocab - 3, 2), seed=seed, context=target.context), vocab),
+        lambda: ModelDrafter(ScriptedModel(max(vocab - 3, 2), seed=seed, context=target.context), vocab),
         lambda: Guarded(CrashingDrafter(scripted_draft_model(target, seed=seed), dice.randint(1, 6), after_work=True)),
     ][dice.randrange(9)]()
 
@@ -86,7 +86,7 @@ def in_step(session: Session) -> None:
     assert isinstance(target, ScriptedModel)
     assert target.length == max(len(tokens) - 1, 0)
     assert target.ids[: target.length] == tokens[: target.length]
-    if isinstance(session.drafter, DraftModel):
+    if isinstance(session.drafter, ModelDrafter):
         own = session.drafter.decoder
         assert own.length <= min(len(own.ids), target.length)  # type: ignore[attr-defined]
         known = [min(token, own.arch.vocab_size - 1) for token in tokens]

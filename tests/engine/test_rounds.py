@@ -16,15 +16,16 @@ from localspec.engine import session as session_module
 from localspec.engine.decode import decode
 from localspec.engine.decoder import Decoder
 from localspec.engine.drafters import model as model_module
-from localspec.engine.drafters.early_exit import EarlyExit
+from localspec.engine.drafters.early_exit import EarlyExitDrafter
+from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
-from localspec.engine.drafters.model import DraftModel
-from localspec.engine.drafters.none import NoDrafter
+from localspec.engine.drafters.model import ModelDrafter
+from localspec.engine.limits import PREFILL_CHUNK
 from localspec.engine.policy import Auto, Constant, Policy, Probed
 from localspec.engine.protocols import Drafter, ExitStates
 from localspec.engine.samplers import make_sampler
 from localspec.engine.sampling import Sampling
-from localspec.engine.session import PREFILL_CHUNK, Session, common_prefix_length
+from localspec.engine.session import Session, common_prefix_length
 from tests.support.fakes import (
     Alarm,
     CrashingDrafter,
@@ -44,8 +45,8 @@ pytestmark = pytest.mark.heavy
 VOCAB = TINY["vocab_size"]
 PROMPT = [3, 14, 15, 9, 2, 6, 5]
 KINDS: dict[str, Callable[[Decoder], Drafter]] = {
-    "draft model": lambda target: DraftModel(tiny_decoder(seed=1, num_hidden_layers=1), target.arch.vocab_size),
-    "early exit": lambda target: EarlyExit(target, 2),
+    "draft model": lambda target: ModelDrafter(tiny_decoder(seed=1, num_hidden_layers=1), target.arch.vocab_size),
+    "early exit": lambda target: EarlyExitDrafter(target, 2),
     "n-grams": lambda target: NGramDrafter(),  # noqa: ARG005
 }
 INVALID = [math.nan, math.inf, -math.inf]
@@ -171,7 +172,7 @@ def test_no_forward_ever_passes_the_context_and_the_answer_fills_it(length: int,
 def test_an_early_exit_draft_is_clipped_to_the_context(exit_layer: int) -> None:
     expected = fresh_text(PROMPT, max_tokens=25)
     target = tiny_decoder(seed=1, context=32)
-    rounds = generate(Session(target, EarlyExit(target, exit_layer)), PROMPT, max_tokens=100, policy=6)
+    rounds = generate(Session(target, EarlyExitDrafter(target, exit_layer)), PROMPT, max_tokens=100, policy=6)
     assert text(rounds) == expected
     assert rounds[-1].ended == "context"
 
@@ -215,7 +216,7 @@ def test_invalid_numbers_from_the_target_stop_the_answer_and_the_session_lives_o
 def test_what_invalid_numbers_left_in_the_cache_is_never_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """A whole wide forward of NaN, keys and values too: cropped, it leaves nothing behind."""
     target = tiny_decoder(seed=1)
-    session = Session(target, EarlyExit(target, 2))
+    session = Session(target, EarlyExitDrafter(target, 2))
     session.begin(make_sampler(Sampling()))
     for _ in session.prefill(PROMPT):
         pass
@@ -225,7 +226,7 @@ def test_what_invalid_numbers_left_in_the_cache_is_never_read(monkeypatch: pytes
         session.drafter = ScriptedDrafter([1] * 99)
         with pytest.raises(EngineError):
             list(decode(session, Constant(6), max_tokens=9))
-        session.drafter = EarlyExit(target, 2)
+        session.drafter = EarlyExitDrafter(target, 2)
         with pytest.raises(EngineError):
             list(decode(session, Constant(6), max_tokens=9))
     assert target.cache.store.isnan().any()
@@ -262,7 +263,7 @@ def test_invalid_numbers_from_a_guarded_early_exit_cost_speed_and_nothing_else(
 
         monkeypatch.setattr(Decoder, "early", faulty)
         target = tiny_decoder(seed=1)
-        guarded = Guarded(EarlyExit(target, 2))
+        guarded = Guarded(EarlyExitDrafter(target, 2))
         assert text(generate(Session(target, guarded), PROMPT, max_tokens=24, policy=3)) == expected
         assert isinstance(guarded.fault, EngineError)
 
@@ -305,7 +306,7 @@ def test_a_crash_at_any_of_the_first_50_rounds_leaves_the_answer_as_it_was(kind:
 
 def test_a_crash_while_the_drafter_reads_the_prompt_leaves_the_answer_as_it_was() -> None:
     target = tiny_decoder(seed=1)
-    shorter = DraftModel(tiny_decoder(seed=1), VOCAB)
+    shorter = ModelDrafter(tiny_decoder(seed=1), VOCAB)
     shorter.decoder.forward = None  # type: ignore[method-assign, assignment]
     guarded = Guarded(shorter)
     assert text(generate(Session(target, guarded), PROMPT, max_tokens=9, policy=2)) == fresh_text(PROMPT, max_tokens=9)
@@ -314,7 +315,7 @@ def test_a_crash_while_the_drafter_reads_the_prompt_leaves_the_answer_as_it_was(
 
 def test_a_guard_never_swallows_a_cancel() -> None:
     target = tiny_decoder(seed=1)
-    guarded = Guarded(EarlyExit(target, 2))
+    guarded = Guarded(EarlyExitDrafter(target, 2))
     with pytest.raises(Cancelled):
         generate(Session(target, guarded), PROMPT, max_tokens=9, policy=2, cancelled=Alarm(4))
     assert guarded.fault is None

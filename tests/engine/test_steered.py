@@ -7,13 +7,14 @@ from functools import cache
 
 import pytest
 
+from localspec.core.events import DraftLength, Mode
 from localspec.engine.decode import decode
 from localspec.engine.decoder import Decoder
-from localspec.engine.drafters.early_exit import EarlyExit
+from localspec.engine.drafters.early_exit import EarlyExitDrafter
+from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
-from localspec.engine.drafters.model import DraftModel
-from localspec.engine.drafters.none import NoDrafter
-from localspec.engine.policy import Mode, Steered
+from localspec.engine.drafters.model import ModelDrafter
+from localspec.engine.policy import Steered
 from localspec.engine.protocols import Drafter
 from localspec.engine.samplers import make_sampler
 from localspec.engine.sampling import Sampling
@@ -27,11 +28,11 @@ PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 LENGTH = 30
 SAMPLED = Sampling(temperature=0.9, top_k=20, seed=42)
 DRAFTERS: dict[str, Callable[[Decoder], Drafter]] = {
-    "itself": lambda target: DraftModel(tiny_decoder(), TINY["vocab_size"]),  # noqa: ARG005
-    "another": lambda target: DraftModel(tiny_decoder(seed=9, num_hidden_layers=1), TINY["vocab_size"]),  # noqa: ARG005
-    "exit 2": lambda target: EarlyExit(target, 2),
+    "itself": lambda target: ModelDrafter(tiny_decoder(), TINY["vocab_size"]),  # noqa: ARG005
+    "another": lambda target: ModelDrafter(tiny_decoder(seed=9, num_hidden_layers=1), TINY["vocab_size"]),  # noqa: ARG005
+    "exit 2": lambda target: EarlyExitDrafter(target, 2),
 }
-WISHES: list[tuple[Mode, str]] = [("on", "4"), ("off", "4"), ("auto", "auto"), ("on", "auto"), ("on", "heuristic")]
+WISHES: list[tuple[Mode, DraftLength]] = [("on", 4), ("off", 4), ("auto", "auto"), ("on", "auto"), ("on", "heuristic")]
 
 
 @cache
@@ -45,7 +46,7 @@ def in_step(session: Session) -> None:
     drafter = session.drafter
     assert isinstance(drafter, Guarded)
     assert drafter.fault is None
-    if isinstance(drafter.drafter, DraftModel):
+    if isinstance(drafter.drafter, ModelDrafter):
         assert drafter.drafter.decoder.length <= session.target.length
 
 
@@ -79,7 +80,7 @@ def test_switching_at_any_round_changes_no_token(drafter: str, sampling: Samplin
 def test_a_draft_model_that_was_off_is_as_good_as_before_when_it_is_on_again():
     """The target itself drafts: every draft is accepted whole, before and after twelve plain rounds."""
     target = tiny_decoder()
-    session, policy = Session(target, Guarded(DRAFTERS["itself"](target))), Steered("on", "4")
+    session, policy = Session(target, Guarded(DRAFTERS["itself"](target))), Steered("on", 4)
     session.begin(make_sampler(GREEDY))
     for _ in session.prefill(PROMPT):
         pass
@@ -87,7 +88,7 @@ def test_a_draft_model_that_was_off_is_as_good_as_before_when_it_is_on_again():
     for number, done in enumerate(decode(session, policy, max_tokens=70), start=1):
         shapes.append((done.drafted, done.accepted))
         if number in (3, 15):
-            policy.steer("off" if number == 3 else "on", "4")
+            policy.steer("off" if number == 3 else "on", 4)
     assert shapes[3:15] == [(0, 0)] * 12
     assert shapes[15] == (4, 4)
     assert all(drafted == accepted for drafted, accepted in shapes)

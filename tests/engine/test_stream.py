@@ -15,13 +15,14 @@ from benchmarks.shapes.layer_offload import offloaded
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.decode import speculative_round
 from localspec.engine.decoder import Decoder
-from localspec.engine.drafters.early_exit import EarlyExit
-from localspec.engine.drafters.model import DraftModel
-from localspec.engine.drafters.none import NoDrafter
-from localspec.engine.offload import Fill, OnThread, Stream
+from localspec.engine.drafters.early_exit import EarlyExitDrafter
+from localspec.engine.drafters.empty import NoDrafter
+from localspec.engine.drafters.model import ModelDrafter
+from localspec.engine.limits import PREFILL_CHUNK
+from localspec.engine.offload import CopyIn, OnThread, Stream
 from localspec.engine.protocols import Drafter
 from localspec.engine.samplers import make_sampler
-from localspec.engine.session import PREFILL_CHUNK, Session
+from localspec.engine.session import Session
 from tests.engine import test_exact_in_float64 as exact
 from tests.engine.cpu import test_lossless as lossless
 from tests.support.fakes import GREEDY, generate, plain, text
@@ -37,11 +38,11 @@ KINDS = ("float64", "int8", "int4")
 class Counting:
     """A transfer that writes down what it brings."""
 
-    fill: Fill
+    copy_in: CopyIn
     begun: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.real = OnThread(self.fill)
+        self.real = OnThread(self.copy_in)
 
     def begin(self, layer: int, place: int) -> None:
         self.begun.append(layer)
@@ -89,7 +90,7 @@ def test_a_round_brings_every_layer_that_is_not_resident_once_and_a_drafted_toke
     """Exactly (L - E) / L of the layers' bytes a round where all are alike, whatever is drafted, and plain decoding as
     much a token. In int4 the first, which is never brought, has more."""
     target = streamed(kind, exit_layer)
-    session = session_of(target, EarlyExit(target, exit_layer) if k else NoDrafter())
+    session = session_of(target, EarlyExitDrafter(target, exit_layer) if k else NoDrafter())
     each, moved = target.layer_bytes, begun(target)
     for _ in range(4):
         before = len(moved)
@@ -103,7 +104,7 @@ def test_a_round_brings_every_layer_that_is_not_resident_once_and_a_drafted_toke
 @pytest.mark.parametrize("kind", KINDS)
 def test_drafting_alone_brings_nothing(kind: str):
     target = streamed(kind, 2)
-    session = session_of(target, EarlyExit(target, 2))
+    session = session_of(target, EarlyExitDrafter(target, 2))
     before = len(begun(target))
     for _ in range(3):
         session.drafter.draft(session, 8)
@@ -120,7 +121,7 @@ def test_a_prompt_brings_the_layers_once_for_every_chunk(kind: str):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_held_are_the_resident_layers_and_two_places(kind: str):
+def test_what_is_held_are_the_resident_layers_and_two_slots(kind: str):
     whole, target = resident_decoder(kind), streamed(kind, 1)
     layer = whole.layer_bytes[-1]
     assert whole.weights.num_bytes - target.weights.num_bytes == (LAYERS - 1 - 2) * layer
@@ -132,18 +133,18 @@ def test_the_next_layer_is_on_its_way_while_one_is_computed_with():
     order: list[str] = []
 
     class Told:
-        def begin(self, layer: int, place: int) -> None:
-            order.append(f"begin {layer} in {place}")
+        def begin(self, layer: int, slot: int) -> None:
+            order.append(f"begin {layer} in {slot}")
 
-        def wait(self, place: int) -> None:
-            order.append(f"wait {place}")
+        def wait(self, slot: int) -> None:
+            order.append(f"wait {slot}")
 
         def close(self) -> None: ...
 
     stream = Stream(Told(), ["a", "b"], 1, 4)
     for _ in range(2):
-        for place in stream.passing(1, 4):
-            order.append(f"use {place}")
+        for slot in stream.iter_layers(1, 4):
+            order.append(f"use {slot}")
     start = ["begin 1 in 0", "begin 2 in 1"]
     first = ["wait 0", "use 0", "begin 3 in 0", "wait 1", "use 1", "begin 1 in 1", "wait 0", "use 0", "begin 2 in 0"]
     second = ["wait 1", "use 1", "begin 3 in 1", "wait 0", "use 0", "begin 1 in 0", "wait 1", "use 1", "begin 2 in 1"]
@@ -207,8 +208,8 @@ def test_a_transfer_that_brings_another_layer_is_seen():
     """The tests above can fail."""
 
     class Mistaken(Counting):
-        def begin(self, layer: int, place: int) -> None:
-            super().begin(max(layer - 1, 1), place)
+        def begin(self, layer: int, slot: int) -> None:
+            super().begin(max(layer - 1, 1), slot)
 
     target = offloaded(tiny_decoder(), 1, Mistaken)
     expected = text(plain(tiny_decoder(), PROMPT, max_tokens=8))
@@ -223,8 +224,8 @@ def test_after_a_layer_that_did_not_come_the_next_round_is_right_again(kind: str
     failing = {"at": -1}
 
     class Broken(Counting):
-        def wait(self, place: int) -> None:
-            super().wait(place)
+        def wait(self, slot: int) -> None:
+            super().wait(slot)
             failing["at"] -= 1
             if failing["at"] == 0:
                 raise OSError("the disk is gone")
@@ -252,23 +253,23 @@ def test_closing_ends_the_thread_and_twice_does_no_harm():
 
 def test_a_drafter_with_weights_of_its_own_costs_the_target_nothing():
     target = streamed("float64", 1)
-    session = session_of(target, DraftModel(tiny_decoder(seed=9, num_hidden_layers=1), VOCAB))
+    session = session_of(target, ModelDrafter(tiny_decoder(seed=9, num_hidden_layers=1), VOCAB))
     before = len(begun(target))
     speculative_round(session, 6)
     assert len(begun(target)) - before == LAYERS - 1
 
 
-def test_random_orders_of_passes_find_every_layer_in_its_place():
-    """Whatever passes are asked for, and given up half-way, a place holds what was asked for."""
+def test_random_orders_of_passes_find_every_layer_in_its_slot():
+    """Whatever passes are asked for, and given up half-way, a slot holds what was asked for."""
     dice = random.Random(5)
     held: dict[int, int] = {}
-    carry: Callable[[Fill], OnThread] = OnThread
-    stream = Stream(carry(lambda layer, place: held.__setitem__(place, layer)), ["a", "b"], 3, 9)
+    carry: Callable[[CopyIn], OnThread] = OnThread
+    stream = Stream(carry(lambda layer, slot: held.__setitem__(slot, layer)), ["a", "b"], 3, 9)
     for _ in range(300):
         first = dice.randrange(3, 9)
         last = dice.randint(first, 9)
-        for layer, place in enumerate(stream.passing(first, last), first):
-            assert held[place] == layer
+        for layer, slot in enumerate(stream.iter_layers(first, last), first):
+            assert held[slot] == layer
             if dice.random() < 0.1:
                 break
     stream.close()

@@ -12,8 +12,8 @@ from torch import Tensor
 from localspec.engine import cache as cache_module
 from localspec.engine.decode import speculative_round
 from localspec.engine.decoder import Decoder, Span
-from localspec.engine.drafters.early_exit import EarlyExit
-from localspec.engine.drafters.none import NoDrafter
+from localspec.engine.drafters.early_exit import EarlyExitDrafter
+from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
 from tests.support.fakes import GREEDY, generate, prefilled, text
@@ -48,7 +48,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Run]]:
 
 def early_exit_session(exit_layer: int, sampling: Sampling = GREEDY) -> Session:
     target = tiny_decoder(seed=1)
-    return prefilled(target, EarlyExit(target, exit_layer), PROMPT, sampling)
+    return prefilled(target, EarlyExitDrafter(target, exit_layer), PROMPT, sampling)
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling(temperature=1.0)], ids=["greedy", "sampled"])
@@ -79,7 +79,7 @@ def test_a_round_without_drafts_is_one_row_through_all_layers(exit_layer: int, r
 
 def test_a_draft_that_ends_early_costs_only_the_rows_it_has(runs: list[Run]) -> None:
     session = early_exit_session(2)
-    assert isinstance(session.drafter, EarlyExit)
+    assert isinstance(session.drafter, EarlyExitDrafter)
     proposed = session.drafter.draft(session, 4).tokens.tolist()
     session.stop_ids = frozenset(proposed[1:2])
     runs.clear()
@@ -101,7 +101,7 @@ def test_early_exit_allocates_no_cache_and_writes_into_the_targets(monkeypatch: 
     target = tiny_decoder(seed=1)
     held = target.cache, target.cache.store.data_ptr(), target.cache.num_bytes
     monkeypatch.setattr(cache_module.Cache, "__init__", lambda *_, **__: pytest.fail("a second cache"))
-    drafter = EarlyExit(target, 2)
+    drafter = EarlyExitDrafter(target, 2)
     session = Session(target, drafter)
     generate(session, PROMPT, max_tokens=12, policy=3)
     before = target.cache.store.clone()
@@ -123,7 +123,7 @@ def test_drafting_moves_no_counter() -> None:
 
 def test_early_exit_holds_no_weights_of_its_own() -> None:
     target = tiny_decoder(seed=1)
-    assert vars(EarlyExit(target, 2)) == {"target": target, "exit_layer": 2}
+    assert vars(EarlyExitDrafter(target, 2)) == {"target": target, "exit_layer": 2}
 
 
 def test_what_early_exit_saves_is_seen_in_weight_bytes_read() -> None:
@@ -139,4 +139,4 @@ def test_what_early_exit_saves_is_seen_in_weight_bytes_read() -> None:
 def test_early_exit_says_what_the_target_says() -> None:
     expected = text(generate(Session(tiny_decoder(seed=1), NoDrafter()), PROMPT, max_tokens=24))
     target = tiny_decoder(seed=1)
-    assert text(generate(Session(target, EarlyExit(target, 2)), PROMPT, max_tokens=24, policy=4)) == expected
+    assert text(generate(Session(target, EarlyExitDrafter(target, 2)), PROMPT, max_tokens=24, policy=4)) == expected

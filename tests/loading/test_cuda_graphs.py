@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +11,22 @@ import pytest
 
 from localspec.core.drain import drain
 from localspec.core.events import Notice, Step
-from localspec.core.requests import LoadRequest
+from localspec.core.requests import LoadRequest, WeightOptions
+from localspec.core.weight_formats import find_format
 from localspec.engine import cuda_graphs
 from localspec.engine.cuda_graphs import Graphed
+from localspec.engine.limits import MAX_GRAPHS
 from localspec.loading import torch as loader
-from localspec.loading.footprint import GRAPH_BYTES, GRAPH_ROWS, GRAPH_WIDTH, GRAPHS, footprint
-from localspec.loading.plan import Wish, needed
+from localspec.loading.footprint import GRAPH_BYTES, footprint
+from localspec.loading.plan import needed
+from localspec.loading.plan_request import PlanRequest
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.api import LLM, load_events
 from tests.support.models import save_snapshot
 from tests.support.tape import Taping
 from tests.support.tokenizers import CHATML, gpt2_like
 
-pytestmark = pytest.mark.usefixtures("admitted")
+pytestmark = pytest.mark.usefixtures("verified")
 
 PROMPT = "the quick brown fox"
 Opener = Callable[..., tuple[LLM, list[str]]]
@@ -44,7 +48,7 @@ def opened(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Opener:
 
     def opened(capture: Taping | None, draft: str | Path, quant: str = "fp64") -> tuple[LLM, list[str]]:
         monkeypatch.setattr(loader, "CAPTURES", {"cpu": lambda: capture} if capture else {})
-        steps, heard = load_events(LoadRequest(str(folder), str(draft), quant, k="2")), list[Any]()
+        steps, heard = load_events(LoadRequest.of(str(folder), draft=str(draft), k=2, quant=quant)), list[Any]()
         return drain(steps, heard.append), told(heard)
 
     return opened
@@ -92,16 +96,16 @@ def test_there_are_graphs_on_cuda_and_nowhere_else():
 
 
 def test_the_plan_for_a_gpu_has_room_for_graphs(folder: Path, draft: Path, opened: Opener):
-    assert (GRAPH_WIDTH, GRAPH_ROWS, GRAPHS) == (cuda_graphs.WIDEST, cuda_graphs.LONGEST, cuda_graphs.MOST)
-    snapshot, wish = open_snapshot(folder), Wish("bf16", context=256, device="cuda")
-    alone, on_cpu = needed(snapshot, wish, "bf16"), footprint(snapshot, "bf16", 256)
+    on_gpu = find_format("bf16", "cuda")
+    snapshot, request = open_snapshot(folder), PlanRequest(WeightOptions("bf16", ctx=256), "cuda")
+    alone, on_cpu = needed(snapshot, request, on_gpu), footprint(snapshot, find_format("bf16"), 256)
     assert (on_cpu.graphs, alone.whole - on_cpu.whole) == (0, alone.graphs)
     assert alone.offloaded(1) == on_cpu.offloaded(1)
     with opened(Taping(), "off", "fp32")[0] as llm:
         target = llm._model._parts.decoders[0]
         assert isinstance(target, Graphed)
         buffers = (target.ids, target.positions, target.states_in, target.states_out, target.logits_out)
-        assert 0 < sum(buffer.nbytes for buffer in buffers) < alone.graphs - GRAPHS * GRAPH_BYTES
-    drafter = footprint(open_snapshot(draft), "bf16", 256, device="cuda")
-    beside = needed(snapshot, Wish("bf16", context=256, device="cuda", drafter=open_snapshot(draft)), "bf16")
+        assert 0 < sum(buffer.nbytes for buffer in buffers) < alone.graphs - MAX_GRAPHS * GRAPH_BYTES
+    drafter = footprint(open_snapshot(draft), on_gpu, 256)
+    beside = needed(snapshot, replace(request, drafter=open_snapshot(draft)), on_gpu)
     assert beside.drafter == drafter.whole - drafter.workspace > drafter.graphs > 0

@@ -14,20 +14,23 @@ import torch
 from localspec.__main__ import main
 from localspec.core import nvidia
 from localspec.core.errors import DoesNotFit, EngineError, UsageError
+from localspec.core.requests import WeightOptions
+from localspec.core.weight_formats import find_format
 from localspec.engine.arch import read_arch
-from localspec.engine.linear import EightBits
+from localspec.engine.linear import EightBitLinears
 from localspec.engine.memory import is_out_of_memory
 from localspec.loading import weight_cache
 from localspec.loading.devices import gpu_bytes, gpu_faults, pick_device
 from localspec.loading.footprint import footprint
-from localspec.loading.plan import Wish, ladder, make_plan
+from localspec.loading.plan import ladder, make_plan
+from localspec.loading.plan_request import PlanRequest
 from localspec.loading.sources import Files, Reader
 from localspec.loading.torch import assemble_in
 from localspec.models.checkpoint import open_snapshot
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like
 
-pytestmark = pytest.mark.usefixtures("admitted")
+pytestmark = pytest.mark.usefixtures("verified")
 
 LAYERS = 6
 OLD = nvidia.Driver("470.1", "11.4", ("Fake 3090",), None)
@@ -101,7 +104,9 @@ def test_int4_is_the_cpus_on_every_gpu(gpus: list[int]):
     for asked in ("cuda", "cuda:1"):
         with pytest.raises(UsageError, match="on a CPU only"):
             pick_device(asked, "int4")
-    assert [pick_device(asked, "int4") for asked in ("auto", "cpu", "mps")] == ["cpu", "cpu", "mps"]  # refused below
+    assert [pick_device(asked, "int4") for asked in ("auto", "cpu")] == ["cpu", "cpu"]
+    with pytest.raises(UsageError, match="There is no device 'mps'"):
+        pick_device("mps", "int4")
     assert gpus == []
 
 
@@ -120,34 +125,38 @@ def test_a_shape_is_measured_on_the_device_that_is_asked_for(gpus: list[int]):
 # --- what there is room for
 
 
-def rungs(folder: Path, gpu_bytes: int | None, **wished: Any) -> list[tuple[str, int | None]]:
-    wish = Wish(device="cuda", gpu_bytes=gpu_bytes, **wished)
-    return [(plan.quant, plan.resident) for plan in ladder(open_snapshot(folder), wish)]
+def rungs(
+    folder: Path, gpu_bytes: int | None, options: WeightOptions | None = None, max_bytes: int | None = None
+) -> list[tuple[str, int | None]]:
+    request = PlanRequest(options or WeightOptions(), "cuda", max_bytes, gpu_bytes=gpu_bytes)
+    return [(plan.weight_format.name, plan.resident) for plan in ladder(open_snapshot(folder), request)]
 
 
 def test_what_a_gpu_has_no_room_for_is_not_tried(folder: Path):
-    sizes = {quant: footprint(open_snapshot(folder), quant, 512, device="cuda") for quant in ("bf16", "int8", "nf4")}
+    sizes = {
+        quant: footprint(open_snapshot(folder), find_format(quant, "cuda"), 512) for quant in ("bf16", "int8", "nf4")
+    }
     every = [("bf16", None), ("int8", None), ("nf4", None)]
     offloaded = sizes["bf16"].offloaded(2)
     assert rungs(folder, 1 << 40)[:3] == rungs(folder, None)[:3] == every
     assert rungs(folder, sizes["bf16"].whole - 1)[:2] == every[1:]
     assert rungs(folder, sizes["int8"].whole - 1)[0] == every[2]
     assert rungs(folder, offloaded)[-1] == ("bf16", 2)
-    assert rungs(folder, offloaded, quant="bf16", offload=True) == [("bf16", 1)]  # as little memory as there can be
-    assert rungs(folder, 1 << 40, quant="bf16", limit=offloaded, offload=True) == [("bf16", 2)]
+    assert rungs(folder, offloaded, WeightOptions("bf16", "offload")) == [("bf16", 1)]  # the least memory
+    assert rungs(folder, 1 << 40, WeightOptions("bf16", "offload"), offloaded) == [("bf16", 2)]
     with pytest.raises(DoesNotFit, match=r"MB free on the GPU\)") as met:
         rungs(folder, 1000)
     assert "--device cpu" in met.value.hint
 
 
 def test_layers_that_come_to_a_gpu_must_have_room_in_main_memory(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    needs = footprint(open_snapshot(folder), "bf16", 512, device="cuda")
-    wish = Wish("bf16", device="cuda", gpu_bytes=needs.offloaded(2), offload=True)
+    needs = footprint(open_snapshot(folder), find_format("bf16", "cuda"), 512)
+    request = PlanRequest(WeightOptions("bf16", "offload"), "cuda", gpu_bytes=needs.offloaded(2))
     main_memory(monkeypatch, (LAYERS - 1) * needs.layer)
-    assert make_plan(open_snapshot(folder), wish).resident == 1
+    assert make_plan(open_snapshot(folder), request).resident == 1
     main_memory(monkeypatch, (LAYERS - 1) * needs.layer - 1)
     with pytest.raises(DoesNotFit, match="Not enough main memory for the layers") as met:
-        make_plan(open_snapshot(folder), wish)
+        make_plan(open_snapshot(folder), request)
     assert met.value.hint
 
 
@@ -155,10 +164,10 @@ def test_layers_that_come_to_a_gpu_must_have_room_in_main_memory(folder: Path, m
 @pytest.mark.parametrize("keep_head", [True, False])
 def test_the_plan_of_a_gpus_int8_is_what_is_held(keep_head: bool, folder: Path):
     """Of the weights; not what the CPU engine's int8 takes."""
-    snapshot, form = open_snapshot(folder), EightBits(6.0, torch.float32, "cpu")
-    needs = footprint(snapshot, "int8", 64, keep_head=keep_head, device="cuda")
+    snapshot, maker = open_snapshot(folder), EightBitLinears(6.0, torch.float32, "cpu")
+    needs = footprint(snapshot, find_format("int8", "cuda"), 64, keep_head=keep_head)
     planned = needs.tables + needs.layers * needs.layer
-    decoder = assemble_in(form, read_arch(snapshot.config), Reader(Files(snapshot)), context=64, keep_head=keep_head)
+    decoder = assemble_in(maker, read_arch(snapshot.config), Reader(Files(snapshot)), context=64, keep_head=keep_head)
     assert decoder.weights.num_bytes == pytest.approx(planned, rel=0.1)
 
 

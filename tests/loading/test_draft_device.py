@@ -13,22 +13,24 @@ import torch
 from localspec.core.drain import drain
 from localspec.core.errors import DoesNotFit, UsageError
 from localspec.core.events import AnyEvent, Notice
-from localspec.core.requests import LoadRequest, Message
+from localspec.core.requests import LoadRequest, Message, WeightOptions
+from localspec.core.weight_formats import find_format
 from localspec.engine.cpu import program
 from localspec.engine.cpu.isa import choose
 from localspec.engine.drafters.guarded import Guarded
 from localspec.loading.footprint import footprint
-from localspec.loading.plan import Wish, draft_plan, make_plan, needed
+from localspec.loading.plan import draft_plan, make_plan, needed
+from localspec.loading.plan_request import PlanRequest
 from localspec.models.checkpoint import Snapshot, open_snapshot
 from localspec.runtime import open as opening
 from localspec.runtime.api import LLM, load_events
 from localspec.runtime.draft_choice import Choice
-from localspec.runtime.open import wish_of
+from localspec.runtime.open import plan_request
 from tests.support.models import save_snapshot
 from tests.support.second_device import SecondDevice
 from tests.support.tokenizers import CHATML, gpt2_like
 
-pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("verified")]
 
 HI = [Message("user", "hello there general")]
 SIZES = {"hidden_size": 128, "intermediate_size": 256}
@@ -73,48 +75,49 @@ def draft(models: Path) -> Snapshot:
 
 
 def test_it_takes_the_best_format_that_the_gpu_has_room_for(draft: Snapshot):
-    sizes = {quant: footprint(draft, quant, 64, device="cuda").whole for quant in ("bf16", "int8", "nf4")}
-    wish = Wish("int4", context=64, device="cpu")
+    sizes = {quant: footprint(draft, find_format(quant, "cuda"), 64).whole for quant in ("bf16", "int8", "nf4")}
+    request = PlanRequest(WeightOptions("int4", ctx=64))
 
-    def place(free: int | None, **asked: Any) -> tuple[str, str]:
-        plan = draft_plan(draft, replace(wish, gpu_bytes=free, **asked), "int4")
+    def place(free: int | None, asked: str = "auto", max_bytes: int | None = None) -> tuple[str, str]:
+        beside = replace(request, gpu_bytes=free, max_bytes=max_bytes).asking(draft_format=asked)
+        plan = draft_plan(draft, beside, find_format("int4"))
         assert plan.resident is None, "whole or not at all"
-        return plan.device, plan.quant
+        return plan.device, plan.weight_format.name
 
     assert place(sizes["bf16"]) == ("cuda", "bf16")
     assert place(sizes["bf16"] - 1) == ("cuda", "int8")
     assert place(sizes["int8"] - 1) == ("cuda", "nf4")
     assert place(sizes["nf4"] - 1) == place(None) == ("cpu", "int4")
-    assert place(sizes["bf16"], limit=1000) == ("cuda", "bf16"), "a limit is of where the target's layers are"
-    assert place(ROOMY, draft_quant="fp32") == ("cuda", "fp32")
-    assert place(ROOMY, draft_quant="int4") == ("cpu", "int4")
+    assert place(sizes["bf16"], max_bytes=1000) == ("cuda", "bf16"), "a limit is of where the target's layers are"
+    assert place(ROOMY, "fp32") == ("cuda", "fp32")
+    assert place(ROOMY, "int4") == ("cpu", "int4")
     with pytest.raises(UsageError, match="There is no weight format 'q4'") as met:
-        place(ROOMY, draft_quant="q4")
+        place(ROOMY, "q4")
     assert "--draft-quant" in met.value.hint
 
 
 def test_what_drafts_on_the_gpu_takes_nothing_from_the_targets_layers(target: Snapshot, draft: Snapshot):
-    limit = footprint(target, "int8", 512).offloaded(3)
-    wish = Wish("int8", device="cpu", offload=True, limit=limit)
+    limit = footprint(target, find_format("int8"), 512).offloaded(3)
+    request = PlanRequest(WeightOptions("int8", "offload"), max_bytes=limit)
     resident = {
-        name: make_plan(target, replace(wish, drafter=drafter, gpu_bytes=free)).resident
+        name: make_plan(target, replace(request, drafter=drafter, gpu_bytes=free)).resident
         for name, drafter, free in (("alone", None, None), ("apart", draft, ROOMY))
     }
     assert resident["apart"] == resident["alone"] == 3
-    assert needed(target, replace(wish, drafter=draft, gpu_bytes=ROOMY), "int8").drafter == 0
+    assert needed(target, replace(request, drafter=draft, gpu_bytes=ROOMY), find_format("int8")).drafter == 0
     with pytest.raises(DoesNotFit):  # it is as large as what is left for layers
-        make_plan(target, replace(wish, drafter=draft, gpu_bytes=1000))
+        make_plan(target, replace(request, drafter=draft, gpu_bytes=1000))
 
 
 def test_it_is_placed_before_the_layers_of_a_target_on_the_gpu(target: Snapshot, draft: Snapshot):
     """Whole, and counted: what is left is the target's."""
-    drafter = footprint(draft, "bf16", 512, device="cuda")
-    room = footprint(target, "bf16", 512, device="cuda").offloaded(2) + drafter.whole - drafter.workspace
-    wish = Wish("bf16", device="cuda", offload=True, drafter=draft, limit=room, gpu_bytes=room)
-    assert make_plan(target, wish).resident == 2
-    assert make_plan(target, replace(wish, drafter=None)).resident is None, "without it all of them fit"
-    plan = draft_plan(draft, wish, "bf16")
-    assert (plan.device, plan.quant, plan.resident) == ("cuda", "bf16", None)
+    drafter = footprint(draft, find_format("bf16", "cuda"), 512)
+    room = footprint(target, find_format("bf16", "cuda"), 512).offloaded(2) + drafter.whole - drafter.workspace
+    request = PlanRequest(WeightOptions("bf16", "offload"), "cuda", drafter=draft, max_bytes=room, gpu_bytes=room)
+    assert make_plan(target, request).resident == 2
+    assert make_plan(target, replace(request, drafter=None)).resident is None, "without it all of them fit"
+    plan = draft_plan(draft, request, find_format("bf16", "cuda"))
+    assert (plan.device, plan.weight_format.name, plan.resident) == ("cuda", "bf16", None)
 
 
 @pytest.mark.usefixtures("gpu")
@@ -122,8 +125,8 @@ def test_who_names_the_cpu_has_everything_on_the_cpu(draft: Snapshot):
     drafts, exits = Choice("model", snapshot=draft), Choice("early-exit", exit_layer=2)
 
     def known(choice: Choice, device: str) -> tuple[str, bool]:
-        wish = wish_of(LoadRequest("m", quant="int4", device=device), choice)
-        return wish.device, wish.gpu_bytes is not None
+        request = plan_request(WeightOptions("int4", device), choice)
+        return request.device, request.gpu_bytes is not None
 
     assert known(drafts, "cpu") == ("cpu", False)
     assert known(drafts, "auto") == known(drafts, "offload") == ("cpu", True)
@@ -136,8 +139,8 @@ def test_a_gpu_that_cannot_be_used_is_none(draft: Snapshot, monkeypatch: pytest.
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "mem_get_info", taken)
-    wish = wish_of(LoadRequest("m", quant="int4"), Choice("model", snapshot=draft))
-    assert (wish.device, wish.gpu_bytes) == ("cpu", None)
+    request = plan_request(WeightOptions("int4"), Choice("model", snapshot=draft))
+    assert (request.device, request.gpu_bytes) == ("cpu", None)
 
 
 # --- opening
@@ -145,7 +148,7 @@ def test_a_gpu_that_cannot_be_used_is_none(draft: Snapshot, monkeypatch: pytest.
 
 def opened(models: Path, **asked: Any) -> tuple[LLM, list[Notice]]:
     heard: list[AnyEvent] = []
-    request = LoadRequest(str(models / "target"), str(models / "draft"), k="3", threads=1, ctx=64, **asked)
+    request = LoadRequest.of(str(models / "target"), draft=str(models / "draft"), k=3, threads=1, ctx=64, **asked)
     llm = drain(load_events(request), heard.append)
     return llm, [one for one in heard if isinstance(one, Notice) and one.code == "draft_device"]
 

@@ -15,12 +15,14 @@ from localspec import load
 from localspec.core.drain import drain
 from localspec.core.errors import CheckpointError, DoesNotFit, EngineError, IncompatiblePair, UsageError
 from localspec.core.events import AnyEvent, Loading, Notice
-from localspec.core.requests import GenerateRequest, LoadRequest, Message, SpecWish
+from localspec.core.requests import GenerateRequest, LoadRequest, Message, SpecWish, WeightOptions
+from localspec.core.weight_formats import find_format
 from localspec.engine.generic_arch import read_any
 from localspec.loading import generic
 from localspec.loading.footprint import footprint
 from localspec.loading.generic import load_generic
-from localspec.loading.plan import Plan, Wish, fit_word, ladder, make_plan, needed
+from localspec.loading.plan import Plan, fit_word, ladder, make_plan, needed
+from localspec.loading.plan_request import PlanRequest
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.api import LLM, load_events
 from localspec.tui.control.fit_report import fit_report
@@ -28,7 +30,7 @@ from tests.support.generic_models import blurred, make_model, save_generic
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like
 
-pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("verified")]
 
 HI = [Message("user", "hello there general")]
 WORDS = {"chat_template": CHATML, "eos_token": "<|im_end|>"}
@@ -48,7 +50,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def opened(folder: Path, **options: Any) -> tuple[LLM, list[Notice]]:
     """With what was told meanwhile."""
-    request = LoadRequest(str(folder), **{"draft": "off", "quant": "fp32", "threads": 1, **options})
+    request = LoadRequest.of(str(folder), **{"draft": "off", "quant": "fp32", "threads": 1, **options})
     events: list[AnyEvent] = []
     llm = drain(load_events(request), events.append)
     return llm, [event for event in events if isinstance(event, Notice)]
@@ -57,7 +59,7 @@ def opened(folder: Path, **options: Any) -> tuple[LLM, list[Notice]]:
 def test_it_chats_with_a_draft_model_and_says_who_runs_it(models: Path):
     with load(str(models / "gpt2"), draft="off", quant="fp32", threads=1) as llm:
         plain = llm.generate(HI, max_tokens=20)
-    llm, notices = opened(models / "gpt2", draft=str(models / "draft"), k="3")
+    llm, notices = opened(models / "gpt2", draft=str(models / "draft"), k=3)
     with llm:
         assert [note.code for note in notices] == ["generic"]
         assert (llm.ready.spec.kind, llm.ready.model.layers, llm.ready.model.context_max) == ("model", 0, 256)
@@ -81,20 +83,20 @@ def test_an_early_exit_is_refused_with_what_to_do_instead(models: Path):
 
 @pytest.mark.parametrize("draft", ["auto", "llama"])
 def test_what_cannot_take_a_draft_back_runs_plain_and_says_so(models: Path, draft: str):
-    llm, notices = opened(models / "mamba", draft=draft if draft == "auto" else str(models / draft), k="4")
+    llm, notices = opened(models / "mamba", draft=draft if draft == "auto" else str(models / draft), k=4)
     with llm:
         (note,) = (note for note in notices if note.code == "no_rewind")
-        assert "cannot take a rejected draft back" in note.message
+        assert "its state cannot be rolled back" in note.message
         assert llm.ready.spec.kind == "off"
-        assert "cannot take a rejected draft back" in llm.ready.spec.reason
-        assert llm.steer(SpecWish("on", "4")).kind == "off"
+        assert "its state cannot be rolled back" in llm.ready.spec.reason
+        assert llm.steer(SpecWish("on", 4)).kind == "off"
         answer = llm.generate(HI, max_tokens=6)
         assert answer.stats.draft_n == 0
         assert answer.text == llm.generate(HI, max_tokens=6).text
 
 
 def test_what_cannot_take_a_draft_back_cannot_draft(models: Path):
-    with pytest.raises(IncompatiblePair, match="cannot take a rejected draft back"):
+    with pytest.raises(IncompatiblePair, match="its state cannot be rolled back"):
         opened(models / "gpt2", draft=str(models / "mamba"))
 
 
@@ -102,7 +104,7 @@ def test_what_cannot_take_a_draft_back_cannot_draft(models: Path):
 def test_it_drafts_for_our_own_decoder_and_the_other_way_round(models: Path, target: str, draft: str):
     with load(str(models / target), draft="off", quant="fp32", threads=1) as llm:
         plain = llm.generate(HI, max_tokens=12).text
-    with load(str(models / target), draft=str(models / draft), quant="fp32", threads=1, k="3") as llm:
+    with load(str(models / target), draft=str(models / draft), quant="fp32", threads=1, k=3) as llm:
         assert llm.ready.spec.kind == "model"
         assert llm.generate(HI, max_tokens=12).text == plain
 
@@ -117,17 +119,17 @@ def test_it_drafts_for_our_own_decoder_and_the_other_way_round(models: Path, tar
 )
 def test_a_format_it_cannot_have_is_refused_with_those_it_can(models: Path, family: str, quant: str, says: str):
     with pytest.raises(UsageError, match=says) as caught:
-        make_plan(open_snapshot(models / family), Wish(quant, device="cpu"))
+        make_plan(open_snapshot(models / family), PlanRequest(WeightOptions(quant)))
     assert "--quant fp32" in caught.value.hint
 
 
 def test_auto_is_the_best_floats_that_fit(models: Path):
     snapshot = open_snapshot(models / "gpt2")
-    plan = make_plan(snapshot, Wish(device="cpu"))
-    assert (plan.quant, plan.packed, plan.context) == ("fp32", None, 256)
+    plan = make_plan(snapshot, PlanRequest())
+    assert (plan.weight_format.name, plan.packed, plan.context) == ("fp32", None, 256)
     assert fit_word(snapshot, 1 << 40) == "fits"
     assert fit_word(snapshot, 1) == "too large"
-    assert fit_word(snapshot, footprint(snapshot, "fp32", 256).whole - 1) == "fits in bf16"
+    assert fit_word(snapshot, footprint(snapshot, find_format("fp32"), 256).whole - 1) == "fits in bf16"
 
 
 def test_it_cannot_be_offloaded_and_says_so(models: Path):
@@ -138,21 +140,21 @@ def test_it_cannot_be_offloaded_and_says_so(models: Path):
 
 def test_its_ladder_has_its_own_formats_and_never_the_disk(models: Path):
     def rungs(family: str, device: str) -> list[str]:
-        plans = list(ladder(open_snapshot(models / family), Wish(device=device)))
+        plans = list(ladder(open_snapshot(models / family), PlanRequest(device=device)))
         assert {plan.resident for plan in plans} == {None}
-        return [plan.quant for plan in plans]
+        return [plan.weight_format.name for plan in plans]
 
     assert rungs("gpt2", "cpu") == rungs("mamba", "cpu") == ["fp32", "bf16"]
     assert (rungs("gpt2", "cuda"), rungs("mamba", "cuda")) == (["bf16", "int8", "nf4"], ["bf16"])
     snapshot = open_snapshot(models / "gpt2")
-    in_bf16 = footprint(snapshot, "bf16", 256).whole
+    in_bf16 = footprint(snapshot, find_format("bf16"), 256).whole
     for quant, limit, way in (
         ("auto", 1_000_000, "a larger --max-memory"),
         ("fp32", 1_000_000, "a larger --max-memory"),
         ("fp32", in_bf16, "--quant auto"),
     ):
         with pytest.raises(DoesNotFit, match=r"--max-memory is \d+ MB") as caught:
-            make_plan(snapshot, Wish(quant, device="cpu", limit=limit))
+            make_plan(snapshot, PlanRequest(WeightOptions(quant), max_bytes=limit))
         assert caught.value.hint == f"Try {way} or a smaller --ctx."
 
 
@@ -176,21 +178,21 @@ def test_memory_that_runs_out_while_loading_leads_to_bf16(models: Path, monkeypa
 
 
 def test_the_plan_counts_what_is_loaded(models: Path):
-    planned = footprint(open_snapshot(models / "gpt2"), "fp32", 256)
+    planned = footprint(open_snapshot(models / "gpt2"), find_format("fp32"), 256)
     llm, _ = opened(models / "gpt2")
     with llm:
         assert llm.ready.memory.target_bytes == pytest.approx(planned.tables, rel=0.01)
         assert llm.ready.memory.kv_bytes == planned.kv
-    narrow = [footprint(open_snapshot(models / "gpt2"), quant, 256).tables for quant in ("nf4", "int8")]
+    narrow = [footprint(open_snapshot(models / "gpt2"), find_format(quant), 256).tables for quant in ("nf4", "int8")]
     assert narrow == sorted(set(narrow))
 
 
 def test_a_draft_is_counted_in_the_format_that_it_gets(models: Path):
     """Which is not int8: that is the CPU engine's."""
     target, draft = open_snapshot(models / "llama"), open_snapshot(models / "gpt2")
-    alone = footprint(draft, "fp32", 64)
-    wish = Wish("int8", context=64, device="cpu", drafter=draft)
-    both = needed(target, wish, "int8")
+    alone = footprint(draft, find_format("fp32"), 64)
+    wish = PlanRequest(WeightOptions("int8", ctx=64), drafter=draft)
+    both = needed(target, wish, find_format("int8"))
     assert both.drafter + both.workspace == alone.tables + alone.kv + max(alone.workspace, both.workspace)
 
 
@@ -249,7 +251,7 @@ def test_a_folder_that_is_not_what_it_says_is_one_sentence(tmp_path: Path, name:
 def opened_blind(folder: Path) -> None:
     """Whatever its tokenizer says."""
     snapshot = open_snapshot(folder)
-    drain(load_generic(snapshot, read_any(snapshot.config), Plan("fp32", 64, "cpu"), stage="weights"))
+    drain(load_generic(snapshot, read_any(snapshot.config), Plan(find_format("fp32"), 64), stage="weights"))
 
 
 def test_numbers_that_are_none_are_refused(tmp_path: Path):
@@ -276,6 +278,6 @@ def test_what_files_have_and_we_do_not_know_is_no_reason_to_fetch_them_again(tmp
 
 
 def test_loading_is_told(models: Path):
-    request = LoadRequest(str(models / "gpt2"), draft="off", quant="fp32", threads=1)
+    request = LoadRequest.of(str(models / "gpt2"), draft="off", quant="fp32", threads=1)
     told = [event for event in load_events(request) if isinstance(event, Loading) and event.stage == "loading weights"]
     assert (told[0].done, told[-1].done) == (0, told[-1].total)

@@ -20,15 +20,16 @@ from safetensors.torch import load_file
 from localspec import load
 from localspec.core.drain import drain
 from localspec.core.events import AnyEvent, Loading, Notice
-from localspec.core.requests import LoadRequest
+from localspec.core.requests import LoadRequest, WeightOptions
+from localspec.core.weight_formats import find_format
 from localspec.engine.arch import read_arch
 from localspec.engine.cpu import program
 from localspec.engine.cpu.isa import choose
 from localspec.loading import weight_cache
 from localspec.loading.cpu import Packer
 from localspec.loading.cpu_layout import Blueprint
+from localspec.loading.kernels import load_decoder
 from localspec.loading.plan import Plan
-from localspec.loading.torch import load_decoder
 from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.api import load_events
@@ -38,7 +39,7 @@ from tests.conftest import Program
 from tests.loading.test_packed_loading import PEAK
 from tests.support.gguf_files import KINDS, save_pair
 
-pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("verified")]
 
 MODELS = {  # a format and a family each
     "llama": ("Q4_K", {"num_hidden_layers": 3}),
@@ -72,7 +73,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def logits(model: Path, quant: str, **more: Any) -> torch.Tensor:
-    decoder: Any = drain(load_decoder(open_snapshot(model), Plan(quant, 64, "cpu", **more)))
+    decoder: Any = drain(load_decoder(open_snapshot(model), Plan(find_format(quant), 64, WeightOptions(**more))))
     try:
         found: torch.Tensor = decoder.forward(IDS)
         return found
@@ -138,7 +139,7 @@ def packed_of(model: Path) -> str:
 @pytest.mark.parametrize("quant", ["fp32", "nf4"])
 def test_progress_ends_where_it_should(quant: str, models: Any):
     events: list[AnyEvent] = []
-    drain(load_decoder(open_snapshot(models("qwen2")[0]), Plan(quant, 64, "cpu")), events.append)
+    drain(load_decoder(open_snapshot(models("qwen2")[0]), Plan(find_format(quant), 64)), events.append)
     steps = [event for event in events if isinstance(event, Loading) and event.stage == "loading weights"]
     assert steps[-1].done == steps[-1].total > 0
 
@@ -172,7 +173,7 @@ def test_drafting_changes_no_token(name: str, models: Any):
 
 
 def heard(model: Path, **asked: Any) -> list[Notice]:
-    request = LoadRequest(str(model), **{"draft": "off", "threads": 1, **asked})
+    request = LoadRequest.of(str(model), **{"draft": "off", "threads": 1, **asked})
     return [event for event in load_events(request) if isinstance(event, Notice)]
 
 
@@ -192,7 +193,7 @@ def test_fit_says_what_the_floats_would_take(models: Any, monkeypatch: pytest.Mo
     for name in MODELS:
         file, folder = models(name)
         for quant in ("auto", "nf4"):
-            reports = [fit_report(LoadRequest(str(one), "off", quant=quant), None) for one in (file, folder)]
+            reports = [fit_report(LoadRequest.of(str(one), draft="off", quant=quant), None) for one in (file, folder)]
             assert reports[0].splitlines()[1:] == reports[1].splitlines()[1:]
 
 

@@ -18,18 +18,20 @@ from safetensors.torch import load_file
 
 from localspec import load
 from localspec.__main__ import main
-from localspec.core import weight_formats
 from localspec.core.drain import drain
 from localspec.core.errors import CheckpointError, UsageError
-from localspec.core.requests import Message
-from localspec.engine.drafters.model import DraftModel
+from localspec.core.requests import Message, WeightOptions
+from localspec.core.weight_formats import find_format
+from localspec.engine.drafters.model import ModelDrafter
 from localspec.engine.generic_arch import GenericArch, read_any
 from localspec.engine.session import Session
 from localspec.loading import generic
 from localspec.loading.footprint import footprint, in_16_bits
 from localspec.loading.generic import build, far, load_generic
-from localspec.loading.plan import Plan, Wish, draft_format, ladder, make_plan
+from localspec.loading.plan import Plan, draft_format, ladder, make_plan
+from localspec.loading.plan_request import PlanRequest
 from localspec.models.checkpoint import open_snapshot
+from localspec.models.prequantised import stored
 from tests.support.fakes import generate
 from tests.support.generic_models import make_model, save_generic
 from tests.support.prequantised import STYLES, store_folder
@@ -38,7 +40,7 @@ from tests.support.tokenizers import CHATML, gpt2_like
 HI = [Message("user", "hello there general")]
 SAID = STYLES["gptq"].config
 SIZES = {"hidden_size": 64, "intermediate_size": 96, "tie_word_embeddings": False, "num_key_value_heads": 2}
-MISSING = [name for name in weight_formats.GPTQ_NEEDS if find_spec(name) is None]
+MISSING = [name for name in stored.GPTQ_NEEDS if find_spec(name) is None]
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +66,7 @@ def meant_model(models: Path) -> Any:
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What GPTQ needs is there, for whoever only asks."""
-    monkeypatch.setattr(weight_formats, "find_spec", lambda name: name)
+    monkeypatch.setattr(stored, "find_spec", lambda name: name)
 
 
 def say(folder: Path, quantised: Any) -> None:
@@ -74,14 +76,14 @@ def say(folder: Path, quantised: Any) -> None:
 
 @pytest.mark.usefixtures("installed")
 def test_both_tables_stay_in_16_bits(models: Path):
-    kept = in_16_bits(open_snapshot(models / "gptq"), "gptq", keep_head=False, device="cpu")
+    kept = in_16_bits(open_snapshot(models / "gptq"), find_format("gptq"), keep_head=False)
     assert kept.keys() == {"embedding", "head"}
 
 
 def test_without_gptqmodel_it_is_one_sentence_with_the_next_command(
     models: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(weight_formats, "find_spec", lambda _: None)
+    monkeypatch.setattr(stored, "find_spec", lambda _: None)
     monkeypatch.setattr("localspec.cli.main.read_prompt", lambda prompt: prompt)
     monkeypatch.setattr(sys, "argv", ["localspec", "run", str(models / "gptq"), "hi"])
     with pytest.raises(SystemExit) as left:
@@ -97,7 +99,7 @@ def test_without_gptqmodel_it_is_one_sentence_with_the_next_command(
 
 
 def test_what_is_missing_is_named(models: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(weight_formats, "find_spec", lambda name: None if name == "optimum" else name)
+    monkeypatch.setattr(stored, "find_spec", lambda name: None if name == "optimum" else name)
     with pytest.raises(CheckpointError, match=r"which needs optimum installed\."):
         read_any(open_snapshot(models / "gptq").config)
 
@@ -109,20 +111,22 @@ def test_transformers_runs_it_in_its_own_format_and_no_other(models: Path):
     assert isinstance(arch, GenericArch)
     assert (arch.can_rewind, arch.num_layers, arch.num_kv_heads, arch.head_dim) == (True, 2, 2, 16)
     for device in ("cpu", "cuda"):
-        (plan,) = ladder(snapshot, Wish(device=device))
-        assert (plan.quant, plan.packed, plan.resident) == ("gptq", None, None)
-    assert footprint(snapshot, "gptq", 64).tables == snapshot.total_bytes
+        (plan,) = ladder(snapshot, PlanRequest(device=device))
+        assert (plan.weight_format.name, plan.packed, plan.resident) == ("gptq", None, None)
+    assert footprint(snapshot, find_format("gptq"), 64).tables == snapshot.total_bytes
     for quant in ("int8", "nf4", "bf16"):
         with pytest.raises(UsageError, match=f"is stored in gptq and cannot be {quant}") as met:
-            make_plan(snapshot, Wish(quant, device="cpu"))
+            make_plan(snapshot, PlanRequest(WeightOptions(quant)))
         assert met.value.hint == "Use --quant auto."
 
 
 @pytest.mark.usefixtures("installed")
 def test_its_format_is_no_drafts_and_a_draft_in_it_keeps_it(models: Path):
     gptq, floats = open_snapshot(models / "gptq"), open_snapshot(models / "meant")
-    assert draft_format(gptq, "int8", "cpu") == draft_format(gptq, "bf16", "cuda") == "gptq"
-    assert (draft_format(floats, "gptq", "cpu"), draft_format(floats, "gptq", "cuda")) == ("fp32", "bf16")
+    targets = [find_format("int8"), find_format("bf16", "cuda")]
+    assert [str(draft_format(gptq, target)) for target in targets] == ["gptq", "gptq"]
+    targets = [find_format("gptq"), find_format("gptq", "cuda")]
+    assert [str(draft_format(floats, target)) for target in targets] == ["fp32", "bf16"]
 
 
 @pytest.mark.usefixtures("installed")
@@ -186,15 +190,15 @@ def test_it_says_what_the_floats_say_that_it_stands_for(models: Path, capsys: py
     snapshot, floats = open_snapshot(models / "gptq"), open_snapshot(models / "meant")
     arch = read_any(snapshot.config)
     assert isinstance(arch, GenericArch)
-    target = drain(load_generic(snapshot, arch, Plan("gptq", 64, "cpu"), stage="weights"))
-    meant = drain(load_generic(floats, arch, Plan("fp32", 64, "cpu"), stage="weights"))
-    assert target.weights.num_bytes == pytest.approx(footprint(snapshot, "gptq", 64).tables, rel=0.1)
+    target = drain(load_generic(snapshot, arch, Plan(find_format("gptq"), 64), stage="weights"))
+    meant = drain(load_generic(floats, arch, Plan(find_format("fp32"), 64), stage="weights"))
+    assert target.weights.num_bytes == pytest.approx(footprint(snapshot, find_format("gptq"), 64).tables, rel=0.1)
     ids = torch.arange(24)
     expected = meant.forward(ids)
     assert far(target.forward(ids), expected) < 0.2
     target.crop(0)
     meant.crop(0)
-    session = Session(target, DraftModel(meant, arch.vocab_size))
+    session = Session(target, ModelDrafter(meant, arch.vocab_size))
     assert sum(one.accepted for one in generate(session, [1, 2, 3], max_tokens=8, policy=3)) > 0
     assert capsys.readouterr().out == ""
 
@@ -204,5 +208,5 @@ def test_the_extra_brings_what_it_needs_and_no_more():
         "optional-dependencies"
     ]
     bounds = {found.name: found.specifier for found in map(Requirement, extra["gptq"])}
-    assert bounds.keys() == set(weight_formats.GPTQ_NEEDS)
+    assert bounds.keys() == set(stored.GPTQ_NEEDS)
     assert not bounds["gptqmodel"].contains("7.7.0")

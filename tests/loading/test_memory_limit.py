@@ -17,6 +17,7 @@ from typing import Any  # Any: events, as JSON has them
 import pytest
 
 from localspec.core import main_memory, paths
+from localspec.core.weight_formats import find_format
 from localspec.loading.footprint import footprint
 from localspec.models.checkpoint import open_snapshot
 from tests.support.models import save_snapshot
@@ -83,7 +84,7 @@ def answered(model: Path, cache: Path, group: Path | None, *asks: str) -> tuple[
 def test_a_model_larger_than_the_memory_of_its_group_answers(limit: int, device: str, model: Path, tmp_path: Path):
     """Unasked, in what fits, at the first start and the next: nobody is killed, and the words are the same."""
     shutil.copytree(paths.compiled_dir(), tmp_path / "engine")
-    layer = footprint(open_snapshot(model), "int4", CONTEXT).layer
+    layer = footprint(open_snapshot(model), find_format("int4"), CONTEXT).layer
     _, expected, *_ = answered(model, tmp_path, None, "--quant", "int4", "--draft", "off")
     assert len(expected) == TOKENS
     shutil.rmtree(tmp_path / "packed")

@@ -23,7 +23,8 @@ from localspec.core import paths
 from localspec.core.drain import drain
 from localspec.core.errors import DoesNotFit, EngineError, LocalspecError, UsageError
 from localspec.core.events import AnyEvent, Notice, Ready
-from localspec.core.requests import LoadRequest
+from localspec.core.requests import LoadRequest, WeightOptions
+from localspec.core.weight_formats import BITSANDBYTES_BYTES, find_format
 from localspec.engine.cpu import program
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.cpu.isa import choose
@@ -31,16 +32,18 @@ from localspec.engine.decoder import Decoder
 from localspec.engine.offload import OnThread
 from localspec.loading import offload, weight_cache
 from localspec.loading.cpu import Packer
-from localspec.loading.footprint import BITSANDBYTES, PACKED, PLACES, footprint
-from localspec.loading.plan import Plan, Wish, fit_word, ladder, make_plan, needed
-from localspec.loading.torch import Assembly, load_decoder
+from localspec.loading.footprint import SLOTS, footprint
+from localspec.loading.kernels import load_decoder
+from localspec.loading.plan import Plan, fit_word, ladder, make_plan, needed, others
+from localspec.loading.plan_request import PlanRequest
+from localspec.loading.torch import Assembly
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.api import load_events
 from localspec.tui.control.fit_report import fit_report
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like
 
-pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("verified")]
 
 HI = [{"role": "user", "content": "hello there general"}]
 LAYERS = 6
@@ -72,7 +75,7 @@ def memory_of(monkeypatch: pytest.MonkeyPatch, available: int) -> None:
 
 
 def load_plan(folder: Path, quant: str, resident: int | None, tell: Any = lambda _: None) -> Any:
-    return drain(load_decoder(open_snapshot(folder), Plan(quant, 64, "cpu", resident=resident)), tell)
+    return drain(load_decoder(open_snapshot(folder), Plan(find_format(quant), 64, resident=resident)), tell)
 
 
 # --- weights
@@ -89,7 +92,7 @@ def test_layers_from_disk_compute_what_resident_ones_do(quant: str, resident: in
         assert torch.equal(whole.forward(part), target.forward(part))
     assert len(target.weights.layers) == resident
     layer = whole.layer_bytes[-1]
-    assert whole.weights.num_bytes - target.weights.num_bytes == (LAYERS - resident - PLACES) * layer
+    assert whole.weights.num_bytes - target.weights.num_bytes == (LAYERS - resident - SLOTS) * layer
     target.close()
 
 
@@ -152,7 +155,7 @@ def test_a_file_that_goes_away_while_it_is_read_is_one_sentence(quant: str, tmp_
 
 
 def test_layers_from_main_memory_compute_what_resident_ones_do(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    """What a GPU does, with a thread in the place of its copies: everything but its own stream."""
+    """What a GPU does, with a thread in the slot of its copies: everything but its own stream."""
     monkeypatch.setattr(offload, "OnDevice", OnThread)
     whole = load_plan(folder, "bf16", None)
     weights, ids = whole.weights, torch.arange(20)
@@ -170,7 +173,7 @@ def test_layers_from_main_memory_compute_what_resident_ones_do(folder: Path, mon
 @pytest.mark.parametrize("quant", ON_A_GPU)
 def test_a_gpu_computes_with_layers_from_main_memory(quant: str, folder: Path):
     snapshot = open_snapshot(folder)
-    whole, target = (drain(load_decoder(snapshot, Plan(quant, 64, "cuda", resident=r))) for r in (None, 2))
+    whole, target = (drain(load_decoder(snapshot, Plan(find_format(quant, "cuda"), 64, resident=r))) for r in (None, 2))
     for width in (1, 5, 17):
         ids = torch.arange(width)
         graphs, eager = (decoder.forward(ids).float() for decoder in (whole, target))
@@ -183,74 +186,82 @@ def test_a_gpu_computes_with_layers_from_main_memory(quant: str, folder: Path):
 
 def test_the_plan_keeps_as_many_layers_as_fit_and_as_the_drafter_needs(folder: Path):
     snapshot = open_snapshot(folder)
-    needs = footprint(snapshot, "int8", 512)
+    needs = footprint(snapshot, find_format("int8"), 512)
     for resident in (1, 2, 3):
-        wish = Wish("int8", offload=True, limit=needs.offloaded(resident))
-        assert make_plan(snapshot, wish).resident == resident
-    assert make_plan(snapshot, Wish("int8", offload=True)).resident == 1
-    assert make_plan(snapshot, Wish("int8", offload=True, least=4)).resident == 4
-    assert make_plan(snapshot, Wish("int8", offload=True, limit=needs.whole)).resident is None
+        request = PlanRequest(WeightOptions("int8", "offload"), max_bytes=needs.offloaded(resident))
+        assert make_plan(snapshot, request).resident == resident
+    assert make_plan(snapshot, PlanRequest(WeightOptions("int8", "offload"))).resident == 1
+    assert make_plan(snapshot, PlanRequest(WeightOptions("int8", "offload"), min_resident=4)).resident == 4
+    assert make_plan(snapshot, PlanRequest(WeightOptions("int8", "offload"), max_bytes=needs.whole)).resident is None
     with pytest.raises(DoesNotFit):
-        make_plan(snapshot, Wish("int8", offload=True, limit=needs.offloaded(3), least=4))
+        make_plan(snapshot, PlanRequest(WeightOptions("int8", "offload"), max_bytes=needs.offloaded(3), min_resident=4))
 
 
 def test_a_drafter_takes_its_memory_from_the_layers(folder: Path, tmp_path: Path):
     drafter = open_snapshot(save_snapshot(tmp_path / "draft", gpt2_like(), num_hidden_layers=1))
     snapshot = open_snapshot(folder)
-    limit = footprint(snapshot, "int8", 512).offloaded(3)
-    alone, beside = (make_plan(snapshot, Wish("int8", offload=True, limit=limit, drafter=d)) for d in (None, drafter))
+    limit = footprint(snapshot, find_format("int8"), 512).offloaded(3)
+    alone, beside = (
+        make_plan(snapshot, PlanRequest(WeightOptions("int8", "offload"), max_bytes=limit, drafter=d))
+        for d in (None, drafter)
+    )
     assert (alone.resident or 0) > (beside.resident or 0)
 
 
 def test_the_larger_workspace_is_for_target_and_drafter(folder: Path):
     """And what an import of bitsandbytes brings is in main memory, also where a GPU computes."""
     snapshot = open_snapshot(folder)
-    own, theirs = (footprint(snapshot, quant, 512) for quant in ("int8", "nf4"))
-    assert theirs.workspace > BITSANDBYTES > own.workspace
-    both = needed(snapshot, Wish("int8", 512, "cpu", drafter=snapshot, draft_quant="nf4"), "int8")
+    own, theirs = (footprint(snapshot, find_format(quant), 512) for quant in ("int8", "nf4"))
+    assert theirs.workspace > BITSANDBYTES_BYTES > own.workspace
+    both = needed(
+        snapshot, PlanRequest(WeightOptions("int8", ctx=512, draft_format="nf4"), drafter=snapshot), find_format("int8")
+    )
     assert both.whole == own.whole + theirs.whole - own.workspace
-    on_gpu, int8 = (footprint(snapshot, quant, 512, device="cuda") for quant in ("nf4", "int8"))
-    assert theirs.workspace - BITSANDBYTES == int8.workspace
+    on_gpu, int8 = (footprint(snapshot, find_format(quant, "cuda"), 512) for quant in ("nf4", "int8"))
+    assert theirs.workspace - BITSANDBYTES_BYTES == int8.workspace
     assert on_gpu.workspace - int8.workspace == 2 * 128 * 2 * 256, "gate and up, which a prompt takes in 16 bits"
 
 
 def test_the_ladder_goes_from_int8_to_int4_to_disk(folder: Path, monkeypatch: pytest.MonkeyPatch):
     snapshot = open_snapshot(folder)
-    whole = {quant: footprint(snapshot, quant, 512).whole for quant in ("int8", "int4")}
-    least = footprint(snapshot, "int4", 512).offloaded(1)
+    whole = {quant: footprint(snapshot, find_format(quant), 512).whole for quant in ("int8", "int4")}
+    least = footprint(snapshot, find_format("int4"), 512).offloaded(1)
 
     def rungs(free: int) -> list[tuple[str, bool]]:
         memory_of(monkeypatch, free)
-        return [(plan.quant, plan.resident is None) for plan in ladder(snapshot, Wish(device="cpu"))]
+        return [(plan.weight_format.name, plan.resident is None) for plan in ladder(snapshot, PlanRequest())]
 
     assert rungs(1 << 40) == [("int8", True), ("int4", True), ("int4", False), ("bf16", False)]
     assert rungs(whole["int8"] - 1)[0] == ("int4", True)
     assert rungs(whole["int4"] - 1)[0] == ("int4", False)
     assert rungs(least) == [("int4", False)]
-    with pytest.raises(DoesNotFit, match=r"even with 5 of its 6 layers elsewhere"):
+    with pytest.raises(DoesNotFit, match=r"even with 5 of its 6 layers offloaded"):
         rungs(least - 1)
     memory_of(monkeypatch, 1 << 40)
-    no_engine = [plan.quant for plan in ladder(snapshot, Wish(device="cpu", may_pack=False))]
+    no_engine = [plan.weight_format.name for plan in ladder(snapshot, PlanRequest(allow_cpu_engine=False))]
     assert no_engine == ["fp32", "bf16", "bf16"]
-    gpu = [(plan.quant, plan.resident) for plan in ladder(snapshot, Wish(device="cuda"))]
+    gpu = [(plan.weight_format.name, plan.resident) for plan in ladder(snapshot, PlanRequest(device="cuda"))]
     assert gpu == [("bf16", None), ("int8", None), ("nf4", None), ("nf4", 1), ("bf16", 1)]
-    asked = [(plan.quant, plan.resident) for plan in ladder(snapshot, Wish(device="cuda", offload=True))]
+    asked = [
+        (plan.weight_format.name, plan.resident)
+        for plan in ladder(snapshot, PlanRequest(WeightOptions(device="offload"), "cuda"))
+    ]
     assert asked == [("int8", 1), ("nf4", 1), ("bf16", 1)]
 
 
-def test_what_is_told_to_try_would_work(folder: Path):
+def test_what_a_hint_suggests_would_work(folder: Path):
     """Whatever was asked for, at the borders of what each format needs."""
     snapshot, told = open_snapshot(folder), set[str]()
-    needs = [footprint(snapshot, quant, 64) for quant in FORMATS]
+    needs = [footprint(snapshot, find_format(quant), 64) for quant in FORMATS]
     limits = [size - less for one in needs for size in (one.whole, one.offloaded(1)) for less in (0, 1)]
     for quant, limit in product(("nf4", *FORMATS), limits):
-        wish = Wish(quant, 64, "cpu", limit=limit)
+        request = PlanRequest(WeightOptions(quant, ctx=64), max_bytes=limit)
         hint = ""
         try:
-            make_plan(snapshot, wish)
+            make_plan(snapshot, request)
         except DoesNotFit as fault:
             hint = fault.hint
-        ways = {"--quant auto": replace(wish, quant="auto"), "--device offload": replace(wish, offload=True)}
+        ways = others(request)
         for way in [way for way in ways if way in hint]:
             make_plan(snapshot, ways[way])
             told.add(way)
@@ -259,28 +270,28 @@ def test_what_is_told_to_try_would_work(folder: Path):
 
 def test_a_picker_says_that_it_would_come_from_disk(folder: Path):
     snapshot = open_snapshot(folder)
-    int8, int4 = (footprint(snapshot, quant, 512) for quant in ("int8", "int4"))
+    int8, int4 = (footprint(snapshot, find_format(quant), 512) for quant in ("int8", "int4"))
     free = [int8.whole, int4.whole, int4.offloaded(1), int4.offloaded(1) - 1]
     assert [fit_word(snapshot, n) for n in free] == ["fits", "fits in int4", "from disk", "too large"]
 
 
 def test_what_would_be_loaded_is_told_with_where_it_comes_from(folder: Path):
-    told = fit_report(LoadRequest(str(folder), "off", device="offload"), None)
+    told = fit_report(LoadRequest.of(str(folder), draft="off", device="offload"), None)
     assert "It would be loaded in int8 with layers from disk." in told
 
 
 def test_memory_that_is_given_back_first_counts_as_free(folder: Path, monkeypatch: pytest.MonkeyPatch):
     memory_of(monkeypatch, 0)
     snapshot = open_snapshot(folder)
-    whole = footprint(snapshot, "int8", 512).whole
-    assert make_plan(snapshot, Wish("int8", device="cpu"), held_bytes=whole).resident is None
+    whole = footprint(snapshot, find_format("int8"), 512).whole
+    assert make_plan(snapshot, PlanRequest(WeightOptions("int8")), held_bytes=whole).resident is None
     with pytest.raises(DoesNotFit):
-        make_plan(snapshot, Wish("int8", device="cpu"), held_bytes=whole - 1)
+        make_plan(snapshot, PlanRequest(WeightOptions("int8")), held_bytes=whole - 1)
 
 
 def test_plans_that_differ_in_what_is_resident_are_not_equally_fast():
-    variants = {Plan("int8", 64, "cpu", resident=resident).variant for resident in (None, 1, 2)}
-    assert len(variants) == 3
+    labels = {Plan(find_format("int8"), 64, resident=resident).label for resident in (None, 1, 2)}
+    assert len(labels) == 3
 
 
 # --- opening
@@ -289,7 +300,7 @@ def test_plans_that_differ_in_what_is_resident_are_not_equally_fast():
 def opened(folder: Path, **asked: Any) -> tuple[Ready, list[Notice], list[int]]:
     """What is told, and a greedy text."""
     heard: list[AnyEvent] = []
-    with drain(load_events(LoadRequest(str(folder), threads=1, **asked)), heard.append) as llm:
+    with drain(load_events(LoadRequest.of(str(folder), threads=1, **asked)), heard.append) as llm:
         ids = [token.id for token in llm.generate(HI, max_tokens=24, temperature=0).tokens]
         return llm.ready, [event for event in heard if isinstance(event, Notice)], ids
 
@@ -298,7 +309,7 @@ def opened(folder: Path, **asked: Any) -> tuple[Ready, list[Notice], list[int]]:
 @pytest.mark.usefixtures("cache")
 def test_an_offloaded_model_says_what_the_resident_one_says(draft: str, folder: Path):
     _, _, expected = opened(folder, draft="off", quant="int8")
-    ready, notices, ids = opened(folder, draft=draft, quant="int8", device="offload", k="8")
+    ready, notices, ids = opened(folder, draft=draft, quant="int8", device="offload", k=8)
     assert ids == expected
     assert ready.model.device == "cpu and disk"
     least = int(draft[-1]) if draft != "off" else 1
@@ -309,7 +320,7 @@ def test_an_offloaded_model_says_what_the_resident_one_says(draft: str, folder: 
 
 @pytest.mark.usefixtures("cache")
 def test_too_little_memory_leads_auto_to_disk_with_a_notice(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    memory_of(monkeypatch, footprint(open_snapshot(folder), "int4", 512).offloaded(2))
+    memory_of(monkeypatch, footprint(open_snapshot(folder), find_format("int4"), 512).offloaded(2))
     ready, notices, _ = opened(folder, draft="off")
     assert (ready.model.quant, ready.model.device) == ("int4", "cpu and disk")
     assert [notice.code for notice in notices if notice.level == "info"] == ["offload"]
@@ -320,7 +331,7 @@ def failing_for(monkeypatch: pytest.MonkeyPatch, *kinds: str) -> list[str]:
     real, tried = Packer.linear, list[str]()
 
     def linear(self: Packer, name: str, slabs: Iterator[torch.Tensor]) -> Iterator[int]:
-        kind = f"{self.blueprint.kind}{'' if self.keep == self.made.__setitem__ else ' to disk'}"
+        kind = f"{self.blueprint.weight_format}{'' if self.keep == self.made.__setitem__ else ' to disk'}"
         if name == "3.qk" and kind in kinds:
             tried.append(kind)
             raise torch.OutOfMemoryError("a planted one")
@@ -392,7 +403,7 @@ def test_a_named_format_does_not_go_down_the_ladder(folder: Path, monkeypatch: p
         (
             ["--device", "offload", "--quant", "nf4"],
             2,
-            ["Layers in nf4 do not come to a CPU from disk", "--quant bf16"],
+            ["Layers in nf4 cannot be streamed to a CPU from disk", "int4 or bf16"],
         ),
         (["--device", "floppy"], 2, ["no device 'floppy'", "offload"]),
     ],
@@ -451,12 +462,13 @@ from pathlib import Path
 import psutil, torch
 from localspec.models.checkpoint import open_snapshot
 from localspec.core.drain import drain
+from localspec.core.weight_formats import find_format
 from localspec.engine import linear
 from localspec.engine.cpu import decoder, isa, program
 from localspec.loading.plan import Plan
 from localspec.loading.footprint import footprint
 from localspec.loading import cpu as packing
-from localspec.loading.torch import load_decoder
+from localspec.loading.kernels import load_decoder
 
 program.load(isa.choose())
 folder, quant, resident = sys.argv[1:]
@@ -473,13 +485,13 @@ def watch():
 
 before = me.memory_info().rss
 threading.Thread(target=watch, daemon=True).start()
-target = drain(load_decoder(snapshot, Plan(quant, 2048, "cpu", resident=resident)))
+target = drain(load_decoder(snapshot, Plan(find_format(quant), 2048, resident=resident)))
 prompt = torch.arange(1900) % 1000
 for part in torch.split(prompt, 512):
     target.forward(part, last_only=True)
 for _ in range(4):
     target.forward(torch.arange(17))
-needs = footprint(snapshot, quant, 2048)
+needs = footprint(snapshot, find_format(quant), 2048)
 print(peak[0] - before, needs.whole if resident is None else needs.offloaded(resident))
 target.close()
 """
@@ -502,7 +514,7 @@ def test_the_plan_is_within_a_tenth_of_the_measured_peak(quant: str, resident: s
     """C3, of a process that packs, loads, reads a long prompt and verifies; and of the next, which finds the copy."""
     shutil.copytree(paths.compiled_dir(), tmp_path / "engine")
     environment = {**os.environ, "OMP_NUM_THREADS": "2", "LOCALSPEC_CACHE_DIR": str(tmp_path)}
-    for _ in range(2 if quant in PACKED else 1):
+    for _ in range(2 if find_format(quant.split(maxsplit=1)[0]).is_packed else 1):
         command = [sys.executable, "-c", PEAK, str(big), quant, resident]
         done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
         peak, planned = map(int, done.stdout.split())

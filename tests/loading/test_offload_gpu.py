@@ -16,14 +16,17 @@ import torch
 from localspec.core.drain import drain
 from localspec.core.errors import CheckpointError, DoesNotFit, EngineError
 from localspec.core.events import Loading, Notice
-from localspec.engine.linear import Dense, EightBit, Floats, FourBit, FourBits
+from localspec.core.requests import WeightOptions
+from localspec.core.weight_formats import WeightFormat, find_format
+from localspec.engine.linear import Dense, EightBit, FloatLinears, FourBit, FourBitLinears
 from localspec.engine.offload import OnThread
 from localspec.loading import offload
 from localspec.loading import torch as loader
 from localspec.loading.footprint import footprint
+from localspec.loading.kernels import load_decoder
 from localspec.loading.offload import lock
-from localspec.loading.plan import Plan, Wish
-from localspec.loading.torch import load_decoder
+from localspec.loading.plan import Plan
+from localspec.loading.plan_request import PlanRequest
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime import open as opening
 from localspec.runtime.open import offloaded
@@ -46,15 +49,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Returns the device of every form that is made."""
-    form, asked = loader.make_form, list[str]()
+    """Returns the device of every maker that is made."""
+    maker, asked = loader.linear_maker, list[str]()
 
-    def make_form(quant: str, device: str, **options: Any) -> Any:
-        asked.append(device)
-        return form(quant, "cpu:0", **options)
+    def linear_maker(row: WeightFormat, **options: Any) -> Any:
+        asked.append(row.device)
+        return replace(maker(row, **options), device="cpu:0")  # type: ignore[type-var]
 
     monkeypatch.setenv("LOCALSPEC_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(loader, "make_form", make_form)
+    monkeypatch.setattr(loader, "linear_maker", linear_maker)
     monkeypatch.setattr(offload, "lock", lambda *_: None)
     monkeypatch.setattr(offload, "unlock", lambda _: None)
     monkeypatch.setattr(offload, "OnDevice", OnThread)
@@ -62,11 +65,16 @@ def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def opened(folder: Path, quant: str, resident: int | None, **plan: Any) -> Any:
-    return drain(load_decoder(open_snapshot(folder), Plan(quant, 64, "cuda", resident=resident, **plan)))
+    return drain(
+        load_decoder(
+            open_snapshot(folder),
+            Plan(find_format(quant, "cuda"), 64, WeightOptions(**plan), resident=resident),
+        )
+    )
 
 
 def logits(decoder: Any) -> Iterator[torch.Tensor]:
-    """Of a prompt, of one token, and of the two again: by then every layer has come to either place."""
+    """Of a prompt, of one token, and of the two again: by then every layer has come to either slot."""
     for _ in range(2):
         decoder.crop(0)
         yield decoder.forward(torch.arange(20))
@@ -82,13 +90,13 @@ def same(one: Any, other: Any) -> bool:
 def test_layers_from_main_memory_compute_what_resident_ones_do(
     quant: str, threshold: float, folder: Path, gpu: list[str]
 ):
-    """To the bit, and of the layers that are elsewhere only the places are where it computes."""
+    """To the bit, and of the layers that are elsewhere only the slots are where it computes."""
     whole, target = (opened(folder, quant, resident, int8_threshold=threshold) for resident in (None, RESIDENT))
     assert gpu == ["cuda", "cuda"]
-    assert isinstance(target.weights.stream.places[0].qkv, KINDS[quant])
+    assert isinstance(target.weights.stream.slots[0].qkv, KINDS[quant])
     assert same(whole, target)
     assert whole.layer_bytes == target.layer_bytes
-    away = (LAYERS - RESIDENT - len(target.weights.stream.places)) * whole.layer_bytes[0]
+    away = (LAYERS - RESIDENT - len(target.weights.stream.slots)) * whole.layer_bytes[0]
     assert whole.weights.num_bytes - target.weights.num_bytes == away
     target.close()
 
@@ -102,7 +110,7 @@ def test_as_much_main_memory_is_locked_as_the_layers_have_and_let_go_with_them(
     monkeypatch.setattr(offload, "lock", locked.__setitem__)
     monkeypatch.setattr(offload, "unlock", locked.pop)
     target = opened(folder, quant, RESIDENT)
-    tensors = offload.tensors(target.weights.stream.places[0])
+    tensors = offload.tensors(target.weights.stream.slots[0])
     assert list(locked.values()) == [sum(map(offload.in_lines, tensors))] * (LAYERS - RESIDENT)
     assert 0 <= next(iter(locked.values())) - sum(tensor.nbytes for tensor in tensors) < 64 * len(tensors)
     target.close()
@@ -125,7 +133,7 @@ def test_the_second_start_reads_what_the_first_one_made(quant: str, folder: Path
     """Of the layers in main memory too."""
     first = opened(folder, quant, RESIDENT, save_quantized=True)
     monkeypatch.setattr("localspec.engine.linear.quantise", None)
-    monkeypatch.setattr("localspec.engine.linear.EightBits.linear", None)
+    monkeypatch.setattr("localspec.engine.linear.EightBitLinears.linear", None)
     second, whole = (opened(folder, quant, resident) for resident in (RESIDENT, None))
     assert same(first, second)
     assert same(first, whole)
@@ -133,13 +141,15 @@ def test_the_second_start_reads_what_the_first_one_made(quant: str, folder: Path
     second.close()
 
 
-@pytest.mark.parametrize("other", [Floats(torch.bfloat16, "cpu:0"), FourBits("fp4", torch.bfloat16, "cpu:0")])
+@pytest.mark.parametrize(
+    "other", [FloatLinears(torch.bfloat16, "cpu:0"), FourBitLinears("fp4", torch.bfloat16, "cpu:0")]
+)
 def test_layers_in_several_formats_cannot_take_turns(other: Any, folder: Path, monkeypatch: pytest.MonkeyPatch):
     """As some repositories on the hub have them: a few of their linears were left in floats."""
     real = loader.Assembly.quantised
 
-    def quantised(self: Any, form: Any, names: list[str], *rest: Any) -> Any:
-        return real(self, other if "layers.4.mlp.down" in names[0] else form, names, *rest)
+    def quantised(self: Any, maker: Any, names: list[str], *rest: Any) -> Any:
+        return real(self, other if "layers.4.mlp.down" in names[0] else maker, names, *rest)
 
     monkeypatch.setattr(loader.Assembly, "quantised", quantised)
     with pytest.raises(CheckpointError, match="quantised differently") as met:
@@ -152,27 +162,27 @@ def test_the_notice_counts_what_this_device_is_brought(device: str, folder: Path
     """bitsandbytes' int8 or the CPU engine's."""
     monkeypatch.setattr("localspec.runtime.open.size_words", str)
     snapshot = open_snapshot(folder)
-    told = offloaded(snapshot, Plan("int8", 64, device, resident=1))
-    size = (LAYERS - 1) * footprint(snapshot, "int8", 64, device=device).layer
+    told = offloaded(snapshot, Plan(find_format("int8", device), 64, resident=1))
+    size = (LAYERS - 1) * footprint(snapshot, find_format("int8", device), 64).layer
     where = {"cpu": "disk", "cuda": "main memory"}[device]
-    assert f"the others ({size}) come from {where} for every step" in told.message
+    assert f"the others ({size}) are read from {where} for every step" in told.message
 
 
 def test_without_bitsandbytes_auto_offloads_floats(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    def admitted(_: Any, plan: Plan) -> Iterator[Loading]:
+    def verify(_: Any, plan: Plan) -> Iterator[Loading]:
         yield Loading("checking", 0, 1, "steps")
-        if plan.quant not in ("bf16", "fp32"):
+        if plan.weight_format.name not in ("bf16", "fp32"):
             raise EngineError("This weight format needs bitsandbytes.", hint="Run: pip install bitsandbytes")
 
-    monkeypatch.setattr(opening, "admitted", admitted)
+    monkeypatch.setattr(opening, "verify", verify)
     heard: list[Any] = []
-    wish = Wish(device="cuda", offload=True, context=64)
-    plan, target = drain(opening.loaded(open_snapshot(folder), wish), heard.append)
-    assert (plan.quant, plan.resident) == ("bf16", 1)
+    request = PlanRequest(WeightOptions(device="offload", ctx=64), "cuda")
+    plan, target = drain(opening.loaded(open_snapshot(folder), request), heard.append)
+    assert (plan.weight_format.name, plan.resident) == ("bf16", 1)
     target.close()
     told = {event.code: event for event in heard if isinstance(event, Notice)}
-    assert "needs bitsandbytes. Weights are in bf16." in told["format"].message
+    assert "needs bitsandbytes. Loaded in bf16 instead." in told["format"].message
     assert told["format"].hint == "Run: pip install bitsandbytes"
     assert "in bf16: 1 of 6 layers stay on the GPU" in told["offload"].message
     with pytest.raises(EngineError, match="needs bitsandbytes"):
-        drain(opening.loaded(open_snapshot(folder), replace(wish, quant="nf4")))
+        drain(opening.loaded(open_snapshot(folder), replace(request, quant="nf4")))

@@ -26,6 +26,7 @@ from localspec.core.drain import drain
 from localspec.core.errors import CheckpointError, DoesNotFit, EngineError, LocalspecError, UsageError
 from localspec.core.events import AnyEvent, Loading, Notice, Ready
 from localspec.core.requests import LoadRequest
+from localspec.core.weight_formats import find_format
 from localspec.engine.arch import read_arch
 from localspec.engine.cpu import program
 from localspec.engine.cpu.decoder import PackedCache, PackedDecoder
@@ -35,16 +36,17 @@ from localspec.loading import sources, weight_cache
 from localspec.loading.cpu import Packer, pack_source
 from localspec.loading.cpu_layout import Blueprint
 from localspec.loading.footprint import footprint
-from localspec.loading.plan import Plan, Wish, make_plan
+from localspec.loading.kernels import load_decoder
+from localspec.loading.plan import Plan, make_plan
+from localspec.loading.plan_request import PlanRequest
 from localspec.loading.sources import Files, Memory, Reader
-from localspec.loading.torch import load_decoder
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime import open as opening
 from localspec.runtime.api import load_events
 from tests.support.models import ODD, TINY, random_tensors, save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like
 
-pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("verified")]
 
 KINDS = ("int8", "int4")
 HI = [{"role": "user", "content": "hello there general"}]
@@ -81,7 +83,7 @@ def test_the_plan_knows_to_the_byte_what_is_allocated(kind: Any, engine: program
 
 def test_needed_memory_shrinks_with_the_format(folder: Path):
     snapshot = open_snapshot(folder)
-    wide, eight, four = (footprint(snapshot, quant, 64).whole for quant in ("fp32", *KINDS))
+    wide, eight, four = (footprint(snapshot, find_format(quant), 64).whole for quant in ("fp32", *KINDS))
     assert wide > eight > four
 
 
@@ -92,7 +94,7 @@ def test_scratch_memory_that_grows_with_the_context_is_counted(kind: Any, engine
     arch, weights = read_arch(snapshot.config), small_decoder(TINY, kind, engine)[1].weights
     decoders = [PackedDecoder(arch, weights, context, engine) for context in contexts]
     kept = [sum(tensor.nbytes for tensor in decoder._kept) for decoder in decoders]
-    short, long = (footprint(snapshot, kind, context).workspace for context in contexts)
+    short, long = (footprint(snapshot, find_format(kind), context).workspace for context in contexts)
     assert long - short == kept[1] - kept[0] > 0
 
 
@@ -101,15 +103,19 @@ def test_the_rotary_tables_of_torch_are_counted(folder: Path):
     arch = read_arch(snapshot.config)
     tables = rotation_table(arch, 9000, torch.float32)
     assert arch.rotation_bytes(9000) == sum(table.nbytes for table in tables)
-    assert footprint(snapshot, "fp32", 9000).workspace > arch.rotation_bytes(9000)
+    assert footprint(snapshot, find_format("fp32"), 9000).workspace > arch.rotation_bytes(9000)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_tied_head_is_the_embedding_itself_in_eight_bits(kind: Any, engine: program.Program):
     weights = small_decoder({**TINY, "tie_word_embeddings": True}, kind, engine)[1].weights
-    assert (weights.head is weights.embedding, weights.head.kind) == (True, "int8")
+    assert (weights.head is weights.embedding, weights.head.weight_format) == (True, "int8")
     apart = small_decoder({**TINY, "tie_word_embeddings": False}, kind, engine)[1].weights
-    assert (apart.head is apart.embedding, apart.head.kind, apart.embedding.kind) == (False, kind, kind)
+    assert (apart.head is apart.embedding, apart.head.weight_format, apart.embedding.weight_format) == (
+        False,
+        kind,
+        kind,
+    )
 
 
 @pytest.mark.parametrize("slab", [1, 300, 5000])
@@ -120,7 +126,9 @@ def test_the_size_of_the_steps_changes_no_byte(slab: int, engine: program.Progra
 
     def packed() -> dict[str, torch.Tensor]:
         packer = Packer(blueprint, Reader(Memory(tensors)), engine)
-        assert sum(packer.pieces()) == sum(piece.num_bytes for piece in blueprint.pieces.values() if piece.kind)
+        assert sum(packer.pieces()) == sum(
+            piece.num_bytes for piece in blueprint.pieces.values() if piece.weight_format
+        )
         return packer.made
 
     whole = packed()
@@ -213,7 +221,7 @@ def test_memory_that_runs_out_while_packing_does_not_fit(
 
 
 def load_plan(folder: Path, kind: str, tell: Any = lambda _: None) -> PackedDecoder:
-    decoder = drain(load_decoder(open_snapshot(folder), Plan(kind, 64, "cpu")), tell)
+    decoder = drain(load_decoder(open_snapshot(folder), Plan(find_format(kind), 64)), tell)
     assert isinstance(decoder, PackedDecoder)
     return decoder
 
@@ -446,7 +454,7 @@ def test_without_a_folder_for_the_cache_it_is_packed_each_time(
 @pytest.mark.usefixtures("cache")
 def test_target_and_draft_say_it_once(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(weight_cache.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
-    heard = load_events(LoadRequest(str(folder), draft=str(folder), quant="int8", threads=1))
+    heard = load_events(LoadRequest.of(str(folder), draft=str(folder), quant="int8", threads=1))
     assert [event.code for event in heard if isinstance(event, Notice)] == ["packed_copy"]
 
 
@@ -463,7 +471,7 @@ def test_two_that_write_at_once_do_no_harm(
 ):
     """One is stopped in the middle of it while another begins, waits no longer, and ends."""
     monkeypatch.setattr(making, "SILENCE_SECONDS", 0.1)
-    slow = load_decoder(open_snapshot(folder), Plan("int8", 64, "cpu"))
+    slow = load_decoder(open_snapshot(folder), Plan(find_format("int8"), 64))
     while next(slow).stage != "writing packed weights to disk":  # type: ignore[union-attr]
         pass
     expected = logits(load_plan(folder, "int8"))
@@ -475,7 +483,7 @@ def test_two_that_write_at_once_do_no_harm(
 
 
 def test_one_that_is_stopped_while_it_writes_leaves_nothing(folder: Path, cache: Path):
-    slow = load_decoder(open_snapshot(folder), Plan("int8", 64, "cpu"))
+    slow = load_decoder(open_snapshot(folder), Plan(find_format("int8"), 64))
     while next(slow).stage != "writing packed weights to disk":  # type: ignore[union-attr]
         pass
     slow.close()
@@ -496,7 +504,7 @@ from localspec.models.checkpoint import open_snapshot
 from localspec.core.drain import drain
 from localspec.engine.cpu import decoder, isa, program
 from localspec.loading.plan import Plan
-from localspec.loading.torch import load_decoder
+from localspec.loading.kernels import load_decoder
 from localspec.loading import cpu as packing
 
 def own():
@@ -634,13 +642,13 @@ def test_while_another_compiles_the_screen_says_so(folder: Path):
             drain(first)
 
     next(first)
-    llm = drain(load_events(LoadRequest(str(folder), quant="int8", draft="off", threads=1)), elsewhere)
+    llm = drain(load_events(LoadRequest.of(str(folder), draft="off", quant="int8", threads=1)), elsewhere)
     llm.close()
     assert begun == ["waiting for another start, which compiles the engine"]
 
 
 def test_of_two_starts_one_packs_and_the_other_waits(folder: Path, cache: Path, packings: list[int]):
-    plan = Plan("int8", 64, "cpu")
+    plan = Plan(find_format("int8"), 64)
     first, second = (load_decoder(open_snapshot(folder), plan) for _ in range(2))
     assert "packs" not in next(step for step in first if packings).stage  # type: ignore[union-attr]
     heard: list[AnyEvent] = []
@@ -658,7 +666,7 @@ def test_of_two_starts_one_packs_and_the_other_waits(folder: Path, cache: Path, 
 
 @pytest.mark.usefixtures("code")
 def test_while_it_compiles_the_screen_moves(folder: Path):
-    heard = list(load_events(LoadRequest(str(folder), quant="int8", draft="off", threads=1)))
+    heard = list(load_events(LoadRequest.of(str(folder), draft="off", quant="int8", threads=1)))
     stages = [event.stage for event in heard if isinstance(event, Loading)]
     assert stages.index("checking the configuration") < stages.index("compiling the engine (once)")
 
@@ -693,7 +701,7 @@ def memory_of(monkeypatch: pytest.MonkeyPatch, available: int) -> None:
 
 
 def format_notice(folder: Path, **asked: Any) -> tuple[str, list[Notice]]:
-    heard = list(load_events(LoadRequest(str(folder), draft="off", threads=1, **asked)))
+    heard = list(load_events(LoadRequest.of(str(folder), draft="off", threads=1, **asked)))
     ready = heard[-1]
     assert isinstance(ready, Ready)
     return ready.model.quant, [event for event in heard if isinstance(event, Notice) and event.code == "format"]
@@ -701,7 +709,7 @@ def format_notice(folder: Path, **asked: Any) -> tuple[str, list[Notice]]:
 
 def test_auto_takes_the_best_format_that_fits_and_says_so_once(folder: Path, monkeypatch: pytest.MonkeyPatch):
     snapshot = open_snapshot(folder)
-    needed = [footprint(snapshot, kind, 512).whole for kind in KINDS]
+    needed = [footprint(snapshot, find_format(kind), 512).whole for kind in KINDS]
     for kind, available in zip(KINDS, needed, strict=True):
         memory_of(monkeypatch, available)
         quant, (notice,) = format_notice(folder)
@@ -741,11 +749,11 @@ def test_without_numba_auto_goes_on_in_torch(folder: Path, monkeypatch: pytest.M
     assert "not installed" in notice.message
 
 
-def test_a_decoder_that_is_not_admitted_is_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_decoder_that_fails_its_self_check_is_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch):
     def refuse(*_: object) -> None:
         raise EngineError("The CPU engine does not agree with torch on this configuration (off by 1).")
 
-    monkeypatch.setattr(opening, "admit_packed", refuse)
+    monkeypatch.setattr("localspec.loading.self_check.cpu.verify_packed", refuse)
     assert format_notice(folder)[0] == "fp32"
     with pytest.raises(EngineError):
         format_notice(folder, quant="int4")
@@ -755,7 +763,7 @@ def test_int4_is_not_for_other_devices(folder: Path):
     with pytest.raises(UsageError, match="on a CPU only") as met:
         localspec.load(str(folder), quant="int4", device="cuda")
     assert "--device cpu" in met.value.hint
-    assert make_plan(open_snapshot(folder), Wish(quant="auto", context=None, device="cuda")).quant == "bf16"
+    assert make_plan(open_snapshot(folder), PlanRequest(device="cuda")).weight_format.name == "bf16"
 
 
 def test_an_instruction_set_that_is_not_here_is_a_usage_error(folder: Path, monkeypatch: pytest.MonkeyPatch):
@@ -807,7 +815,7 @@ def test_threads_end_with_the_model(folder: Path):
 
 
 def test_a_target_that_several_share_outlives_each_of_them(folder: Path):
-    opened = drain(opening.open_target(LoadRequest(str(folder), quant="int8", threads=2)))
+    opened = drain(opening.open_target(LoadRequest.of(str(folder), quant="int8", threads=2)))
     first, second = (drain(opening.attach(opened, "early-exit:1", "auto")) for _ in range(2))
     first.close()
     request = localspec.runtime.api.make_request(HI, 4, (), {})

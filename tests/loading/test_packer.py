@@ -15,13 +15,13 @@ from torch import Tensor
 from localspec.core.errors import CheckpointError, EngineError
 from localspec.engine.arch import read_arch
 from localspec.engine.cpu.decoder import PackedDecoder
-from localspec.engine.cpu.formats import Format
+from localspec.engine.cpu.formats import PackedFormat
 from localspec.engine.cpu.isa import choose
 from localspec.engine.cpu.program import Program, load
 from localspec.engine.decoder import Decoder
 from localspec.loading.cpu import Packer, pack_source
 from localspec.loading.cpu_layout import Blueprint
-from localspec.loading.self_check.cpu import TOLERANCE, admit_packed, difference
+from localspec.loading.self_check.cpu import TOLERANCE, difference, verify_packed
 from localspec.loading.self_check.cpu_reference import reference
 from localspec.loading.sources import Memory, Reader
 from localspec.loading.torch import assemble
@@ -31,8 +31,11 @@ from tests.support.models import ODD, TINY, random_tensors, tensor_shapes
 pytestmark = pytest.mark.heavy
 
 Config = dict[str, Any]
-KINDS: tuple[Format, ...] = ("int8", "int4")
-ROUNDING: dict[Format, float] = {"int8": 0.08, "int4": 0.55}  # root mean square, as a share of the logits': models so
+KINDS: tuple[PackedFormat, ...] = ("int8", "int4")
+ROUNDING: dict[PackedFormat, float] = {
+    "int8": 0.08,
+    "int4": 0.55,
+}  # root mean square, as a share of the logits': models so
 # small are rounded roughly. Logits that have nothing to do with each other are 1.4 apart.
 CONTEXT = 32
 
@@ -54,13 +57,13 @@ def tensors_of(config: Config) -> dict[str, Tensor]:
     return random_tensors(config, seed=3, dtype=torch.float32)
 
 
-def packed(config: Config, kind: Format, engine: Program) -> PackedDecoder:
+def packed(config: Config, kind: PackedFormat, engine: Program) -> PackedDecoder:
     blueprint = Blueprint(read_arch(config), kind)
     weights = pack_source(blueprint, Reader(Memory(tensors_of(config))), engine)
     return PackedDecoder(blueprint.arch, weights, CONTEXT, engine)
 
 
-def off_rounded(decoder: PackedDecoder, config: Config, kind: Format) -> float:
+def off_rounded(decoder: PackedDecoder, config: Config, kind: PackedFormat) -> float:
     """From torch that rounds as the engine does."""
     blueprint = Blueprint(decoder.arch, kind)
     return difference(decoder, reference(blueprint, Memory(tensors_of(config)), context=CONTEXT))
@@ -80,7 +83,7 @@ def read(decoder: PackedDecoder | Decoder) -> Tensor:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", MODELS)
-def test_what_is_packed_computes_what_torch_does_with_the_same_tensors(name: str, kind: Format, engine: Program):
+def test_what_is_packed_computes_what_torch_does_with_the_same_tensors(name: str, kind: PackedFormat, engine: Program):
     decoder = packed(MODELS[name], kind, engine)
     assert off_rounded(decoder, MODELS[name], kind) <= TOLERANCE
     assert off(decoder, MODELS[name]) <= ROUNDING[kind]
@@ -124,9 +127,9 @@ def test_a_tensor_in_anothers_place_is_seen(swapped: Config, engine: Program):
     assert off_rounded(decoder, swapped, "int8") > 100 * TOLERANCE
 
 
-def test_a_packer_that_mistakes_one_tensor_for_another_is_not_admitted(swapped: Config, engine: Program):
+def test_a_packer_that_mistakes_one_tensor_for_another_fails_the_self_check(swapped: Config, engine: Program):
     with pytest.raises(EngineError, match="does not agree with torch"):
-        admit_packed(swapped, "int8", engine)
+        verify_packed(swapped, "int8", engine)
 
 
 # --- numbers that are none

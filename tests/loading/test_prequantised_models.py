@@ -20,19 +20,21 @@ from safetensors.torch import load_file, save_file
 
 from localspec import load
 from localspec.core.drain import drain
+from localspec.core.errors import LocalspecError
 from localspec.core.events import AnyEvent, Loading, Notice
-from localspec.core.requests import LoadRequest
+from localspec.core.requests import LoadRequest, WeightOptions
+from localspec.core.weight_formats import find_format
 from localspec.engine.arch import read_arch
 from localspec.engine.cpu import program
 from localspec.engine.cpu.isa import choose
 from localspec.loading import weight_cache
 from localspec.loading.cpu import Packer
 from localspec.loading.cpu_layout import Blueprint
+from localspec.loading.footprint import footprint
+from localspec.loading.kernels import load_decoder
 from localspec.loading.plan import Plan
-from localspec.loading.torch import load_decoder
 from localspec.loading.unpacking.source import Unpacked
 from localspec.models.checkpoint import open_snapshot
-from localspec.runtime import open as opening
 from localspec.runtime.api import load_events
 from localspec.tui.control.fit_report import fit_report
 from tests.loading.test_packed_loading import PEAK
@@ -40,7 +42,7 @@ from tests.support.models import save_snapshot
 from tests.support.prequantised import STYLES, store_folder
 from tests.support.tokenizers import CHATML, gpt2_like
 
-pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("verified")]
 
 SIZES: dict[str, Any] = {
     "hidden_size": 64,
@@ -86,7 +88,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def logits(folder: Path, quant: str, **more: Any) -> torch.Tensor:
-    decoder: Any = drain(load_decoder(open_snapshot(folder), Plan(quant, 64, "cpu", **more)))
+    decoder: Any = drain(load_decoder(open_snapshot(folder), Plan(find_format(quant), 64, WeightOptions(**more))))
     try:
         found: torch.Tensor = decoder.forward(IDS)
         return found
@@ -164,7 +166,7 @@ def test_drafting_changes_no_token(name: str, models: Any, tmp_path: Path, monke
 
 
 def heard(folder: Path, **asked: Any) -> list[AnyEvent]:
-    return list(load_events(LoadRequest(str(folder), **{"draft": "off", "threads": 1, **asked})))
+    return list(load_events(LoadRequest.of(str(folder), **{"draft": "off", "threads": 1, **asked})))
 
 
 def notices(events: list[AnyEvent]) -> list[Notice]:
@@ -193,11 +195,11 @@ def test_floats_have_no_such_notice(models: Any):
 def test_where_int8_does_not_fit_both_are_said(models: Any, monkeypatch: pytest.MonkeyPatch):
     folder, _ = models("gptq")
     snapshot = open_snapshot(folder)
-    needed = opening.footprint(snapshot, "int4", 512).whole
+    needed = footprint(snapshot, find_format("int4"), 512).whole
     monkeypatch.setattr("localspec.loading.plan.available_bytes", lambda: needed)
     messages = [notice.message for notice in notices(heard(folder))]
     assert messages == [
-        "Weights are in int4: int8 does not fit in memory.",
+        "Loaded in int4: int8 does not fit in memory.",
         "Weights are held in int4; the files are GPTQ 4-bit.",
     ]
 
@@ -208,7 +210,7 @@ def test_fit_says_what_the_floats_would_take(models: Any, monkeypatch: pytest.Mo
     for name in SOME:
         folder, meant = models(name)
         for quant in ("auto", "nf4"):
-            reports = [fit_report(LoadRequest(str(one), "off", quant=quant), None) for one in (folder, meant)]
+            reports = [fit_report(LoadRequest.of(str(one), draft="off", quant=quant), None) for one in (folder, meant)]
             assert reports[0].splitlines()[1:] == reports[1].splitlines()[1:]
 
 
@@ -237,7 +239,8 @@ def test_what_bitsandbytes_makes_is_kept_where_that_is_asked_for(models: Any, ca
     assert len(list(cache.iterdir())) == 1
     events: list[AnyEvent] = []
     decoder: Any = drain(
-        load_decoder(open_snapshot(folder), Plan("nf4", 64, "cpu", save_quantized=True)), events.append
+        load_decoder(open_snapshot(folder), Plan(find_format("nf4"), 64, WeightOptions(save_quantized=True))),
+        events.append,
     )
     assert torch.equal(decoder.forward(IDS), expected)
     assert not [event for event in events if isinstance(event, Notice)]
@@ -258,7 +261,7 @@ def test_files_that_are_read_in_another_way_are_packed_anew(models: Any, cache: 
 def test_progress_ends_where_it_should(quant: str, models: Any):
     folder, _ = models("awq")
     events: list[AnyEvent] = []
-    drain(load_decoder(open_snapshot(folder), Plan(quant, 64, "cpu")), events.append)
+    drain(load_decoder(open_snapshot(folder), Plan(find_format(quant), 64)), events.append)
     steps = [event for event in events if isinstance(event, Loading) and event.stage == "loading weights"]
     assert steps[-1].done == steps[-1].total > 0
 
@@ -270,7 +273,7 @@ def test_an_adapter_beside_the_weights_is_refused(models: Any, tmp_path: Path):
     tensors = load_file(folder / "model.safetensors")
     extra = {"model.layers.0.mlp.down_proj.lora_A": torch.zeros(96, 4)}
     save_file(tensors | extra, folder / "model.safetensors")
-    with pytest.raises(opening.LocalspecError, match=r"does not explain: 'model\.layers\.0\.mlp.down_proj\.lora_A'"):
+    with pytest.raises(LocalspecError, match=r"does not explain: 'model\.layers\.0\.mlp.down_proj\.lora_A'"):
         logits(folder, "int8")
 
 

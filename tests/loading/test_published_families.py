@@ -9,8 +9,8 @@ import torch
 
 from localspec import load
 from localspec.engine.arch import Arch, read_arch
-from localspec.engine.drafters.early_exit import EarlyExit
-from localspec.engine.drafters.none import NoDrafter
+from localspec.engine.drafters.early_exit import EarlyExitDrafter
+from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.generic_arch import GenericArch, read_any
 from localspec.engine.protocols import Drafter
 from localspec.engine.session import Session
@@ -22,7 +22,7 @@ from tests.support.fakes import generate, text
 from tests.support.tiny_published import CONTEXT, greedy, model_of, save, tiny
 from tests.support.tokenizers import gpt2_like
 
-pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted", "one_state_folder")]
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("verified", "one_state_folder")]
 
 QUICK = (
     "meta-llama/Llama-3.2-3B-Instruct",
@@ -128,7 +128,7 @@ def test_our_decoder_writes_what_transformers_writes(name: str, tmp_path: Path):
     snapshot = open_snapshot(folder)
     assert isinstance(read_any(snapshot.config), Arch)
     decoder = assemble(read_arch(snapshot.config), open_source(snapshot), dtype=torch.float64, context=CONTEXT)
-    drafters: list[tuple[Drafter, int]] = [(NoDrafter(), 0), (EarlyExit(decoder, 1), 3)]
+    drafters: list[tuple[Drafter, int]] = [(NoDrafter(), 0), (EarlyExitDrafter(decoder, 1), 3)]
     for drafter, k in drafters:
         decoder.crop(0)
         assert text(generate(Session(decoder, drafter), PROMPT, max_tokens=LENGTH, policy=k)) == theirs
@@ -150,7 +150,7 @@ def test_what_transformers_runs_writes_what_its_generate_writes(name: str, tmp_p
     assert [token.id for token in found.tokens] == greedy(model, TOKENIZER.encode(ASKED).ids, LENGTH)
     assert len({token.id for token in found.tokens}) >= 2
     if not arch.can_rewind:
-        assert (why.kind, "cannot take a rejected draft back" in why.reason) == ("off", True)
+        assert (why.kind, "its state cannot be rolled back" in why.reason) == ("off", True)
 
 
 def answer(folder: Path, draft: str, quant: str) -> str:

@@ -21,6 +21,7 @@ from torch import Tensor
 from localspec.core.drain import drain
 from localspec.core.events import AnyEvent, Notice
 from localspec.core.requests import LoadRequest
+from localspec.core.weight_formats import find_format
 from localspec.engine.arch import read_arch
 from localspec.engine.cpu import program
 from localspec.engine.cpu.decoder import PackedDecoder
@@ -28,16 +29,15 @@ from localspec.engine.cpu.isa import choose
 from localspec.loading import weight_cache
 from localspec.loading.cpu import Packer
 from localspec.loading.cpu_layout import Blueprint
+from localspec.loading.kernels import compiled_engine, load_decoder
 from localspec.loading.plan import Plan
-from localspec.loading.torch import load_decoder
 from localspec.loading.weight_cache import PackedCopy
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.api import load_events
-from localspec.runtime.open import compiled_engine
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like
 
-pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("verified")]
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +136,7 @@ def flip(file: Path) -> None:
 def start(model: Path) -> tuple[Tensor, list[Notice]]:
     """What the model says, and what the user is told."""
     heard: list[AnyEvent] = []
-    decoder = drain(load_decoder(open_snapshot(model), Plan("int8", 64, "cpu")), heard.append)
+    decoder = drain(load_decoder(open_snapshot(model), Plan(find_format("int8"), 64)), heard.append)
     assert isinstance(decoder, PackedDecoder)
     return decoder.forward(torch.arange(20)), [event for event in heard if isinstance(event, Notice)]
 
@@ -240,7 +240,7 @@ def test_target_and_draft_say_at_most_once_what_cannot_be_kept(
 ) -> None:
     def told() -> list[str]:
         program.LOADED.clear()
-        heard = load_events(LoadRequest(str(model), draft=str(model), quant="int8", threads=1))
+        heard = load_events(LoadRequest.of(str(model), draft=str(model), quant="int8", threads=1))
         return [event.code for event in heard if isinstance(event, Notice)]
 
     assert told() == []

@@ -22,19 +22,21 @@ from localspec.config.tables import Config, EngineTable
 from localspec.core.drain import drain
 from localspec.core.errors import DoesNotFit
 from localspec.core.events import AnyEvent, Loading, Notice
-from localspec.core.requests import LoadRequest
+from localspec.core.requests import LoadRequest, WeightOptions
+from localspec.core.weight_formats import find_format
 from localspec.engine import four_bit, linear
 from localspec.engine.arch import read_arch
 from localspec.engine.cpu import program
 from localspec.engine.cpu.isa import choose
-from localspec.engine.linear import EightBits, FourBit, FourBits
+from localspec.engine.linear import EightBitLinears, FourBit, FourBitLinears
 from localspec.loading import quantised as loader_quantised
 from localspec.loading import weight_cache
 from localspec.loading.cpu_layout import Blueprint
+from localspec.loading.kernels import load_decoder
 from localspec.loading.plan import Plan
 from localspec.loading.quantised import QuantisedContents, llama_linears
 from localspec.loading.sources import Files, Reader
-from localspec.loading.torch import Assembly, load_decoder, quantised
+from localspec.loading.torch import Assembly, quantised
 from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.api import load_events
@@ -74,7 +76,7 @@ def folder(models: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("localspec.runtime.open.admit", lambda _: None)
+    monkeypatch.setattr("localspec.loading.kernels.verify_config", lambda _: None)
     monkeypatch.setenv("LOCALSPEC_CACHE_DIR", str(tmp_path / "cache"))
     return tmp_path / "cache" / "packed"
 
@@ -102,7 +104,9 @@ def fused(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 def started(folder: Path, quant: str = "nf4", *, save: bool = True, **plan: Any) -> tuple[Any, list[AnyEvent]]:
     """The decoder, and what was told on the way."""
     heard: list[AnyEvent] = []
-    steps = load_decoder(open_snapshot(folder), Plan(quant, 64, "cpu", save_quantized=save, **plan))
+    steps = load_decoder(
+        open_snapshot(folder), Plan(find_format(quant), 64, WeightOptions(save_quantized=save, **plan))
+    )
     return drain(steps, heard.append), heard
 
 
@@ -152,15 +156,18 @@ def test_the_second_start_quantises_nothing_and_computes_the_same_to_the_bit(
 @pytest.mark.parametrize("threshold", [0.0, 6.0])
 def test_a_gpus_int8_is_kept_too(threshold: float, folder: Path, monkeypatch: pytest.MonkeyPatch):
     """Its products are bitsandbytes' own in torch here."""
-    snapshot, plan = open_snapshot(folder), Plan("int8", 64, "cpu", save_quantized=True)
-    form = EightBits(threshold, torch.float32, "cpu")
+    snapshot, plan = (
+        open_snapshot(folder),
+        Plan(find_format("int8"), 64, WeightOptions(save_quantized=True)),
+    )
+    maker = EightBitLinears(threshold, torch.float32, "cpu")
 
     def weights() -> Any:
-        assembly = Assembly(read_arch(snapshot.config), Reader(Files(snapshot)), form)
-        return drain(quantised(snapshot, assembly, form, plan, "weights"))
+        assembly = Assembly(read_arch(snapshot.config), Reader(Files(snapshot)), maker)
+        return drain(quantised(snapshot, assembly, maker, plan, "weights"))
 
     first = weights()
-    monkeypatch.setattr(EightBits, "linear", None)  # nothing can be quantised any more
+    monkeypatch.setattr(EightBitLinears, "linear", None)  # nothing can be quantised any more
     second, rows = weights(), torch.randn(5, 64, generator=torch.Generator().manual_seed(0))
     for one, other in ((first.head, second.head), (first.layers[1].qkv, second.layers[1].qkv)):
         assert torch.equal(one(rows), other(rows))
@@ -183,7 +190,7 @@ def test_nothing_is_kept_unless_it_is_asked_for(folder: Path, cache: Path):
 def test_the_cpus_int8_and_a_gpus_lie_side_by_side(folder: Path):
     """Each takes the place of its own older copies alone."""
     snapshot = open_snapshot(folder)
-    arch, of_a_gpu = read_arch(snapshot.config), EightBits(6.0, torch.bfloat16, "cuda")
+    arch, of_a_gpu = read_arch(snapshot.config), EightBitLinears(6.0, torch.bfloat16, "cuda")
     quantised_by_hand = QuantisedContents.of(of_a_gpu, llama_linears(arch, keep_head=False))
     for mine, other in itertools.permutations((Blueprint(arch, "int8"), quantised_by_hand)):
         copy, kept = weight_cache.PackedCopy(snapshot, mine), weight_cache.PackedCopy(snapshot, other).file()
@@ -207,10 +214,10 @@ def test_what_the_room_says_is_what_is_made(monkeypatch: pytest.MonkeyPatch):
         if not fused:
             monkeypatch.setattr(linear, "suits_the_cpu", lambda *_: False)
         for shape in ((96, 128), (33, 128), (40, 48), (3, 5)):
-            form = FourBits("nf4", torch.float32)
-            made = form.linear([torch.randn(shape)], shape, None)
+            maker = FourBitLinears("nf4", torch.float32)
+            made = maker.linear([torch.randn(shape)], shape, None)
             assert isinstance(made, FourBit)
-            room = form.room(shape)
+            room = maker.empty_parts(shape)
             assert {name: (part.dtype, part.shape) for name, part in made.parts().items()} == {
                 name: (part.dtype, part.shape) for name, part in room.items()
             }
@@ -220,11 +227,11 @@ def test_every_tensor_begins_where_its_type_may(models: Path):
     """Whole borders of 64 bytes first, since the CPU's fused product reads from them where they are mapped."""
     for name in MODELS:
         snapshot = open_snapshot(models / name)
-        form = FourBits("nf4", torch.float32)
-        contents = QuantisedContents.of(form, llama_linears(read_arch(snapshot.config), keep_head=False))
+        maker = FourBitLinears("nf4", torch.float32)
+        contents = QuantisedContents.of(maker, llama_linears(read_arch(snapshot.config), keep_head=False))
         copy = weight_cache.PackedCopy(snapshot, contents, asked=True)
         for part in contents.pieces.values():
-            like = form.room(dict(contents.linears)[part.name.rpartition(".")[0]])[part.name.rpartition(".")[2]]
+            like = maker.empty_parts(dict(contents.linears)[part.name.rpartition(".")[0]])[part.name.rpartition(".")[2]]
             assert copy.starts[part.name] % like.element_size() == 0
             if part.num_bytes % 64 == 0:
                 assert copy.starts[part.name] % 64 == 0
@@ -350,7 +357,9 @@ def test_a_disk_that_fills_up_while_it_is_written_leaves_nothing_behind(
 
 
 def test_one_that_is_stopped_while_it_writes_leaves_nothing(folder: Path, cache: Path):
-    steps: Iterator[Any] = load_decoder(open_snapshot(folder), Plan("nf4", 64, "cpu", save_quantized=True))
+    steps: Iterator[Any] = load_decoder(
+        open_snapshot(folder), Plan(find_format("nf4"), 64, WeightOptions(save_quantized=True))
+    )
     while next(steps).stage != "writing quantised weights to disk":
         pass
     steps.close()  # type: ignore[attr-defined]
@@ -395,8 +404,8 @@ def test_the_copy_names_the_linears_that_the_loader_makes(models: Path):
     """Else a linear would be quantised at every start, or the copy could not be written."""
     for name in MODELS:
         snapshot = open_snapshot(models / name)
-        arch, form = read_arch(snapshot.config), FourBits("nf4", torch.float32)
-        assembly = Assembly(arch, Reader(Files(snapshot)), form)
+        arch, maker = read_arch(snapshot.config), FourBitLinears("nf4", torch.float32)
+        assembly = Assembly(arch, Reader(Files(snapshot)), maker)
         drain(assembly.weights())
         sizes = {key: tuple(made.state.shape) for key, made in assembly.made.items() if isinstance(made, FourBit)}
         assert sizes == dict(llama_linears(arch, keep_head=False))
@@ -414,7 +423,7 @@ def engine() -> program.Program:
 
 def told_at_start(folder: Path, **asked: Any) -> list[Notice]:
     heard: list[AnyEvent] = []
-    with drain(load_events(LoadRequest(str(folder), "off", threads=1, **asked)), heard.append):
+    with drain(load_events(LoadRequest.of(str(folder), draft="off", threads=1, **asked)), heard.append):
         return [notice for notice in notices(heard) if notice.code == "save_quantized"]
 
 
@@ -442,7 +451,7 @@ def test_nothing_is_said_where_it_keeps_a_copy_or_was_not_asked_for(quant: str, 
 def test_a_repository_in_four_bits_has_nothing_to_keep_either(folder: Path):
     snapshot = open_snapshot(folder)
     config = snapshot.config | {"quantization_config": {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}}
-    plan = Plan("nf4", 64, "cpu", save_quantized=True)
+    plan = Plan(find_format("nf4"), 64, WeightOptions(save_quantized=True))
     assert unsaved(replace(snapshot, config=config), plan) == "it is stored so already"
     assert unsaved(snapshot, plan) == ""
     assert unsaved(snapshot, replace(plan, quant="int8", device="cuda")) == ""

@@ -24,7 +24,7 @@ from localspec.engine.cpu.decoder import PackedDecoder, PackedLayer
 from localspec.engine.cpu.isa import choose
 from localspec.engine.cpu.program import Program, load
 from localspec.engine.decoder import Decoder
-from localspec.loading.self_check import config as admission
+from localspec.loading.self_check import config as config_check
 from localspec.loading.self_check import cpu
 from tests.loading.test_families import BASE, FAMILIES, config_of
 
@@ -177,33 +177,33 @@ ALL = {**{name: config_of(name) for name in FAMILIES}, **REAL}
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_every_family_is_admitted(name: str):
-    admission.admit(ALL[name])
+def test_every_family_passes_the_self_check(name: str):
+    config_check.verify_config(ALL[name])
     (verdict,) = json.loads(paths.admissions_file().read_text()).values()
-    assert verdict <= admission.TOLERANCE
+    assert verdict <= config_check.TOLERANCE
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_the_configuration_is_left_as_it_was(name: str):
-    """transformers writes into the dicts it is given; a decoder loaded after admission must not see that."""
+    """transformers writes into the dicts it is given; a decoder loaded after the self-check must not see that."""
     config = deepcopy(ALL[name])
-    admission.admit(config)
+    config_check.verify_config(config)
     assert config == ALL[name]
 
 
 @pytest.mark.parametrize("name", [name for name in ALL if "window" in name and "not" not in name])
 def test_the_small_model_feels_its_window(name: str):
     """With the window wide open it computes something else: the agreement above is about windows too."""
-    small = admission.shrink(ALL[name])
-    ids = torch.arange(admission.ROWS)
-    narrow = admission.reference_logits(admission.transformers_model(small), ids)
-    wide = admission.reference_logits(admission.transformers_model({**small, "sliding_window": 1000}), ids)
+    small = config_check.shrink(ALL[name])
+    ids = torch.arange(config_check.ROWS)
+    narrow = config_check.reference_logits(config_check.transformers_model(small), ids)
+    wide = config_check.reference_logits(config_check.transformers_model({**small, "sliding_window": 1000}), ids)
     assert not torch.allclose(narrow, wide, rtol=1e-3)
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_the_stand_in_keeps_ratios_and_flags(name: str):
-    config, small = ALL[name], admission.shrink(ALL[name])
+    config, small = ALL[name], config_check.shrink(ALL[name])
     real, made = read_arch(config), read_arch(small)
     assert made.hidden_size * real.num_heads == real.hidden_size * made.num_heads
     assert made.head_dim == real.head_dim
@@ -221,34 +221,34 @@ def test_8b_and_70b_share_a_verdict():
     common = {**REAL["Llama-3.2-3B"], "tie_word_embeddings": False}
     del common["head_dim"]
     one, other = {**common, **SMALLER, "eos_token_id": [5], "use_cache": False}, {**common, **BIGGER}
-    assert admission.fingerprint(one) == admission.fingerprint(other)
+    assert config_check.fingerprint(one) == config_check.fingerprint(other)
     for flag in ({"rms_norm_eps": 1e-6}, {"tie_word_embeddings": True}, {"rope_theta": 1e4}, {"head_dim": 64}):
-        assert admission.fingerprint(one) != admission.fingerprint({**other, **flag})
+        assert config_check.fingerprint(one) != config_check.fingerprint({**other, **flag})
 
 
 def test_a_verdict_that_is_known_needs_no_transformers():
     """Nor does it to find out that nobody reads a field."""
     config = {**BASE, "unsloth_fixed": True}
-    admission.admit(config)
+    config_check.verify_config(config)
     asks = (
-        f"import sys; from localspec.loading.self_check.config import admit; admit({config})"
+        f"import sys; from localspec.loading.self_check.config import verify_config; verify_config({config})"
         "; sys.exit('transformers' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", asks], check=False, timeout=100).returncode == 0
 
 
 def test_a_stand_in_that_fails_is_our_fault_and_says_why(monkeypatch: pytest.MonkeyPatch):
-    real = admission.shrink
-    monkeypatch.setattr(admission, "shrink", lambda config: {**real(config), "hidden_size": 130, "head_dim": 32})
+    real = config_check.shrink
+    monkeypatch.setattr(config_check, "shrink", lambda config: {**real(config), "hidden_size": 130, "head_dim": 32})
     with pytest.raises(CheckpointError, match=r"small copy .* fails \(.*hidden size \(130\) is not a multiple") as met:
-        admission.admit(BASE)
+        config_check.verify_config(BASE)
     assert "This is a bug in localspec" in met.value.hint
     assert "Download" not in met.value.hint
 
 
 def test_what_transformers_cannot_load_says_why_in_the_same_sentence():
     with pytest.raises(CheckpointError, match=r"cannot load this configuration \(.*hidden size \(66\) is not") as met:
-        admission.admit({**BASE, "hidden_size": 66, "head_dim": 16})
+        config_check.verify_config({**BASE, "hidden_size": 66, "head_dim": 16})
     assert "Download" not in met.value.hint
 
 
@@ -257,33 +257,35 @@ def refuse_to_compute(config: dict[str, Any]) -> float:
 
 
 def test_the_verdict_is_remembered(monkeypatch: pytest.MonkeyPatch):
-    admission.admit(BASE)
-    monkeypatch.setattr(admission, "difference", refuse_to_compute)
-    admission.admit(BASE)
-    admission.admit({**BASE, "eos_token_id": 5, "transformers_version": "4.0"})  # says nothing about the arithmetic
+    config_check.verify_config(BASE)
+    monkeypatch.setattr(config_check, "difference", refuse_to_compute)
+    config_check.verify_config(BASE)
+    config_check.verify_config(
+        {**BASE, "eos_token_id": 5, "transformers_version": "4.0"}
+    )  # says nothing about the arithmetic
     with pytest.raises(AssertionError, match="not remembered"):
-        admission.admit({**BASE, "rms_norm_eps": 1e-3})
+        config_check.verify_config({**BASE, "rms_norm_eps": 1e-3})
 
 
 @pytest.mark.parametrize("package", ["transformers", "torch"])
 def test_another_version_is_judged_anew(package: str, monkeypatch: pytest.MonkeyPatch):
-    admission.admit(BASE)
-    real = admission.version
-    monkeypatch.setattr(admission, "version", lambda name: "99" if name == package else real(name))
-    monkeypatch.setattr(admission, "difference", refuse_to_compute)
+    config_check.verify_config(BASE)
+    real = config_check.version
+    monkeypatch.setattr(config_check, "version", lambda name: "99" if name == package else real(name))
+    monkeypatch.setattr(config_check, "difference", refuse_to_compute)
     with pytest.raises(AssertionError, match="not remembered"):
-        admission.admit(BASE)
+        config_check.verify_config(BASE)
 
 
 def wrong_eps(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = admission.read_arch
+    real = config_check.read_arch
 
     def read(config: dict[str, Any]) -> Any:
         from dataclasses import replace
 
         return replace(real(config), norm_eps=1e-2)
 
-    monkeypatch.setattr(admission, "read_arch", read)
+    monkeypatch.setattr(config_check, "read_arch", read)
 
 
 def rope_backwards(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,7 +318,7 @@ def test_a_decoder_with_a_fault_is_refused_in_one_sentence(fault: Any, monkeypat
     config = config_of("mistral with a window")
     fault(monkeypatch)
     with pytest.raises(CheckpointError) as refused:
-        admission.admit(config)
+        config_check.verify_config(config)
     message = refused.value.message
     assert "does not agree with transformers" in message
     assert message.endswith(".")
@@ -331,7 +333,10 @@ ROPES += [{"rope_type": "yarn", "factor": 2.0, "beta_fast": "x"}, {"rope_type": 
 @pytest.mark.parametrize("said", ROPES, ids=lambda said: str(said)[:40])
 def test_a_rope_that_transformers_cannot_make_is_one_sentence(said: dict[str, Any]):
     config = {**BASE, "rope_scaling": said}
-    for refused in (lambda: admission.admit(config), lambda: rope.rotation_table(read_arch(config), 64, torch.float32)):
+    for refused in (
+        lambda: config_check.verify_config(config),
+        lambda: rope.rotation_table(read_arch(config), 64, torch.float32),
+    ):
         with pytest.raises(CheckpointError) as met:
             refused()
         assert len(met.value.message) < 300
@@ -341,17 +346,17 @@ def test_a_rope_that_transformers_cannot_make_is_one_sentence(said: dict[str, An
 
 def test_a_field_of_another_kind_is_one_sentence():
     with pytest.raises(CheckpointError, match=r"cannot load this configuration .*'attention_bias'"):
-        admission.admit({**BASE, "attention_bias": "x"})
+        config_check.verify_config({**BASE, "attention_bias": "x"})
 
 
 def test_a_refusal_is_remembered_too(monkeypatch: pytest.MonkeyPatch):
     with monkeypatch.context() as patch:
         rope_backwards(patch)
         with pytest.raises(CheckpointError):
-            admission.admit(BASE)
-    monkeypatch.setattr(admission, "difference", refuse_to_compute)
+            config_check.verify_config(BASE)
+    monkeypatch.setattr(config_check, "difference", refuse_to_compute)
     with pytest.raises(CheckpointError, match="does not agree"):
-        admission.admit(BASE)
+        config_check.verify_config(BASE)
 
 
 @pytest.mark.parametrize(
@@ -371,9 +376,9 @@ def test_a_refusal_is_remembered_too(monkeypatch: pytest.MonkeyPatch):
     ids=lambda damage: repr(damage[:12]),
 )
 def test_a_damaged_file_of_verdicts_is_an_empty_one(damage: bytes, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(admission, "difference", lambda _: 0.0)
+    monkeypatch.setattr(config_check, "difference", lambda _: 0.0)
     paths.admissions_file().write_bytes(damage)
-    admission.admit(BASE)
+    config_check.verify_config(BASE)
     assert list(json.loads(paths.admissions_file().read_text()).values()) == [0.0]
 
 
@@ -381,7 +386,7 @@ def test_admission_draws_no_random_numbers_from_others():
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    admission.difference(BASE)
+    config_check.difference(BASE)
     assert torch.equal(torch.rand(3), expected)
 
 
@@ -399,8 +404,8 @@ def engine() -> Program:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ALL)
-def test_every_family_is_admitted_to_the_engine(name: str, kind: Any, engine: Program):
-    cpu.admit_packed(ALL[name], kind, engine)
+def test_every_family_passes_the_self_check_to_the_engine(name: str, kind: Any, engine: Program):
+    cpu.verify_packed(ALL[name], kind, engine)
     (verdict,) = json.loads(paths.admissions_file().read_text()).values()
     assert verdict <= cpu.TOLERANCE / 10
 
@@ -472,20 +477,20 @@ def test_an_engine_with_a_fault_is_refused_in_one_sentence(
     with monkeypatch.context() as patch:
         how(patch, change)
         with pytest.raises(EngineError, match=r"^The CPU engine does not agree with torch .*\. Use --quant bf16\.$"):
-            cpu.admit_packed(config, kind, engine)
+            cpu.verify_packed(config, kind, engine)
     with pytest.raises(EngineError, match="does not agree"):  # a refusal is remembered
-        cpu.admit_packed(config, kind, engine)
+        cpu.verify_packed(config, kind, engine)
 
 
 def test_the_engines_verdict_is_remembered_by_format_and_code(engine: Program, monkeypatch: pytest.MonkeyPatch):
-    cpu.admit_packed(BASE, "int8", engine)
+    cpu.verify_packed(BASE, "int8", engine)
     monkeypatch.setattr(cpu, "difference", refuse_to_compute)
-    cpu.admit_packed(BASE, "int8", engine)
+    cpu.verify_packed(BASE, "int8", engine)
     with pytest.raises(TypeError):
-        cpu.admit_packed(BASE, "int4", engine)
+        cpu.verify_packed(BASE, "int4", engine)
     monkeypatch.setattr("localspec.engine.cpu.program.fingerprint", lambda _: "another")
     with pytest.raises(TypeError):
-        cpu.admit_packed(BASE, "int8", engine)
+        cpu.verify_packed(BASE, "int8", engine)
 
 
 @pytest.mark.parametrize("width", [2, 7, 16])
@@ -501,7 +506,7 @@ def test_rows_that_depend_on_their_number_are_refused_at_every_load(
             logits[-1, 5] *= 1 + 2**-23
         return logits
 
-    cpu.admit_packed(BASE, "int8", engine)
+    cpu.verify_packed(BASE, "int8", engine)
     monkeypatch.setattr(PackedDecoder, "forward", forward)
-    with pytest.raises(EngineError, match=f"computes {width} rows otherwise.*Use --quant bf16"):
-        cpu.admit_packed(BASE, "int8", engine)
+    with pytest.raises(EngineError, match=f"{width} rows differ.*Use --quant bf16"):
+        cpu.verify_packed(BASE, "int8", engine)

@@ -47,7 +47,11 @@ def engine() -> Program:
 
 def kinds(config: dict[str, Any], kind: Any) -> dict[str, str]:
     """Of every linear, by name."""
-    return {piece.name: piece.kind for piece in Blueprint(read_arch(config), kind).pieces.values() if piece.kind}
+    return {
+        piece.name: piece.weight_format
+        for piece in Blueprint(read_arch(config), kind).pieces.values()
+        if piece.weight_format
+    }
 
 
 @pytest.mark.parametrize("config", HEADS.values(), ids=HEADS)
@@ -70,9 +74,9 @@ def test_every_query_and_value_is_held_as_the_rule_says(config: dict[str, Any], 
         pass
     for index in range(arch.num_layers):
         pieces = [blueprint.pieces[f"{index}.{name}"] for name in ("qk", "v")]
-        qk, v = (unpack(packer.made[piece.name], piece.kind) for piece in pieces)  # type: ignore[arg-type]
+        qk, v = (unpack(packer.made[piece.name], piece.weight_format) for piece in pieces)  # type: ignore[arg-type]
         queries, values = (tensors[f"model.layers.{index}.self_attn.{part}_proj.weight"] for part in "qv")
-        wanted = held(values, arch.num_kv_heads, arch.head_dim, blueprint.kind_of(index, "v"))
+        wanted = held(values, arch.num_kv_heads, arch.head_dim, blueprint.format_of(index, "v"))
         first = (arch.num_heads + arch.num_kv_heads - blueprint.heads_before_values) * blueprint.head
         assert torch.equal(v[first : first + len(wanted), : wanted.shape[1]], wanted)
         wanted = held(queries, arch.num_heads, arch.head_dim, "int4" if index else "int8")
@@ -123,7 +127,7 @@ def test_guide_loses_a_quarter_at_most_of_what_it_lost_in_four_bits_throughout(
     """In mean divergence from float32."""
     folder = packaged("assets/guide") / "target"
     mixed = divergence(folder, texts, engine)
-    monkeypatch.setattr(Blueprint, "kind_of", lambda self, *_: self.kind)
+    monkeypatch.setattr(Blueprint, "format_of", lambda self, *_: self.weight_format)
     assert mixed < min(0.025, divergence(folder, texts, engine) / 4)
 
 

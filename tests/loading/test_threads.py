@@ -20,7 +20,7 @@ from localspec.runtime import open as opening
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like
 
-pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("verified")]
 
 HI = [{"role": "user", "content": "hello there general"}]
 
@@ -168,6 +168,6 @@ def test_no_token_depends_on_when_the_count_changes(draft: str, folder: Path, mo
 def test_only_a_count_that_nobody_named_changes_and_only_where_no_bit_depends_on_it(
     asked: dict[str, Any], changes: bool, folder: Path
 ):
-    request = LoadRequest(str(folder), **{"quant": "int8", "draft": "off", **asked})
+    request = LoadRequest.of(str(folder), **{"quant": "int8", "draft": "off", **asked})
     with drain(api.load_events(request)) as llm:
         assert (llm._model._parts.threads is not None) == changes

@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from localspec.core.errors import CheckpointError
+from localspec.core.weight_formats import find_format
 from localspec.engine.arch import read_arch
 from localspec.engine.generic_arch import read_any
 from localspec.loading import weight_cache
@@ -327,7 +328,7 @@ def test_what_changes_nothing_in_the_files_is_let_pass(more: dict[str, Any]):
 
 @pytest.mark.parametrize("method", ["gptq", "awq", "compressed-tensors", "fp8", "fbgemm_fp8"])
 def test_of_families_that_transformers_runs_none_is_unpacked(method: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("localspec.core.weight_formats.find_spec", lambda _: None)
+    monkeypatch.setattr("localspec.models.prequantised.stored.find_spec", lambda _: None)
     with pytest.raises(CheckpointError, match=f"quantised already, by {method}") as met:
         read_any(
             {"model_type": "olmo", **random_config(), "quantization_config": {**gptq_fields(), "quant_method": method}}
@@ -354,9 +355,9 @@ def test_each_format_is_planned_as_for_the_floats(made: Any, tmp_path: Path):
     for name in ("gptq 8", "fp8"):  # their heads are quantised too
         snapshot, plain = open_snapshot(made(name)[0]), open_snapshot(floats_of)
         for quant in ("fp32", "bf16", "int8", "int4", "nf4"):
-            assert footprint(snapshot, quant, 64) == footprint(plain, quant, 64)
+            assert footprint(snapshot, find_format(quant), 64) == footprint(plain, find_format(quant), 64)
             for keep_head in (False, True):
-                kept = (in_16_bits(one, quant, keep_head=keep_head, device="cpu") for one in (snapshot, plain))
+                kept = (in_16_bits(one, find_format(quant), keep_head=keep_head) for one in (snapshot, plain))
                 assert next(kept) == next(kept)
 
 

@@ -8,8 +8,6 @@ import pytest
 
 from localspec.core import paths
 from localspec.core.errors import CatalogError, NotDownloaded
-from localspec.core.requests import LONGEST_DRAFT
-from localspec.engine.policy import MAX_DRAFT
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog
 
@@ -57,7 +55,7 @@ def test_a_key_and_its_aliases_mean_the_same_model(name: str, tmp_path: Path) ->
     assert (entry.key, entry.name) == ("small", "Small One")
     assert (entry.sampling.temperature, entry.sampling.top_k, entry.sampling.top_p) == (0.6, 20, None)
     assert entry.draft is not None
-    assert (entry.draft.exit_layer, entry.draft.k) == (8, "4")
+    assert (entry.draft.exit_layer, entry.draft.k) == (8, 4)
     assert entry.named_draft("nobody") is None
 
 
@@ -184,12 +182,7 @@ MISTAKES = {
     "schema_version = 1\n[models.x]\npath = 1": "Expected `str",
     "schema_version = 1\n[models.x]\npath = 'a'\n[models.x.sampling]\ntemperature = -1": ">= 0",
     "schema_version = 1\n[models.x]\npath = 'a'\n[models.x.sampling]\ntop_p = nan": "float",
-    "schema_version = 1\n[models.x]\npath = 'a'\n[models.x.draft]\nkind = 'magic'": "Invalid enum value 'magic'",
-    "schema_version = 1\n[models.x]\npath = 'a'\n[models.x.draft]\nkind = 'lookup'": "Invalid enum value 'lookup'",
     "schema_version = 1\n[models.x]\npath = 'a'\n[models.x.draft]\nkind = 'off'\nk = 17": "<= 16",
-    "schema_version = 1\n[models.x]\npath = 'a'\n[models.x.draft]\nkind = 'off'\nexit_layer = 1": "has an exit_layer",
-    "schema_version = 1\n[models.x]\npath = 'a'\n[models.x.drafts.y]\nkind = 'early-exit'": "named draft 'y'",
-    "schema_version = 1\n[models.x]\npath = 'a'\n[models.x.draft]\nkind = 'model'": "needs a model if, and only if",
     "schema_version = 1\n[models.x]\npath = 'a'\n[models.x.draft]\nkind = 'early-exit'\nexit_layer = 0": ">= 1",
     "schema_version = 1\n[models.x]\npath = 'a'\naliases = ['y']\n[models.y]\npath = 'b'": "'y' names both 'x' and 'y'",
     "schema_version = 2": "has schema_version 2",
@@ -205,10 +198,6 @@ def test_a_mistake_in_the_file_is_explained(text: str, tmp_path: Path) -> None:
         load(tmp_path, text)
     assert "models.toml" in caught.value.message
     assert caught.value.hint
-
-
-def test_the_longest_draft_is_the_engines() -> None:
-    assert LONGEST_DRAFT == MAX_DRAFT
 
 
 def test_a_newer_file_asks_for_an_upgrade(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tests.support.generic_models import make_model, save_generic
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like
 
-pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("verified")]
 
 WHOLE = (torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64, torch.uint64)
 NO_FLOATS = (*WHOLE, torch.bool, torch.complex64, torch.float8_e4m3fn, torch.float8_e8m0fnu)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from localspec.core.errors import CheckpointError, NotDownloaded
+from localspec.core.weight_formats import find_format
 from localspec.engine.arch import read_arch
 from localspec.loading.sources import open_source, sizes_to_read
 from localspec.loading.torch import assemble
@@ -314,12 +315,12 @@ def test_what_the_decoder_does_not_compute_is_refused_by_name(name: str, tmp_pat
 
 def test_another_number_of_layers_than_tensors_is_refused(tmp_path: Path):
     from localspec.core.drain import drain
+    from localspec.loading.kernels import load_decoder
     from localspec.loading.plan import Plan
-    from localspec.loading.torch import load_decoder
 
     snapshot = open_snapshot(changed(tmp_path, says("llama.block_count", 3)))
     with pytest.raises(CheckpointError, match="num_hidden_layers = 3, and the checkpoint has 2"):
-        drain(load_decoder(snapshot, Plan("fp32", 64, "cpu")))
+        drain(load_decoder(snapshot, Plan(find_format("fp32"), 64)))
 
 
 @pytest.mark.parametrize("kind", ["TQ2_0", "I8"])

@@ -110,7 +110,7 @@ def test_the_words_of_a_model_that_ships_are_not_those_of_another_place(own: Pat
 def test_what_is_typed_to_one_of_them_can_be_read_as_its_words(
     own: Path, localspec: Program, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("localspec.runtime.open.admit", lambda _: None)
+    monkeypatch.setattr("localspec.loading.kernels.verify_config", lambda _: None)
     own.write_text(
         MINE.replace("[models.mine.draft]", '[models.mine.folding]\nwords = "w.txt"\n[models.mine.drafts.near]')
     )
@@ -147,7 +147,9 @@ def test_the_picker_lists_them(own: Path):
 
 
 def test_one_of_them_answers(own: Path, localspec: Program, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("localspec.runtime.open.admit", lambda _: None)  # transformers takes seconds to import
+    monkeypatch.setattr(
+        "localspec.loading.kernels.verify_config", lambda _: None
+    )  # transformers takes seconds to import
     own.write_text(MINE.replace("[models.mine.draft]", "[models.mine.drafts.near]"))
     save_snapshot(own.parent / "tiny", gpt2_like(), template=CHATML)
     words = ("--quant", "fp32", "--max-tokens", "3", "--draft", "off")
@@ -165,7 +167,9 @@ def test_run_asks_it_as_the_file_says_unless_a_flag_does(
     assert localspec("run", "mine", "hi")[0] == 0
     assert localspec("run", "mine", "hi", "--ctx", "64", "--preset", "creative", "-s", "Be long.", "--raw")[0] == 2
     assert localspec("run", "mine", "hi", "--ctx", "64", "--preset", "creative", "-s", "Be long.")[0] == 0
-    assert [(load.quant, load.ctx, request.sampling.temperature) for load, request in asked] == [
+    assert [
+        (load.weights.weight_format, load.weights.ctx, request.sampling.temperature) for load, request in asked
+    ] == [
         ("fp32", 128, 0.0),
         ("fp32", 64, 1.0),
     ]
@@ -177,7 +181,7 @@ def test_run_asks_it_as_the_file_says_unless_a_flag_does(
 def test_a_base_model_with_a_template_of_the_files_is_asked_and_not_continued(
     own: Path, localspec: Program, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("localspec.runtime.open.admit", lambda _: None)
+    monkeypatch.setattr("localspec.loading.kernels.verify_config", lambda _: None)
     save_snapshot(own.parent / "tiny", gpt2_like(), template=None)
     words = ("run", "mine", "hi", "--quant", "fp32", "--max-tokens", "3", "--draft", "off")
     continued = "it completes the text"

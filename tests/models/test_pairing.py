@@ -13,7 +13,7 @@ from localspec.core.errors import CheckpointError
 from localspec.models.checkpoint import open_snapshot
 from localspec.models.pairing import compare, probe_lines
 from localspec.models.sandbox_jobs import TokenizerText, Verdict
-from localspec.runtime.draft_choice import draft_model
+from localspec.runtime.draft_choice import Choice, paired
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import byte_level, gpt2_like, llama2_like, llama3_like, unigram_like
 
@@ -154,13 +154,13 @@ def test_a_draft_with_other_control_tokens_may_draft_and_it_is_said(tmp_path: Pa
     for side in ("target", "draft"):
         save_snapshot(tmp_path / side, with_added(special=True, content=f"<|{side}|>"))
     target, draft = (open_snapshot(tmp_path / side, side) for side in ("target", "draft"))
-    choice = draft_model(draft, target, greedy=False)
+    choice = paired(Choice("model"), draft, target)
     assert choice.kind == "model"
     assert choice.notice is not None
     assert choice.notice.message.startswith(
         "Draft 'draft' and 'target' have the same tokens but for a control token (id"
     )
-    assert draft_model(target, target, greedy=False).notice is None
+    assert paired(Choice("model"), target, target).notice is None
 
 
 def test_padding_is_said_in_words() -> None:

@@ -18,7 +18,7 @@ from localspec.core.errors import CheckpointError
 from localspec.engine.arch import Arch, read_arch
 from localspec.engine.generic_arch import GenericArch, read_any
 from localspec.loading.generic import UNSAID
-from localspec.loading.self_check.config import admit, telling
+from localspec.loading.self_check.config import telling, verify_config
 from localspec.models import checkpoint
 from tests.support.models import tensor_shapes
 
@@ -81,7 +81,7 @@ def test_the_index_names_all_of_them_and_a_hundred_are_printed_somewhere():
 def test_our_decoder_takes_it_and_agrees_with_transformers(name: str, tmp_path: Path):
     config = as_read(name, tmp_path)
     assert isinstance(read_any(config), Arch)
-    admit(config)
+    verify_config(config)
 
 
 @pytest.mark.parametrize("name", expected(OWN))

@@ -156,7 +156,7 @@ def endless(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.usefixtures("admitted", "short")
+@pytest.mark.usefixtures("verified", "short")
 def test_python_gets_one_sentence_and_the_model_lives_on(endless: Path):
     with load(str(endless), draft="off") as llm:
         with pytest.raises(CheckpointError, match="needs more than"):
@@ -164,7 +164,7 @@ def test_python_gets_one_sentence_and_the_model_lives_on(endless: Path):
         assert llm.generate([{"role": "user", "content": "x"}], max_tokens=2).tokens
 
 
-@pytest.mark.usefixtures("admitted")
+@pytest.mark.usefixtures("verified")
 def test_an_answer_is_cancelled_while_its_prompt_is_made(endless: Path):
     with load(str(endless), draft="off") as llm:
         stream = llm.stream([{"role": "user", "content": "hello"}])
@@ -176,7 +176,7 @@ def test_an_answer_is_cancelled_while_its_prompt_is_made(endless: Path):
 
 @pytest.mark.usefixtures("warm_engines")
 def test_the_chats_engine_stops_at_once(endless: Path):
-    engine = EngineProcess(LoadRequest(str(endless), draft="off"), "tests.support.warm:open_admitted")
+    engine = EngineProcess(LoadRequest(str(endless), draft="off"), "tests.support.warm:open_verified")
     engine.start()
     try:
         events = engine.events()
@@ -191,7 +191,7 @@ def test_the_chats_engine_stops_at_once(endless: Path):
         engine.close()
 
 
-@pytest.mark.usefixtures("admitted")
+@pytest.mark.usefixtures("verified")
 def test_a_closed_model_leaves_no_process(endless: Path):
     llm = load(str(endless), draft="off")
     prompter = llm._model._parts.prompter

@@ -24,7 +24,7 @@ from localspec.runtime.api import LLM, Result
 from localspec.runtime.open import attach, open_target
 from tests.real.things import SMOLLM2, SMOLLM2_GGUF
 
-pytestmark = [pytest.mark.real, pytest.mark.heavy, pytest.mark.usefixtures("one_state_folder", "admitted")]
+pytestmark = [pytest.mark.real, pytest.mark.heavy, pytest.mark.usefixtures("one_state_folder", "verified")]
 
 QUESTIONS = (
     *("What is the capital of France?", "Write a haiku about rain.", "def fibonacci(n):", "Explain gravity briefly."),
@@ -123,7 +123,7 @@ def opened(request: pytest.FixtureRequest, file: Path, tmp_path_factory: pytest.
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOCALSPEC_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "cache"))
         patch.setenv("LOCALSPEC_STATE_DIR", str(tmp_path_factory.getbasetemp() / "one-state"))
-        found = drain(open_target(LoadRequest(str(file), quant=request.param, ctx=512)))
+        found = drain(open_target(LoadRequest.of(str(file), quant=request.param, ctx=512)))
         yield found
         found.target.close()
         found.prompter.close()

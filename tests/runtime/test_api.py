@@ -31,14 +31,16 @@ from localspec.core.errors import (
     UsageError,
 )
 from localspec.core.events import AnyEvent, Done, Loading, Notice, Prefill, Ready, Step
-from localspec.core.requests import DraftModel, EarlyExit, LoadRequest, Message, SamplingOptions
+from localspec.core.requests import DraftModel, EarlyExit, LoadRequest, Message, SamplingOptions, WeightOptions
+from localspec.core.weight_formats import find_format
 from localspec.engine.arch import LEFT_OUT, read_arch
 from localspec.engine.cache import Cache, kv_dtype
-from localspec.engine.drafters.early_exit import EarlyExit as EarlyExitDrafter
-from localspec.engine.drafters.model import DraftModel as DraftModelDrafter
+from localspec.engine.drafters.early_exit import EarlyExitDrafter
+from localspec.engine.drafters.model import ModelDrafter
 from localspec.engine.session import Session
 from localspec.loading.footprint import footprint
-from localspec.loading.plan import Wish, make_plan
+from localspec.loading.plan import make_plan
+from localspec.loading.plan_request import PlanRequest
 from localspec.loading.resident import choose_threads
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.api import LLM, Chat, load, load_events, make_request
@@ -46,7 +48,7 @@ from localspec.runtime.sampling_defaults import from_generation_config, resolve_
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like, llama3_like
 
-pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("verified")]
 
 HI = [{"role": "user", "content": "hello there general"}]
 STORY = "The quick brown fox jumps over"
@@ -86,7 +88,7 @@ def total(events: list[AnyEvent]) -> int:
 
 
 def test_a_folder_is_loaded_with_progress_then_ready(models: Path):
-    request = LoadRequest(str(models / "target"), draft="early-exit:1", quant="fp32", threads=1)
+    request = LoadRequest.of(str(models / "target"), draft="early-exit:1", quant="fp32", threads=1)
     events: list[AnyEvent] = []
     llm = drain(load_events(request), events.append)
     loading = [event for event in events if isinstance(event, Loading)]
@@ -224,14 +226,14 @@ def test_an_option_that_cannot_be_is_refused_with_what_can(name: str, value: Any
 
 def test_what_a_draft_model_reads_of_the_prompt_is_time_of_the_prompt(models: Path, monkeypatch: pytest.MonkeyPatch):
     """On a clock that goes only while it does."""
-    real, now = DraftModelDrafter.prefill, 0.0
+    real, now = ModelDrafter.prefill, 0.0
 
-    def prefill(drafter: DraftModelDrafter, session: Session) -> None:
+    def prefill(drafter: ModelDrafter, session: Session) -> None:
         nonlocal now
         now += 5
         real(drafter, session)
 
-    monkeypatch.setattr(DraftModelDrafter, "prefill", prefill)
+    monkeypatch.setattr(ModelDrafter, "prefill", prefill)
     monkeypatch.setattr("localspec.runtime.model.perf_counter", lambda: now)
     with open_target(models, draft=str(models / "draft"), k=2) as llm:
         stats = llm.generate(STORY, max_tokens=4, temperature=0).stats
@@ -591,7 +593,7 @@ def test_models_and_drafts_may_be_given_as_paths(models: Path):
 
 
 def test_auto_for_a_folder_is_plain_with_a_notice(models: Path):
-    events = told(LoadRequest(str(models / "target"), quant="fp32", threads=1))
+    events = told(LoadRequest.of(str(models / "target"), quant="fp32", threads=1))
     (notice,) = [event for event in events if isinstance(event, Notice)]
     ready = events[-1]
     assert isinstance(ready, Ready)
@@ -602,7 +604,9 @@ def test_auto_for_a_folder_is_plain_with_a_notice(models: Path):
 
 def test_exits_nobody_trained_are_told_of(models: Path):
     notices = [
-        event for event in told(LoadRequest(str(models / "target"), "early-exit:1", "fp32")) if event.type == "notice"
+        event
+        for event in told(LoadRequest.of(str(models / "target"), draft="early-exit:1", quant="fp32"))
+        if event.type == "notice"
     ]
     assert [notice.code for notice in notices] == ["untrained_exit"]  # type: ignore[union-attr]
 
@@ -852,9 +856,9 @@ def known_as(models: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, draft:
     )
 
 
-@pytest.mark.parametrize(("asked", "k", "expected"), [("auto", "auto", "3"), ("auto", 5, "5"), ("small", "auto", "2")])
+@pytest.mark.parametrize(("asked", "k", "expected"), [("auto", "auto", 3), ("auto", 5, 5), ("small", "auto", 2)])
 def test_the_catalogues_draft_length_counts_where_the_user_says_nothing(
-    asked: str, k: str | int, expected: str, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    asked: str, k: str | int, expected: int, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     drafts = "[models.known.draft]\nkind = 'early-exit'\nexit_layer = 2\nk = 3\n"
     drafts += f"[models.known.drafts.small]\nkind = 'model'\nmodel = '{models / 'draft'}'\nk = 2"
@@ -867,7 +871,7 @@ def test_a_draft_of_the_catalogue_that_is_not_here_costs_a_notice(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     known_as(models, tmp_path, monkeypatch, "[models.known.draft]\nkind = 'model'\nmodel = '/no/such'")
-    events = told(LoadRequest("known", quant="fp32", threads=1))
+    events = told(LoadRequest.of("known", quant="fp32", threads=1))
     assert [(event.level, event.code) for event in events if isinstance(event, Notice)] == [
         ("warning", "not_downloaded")
     ]
@@ -881,15 +885,17 @@ def test_a_gpu_does_not_need_the_hosts_memory(models: Path, monkeypatch: pytest.
 
     monkeypatch.setattr("psutil.virtual_memory", Full)
     snapshot = open_snapshot(models / "target")
-    assert make_plan(snapshot, Wish(device="cuda")).quant == "bf16"
+    assert make_plan(snapshot, PlanRequest(device="cuda")).quant == "bf16"
     for device in ("cpu", "auto"):
-        refused(DoesNotFit, make_plan, snapshot, Wish(device=device))
+        refused(DoesNotFit, make_plan, snapshot, PlanRequest(device=device))
 
 
 def test_a_config_without_a_context_is_planned_with_its_familys(models: Path):
     snapshot = open_snapshot(models / "target")
     del snapshot.config["max_position_embeddings"]
-    assert make_plan(snapshot, Wish("fp32", device="cpu")).context == LEFT_OUT["llama"]["max_position_embeddings"]
+    assert (
+        make_plan(snapshot, PlanRequest(WeightOptions("fp32"))).context == LEFT_OUT["llama"]["max_position_embeddings"]
+    )
 
 
 @pytest.mark.parametrize(("context", "dtype"), [(512, torch.float32), (1 << 24, torch.bfloat16)])
@@ -898,7 +904,7 @@ def test_the_plan_counts_the_kv_store_that_is_made(models: Path, context: int, d
     arch = read_arch(snapshot.config)
     cache = Cache(arch, context, dtype=kv_dtype(arch, context, torch.float32), device="meta")
     assert cache.dtype == dtype
-    assert footprint(snapshot, "fp32", context).kv == cache.num_bytes
+    assert footprint(snapshot, find_format("fp32"), context).kv == cache.num_bytes
 
 
 @pytest.mark.parametrize("said", [None, "0"])

@@ -9,8 +9,10 @@ import torch
 
 from localspec import load
 from localspec.core.errors import UsageError
-from localspec.core.requests import LoadRequest, Message
-from localspec.loading.plan import Wish, draft_format, needed
+from localspec.core.requests import LoadRequest, Message, WeightOptions
+from localspec.core.weight_formats import find_format
+from localspec.loading.plan import draft_format, needed
+from localspec.loading.plan_request import PlanRequest
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.api import LLM
 from localspec.tui.control.bench_run import arguments
@@ -19,7 +21,7 @@ from tests.support.generic_models import make_model, save_generic
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like
 
-pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("verified")]
 
 HI = [Message("user", "hello there general")]
 SIZES = {"hidden_size": 64, "intermediate_size": 128}
@@ -61,7 +63,10 @@ def test_a_narrow_draft_takes_less_memory_held_and_planned(models: Path):
     with opened(models, "fp32", "int4", threads=1) as narrow, opened(models, "fp32", "auto", threads=1) as wide:
         assert narrow.ready.memory.drafter_bytes < wide.ready.memory.drafter_bytes / 2
     target, draft = open_snapshot(models / "target"), open_snapshot(models / "draft")
-    plans = [needed(target, Wish(context=64, drafter=draft, draft_quant=asked), "fp32") for asked in ("int4", "auto")]
+    plans = [
+        needed(target, PlanRequest(WeightOptions(ctx=64, draft_format=asked), drafter=draft), find_format("fp32"))
+        for asked in ("int4", "auto")
+    ]
     assert plans[0].drafter < plans[1].drafter
     assert plans[0].layer == plans[1].layer
 
@@ -76,9 +81,9 @@ def test_torch_has_its_threads_where_one_of_the_two_is_torchs(models: Path):
 
 def test_without_the_flag_it_is_as_it_was(models: Path):
     draft, gpt2 = open_snapshot(models / "draft"), open_snapshot(models / "gpt2")
-    assert draft_format(draft, "int8", "cpu") == "int8"
-    assert draft_format(gpt2, "int8", "cpu") == "fp32"
-    assert draft_format(gpt2, "int8", "cpu", "nf4") == "nf4"
+    assert str(draft_format(draft, find_format("int8"))) == "int8"
+    assert str(draft_format(gpt2, find_format("int8"))) == "fp32"
+    assert str(draft_format(gpt2, find_format("int8"), "nf4")) == "nf4"
 
 
 @pytest.mark.parametrize(
@@ -91,7 +96,7 @@ def test_without_the_flag_it_is_as_it_was(models: Path):
 )
 def test_a_format_that_the_draft_cannot_have_is_refused(draft: str, asked: str, device: str, said: str, models: Path):
     with pytest.raises(UsageError, match=said) as caught:
-        draft_format(open_snapshot(models / draft), "int8", device, asked)
+        draft_format(open_snapshot(models / draft), find_format("int8", device), asked)
     assert "--draft-quant" in caught.value.hint
 
 
@@ -108,5 +113,5 @@ def test_the_command_line_says_it_and_bench_in_the_chat_repeats_it(models: Path,
     code, _, err = localspec(*words, "--draft-quant", "int5")
     assert code == 2
     assert "There is no weight format 'int5'" in err
-    assert arguments(LoadRequest("m", draft="d", draft_quant="nf4"))[-4:] == ["--draft-quant", "nf4", "--", "m"]
+    assert arguments(LoadRequest.of("m", draft="d", draft_quant="nf4"))[-4:] == ["--draft-quant", "nf4", "--", "m"]
     assert "--draft-quant" not in arguments(LoadRequest("m"))

@@ -22,7 +22,7 @@ from localspec.runtime.worker import EngineProcess
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, KINDS, LLAMA2_CHAT, gpt2_like, llama2_like
 
-pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("verified")]
 
 HI = [Message("user", "hello there general")]
 WAYS: list[dict[str, Any]] = [{"temperature": 0}, {"temperature": 1.0, "seed": 7}]
@@ -180,16 +180,16 @@ def test_a_steered_model_says_how_it_drafts_now(folder: Path):
         assert (llm.ready.spec.mode, llm.ready.spec.k) == ("auto", "auto")
         assert llm.steer(SpecWish("off")).switch == "off"
         assert llm.generate(HI, max_tokens=30, temperature=0).stats.draft_n == 0
-        assert llm.steer(SpecWish.of("2")).k == "2"
+        assert llm.steer(SpecWish.of(2)).k == 2
         assert llm.generate(HI, max_tokens=30, temperature=0).stats.draft_n > 0
-        assert llm.steer(SpecWish("on", "0")).switch == "off"
+        assert llm.steer(SpecWish("on", 0)).switch == "off"
         with pytest.raises(UsageError, match="not a draft length"):
-            llm.steer(SpecWish("on", "99"))
+            llm.steer(SpecWish("on", 99))
     for k, mode in (("0", "off"), ("3", "on"), ("heuristic", "on")):
         with opened(folder, k=k) as llm:
             assert llm.ready.spec.switch == mode
     with opened(folder, draft="off") as plain:
-        assert plain.steer(SpecWish("on", "4")).switch == plain.ready.spec.switch == "off"
+        assert plain.steer(SpecWish("on", 4)).switch == plain.ready.spec.switch == "off"
         assert plain.generate(HI, max_tokens=9, temperature=0).stats.draft_n == 0
 
 
@@ -238,7 +238,7 @@ def test_both_probabilities_of_what_was_rejected_come_when_they_are_asked_for(fo
         for way in (SamplingOptions(temperature=0), SamplingOptions(temperature=1.0, seed=7)):
             asked = GenerateRequest(tuple(HI), max_tokens=30, sampling=way)
             without = list(llm.answer(asked))
-            known = list(llm.answer(msgspec.structs.replace(asked, odds=True)))
+            known = list(llm.answer(msgspec.structs.replace(asked, draft_probabilities=True)))
             assert ids(known) == ids(without)
             for events, are_told in ((without, False), (known, True)):
                 found = [one for step in events if isinstance(step, Step) for one in step.rejected]
@@ -254,7 +254,7 @@ def test_both_probabilities_of_what_was_rejected_come_when_they_are_asked_for(fo
 def engine(folder: Path, warm_engines: None) -> Iterator[EngineProcess]:  # noqa: ARG001
     key = config.fingerprint(json.loads((folder / "config.json").read_text()))
     paths.admissions_file().write_text(json.dumps({key: 0.0}))  # a verdict that is remembered
-    process = EngineProcess(LoadRequest(str(folder), "early-exit:2", quant="fp64", k="2", threads=1))
+    process = EngineProcess(LoadRequest.of(str(folder), draft="early-exit:2", k=2, quant="fp64", threads=1))
     process.start()
     yield process
     process.close()
@@ -285,13 +285,13 @@ def test_a_child_is_steered_between_two_rounds_and_says_when(engine: EngineProce
     engine.ask(LONG)
     engine.ask(LONG)  # waits, and a wish passes it
     before = until(events, Step)
-    engine.steer(SpecWish("on", "4"))
+    engine.steer(SpecWish("on", 4))
     before += until(events, Steered)
     after = until(events, Done)
     assert {event.kind for event in before if isinstance(event, Step)} == {"plain"}
     steered = before[-1]
     assert isinstance(steered, Steered)
-    assert (steered.spec.switch, steered.spec.k) == ("on", "4")
+    assert (steered.spec.switch, steered.spec.k) == ("on", 4)
     drafted = [event.drafted for event in after if isinstance(event, Step)]
     assert len(drafted) > 20
     assert set(drafted[:-3]) <= {0, 4}

@@ -15,15 +15,15 @@ from localspec.core.errors import EngineError
 from localspec.core.events import AnyEvent, Done, Notice, Prefill, Step
 from localspec.core.requests import SpecWish
 from localspec.engine.decoder import Decoder
-from localspec.engine.drafters.early_exit import EarlyExit
+from localspec.engine.drafters.early_exit import EarlyExitDrafter
+from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
-from localspec.engine.drafters.model import DraftModel
-from localspec.engine.drafters.none import NoDrafter
+from localspec.engine.drafters.model import ModelDrafter
 from localspec.runtime.api import LLM, load, make_request
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like
 
-pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("admitted")]
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("verified")]
 
 FULL = 20
 FEW = (1, 7)
@@ -138,7 +138,7 @@ def test_no_memory_to_draft_in_any_round_costs_the_drafter_and_nothing_else(
     llm: LLM, round: int, monkeypatch: pytest.MonkeyPatch
 ):
     whole = llm.generate(PROMPT, **GREEDY).text
-    drafted = Failing(monkeypatch, EarlyExit, "draft")
+    drafted = Failing(monkeypatch, EarlyExitDrafter, "draft")
     drafted.left = round - 1
     events = list(llm.stream(PROMPT, **GREEDY))
     assert text(events) == whole
@@ -182,7 +182,7 @@ def held(llm: LLM) -> list[ref[Any]]:
     """What a draft model has in memory."""
     drafter = llm._model._session.drafter
     assert isinstance(drafter, Guarded)
-    assert isinstance(drafter.drafter, DraftModel)
+    assert isinstance(drafter.drafter, ModelDrafter)
     decoder = drafter.drafter.decoder
     assert isinstance(decoder, Decoder)
     weights = decoder.weights
@@ -206,7 +206,7 @@ def test_the_memory_of_a_draft_model_is_free_before_its_target_tries_again(
     forward.of, forward.left = llm._model._parts.decoders[0], 2
     forward.watch = lambda: at_retry.append(alive(gone))
     if name == "draft":
-        Failing(monkeypatch, DraftModel, "draft").left = 2
+        Failing(monkeypatch, ModelDrafter, "draft").left = 2
     events = list(llm.stream(PROMPT, **GREEDY))
     assert (text(events), notices(events)) == (whole, ["drafter_failed"])
     assert at_retry[0] == [False] * 4
@@ -222,7 +222,7 @@ def test_the_memory_of_a_draft_model_that_failed_is_free_after_the_round(
 ):
     llm = opened(str(draft))
     whole, gone = llm.generate(PROMPT, **GREEDY).text, held(llm)
-    Failing(monkeypatch, DraftModel, "read").left = 3
+    Failing(monkeypatch, ModelDrafter, "read").left = 3
     told = None
     for event in llm.stream(PROMPT, **GREEDY):
         if isinstance(event, Notice):

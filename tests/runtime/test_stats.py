@@ -284,12 +284,17 @@ def test_stats_as_json_have_llama_cpps_names_and_the_rates():
     assert to_dict(Done("stop", stats))["type"] == "done"
 
 
+def test_a_draft_length_stays_text_in_json():
+    assert to_dict(Steered(SpecCard("model", "small", 5, mode="on")))["spec"]["k"] == "5"
+    assert to_dict(READY)["spec"]["k"] == "auto"
+
+
 TOKEN = Token(7, "é\x00\U0001f600", "fix", None, -0.5, Proposal(8, "\ufffd"))
 EVENTS: list[AnyEvent] = [
     Loading("weights", 1, 2, "bytes", 0.5),
     Loading("weights", 1, 2),
     READY,
-    Steered(SpecCard("model", "small", "5", mode="on")),
+    Steered(SpecCard("model", "small", 5, mode="on")),
     Prefill(1, 2, 3),
     Step("draft", (TOKEN, Token(1, "", "draft", 0)), 3, 1, 1, 0.1, 0.2, (Proposal(8, "x"),)),
     Step("plain", ()),

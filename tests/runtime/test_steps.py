@@ -10,7 +10,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from localspec.core.events import Proposal, Step
-from localspec.engine.protocols import Odds, Round
+from localspec.engine.protocols import DraftProbabilities, Round
 from localspec.runtime.prompt_reuse import keep_spelling, stretches
 from localspec.runtime.steps import Writer, overlap
 from tests.support.tokenizers import KINDS, gpt2_like
@@ -194,8 +194,8 @@ def test_rejected_proposals_are_told_in_order(tokenizer: Tokenizer):
 
 def test_rejected_proposals_carry_the_probabilities_of_their_own_places(tokenizer: Tokenizer):
     a, b, c, d = (tokenizer.encode(text).ids[0] for text in "abcd")
-    odds = Odds(drafter=(0.9, 0.6, None), target=(0.8, 0.2, 0.1))
-    step = Writer(tokenizer).step(drafted([a, d], [a, b, c], 1, odds=odds))
+    odds = DraftProbabilities(drafter=(0.9, 0.6, None), target=(0.8, 0.2, 0.1))
+    step = Writer(tokenizer).step(drafted([a, d], [a, b, c], 1, probabilities=odds))
     assert step.rejected == (Proposal(b, "b", 0.6, 0.2), Proposal(c, "c", None, 0.1))
     assert step.tokens[1].alt == step.rejected[0]
 

@@ -43,7 +43,7 @@ def request_of(folder: Path) -> Callable[..., LoadRequest]:
     paths.admissions_file().write_text(json.dumps({key: 0.0}))
 
     def make(draft: str | EarlyExit = "early-exit:2", k: str = "2") -> LoadRequest:
-        return LoadRequest(str(folder), draft, k=k, threads=1)
+        return LoadRequest.of(str(folder), draft=draft, k=k, threads=1)
 
     return make
 
@@ -255,7 +255,7 @@ from localspec.core.events import Done, Ready
 from localspec.core.requests import GenerateRequest, LoadRequest
 from localspec.runtime.worker import EngineProcess
 
-engine = EngineProcess(LoadRequest({folder!r}, "off", threads=1))
+engine = EngineProcess(LoadRequest.of({folder!r}, draft="off", threads=1))
 engine.start()
 for event in engine.events():
     if isinstance(event, Ready):
@@ -317,7 +317,7 @@ def test_with_no_folder_for_the_log_it_prints_nowhere_and_runs(folder: Path, mon
     assert worker.log_file() == os.devnull
     with pytest.raises(UsageError, match=r"/dev/null/x.*LOCALSPEC_STATE_DIR"):
         paths.engine_log()
-    engine = EngineProcess(LoadRequest(str(folder), "off", threads=1), "tests.support.warm:open_admitted")
+    engine = EngineProcess(LoadRequest.of(str(folder), draft="off", threads=1), "tests.support.warm:open_verified")
     engine.start()
     assert isinstance(until(engine.events(), Ready, Failure)[-1], Ready)
     engine.close()

@@ -9,14 +9,14 @@ from torch import Tensor
 
 from localspec.core.requests import LoadRequest
 from localspec.runtime.model import Model
-from localspec.runtime.open import Told, open_model
+from localspec.runtime.open import Opening, open_model
 
 OPENER = "tests.support.failing_gpu:open_failing"
 ASSERT = "CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronously reported"
 FORWARDS = 8
 
 
-def open_failing(request: LoadRequest) -> Generator[Told, None, Model]:
+def open_failing(request: LoadRequest) -> Generator[Opening, None, Model]:
     """Opens as any model does; the ninth forward after that fails."""
     model = yield from open_model(request)
     target = model._parts.decoders[0]

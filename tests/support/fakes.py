@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from localspec.engine.decode import decode
-from localspec.engine.drafters.model import DraftModel
-from localspec.engine.drafters.none import NoDrafter
+from localspec.engine.drafters.empty import NoDrafter
+from localspec.engine.drafters.model import ModelDrafter
 from localspec.engine.policy import Constant, Policy
 from localspec.engine.protocols import Draft, Drafter, ExitStates, Round, Target
 from localspec.engine.samplers import make_sampler
@@ -110,7 +110,7 @@ class RandomDrafter(Stateless):
 
     def draft(self, session: Session, k: int) -> Draft:  # noqa: ARG002
         length = self.dice.randint(0, max(k, 0))
-        return certain(self.dice.randrange(self.vocab) for _ in range(length))
+        return greedy_draft(self.dice.randrange(self.vocab) for _ in range(length))
 
 
 class ScriptedDrafter(Stateless):
@@ -121,7 +121,7 @@ class ScriptedDrafter(Stateless):
 
     def draft(self, session: Session, k: int) -> Draft:
         at = len(session.tokens)
-        return certain(self.script[at : at + max(k, 0)])
+        return greedy_draft(self.script[at : at + max(k, 0)])
 
 
 class NGramDrafter(Stateless):
@@ -131,8 +131,8 @@ class NGramDrafter(Stateless):
         tokens = session.tokens
         for at in range(len(tokens) - 3, -1, -1):
             if tokens[at : at + 2] == tokens[-2:]:
-                return certain(tokens[at + 2 : at + 2 + max(k, 0)])
-        return certain([])
+                return greedy_draft(tokens[at + 2 : at + 2 + max(k, 0)])
+        return greedy_draft([])
 
 
 class CrashingDrafter:
@@ -160,15 +160,15 @@ class CrashingDrafter:
         self.drafter.crop(length)
 
 
-def certain(tokens: Sequence[int]) -> Draft:
+def greedy_draft(tokens: Sequence[int]) -> Draft:
     return Draft(torch.tensor(list(tokens), dtype=torch.long))
 
 
-def scripted_draft_model(target: ScriptedModel, **said: object) -> DraftModel:
-    """The real DraftModel over a scripted one. Same seed and no blur: it is always right."""
+def scripted_draft_model(target: ScriptedModel, **said: object) -> ModelDrafter:
+    """The real ModelDrafter over a scripted one. Same seed and no blur: it is always right."""
     vocab = target.arch.vocab_size
     options = {"context": target.context, **said}
-    return DraftModel(ScriptedModel(vocab, **options), vocab)  # type: ignore[arg-type]
+    return ModelDrafter(ScriptedModel(vocab, **options), vocab)  # type: ignore[arg-type]
 
 
 def generate(

@@ -17,14 +17,14 @@ from localspec.engine.arch import Arch, read_arch
 from localspec.engine.cache import Cache
 from localspec.engine.cpu import isa, pack, program
 from localspec.engine.cpu.decoder import PackedDecoder, PackedLayer, PackedWeights
-from localspec.engine.cpu.formats import GROUP, OUTPUTS, SMALLEST, Format, padded
+from localspec.engine.cpu.formats import GROUP, OUTPUTS, SMALLEST, PackedFormat, padded
 from localspec.engine.cpu.isa import Isa
 from localspec.engine.cpu.pack import Packed
 from localspec.engine.decoder import Decoder, Layer, Weights
 from localspec.engine.linear import Dense, Linear
 from tests.support.models import TINY, random_tensors
 
-KINDS: tuple[Format, ...] = ("int8", "int4")
+KINDS: tuple[PackedFormat, ...] = ("int8", "int4")
 ISAS = isa.available()
 Tensors = dict[str, Tensor]
 
@@ -37,7 +37,7 @@ def tensors_of(said: dict[str, Any], seed: int) -> Tensors:
     return random_tensors(config_of(said), seed=seed, dtype=torch.float32)
 
 
-def linear(weight: Tensor, kind: Format, bias: Tensor | None) -> Packed:
+def linear(weight: Tensor, kind: PackedFormat, bias: Tensor | None) -> Packed:
     """Padded to whole blocks and groups."""
     outputs, inputs = padded(weight.shape[0], OUTPUTS), padded(weight.shape[1], GROUP)
     data = pack.pack(pack.pad_to(weight, outputs, inputs).contiguous(), kind)
@@ -64,7 +64,7 @@ def values_begin(arch: Arch) -> int:
     return heads - (heads * padded(arch.head_dim, 16) % OUTPUTS > 0)
 
 
-def packed_layer(arch: Arch, tensors: Tensors, index: int, kind: Format) -> PackedLayer:
+def packed_layer(arch: Arch, tensors: Tensors, index: int, kind: PackedFormat) -> PackedLayer:
     at, size = f"model.layers.{index}", arch.head_dim
     hidden, vectors = padded(arch.hidden_size, GROUP), padded(arch.head_dim, 16)
     three = tuple(f"self_attn.{name}_proj" for name in "qkv")
@@ -74,8 +74,8 @@ def packed_layer(arch: Arch, tensors: Tensors, index: int, kind: Format) -> Pack
     gate_bias = tensors.get(f"{at}.mlp.gate_proj.bias")
     assert qkv is not None
     before, spread = values_begin(arch) * vectors, None if bias is None else by_heads(bias[:, None], size)[:, 0]
-    attention: Format = kind if index else "int8"
-    values: Format = "int8" if arch.query_group > 1 else attention
+    attention: PackedFormat = kind if index else "int8"
+    values: PackedFormat = "int8" if arch.query_group > 1 else attention
     return PackedLayer(
         wide(tensors[f"{at}.input_layernorm.weight"], hidden),
         linear(by_heads(qkv, size)[:before], attention, None if spread is None else spread[:before]),
@@ -97,7 +97,7 @@ def packed_layer(arch: Arch, tensors: Tensors, index: int, kind: Format) -> Pack
     )
 
 
-def packed_weights(arch: Arch, tensors: Tensors, kind: Format) -> PackedWeights:
+def packed_weights(arch: Arch, tensors: Tensors, kind: PackedFormat) -> PackedWeights:
     embedding = linear(tensors["model.embed_tokens.weight"], "int8" if arch.tied_head else kind, None)
     head = embedding if arch.tied_head else linear(tensors["lm_head.weight"], kind, None)
     layers = tuple(packed_layer(arch, tensors, index, kind) for index in range(arch.num_layers))
@@ -105,7 +105,7 @@ def packed_weights(arch: Arch, tensors: Tensors, kind: Format) -> PackedWeights:
 
 
 def unpacked(packed: Packed) -> Tensor:
-    return pack.unpack(packed.data, packed.kind)
+    return pack.unpack(packed.data, packed.weight_format)
 
 
 def dense_layer(arch: Arch, tensors: Tensors, index: int, packed: PackedLayer) -> Layer:
@@ -138,7 +138,7 @@ def dense_weights(arch: Arch, tensors: Tensors, packed: PackedWeights) -> Weight
 
 
 @cache
-def made(said: str, seed: int, kind: Format) -> PackedWeights:
+def made(said: str, seed: int, kind: PackedFormat) -> PackedWeights:
     config = json.loads(said)
     return packed_weights(read_arch(config_of(config)), tensors_of(config, seed), kind)
 
@@ -147,7 +147,7 @@ def packed_decoder(
     *,
     seed: int = 0,
     context: int = 256,
-    kind: Format = "int8",
+    kind: PackedFormat = "int8",
     on: Isa = ISAS[0],
     threads: int = 1,
     **config: Any,  # fields of config.json
@@ -171,7 +171,7 @@ def torch_decoder(
     *,
     seed: int = 0,
     context: int = 256,
-    kind: Format = "int8",
+    kind: PackedFormat = "int8",
     rounded: bool = True,
     **config: Any,  # fields of config.json
 ) -> Decoder:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from localspec.core.requests import SpecWish
+from localspec.core.requests import SpecWish, draft_length
 from localspec.engine.policy import Policy, Steered
 from localspec.engine.protocols import Round
 
 
 def policy_of(k: str) -> Steered:
     """What --k says."""
-    wish = SpecWish.of(k)
+    wish = SpecWish.of(draft_length(k))
     return Steered(wish.mode, wish.k)
 
 

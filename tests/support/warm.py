@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 from localspec.core.requests import LoadRequest
 from localspec.runtime.model import Model
-from localspec.runtime.open import Told, open_model
+from localspec.runtime.open import Opening, open_model
 
 
 def run_in(environment: dict[str, str], target: Callable[..., None], args: tuple[Any, ...]) -> None:
@@ -39,7 +39,7 @@ FORKS = Forks()
 FORKS.set_forkserver_preload([__name__])
 
 
-def open_admitted(request: LoadRequest) -> Generator[Told, None, Model]:
-    """In a child: transformers takes seconds to import; test_admission.py is about it."""
-    with patch("localspec.runtime.open.admit", lambda _: None):
+def open_verified(request: LoadRequest) -> Generator[Opening, None, Model]:
+    """In a child: transformers takes seconds to import; test_self_check.py is about it."""
+    with patch("localspec.loading.kernels.verify_config", lambda _: None):
         return (yield from open_model(request))

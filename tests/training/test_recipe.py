@@ -466,7 +466,7 @@ def test_a_training_interrupted_in_every_part_and_resumed_gives_the_same_weights
         with monkeypatch.context() as patched:
             interrupt_at(patched, name, step)
             with pytest.raises(
-                recipe.Stopped, match=f"step {step + 1} of . of the {name}; go on with: python -m local"
+                recipe.Stopped, match=f"step {step + 1} of . of the {name}; go on with: python -m training"
             ):
                 recipe.run(small)
     recipe.run(small)

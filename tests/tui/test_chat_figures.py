@@ -157,7 +157,7 @@ def test_the_length_is_that_of_most_of_the_last_drafts():
     assert length_now([*[PLAIN] * (RECENT - 2), long, PLAIN]) == 0
     assert length(AUTO, [long]) == "k=auto(4)"
     assert length(AUTO) == "k=auto"
-    assert length(msgspec.structs.replace(AUTO, mode="on", k="5"), [long]) == "k=5"
+    assert length(msgspec.structs.replace(AUTO, mode="on", k=5), [long]) == "k=5"
     assert length(msgspec.structs.replace(AUTO, mode="off"), [long]) == ""
 
 
@@ -344,14 +344,14 @@ async def test_the_legend_is_there_three_times_whatever_the_starts_and_then_in_t
             await told(stage)
             await stage.pilot.press("f3")
             await stage.sees("Hello₁ there")
-            await stage.until(lambda times=times: hints.read().get("legend") == times + 1)
+            await stage.until(lambda times=times: hints.STORE.read().get("legend") == times + 1)
             await stage.until(lambda: not any(w.group == "legend" for w in stage.app.workers))
             assert stage.chat.legend.display == (times < legend.TIMES)
             await stage.pilot.press("shift+f3", "f1")
             await stage.until(lambda: isinstance(stage.app.screen, HelpScreen))
             stage.app.screen.query_one("#help").scroll_end(animate=False)
             await stage.sees("drafted₁", "bonus", "by the target, where the draft was wrong")
-            assert hints.read() == {"legend": times + 1}, "another view of tokens is not another time"
+            assert hints.STORE.read() == {"legend": times + 1}, "another view of tokens is not another time"
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"legend": "x"}', b'{"legend": -9}', b"\xff", b"[" * 99_999])
@@ -362,7 +362,7 @@ def test_a_damaged_count_begins_again(content: bytes):
 
 
 def test_where_nothing_can_be_kept_it_is_always_the_first_time(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("localspec.tui.chat.hints.write_whole", lambda *_: (_ for _ in ()).throw(OSError("full")))
+    monkeypatch.setattr("localspec.core.json_store.write_whole", lambda *_: (_ for _ in ()).throw(OSError("full")))
     assert (hints.count("legend"), hints.count("legend")) == (1, 1)
 
 

@@ -219,7 +219,7 @@ async def test_the_bench_waits_until_an_answer_has_ended():
 
 
 def test_what_is_asked_of_the_bench_is_what_its_command_takes():
-    load = LoadRequest(
+    load = LoadRequest.of(
         "./-odd", draft="early-exit:2", quant="int4", ctx=512, threads=1, keep_head=True, max_memory="8GB"
     )
     bench = cli.commands["bench"]
@@ -401,6 +401,6 @@ def test_every_setting_there_is_can_be_listed_set_and_read_again(capsys: pytest.
 
 
 def test_the_switch_begins_where_the_settings_say():
-    spec = msgspec.structs.replace(READY.spec, k="4", mode="off")
-    assert wish_at_start(spec) == SpecWish("off", "4")
+    spec = msgspec.structs.replace(READY.spec, k=4, mode="off")
+    assert wish_at_start(spec) == SpecWish("off", 4)
     assert Config(spec=SpecTable(mode="off")).spec.mode == "off"

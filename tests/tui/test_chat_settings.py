@@ -487,7 +487,7 @@ async def test_a_model_brings_what_models_toml_says_of_it():
         await stage.until(lambda: len(stage.engines) == 2)
         await stage.ready()
         tuning = stage.chat.tuning
-        assert (tuning.load.quant, tuning.load.ctx) == ("fp32", 512)
+        assert (tuning.load.weights.weight_format, tuning.load.weights.ctx) == ("fp32", 512)
         await stage.sees("template words", "preset precise")
         assert await asked_with(stage) == SamplingOptions(temperature=0)
         request = stage.engine.requests[-1]
@@ -497,7 +497,7 @@ async def test_a_model_brings_what_models_toml_says_of_it():
         await stage.send("/model guide")
         await stage.until(lambda: len(stage.engines) == 3)
         await stage.ready()
-        assert (tuning.load.quant, tuning.load.ctx, tuning.template) == ("auto", None, None)
+        assert (tuning.load.weights.weight_format, tuning.load.weights.ctx, tuning.template) == ("auto", None, None)
         await asked_with(stage)
         turns = [m.content for m in stage.engine.requests[-1].messages or ()]
         assert turns == ["hi", "Hello there, world. Bye.", "hi"]
@@ -507,7 +507,7 @@ def test_a_chat_begins_with_what_models_toml_says_of_its_model():
     paths.models_file().parent.mkdir(parents=True)
     paths.models_file().write_text(OWN)
     tuning = begin(Config(), "own", load={"ctx": 64}, sampling=SamplingOptions())
-    assert (tuning.load.quant, tuning.load.ctx) == ("fp32", 64)
+    assert (tuning.load.weights.weight_format, tuning.load.weights.ctx) == ("fp32", 64)
     assert tuning.template is not None
     assert (tuning.template.name, tuning.begin_preset(None, None), tuning.preset) == ("words", (), "precise")
     assert (tuning.begin_preset(None, "creative"), tuning.preset) == ((), "creative"), "the chat's own comes first"
@@ -608,4 +608,4 @@ async def test_another_model_ends_the_answer_that_is_being_written_and_keeps_it(
 
 def test_flags_hold_for_every_model_and_a_draft_for_the_one_it_was_named_with():
     tuning = replace(guide(), load_said={"quant": "int4", "draft": "off"})
-    assert tuning.choice(GUIDE).load == LoadRequest(GUIDE, quant="int4")
+    assert tuning.choice(GUIDE).load == LoadRequest.of(GUIDE, quant="int4")

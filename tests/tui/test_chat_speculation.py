@@ -92,7 +92,7 @@ async def test_words_say_what_the_key_does_and_how_far():
         ]:
             await stage.send(typed)
             await stage.sees(seen)
-        assert stage.engine.wishes[2] == SpecWish("on", "5")
+        assert stage.engine.wishes[2] == SpecWish("on", 5)
         told = len(stage.engine.wishes)
         for typed, seen in [
             ("/spec maybe", "Write /spec"),

@@ -93,7 +93,7 @@ async def test_probabilities_are_asked_for_while_rejected_proposals_are_in_sight
         await stage.pilot.press("shift+f3")
         await stage.send("three")
         await stage.until(lambda: len(stage.engine.requests) == 3 and stage.chat.state.phase == "idle")
-        assert [request.odds for request in stage.engine.requests] == [False, True, False]
+        assert [request.draft_probabilities for request in stage.engine.requests] == [False, True, False]
 
 
 @pytest.mark.parametrize("no_color", [False, True])

@@ -12,11 +12,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from localspec.core.drain import drain
-from localspec.core.requests import LoadRequest
+from localspec.core.requests import LoadRequest, WeightOptions
+from localspec.core.weight_formats import find_format
 from localspec.engine.linear import Dense
 from localspec.loading.footprint import in_16_bits
+from localspec.loading.kernels import load_decoder
 from localspec.loading.plan import Plan
-from localspec.loading.torch import load_decoder
 from localspec.models.checkpoint import open_snapshot
 from localspec.tui.control.fit_report import fit_report
 from tests.support.generic_models import make_model, save_generic
@@ -38,7 +39,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def told(folder: Path, **asked: Any) -> list[str]:
-    return fit_report(LoadRequest(str(folder), "off", **asked), None).splitlines()
+    return fit_report(LoadRequest.of(str(folder), draft="off", **asked), None).splitlines()
 
 
 def formats(lines: list[str]) -> list[str]:
@@ -64,7 +65,7 @@ def test_the_format_it_would_be_loaded_in_has_its_row(name: str, asked: dict[str
 
 def test_on_a_gpu_layers_in_four_bits_may_come_from_main_memory(models: Path):
     """On a CPU they may not come from the disk, which was what it said."""
-    load = LoadRequest(str(models / "apart"), "off", quant="nf4", device="offload")
+    load = LoadRequest.of(str(models / "apart"), draft="off", quant="nf4", device="offload")
     lines = fit_report(load, None, gpu_bytes=10**9).splitlines()
     assert "1.0 GB on the GPU" in lines[0]
     assert formats(lines) == ["bf16", "int8", "nf4"]
@@ -102,11 +103,13 @@ def test_where_all_weights_are_in_one_format_nothing_is_named(quant: str, models
 @pytest.mark.parametrize("name", ["apart", "tied"])
 def test_what_is_named_is_what_the_loader_keeps(name: str, keep_head: bool, models: Path):
     snapshot = open_snapshot(models / name)
-    weights: Any = drain(load_decoder(snapshot, Plan("nf4", 64, "cpu", keep_head=keep_head))).weights
+    weights: Any = drain(
+        load_decoder(snapshot, Plan(find_format("nf4"), 64, WeightOptions(keep_head=keep_head)))
+    ).weights
     heads = [weights.head.weight] if isinstance(weights.head, Dense) else []
     kept = {tensor.data_ptr(): tensor for tensor in (weights.embedding, *heads)}.values()  # a tied one once
     assert {tensor.dtype for tensor in kept} == {torch.bfloat16}
-    named = in_16_bits(snapshot, "nf4", keep_head=keep_head, device="cpu")
+    named = in_16_bits(snapshot, find_format("nf4"), keep_head=keep_head)
     assert sum(named.values()) == sum(tensor.nbytes for tensor in kept)
 
 
@@ -120,4 +123,4 @@ def test_a_head_that_somebody_else_has_quantised_is_not_named(models: Path, tmp_
     file = tmp_path / "config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **said}))
     snapshot = open_snapshot(tmp_path)
-    assert in_16_bits(snapshot, "nf4", keep_head=True, device="cpu").keys() == {"embedding"}
+    assert in_16_bits(snapshot, find_format("nf4"), keep_head=True).keys() == {"embedding"}

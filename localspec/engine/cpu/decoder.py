@@ -192,8 +192,8 @@ class PackedDecoder:
             return self._sweep(rows, last)
         states = torch.empty(len(rows), self.hidden) if rows.states_out is None else rows.states_out
         first = self._resident_states(stream.first, rows, states)
-        for layer, place in enumerate(stream.passing(first, last), first):
-            self._layers[layer] = self._brought[layer, place]
+        for layer, slot in enumerate(stream.iter_layers(first, last), first):
+            self._layers[layer] = self._brought[layer, slot]
             unread = rows.unread if layer + 1 == last else len(rows)
             at_hand = replace(rows, exit_states=ExitStates(layer, states), unread=unread, states_out=states)
             found = self._sweep(at_hand, layer + 1)
@@ -301,9 +301,9 @@ class PackedDecoder:
             self._describe_layer(index, layer)
         stream = self.weights.stream
         for index in range(stream.first, stream.last) if stream else ():
-            for place, layer in enumerate(stream.places if stream else ()):
+            for slot, layer in enumerate(stream.slots if stream else ()):
                 self._describe_layer(index, layer)
-                self._brought[index, place] = self._layers[index].copy()
+                self._brought[index, slot] = self._layers[index].copy()
 
     def _describe_layer(self, index: int, layer: PackedLayer) -> None:
         keys, values = self.cache.store[index].unbind(0)
@@ -334,7 +334,7 @@ class PackedDecoder:
             (at.BIAS, 0 if linear.bias is None else self._keep(linear.bias)),
             (at.BLOCKS, linear.data.shape[0]),
             (at.GROUPS, linear.data.shape[1]),
-            (at.BITS, 8 if linear.kind == "int8" else 4),
+            (at.BITS, 8 if linear.weight_format == "int8" else 4),
         ):
             self._set(start + field, value, table=into)
 

@@ -9,12 +9,16 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Literal
 
-Format = Literal["int8", "int4"]
+PackedFormat = Literal["int8", "int4"]
+FINER: PackedFormat = "int8"  # for what loses much in four bits
 
 OUTPUTS = 32  # of a record: two vectors of sixteen
 GROUP = 64  # inputs that share a scale, in weights and in activations
 SCALE_BYTES = 2 * OUTPUTS
-RECORD_BYTES: dict[Format, int] = {"int8": SCALE_BYTES + OUTPUTS * GROUP, "int4": SCALE_BYTES + OUTPUTS * GROUP // 2}
+RECORD_BYTES: dict[PackedFormat, int] = {
+    "int8": SCALE_BYTES + OUTPUTS * GROUP,
+    "int4": SCALE_BYTES + OUTPUTS * GROUP // 2,
+}
 
 # Levels of a 4-bit weight as bytes w + 128: zero is one of them, and they reach farther on one side, for a scale may be
 # negative: so each group puts its heavier side there. Fitted to normal groups (docs/measurements.md, 4-bit levels).

@@ -27,7 +27,7 @@ from localspec.engine.cpu.emit import (
     splat,
     store,
 )
-from localspec.engine.cpu.formats import CODES, GROUP, RECORD_BYTES, SCALE_BYTES, Format
+from localspec.engine.cpu.formats import CODES, GROUP, RECORD_BYTES, SCALE_BYTES, PackedFormat
 from localspec.engine.cpu.isa import Isa
 
 QUADS = GROUP // 4
@@ -53,7 +53,7 @@ class Rows:
         return at(b, at(b, which, b.mul(self.groups_stride, int64(row))), b.mul(group, int64(4)))
 
 
-def linear(b: Builder, isa: Isa, kind: Format, count: int, arguments: list[Value]) -> None:
+def linear(b: Builder, isa: Isa, weight_format: PackedFormat, count: int, arguments: list[Value]) -> None:
     """Stores [count, 32] float32: one block of 32 outputs for `count` rows.
 
     arguments: block, groups, then the fields of Rows, then where to store and the stride there; all int64.
@@ -62,8 +62,8 @@ def linear(b: Builder, isa: Isa, kind: Format, count: int, arguments: list[Value
     rows, out, out_stride = Rows(*arguments[2:7]), arguments[7], arguments[8]
 
     def body(group: Value, carried: list[Value]) -> list[Value]:
-        record = at(b, block, b.mul(group, int64(RECORD_BYTES[kind])))
-        sums = products(b, isa, kind, record, rows, group, count)
+        record = at(b, block, b.mul(group, int64(RECORD_BYTES[weight_format])))
+        sums = products(b, isa, weight_format, record, rows, group, count)
         scales = [emit.widen(b, load(b, at(b, record, 32 * half), WORDS)) for half in (0, 1)]
         added = []
         for row in range(count):
@@ -79,18 +79,20 @@ def linear(b: Builder, isa: Isa, kind: Format, count: int, arguments: list[Value
         store(b, total, at(b, at(b, out, b.mul(out_stride, int64(row))), 64 * half))
 
 
-def products(b: Builder, isa: Isa, kind: Format, record: Value, rows: Rows, group: Value, count: int) -> list[Value]:
+def products(
+    b: Builder, isa: Isa, weight_format: PackedFormat, record: Value, rows: Rows, group: Value, count: int
+) -> list[Value]:
     """The integer sums of one group, [2 * count] vectors."""
     sums = []
     for row in range(count):
         start = emit.begin(b, isa, rows.of_group(b, rows.corrections, row, group))
         sums += [start, start]
     inputs = b.mul(group, int64(GROUP))
-    for quad, halves in weights(b, isa, kind, record):
+    for quad, halves in weights(b, isa, weight_format, record):
         if count >= FETCHED_ROWS:
-            lines = RECORD_BYTES[kind] // BYTE
+            lines = RECORD_BYTES[weight_format] // BYTE
             for line in range(quad * lines // QUADS, (quad + 1) * lines // QUADS):
-                emit.fetch(b, at(b, record, AHEAD * RECORD_BYTES[kind] + BYTE * line))
+                emit.fetch(b, at(b, record, AHEAD * RECORD_BYTES[weight_format] + BYTE * line))
         ready = [emit.prepared(b, isa, half) for half in halves]
         for row in range(count):
             four = rows.four(b, row, at(b, inputs, 4 * quad))
@@ -99,10 +101,10 @@ def products(b: Builder, isa: Isa, kind: Format, record: Value, rows: Rows, grou
     return sums
 
 
-def weights(b: Builder, isa: Isa, kind: Format, record: Value) -> list[tuple[int, list[Value]]]:
+def weights(b: Builder, isa: Isa, weight_format: PackedFormat, record: Value) -> list[tuple[int, list[Value]]]:
     """A record's bytes w + 128 by fours of inputs: (quad, [first sixteen outputs, second])."""
     start = at(b, record, SCALE_BYTES)
-    if kind == "int8":
+    if weight_format == "int8":
         return [
             (quad, [load(b, at(b, start, BYTE * (2 * quad + half)), BYTES) for half in (0, 1)]) for quad in range(QUADS)
         ]
@@ -167,8 +169,8 @@ def library(isa: Isa) -> ir.Module:
     The first argument is the number of rows, 1..isa.rows, or of queries, 1..MOST_QUERIES."""
     module = ir.Module("kernels")
     counts, queries = range(1, isa.rows + 1), range(1, MOST_QUERIES + 1)
-    family(module, "int8", 9, {n: partial(linear, isa=isa, kind="int8", count=n) for n in counts})
-    family(module, "int4", 9, {n: partial(linear, isa=isa, kind="int4", count=n) for n in counts})
+    family(module, "int8", 9, {n: partial(linear, isa=isa, weight_format="int8", count=n) for n in counts})
+    family(module, "int4", 9, {n: partial(linear, isa=isa, weight_format="int4", count=n) for n in counts})
     family(module, "scores", 6, {n: partial(scores, isa=isa, count=n) for n in queries})
     for width in MIX_WIDTHS:
         family(module, f"mix_{width}", 7, {n: partial(mix, isa=isa, count=n, width=width) for n in queries})

@@ -23,7 +23,7 @@ from localspec.engine.cpu.formats import (
     SCALE_BYTES,
     SHARES,
     SMALLEST,
-    Format,
+    PackedFormat,
     padded,
 )
 
@@ -39,7 +39,7 @@ TABLE = torch.tensor(LEVELS, dtype=torch.float32)
 class Packed:
     """A linear in blocks: `data` is [blocks, groups, record] bytes, `bias` [blocks * 32] float32 or None."""
 
-    kind: Format
+    weight_format: PackedFormat
     data: Tensor
     bias: Tensor | None = None
 
@@ -58,22 +58,22 @@ class Packed:
         return self.data.nbytes + (0 if self.bias is None else self.bias.nbytes)
 
 
-def empty(kind: Format, outputs: int, inputs: int) -> Tensor:
+def empty(weight_format: PackedFormat, outputs: int, inputs: int) -> Tensor:
     """An empty buffer for a linear, padded to whole blocks and groups."""
-    shape = (padded(outputs, OUTPUTS) // OUTPUTS, padded(inputs, GROUP) // GROUP, RECORD_BYTES[kind])
+    shape = (padded(outputs, OUTPUTS) // OUTPUTS, padded(inputs, GROUP) // GROUP, RECORD_BYTES[weight_format])
     return torch.empty(shape, dtype=torch.uint8)
 
 
-def pack(weight: Tensor, kind: Format, program: Program | None = None) -> Tensor:
+def pack(weight: Tensor, weight_format: PackedFormat, program: Program | None = None) -> Tensor:
     """Packs [outputs, inputs] in any float dtype, already padded, into [blocks, groups, record].
 
     Uses the compiled engine on all cores, or torch without it, with the same bytes as the result."""
-    data = empty(kind, *weight.shape)
+    data = empty(weight_format, *weight.shape)
     step = BLOCKS_AT_ONCE if program else ROWS_AT_ONCE // OUTPUTS
 
     def some(first: int) -> None:
         rows = weight[first * OUTPUTS : (first + step) * OUTPUTS].float().contiguous()
-        pack_into(data[first : first + step], rows, kind, program)
+        pack_into(data[first : first + step], rows, weight_format, program)
 
     with ThreadPoolExecutor(torch.get_num_threads() if program else 1) as threads:
         for _ in threads.map(some, range(0, data.shape[0], step)):
@@ -81,26 +81,26 @@ def pack(weight: Tensor, kind: Format, program: Program | None = None) -> Tensor
     return data
 
 
-def pack_into(data: Tensor, rows: Tensor, kind: Format, program: Program | None) -> None:
+def pack_into(data: Tensor, rows: Tensor, weight_format: PackedFormat, program: Program | None) -> None:
     """Packs float32 rows into `data`; CheckpointError where a weight is not finite."""
     if program:
-        bits = 8 if kind == "int8" else 4
+        bits = 8 if weight_format == "int8" else 4
         sound = program.pack(bits, rows.data_ptr(), data.shape[0], data.shape[1], data.data_ptr())
     else:
         sound = bool(torch.isfinite(rows).all())
-        data[:] = pack_rows(rows, kind)
+        data[:] = pack_rows(rows, weight_format)
     if not sound:
         raise CheckpointError("A weight is infinite or not a number.", hint="Download the model again.")
 
 
-def pack_rows(rows: Tensor, kind: Format) -> Tensor:
+def pack_rows(rows: Tensor, weight_format: PackedFormat) -> Tensor:
     grouped = rows.view(rows.shape[0], -1, GROUP)
-    scales, codes = quantise8(grouped) if kind == "int8" else quantise4(grouped)
+    scales, codes = quantise8(grouped) if weight_format == "int8" else quantise4(grouped)
     blocks, groups = rows.shape[0] // OUTPUTS, grouped.shape[1]
-    data = torch.empty(blocks, groups, RECORD_BYTES[kind], dtype=torch.uint8)
+    data = torch.empty(blocks, groups, RECORD_BYTES[weight_format], dtype=torch.uint8)
     by_block = scales.view(blocks, OUTPUTS, groups).transpose(1, 2).contiguous()
     data[:, :, :SCALE_BYTES] = by_block.view(torch.uint8).view(blocks, groups, SCALE_BYTES)
-    if kind == "int8":  # [block, half, 16, group, quad, 4] to [block, group, quad, half, 16, 4]
+    if weight_format == "int8":  # [block, half, 16, group, quad, 4] to [block, group, quad, half, 16, 4]
         laid = codes.view(blocks, 2, 16, groups, GROUP // 4, 4).permute(0, 3, 4, 1, 2, 5)
     else:
         pairs = codes.view(blocks, 2, 16, groups, GROUP // 8, 2, 4).permute(5, 0, 3, 4, 1, 2, 6)
@@ -165,12 +165,12 @@ def inverse(scales: Tensor) -> Tensor:
     return torch.where(wide != 0, 1 / wide, 0.0)
 
 
-def unpack(data: Tensor, kind: Format) -> Tensor:
+def unpack(data: Tensor, weight_format: PackedFormat) -> Tensor:
     """Unpacks to [outputs, inputs] float32: exactly what the kernels multiply with."""
     blocks, groups = data.shape[:2]
     scales = data[:, :, :SCALE_BYTES].contiguous().view(torch.bfloat16).float()  # [blocks, groups, 32]
     laid = data[:, :, SCALE_BYTES:]
-    if kind == "int8":
+    if weight_format == "int8":
         levels = laid.float() - 128
     else:
         pairs = laid.reshape(blocks, groups, GROUP // 8, 1, 2, 16, 4)

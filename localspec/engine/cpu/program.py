@@ -27,6 +27,7 @@ from localspec.core.drain import drain
 from localspec.core.errors import EngineError, UsageError
 from localspec.core.making import making
 from localspec.core.plain_file import plain
+from localspec.core.weight_formats import FLOATS, either
 from localspec.core.whole_file import write_whole
 from localspec.engine.cpu.build import FORWARD, PACK, STEPS, machine
 from localspec.engine.cpu.isa import FORCE, Isa
@@ -184,7 +185,7 @@ def listen(child: subprocess.Popen[bytes], lines: SimpleQueue[bytes]) -> None:
 
 def not_here(reason: str) -> EngineError:
     sentence = " ".join(reason.split()).rstrip(".")[-200:]
-    return EngineError(f"The CPU engine cannot be compiled here ({sentence}).", hint="Use --quant fp32 or bf16.")
+    return EngineError(f"The CPU engine cannot be compiled here ({sentence}).", hint=f"Use --quant {either(*FLOATS)}.")
 
 
 def environment(isa: Isa) -> dict[str, str]:

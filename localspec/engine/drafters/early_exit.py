@@ -1,7 +1,7 @@
 """LayerSkip's self-speculation: the target's first E layers draft, with all three savings. arXiv 2404.16710.
 
 Shared weights; shared KV, written straight into the target's cache; shared computation, since the state after layer
-E - 1 is handed to the verify forward. Owns no memory and needs no prefill.
+E - 1 is handed to the verify forward. It holds no memory of its own and needs no prefill.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from localspec.engine.drafters.none import empty
+from localspec.engine.drafters.empty import empty
 from localspec.engine.protocols import Draft, ExitStates, Layered
 from localspec.engine.sampling import finite
 from localspec.engine.session import Session
 
 
-class EarlyExit:
+class EarlyExitDrafter:
     """Drafts with layers 0..exit_layer - 1 of the target, its final norm and its head."""
 
     def __init__(self, target: Layered, exit_layer: int) -> None:
@@ -23,13 +23,13 @@ class EarlyExit:
         self.exit_layer = exit_layer
 
     def prefill(self, session: Session) -> None:
-        pass  # the target's own prefill filled the shared cache
+        pass  # the target's own prefill fills the shared cache
 
     def draft(self, session: Session, k: int) -> Draft:
         token, drafted, probs, states, sums = session.pending, session.nothing, [], [], []
-        for place in range(k):
+        for position in range(k):
             session.check_cancel()
-            state, logits = self.target.early(token, self.exit_layer, self.target.length + place)
+            state, logits = self.target.early(token, self.exit_layer, self.target.length + position)
             token, q = session.sampler.propose(logits, session, drafted)
             drafted = torch.cat((drafted, token))
             states.append(state)
@@ -39,14 +39,14 @@ class EarlyExit:
                 break
         if not states:
             return empty(session)
-        finite(torch.stack(sums))  # once: on a GPU every look waits for it
+        finite(torch.stack(sums))  # once: on a GPU every read waits for it
         return Draft(drafted, stack(probs), ExitStates(self.exit_layer, torch.cat(states)))
 
     def crop(self, length: int) -> None:
-        pass  # the target's own counter
+        pass  # the target's own counter is the cache's length
 
 
 def stack(probs: list[Tensor | None]) -> Tensor | None:
-    """[k, vocab] where the drafts were sampled; None where they were certain."""
+    """[k, vocab] of a sampled draft; None for a greedy draft."""
     sampled = [q for q in probs if q is not None]
     return torch.cat(sampled) if sampled else None

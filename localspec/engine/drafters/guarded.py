@@ -1,15 +1,15 @@
-"""A drafter that may fail without harm: after a fault the session goes on plain, and the fault is kept to be told."""
+"""Catches a drafter's faults: the session goes on without drafts, and the fault is kept for a Notice."""
 
 from __future__ import annotations
 
 from localspec.core.errors import Cancelled
-from localspec.engine.drafters.none import NoDrafter, empty
+from localspec.engine.drafters.empty import NoDrafter, empty
 from localspec.engine.protocols import Draft, Drafter
 from localspec.engine.session import Session
 
 
 class Guarded:
-    """Passes everything on until the drafter raises; from then on proposes nothing, and holds nothing of it."""
+    """Delegates to `drafter` until that raises; then drafts nothing and lets it go."""
 
     def __init__(self, drafter: Drafter) -> None:
         self.drafter = drafter
@@ -38,6 +38,6 @@ class Guarded:
         self.drafter.crop(length)
 
     def fail(self, fault: Exception) -> None:
-        """Tracebacks would hold the drafter, and all that it was computing."""
+        """Keeps the fault without its tracebacks, which would hold the drafter and its tensors."""
         fault.__cause__ = fault.__context__ = None
         self.fault, self.drafter = fault.with_traceback(None), NoDrafter()

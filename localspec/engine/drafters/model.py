@@ -1,7 +1,7 @@
-"""A small model with the same tokenizer drafts, from its own cache, on any device. Its prompt is read once.
+"""A small model with the same tokenizer drafts, from its own cache, on any device. It reads the prompt once.
 
-Where it has fallen behind (drafting was off, or its whole draft was accepted), the first forward of the next draft
-catches up, and is charged to it.
+When it has fallen behind (drafting was off, or its whole draft was accepted), the first forward of the next draft
+catches up and is charged to that draft.
 """
 
 from __future__ import annotations
@@ -11,21 +11,22 @@ from torch import Tensor
 from torch.nn import functional
 
 from localspec.engine.drafters.early_exit import stack
-from localspec.engine.drafters.none import empty
+from localspec.engine.drafters.empty import empty
+from localspec.engine.limits import PREFILL_CHUNK
 from localspec.engine.protocols import Draft, Resident
 from localspec.engine.sampling import finite
-from localspec.engine.session import PREFILL_CHUNK, Session
+from localspec.engine.session import Session
 
 
-class DraftModel:
-    """Drafts with a decoder of its own. `vocab`: how many ids the target knows; logits are made as wide."""
+class ModelDrafter:
+    """Drafts with a decoder of its own. `vocab`: the target's vocabulary size; logits are padded to it."""
 
     def __init__(self, decoder: Resident, vocab: int) -> None:
         self.decoder = decoder
         self.vocab = vocab
 
     def prefill(self, session: Session) -> None:
-        """Reads all but the pending token, in chunks; nothing where it has no room left to draft."""
+        """Reads all but the pending token, in chunks; nothing when the prompt is longer than its context."""
         if len(session.tokens) > self.decoder.context:
             return
         unread = session.tokens[self.decoder.length : -1]
@@ -40,7 +41,7 @@ class DraftModel:
             return empty(session)
         if len(session.tokens) - self.decoder.length > PREFILL_CHUNK:
             self.prefill(session)
-        token = torch.tensor(session.tokens[self.decoder.length :])  # what it missed, and the pending token
+        token = torch.tensor(session.tokens[self.decoder.length :])  # the tokens it has not read, and the pending one
         for _ in range(k):
             session.check_cancel()
             logits = self.read(token)
@@ -50,18 +51,18 @@ class DraftModel:
             probs.append(q)
             if session.ends_with(token):
                 break
-        finite(torch.stack(sums))  # once: on a GPU every look waits for it
+        finite(torch.stack(sums))  # once: on a GPU every read waits for it
         return Draft(drafted, stack(probs)).brought_to(session.device)
 
     def crop(self, length: int) -> None:
         self.decoder.crop(length)
 
     def read(self, ids: Tensor) -> Tensor:
-        """Logits [1, vocab] after ids [rows]. Ids that only the target knows enter as this model's last one, which
-        costs acceptance and nothing else."""
+        """Logits [1, vocab] after ids [rows]. Ids beyond its vocabulary are read as its last id, which costs
+        acceptance and nothing else."""
         return self.decoder.forward(ids.clamp_max(self.decoder.arch.vocab_size - 1), last_only=True)
 
     def padded(self, logits: Tensor) -> Tensor:
-        """As wide as the target's; columns that only one of them has are never drafted."""
+        """Logits padded to the target's width; ids that only one of the two has are never drafted."""
         missing = self.vocab - logits.shape[-1]
         return functional.pad(logits, (0, missing), value=-torch.inf) if missing else logits

@@ -1,18 +1,18 @@
-"""A drafter for one answer, in the place of the usual one, which goes on afterwards as if it had been there."""
+"""Replaces the usual drafter for one answer; the usual one resumes afterwards."""
 
 from __future__ import annotations
 
-from localspec.engine.drafters.none import empty
+from localspec.engine.drafters.empty import empty
 from localspec.engine.protocols import Draft, Drafter
 from localspec.engine.session import Session
 
 
-class Relief:
-    """`resting` forgets what the session forgets, and reads nothing meanwhile."""
+class TemporaryDrafter:
+    """Drafts with `drafter`; `suspended` follows every crop, and reads nothing meanwhile."""
 
-    def __init__(self, drafter: Drafter, resting: Drafter) -> None:
+    def __init__(self, drafter: Drafter, suspended: Drafter) -> None:
         self.drafter = drafter
-        self.resting = resting
+        self.suspended = suspended
 
     def prefill(self, session: Session) -> None:
         self.drafter.prefill(session)
@@ -22,4 +22,4 @@ class Relief:
 
     def crop(self, length: int) -> None:
         self.drafter.crop(length)
-        self.resting.crop(length)
+        self.suspended.crop(length)

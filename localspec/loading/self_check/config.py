@@ -1,4 +1,4 @@
-"""May a configuration run on our decoder? A random two-layer stand-in for it must agree with transformers in float32.
+"""Numerical self-check of our decoder: a random two-layer stand-in for a configuration must agree with transformers.
 
 The verdict is remembered by a hash of the stand-in and all versions, so transformers is imported once per kind of
 model: 8B and 70B have the same one. Knows nothing about real weights.
@@ -29,8 +29,8 @@ SMALL = {"vocab_size": 320, "intermediate_size": 96, "num_hidden_layers": 2}
 SMALL_WINDOW = 8  # so that 24 rows feel it
 
 
-def admit(config: dict[str, Any]) -> None:
-    """Nothing, or CheckpointError: the decoder computes something else than transformers does for this config."""
+def verify_config(config: dict[str, Any]) -> None:
+    """CheckpointError where the decoder computes something else than transformers does for this config."""
     off = difference_of(fingerprint(config), lambda: difference(config))
     if not off <= TOLERANCE:
         message = f"localspec's decoder does not agree with transformers on this configuration (off by {off:.1e})."
@@ -69,12 +69,12 @@ def shrink(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def telling(config: dict[str, Any]) -> dict[str, Any]:
-    """What says something about a forward."""
+    """The fields of a config that decide a forward."""
     return {name: value for name, value in config.items() if name not in NEUTRAL}
 
 
 def windows(config: dict[str, Any], arch: Arch) -> dict[str, Any]:
-    """So short that the rows feel them, also where the config says that they are not used."""
+    """Windows so short that the rows feel them, also where the config says that they are not used."""
     found: dict[str, Any] = {}
     if any(arch.windows) or config.get("sliding_window") is not None:
         found["sliding_window"] = SMALL_WINDOW

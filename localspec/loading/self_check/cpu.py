@@ -1,4 +1,4 @@
-"""May a configuration run on the CPU engine? A random small model of it must agree with the torch decoder.
+"""Numerical self-check of the CPU engine: a random small model of a configuration must agree with the torch decoder.
 
 The reference has the tensors that were packed and rounds as the engine does, so that a small fault shows, also one of
 the packer. The verdict is remembered. That rows come out equal bit for bit at every width is checked at each load.
@@ -17,15 +17,16 @@ import torch
 from torch import Tensor
 
 from localspec.core.errors import EngineError
+from localspec.core.requests import MAX_DRAFT
 from localspec.core.verdicts import difference_of
+from localspec.core.weight_formats import FLOATS
 from localspec.engine.arch import Arch, read_arch
-from localspec.engine.cpu.formats import Format
+from localspec.engine.cpu.formats import PackedFormat
 from localspec.engine.decoder import Decoder
-from localspec.engine.policy import MAX_DRAFT
 from localspec.engine.protocols import ExitStates
 from localspec.loading.cpu import one_thread, pack_source
 from localspec.loading.cpu_layout import Blueprint
-from localspec.loading.self_check import config as admission
+from localspec.loading.self_check import config as config_check
 from localspec.loading.self_check.cpu_reference import reference
 from localspec.loading.sources import Memory, Reader
 
@@ -41,16 +42,16 @@ TOLERANCE, NEAR = 1e-4, 0.1
 TEXTS, ROWS = 16, 12
 HIDDEN = 128
 SPLIT = [5, 1, 6]
-IN_TORCH = "Use --quant bf16."
+IN_TORCH = f"Use --quant {FLOATS[-1]}."
 WIDEST = MAX_DRAFT + 1  # a draft and the token before it
 
 
-def admit_packed(config: dict[str, Any], kind: Format, program: Program) -> None:
-    """Nothing, or EngineError: the engine computes something else than it should for this configuration."""
+def verify_packed(config: dict[str, Any], weight_format: PackedFormat, program: Program) -> None:
+    """EngineError where the engine computes something else than it should for this configuration."""
     from localspec.engine.cpu.decoder import PackedDecoder
 
-    blueprint = Blueprint(shrunk(config), kind)
-    invented = Invented(blueprint.arch)
+    blueprint = Blueprint(shrunk(config), weight_format)
+    invented = RandomWeights(blueprint.arch)
     decoder = PackedDecoder(blueprint.arch, pack_source(blueprint, invented, program), WIDEST, program)
     try:
         with one_thread():
@@ -63,7 +64,7 @@ def admit_packed(config: dict[str, Any], kind: Format, program: Program) -> None
 
 def shrunk(config: dict[str, Any]) -> Arch:
     """Every flag stays; the fewer numbers are rounded, the more texts stay clear of a border."""
-    arch = read_arch(admission.shrink(config))
+    arch = read_arch(config_check.shrink(config))
     heads = arch.num_kv_heads * min(arch.query_group, 2)
     return replace(arch, hidden_size=HIDDEN, num_heads=heads)
 
@@ -81,36 +82,38 @@ def check_agreement(
 
 
 def check_widths(decoder: PackedDecoder) -> None:
-    """Rows by two, by three, …, by WIDEST, the last by two threads: each as if it had been alone."""
+    """Checks that rows by two, by three, …, by WIDEST (on two threads) equal single rows."""
     ids = texts(decoder.arch)[0].repeat(2)[:WIDEST]
     alone = read_in(decoder, ids, 1)
     for width in range(2, WIDEST + 1):
         if width == WIDEST and os.cpu_count() != 1:
             decoder.set_threads(2)
         if not torch.equal(alone, read_in(decoder, ids, width)):
-            raise EngineError(f"The CPU engine computes {width} rows otherwise than one by one.", hint=IN_TORCH)
+            raise EngineError(
+                f"The CPU engine is not batch-invariant: {width} rows differ from {width} single rows.", hint=IN_TORCH
+            )
 
 
 def check_exit(decoder: PackedDecoder) -> None:
-    """Drafted at the first layer and verified with the states from there: each row as if it had been alone."""
+    """Checks that rows drafted at the first layer, and verified with the states from there, equal single rows."""
     ids = texts(decoder.arch)[0]
     alone = read_in(decoder, ids, 1)
     decoder.crop(0)
     states, _ = decoder.early(ids[:-1], 1, 0)
     if not torch.equal(alone, decoder.forward(ids, ExitStates(1, states))):
-        raise EngineError("The CPU engine verifies otherwise than it decodes.", hint=IN_TORCH)
+        raise EngineError("The CPU engine verifies drafts differently than it decodes.", hint=IN_TORCH)
 
 
 def fingerprint(config: dict[str, Any], blueprint: Blueprint, program: Program) -> str:
     from localspec.engine.cpu.program import fingerprint as made_of
 
-    kinds = " ".join(f"{piece.name} {piece.kind}" for piece in blueprint.pieces.values())
-    whole = f"{admission.fingerprint(config)} {kinds} {made_of(program.isa)}"
+    formats = " ".join(f"{piece.name} {piece.weight_format}" for piece in blueprint.pieces.values())
+    whole = f"{config_check.fingerprint(config)} {formats} {made_of(program.isa)}"
     return hashlib.sha256(whole.encode()).hexdigest()
 
 
 def difference(decoder: PackedDecoder, reference: Decoder) -> float:
-    """Of the best text; infinite where any text is far off."""
+    """Relative error in the best text; infinite where any text is far off."""
     found = [relative(read_in(decoder, ids, SPLIT), read_in(reference, ids, ROWS)) for ids in texts(decoder.arch)]
     return min(found) if max(found) <= NEAR else math.inf
 
@@ -127,13 +130,13 @@ def read_in(decoder: Decoder | PackedDecoder, ids: Tensor, widths: int | list[in
 
 
 def relative(got: Tensor, expected: Tensor) -> float:
-    """Of the row that is furthest off."""
+    """Relative error of the worst row."""
     off = (got - expected).square().mean(-1).sqrt() / expected.square().mean(-1).sqrt()
     return float(off.max()) if off.isfinite().all() else math.inf
 
 
-class Invented(Reader):
-    """Any tensor that is asked for, random. The stream of residuals stays as small as the norms' epsilon, and so do
+class RandomWeights(Reader):
+    """Random weights for any tensor. The stream of residuals stays as small as the norms' epsilon, and so do
     queries and keys that are normed: else a wrong epsilon would not show."""
 
     def __init__(self, arch: Arch) -> None:

@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 
 from localspec.engine.arch import Arch
 from localspec.engine.cache import Cache
-from localspec.engine.cpu.formats import GROUP, OUTPUTS, SMALLEST, Format, padded
+from localspec.engine.cpu.formats import GROUP, OUTPUTS, SMALLEST, PackedFormat, padded
 from localspec.engine.cpu.pack import pack, pad_to, unpack
 from localspec.engine.decoder import Decoder, Layer, Weights
 from localspec.engine.linear import Dense, Linear
@@ -65,16 +65,16 @@ def spread_heads(rows: Tensor, heads: int, wide: int) -> Tensor:
 
 def reference(blueprint: Blueprint, source: Source, *, context: int) -> Decoder:
     """The torch decoder on a source's tensors, as rounded as the packed decoder of this blueprint."""
-    arch, kind = blueprint.arch, blueprint.table_kind
+    arch, weight_format = blueprint.arch, blueprint.table_format
     exact = assemble(arch, source, dtype=torch.float32, context=context).weights
     layers = tuple(reference_layer(blueprint, index, layer) for index, layer in enumerate(exact.layers))
-    table = stored(exact.embedding, kind)[:, : arch.hidden_size]
+    table = stored(exact.embedding, weight_format)[:, : arch.hidden_size]
     cache = RoundedCache(arch, context, rounded=torch.float16)
-    return Decoder(arch, Weights(table, layers, exact.norm, rounded(exact.head, kind)), cache)
+    return Decoder(arch, Weights(table, layers, exact.norm, rounded(exact.head, weight_format)), cache)
 
 
 def reference_layer(blueprint: Blueprint, index: int, layer: Layer) -> Layer:
-    arch, (qk, v, output, gate_up, down) = blueprint.arch, (blueprint.kind_of(index, name) for name in LINEARS)
+    arch, (qk, v, output, gate_up, down) = blueprint.arch, (blueprint.format_of(index, name) for name in LINEARS)
     return replace(
         layer,
         qkv=rounded_heads(layer.qkv, qk, v, blueprint.heads_before_values * arch.head_dim),
@@ -84,20 +84,22 @@ def reference_layer(blueprint: Blueprint, index: int, layer: Layer) -> Layer:
     )
 
 
-def rounded_heads(linear: Linear, before: Format, after: Format, rows: int) -> Rounded:
+def rounded_heads(linear: Linear, before: PackedFormat, after: PackedFormat, rows: int) -> Rounded:
     """The first rows in one format, the others in another."""
     assert isinstance(linear, Dense)
     weight = torch.cat((stored(linear.weight[:rows], before), stored(linear.weight[rows:], after)))
     return Rounded(Dense(weight, linear.bias), 1, linear.weight.shape[1])
 
 
-def rounded(linear: Linear, kind: Format, *, heads: int = 1, wide: int = 0) -> Rounded:
+def rounded(linear: Linear, weight_format: PackedFormat, *, heads: int = 1, wide: int = 0) -> Rounded:
     assert isinstance(linear, Dense)
     wide = wide or linear.weight.shape[1]
-    return Rounded(Dense(stored(spread_heads(linear.weight, heads, wide), kind), linear.bias), heads, wide)
+    return Rounded(Dense(stored(spread_heads(linear.weight, heads, wide), weight_format), linear.bias), heads, wide)
 
 
-def stored(weight: Tensor, kind: Format) -> Tensor:
-    """What blocks of a format hold of a weight [outputs, inputs], its inputs padded to whole groups."""
+def stored(weight: Tensor, weight_format: PackedFormat) -> Tensor:
+    """A weight [outputs, inputs] as blocks of a format hold it, its inputs padded to whole groups."""
     outputs, inputs = weight.shape
-    return unpack(pack(pad_to(weight, padded(outputs, OUTPUTS), padded(inputs, GROUP)), kind), kind)[:outputs]
+    return unpack(pack(pad_to(weight, padded(outputs, OUTPUTS), padded(inputs, GROUP)), weight_format), weight_format)[
+        :outputs
+    ]

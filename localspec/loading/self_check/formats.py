@@ -1,7 +1,7 @@
-"""May a configuration run in nf4, fp4 or LLM.int8 here? A random small model must say what its weights stand for.
+"""Numerical self-check of bitsandbytes: a random small model must compute what its quantised weights stand for.
 
 The reference has the same weights as floats. The verdict is remembered for this device and bitsandbytes. That the
-decoder computes the configuration rightly is another admission's business; knows no real weights.
+decoder computes the configuration rightly is another check's business; knows no real weights.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from torch import Tensor
 
 from localspec.core.errors import EngineError
 from localspec.core.verdicts import difference_of
+from localspec.core.weight_formats import FLOATS
 from localspec.engine.arch import Arch, read_arch
 from localspec.engine.four_bit import dequantised, library, quantise
-from localspec.engine.linear import Dense, EightBits, Form, FourBits
-from localspec.loading.self_check import config as admission
-from localspec.loading.self_check.cpu import Invented, read_in, relative
+from localspec.engine.linear import Dense, EightBitLinears, FourBitLinears, LinearMaker
+from localspec.loading.self_check import config as config_check
+from localspec.loading.self_check.cpu import RandomWeights, read_in, relative
 from localspec.loading.torch import assemble_in
 
 # Of the root mean square of a row's logits. Rows rounded to 16 bits or, in LLM.int8, to 8 are set apart by a few
@@ -41,54 +42,53 @@ WIDE = 128  # whole blocks, so that fused kernels are what runs
 
 
 @dataclass(frozen=True, slots=True)
-class StoodFor:
-    """Makes floats of what another format would make."""
+class DequantisedReference:
+    """Makes the floats that another format's weights stand for."""
 
-    form: FourBits | EightBits
+    maker: FourBitLinears | EightBitLinears
     stream: torch.dtype = torch.float32
 
     @property
     def device(self) -> str:
-        return self.form.device
+        return self.maker.device
 
     @property
     def table(self) -> torch.dtype:
-        return self.form.table
+        return self.maker.table
 
     def linear(self, slabs: Iterable[Tensor], shape: tuple[int, int], bias: Tensor | None) -> Dense:
-        if isinstance(self.form, FourBits):
-            return Dense(dequantised(*quantise(slabs, shape, self.form.kind, self.device)), bias)
-        made = self.form.linear(slabs, shape, None)
+        if isinstance(self.maker, FourBitLinears):
+            return Dense(dequantised(*quantise(slabs, shape, self.maker.quant_type, self.device)), bias)
+        made = self.maker.linear(slabs, shape, None)
         return Dense(made.codes * (made.scales / 127)[:, None], bias)
 
 
-def admit_format(config: dict[str, Any], form: Form) -> None:
-    """Nothing, or EngineError: bitsandbytes is not there, or computes something else than it should."""
-    if not isinstance(form, FourBits | EightBits):
+def verify_format(config: dict[str, Any], maker: LinearMaker) -> None:
+    """EngineError where bitsandbytes is not installed, or computes something else than it should."""
+    if not isinstance(maker, FourBitLinears | EightBitLinears):
         return
-    off = difference_of(fingerprint(config, form), lambda: difference(shrunk(config), form))
+    off = difference_of(fingerprint(config, maker), lambda: difference(shrunk(config), maker))
     if not off <= TOLERANCE:
-        name = form.kind if isinstance(form, FourBits) else "int8"
         raise EngineError(
-            f"bitsandbytes computes {name} wrongly on this machine (off by {off:.1e}).",
-            hint="Use --quant bf16, or another version of bitsandbytes.",
+            f"bitsandbytes computes {maker.name} wrongly on this machine (off by {off:.1e}).",
+            hint=f"Use --quant {FLOATS[-1]}, or another version of bitsandbytes.",
         )
 
 
-def fingerprint(config: dict[str, Any], form: Form) -> str:
-    device = torch.cuda.get_device_name() if form.device == "cuda" else platform.processor() or platform.machine()
-    whole = f"{admission.fingerprint(config)} {form} {library().__version__} {device}"
+def fingerprint(config: dict[str, Any], maker: LinearMaker) -> str:
+    device = torch.cuda.get_device_name() if maker.device == "cuda" else platform.processor() or platform.machine()
+    whole = f"{config_check.fingerprint(config)} {maker} {library().__version__} {device}"
     return hashlib.sha256(whole.encode()).hexdigest()
 
 
 def shrunk(config: dict[str, Any]) -> Arch:
-    return replace(read_arch(admission.shrink(config)), intermediate_size=WIDE)
+    return replace(read_arch(config_check.shrink(config)), intermediate_size=WIDE)
 
 
-def difference(arch: Arch, form: FourBits | EightBits) -> float:
-    """Of the row that is furthest off."""
-    weights = Invented(arch)
-    pair: tuple[Form, Form] = form, StoodFor(form)
+def difference(arch: Arch, maker: FourBitLinears | EightBitLinears) -> float:
+    """Relative error of the worst row."""
+    weights = RandomWeights(arch)
+    pair: tuple[LinearMaker, LinearMaker] = maker, DequantisedReference(maker)
     got, expected = (assemble_in(one, arch, weights, context=ROWS) for one in pair)
     ids = torch.arange(ROWS) * 37 % arch.vocab_size
     return relative(read_in(got, ids, WIDTHS).float(), read_in(expected, ids, ROWS))

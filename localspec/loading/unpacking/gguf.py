@@ -25,7 +25,7 @@ SLAB_ELEMENTS = 1 << 19  # as float32 at once: they stay in a core's cache
 
 
 class Dequantised:
-    """What there is by name, as floats. Opens a file for each reading anew: whoever holds a model holds no file."""
+    """Tensors by name, as floats. Opens a file for each reading anew: a loaded model holds no file open."""
 
     def __init__(self, files: Files) -> None:
         self.files, config = files, files.snapshot.config
@@ -79,7 +79,7 @@ class Dequantised:
 
 
 def in_pairs(rows: Tensor, head_dim: int) -> Tensor:
-    """Where llama's files have these rows of queries or keys."""
+    """The order in which llama's files have these rows of queries or keys."""
     half, channel = rows % head_dim // (head_dim // 2), rows % (head_dim // 2)
     return rows // head_dim * head_dim + 2 * channel + half
 

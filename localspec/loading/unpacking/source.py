@@ -18,7 +18,7 @@ OPEN = 4  # weights whose scales are kept: queries, keys and values are read in 
 
 
 class Unpacked:
-    """What there is by name, as if it had never been quantised: a Source."""
+    """Tensors by name, as if they had never been quantised: a Source."""
 
     def __init__(self, files: Files, weights: Mapping[str, StoredWeight]) -> None:
         self.files, self.weights = files, weights

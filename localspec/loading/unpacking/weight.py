@@ -47,7 +47,7 @@ class Weight:
         return found.t().contiguous() if self.stored.layout in ("gptq", "awq") else found.view(-1, self.stored.groups)
 
     def read_zeros(self) -> Tensor | int | None:
-        """As the codes are counted."""
+        """Zeros, counted as the codes are."""
         name, bits, layout = self.stored.zeros, self.stored.scheme.bits, self.stored.layout
         middle = 1 << (bits - 1) if layout == "packed" else 0
         if name is None:
@@ -101,14 +101,14 @@ class Weight:
         return grid[first:last] if outputs == 1 else grid[torch.arange(first, last) // outputs]
 
     def apply(self, rows: Tensor, how: Callable[[Tensor, Tensor], Tensor], numbers: Tensor) -> None:
-        """In place; `numbers` [rows, groups]."""
+        """Applies scales and zeros in place; `numbers` [rows, groups]."""
         if self.order is None:
             how(rows.view(*numbers.shape, -1), numbers[..., None])
         else:
             how(rows, numbers.index_select(1, self.order))
 
     def codes(self, first: int, last: int) -> Tensor:
-        """As numbers, float32."""
+        """Codes as float32 numbers."""
         name, layout, bits = self.stored.codes, self.stored.layout, self.stored.scheme.bits
         if layout == "gptq":
             return unpacked(self.files.columns(name, first, last).t(), bits).float()

@@ -27,7 +27,7 @@ def length(spec: SpecCard, rounds: Sequence[Step] = ()) -> str:
     if spec.switch == "off":
         return ""
     chosen = spec.k if spec.mode == "on" else "auto"
-    now = None if chosen.isdigit() else length_now(rounds)
+    now = None if isinstance(chosen, int) else length_now(rounds)
     return one_line(f"k={chosen}" + (f"({now})" if now is not None else ""))
 
 

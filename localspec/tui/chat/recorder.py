@@ -14,7 +14,8 @@ from textual.message import Message
 
 from localspec import __version__
 from localspec.core.errors import HistoryError
-from localspec.core.events import FinishReason, Notice, Ready, SpecCard, Stats, Step
+from localspec.core.events import FinishReason, Notice, Ready, Stats, Step
+from localspec.engine.drafters.table import spelling
 from localspec.history import (
     Answer,
     Answered,
@@ -107,7 +108,7 @@ class HistoryRecorder:
             target_sha=model.revision or None,
             quant=model.quant,
             device=model.device,
-            draft=drafter(ready.spec),
+            draft=spelling(ready.spec),
             versions={"localspec": __version__},
         )
 
@@ -223,14 +224,3 @@ class HistoryRecorder:
     def _post(self, update: Update) -> None:
         if self._sink is not None:
             self._sink.post(update)
-
-
-def drafter(spec: SpecCard) -> str | None:
-    """As --draft names it."""
-    match spec.kind:
-        case "off":
-            return None
-        case "early-exit":
-            return f"early-exit:{spec.exit_layer}"
-        case _:
-            return spec.name

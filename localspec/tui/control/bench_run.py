@@ -43,22 +43,23 @@ class Measured(msgspec.Struct, frozen=True):
 
 def arguments(load: LoadRequest) -> list[str]:
     """Of the command, for this model as it is loaded."""
+    weights = load.weights
     said: dict[str, object] = {
         "--draft": load.draft,
         "--k": load.k,
-        "--quant": load.quant,
-        "--device": load.device,
-        "--max-memory": load.max_memory,
-        "--ctx": load.ctx,
-        "--threads": load.threads,
-        "--int8-threshold": load.int8_threshold,
+        "--quant": weights.weight_format,
+        "--device": weights.device,
+        "--max-memory": weights.max_memory,
+        "--ctx": weights.ctx,
+        "--threads": weights.threads,
+        "--int8-threshold": weights.int8_threshold,
         "-n": TOKENS,
         "-r": REPEATS,
         "-o": "jsonl",
     }
     flags = [word for flag, value in said.items() if value is not None for word in (flag, str(value))]
-    flags += ["--draft-quant", load.draft_quant] if load.draft_quant != "auto" else []
-    flags += ["--keep-head"] * load.keep_head + ["--no-folding"] * (not load.folding)
+    flags += ["--draft-quant", weights.draft_format] if weights.draft_format != "auto" else []
+    flags += ["--keep-head"] * weights.keep_head + ["--no-folding"] * (not load.folding)
     return ["bench", *flags, "--", load.model]
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from localspec.core.sanitize import one_line
+from localspec.engine.drafters import table
 from localspec.models.named_templates import CHOICES
 
 if TYPE_CHECKING:
@@ -140,8 +141,8 @@ COMMANDS = (
         "draft",
         "choose who drafts",
         lambda chat, typed: chat.models.draft(typed),
-        "[early-exit[:E], key, folder, file or off]",
-        choices=lambda known: (*known.drafts, "early-exit", "auto", "off", *known.models),
+        f"[{', '.join(table.usages())}, key, folder, file or off]",
+        choices=lambda known: (*known.drafts, *table.names(), "auto", "off", *known.models),
     ),
     Command("bench", "measure this model: plain, and as it drafts", lambda chat, _: chat.measuring.bench()),
     Command("fit", "what this model needs in memory", lambda chat, typed: chat.measuring.fit(typed), "[ctx]"),

@@ -7,11 +7,11 @@ from typing import get_args
 import msgspec
 
 from localspec.core.events import Mode, SpecCard
-from localspec.core.requests import LONGEST_DRAFT, SpecWish, is_draft_length
+from localspec.core.requests import MAX_DRAFT, SpecWish, read_draft_length
 
 NEXT: dict[Mode, Mode] = {"on": "auto", "auto": "off", "off": "on"}
 MODES = f"Write /spec {', '.join(get_args(Mode)[:-1])} or {get_args(Mode)[-1]}."
-LENGTHS = f"Write /k auto, /k heuristic or /k N, with N from 0 to {LONGEST_DRAFT}."
+LENGTHS = f"Write /k auto, /k heuristic or /k N, with N from 0 to {MAX_DRAFT}."
 
 
 def wish_at_start(spec: SpecCard) -> SpecWish:
@@ -32,7 +32,8 @@ def spelled(wish: SpecWish, typed: str) -> SpecWish | None:
 
 def of_length(typed: str) -> SpecWish | None:
     """As --k takes it; None if it is no draft length."""
-    return SpecWish.of(typed.lower()) if is_draft_length(typed.lower()) else None
+    length = read_draft_length(typed.lower())
+    return None if length is None else SpecWish.of(length)
 
 
 def lack(spec: SpecCard | None) -> str:

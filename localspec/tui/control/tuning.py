@@ -59,12 +59,12 @@ class Tuning:
     def params(self) -> dict[str, str | int | float | bool | None]:
         """The same, as the history keeps it with an answer."""
         named = {"preset": self.preset, "template": self.template.name if self.template else None}
-        return {**{name: value for name, value in named.items() if value}, **self.sampling.said}
+        return {**{name: value for name, value in named.items() if value}, **self.sampling.given}
 
     @property
     def words(self) -> str:
         """The same in a line."""
-        said = [f"{name} {value:g}" for name, value in self.sampling.said.items()]
+        said = [f"{name} {value:g}" for name, value in self.sampling.given.items()]
         return " · ".join([*([f"preset {self.preset}"] if self.preset else []), *said]) or "all as the model has it"
 
     def beneath(self, preset: str | None) -> SamplingOptions:
@@ -88,7 +88,7 @@ class Tuning:
 
     def set(self, typed: str) -> None:
         """`temperature=0.7 top_p=0.9`; an option with nothing behind `=` is no longer said."""
-        said = self.said.said
+        said = self.said.given
         for word in typed.split():
             name, equals, value = word.partition("=")
             if not equals:
@@ -118,8 +118,8 @@ class Tuning:
 
 def begin(config: Config, model: str, *, load: Mapping[str, Any], sampling: SamplingOptions) -> Tuning:
     """Of a chat with this model; `load` and `sampling` were said by flags or the environment."""
-    for name, value in sampling.said.items():
-        precedence.option(name, str(value))
+    for name, value in sampling.given.items():
+        precedence.check_option(name, value, str(value))
     catalog = Catalog.load()
     request = precedence.load_request(config, catalog, model, load)
     entry = precedence.entry_of(catalog, model)

@@ -93,7 +93,7 @@ class Turns:
 
     def ask(self, request: GenerateRequest, feed: Feed) -> None:
         """A stop that came while this was being prepared is meant for it."""
-        feed.ask(replace(request, odds=self.transcript.view == "rejects"))
+        feed.ask(replace(request, draft_probabilities=self.transcript.view == "rejects"))
         if self.state.phase == "stopping":
             feed.cancel()
 

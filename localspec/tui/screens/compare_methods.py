@@ -8,8 +8,9 @@ import msgspec
 
 from localspec.core.errors import UsageError
 from localspec.core.events import ModelCard, SpecCard
-from localspec.core.requests import EarlyExit, GenerateRequest
-from localspec.runtime.draft_choice import check_exit, parse
+from localspec.core.requests import GenerateRequest
+from localspec.engine.drafters.table import EARLY_EXIT, check_exit
+from localspec.runtime.draft_choice import parse
 from localspec.tui.control.spec_switch import lack
 from localspec.tui.panels.header import drafting
 
@@ -39,20 +40,21 @@ def compared(typed: str, spec: SpecCard | None, model: ModelCard | None) -> tupl
     """Plain and whoever drafts now; or one of them and an early exit, which needs nothing loaded."""
     loaded = Way(drafting(spec), speculate=True) if spec is not None and spec.kind != "off" else None
     asked = parse(typed.lower() or "auto")
-    if asked in ("auto", "off"):
+    if asked.kind in ("auto", "off"):
         if loaded is None:
             raise UsageError(lack(spec))
         return PLAIN, loaded
     if spec is None or model is None:
         raise UsageError(lack(None))
-    if not isinstance(asked, EarlyExit):
+    if asked.kind != EARLY_EXIT.name:
         raise UsageError(f"'{typed}' is not loaded. If it is a drafter: /draft {typed}, then /compare.")
-    if asked.layer is None:
-        raise UsageError("Write /compare early-exit:E, where E is the layer to leave after.")
-    check_exit(asked.layer, model.layers, model.name)
-    if loaded is None or spec.exit_layer == asked.layer:
-        return PLAIN, loaded or early_exit(asked.layer)
-    return loaded, early_exit(asked.layer)
+    if not asked.argument:
+        raise UsageError("Write /compare early-exit:E, where E is the exit layer.")
+    layer = int(asked.argument)
+    check_exit(layer, model.layers, model.name)
+    if loaded is None or spec.exit_layer == layer:
+        return PLAIN, loaded or early_exit(layer)
+    return loaded, early_exit(layer)
 
 
 def early_exit(layer: int) -> Way:

@@ -18,7 +18,7 @@ from textual.widgets import Button, Input, Select, Static
 
 from localspec.config import precedence
 from localspec.core.errors import UsageError
-from localspec.core.requests import RANGES
+from localspec.core.requests import SAMPLING_FIELDS
 from localspec.core.sanitize import one_line
 from localspec.tui.control.tuning import Tuning
 from localspec.tui.keys.key_names import with_keys
@@ -53,11 +53,11 @@ class SamplingForm(ModalScreen[bool]):
         self.preset: Select[str] = Select(
             presets, prompt="none", value=tuning.preset or Select.NULL, compact=True, id="preset"
         )
-        self.inputs = {name: self.input(name) for name in RANGES}
+        self.inputs = {name: self.input(name) for name in SAMPLING_FIELDS}
         self.wrong = Static(markup=False, id="wrong")
 
     def input(self, name: str) -> Field:
-        said = self.tuning.said.said.get(name)
+        said = self.tuning.said.given.get(name)
         check = Function(lambda typed: not fault(name, typed))
         value = "" if said is None else f"{said:g}" if isinstance(said, float) else str(said)
         return Field(value, compact=True, id=name, validators=check, valid_empty=True, max_length=20)
@@ -83,7 +83,7 @@ class SamplingForm(ModalScreen[bool]):
         return None if self.preset.is_blank() else str(self.preset.value)
 
     def show_beneath(self) -> None:
-        beneath = self.tuning.beneath(self.chosen).said
+        beneath = self.tuning.beneath(self.chosen).given
         for name, field in self.inputs.items():
             unsaid = NO_SEED if name == "seed" else MODELS_OWN
             field.placeholder = f"{beneath[name]:g}" if name in beneath else unsaid

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from localspec.engine.cpu.formats import Format
+from localspec.engine.cpu.formats import PackedFormat
 from localspec.engine.cpu.isa import Isa
 from localspec.engine.decoder import Decoder, Span
 from tests.support.packed_models import ISAS, KINDS, packed_decoder, pieces, random_ids, torch_decoder
@@ -113,7 +113,7 @@ def read(decoder: Any, ids: Tensor) -> Tensor:  # Any: either decoder
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_every_shape_is_the_torch_decoders(shape: str, kind: Format) -> None:
+def test_every_shape_is_the_torch_decoders(shape: str, kind: PackedFormat) -> None:
     said = {**SMALL, **SHAPES[shape]}
     ids = random_ids(150, vocab=said.get("vocab_size", 40))
     got = read(packed_decoder(context=203, kind=kind, **said), ids)
@@ -124,7 +124,7 @@ def test_every_shape_is_the_torch_decoders(shape: str, kind: Format) -> None:
 
 @pytest.mark.parametrize("isa", ISAS[1:], ids=lambda isa: isa.name)
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_processor_is_the_torch_decoders(kind: Format, isa: Isa) -> None:
+def test_every_kind_of_processor_is_the_torch_decoders(kind: PackedFormat, isa: Isa) -> None:
     said = {**SMALL, "model_type": "qwen3", "head_dim": 80, "sliding_window": 21, "use_sliding_window": True}
     ids = random_ids(140)
     ours, theirs = packed_decoder(context=150, kind=kind, on=isa, **said), torch_decoder(context=150, kind=kind, **said)

@@ -21,7 +21,7 @@ from llvmlite import ir
 from torch import Tensor
 
 from localspec.engine.cpu import build, emit, kernels
-from localspec.engine.cpu.formats import GROUP, OUTPUTS, RECORD_BYTES, SCALE_BYTES, Format
+from localspec.engine.cpu.formats import GROUP, OUTPUTS, RECORD_BYTES, SCALE_BYTES, PackedFormat
 from localspec.engine.cpu.isa import KINDS as ALL_ISAS
 from localspec.engine.cpu.isa import Isa, on_x86
 from localspec.engine.cpu.pack import pack, unpack
@@ -66,7 +66,7 @@ class Rows(NamedTuple):
         return -128 * self.codes.view(*self.scales.shape, GROUP).int().sum(-1, dtype=torch.int32)
 
 
-def multiply(isa: Isa, kind: Format, block: Tensor, rows: Rows) -> Tensor:
+def multiply(isa: Isa, kind: PackedFormat, block: Tensor, rows: Rows) -> Tensor:
     """[rows, 32] by the kernel. Rows and results lie apart, so a wrong stride is seen; what is between is kept."""
     count, groups = rows.scales.shape
     apart = [torch.cat((part, part + 1), dim=1).contiguous() for part in (*rows, rows.corrections)]
@@ -78,7 +78,7 @@ def multiply(isa: Isa, kind: Format, block: Tensor, rows: Rows) -> Tensor:
     return out[:, :OUTPUTS]
 
 
-def exact(kind: Format, block: Tensor, rows: Rows) -> Tensor:
+def exact(kind: PackedFormat, block: Tensor, rows: Rows) -> Tensor:
     """The same in whole numbers: every scale is a power of two, at least 1."""
     count, groups = rows.scales.shape
     scales = block[:, :SCALE_BYTES].contiguous().view(torch.bfloat16).long()  # [groups, 32]
@@ -92,16 +92,16 @@ def block_of(codes: Tensor, scales: Tensor) -> Tensor:
     return torch.cat((scales.bfloat16().view(torch.uint8).view(len(scales), SCALE_BYTES), codes), dim=1).contiguous()
 
 
-def code_bytes(kind: Format) -> int:
+def code_bytes(kind: PackedFormat) -> int:
     return RECORD_BYTES[kind] - SCALE_BYTES
 
 
 # What weights are made of, by format; int8 knows no byte 0, and 4 bits any.
-EXTREMES: dict[Format, tuple[int, ...]] = {"int8": (1, 255), "int4": (0x00, 0xFF, 0x0F, 0xF0)}
-MIDDLE: dict[Format, int] = {"int8": 128, "int4": 0x77}
+EXTREMES: dict[PackedFormat, tuple[int, ...]] = {"int8": (1, 255), "int4": (0x00, 0xFF, 0x0F, 0xF0)}
+MIDDLE: dict[PackedFormat, int] = {"int8": 128, "int4": 0x77}
 
 
-def weights_like(kind: Format, what: str, groups: int, draw: torch.Generator) -> Tensor:
+def weights_like(kind: PackedFormat, what: str, groups: int, draw: torch.Generator) -> Tensor:
     shape = (groups, code_bytes(kind))
     low, high = EXTREMES[kind][:2]
     if what == "random":
@@ -136,7 +136,7 @@ def signs(shape: tuple[int, int], draw: torch.Generator) -> Tensor:
 
 @every_kind
 @every_isa
-def test_integer_sums_are_exact_for_every_row_count_at_every_extreme(isa: Isa, kind: Format) -> None:
+def test_integer_sums_are_exact_for_every_row_count_at_every_extreme(isa: Isa, kind: PackedFormat) -> None:
     """Any scale up to 2 where there are few groups; 1 where sixteen greatest sums come within a hair of 2^24."""
     draw = torch.Generator().manual_seed(1)
     for count in range(1, isa.rows + 1):
@@ -153,7 +153,7 @@ def test_integer_sums_are_exact_for_every_row_count_at_every_extreme(isa: Isa, k
 
 @every_kind
 @every_isa
-def test_every_weight_and_every_input_has_its_own_place(isa: Isa, kind: Format) -> None:
+def test_every_weight_and_every_input_has_its_own_place(isa: Isa, kind: PackedFormat) -> None:
     """One weight that is not 0 among 32 x 128 that are, as `pack` lays it out: it meets its own input in its own
     output, and nothing else."""
     draw = torch.Generator().manual_seed(2)
@@ -173,7 +173,7 @@ def test_every_weight_and_every_input_has_its_own_place(isa: Isa, kind: Format) 
 
 @every_kind
 @every_isa
-def test_a_row_is_the_same_bits_alone_and_among_others(isa: Isa, kind: Format) -> None:
+def test_a_row_is_the_same_bits_alone_and_among_others(isa: Isa, kind: PackedFormat) -> None:
     """With scales that are anything, so that each rounding counts."""
     draw = torch.Generator().manual_seed(3)
     block = block_of(weights_like(kind, "random", 9, draw), torch.rand(9, OUTPUTS, generator=draw))
@@ -185,7 +185,7 @@ def test_a_row_is_the_same_bits_alone_and_among_others(isa: Isa, kind: Format) -
 
 
 @every_kind
-def test_all_kinds_of_processor_agree(kind: Format) -> None:
+def test_all_kinds_of_processor_agree(kind: PackedFormat) -> None:
     """Within the roundings of 9 groups: the integers are the same, and only a fused multiply-add rounds once less."""
     draw = torch.Generator().manual_seed(4)
     block = block_of(weights_like(kind, "random", 9, draw), torch.rand(9, OUTPUTS, generator=draw))

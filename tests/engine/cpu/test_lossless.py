@@ -14,12 +14,12 @@ import pytest
 
 from localspec.core.errors import Cancelled
 from localspec.engine.cpu.decoder import PackedDecoder
-from localspec.engine.cpu.formats import Format
+from localspec.engine.cpu.formats import PackedFormat
 from localspec.engine.cpu.isa import Isa
 from localspec.engine.decode import decode
-from localspec.engine.drafters.early_exit import EarlyExit
-from localspec.engine.drafters.model import DraftModel
-from localspec.engine.drafters.none import NoDrafter
+from localspec.engine.drafters.early_exit import EarlyExitDrafter
+from localspec.engine.drafters.empty import NoDrafter
+from localspec.engine.drafters.model import ModelDrafter
 from localspec.engine.protocols import Drafter, Round
 from localspec.engine.samplers import make_sampler
 from localspec.engine.session import Session
@@ -38,7 +38,7 @@ PROMPTS, PART = 200, 50
 on_this_engine = pytest.mark.usefixtures("here")
 
 
-def use(kind: Format, on: Isa, monkeypatch: pytest.MonkeyPatch) -> None:
+def use(kind: PackedFormat, on: Isa, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests of float64 make their models on this engine."""
 
     def tiny_decoder(**said: Any) -> PackedDecoder:
@@ -75,7 +75,7 @@ def test_200_prompts_are_answered_as_one_token_at_a_time(drafter: str, first: in
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("isa", ISAS[1:], ids=lambda isa: isa.name)
 def test_20_prompts_are_answered_so_on_every_kind_of_processor(
-    isa: Isa, kind: Format, drafter: str, monkeypatch: pytest.MonkeyPatch
+    isa: Isa, kind: PackedFormat, drafter: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use(kind, isa, monkeypatch)
     asked = exact.prompts(20)
@@ -116,10 +116,10 @@ def any_drafter(dice: random.Random, target: PackedDecoder, said: dict[str, Any]
         NoDrafter,
         NGramDrafter,
         lambda: RandomDrafter(VOCAB, dice.randrange(99)),
-        lambda: EarlyExit(target, dice.randint(1, LAYERS - 1)),
-        lambda: EarlyExit(target, LAYERS - 1),
-        lambda: DraftModel(packed_decoder(**said), VOCAB),
-        lambda: DraftModel(packed_decoder(**{**said, "seed": 9, "num_hidden_layers": 1}), VOCAB),
+        lambda: EarlyExitDrafter(target, dice.randint(1, LAYERS - 1)),
+        lambda: EarlyExitDrafter(target, LAYERS - 1),
+        lambda: ModelDrafter(packed_decoder(**said), VOCAB),
+        lambda: ModelDrafter(packed_decoder(**{**said, "seed": 9, "num_hidden_layers": 1}), VOCAB),
     ]
     return dice.choice(makers)()
 
@@ -152,7 +152,7 @@ def play(case: int, target: PackedDecoder, said: dict[str, Any]) -> None:
         assert target.length == max(len(session.tokens) - 1, 0)
 
 
-def check_sessions(cases: range, kind: Format, **config: Any) -> None:
+def check_sessions(cases: range, kind: PackedFormat, **config: Any) -> None:
     said = {"kind": kind, "seed": 3, "context": 90, **config}
     with threaded(2 if config else 1, **said) as target:
         for case in cases:
@@ -161,22 +161,22 @@ def check_sessions(cases: range, kind: Format, **config: Any) -> None:
 
 @pytest.mark.parametrize("config", [{}, WINDOWED], ids=["all positions", "window"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_20_random_sessions_say_what_plain_decoding_says(kind: Format, config: dict[str, Any]) -> None:
+def test_20_random_sessions_say_what_plain_decoding_says(kind: PackedFormat, config: dict[str, Any]) -> None:
     check_sessions(range(20), kind, **config)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("config", [{}, WINDOWED], ids=["all positions", "window"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_1000_random_sessions_say_what_plain_decoding_says(kind: Format, config: dict[str, Any]) -> None:
+def test_1000_random_sessions_say_what_plain_decoding_says(kind: PackedFormat, config: dict[str, Any]) -> None:
     check_sessions(range(1000), kind, **config)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_two_threads_say_it_too(kind: Format) -> None:
+def test_two_threads_say_it_too(kind: PackedFormat) -> None:
     expected = text(plain(packed_decoder(kind=kind, seed=3), [1, 2, 3], max_tokens=30))
     with threaded(2, kind=kind, seed=3) as target:
-        session = Session(target, EarlyExit(target, 2))
+        session = Session(target, EarlyExitDrafter(target, 2))
         for k in (1, 4):
             assert text(generate(session, [1, 2, 3], max_tokens=30, policy=k)) == expected
 

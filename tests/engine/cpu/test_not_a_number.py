@@ -15,7 +15,7 @@ from localspec.core.errors import CheckpointError
 from localspec.engine.arch import read_arch
 from localspec.engine.cpu import program
 from localspec.engine.cpu.decoder import PackedDecoder, PackedWeights
-from localspec.engine.cpu.formats import SCALE_BYTES, Format
+from localspec.engine.cpu.formats import SCALE_BYTES, PackedFormat
 from localspec.engine.cpu.isa import Isa
 from localspec.engine.cpu.pack import Packed, pack
 from localspec.loading.self_check.cpu_reference import round_rows
@@ -41,7 +41,7 @@ every_isa = pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
 
 @pytest.mark.parametrize("value", [NAN, INF, -INF])
 @pytest.mark.parametrize("kind", KINDS)
-def test_weights_that_are_no_numbers_are_refused(kind: Format, value: float) -> None:
+def test_weights_that_are_no_numbers_are_refused(kind: PackedFormat, value: float) -> None:
     """Wherever they stand, also far into a tensor of many blocks."""
     for place in (0, 63, 64 * 40 + 1, 64 * 2080 - 1):
         weight = torch.ones(2080, 64)
@@ -75,7 +75,7 @@ def read(weights: PackedWeights, isa: Isa) -> Tensor:
     return narrow
 
 
-def sound(kind: Format = "int8") -> PackedWeights:
+def sound(kind: PackedFormat = "int8") -> PackedWeights:
     return packed_weights(read_arch(config_of(SAID)), tensors_of(SAID, 0), kind)
 
 

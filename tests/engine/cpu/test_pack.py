@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from localspec.core.errors import CheckpointError
-from localspec.engine.cpu.formats import CODES, GROUP, LEVELS, OUTPUTS, SHARES, Format
+from localspec.engine.cpu.formats import CODES, GROUP, LEVELS, OUTPUTS, SHARES, PackedFormat
 from localspec.engine.cpu.isa import Isa, available, choose
 from localspec.engine.cpu.pack import empty, interleave, pack, pad_rows, pad_to, unpack
 from localspec.engine.cpu.program import Program, load
 
-KINDS: tuple[Format, ...] = ("int8", "int4")
+KINDS: tuple[PackedFormat, ...] = ("int8", "int4")
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def relative_error(found: Tensor, wanted: Tensor) -> float:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", worst_cases())
-def test_no_weight_is_farther_off_than_its_group_allows(kind: Format, case: str):
+def test_no_weight_is_farther_off_than_its_group_allows(kind: PackedFormat, case: str):
     """Half a step of int8, and what bfloat16 takes from the scale; 4-bit levels are at most 29 of 127 apart."""
     weight = worst_cases()[case]
     found = unpack(pack(weight, kind), kind)
@@ -66,7 +66,7 @@ def test_no_weight_is_farther_off_than_its_group_allows(kind: Format, case: str)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_weights_that_are_levels_come_back_as_they_were(kind: Format):
+def test_weights_that_are_levels_come_back_as_they_were(kind: PackedFormat):
     levels = torch.tensor(LEVELS if kind == "int4" else range(-127, 128)).float()
     weight = levels[torch.arange(OUTPUTS * GROUP) % len(levels)].view(OUTPUTS, GROUP)
     weight[:, 0] = 127
@@ -76,7 +76,7 @@ def test_weights_that_are_levels_come_back_as_they_were(kind: Format):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_zeros_stay_zeros(kind: Format):
+def test_zeros_stay_zeros(kind: PackedFormat):
     weight = normal(OUTPUTS, GROUP) * (normal(OUTPUTS, GROUP, seed=1) > 0)
     assert (unpack(pack(weight, kind), kind)[weight == 0] == 0).all()
 
@@ -118,7 +118,7 @@ def test_the_table_of_levels_can_be_looked_up_by_every_kernel():
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("fault", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize("by_torch", [True, False])
-def test_what_is_no_number_is_refused(kind: Format, fault: float, by_torch: bool, program: Program):
+def test_what_is_no_number_is_refused(kind: PackedFormat, fault: float, by_torch: bool, program: Program):
     weight = normal(2 * OUTPUTS, 2 * GROUP)
     weight[37, 99] = fault
     with pytest.raises(CheckpointError, match="not a number"):
@@ -126,7 +126,7 @@ def test_what_is_no_number_is_refused(kind: Format, fault: float, by_torch: bool
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_compiled_and_torch_write_the_same_bytes(kind: Format, program: Program):
+def test_compiled_and_torch_write_the_same_bytes(kind: PackedFormat, program: Program):
     for name, weight in worst_cases().items():
         assert torch.equal(pack(weight, kind, program), pack(weight, kind)), name
     weight = normal(20 * OUTPUTS, 3 * GROUP, seed=3)
@@ -145,7 +145,7 @@ def test_every_instruction_set_writes_the_same_bytes(isa: Isa):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_threads_change_no_byte(kind: Format, program: Program):
+def test_threads_change_no_byte(kind: PackedFormat, program: Program):
     weight = normal(40 * OUTPUTS, GROUP, seed=4)
     alone = pack(weight, kind, program)
     torch.set_num_threads(3)
@@ -154,7 +154,7 @@ def test_threads_change_no_byte(kind: Format, program: Program):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", [(1, 1), (31, 63), (33, 65), (77, 200)])
-def test_odd_sizes_are_padded_with_zeros(kind: Format, shape: tuple[int, int]):
+def test_odd_sizes_are_padded_with_zeros(kind: PackedFormat, shape: tuple[int, int]):
     weight, room = normal(*shape), empty(kind, *shape)
     outputs, inputs = room.shape[0] * OUTPUTS, room.shape[1] * GROUP
     data = pack(pad_to(weight, outputs, inputs), kind)

@@ -12,11 +12,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from localspec.core.requests import MAX_DRAFT
 from localspec.engine.cpu import linears
 from localspec.engine.cpu.decoder import PackedDecoder
-from localspec.engine.cpu.formats import Format
+from localspec.engine.cpu.formats import PackedFormat
 from localspec.engine.cpu.isa import Isa
-from localspec.engine.policy import MAX_DRAFT
 from localspec.engine.protocols import ExitStates
 from tests.support.packed_models import ISAS, KINDS, packed_decoder, pieces, random_ids, threaded
 
@@ -60,7 +60,7 @@ def check(decoder: PackedDecoder, ids: Tensor, start: int, widths: Iterable[int]
 @every_shape
 @every_kind
 @every_isa
-def test_a_row_is_the_same_at_every_width(isa: Isa, kind: Format, shape: str) -> None:
+def test_a_row_is_the_same_at_every_width(isa: Isa, kind: PackedFormat, shape: str) -> None:
     """Read again from 110, as many rows as the longest draft's verify has cross the border of the first chunk; from 0,
     passes of up to 150 rows."""
     decoder, ids = packed_decoder(kind=kind, on=isa, **SHAPES[shape]), random_ids(150)
@@ -71,7 +71,7 @@ def test_a_row_is_the_same_at_every_width(isa: Isa, kind: Format, shape: str) ->
 
 @pytest.mark.parametrize(("shape", "threads"), [("grouped queries", 2), ("all at once", 3)])
 @every_kind
-def test_a_row_is_the_same_by_any_number_of_threads(kind: Format, shape: str, threads: int) -> None:
+def test_a_row_is_the_same_by_any_number_of_threads(kind: PackedFormat, shape: str, threads: int) -> None:
     ids = random_ids(150)
     expected = in_pieces(packed_decoder(kind=kind, **SHAPES[shape]), ids, 0, 1)
     with threaded(threads, kind=kind, **SHAPES[shape]) as decoder:
@@ -97,7 +97,7 @@ def test_long_runs_of_blocks_are_claimed_first_and_single_ones_last() -> None:
 @pytest.mark.parametrize("threads", [2, 3, 8])
 @every_kind
 def test_every_block_is_computed_where_threads_claim_runs_of_many_lengths(
-    kind: Format, threads: int, monkeypatch: pytest.MonkeyPatch
+    kind: PackedFormat, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever nobody wrote would be no number: all room to work in holds NaN before each pass."""
     said: dict[str, Any] = {"hidden_size": 256, "intermediate_size": 1024, "vocab_size": 2048, "num_hidden_layers": 2}
@@ -138,7 +138,7 @@ def test_a_row_is_the_same_across_chunks_segments_and_the_windows_far_end(isa: I
 
 @every_kind
 @every_isa
-def test_states_of_an_early_exit_end_in_the_full_passes_rows(isa: Isa, kind: Format) -> None:
+def test_states_of_an_early_exit_end_in_the_full_passes_rows(isa: Isa, kind: PackedFormat) -> None:
     """k drafted rows one by one, then a verify of k + 1 that starts from their states; and of k, all handed in."""
     decoder, ids = packed_decoder(kind=kind, on=isa, **SHAPES["all at once"]), random_ids(150)
     expected = decoder.forward(ids)

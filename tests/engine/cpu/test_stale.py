@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from localspec.engine.cpu.decoder import PackedDecoder
-from localspec.engine.cpu.formats import Format
+from localspec.engine.cpu.formats import PackedFormat
 from localspec.engine.protocols import ExitStates
 from tests.support.packed_models import KINDS, packed_decoder, pieces, random_ids
 
@@ -46,7 +46,7 @@ def wander(decoder: PackedDecoder, dice: random.Random) -> list[int]:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_after_crops_and_drafts_rows_are_a_fresh_decoders(kind: Format, shape: str) -> None:
+def test_after_crops_and_drafts_rows_are_a_fresh_decoders(kind: PackedFormat, shape: str) -> None:
     said: dict[str, Any] = {"kind": kind, "context": 300, **SHAPES[shape]}
     for seed in range(6):
         decoder, dice = packed_decoder(**said), random.Random(seed)

@@ -11,7 +11,7 @@ from localspec.engine.cpu import layout as at
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.cpu.pool import Pool
 from localspec.engine.decode import speculative_round
-from localspec.engine.drafters.early_exit import EarlyExit
+from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.protocols import ExitStates
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
@@ -56,7 +56,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
 
 def early_exit_session(exit_layer: int, sampling: Sampling = GREEDY) -> Session:
     target = packed_decoder(seed=1)
-    return prefilled(target, EarlyExit(target, exit_layer), PROMPT, sampling)
+    return prefilled(target, EarlyExitDrafter(target, exit_layer), PROMPT, sampling)
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling(temperature=1.0)], ids=["greedy", "sampled"])

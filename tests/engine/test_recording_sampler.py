@@ -12,8 +12,8 @@ from torch import Tensor
 from localspec.engine.decode import decode
 from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.policy import Constant
-from localspec.engine.protocols import Odds, Round
-from localspec.engine.recording_sampler import Witness
+from localspec.engine.protocols import DraftProbabilities, Round
+from localspec.engine.recording_sampler import RecordingSampler
 from localspec.engine.samplers import make_sampler
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
@@ -30,20 +30,22 @@ WAYS = {
 }
 
 
-def rounds(kind: str, way: str, *, witnessed: bool, crash: int = 0) -> Iterator[tuple[list[int], Round, Odds]]:
+def rounds(
+    kind: str, way: str, *, recorded: bool, crash: int = 0
+) -> Iterator[tuple[list[int], Round, DraftProbabilities]]:
     """Each with what stood before it."""
     torch.manual_seed(3)
     target = tiny_decoder(seed=1)
     drafter = KINDS[kind](target)
     session = Session(target, Guarded(CrashingDrafter(drafter, crash, after_work=True)) if crash else drafter)
     sampler = make_sampler(WAYS[way])
-    witness = Witness(sampler)
-    session.begin(witness if witnessed else sampler)
+    recording = RecordingSampler(sampler)
+    session.begin(recording if recorded else sampler)
     for _ in session.prefill(PROMPT):
         pass
     before = list(PROMPT)
     for done in decode(session, Constant(3), max_tokens=40):
-        yield list(before), done, witness.odds
+        yield list(before), done, recording.probabilities
         before += done.tokens
 
 
@@ -55,7 +57,7 @@ def by_hand(logits: Tensor, token: int) -> float:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_who_asks_for_probabilities_gets_the_same_tokens(kind: str, way: str):
-    plain, asked = (text([done for _, done, _ in rounds(kind, way, witnessed=on)]) for on in (False, True))
+    plain, asked = (text([done for _, done, _ in rounds(kind, way, recorded=on)]) for on in (False, True))
     assert asked == plain
     assert len(plain) == 40
 
@@ -64,7 +66,7 @@ def test_who_asks_for_probabilities_gets_the_same_tokens(kind: str, way: str):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_probabilities_are_those_of_a_softmax_by_hand(kind: str, way: str):
     target, rejected = tiny_decoder(seed=1), 0
-    for before, done, odds in rounds(kind, way, witnessed=True):
+    for before, done, odds in rounds(kind, way, recorded=True):
         assert len(odds.target) == len(odds.drafter) == done.drafted
         rejected += done.drafted > done.accepted
         for place, token in enumerate(done.draft):
@@ -84,7 +86,7 @@ def test_the_probabilities_are_those_of_a_softmax_by_hand(kind: str, way: str):
 
 
 def test_a_drafter_that_fails_behind_its_draft_leaves_no_probabilities_behind():
-    found = [*rounds("draft model", "greedy", witnessed=True, crash=2)]
+    found = [*rounds("draft model", "greedy", recorded=True, crash=2)]
     assert found[0][2].drafter
     for _, done, odds in found[1:]:
-        assert (done.drafted, odds) == (0, Odds())
+        assert (done.drafted, odds) == (0, DraftProbabilities())

@@ -1,4 +1,4 @@
-"""The drafter that proposes nothing: plain decoding is the same loop with this one."""
+"""The drafter that proposes nothing: plain decoding is the same loop with this drafter."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from localspec.engine.session import Session
 
 
 def empty(session: Session) -> Draft:
-    """No tokens, on the session's device."""
+    """A draft of no tokens, on the session's device."""
     return Draft(session.nothing)
 
 

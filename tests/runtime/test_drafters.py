@@ -1,0 +1,171 @@
+"""DRAFTERS: what --draft takes, and that a drafter is its file and one row, from --draft to the history."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from localspec.bench.measure import drafts
+from localspec.core.errors import CatalogError, UsageError
+from localspec.core.events import SpecCard
+from localspec.core.requests import DraftModel, DraftRequest, EarlyExit, LoadRequest
+from localspec.engine.drafters import table
+from localspec.engine.drafters.empty import empty
+from localspec.engine.drafters.table import DRAFTERS, DrafterRow
+from localspec.engine.protocols import Draft, Resident
+from localspec.engine.session import Session
+from localspec.models.catalog import Catalog, DraftEntry, Entry
+from localspec.runtime.api import load
+from localspec.runtime.draft_choice import check, check_entry, requested
+from localspec.runtime.local_models import drafters
+from tests.support.models import save_snapshot
+from tests.support.tokenizers import CHATML, gpt2_like
+
+
+class Repeat:
+    """Drafts the last token again, at most `most` times."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+
+    def prefill(self, session: Session) -> None:
+        pass
+
+    def draft(self, session: Session, k: int) -> Draft:
+        count = min(k, self.most)
+        return Draft(torch.tensor(session.tokens[-1:] * count)) if count > 0 else empty(session)
+
+    def crop(self, length: int) -> None:
+        pass
+
+
+def make(argument: str, target: Resident, own: Resident | None) -> Repeat:  # noqa: ARG001
+    assert own is None
+    return Repeat(int(argument or 1))
+
+
+ROW = DrafterRow(
+    name="repeat",
+    make=make,
+    usage="repeat[:N]",
+    hint="--draft repeat:N",
+    label=lambda most: f"repeat {most}".strip(),
+    summary=lambda _: "the last token again",
+    spelling=lambda _: "repeat",
+    parse=lambda argument: argument or "",
+)
+
+
+@pytest.fixture
+def row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DRAFTERS, ROW.name, ROW)
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "target"
+    save_snapshot(folder, gpt2_like(), template=CHATML, eos="<|im_end|>")
+    return folder
+
+
+@pytest.mark.heavy
+@pytest.mark.usefixtures("verified", "row")
+def test_a_drafter_of_one_row_drafts_for_a_chat_with_the_text_of_plain_decoding(target: Path):
+    check(LoadRequest(str(target), draft="repeat:3"))
+    texts = []
+    for draft in ("repeat:3", "off"):
+        with load(str(target), draft=draft, k=4, quant="fp64", threads=1) as llm:
+            answer = llm.chat().stream("hello there general").result()
+            texts.append([token.id for token in answer.tokens])
+            if draft != "off":
+                card = llm.ready.spec
+                assert (card.kind, answer.stats.draft_kind) == ("repeat", "repeat")
+                assert 0 < answer.stats.draft_n <= 3 * answer.stats.draft_rounds
+                assert table.spelling(card) == "repeat"  # what the history keeps
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.usefixtures("row")
+def test_a_row_is_what_help_lists_and_the_benchmark_show(tmp_path: Path):
+    assert "repeat[:N]" in table.usages()
+    assert "repeat:N" in table.spellings()
+    assert "repeat" in table.names()
+    entry = Entry("x", "x", tmp_path, draft=DraftEntry("repeat"))
+    check_entry(entry)
+    assert drafters(entry) == (("auto", "the last token again"), ("off", "off, decode plain"))
+    assert drafts(entry, "auto") == [("plain", "off"), ("repeat", "auto")]
+    assert drafts(entry, "repeat:2")[1][0] == "repeat 2"
+
+
+def test_without_its_row_it_is_the_name_of_a_draft_model():
+    assert table.parse("repeat") == DraftRequest("model", "repeat")
+
+
+@pytest.mark.parametrize(
+    ("written", "request_"),
+    [
+        ("auto", DraftRequest("auto")),
+        ("off", DraftRequest("off")),
+        ("early-exit", DraftRequest("early-exit")),
+        ("early-exit:03", DraftRequest("early-exit", "3")),
+        ("model", DraftRequest("model", "model")),
+        ("ollama:qwen3:8b", DraftRequest("model", "ollama:qwen3:8b")),
+        ("./early-exit", DraftRequest("model", "./early-exit")),
+        (EarlyExit(), DraftRequest("early-exit")),
+        (EarlyExit(3, greedy=True), DraftRequest("early-exit", "3", greedy=True)),
+        (DraftModel("off", greedy=True), DraftRequest("model", "off", greedy=True)),
+    ],
+)
+def test_what_draft_takes(written: str | EarlyExit | DraftModel, request_: DraftRequest):
+    assert requested(written) == request_
+
+
+@pytest.mark.parametrize("text", ["early-exit:", "early-exit:x", "early-exit:-1", "early-exit:1.5", "lookup"])
+def test_what_draft_does_not_take(text: str):
+    with pytest.raises(UsageError):
+        requested(text)
+
+
+def test_a_drafter_without_an_argument_takes_none():
+    assert table.parse_nothing(None) == ""
+    with pytest.raises(UsageError):
+        table.parse_nothing("")
+
+
+@pytest.mark.parametrize(
+    ("card", "spelling"),
+    [
+        (SpecCard("off", reason="you turned it off"), None),
+        (SpecCard("early-exit", "layers 1–3", exit_layer=3), "early-exit:3"),
+        (SpecCard("model", "guide-draft"), "guide-draft"),
+    ],
+)
+def test_the_history_keeps_a_drafter_as_draft_takes_it(card: SpecCard, spelling: str | None):
+    assert table.spelling(card) == spelling
+
+
+SHIPPED = "schema_version = 1\n[models.x]\npath = '.'\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "fault"),
+    [
+        ("[models.x.draft]\nkind = 'magic'", "of kind 'magic'; there are early-exit, model, off"),
+        ("[models.x.draft]\nkind = 'lookup'", "of kind 'lookup'"),
+        ("[models.x.draft]\nkind = 'off'\nexit_layer = 1", "has an exit_layer"),
+        ("[models.x.draft]\nkind = 'model'\nmodel = 'y'\nexit_layer = 1", "has an exit_layer"),
+        ("[models.x.draft]\nkind = 'model'", "needs a model if, and only if"),
+        ("[models.x.draft]\nkind = 'early-exit'\nmodel = 'y'", "needs a model if, and only if"),
+        ("[models.x.drafts.y]\nkind = 'early-exit'", "named draft 'y'"),
+        ("[models.x.drafts.y]\nkind = 'off'", "named draft 'y'"),
+    ],
+)
+def test_a_draft_in_models_toml_that_cannot_be_one_is_refused(lines: str, fault: str, tmp_path: Path):
+    file = tmp_path / "models.toml"
+    file.write_text(SHIPPED + lines)
+    with pytest.raises(CatalogError, match=fault) as caught:
+        check_entry(Catalog.load(file).resolve("x"))
+    assert caught.value.message.startswith("models.toml: ")
+    assert caught.value.hint
