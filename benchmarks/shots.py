@@ -39,17 +39,17 @@ async def take() -> None:
     from localspec.history import NewChat, Writer
     from localspec.runtime.worker import EngineProcess
     from localspec.tui.app import ChatApp
-    from localspec.tui.compare import CompareScreen
-    from localspec.tui.scribe import Scribe
+    from localspec.tui.chat.recorder import HistoryRecorder
+    from localspec.tui.screens.compare import CompareScreen
 
-    paper = Writer()
-    app = ChatApp(lambda: EngineProcess(LoadRequest("guide")), scribe=Scribe(paper, NewChat("guide")))
+    sink = Writer()
+    app = ChatApp(lambda: EngineProcess(LoadRequest("guide")), recorder=HistoryRecorder(sink, NewChat("guide")))
 
     async def ask(pilot: Pilot[None], question: str) -> None:
         before = len(app.chat.conversation.branch)
         app.chat.prompt.give(question)
         await pilot.press("enter")
-        await until(lambda: len(app.chat.conversation.branch) == before + 2 and app.chat.phase == "idle")
+        await until(lambda: len(app.chat.conversation.branch) == before + 2 and app.chat.state.phase == "idle")
 
     async def compare(pilot: Pilot[None]) -> None:
         await pilot.press("f3", "f6")
@@ -67,7 +67,7 @@ async def take() -> None:
 
     FOLDER.mkdir(parents=True, exist_ok=True)
     async with app.run_test(size=SIZE) as pilot:
-        await until(lambda: app.chat.phase in {"idle", "gone"})
+        await until(lambda: app.chat.state.phase in {"idle", "gone"})
         await shoot(pilot, "empty")
         for question in EARLIER:  # these also time plain rounds
             await ask(pilot, question)
@@ -85,7 +85,7 @@ async def take() -> None:
         await shoot(pilot, "wide")
         await pilot.press("f1")
         await shoot(pilot, "help")
-    if trouble := paper.close():
+    if trouble := sink.close():
         raise SystemExit(trouble.message)
 
 

@@ -11,7 +11,7 @@ from typing import Any  # Any: asyncio's selector, and what Textual draws
 
 from localspec.tui import app
 from localspec.tui.app import ChatApp
-from localspec.tui.feed import Engine
+from localspec.tui.control.feed import Engine
 
 
 @dataclass(slots=True)

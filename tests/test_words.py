@@ -32,11 +32,6 @@ NOT_YET = (  # the program's sentences that wait for issue 19's sweep of words; 
     "nobody can know its answer",
     "only floats come and go",
     "# guide, the model that comes with localspec",
-    "have the last answer written once more, beside it",
-    "which template, or a Jinja file, words the chat",
-    "proposed in vain",
-    "not told to the model any more",
-    " not looked at",
 )
 
 

@@ -30,8 +30,8 @@ from benchmarks.timed_chat import TimedChat
 from benchmarks.ui.measure import within
 from localspec.core.events import AnyEvent, Step
 from localspec.history import NewChat, Writer, recall
-from localspec.tui.collecting import collect_at_rest
-from localspec.tui.scribe import Scribe
+from localspec.tui.chat.recorder import HistoryRecorder
+from localspec.tui.terminal.collector import collect_at_rest
 from tests.support.scripted_engine import ScriptedEngine, answer, rounds, step
 from tests.tui.test_chat_heavy import DEEP
 
@@ -75,13 +75,13 @@ class MeasuredChat(TimedChat):
         self.run_worker(self.play())
 
     async def play(self) -> None:
-        while self.chat.phase == "loading":
+        while self.chat.state.phase == "loading":
             await asyncio.sleep(0.05)
         self.tell()
         while True:
-            while not self.chat.answering:
+            while not self.chat.state.answering:
                 await asyncio.sleep(0.05)
-            while self.chat.answering:
+            while self.chat.state.answering:
                 await asyncio.sleep(0.05)
             self.tell()
 
@@ -112,7 +112,7 @@ def run_chat(what: str, fd: int) -> None:
     engine = ScriptedEngine(answer(*script_of(what)), before=pace)
     past = recall(None) if what == "past" else None
     paper = Writer(chat=past.chat if past else None)
-    chat = MeasuredChat(fd, engine, scribe=Scribe(paper, NewChat("guide")), past=past)
+    chat = MeasuredChat(fd, engine, recorder=HistoryRecorder(paper, NewChat("guide")), past=past)
     collect_at_rest()
     chat.run()
 

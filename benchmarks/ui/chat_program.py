@@ -20,8 +20,8 @@ from localspec.core.events import Notice, Step
 from localspec.core.requests import LoadRequest, WeightOptions
 from localspec.history import Answered, NewChat, Update, Writer
 from localspec.runtime.worker import EngineProcess
-from localspec.tui.collecting import collect_at_rest
-from localspec.tui.scribe import Scribe
+from localspec.tui.chat.recorder import HistoryRecorder
+from localspec.tui.terminal.collector import collect_at_rest
 
 LOOK_SECONDS = 0.1  # to look costs the model too
 
@@ -30,7 +30,7 @@ class MeasuredChat(TimedChat):
     """Counts from the beginning of an answer, which it looks for now and then."""
 
     def __init__(self, request: LoadRequest, opener: str, tell: Callable[..., None]) -> None:
-        super().__init__(lambda: EngineProcess(request, opener), scribe=Scribe(self, NewChat(request.model)))
+        super().__init__(lambda: EngineProcess(request, opener), recorder=HistoryRecorder(self, NewChat(request.model)))
         self.writer = Writer()
         self.tell_figures = tell
         self.cpu_before = 0.0
@@ -39,16 +39,16 @@ class MeasuredChat(TimedChat):
         self.run_worker(self.look())
 
     async def look(self) -> None:
-        while self.chat.phase == "loading":
+        while self.chat.state.phase == "loading":
             await asyncio.sleep(LOOK_SECONDS)
         self.tell_figures(ready=True)
         while True:
-            if not self.chat.answering:
+            if not self.chat.state.answering:
                 self.cpu_before = process_time()
                 self.take_frames()
             await asyncio.sleep(LOOK_SECONDS)
 
-    # --- the paper on which its scribe writes
+    # --- the paper on which its recorder writes
 
     def start(self, tell: Callable[[Notice], object]) -> None:
         self.writer.start(tell)

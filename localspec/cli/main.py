@@ -132,7 +132,8 @@ def chat(
     from localspec import history as chats
     from localspec.config.reading import read
     from localspec.runtime.draft_choice import check
-    from localspec.tui import app, tuning
+    from localspec.tui import app
+    from localspec.tui.control import tuning
 
     if latest + (chat_id is not None) + no_history > 1:
         raise UsageError("--continue, --chat and --no-history cannot be combined.", hint="Use one of them.")

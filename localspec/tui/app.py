@@ -29,21 +29,17 @@ from localspec.core.events import Notice
 from localspec.core.sanitize import clean, one_line
 from localspec.core.whole_file import write_whole
 from localspec.history import NewChat, OpenChat
-from localspec.tui.chat import ChatScreen
-from localspec.tui.chat_provider import ChatProvider
-from localspec.tui.collecting import collect_at_rest
-from localspec.tui.feed import Engine
-from localspec.tui.ids import known_ids
-from localspec.tui.keymap import SEND_KEYS, spelled
-from localspec.tui.keys import KeyedApp
-from localspec.tui.model_provider import ModelProvider
-from localspec.tui.palette import CommandProvider
-from localspec.tui.provenance import colours, unknown
-from localspec.tui.scribe import Scribe, Told
-from localspec.tui.theme_provider import ThemeProvider
-from localspec.tui.themes import Look, look
-from localspec.tui.too_small import TooSmall
-from localspec.tui.tuning import Tuning
+from localspec.tui.chat.recorder import HistoryRecorder, Noticed
+from localspec.tui.control.feed import Engine
+from localspec.tui.control.tuning import Tuning
+from localspec.tui.keys.ids import known_ids
+from localspec.tui.keys.key_names import KeyedApp
+from localspec.tui.keys.keymap import SEND_KEYS, spelled
+from localspec.tui.keys.palette import ChatProvider, CommandProvider, ModelProvider, ThemeProvider
+from localspec.tui.screens.chat import ChatScreen
+from localspec.tui.screens.too_small import TooSmall
+from localspec.tui.terminal.collector import collect_at_rest
+from localspec.tui.themes import Look, colours, look, unknown
 
 NO_SCREENS = ("", "dumb", "unknown")
 NO_LOOK = Look()
@@ -66,7 +62,7 @@ class ChatApp(KeyedApp):
         make_engine: Callable[[], Engine],
         system: str | None = None,
         *,
-        scribe: Scribe | None = None,
+        recorder: HistoryRecorder | None = None,
         past: OpenChat | None = None,
         tuning: Tuning | None = None,
         looks: Look = NO_LOOK,
@@ -82,7 +78,9 @@ class ChatApp(KeyedApp):
         if "TEXTUAL_ANIMATIONS" not in os.environ:
             self.animation_level = config.ui.animations
         self.wrong_keys = self.map_keys(known_ids(self.BINDINGS), {**SEND_KEYS[config.chat.send_key], **config.keymap})
-        self.chat = ChatScreen(make_engine, system, scribe=scribe or Scribe(), past=past, tuning=self.tuning)
+        self.chat = ChatScreen(
+            make_engine, system, recorder=recorder or HistoryRecorder(), past=past, tuning=self.tuning
+        )
 
     def on_mount(self) -> None:
         with suppress(RuntimeError, ValueError):  # Windows, or a thread that is not the first
@@ -90,7 +88,7 @@ class ChatApp(KeyedApp):
         self.theme_changed_signal.subscribe(self, self.remember)
         wrong = unknown(self.tuning.config.ui.provenance, self.theme_variables)
         for notice in (*self.looks.notices, *self.wrong_keys, *(Notice("warning", "colour", said) for said in wrong)):
-            self.chat.post_message(Told(notice))
+            self.chat.post_message(Noticed(notice))
 
     def get_css_variables(self) -> dict[str, str]:
         variables = super().get_css_variables()
@@ -115,7 +113,7 @@ class ChatApp(KeyedApp):
             try:
                 store("ui.theme", self.kept_theme)
             except UsageError as fault:
-                self.chat.post_message(Told(Notice("warning", fault.code, fault.message, fault.hint)))
+                self.chat.post_message(Noticed(Notice("warning", fault.code, fault.message, fault.hint)))
 
     def get_default_screen(self) -> ChatScreen:
         return self.chat
@@ -127,7 +125,7 @@ class ChatApp(KeyedApp):
         chosen = super().get_driver_class()
         if chosen.__name__ != "LinuxDriver":  # Windows, or one that TEXTUAL_DRIVER names
             return chosen
-        from localspec.tui.terminal import TerminalDriver  # imports termios
+        from localspec.tui.terminal.driver import TerminalDriver  # imports termios
 
         return TerminalDriver
 
@@ -135,7 +133,7 @@ class ChatApp(KeyedApp):
         """Textual's inline driver reads pastes as its full one does."""
         if headless or not inline:
             return super()._build_driver(headless, inline, mouse, size)
-        from localspec.tui.terminal import InlineDriver  # imports termios
+        from localspec.tui.terminal.driver import InlineDriver  # imports termios
 
         self._driver = InlineDriver(self, debug=False, mouse=mouse, size=size)
         return self._driver
@@ -159,7 +157,7 @@ class ChatApp(KeyedApp):
             reason = fault.strerror or type(fault).__name__
             sentence = f"The screenshot '{file}' cannot be written ({reason})."
             notice = Notice("warning", "screenshot", sentence, "For the text: /export md PATH")
-        self.chat.post_message(Told(notice))
+        self.chat.post_message(Noticed(notice))
 
     def search_themes(self) -> None:
         self.push_screen(CommandPalette(providers=[ThemeProvider], placeholder="Search for themes…"))
@@ -182,7 +180,7 @@ class ChatApp(KeyedApp):
         if isinstance(screen, ChatScreen):
             screen.action_interrupt()
         elif selected := screen.get_selected_text():
-            self.chat.take(selected)
+            self.chat.copies.take(selected)
             screen.clear_selection()
         else:
             closing = (one for one in screen.BINDINGS if isinstance(one, Binding) and "escape" in one.key.split(","))
@@ -194,7 +192,7 @@ class ChatApp(KeyedApp):
         self.exit(return_code=128 + signal.SIGTERM)
 
     async def action_quit(self) -> None:
-        self.exit(return_code=self.chat.exit_code)
+        self.exit(return_code=self.chat.state.exit_code)
 
 
 def run(
@@ -218,15 +216,15 @@ def run(
         raise UsageError(lack, hint=f'Try: localspec run {tuning.load.model} "your question"')
     looks = look(tuning.config, theme, paths.themes_dir())
     looks = replace(looks, notices=(*notices, *looks.notices))
-    paper = Writer(chat=past.chat if past else None) if history else None
+    sink = Writer(chat=past.chat if past else None) if history else None
     begun = NewChat(tuning.name, preset=tuning.preset, system=system)
-    scribe = Scribe(paper, begun, titled=tuning.config.chat.title == "first-line")
-    app = ChatApp(lambda: EngineProcess(tuning.load), system, scribe=scribe, past=past, tuning=tuning, looks=looks)
+    recorder = HistoryRecorder(sink, begun, titled=tuning.config.chat.title == "first-line")
+    app = ChatApp(lambda: EngineProcess(tuning.load), system, recorder=recorder, past=past, tuning=tuning, looks=looks)
     collect_at_rest()
     try:
         app.run(inline=inline, inline_no_clear=inline)
     finally:
-        if paper is not None and (notice := paper.close()):
+        if sink is not None and (notice := sink.close()):
             print(clean(f"{notice.level}: {notice.message} {notice.hint}".rstrip()), file=sys.stderr)
     return app.return_code or 0
 

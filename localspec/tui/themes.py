@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import msgspec
 from textual.color import Color, ColorParseError
 from textual.theme import BUILTIN_THEMES, Theme
 
-from localspec.config.tables import Config, UiTable
+from localspec.config.tables import Config, ProvenanceTable, UiTable
 from localspec.core.errors import UsageError
 from localspec.core.events import Notice
 from localspec.core.plain_file import read_small
@@ -123,3 +123,36 @@ def check_variable(name: str, value: str) -> None:
     if share and not (share.endswith("%") and share[:-1].isdecimal()):
         raise ValueError(f"{name} '{value}' is no colour")
     check_colour(name, colour)
+
+
+BUILT_IN = ProvenanceTable()
+
+
+def colours(table: ProvenanceTable, variables: Mapping[str, str]) -> dict[str, str]:
+    """`token-draft` and its like; what the theme does not know is as built in."""
+    built_in = msgspec.structs.asdict(BUILT_IN)
+    asked = msgspec.structs.asdict(table)
+    return {
+        f"token-{source}": colour(asked[source], variables) or colour(built_in[source], variables) or "ansi_default"
+        for source in built_in
+    }
+
+
+def unknown(table: ProvenanceTable, variables: Mapping[str, str]) -> list[str]:
+    """What is wrong with them, in sentences."""
+    asked = msgspec.structs.asdict(table).items()
+    return [
+        f"ui.provenance.{name}: {said} is no colour of this theme."
+        for name, said in asked
+        if not colour(said, variables)
+    ]
+
+
+def colour(said: str, variables: Mapping[str, str]) -> str:
+    """Without its opacity, which shows a token's place in the draft; nothing, if it is none."""
+    value = (variables.get(said[1:], "") if said.startswith("$") else said).partition(" ")[0]
+    try:
+        Color.parse(value)
+    except ColorParseError:
+        return ""
+    return value

@@ -12,8 +12,8 @@ from localspec.config.tables import Config
 from localspec.core import paths
 from localspec.core.errors import UsageError
 from localspec.core.requests import GenerateRequest, LoadRequest, Message, SamplingOptions
+from localspec.tui.control.tuning import Tuning
 from localspec.tui.themes import look
-from localspec.tui.tuning import Tuning
 from tests.conftest import Program
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from localspec.cli.progress import Progress
 from localspec.core.events import Loading
-from localspec.tui.stats_line import loading_words
+from localspec.tui.panels.stats_line import loading_words
 
 CHECK = Loading("checking the configuration", 0, 1, "steps")
 

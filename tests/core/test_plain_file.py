@@ -24,7 +24,10 @@ from localspec.models import checkpoint, hub_cache, named_templates
 from localspec.models.catalog import Catalog
 from localspec.models.safetensors_index import read_header
 from localspec.runtime import worker
-from localspec.tui import attaching, clipboard, hints, themes
+from localspec.tui import themes
+from localspec.tui.chat import attachments as attaching
+from localspec.tui.chat import hints
+from localspec.tui.terminal import clipboard
 from tests.support.tokenizers import gpt2_like, write_snapshot
 
 T = TypeVar("T")

@@ -19,13 +19,13 @@ from localspec.history import Attachment, Generation
 from localspec.models.folding import LONGEST, READ_AS, Folding, Words
 from localspec.models.sums import is_sum
 from localspec.runtime.stats import joined
-from localspec.tui.answer import Answer
-from localspec.tui.benching import arguments
-from localspec.tui.conversation import Utterance
-from localspec.tui.details import details
-from localspec.tui.note import Note
-from localspec.tui.question import Question
-from localspec.tui.report import answer_report
+from localspec.tui.chat.conversation import Utterance
+from localspec.tui.chat.details import details
+from localspec.tui.chat.report import answer_report
+from localspec.tui.control.bench_run import arguments
+from localspec.tui.transcript.answer import Answer
+from localspec.tui.transcript.markers import Note
+from localspec.tui.transcript.question import Question
 from tests.support.chat_stage import HELLO, open_chat
 from tests.support.scripted_engine import ScriptedEngine
 from training import corpus, words
@@ -354,7 +354,7 @@ async def test_a_comparison_says_nothing_of_it_in_the_chat():
     async with open_chat(engine) as stage:
         await stage.asks("waht is a drafer?", "Bye.", "idle")
         await stage.pilot.press("f6")
-        await stage.until(lambda: stage.chat.comparison is None and len(engine.requests) == 3)
+        await stage.until(lambda: stage.chat.speculation.comparison is None and len(engine.requests) == 3)
         assert [type(shown) for shown in stage.chat.transcript.children] == [Question, Note, Answer]
 
 

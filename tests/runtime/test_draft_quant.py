@@ -15,7 +15,7 @@ from localspec.loading.plan import draft_format, needed
 from localspec.loading.plan_request import PlanRequest
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.api import LLM
-from localspec.tui.benching import arguments
+from localspec.tui.control.bench_run import arguments
 from tests.conftest import Program
 from tests.support.generic_models import make_model, save_generic
 from tests.support.models import save_snapshot

@@ -19,8 +19,8 @@ from localspec.core.paths import packaged
 from localspec.core.requests import LoadRequest
 from localspec.models.folding import READ_AS
 from localspec.runtime.worker import EngineProcess
-from localspec.tui.answer import Answer
 from localspec.tui.app import ChatApp
+from localspec.tui.transcript.answer import Answer
 from tests.training.test_corpus_commands import unknown_commands, unknown_flags
 from training import corpus
 from training.exam import questions as exam
@@ -356,16 +356,16 @@ async def test_the_real_chat_answers_dies_and_comes_back():
                 if predicate():
                     return
                 await asyncio.sleep(0.1)  # a pause of the pilot's has every widget answer, for as long as a child loads
-            raise AssertionError(app.chat.phase)
+            raise AssertionError(app.chat.state.phase)
 
         await pilot.press(*"What is a target?", "enter")  # typed while it loads: it waits and is answered
-        await until(lambda: app.chat.phase == "idle" and len(app.chat.query(Answer)) == 1)
+        await until(lambda: app.chat.state.phase == "idle" and len(app.chat.query(Answer)) == 1)
         assert "target" in app.chat.query(Answer).first().text
         os.kill(engines[0].pid, signal.SIGKILL)
-        await until(lambda: app.chat.phase == "gone")
+        await until(lambda: app.chat.state.phase == "gone")
         await pilot.press("ctrl+r")
-        await until(lambda: app.chat.phase == "idle")
+        await until(lambda: app.chat.state.phase == "idle")
         await pilot.press(*"thanks", "enter")
-        await until(lambda: app.chat.phase == "idle" and len(app.chat.query(Answer)) == 2)
+        await until(lambda: app.chat.state.phase == "idle" and len(app.chat.query(Answer)) == 2)
     for engine in engines:
         engine.close()

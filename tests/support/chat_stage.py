@@ -17,14 +17,14 @@ from textual.pilot import Pilot
 from localspec.config.tables import ChatTable, Config, SendKey
 from localspec.core.requests import Message
 from localspec.history import NewChat, OpenChat, Writer
-from localspec.tui.answer import Answer
 from localspec.tui.app import NO_LOOK, ChatApp
-from localspec.tui.chat import ChatScreen
-from localspec.tui.conversation import turns
-from localspec.tui.question import Question
-from localspec.tui.scribe import Paper, Scribe
+from localspec.tui.chat.conversation import turns
+from localspec.tui.chat.recorder import HistoryRecorder, HistorySink
+from localspec.tui.control.tuning import Tuning
+from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.themes import Look
-from localspec.tui.tuning import Tuning
+from localspec.tui.transcript.answer import Answer
+from localspec.tui.transcript.question import Question
 from tests.support.scripted_engine import ScriptedEngine, answer, step
 
 HELLO = answer(step("Hello", " there", accepted=1), step(", world", "."), step(" Bye", "."))
@@ -109,7 +109,7 @@ class Stage:
         await self.asks(text, "Hello there")
 
     async def ready(self) -> None:
-        await self.until(lambda: self.chat.phase == "idle")
+        await self.until(lambda: self.chat.state.phase == "idle")
 
 
 def own_keys(keymap: Mapping[str, str], send_key: SendKey = "enter") -> Tuning:
@@ -122,22 +122,22 @@ async def open_chat(
     *engines: ScriptedEngine,
     size: tuple[int, int] = (80, 24),
     system: str | None = None,
-    paper: Paper | None = None,
+    sink: HistorySink | None = None,
     past: OpenChat | None = None,
     tuning: Tuning | None = None,
     looks: Look = NO_LOOK,
     tooltips: bool = False,
 ) -> AsyncIterator[Stage]:
-    """The given engines come in turn: the first at the start, the others at reloads. Without paper nothing is kept."""
+    """The given engines come in turn: the first at the start, the others at reloads. Without sink nothing is kept."""
     waiting, made = list(engines), []
 
     def make_engine() -> ScriptedEngine:
         made.append(waiting.pop(0))
         return made[-1]
 
-    scribe = Scribe(paper, NewChat("guide", system=system))
-    app = ChatApp(make_engine, system, scribe=scribe, past=past, tuning=tuning, looks=looks)
-    with patch.object(Stylesheet, "_parse_rules", parsed_once), patch("localspec.tui.overflow.REST_SECONDS", 0):
+    recorder = HistoryRecorder(sink, NewChat("guide", system=system))
+    app = ChatApp(make_engine, system, recorder=recorder, past=past, tuning=tuning, looks=looks)
+    with patch.object(Stylesheet, "_parse_rules", parsed_once), patch("localspec.tui.screens.overflow.REST_SECONDS", 0):
         async with app.run_test(size=size, tooltips=tooltips, notifications=True) as pilot:
             stage = Stage(pilot, app, made)
             await stage.until(lambda: made)  # it is begun after the first frame
@@ -168,7 +168,7 @@ async def kept_chat(
     tuning: Tuning | None = None,
 ) -> AsyncIterator[Stage]:
     """The same, written into the history; all of it is there afterwards."""
-    paper = Writer(chat=past.chat if past else None)
-    async with open_chat(*engines, size=size, system=system, paper=paper, past=past, tuning=tuning) as stage:
+    sink = Writer(chat=past.chat if past else None)
+    async with open_chat(*engines, size=size, system=system, sink=sink, past=past, tuning=tuning) as stage:
         yield stage
-    assert paper.close() is None
+    assert sink.close() is None

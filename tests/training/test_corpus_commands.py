@@ -25,10 +25,10 @@ from localspec.config.tables import KEYS, SECTIONS
 from localspec.core import paths
 from localspec.history import History
 from localspec.tui.app import ChatApp
-from localspec.tui.commands import find, parse
-from localspec.tui.ids import known_ids
-from localspec.tui.keymap import spelled
-from localspec.tui.prompt import Prompt
+from localspec.tui.control.commands import find, parse
+from localspec.tui.keys.ids import known_ids
+from localspec.tui.keys.keymap import spelled
+from localspec.tui.panels.prompt import Prompt
 from localspec.tui.themes import read_theme
 from tests.support.chats import chat
 from training import corpus

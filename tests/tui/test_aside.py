@@ -6,7 +6,7 @@ import pytest
 from textual.strip import Strip
 from textual.widget import Widget
 
-from localspec.tui.answer import Answer
+from localspec.tui.transcript.answer import Answer
 from tests.support.chat_stage import Stage, open_chat
 from tests.support.scripted_engine import ScriptedEngine, step
 
@@ -33,7 +33,7 @@ async def write(stage: Stage, shown: Answer, numbers: range) -> list[int]:
 async def test_a_long_answer_has_no_more_widgets_to_place_than_a_screenful():
     async with open_chat(ScriptedEngine(), size=(130, 36)) as stage:
         shown = Answer("guide")
-        await stage.chat.show(shown)
+        await stage.chat.feedback.show(shown)
         early = await write(stage, shown, range(15))
         late = await write(stage, shown, range(15, 30))
         assert max(late) < 1.1 * max(early)
@@ -44,7 +44,7 @@ async def test_a_long_answer_has_no_more_widgets_to_place_than_a_screenful():
 async def test_what_is_scrolled_to_is_there_and_stays_there_while_more_is_written():
     async with open_chat(ScriptedEngine(), size=(100, 40)) as stage:
         shown = Answer("guide")
-        await stage.chat.show(shown)
+        await stage.chat.feedback.show(shown)
         await write(stage, shown, range(20))
         assert "item 0 of part 0," not in stage.seen
         stage.chat.transcript.scroll_home(animate=False)
@@ -62,10 +62,10 @@ async def test_a_whole_answer_that_comes_into_sight_at_once_is_drawn():
     """The one above it becomes a line, in the moment all is laid out."""
     async with open_chat(ScriptedEngine(), size=(100, 40)) as stage:
         above, below = Answer("guide"), Answer("guide", "".join(map(part, range(4))))
-        await stage.chat.show(above)
+        await stage.chat.feedback.show(above)
         await write(stage, above, range(20))
         await above.end()
-        await stage.chat.show(below)
+        await stage.chat.feedback.show(below)
         stage.chat.transcript.scroll_home(animate=False)
         await stage.sees("item 0 of part 0,")
         above._body.display = False
@@ -75,7 +75,7 @@ async def test_a_whole_answer_that_comes_into_sight_at_once_is_drawn():
 async def test_what_is_selected_may_begin_out_of_sight():
     async with open_chat(ScriptedEngine(), size=(100, 40)) as stage:
         shown = Answer("guide")
-        await stage.chat.show(shown)
+        await stage.chat.feedback.show(shown)
         await write(stage, shown, range(20))
         await shown.end()
         await stage.pilot.mouse_down(shown, offset=(6, shown.size.height - 12))
@@ -91,7 +91,7 @@ async def test_what_others_hide_is_not_drawn(monkeypatch: pytest.MonkeyPatch):
     """Of all that an answer stands in one line is drawn: they are as high as the screen."""
     async with open_chat(ScriptedEngine(), size=(100, 40)) as stage:
         shown = Answer("guide")
-        await stage.chat.show(shown)
+        await stage.chat.feedback.show(shown)
         await write(stage, shown, range(5))
         drawn: dict[str, int] = {}
         real = Widget.render_line
@@ -102,5 +102,5 @@ async def test_what_others_hide_is_not_drawn(monkeypatch: pytest.MonkeyPatch):
 
         monkeypatch.setattr(Widget, "render_line", render_line)
         await write(stage, shown, range(5, 6))
-        assert 0 < sum(drawn.get(name, 0) for name in ("Answer", "Body", "Said")) < 10
+        assert 0 < sum(drawn.get(name, 0) for name in ("Answer", "Body", "MarkdownPassage")) < 10
         await shown.end()

@@ -10,9 +10,9 @@ from textual import events
 from localspec.core.errors import UsageError
 from localspec.history import Attachment, History, with_attachments
 from localspec.history.export import export
-from localspec.tui.attaching import MAX_BYTES, PASTE_CHARACTERS, file_named, from_file, just_mentioned, mentioned
-from localspec.tui.conversation import turns
-from localspec.tui.past import conversation
+from localspec.tui.chat.attachments import MAX_BYTES, PASTE_CHARACTERS, file_named, from_file, just_mentioned, mentioned
+from localspec.tui.chat.conversation import turns
+from localspec.tui.chat.past import conversation
 from tests.support.chat_stage import HELLO, kept_chat, open_chat
 from tests.support.scripted_engine import ScriptedEngine
 
@@ -86,7 +86,7 @@ async def test_a_file_is_attached_told_to_the_model_and_kept(notes: Path):
         expected = f"{notes}:\n````\n{READ}\n````\n\nWhat is it?"
         assert engine.requests[0].messages[-1].content == expected  # type: ignore[index]
         await stage.send("And now?")
-        await stage.until(lambda: len(engine.requests) == 2 and stage.chat.phase == "idle")
+        await stage.until(lambda: len(engine.requests) == 2 and stage.chat.state.phase == "idle")
         assert engine.requests[1].messages[0].content == expected  # type: ignore[index]
     with History() as history:
         opened = history.open(history.chats()[0].id)

@@ -9,11 +9,11 @@ from textual import events
 
 from localspec.core.events import AnyEvent
 from localspec.history import History, NewMessage, recall
-from localspec.tui import branches
-from localspec.tui.answer import Answer
-from localspec.tui.prompt import Prompt
-from localspec.tui.question import Question
-from localspec.tui.speaker import POINTED
+from localspec.tui.control import branches
+from localspec.tui.panels.prompt import Prompt
+from localspec.tui.transcript.answer import Answer
+from localspec.tui.transcript.question import Question
+from localspec.tui.transcript.speaker import POINTED
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.support.chats import answer as kept_answer
 from tests.support.chats import chat, partial
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.heavy
 
 CODE = answer(step("Two:\n\n```py\nfirst\n```\n\nand\n\n", "```\nsecond\x1b\n```\n"))
 
-EDITING = "Enter sends it as another version · Esc gives it up"
+EDITING = "Enter sends it as another version · Esc cancels the edit"
 
 
 def says(*texts: str) -> list[Sequence[AnyEvent]]:
@@ -38,7 +38,7 @@ async def ask(stage: Stage, text: str) -> None:
 
 
 async def ended(stage: Stage, requests: int) -> None:
-    await stage.until(lambda: len(stage.engine.requests) == requests and stage.chat.phase == "idle")
+    await stage.until(lambda: len(stage.engine.requests) == requests and stage.chat.state.phase == "idle")
 
 
 def told(stage: Stage) -> list[str]:
@@ -104,9 +104,9 @@ async def test_a_question_that_got_no_answer_is_answered_by_a_retry():
         await stage.send("hi")
         await stage.sees("reading prompt")
         stage.engine.die()
-        await stage.until(lambda: stage.chat.phase == "gone")
+        await stage.until(lambda: stage.chat.state.phase == "gone")
         await stage.pilot.press("ctrl+r")  # loads the engine, as long as there is none
-        await stage.until(lambda: len(stage.engines) == 2 and stage.chat.phase == "idle")
+        await stage.until(lambda: len(stage.engines) == 2 and stage.chat.state.phase == "idle")
         await stage.pilot.press("ctrl+r")
         await ended(stage, 1)
         assert told(stage) == ["hi"]
@@ -220,7 +220,7 @@ async def test_without_a_model_nothing_is_retried_and_an_edit_stays_in_the_promp
     async with open_chat(ScriptedEngine(*says("first"))) as stage:
         await ask(stage, "one")
         stage.engine.die()
-        await stage.until(lambda: stage.chat.phase == "gone")
+        await stage.until(lambda: stage.chat.state.phase == "gone")
         await stage.send("/retry")
         await stage.sees("Not now: The engine")
         await stage.pilot.press("alt+e")
@@ -279,7 +279,7 @@ async def test_figures_of_an_answer_that_is_gone_go_too(how: str):
         else:
             await stage.send(how)
         await stage.until(lambda: "50.0 tok/s" not in stage.seen)
-        assert stage.chat.figures.predicted_n == 0
+        assert stage.chat.state.figures.predicted_n == 0
 
 
 async def test_an_edit_ends_where_the_branch_does():
@@ -288,11 +288,11 @@ async def test_an_edit_ends_where_the_branch_does():
         await ask(stage, "one")
         await ask(stage, "two")
         await stage.pilot.press("alt+e")
-        await stage.until(lambda: stage.chat.edited is not None)
+        await stage.until(lambda: stage.chat.branches.edited is not None)
         await stage.pilot.press("ctrl+c")
         await stage.send("/undo")
         await shows(stage, "one", "first")
-        assert stage.chat.edited is None
+        assert stage.chat.branches.edited is None
         await ask(stage, "three")
         assert told(stage) == ["one", "first", "three"]
 
@@ -301,10 +301,10 @@ async def test_a_branch_does_not_begin_at_a_question():
     async with open_chat(ScriptedEngine(*says("first"))) as stage:
         await stage.ready()
         await stage.send("/branch")
-        await stage.sees("A branch begins at an answer.")
+        await stage.sees("Select an answer to branch from")
         await ask(stage, "one")
         await stage.pilot.press("alt+up", "alt+up", "b")
-        await stage.sees("A branch begins at an answer.")
+        await stage.sees("Select an answer to branch from")
         await shows(stage, "one", "first")
 
 
@@ -359,7 +359,7 @@ async def test_the_context_is_that_of_what_is_shown_whatever_was_deleted_or_load
         await stage.pilot.press("alt+up", "d", "d")
         await stage.sees("ctx 13/8,192")
         first.die()
-        await stage.until(lambda: stage.chat.phase == "gone")
+        await stage.until(lambda: stage.chat.state.phase == "gone")
         await stage.pilot.press("ctrl+r")
         await stage.ready()
         await stage.sees("ctx 13/8,192")

@@ -7,13 +7,13 @@ from textual import events
 
 from localspec.core.events import Loading, Notice
 from localspec.core.requests import Message
-from localspec.tui import turn
-from localspec.tui.answer import Answer
-from localspec.tui.chat import ChatScreen
-from localspec.tui.conversation import Conversation
-from localspec.tui.note import Note
-from localspec.tui.prompt import Prompt
-from localspec.tui.question import Question
+from localspec.tui.chat.conversation import Conversation
+from localspec.tui.control import turns as turn
+from localspec.tui.panels.prompt import Prompt
+from localspec.tui.screens.chat import ChatScreen
+from localspec.tui.transcript.answer import Answer
+from localspec.tui.transcript.markers import Note
+from localspec.tui.transcript.question import Question
 from tests.support.chat_stage import HELLO, open_chat
 from tests.support.scripted_engine import READY, ScriptedEngine, answer, step
 
@@ -70,7 +70,7 @@ async def test_idle_never_means_that_a_question_is_half_asked(monkeypatch: pytes
     async with open_chat(ScriptedEngine(HELLO, HELLO)) as stage:
         for count in (1, 2):
             await stage.send("hi")
-            await stage.until(lambda count=count: len(phases) == count and stage.chat.phase == "idle")
+            await stage.until(lambda count=count: len(phases) == count and stage.chat.state.phase == "idle")
     assert phases == ["reading", "reading"]
 
 
@@ -84,7 +84,7 @@ async def test_while_it_answers_one_message_waits_and_a_second_stays_in_the_prom
         await stage.sees(turn.WAITING)
         assert stage.chat.prompt.text == "three"
         engine.permit()
-        await stage.until(lambda: len(engine.requests) == 2 and stage.chat.phase == "idle")
+        await stage.until(lambda: len(engine.requests) == 2 and stage.chat.state.phase == "idle")
         assert [message.content for message in engine.requests[1].messages or ()][::2] == ["one", "two"]
         kinds = [type(widget) for widget in stage.chat.transcript.children]
         assert kinds == [Question, Answer, Question, Answer]
@@ -100,10 +100,10 @@ async def test_lines_sent_in_a_burst_that_come_back_stay_in_their_order():
                 stage.app.post_message(events.Key("slash" if character == "/" else character, character))
             stage.app.post_message(events.Key("enter", "\r"))
         await stage.until(lambda: stage.chat.prompt.text == "//three\nfour\n/nope\nfive")
-        assert stage.chat.queued is not None
-        assert stage.chat.queued.text == "two"
+        assert stage.chat.state.queued is not None
+        assert stage.chat.state.queued.text == "two"
         engine.permit()
-        await stage.until(lambda: len(engine.requests) == 2 and stage.chat.phase == "idle")
+        await stage.until(lambda: len(engine.requests) == 2 and stage.chat.state.phase == "idle")
 
 
 async def test_esc_stops_and_keeps_what_was_written_for_the_next_turn():
@@ -169,7 +169,7 @@ async def test_a_question_sent_before_the_answer_has_begun_stands_below_it():
         await stage.ready()
         stage.chat.post_message(Prompt.Sent("first"))
         stage.chat.post_message(Prompt.Sent("second"))
-        await stage.until(lambda: len(engine.requests) == 2 and stage.chat.phase == "idle")
+        await stage.until(lambda: len(engine.requests) == 2 and stage.chat.state.phase == "idle")
         shown = [type(widget) for widget in stage.chat.transcript.children]
         assert shown == [Question, Answer, Question, Answer]
         assert [widget.text for widget in stage.chat.query(Question)] == ["first", "second"]

@@ -15,16 +15,15 @@ from textual.dom import DOMNode
 from textual.widgets._footer import FooterKey
 
 from localspec.tui.app import ChatApp
-from localspec.tui.branches import LETTERS
-from localspec.tui.chat import ChatScreen
-from localspec.tui.chat_list import ChatList
-from localspec.tui.find import FindBar
-from localspec.tui.help_screen import HelpScreen
-from localspec.tui.keymap import NO_KEY, Bound, default_keys, remap, spelled
-from localspec.tui.prompt import Prompt
-from localspec.tui.question import Question
-from localspec.tui.sidebar import Sidebar
-from localspec.tui.words import Words
+from localspec.tui.control.branches import LETTERS
+from localspec.tui.keys.keymap import NO_KEY, Bound, default_keys, remap, spelled
+from localspec.tui.panels.chat_list import ChatList
+from localspec.tui.panels.find import FindBar, Words
+from localspec.tui.panels.prompt import Prompt
+from localspec.tui.panels.sidebar import Sidebar
+from localspec.tui.screens.chat import ChatScreen
+from localspec.tui.screens.help import HelpScreen
+from localspec.tui.transcript.question import Question
 from tests.support.chat_stage import HELLO, Stage, open_chat, own_keys, scrolled_up
 from tests.support.scripted_engine import ScriptedEngine
 
@@ -192,7 +191,7 @@ async def test_help_lists_commands_and_keys_as_they_are_mapped(how: str):
 async def test_help_lists_the_letters_for_a_message_and_the_keys_beside_the_chat():
     async with open_chat(ScriptedEngine(HELLO), size=(80, 140)) as stage:
         await stage.ready()
-        assert {letter.id for letter in LETTERS} == stage.chat.letters.keys()
+        assert {letter.id for letter in LETTERS} == stage.chat.branches.letters.keys()
         await stage.pilot.press("f1")
         await stage.sees("At a message", "Among the chats", "While finding")
         await stage.sees("↑  ", "Up; with nothing typed: edit your last message")
@@ -255,4 +254,4 @@ async def test_where_the_terminal_cannot_be_lent_the_text_stays(monkeypatch: pyt
         await stage.ready()
         await stage.write("a question")
         await stage.pilot.press("ctrl+g")
-        await stage.sees("This terminal cannot be lent to an editor.", "a question")
+        await stage.sees("Cannot open an editor in this terminal.", "a question")

@@ -15,29 +15,31 @@ from localspec.core.events import Notice, Stats
 from localspec.core.requests import Message, SamplingOptions
 from localspec.history import recall
 from localspec.models.catalog import Catalog, DraftEntry
-from localspec.tui.commands import COMMANDS, Command, Known, awaited, find, nearest, offers, parse
-from localspec.tui.licence import OURS, licences
-from localspec.tui.note import Note
-from localspec.tui.report import answer_report
+from localspec.tui.chat.licence import OURS, licences
+from localspec.tui.chat.report import answer_report
+from localspec.tui.control.commands import COMMANDS, Command, Known, awaited, find, nearest, offers, parse
+from localspec.tui.control.tuning import Tuning, begin
+from localspec.tui.control.turns import WAITING
 from localspec.tui.themes import Look
-from localspec.tui.tuning import Tuning, begin
-from localspec.tui.turn import WAITING
+from localspec.tui.transcript.markers import Note
 from tests.models.test_catalog import fetched
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat, own_keys
 from tests.support.scripted_engine import ScriptedEngine, answer, step
 
 pytestmark = pytest.mark.heavy
 
-PICKY = Command("pick", "pick one", "a|b|bc", choices=("a", "b", "bc"))
+
+def command(name: str) -> Command:
+    return Command(name, "", lambda *_: None)
 
 
 @pytest.fixture
 def picky(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A command that needs one of three words, and what it was given."""
     given: list[str] = []
-    monkeypatch.setattr("localspec.tui.commands.COMMANDS", (*COMMANDS, PICKY))
-    monkeypatch.setattr("localspec.tui.palette.COMMANDS", (*COMMANDS, PICKY))
-    monkeypatch.setattr("localspec.tui.chat.ChatScreen.command_pick", lambda _, word: given.append(word), raising=False)
+    pick = Command("pick", "pick one", lambda _, word: given.append(word), "a|b|bc", choices=("a", "b", "bc"))
+    monkeypatch.setattr("localspec.tui.control.commands.COMMANDS", (*COMMANDS, pick))
+    monkeypatch.setattr("localspec.tui.keys.palette.COMMANDS", (*COMMANDS, pick))
     return given
 
 
@@ -100,11 +102,11 @@ async def test_models_of_the_hubs_cache_and_of_other_programs_are_offered_too(tm
 
 
 def test_a_whole_name_comes_before_the_longer_ones(monkeypatch: pytest.MonkeyPatch):
-    shadow = (Command("keyring", ""), *COMMANDS)
-    monkeypatch.setattr("localspec.tui.commands.COMMANDS", shadow)
+    shadow = (command("keyring"), *COMMANDS)
+    monkeypatch.setattr("localspec.tui.control.commands.COMMANDS", shadow)
     assert [offer.text for offer in offers("/key")] == ["/keyring", "/keys"]
     assert [offer.text for offer in offers("/keys")] == ["/keys"]
-    monkeypatch.setattr("localspec.tui.commands.COMMANDS", (*shadow, Command("key", "")))
+    monkeypatch.setattr("localspec.tui.control.commands.COMMANDS", (*shadow, command("key")))
     assert offers("/key")[0].text == "/key"
 
 
@@ -211,7 +213,7 @@ async def test_esc_closes_the_list_and_stops_nothing():
         await stage.until(lambda: popup(stage))
         await stage.pilot.press("escape")
         await stage.until(lambda: not popup(stage))
-        assert stage.chat.phase == "generating"
+        assert stage.chat.state.phase == "generating"
         assert stage.chat.prompt.text == "/t"
         await stage.pilot.press("enter")
         await stage.sees("There is no command /t.", "/t")
@@ -221,8 +223,8 @@ async def test_esc_closes_the_list_and_stops_nothing():
 
 WRONG = {
     "/nope": "There is no command",
-    "/new 2": "/new stands alone: nothing comes behind it.",
-    "/EXIT now": "/exit stands alone",
+    "/new 2": "/new takes no argument.",
+    "/EXIT now": "/exit takes no argument",
     "/k 99": "Write /k auto, /k heuristic or /k N",
     "/spec perhaps": "Write /spec on, auto or off.",
     "/compare nobody": "'nobody' is not loaded. If it is a drafter: /draft nobody, then /compare.",
@@ -297,7 +299,7 @@ async def test_a_command_typed_ahead_is_over_before_the_next_message(command: st
     async with open_chat(ScriptedEngine(HELLO, HELLO)) as stage:
         await stage.ready()
         await stage.send("first")
-        await stage.until(lambda: stage.chat.phase == "idle" and len(stage.messages) == 2)
+        await stage.until(lambda: stage.chat.state.phase == "idle" and len(stage.messages) == 2)
         for letter in f"{command}\nsecond\n":
             stage.app.post_message(Key({"\n": "enter"}.get(letter, letter), "\r" if letter == "\n" else letter))
         await stage.until(lambda: len(stage.engine.requests) == 2)
@@ -343,15 +345,15 @@ async def test_why_a_message_stays_in_the_prompt_is_told_longer_than_until_the_f
     async with open_chat(engine) as stage:
         engine.permit(2)
         await stage.send("one")
-        await stage.until(lambda: stage.chat.phase == "reading")
+        await stage.until(lambda: stage.chat.state.phase == "reading")
         await stage.send("two")
         await stage.send("three")
         await stage.until(lambda: stage.chat.status.hint == WAITING)
         engine.permit(1)
-        await stage.until(lambda: stage.chat.phase == "generating")
+        await stage.until(lambda: stage.chat.state.phase == "generating")
         assert stage.chat.status.hint == WAITING
         engine.permit()
-        await stage.until(lambda: len(engine.requests) == 2 and stage.chat.phase == "idle")
+        await stage.until(lambda: len(engine.requests) == 2 and stage.chat.state.phase == "idle")
 
 
 async def test_every_command_is_in_the_palette(picky: list[str]):
@@ -399,7 +401,7 @@ async def test_what_has_just_been_told_is_not_told_again():
     async with open_chat(ScriptedEngine(HELLO)) as stage:
         await stage.ready()
         for words in ("Weights are in int8.", "Weights are in int8.", "Speculation is off.", "Weights are in int8."):
-            stage.chat.tell(Notice("info", "format", words, ""))
+            stage.chat.feedback.tell(Notice("info", "format", words, ""))
         await stage.until(lambda: len(stage.chat.query(Note)) >= 3)
         told = [note.said for note in stage.chat.query(Note)]
         assert told == ["Weights are in int8.", "Speculation is off.", "Weights are in int8."]
@@ -442,7 +444,7 @@ async def test_what_is_wished_of_speculation_outlasts_an_unload():
         await stage.send("one")
         await stage.until(lambda: len(stage.engines) == 2 and stage.engine.wishes)
         assert stage.engine.wishes == stage.engines[0].wishes
-        assert stage.chat.wish.mode == "off"
+        assert stage.chat.speculation.wish.mode == "off"
 
 
 async def test_unload_says_what_it_waits_for():
@@ -453,7 +455,7 @@ async def test_unload_says_what_it_waits_for():
         await stage.asks("/unload", "Stop the answer first: press F9.")
         engine.cancel = lambda: None  # type: ignore[method-assign]  # it takes a while
         await stage.pilot.press("f9", "ctrl+n")
-        await stage.until(lambda: stage.chat.phase == "stopping" and stage.chat.answer is None)
+        await stage.until(lambda: stage.chat.state.phase == "stopping" and stage.chat.state.answer is None)
         assert stage.chat.prompt.text == "/unload"
         await stage.pilot.press("enter")
         await stage.sees("Not now: stopping")
@@ -486,9 +488,9 @@ async def test_a_command_that_must_wait_stays_in_the_prompt(command: str):
     async with open_chat(first, second) as stage:
         await stage.asks("hi", "cut at", "idle")
         first.die()
-        await stage.until(lambda: stage.chat.phase == "gone")
+        await stage.until(lambda: stage.chat.state.phase == "gone")
         await stage.pilot.press("ctrl+r")
-        await stage.until(lambda: stage.chat.phase == "loading")
+        await stage.until(lambda: stage.chat.state.phase == "loading")
         await stage.send(command)
         await stage.until(lambda: stage.chat.prompt.text == command)
         assert stage.chat.status.hint
@@ -514,11 +516,11 @@ async def test_a_system_prompt_is_for_this_chat_and_kept_with_it():
         await stage.asks("/system none", "The system prompt is removed, from the next question on.")
         await stage.asks("/system none", "There is no system prompt. Set one: /system TEXT")
         await stage.send("two")
-        await stage.until(lambda: len(engine.requests) == 2 and stage.chat.phase == "idle")
+        await stage.until(lambda: len(engine.requests) == 2 and stage.chat.state.phase == "idle")
         await stage.send("/new")
         await stage.sees("Ask anything.")
         await stage.send("three")
-        await stage.until(lambda: len(engine.requests) == 3 and stage.chat.phase == "idle")
+        await stage.until(lambda: len(engine.requests) == 3 and stage.chat.state.phase == "idle")
     systems = [[m.content for m in request.messages or () if m.role == "system"] for request in engine.requests]
     assert systems == [["Be brief."], [], ["Be kind."]]
     assert recall(None).chat.system == "Be kind."

@@ -11,19 +11,20 @@ from localspec.config.tables import Config
 from localspec.core.events import Proposal, Ready, SpecCard, Stats
 from localspec.core.requests import SamplingOptions
 from localspec.runtime.local_models import Shelved
-from localspec.tui import hints, legend
-from localspec.tui.answer import Answer
 from localspec.tui.app import ChatApp
-from localspec.tui.drafts import RECENT, length, length_now, why_off
-from localspec.tui.gain import NOT_YET, UNSTEADY, against, gain
-from localspec.tui.help_screen import HelpScreen
-from localspec.tui.info import Info, info
-from localspec.tui.note import Note
-from localspec.tui.speaker import clock
-from localspec.tui.speed_panel import Reading, panel
-from localspec.tui.stats_line import summary
-from localspec.tui.token_view import TokenView, choice
-from localspec.tui.tuning import Tuning
+from localspec.tui.chat import hints
+from localspec.tui.chat.draft_length import RECENT, length, length_now, why_off
+from localspec.tui.chat.gain import NOT_YET, UNSTEADY, against, gain
+from localspec.tui.chat.info import Info, info
+from localspec.tui.control.tuning import Tuning
+from localspec.tui.panels.speed_panel import Reading, panel
+from localspec.tui.panels.stats_line import summary
+from localspec.tui.screens.help import HelpScreen
+from localspec.tui.transcript import legend
+from localspec.tui.transcript.answer import Answer
+from localspec.tui.transcript.markers import Note
+from localspec.tui.transcript.speaker import clock
+from localspec.tui.transcript.token_view import TokenView, choice
 from tests.support.chat_stage import HELLO, Stage, open_chat
 from tests.support.scripted_engine import READY, ScriptedEngine, answer, step
 
@@ -61,7 +62,7 @@ def top(stage: Stage) -> str:
 
 async def told(stage: Stage) -> None:
     await stage.send("hi")
-    await stage.until(lambda: stage.chat.conversation.head and stage.chat.phase == "idle")
+    await stage.until(lambda: stage.chat.conversation.head and stage.chat.state.phase == "idle")
 
 
 # --- the line under an answer
@@ -174,7 +175,7 @@ async def test_when_auto_drafts_no_more_it_says_why():
     async with open_chat(ScriptedEngine(SLOW), size=(120, 24)) as stage:
         await stage.send("hi")
         await stage.sees("Nothing is drafted at present: draft costs 20 % of a step, accepts 67 %.")
-        await stage.until(lambda: stage.chat.phase == "idle")
+        await stage.until(lambda: stage.chat.state.phase == "idle")
         stage.chat.status.end_hint()
         await stage.sees("spec: auto — draft costs 20 % of a step, accepts 67 %", "k=auto(0)")
 
@@ -256,7 +257,7 @@ async def test_the_panel_shows_both_in_the_chat():
 
 
 async def test_a_question_says_when_it_was_asked(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("localspec.tui.conversation.now", lambda: "2026-03-10T12:00:00Z")
+    monkeypatch.setattr("localspec.tui.chat.conversation.now", lambda: "2026-03-10T12:00:00Z")
     async with open_chat(ScriptedEngine(HELLO)) as stage:
         await told(stage)
         line = next(line for line in stage.seen.splitlines() if "You" in line)
@@ -265,8 +266,8 @@ async def test_a_question_says_when_it_was_asked(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_day_is_said_where_it_was_another(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("localspec.tui.speaker.when", lambda at: at)
-    monkeypatch.setattr("localspec.tui.speaker.date", type("Day", (), {"today": lambda: "2026-03-10"}))
+    monkeypatch.setattr("localspec.tui.transcript.speaker.when", lambda at: at)
+    monkeypatch.setattr("localspec.tui.transcript.speaker.date", type("Day", (), {"today": lambda: "2026-03-10"}))
     assert [clock(at) for at in ("2026-03-10 09:41", "2026-03-09 09:41", "")] == ["09:41", "2026-03-09 09:41", ""]
 
 
@@ -289,7 +290,7 @@ async def test_a_click_on_the_switch_shows_one_answer_by_token():
 async def test_there_is_no_switch_where_there_are_no_tokens_to_show():
     async with open_chat(ScriptedEngine()) as stage:
         await stage.ready()
-        await stage.chat.show(Answer("guide", "From before."))
+        await stage.chat.feedback.show(Answer("guide", "From before."))
         await stage.sees("From before.")
         assert "[md]" not in stage.seen
 

@@ -6,11 +6,10 @@ import random
 
 import pytest
 
-from localspec.tui.answer import Answer
-from localspec.tui.fence import Fence
-from localspec.tui.leaves import Leaf
-from localspec.tui.reply import MAX_CELLS, parser
-from localspec.tui.said import Said
+from localspec.tui.markdown.code import Fence, Leaf
+from localspec.tui.markdown.parser import MAX_CELLS, parser
+from localspec.tui.markdown.passage import MarkdownPassage
+from localspec.tui.transcript.answer import Answer
 from tests.support.chat_stage import HELLO, Stage, open_chat
 from tests.support.scripted_engine import ScriptedEngine, answer, step
 
@@ -46,7 +45,7 @@ async def test_deep_and_long_text_is_shown_in_any_terminal(text: str):
     script = answer(*(step(text[at : at + 9000], accepted=0) for at in range(0, len(text), 9000)))
     async with open_chat(ScriptedEngine(script, HELLO)) as stage:
         await stage.send("go")
-        await stage.until(lambda: stage.chat.conversation.head and stage.chat.phase == "idle")
+        await stage.until(lambda: stage.chat.conversation.head and stage.chat.state.phase == "idle")
         assert stage.turns[1].content == text
         await resized(stage, (60, 16), (1, 1), (80, 24))
         await stage.send("still there?")
@@ -91,7 +90,7 @@ async def test_a_reply_of_a_megabyte():
         await stage.send("go")
         await stage.sees("Paragraph 13499", "idle")
         assert len(text) > 1_000_000
-        assert "".join(said.source for said in stage.chat.query_one(Answer).query(Said)) == text
+        assert "".join(said.source for said in stage.chat.query_one(Answer).query(MarkdownPassage)) == text
 
 
 def test_the_parser_itself_bounds_how_deep_a_text_nests():

@@ -19,14 +19,13 @@ from localspec.core.events import Failure, Notice, Ready, Stats
 from localspec.core.requests import LoadRequest, Message
 from localspec.history import History, NewChat, NewMessage, OpenChat, StoredMessage, Writer, database, recall, writer
 from localspec.tui import app as app_module
-from localspec.tui import chat as chat_module
-from localspec.tui import scribe
-from localspec.tui.answer import Answer
 from localspec.tui.app import ChatApp
-from localspec.tui.conversation import Conversation
-from localspec.tui.more import More
-from localspec.tui.note import Note
-from localspec.tui.question import Question
+from localspec.tui.chat import recorder
+from localspec.tui.chat.conversation import Conversation
+from localspec.tui.screens import chat as chat_module
+from localspec.tui.transcript.answer import Answer
+from localspec.tui.transcript.markers import More, Note
+from localspec.tui.transcript.question import Question
 from tests.core.test_sanitize import FORBIDDEN
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.support.chats import chat, child, contents, partial, sound
@@ -70,7 +69,9 @@ async def ask(stage: Stage, text: str) -> None:
     """And wait for the end of the answer."""
     answers = len(stage.chat.query(Answer))
     await stage.send(text)
-    await stage.until(lambda: len(stage.chat.query(Answer)) == answers + 1 and stage.chat.phase in {"idle", "gone"})
+    await stage.until(
+        lambda: len(stage.chat.query(Answer)) == answers + 1 and stage.chat.state.phase in {"idle", "gone"}
+    )
 
 
 # --- turns
@@ -116,8 +117,8 @@ async def test_a_question_is_kept_when_it_is_asked_and_an_answer_while_it_grows(
 
 def test_little_of_an_answer_can_be_lost():
     """G7, as it ships."""
-    assert scribe.SAVE_SECONDS <= 2
-    assert scribe.SAVE_TOKENS <= 200
+    assert recorder.SAVE_SECONDS <= 2
+    assert recorder.SAVE_TOKENS <= 200
 
 
 async def test_an_answer_is_kept_every_200_tokens_though_no_clock_says_so(monkeypatch: pytest.MonkeyPatch):
@@ -165,7 +166,7 @@ async def test_an_answer_whose_engine_died_is_kept():
     async with kept_chat(first, second) as stage:
         await stage.begins("hi")
         first.die()
-        await stage.until(lambda: stage.chat.phase == "gone")
+        await stage.until(lambda: stage.chat.state.phase == "gone")
         await stage.pilot.press("ctrl+r")
         await stage.ready()
         await ask(stage, "more")
@@ -304,21 +305,21 @@ async def test_a_newer_history_is_one_notice_and_stays_as_it_is(path: Path):
     db = sqlite3.connect(path)
     db.execute("PRAGMA user_version = 99")
     db.close()
-    paper = Writer()
-    async with open_chat(ScriptedEngine(HELLO, SHORT), paper=paper) as stage:
+    sink = Writer()
+    async with open_chat(ScriptedEngine(HELLO, SHORT), sink=sink) as stage:
         await tells_once_and_goes_on(stage, "written by a newer localspec", "Update localspec.")
-    assert paper.close() is not None
+    assert sink.close() is not None
     assert contents(path) == ["kept"]
 
 
 async def test_a_folder_that_cannot_be_made_is_one_notice_and_the_reason_at_the_end(monkeypatch: pytest.MonkeyPatch):
     """The list of chats says why it is empty, where there is one."""
     monkeypatch.setenv("LOCALSPEC_DATA_DIR", "/dev/null/x")
-    paper = Writer()
-    async with open_chat(ScriptedEngine(HELLO, SHORT), paper=paper, size=(130, 36)) as stage:
+    sink = Writer()
+    async with open_chat(ScriptedEngine(HELLO, SHORT), sink=sink, size=(130, 36)) as stage:
         await tells_once_and_goes_on(stage, "/dev/null/x cannot be created", "LOCALSPEC_DATA_DIR")
         await stage.until(lambda: "/dev/null/x cannot be created" in str(stage.chat.sidebar.line.content))
-    assert "/dev/null/x" in paper.close().message  # type: ignore[union-attr]
+    assert "/dev/null/x" in sink.close().message  # type: ignore[union-attr]
 
 
 async def test_a_locked_history_is_one_notice_and_is_written_when_it_is_free(
@@ -337,16 +338,16 @@ async def test_a_locked_history_is_one_notice_and_is_written_when_it_is_free(
 
 
 async def test_a_read_only_history_is_one_notice_and_the_reason_at_the_end(path: Path):
-    paper = Writer()
-    async with open_chat(ScriptedEngine(SHORT, HELLO, SHORT), paper=paper) as stage:
+    sink = Writer()
+    async with open_chat(ScriptedEngine(SHORT, HELLO, SHORT), sink=sink) as stage:
         await ask(stage, "kept")
-        await stage.until(lambda: stage.chat.chat_id and contents(path) == ["kept", "Bye."])
-        paper._history._database.read("PRAGMA query_only = ON")  # type: ignore[union-attr]
+        await stage.until(lambda: stage.chat.chats.chat_id and contents(path) == ["kept", "Bye."])
+        sink._history._database.read("PRAGMA query_only = ON")  # type: ignore[union-attr]
         await ask(stage, "lost")
         await stage.until(lambda: notes(stage))
         await ask(stage, "lost, too")
         assert len(notes(stage)) == 1
-    assert "read-only" in paper.close().message  # type: ignore[union-attr]
+    assert "read-only" in sink.close().message  # type: ignore[union-attr]
     assert contents(path) == ["kept", "Bye."]
 
 
@@ -354,8 +355,8 @@ async def test_a_full_disk_is_one_notice_and_is_used_again_when_there_is_space(p
     long = answer(*(step("word " * 3_000, " ") for _ in range(5)))
     async with kept_chat(ScriptedEngine(SHORT, long, SHORT)) as stage:
         await ask(stage, "kept")
-        await stage.until(lambda: stage.chat.chat_id and contents(path) == ["kept", "Bye."])
-        db = stage.chat.scribe._paper._history._database  # type: ignore[union-attr]
+        await stage.until(lambda: stage.chat.chats.chat_id and contents(path) == ["kept", "Bye."])
+        db = stage.chat.recorder._sink._history._database  # type: ignore[union-attr]
         (pages,) = db.read("PRAGMA page_count")[0]
         db.read(f"PRAGMA max_page_count = {pages}")
         await ask(stage, "long")
@@ -382,8 +383,8 @@ async def test_whenever_the_disk_is_full_the_answer_stays_on_the_screen_and_is_k
     engine = ScriptedEngine(SHORT, *(answer(*(step(text, accepted=0) for text in texts)) for texts in answers))
     async with kept_chat(engine) as stage:
         await ask(stage, "first")
-        await stage.until(lambda: stage.chat.chat_id and contents(path) == ["first", "Bye."])
-        db = stage.chat.scribe._paper._history._database  # type: ignore[union-attr]
+        await stage.until(lambda: stage.chat.chats.chat_id and contents(path) == ["first", "Bye."])
+        db = stage.chat.recorder._sink._history._database  # type: ignore[union-attr]
         for number, texts in enumerate(answers):
             before = set(stage.chat.query(Note))  # those of long ago leave the transcript
 
@@ -437,16 +438,16 @@ import asyncio
 from localspec.history import Writer
 from tests.support.chat_stage import open_chat
 from tests.support.scripted_engine import ScriptedEngine, answer, step
-from localspec.tui import chat as chat_module
+from localspec.tui.screens import chat as chat_module
 chat_module.SAVE_SECONDS = 0.02
 async def main():
     engine = ScriptedEngine(*[answer(*(step(f"{i} ", "word ") for i in range(1000)))] * 3, paused=True)
-    async with open_chat(engine, paper=Writer()) as stage:
+    async with open_chat(engine, sink=Writer()) as stage:
         engine.permit(1)
         await stage.ready()
         for question in ("one", "two", "three"):
             await stage.send(question)
-            while stage.chat.phase != "idle":
+            while stage.chat.state.phase != "idle":
                 engine.permit(10)
                 await stage.pilot.pause(0.01)
 asyncio.run(main())
@@ -546,7 +547,7 @@ def test_a_folder_is_kept_by_its_whole_path(opened: list[ChatApp], monkeypatch: 
     (tmp_path / "model").mkdir()
     monkeypatch.chdir(tmp_path)
     assert localspec(monkeypatch, "chat", "./model") == 0
-    assert opened[0].chat.scribe._chat.model_key == str(tmp_path / "model")
+    assert opened[0].chat.recorder._chat.model_key == str(tmp_path / "model")
 
 
 EXCLUDE = "--continue, --chat and --no-history cannot be combined. Use one of them."
@@ -576,7 +577,7 @@ def test_a_chat_that_cannot_go_on_is_one_sentence(
 
 def test_no_history_makes_no_file(opened: list[ChatApp], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     assert localspec(monkeypatch, "chat", "--no-history") == 0
-    assert opened[0].chat.scribe._paper is None
+    assert opened[0].chat.recorder._sink is None
     assert not (tmp_path / "data").exists()
 
 
@@ -584,8 +585,8 @@ def test_what_could_not_be_written_is_said_when_the_screen_is_gone(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     def run(app: ChatApp, **_: object) -> None:
-        app.chat.scribe.start(lambda _: None)
-        app.chat.scribe.ask(Conversation().ask("hi"), Stats())
+        app.chat.recorder.start(lambda _: None)
+        app.chat.recorder.ask(Conversation().ask("hi"), Stats())
 
     paths.history_file().mkdir()
     monkeypatch.setattr(app_module, "no_screen", lambda: "")

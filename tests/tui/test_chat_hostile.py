@@ -10,9 +10,9 @@ from textual.drivers.headless_driver import HeadlessDriver
 from localspec.core.events import Failure, Loading, ModelCard, Notice, Ready, SpecCard
 from localspec.history import Attachment, Chat, Generation, OpenChat, StoredMessage, Tree
 from localspec.tui.app import ChatApp
-from localspec.tui.note import Note
-from localspec.tui.question import Question
-from localspec.tui.reply import parser
+from localspec.tui.markdown.parser import parser
+from localspec.tui.transcript.markers import Note
+from localspec.tui.transcript.question import Question
 from tests.core.test_sanitize import FORBIDDEN, fuzzed
 from tests.support.chat_stage import HELLO, Stage
 from tests.support.scripted_engine import READY, ScriptedEngine, answer, step
@@ -79,7 +79,9 @@ async def test_no_text_from_anywhere_reaches_the_terminal_as_a_command():
         await app.chat.transcript.mount(Question(ATTACKS, attachments=attached))
         app.chat.prompt.pills.add(*attached)
         await stage.send(ATTACKS)
-        await stage.until(lambda: len(app.chat.query(Note)) == 2 and not app.chat.answer and app.chat.phase == "idle")
+        await stage.until(
+            lambda: len(app.chat.query(Note)) == 2 and not app.chat.state.answer and app.chat.state.phase == "idle"
+        )
         await stage.sees("[/nope]", "␛")
         written = "".join(app._driver.__dict__["written"])
         assert not app.clipboard, "only a key copies"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import pytest
@@ -15,22 +16,22 @@ from textual.widgets import HelpPanel, Input
 
 from localspec.core.events import Done
 from localspec.core.requests import GenerateRequest, Message
-from localspec.tui import chat as chat_module
-from localspec.tui.answer import Answer
 from localspec.tui.app import ChatApp
-from localspec.tui.chat import ChatScreen
-from localspec.tui.commands import COMMANDS
-from localspec.tui.compare import CompareScreen
-from localspec.tui.help_screen import HelpScreen
-from localspec.tui.overflow import Overflow
-from localspec.tui.paragraph import Paragraph
-from localspec.tui.picker import Pick, Picker
-from localspec.tui.prompt import Prompt
-from localspec.tui.question import Question
-from localspec.tui.sampling_form import SamplingForm
-from localspec.tui.transcript import Transcript
-from localspec.tui.tuning import Tuning
-from localspec.tui.ways import Way
+from localspec.tui.control.commands import COMMANDS
+from localspec.tui.control.tuning import Tuning
+from localspec.tui.markdown.paragraph import Paragraph
+from localspec.tui.panels.prompt import Prompt
+from localspec.tui.screens import chat as chat_module
+from localspec.tui.screens.chat import ChatScreen
+from localspec.tui.screens.compare import CompareScreen
+from localspec.tui.screens.compare_methods import Way
+from localspec.tui.screens.help import HelpScreen
+from localspec.tui.screens.overflow import Overflow
+from localspec.tui.screens.picker import Pick, Picker
+from localspec.tui.screens.sampling_form import SamplingForm
+from localspec.tui.transcript.answer import Answer
+from localspec.tui.transcript.question import Question
+from localspec.tui.transcript.transcript import Transcript
 from tests.support.chat_stage import HELLO, open_chat, scrolled_up
 from tests.support.scripted_engine import ScriptedEngine, totals
 
@@ -201,7 +202,7 @@ async def test_ctrl_c_first_copies_what_is_selected_in_the_prompt():
         await stage.pilot.press(*["shift+left"] * 5, "ctrl+c")
         await stage.sees("Copied.")
         assert stage.app.clipboard == "words"
-        assert stage.chat.phase == "generating"
+        assert stage.chat.state.phase == "generating"
         assert stage.chat.prompt.text == "two words"
         await stage.pilot.press("ctrl+c")
         await stage.sees("stopped", "two words")
@@ -336,8 +337,9 @@ async def test_a_slash_begins_a_command_and_two_begin_a_message():
         assert stage.engine.requests[0].messages == (Message("user", "/nope"),)
 
 
-def test_every_command_is_one_of_the_screen():
-    assert [c.name for c in COMMANDS if not callable(getattr(ChatScreen, c.method, None))] == []
+async def test_every_command_is_one_of_the_screen():
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        assert [c.name for c in COMMANDS if not callable(reduce(getattr, c.run.__code__.co_names, stage.chat))] == []
     names = [name for c in COMMANDS for name in (c.name, *c.aliases)]
     assert len(names) == len(set(names))
 
@@ -372,10 +374,10 @@ def stop_while(monkeypatch: pytest.MonkeyPatch, owner: type[Widget], name: str) 
     async def stopped(self: Widget, *arguments: object, **named: object) -> None:
         await method(self, *arguments, **named)
         chat = self.screen
-        if isinstance(chat, ChatScreen) and chat.phase == "reading":
+        if isinstance(chat, ChatScreen) and chat.state.phase == "reading":
             self.app.post_message(events.Key("escape", None))
             async with asyncio.timeout(30):
-                while chat.phase == "reading":
+                while chat.state.phase == "reading":
                     await asyncio.sleep(0)
 
     monkeypatch.setattr(owner, name, stopped)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 
 from localspec.core.events import AnyEvent, Step
-from localspec.tui import pace as pace_module
-from localspec.tui.answer import Answer
-from localspec.tui.fence import Fence
-from localspec.tui.leaves import LEAF_LINES, Leaf
-from localspec.tui.pace import CODE_SECONDS, Pace
-from localspec.tui.said import Said
-from localspec.tui.thought import Thought
+from localspec.tui.markdown import pace as pace_module
+from localspec.tui.markdown.code import LEAF_LINES, Fence, Leaf
+from localspec.tui.markdown.pace import CODE_SECONDS, Pace
+from localspec.tui.markdown.passage import MarkdownPassage
+from localspec.tui.transcript.answer import Answer
+from localspec.tui.transcript.thought import Thought
 from tests.support.chat_stage import Stage, open_chat
 from tests.support.scripted_engine import ScriptedEngine, answer, step
 
@@ -28,7 +27,7 @@ def long_answer(text: str, size: int = 400) -> list[AnyEvent]:
 
 async def told(stage: Stage) -> Answer:
     await stage.send("go")
-    await stage.until(lambda: stage.chat.conversation.head and stage.chat.phase == "idle")
+    await stage.until(lambda: stage.chat.conversation.head and stage.chat.state.phase == "idle")
     return stage.chat.query_one(Answer)
 
 
@@ -71,13 +70,13 @@ async def test_what_is_in_code_is_no_thought():
 
 async def test_a_growing_answer_is_drawn_again_in_its_last_passage_only(monkeypatch: pytest.MonkeyPatch):
     """Ten thousand tokens: what was written a screen ago is neither parsed nor styled again."""
-    grown: list[Said] = []
-    real = Said.append
-    monkeypatch.setattr(Said, "append", lambda self, text: grown.append(self) or real(self, text))
+    grown: list[MarkdownPassage] = []
+    real = MarkdownPassage.append
+    monkeypatch.setattr(MarkdownPassage, "append", lambda self, text: grown.append(self) or real(self, text))
     text = "".join(f"Paragraph {i} of **many**.\n\n" for i in range(400))
     async with open_chat(ScriptedEngine(long_answer(text))) as stage:
         shown = await told(stage)
-        passages = list(shown.query(Said))
+        passages = list(shown.query(MarkdownPassage))
         assert len(passages) > 5
         assert "".join(said.source for said in passages) == text
         order = [passages.index(said) for said in grown]
@@ -99,7 +98,7 @@ async def test_a_code_block_of_500_lines_is_coloured_a_leaf_at_a_time_and_at_its
     text = "```python\n" + "\n".join(lines) + "\n```\n\nEnd.\n"
     async with open_chat(ScriptedEngine()) as stage:
         shown = Answer("guide")
-        await stage.chat.show(shown)
+        await stage.chat.feedback.show(shown)
         for piece in pieces(text, 120):
             shown.add(piece)
             await shown.flush()
@@ -120,7 +119,7 @@ async def test_of_a_growing_list_the_last_item_alone_is_drawn_again(number: bool
         engine.permit(5)
         await stage.send("go")
         await stage.sees("item 3", "inner 3")
-        first = stage.chat.query("Said Horizontal").first()
+        first = stage.chat.query("MarkdownPassage Horizontal").first()
         engine.permit(4)
         await stage.sees("item 7", "inner 7")
         assert first.is_attached

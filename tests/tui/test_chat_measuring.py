@@ -15,13 +15,13 @@ from localspec.config.tables import Config, EngineTable, ProvenanceTable, SpecTa
 from localspec.core.events import Loading, Memory
 from localspec.core.requests import LoadRequest, SamplingOptions, SpecWish
 from localspec.models.named_templates import COMPLETION, NAMED
-from localspec.tui import measuring
-from localspec.tui.benching import Measured, arguments, as_text
-from localspec.tui.commands import COMMANDS
-from localspec.tui.link import LinkScreen, host
-from localspec.tui.provenance import colours
-from localspec.tui.speculation import wish_at_start
-from localspec.tui.tuning import Tuning, begin
+from localspec.tui.control import measuring
+from localspec.tui.control.bench_run import Measured, arguments, as_text
+from localspec.tui.control.commands import COMMANDS
+from localspec.tui.control.spec_switch import wish_at_start
+from localspec.tui.control.tuning import Tuning, begin
+from localspec.tui.screens.link import LinkScreen, host
+from localspec.tui.themes import colours
 from tests.support.chat_stage import HELLO, Stage, open_chat
 from tests.support.scripted_engine import READY, ScriptedEngine, answer, step
 
@@ -69,7 +69,7 @@ async def test_of_a_model_on_a_gpu_it_is_the_gpus_memory_that_counts():
     ready = msgspec.structs.replace(READY, model=card, memory=Memory(105 << 20, 0, 0, device_bytes=24 * 10**9))
     async with open_chat(ScriptedEngine(HELLO, opening=[ready]), tuning=guide(), size=(100, 30)) as stage:
         await stage.ready()
-        assert stage.chat.held_bytes == 0, "none of it is main memory"
+        assert stage.chat.state.held_bytes == 0, "none of it is main memory"
         await stage.send("/fit")
         await stage.sees("24.0 GB on the GPU", "bf16", "nf4", "It would be loaded in bf16.", "Of all the GPU's memory")
 
@@ -93,7 +93,8 @@ async def test_memory_is_given_back_by_a_model_that_is_there_and_by_no_other(
         "localspec.runtime.local_models.on_disk", lambda *_, held_bytes, **__: counted.append(held_bytes) or []
     )
     monkeypatch.setattr(
-        "localspec.tui.fitting.fit_report", lambda *_, held_bytes, **__: counted.append(held_bytes) or "It fits."
+        "localspec.tui.control.fit_report.fit_report",
+        lambda *_, held_bytes, **__: counted.append(held_bytes) or "It fits.",
     )
     says(monkeypatch, "import time; time.sleep(600)")
     async with open_chat(ScriptedEngine(), tuning=guide(), size=(100, 40)) as stage:
@@ -102,7 +103,7 @@ async def test_memory_is_given_back_by_a_model_that_is_there_and_by_no_other(
             stage.engine.die()
         elif away != "not":
             await stage.send("/unload" if away == "unloaded" else "/bench")
-        await stage.until(lambda: stage.chat.phase == (away if away != "not" else "idle"))
+        await stage.until(lambda: stage.chat.state.phase == (away if away != "not" else "idle"))
         await stage.send("/fit")
         await stage.sees("It fits.")
         await stage.send("/show")
@@ -139,7 +140,7 @@ async def test_a_question_during_the_bench_waits_and_esc_ends_the_bench(monkeypa
     async with open_chat(ScriptedEngine(HELLO), ScriptedEngine(HELLO), tuning=guide()) as stage:
         await stage.ready()
         await stage.send("/bench")
-        await stage.sees("measuring: Esc ends it and loads the model again")
+        await stage.sees("measuring: Esc cancels and loads the model again")
         await stage.send("hi")
         await stage.sees("You · queued")
         await stage.pilot.press("escape")
@@ -155,9 +156,9 @@ def told(stage: str, done: int, unit: str, eta_s: float | None = None) -> str:
 @pytest.mark.parametrize(
     ("line", "state"),
     [
-        (told("loading weights", 25, "bytes"), "loading weights 25 % · Esc ends it"),
-        (told("plain, [/nope]\x1b", 0, "percent"), f"measuring {'░' * 10} 0 % · Esc ends it · plain, [/nope]␛"),
-        (told("plain", 45, "percent", 71.6), f"measuring {'█' * 4}{'░' * 6} 45 % · eta 72 s · Esc ends it · plain"),
+        (told("loading weights", 25, "bytes"), "loading weights 25 % · Esc cancels"),
+        (told("plain, [/nope]\x1b", 0, "percent"), f"measuring {'░' * 10} 0 % · Esc cancels · plain, [/nope]␛"),
+        (told("plain", 45, "percent", 71.6), f"measuring {'█' * 4}{'░' * 6} 45 % · eta 72 s · Esc cancels · plain"),
     ],
 )
 async def test_the_state_line_says_how_far_the_bench_is(
@@ -187,7 +188,7 @@ async def test_who_leaves_during_the_bench_leaves_no_engine_running(monkeypatch:
     async with open_chat(ScriptedEngine(HELLO), tuning=guide()) as stage:
         await stage.ready()
         await stage.send("/bench")
-        await stage.sees("measuring: Esc ends it")
+        await stage.sees("measuring: Esc cancels")
         await stage.pilot.press("ctrl+q")
         await stage.until(lambda: not stage.app.is_running)
     assert len(stage.engines) == 1
@@ -258,7 +259,7 @@ async def test_a_template_holds_from_the_next_question_on():
         await stage.send("/template chatml")
         await stage.sees("From the next question on: template chatml.")
         await stage.send("one")
-        await stage.until(lambda: len(stage.engine.requests) == 1 and stage.chat.phase == "idle")
+        await stage.until(lambda: len(stage.engine.requests) == 1 and stage.chat.state.phase == "idle")
         await stage.send("/template auto")
         await stage.until(lambda: stage.chat.tuning.template is None)
         await stage.send("two")
@@ -297,7 +298,7 @@ async def with_link(stage: Stage, address: str) -> None:
 @pytest.mark.parametrize(("key", "opened"), [("enter", True), ("o", True), ("escape", False)])
 async def test_a_link_opens_only_when_the_user_says_so(key: str, opened: bool, monkeypatch: pytest.MonkeyPatch):
     asked: list[str] = []
-    monkeypatch.setattr("localspec.tui.chat.browse", lambda address: asked.append(address) or True)
+    monkeypatch.setattr("localspec.tui.control.outside.browse", lambda address: asked.append(address) or True)
     address = "https://good.example@evil.example/a?b=[/nope]"
     async with open_chat(ScriptedEngine(answer(step("[a link](https://x.example)", accepted=0)))) as stage:
         await with_link(stage, address)
@@ -361,7 +362,7 @@ async def test_a_chat_in_which_nothing_happens_frees_the_memory():
 async def test_with_idle_unload_off_it_stays():
     async with open_chat(ScriptedEngine(HELLO), tuning=guide(Config(engine=EngineTable(idle_unload="off")))) as stage:
         await stage.ready()
-        assert stage.chat.rest is None
+        assert stage.chat.state.rest is None
 
 
 async def test_the_settings_reach_the_screen():
@@ -369,7 +370,7 @@ async def test_the_settings_reach_the_screen():
     async with open_chat(ScriptedEngine(HELLO), tuning=guide(Config(ui=table))) as stage:
         await stage.ready()
         assert stage.app.animation_level == "none"
-        assert stage.chat.pace._frame == 0.25
+        assert stage.chat.engine.pace._frame == 0.25
         assert (stage.chat.transcript._window, stage.chat.transcript._most) == (40, 120)
         await stage.send("hi")
         await stage.sees("Bye.", "idle")

@@ -11,12 +11,12 @@ from localspec.config.tables import Overflow as Policy
 from localspec.core.events import Failure
 from localspec.core.requests import Message
 from localspec.history import recall
-from localspec.tui.answer import Answer
-from localspec.tui.conversation import Utterance
-from localspec.tui.overflow import Overflow
-from localspec.tui.question import Question
-from localspec.tui.tuning import Tuning
-from localspec.tui.untold import Untold
+from localspec.tui.chat.conversation import Utterance
+from localspec.tui.control.tuning import Tuning
+from localspec.tui.screens.overflow import Overflow
+from localspec.tui.transcript.answer import Answer
+from localspec.tui.transcript.markers import OutOfContext
+from localspec.tui.transcript.question import Question
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.support.scripted_engine import ScriptedEngine
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.heavy
 
 FULL = Failure("context_overflow", "The prompt is 3,609 tokens [/nope].", "Shorten it.", 5, turns_over=2)
 SAID = "Hello there, world. Bye."
-TOLD = "not told to the model any more"
+TOLD = "no longer in the context"
 
 
 async def overflowing(stage: Stage, turns: int = 3) -> None:
@@ -59,7 +59,7 @@ async def test_the_oldest_turns_are_dropped_and_grey_and_the_system_stays(keys: 
         assert "3,609 tokens [/nope]" in seen(stage)
         assert "Drop the oldest 2 turns" in seen(stage)
         await stage.pilot.press(*keys)
-        await stage.until(lambda: stage.chat.phase == "idle" and len(stage.turns) == 8)
+        await stage.until(lambda: stage.chat.state.phase == "idle" and len(stage.turns) == 8)
         assert engine.requests[-1].messages == (
             Message("system", "Be brief."),
             Message("user", "question 2"),
@@ -76,21 +76,21 @@ async def test_the_oldest_turns_are_dropped_and_grey_and_the_system_stays(keys: 
         await stage.send("more")
         await stage.until(lambda: len(stage.turns) == 10)
         assert told(engine) == ["Be brief.", "more"], "two more turns were dropped, unasked"
-        assert len(stage.chat.query(Untold)) == 1
+        assert len(stage.chat.query(OutOfContext)) == 1
         assert stage.app.screen is stage.chat
 
 
 @pytest.mark.parametrize("typed", ["n", "d", "s", "enter", "escape"])
 async def test_what_was_being_typed_when_it_appeared_is_no_answer(typed: str, monkeypatch: pytest.MonkeyPatch):
     async with open_chat(ScriptedEngine(HELLO, [FULL], HELLO)) as stage:
-        monkeypatch.setattr("localspec.tui.overflow.REST_SECONDS", 60)
+        monkeypatch.setattr("localspec.tui.screens.overflow.REST_SECONDS", 60)
         await asked(stage, turns=1)
         await stage.pilot.press("a", typed)
         await stage.pilot.pause()
         assert "Keys count after a second in which none was pressed." in seen(stage)
-        monkeypatch.setattr("localspec.tui.overflow.REST_SECONDS", 0)
+        monkeypatch.setattr("localspec.tui.screens.overflow.REST_SECONDS", 0)
         await stage.pilot.press("down")
-        monkeypatch.setattr("localspec.tui.overflow.REST_SECONDS", 60)
+        monkeypatch.setattr("localspec.tui.screens.overflow.REST_SECONDS", 60)
         await stage.pilot.press("enter")
         await stage.until(lambda: len(stage.turns) == 4)  # after a rest, one key may follow another at once
         assert told(stage.engine) == ["too much"]
@@ -102,7 +102,7 @@ async def test_what_was_dropped_is_said():
         engine.permit(1 + 3 * len(HELLO) + 1)
         await asked(stage, turns=3)
         await stage.pilot.press("d")
-        await stage.hints("Dropped the oldest 2 turns: not told to the model any more.")
+        await stage.hints("Dropped the oldest 2 turns: no longer in the context.")
         engine.permit(len(HELLO))
         await stage.ready()
 
@@ -112,7 +112,7 @@ async def test_a_new_chat_takes_the_question_along():
     async with open_chat(engine) as stage:
         await asked(stage, turns=3)
         await stage.pilot.press("n")
-        await stage.until(lambda: len(engine.requests) == 5 and stage.chat.phase == "idle")
+        await stage.until(lambda: len(engine.requests) == 5 and stage.chat.state.phase == "idle")
         assert told(engine) == ["too much"]
         assert [widget.text for widget in stage.chat.query(Question)] == ["too much"]
         await stage.sees("Bye.", "idle")
@@ -130,7 +130,7 @@ async def test_stopping_here_leaves_the_question_unanswered(key: str, asks_again
         if asks_again:
             await asked(stage)
             await stage.pilot.press("d")
-        await stage.until(lambda: stage.chat.phase == "idle" and len(engine.requests) == 5 + asks_again)
+        await stage.until(lambda: stage.chat.state.phase == "idle" and len(engine.requests) == 5 + asks_again)
         assert len(stage.turns) == 6 + 2 * asks_again
 
 
@@ -141,7 +141,7 @@ async def test_what_is_set_for_all_chats_is_not_asked(policy: Policy):
     async with open_chat(engine, size=(80, 40), tuning=tuning) as stage:
         await overflowing(stage)
         await stage.until(
-            lambda: stage.chat.phase == "idle" and len(engine.requests) == (5 if policy == "drop-oldest" else 4)
+            lambda: stage.chat.state.phase == "idle" and len(engine.requests) == (5 if policy == "drop-oldest" else 4)
         )
         assert (TOLD in stage.seen) == (policy == "drop-oldest")
         assert ("3,609 tokens" in stage.seen) == (policy == "stop")
@@ -152,7 +152,7 @@ async def test_a_chat_that_is_opened_again_tells_the_model_the_same_and_does_as_
     async with kept_chat(engine) as stage:
         await asked(stage, turns=3)
         await stage.pilot.press("d")
-        await stage.until(lambda: stage.chat.phase == "idle" and len(stage.turns) == 8)
+        await stage.until(lambda: stage.chat.state.phase == "idle" and len(stage.turns) == 8)
     past = recall()
     assert (past.chat.when_full, past.chat.untold) == ("drop-oldest", 2)
     engine = ScriptedEngine(HELLO, [FULL], HELLO, HELLO)
@@ -196,7 +196,7 @@ async def test_a_stop_while_the_oldest_turns_are_dropped_stops_the_answer():
 
         async def and_stop(untold: Sequence[Utterance]) -> None:
             await grey(untold)
-            stage.chat.stop_answer()
+            stage.chat.turns.stop()
 
         stage.chat.transcript.grey = and_stop  # type: ignore[method-assign]
         await stage.pilot.press("d")
@@ -209,7 +209,7 @@ async def test_an_engine_that_dies_while_it_is_asked_ends_the_turn():
     async with open_chat(engine) as stage:
         await asked(stage, turns=3)
         engine.die()
-        await stage.until(lambda: stage.chat.phase == "gone")
+        await stage.until(lambda: stage.chat.state.phase == "gone")
         await stage.pilot.press("d")
         await stage.until(lambda: stage.app.screen is stage.chat)
         await stage.sees("The engine stopped. Press Ctrl+R")

@@ -18,11 +18,11 @@ from localspec.core.requests import LoadRequest, SamplingOptions
 from localspec.history import History, NewChat
 from localspec.models.catalog import Catalog
 from localspec.runtime.local_models import on_disk
-from localspec.tui.note import Note
-from localspec.tui.picker import Picker
-from localspec.tui.sampling_form import SamplingForm
+from localspec.tui.control.tuning import Tuning, begin
+from localspec.tui.screens.picker import Picker
+from localspec.tui.screens.sampling_form import SamplingForm
 from localspec.tui.themes import Look, look, user_themes
-from localspec.tui.tuning import Tuning, begin
+from localspec.tui.transcript.markers import Note
 from tests.models.test_catalog import fetched
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.support.models import save_snapshot
@@ -42,7 +42,7 @@ async def asked_with(stage: Stage) -> SamplingOptions:
     """What the next question is asked with."""
     count = len(stage.engine.requests)
     await stage.send("hi")
-    await stage.until(lambda: len(stage.engine.requests) > count and stage.chat.phase == "idle")
+    await stage.until(lambda: len(stage.engine.requests) > count and stage.chat.state.phase == "idle")
     return stage.engine.requests[-1].sampling
 
 
@@ -546,7 +546,7 @@ async def test_what_is_loaded_is_not_loaded_again_when_it_is_picked():
         await stage.until(lambda: opened.drafts)
         await stage.pilot.press("enter", "enter")
         await stage.sees("Nothing changes: this model and this drafter are in use.")
-        assert stage.chat.phase == "idle"
+        assert stage.chat.state.phase == "idle"
 
 
 @pytest.mark.parametrize(

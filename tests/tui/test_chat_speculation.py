@@ -10,13 +10,15 @@ from localspec.core.requests import GenerateRequest, Message, SamplingOptions, S
 from localspec.history import History, recall
 from localspec.models.catalog import Catalog
 from localspec.runtime.stats import joined
-from localspec.tui import compare, steering, ways
-from localspec.tui.answer import Answer
-from localspec.tui.compare import CompareScreen, parting
-from localspec.tui.question import Question
-from localspec.tui.side import Side
-from localspec.tui.stats_line import StatsLine
-from localspec.tui.tuning import Tuning
+from localspec.tui.control import speculation, turns
+from localspec.tui.control.tuning import Tuning
+from localspec.tui.panels.stats_line import StatsLine
+from localspec.tui.screens import compare
+from localspec.tui.screens import compare_methods as ways
+from localspec.tui.screens.compare import CompareScreen, parting
+from localspec.tui.screens.compare_side import Side
+from localspec.tui.transcript.answer import Answer
+from localspec.tui.transcript.question import Question
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.support.scripted_engine import READY, ScriptedEngine, answer, step, totals
 
@@ -107,8 +109,8 @@ async def test_words_say_what_the_key_does_and_how_far():
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
-        (SpecCard("off", reason="no drafter is known for this model"), "Nothing can draft here: no drafter is known"),
-        (SpecCard("off"), "Nothing can draft here."),
+        (SpecCard("off", reason="no drafter is known for this model"), "No drafter is loaded: no drafter is known"),
+        (SpecCard("off"), "No drafter is loaded."),
     ],
 )
 async def test_without_a_drafter_f5_says_so_and_changes_nothing(spec: SpecCard, sentence: str):
@@ -128,7 +130,7 @@ async def test_a_drafter_that_failed_cannot_be_switched_on():
         await stage.send("hi")
         await stage.sees("no draft: it failed", "idle", "spec: off")
         await stage.pilot.press("f5")
-        await stage.sees("Nothing can draft here: it failed.")
+        await stage.sees("No drafter is loaded: it failed.")
         assert not stage.engine.wishes
 
 
@@ -185,7 +187,7 @@ async def test_a_stopped_answer_goes_on_in_its_own_message():
             ".",
         ]
         await stage.send("and?")
-        await stage.until(lambda: len(engine.requests) == 3 and stage.chat.phase == "idle")
+        await stage.until(lambda: len(engine.requests) == 3 and stage.chat.state.phase == "idle")
         assert len(engine.requests[2].messages or ()) == 4
 
 
@@ -195,7 +197,7 @@ async def test_what_was_cut_may_go_on_however_it_was(reason: FinishReason):
     first = failed if reason == "error" else cut_by(reason)
     async with open_chat(ScriptedEngine(first, MORE)) as stage:
         await stage.send("hi")
-        await stage.until(lambda: stage.chat.conversation.head and stage.chat.phase == "idle")
+        await stage.until(lambda: stage.chat.conversation.head and stage.chat.state.phase == "idle")
         await stage.send("/continue")
         await stage.sees("Hello thereld. Bye.", "idle")
         await stage.until(lambda: not stage.chat.query(".-failed"))
@@ -209,7 +211,7 @@ async def test_an_answer_that_ended_by_itself_does_not_go_on():
         await stage.send("hi")
         await stage.sees("Bye.", "idle")
         await stage.send("/continue")
-        await stage.sees(steering.ENDED)
+        await stage.sees(turns.ENDED)
         assert len(stage.engine.requests) == 1
         assert len(stage.chat.conversation.branch) == 2
 
@@ -220,7 +222,7 @@ async def test_in_a_full_context_nothing_goes_on():
         await stage.send("hi")
         await stage.sees("the context is full", "idle")
         await stage.send("/continue")
-        await stage.sees(steering.FULL)
+        await stage.sees(turns.FULL)
         assert len(stage.engine.requests) == 1
 
 
@@ -350,7 +352,7 @@ async def test_one_question_twice_side_by_side(way: str, size: tuple[int, int]):
         assert [type(widget) for widget in stage.chat.transcript.children] == [Question, Answer]
         assert stage.chat.status.stats == before
         assert stage.chat.prompt.has_focus
-        assert stage.chat.phase == "idle"
+        assert stage.chat.state.phase == "idle"
 
 
 @pytest.mark.parametrize(
@@ -417,11 +419,11 @@ async def test_it_streams_and_esc_stops_it_and_the_chat_goes_on():
         engine.permit(3)
         await sees(stage, "Hello there", "50.0 tok/s · 2 tok")
         await stage.pilot.press("escape")
-        await stage.until(lambda: stage.app.screen is stage.chat and stage.chat.phase == "idle")
+        await stage.until(lambda: stage.app.screen is stage.chat and stage.chat.state.phase == "idle")
         assert len(engine.requests) == 2  # the second was never asked
         engine.permit()
         await stage.send("next")
-        await stage.until(lambda: len(engine.requests) == 3 and stage.chat.phase == "idle")
+        await stage.until(lambda: len(engine.requests) == 3 and stage.chat.state.phase == "idle")
         assert [message.content for message in engine.requests[2].messages or ()][::2] == ["hi", "next"]
     assert [said.content for said in recall().branch][::2] == ["hi", "next"]
     assert len(recall().branch) == 4
@@ -440,7 +442,9 @@ async def test_a_failure_is_told_and_the_chat_is_as_it_was(dies: bool):
             engine.permit()
         await sees(stage, "Nothing was compared.", "is gone" if dies else "The model failed. Ask again.")
         await stage.pilot.press("escape")
-        await stage.until(lambda: stage.app.screen is stage.chat and stage.chat.phase == ("gone" if dies else "idle"))
+        await stage.until(
+            lambda: stage.app.screen is stage.chat and stage.chat.state.phase == ("gone" if dies else "idle")
+        )
         assert len(stage.chat.conversation.branch) == 2
 
 
@@ -456,13 +460,13 @@ async def test_another_model_ends_a_comparison_and_the_next_answer_is_the_chats(
         if closed:
             await stage.pilot.press("escape")
             await stage.until(lambda: stage.app.screen is stage.chat)
-        stage.chat.choose("guide")
-        await stage.until(lambda: len(stage.engines) == 2 and stage.chat.phase == "idle")
+        stage.chat.models.choose("guide")
+        await stage.until(lambda: len(stage.engines) == 2 and stage.chat.state.phase == "idle")
         if not closed:
             await sees(stage, "Another engine is being loaded.", "Nothing was compared.")
             await stage.pilot.press("escape")
             await stage.until(lambda: stage.app.screen is stage.chat)
-        assert stage.chat.phase == "idle"
+        assert stage.chat.state.phase == "idle"
         await stage.asks("next", "Another.", "idle")
 
 
@@ -476,7 +480,7 @@ async def test_there_must_be_something_to_compare():
         await stage.send("hi")
         await stage.sees("Hello there")
         await stage.pilot.press("f6")
-        await stage.sees(steering.BUSY)
+        await stage.sees(speculation.BUSY)
         engine.permit()
         await stage.sees("Bye.", "idle")
         assert not isinstance(stage.app.screen, CompareScreen)

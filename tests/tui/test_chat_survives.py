@@ -18,11 +18,11 @@ from localspec.history import History, NewChat, Writer
 from localspec.loading.self_check import config
 from localspec.runtime.worker import OPEN_MODEL, EngineProcess
 from localspec.tui.app import ChatApp
-from localspec.tui.chat import ChatScreen
-from localspec.tui.keys import with_keys
-from localspec.tui.listening import DIED
-from localspec.tui.note import Note
-from localspec.tui.scribe import Scribe
+from localspec.tui.chat.recorder import HistoryRecorder
+from localspec.tui.control.turns import DIED
+from localspec.tui.keys.key_names import with_keys
+from localspec.tui.screens.chat import ChatScreen
+from localspec.tui.transcript.markers import Note
 from tests.support import failing_gpu
 from tests.support.chat_stage import Stage
 from tests.support.chats import sound
@@ -48,11 +48,11 @@ def request_(folder: Path) -> LoadRequest:
 
 @asynccontextmanager
 async def real_chat(request: LoadRequest, opener: str = OPEN_MODEL) -> AsyncIterator[Stage]:
-    paper = Writer()
-    app = ChatApp(lambda: EngineProcess(request, opener), scribe=Scribe(paper, NewChat("tiny")))
+    sink = Writer()
+    app = ChatApp(lambda: EngineProcess(request, opener), recorder=HistoryRecorder(sink, NewChat("tiny")))
     async with app.run_test(size=(80, 24)) as pilot:
         yield Stage(pilot, app, [])
-    assert paper.close() is None
+    assert sink.close() is None
 
 
 def written(chat: ChatScreen, number: int) -> int:
@@ -73,22 +73,22 @@ async def test_an_engine_killed_again_and_again_costs_no_message(request_: LoadR
     async with real_chat(request_) as stage:
         chat = stage.chat
         for number in range(kills):
-            await stage.until(lambda: chat.phase == "idle")
+            await stage.until(lambda: chat.state.phase == "idle")
             await stage.send(f"question {number}")
             length = dice.randint(1, 30)
             await stage.until(lambda: written(chat, number) >= length)  # noqa: B023
-            assert chat.feed is not None
-            assert isinstance(chat.feed.engine, EngineProcess)
-            assert chat.feed.engine.pid
+            assert chat.engine.feed is not None
+            assert isinstance(chat.engine.feed.engine, EngineProcess)
+            assert chat.engine.feed.engine.pid
             before = notices(chat)
-            os.kill(chat.feed.engine.pid, signal.SIGKILL)
-            await stage.until(lambda: chat.phase == "gone")
+            os.kill(chat.engine.feed.engine.pid, signal.SIGKILL)
+            await stage.until(lambda: chat.state.phase == "gone")
             await stage.sees("The engine stopped.")
             assert chat.status.state == with_keys(chat, DIED)
             assert len(notices(chat) - before) == 1
             shown += [("user", f"question {number}"), ("assistant", chat.conversation.branch[-1].text)]
             await stage.pilot.press("ctrl+r")
-        await stage.until(lambda: chat.phase == "idle")
+        await stage.until(lambda: chat.state.phase == "idle")
     kept_as_shown(shown)
     print(f"\n{kills} kills after {sum(len(text) for _, text in shown[1::2]):,} characters of answers")
 
@@ -100,17 +100,17 @@ async def test_a_gpu_that_fails_again_and_again_costs_no_message(request_: LoadR
     async with real_chat(request_, failing_gpu.OPENER) as stage:
         chat = stage.chat
         for number in range(failures):
-            await stage.until(lambda: chat.phase == "idle")
+            await stage.until(lambda: chat.state.phase == "idle")
             before = notices(chat)
             await stage.send(f"question {number}")
-            await stage.until(lambda: chat.phase == "gone")
+            await stage.until(lambda: chat.state.phase == "gone")
             await stage.sees("The GPU failed while answering")
             assert chat.status.state == with_keys(chat, DIED)
             assert len(notices(chat) - before) == 1
             assert written(chat, number)
             shown += [("user", f"question {number}"), ("assistant", chat.conversation.branch[-1].text)]
             await stage.pilot.press("ctrl+r")
-        await stage.until(lambda: chat.phase == "idle")
+        await stage.until(lambda: chat.state.phase == "idle")
     kept_as_shown(shown)
 
 

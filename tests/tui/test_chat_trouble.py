@@ -10,8 +10,8 @@ import pytest
 
 from localspec.core.events import Failure, Notice
 from localspec.history import recall
-from localspec.tui.answer import Answer
-from localspec.tui.note import Note
+from localspec.tui.transcript.answer import Answer
+from localspec.tui.transcript.markers import Note
 from tests.support.chat_stage import HELLO, kept_chat, open_chat
 from tests.support.scripted_engine import DIED, ScriptedEngine, answer, step
 
@@ -62,7 +62,7 @@ async def test_a_failed_start_is_one_sentence_and_its_exit_code():
         await stage.pilot.press("enter")
         await stage.sees("Your message stays here.", "kept")
         await stage.pilot.press("ctrl+r")
-        await stage.until(lambda: len(stage.chat.query(Note)) == 2 and stage.chat.phase == "gone")
+        await stage.until(lambda: len(stage.chat.query(Note)) == 2 and stage.chat.state.phase == "gone")
         await stage.pilot.press("ctrl+q")
         await stage.until(lambda: not stage.app.is_running)
     assert stage.app.return_code == 5
@@ -102,7 +102,7 @@ async def test_an_answer_that_ends_in_the_tick_it_began_leaves_the_chat_alive():
     answer_widget = Answer("guide")
     async with open_chat(ScriptedEngine(HELLO)) as stage:
         await stage.ready()
-        await stage.chat.show(answer_widget)
+        await stage.chat.feedback.show(answer_widget)
         answer_widget.add(step("all at once", accepted=0))
         await answer_widget.fail("and over")
         await stage.sees("all at once", "and over")
@@ -123,5 +123,5 @@ async def test_a_drafter_that_failed_is_no_longer_named_and_a_reload_brings_it_b
         await stage.sees("Bye.", "idle", "^R Reload")
         await stage.pilot.press("ctrl+r")
         await stage.sees("⇐ guide-draft k=auto", "Bye.")
-        await stage.until(lambda: stage.chat.phase == "idle" and "^R Reload" not in stage.seen)
+        await stage.until(lambda: stage.chat.state.phase == "idle" and "^R Reload" not in stage.seen)
         assert stage.engine is second

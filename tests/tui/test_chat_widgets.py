@@ -12,11 +12,11 @@ import pytest
 from textual.message_pump import MessagePump
 
 from localspec.core.events import AnyEvent, Proposal, Step, Token
-from localspec.tui import listening as listening_module
-from localspec.tui import pace as pace_module
-from localspec.tui.answer import Answer
 from localspec.tui.app import ChatApp
-from localspec.tui.once import once
+from localspec.tui.control import engine_link
+from localspec.tui.markdown import pace as pace_module
+from localspec.tui.terminal.timer import once
+from localspec.tui.transcript.answer import Answer
 from tests.core.test_sanitize import FORBIDDEN
 from tests.support.chat_stage import HELLO, Stage, open_chat
 from tests.support.scripted_engine import ScriptedEngine, answer, step
@@ -87,12 +87,12 @@ async def test_probabilities_are_asked_for_while_rejected_proposals_are_in_sight
     async with open_chat(ScriptedEngine(MIXED, told_odds, MIXED)) as stage:
         await told(stage)
         await stage.pilot.press("shift+f3")
-        await stage.sees("‹x›", "p drafter/target›", "Answers from now on say how probable each was.")
+        await stage.sees("‹x›", "p drafter/target›", "Token probabilities are recorded from the next answer on.")
         await stage.send("two")
         await stage.sees("a‹x .61/.22›**so₁", "idle")
         await stage.pilot.press("shift+f3")
         await stage.send("three")
-        await stage.until(lambda: len(stage.engine.requests) == 3 and stage.chat.phase == "idle")
+        await stage.until(lambda: len(stage.engine.requests) == 3 and stage.chat.state.phase == "idle")
         assert [request.draft_probabilities for request in stage.engine.requests] == [False, True, False]
 
 
@@ -219,7 +219,7 @@ class Frames:
 
         patch.setattr(pace_module, "monotonic", lambda: self.now)
         patch.setattr(pace_module, "thread_time", lambda: 0.0)
-        patch.setattr(listening_module, "once", self.ask)
+        patch.setattr(engine_link, "once", self.ask)
         patch.setattr(Answer, "flush", counted)
 
     def ask(self, pump: MessagePump, seconds: float, call: Callable[[], object]) -> TimerHandle:
@@ -266,8 +266,8 @@ async def test_an_answer_from_a_history_shows_its_rounds():
     told_before.rounds.extend(event for event in MIXED if isinstance(event, Step))
     async with open_chat(ScriptedEngine()) as stage:
         await stage.ready()
-        await stage.chat.show(without_rounds)
-        await stage.chat.show(told_before)
+        await stage.chat.feedback.show(without_rounds)
+        await stage.chat.feedback.show(told_before)
         await stage.sees("▆█· 3 rounds")
         await stage.pilot.press("f3")
         await stage.sees(AS_TOKENS)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from localspec.core import paths
-from localspec.tui import clipboard
+from localspec.tui.terminal import clipboard
 from tests.support.chat_stage import HELLO, kept_chat, open_chat
 from tests.support.scripted_engine import ScriptedEngine
 

@@ -11,9 +11,9 @@ import pytest
 from textual.map_geometry import MapGeometry
 from textual.message_pump import MessagePump
 
-from localspec.tui import collecting
-from localspec.tui.collecting import MOST_WISHES
-from localspec.tui.once import once
+from localspec.tui.terminal import collector as collecting
+from localspec.tui.terminal.collector import MOST_WISHES
+from localspec.tui.terminal.timer import once
 from tests.support.chat_stage import HELLO, open_chat
 from tests.support.scripted_engine import ScriptedEngine
 

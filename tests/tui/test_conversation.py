@@ -6,9 +6,9 @@ import random
 
 from localspec.core.requests import Message
 from localspec.history import OWN, History, Writer, recall
-from localspec.tui.conversation import Conversation, Utterance
-from localspec.tui.past import conversation
-from localspec.tui.scribe import Scribe
+from localspec.tui.chat.conversation import Conversation, Utterance
+from localspec.tui.chat.past import conversation
+from localspec.tui.chat.recorder import HistoryRecorder
 from tests.support.chats import chat, reply, stats
 from tests.support.scripted_engine import step
 
@@ -107,12 +107,12 @@ def test_whatever_is_done_the_history_has_the_same_tree():
     """Thirty chats of random steps, each opened again afterwards: texts, places and the branch that is shown."""
     for seed in range(30):
         rng, talk = random.Random(seed), Conversation()
-        paper = Writer()
-        scribe = Scribe(paper)
-        scribe.start(lambda _: None)
+        sink = Writer()
+        recorder = HistoryRecorder(sink)
+        recorder.start(lambda _: None)
         for number in range(12):
-            take_step(rng, talk, scribe, f"{seed}.{number}")
-        assert paper.close() is None
+            take_step(rng, talk, recorder, f"{seed}.{number}")
+        assert sink.close() is None
         if talk.tree.nodes:
             kept = conversation(recall(), None)
             assert shape(kept) == shape(talk), seed
@@ -127,39 +127,39 @@ def shape(talk: Conversation) -> list[list[str]]:
     return sorted([said.text for said in talk.tree.path(each)] for each in talk.tree.nodes)
 
 
-def take_step(rng: random.Random, talk: Conversation, scribe: Scribe, text: str) -> None:
+def take_step(rng: random.Random, talk: Conversation, recorder: HistoryRecorder, text: str) -> None:
     """What the screen does for one key."""
     some = rng.choice(list(talk.tree.nodes.values())) if talk.tree.nodes else None
     kind = rng.choice(["say", "say", "say", "retry", "edit", "go", "show", "remove", "take back"])
     if kind == "say" or some is None:
-        answer_kept(talk, scribe, ask_kept(talk, scribe, text), text)
+        answer_kept(talk, recorder, ask_kept(talk, recorder, text), text)
     elif kind == "retry" and (question := talk.question(some)):
-        answer_kept(talk, scribe, question, text)
+        answer_kept(talk, recorder, question, text)
     elif kind == "edit" and (question := talk.question(some)):
         talk.head = question.parent_id
-        answer_kept(talk, scribe, ask_kept(talk, scribe, text), text)
+        answer_kept(talk, recorder, ask_kept(talk, recorder, text), text)
     elif kind == "go":
         talk.head = rng.choice([some.id, None])
-        scribe.show(talk.head)
+        recorder.show(talk.head)
     elif kind == "show":
         talk.show(talk.beside(some, rng.choice([-1, 1])))
-        scribe.show(talk.head)
+        recorder.show(talk.head)
     elif kind == "remove":
         talk.remove(some)
-        scribe.remove(some, talk.head)
+        recorder.remove(some, talk.head)
     elif kind == "take back":
-        asked = ask_kept(talk, scribe, text)
+        asked = ask_kept(talk, recorder, text)
         talk.take_back(asked)
-        scribe.remove(asked, talk.head)
+        recorder.remove(asked, talk.head)
 
 
-def ask_kept(talk: Conversation, scribe: Scribe, text: str) -> Utterance:
+def ask_kept(talk: Conversation, recorder: HistoryRecorder, text: str) -> Utterance:
     asked = talk.ask(text)
-    scribe.ask(asked, stats())
+    recorder.ask(asked, stats())
     return asked
 
 
-def answer_kept(talk: Conversation, scribe: Scribe, question: Utterance, text: str) -> None:
-    scribe.answer(answered(talk, question, f"to {text}"))
-    scribe.add(step(f"to {text}", accepted=0))
-    scribe.end(stats(), "stop")
+def answer_kept(talk: Conversation, recorder: HistoryRecorder, question: Utterance, text: str) -> None:
+    recorder.answer(answered(talk, question, f"to {text}"))
+    recorder.add(step(f"to {text}", accepted=0))
+    recorder.end(stats(), "stop")

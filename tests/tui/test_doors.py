@@ -13,20 +13,20 @@ from textual.widgets import Static
 from localspec.core.events import Loading, ModelCard, Proposal, SpecCard, Stats, Token
 from localspec.history import Attachment
 from localspec.runtime.local_models import Shelved
-from localspec.tui.answer import Answer
-from localspec.tui.attaching import from_paste
-from localspec.tui.drafts import why_off
-from localspec.tui.header import Header
-from localspec.tui.info import Info, info
-from localspec.tui.model_provider import shown as shown_model
-from localspec.tui.note import Note
-from localspec.tui.pills import Pills
-from localspec.tui.question import Question
-from localspec.tui.reply import parser
-from localspec.tui.speaker import clock
-from localspec.tui.speed_panel import Reading, drafting
-from localspec.tui.stats_line import loading_words
-from localspec.tui.token_view import choice, mark, rejected
+from localspec.tui.chat.attachments import from_paste
+from localspec.tui.chat.draft_length import why_off
+from localspec.tui.chat.info import Info, info
+from localspec.tui.keys.palette import shown as shown_model
+from localspec.tui.markdown.parser import parser
+from localspec.tui.panels.header import Header
+from localspec.tui.panels.pills import Pills
+from localspec.tui.panels.speed_panel import Reading, drafting
+from localspec.tui.panels.stats_line import loading_words
+from localspec.tui.transcript.answer import Answer
+from localspec.tui.transcript.markers import Note
+from localspec.tui.transcript.question import Question
+from localspec.tui.transcript.speaker import clock
+from localspec.tui.transcript.token_view import choice, mark, rejected
 from tests.core.test_sanitize import FORBIDDEN, fuzzed
 
 pytestmark = pytest.mark.heavy

@@ -29,13 +29,13 @@ from localspec.runtime import local_models
 from localspec.runtime.api import Stream
 from localspec.runtime.local_models import Shelved
 from localspec.tui.app import ChatApp
-from localspec.tui.compare import CompareScreen
-from localspec.tui.overflow import Overflow
-from localspec.tui.picker import Picker
-from localspec.tui.sampling_form import SamplingForm
-from localspec.tui.scribe import Scribe
-from localspec.tui.terminal import TITLE
-from localspec.tui.tuning import Tuning
+from localspec.tui.chat.recorder import HistoryRecorder
+from localspec.tui.control.tuning import Tuning
+from localspec.tui.screens.compare import CompareScreen
+from localspec.tui.screens.overflow import Overflow
+from localspec.tui.screens.picker import Picker
+from localspec.tui.screens.sampling_form import SamplingForm
+from localspec.tui.terminal.driver import TITLE
 from tests.core.test_sanitize import FORBIDDEN, fuzzed
 from tests.support.chat_stage import HELLO, Stage
 from tests.support.scripted_engine import READY, ScriptedEngine, answer, step
@@ -56,7 +56,7 @@ class TitledDriver(CapturingDriver):
 
 
 class Everything:
-    """Paper that keeps chats: the sidebar has some to show."""
+    """HistorySink that keeps chats: the sidebar has some to show."""
 
     def start(self, tell: object) -> None: ...
 
@@ -77,12 +77,12 @@ async def watched(
 ) -> AsyncIterator[Stage]:
     """A chat, and at its end the promise: what the terminal was sent has the text in it, and nothing to obey."""
     engine = ScriptedEngine(*scripts, opening=opening)
-    app = ChatApp(lambda: engine, scribe=Scribe(Everything()), tuning=tuning)
+    app = ChatApp(lambda: engine, recorder=HistoryRecorder(Everything()), tuning=tuning)
     app.driver_class = TitledDriver
     chat = Chat("a1", text, text, text, text, text, text, 2, False, False, 2)
     hit = Hit("a1", text, 1, "user", text, (Part(text, False), Part(text, True)))
-    app.chat.shelf.chats = lambda limit: [chat]  # type: ignore[method-assign]  # noqa: ARG005
-    app.chat.shelf.find = lambda query: [hit]  # type: ignore[method-assign]  # noqa: ARG005
+    app.chat.chats.store.chats = lambda limit: [chat]  # type: ignore[method-assign]  # noqa: ARG005
+    app.chat.chats.store.find = lambda query: [hit]  # type: ignore[method-assign]  # noqa: ARG005
     async with app.run_test(size=(110, 40), headless=False) as pilot:
         stage = Stage(pilot, app, [])
         await stage.ready()
@@ -150,7 +150,7 @@ async def test_two_answers_beside_each_other(text: str):
     sides = answer(step(text, accepted=0)), [Failure("engine", text, text)]
     async with watched(answer(step(text, accepted=0)), *sides, text=text, opening=opening) as stage:
         await stage.send(text)
-        await stage.until(lambda: stage.chat.conversation.head and stage.chat.phase == "idle")
+        await stage.until(lambda: stage.chat.conversation.head and stage.chat.state.phase == "idle")
         await stage.pilot.press("f6")
         await stage.until(lambda: isinstance(stage.app.screen, CompareScreen))
         await stage.sees("Nothing was compared.", "[/nope]")
@@ -181,7 +181,7 @@ async def test_what_an_engine_says_beside_its_answer(text: str):
     notice = [*answer(step(text, accepted=0))[:-1], Notice("warning", text, text, text), Failure(text, text, text)]
     async with watched(notice, text=text, opening=[Loading(text, 1, 2), READY]) as stage:
         await stage.send(text)
-        await stage.until(lambda: stage.chat.conversation.head and stage.chat.phase == "idle")
+        await stage.until(lambda: stage.chat.conversation.head and stage.chat.state.phase == "idle")
         await stage.sees("[/nope]")
 
 

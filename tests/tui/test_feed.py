@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from localspec.core.events import AnyEvent, Failure
-from localspec.tui.feed import Feed
+from localspec.tui.control.feed import Feed
 from tests.support.scripted_engine import ScriptedEngine, answer, step
 
 DONE = answer()[-1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from localspec.history import History, NewChat
-from localspec.tui.field import LONGEST, Field
+from localspec.tui.panels.field import LONGEST, Field
 from tests.support.chat_stage import HELLO, kept_chat
 from tests.support.scripted_engine import ScriptedEngine
 

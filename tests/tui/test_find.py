@@ -14,11 +14,11 @@ import pytest
 from localspec.core import whole_file
 from localspec.history import Attachment, History, NewChat, Writer, recall
 from localspec.history.export import WholeChat, WholeMessage
-from localspec.tui import chat_file
-from localspec.tui.chats import NOTHING_SAID
-from localspec.tui.find import after, before, matching
-from localspec.tui.note import Note
-from localspec.tui.scribe import SETTLED_SECONDS
+from localspec.tui.chat.recorder import SETTLED_SECONDS
+from localspec.tui.control import export_file
+from localspec.tui.control.chats import NOTHING_SAID
+from localspec.tui.panels.find import after, before, matching
+from localspec.tui.transcript.markers import Note
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.support.chats import chat
 from tests.support.scripted_engine import ScriptedEngine, answer, step
@@ -99,7 +99,7 @@ async def test_esc_leaves_the_search_and_not_the_answer_that_grows():
         await stage.pilot.press("ctrl+f", *"WORLD")
         await stage.until(lambda: count(stage) == "0 found")
         await stage.pilot.press("enter", "escape")
-        assert stage.chat.phase == "generating"
+        assert stage.chat.state.phase == "generating"
         engine.permit()
         await stage.sees("Bye.", "idle")
         await stage.pilot.press("ctrl+f", "enter")
@@ -114,7 +114,7 @@ async def ask(stage: Stage, text: str) -> None:
     await stage.ready()
     asked = len(stage.messages)
     await stage.send(text)
-    await stage.until(lambda: len(stage.messages) == asked + 2 and stage.chat.phase == "idle")
+    await stage.until(lambda: len(stage.messages) == asked + 2 and stage.chat.state.phase == "idle")
 
 
 async def export(stage: Stage, arguments: str) -> str:
@@ -200,34 +200,34 @@ async def test_what_is_not_kept_is_exported_from_memory(own_folder: Path):
 
 
 async def test_where_the_history_cannot_be_written_what_it_lacks_is_exported_from_memory(own_folder: Path):
-    paper, engine = Writer(), ScriptedEngine(SHORT, HELLO, paused=True)
-    async with open_chat(engine, paper=paper) as stage:
+    sink, engine = Writer(), ScriptedEngine(SHORT, HELLO, paused=True)
+    async with open_chat(engine, sink=sink) as stage:
         engine.permit(4)
         await ask(stage, "kept")
-        await stage.until(lambda: stage.chat.chat_id)
-        paper._history._database.read("PRAGMA query_only = ON")  # type: ignore[union-attr]
+        await stage.until(lambda: stage.chat.chats.chat_id)
+        sink._history._database.read("PRAGMA query_only = ON")  # type: ignore[union-attr]
         engine.permit(2)
         await stage.asks("lost", "Hello there")
-        await stage.until(lambda: paper.in_trouble)
+        await stage.until(lambda: sink.in_trouble)
         started = monotonic()
         await export(stage, "md")
         assert monotonic() - started < SETTLED_SECONDS / 2
         engine.permit()
     text = (own_folder / "chat-kept.md").read_text()
     assert re.search(r"Bye\.\n\n## You\n\nlost\n\n## .* \(interrupted\)\n\nHello there\n$", text)
-    assert paper.close() is not None
+    assert sink.close() is not None
 
 
 async def test_a_newer_history_is_no_obstacle_to_an_export(own_folder: Path):
     with History() as history:
         history._database.read("PRAGMA user_version = 99")
-    paper = Writer()
-    async with open_chat(ScriptedEngine(HELLO), paper=paper) as stage:
+    sink = Writer()
+    async with open_chat(ScriptedEngine(HELLO), sink=sink) as stage:
         await ask(stage, "hi")
         await stage.until(lambda: stage.chat.query(Note))
         await export(stage, "md")
     assert "Hello there, world. Bye." in (own_folder / "chat-hi.md").read_text()
-    assert paper.close() is not None
+    assert sink.close() is not None
 
 
 @pytest.mark.parametrize(
@@ -242,4 +242,4 @@ async def test_a_newer_history_is_no_obstacle_to_an_export(own_folder: Path):
     ],
 )
 def test_a_title_makes_a_name_that_is_no_path(title: str, name: str):
-    assert chat_file.name(title, "md") == name
+    assert export_file.name(title, "md") == name

@@ -11,7 +11,7 @@ import pytest
 from textual.widget import Widget
 
 from localspec.history import Writer
-from localspec.tui.chat import ChatScreen
+from localspec.tui.screens.chat import ChatScreen
 from tests.support.chat_stage import HELLO, kept_chat, open_chat
 from tests.support.scripted_engine import ScriptedEngine
 
@@ -22,7 +22,7 @@ START = """
 import gc, json, sys
 from localspec.cli.main import cli
 from localspec.tui import app
-from localspec.tui.chat import ChatScreen
+from localspec.tui.screens.chat import ChatScreen
 
 found = {}
 draw = app.ChatApp._display

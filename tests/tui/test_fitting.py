@@ -19,7 +19,7 @@ from localspec.loading.footprint import in_16_bits
 from localspec.loading.kernels import load_decoder
 from localspec.loading.plan import Plan
 from localspec.models.checkpoint import open_snapshot
-from localspec.tui.fitting import fit_report
+from localspec.tui.control.fit_report import fit_report
 from tests.support.generic_models import make_model, save_generic
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like

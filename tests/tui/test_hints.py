@@ -11,11 +11,11 @@ from types import ModuleType
 import pytest
 
 from localspec import tui
-from localspec.tui.branches import DELETE_AGAIN
-from localspec.tui.commands import unknown
-from localspec.tui.keys import with_keys
-from localspec.tui.stats_line import HINT_SECONDS
-from localspec.tui.turn import WAITING
+from localspec.tui.control.branches import DELETE_AGAIN
+from localspec.tui.control.commands import unknown
+from localspec.tui.control.turns import WAITING
+from localspec.tui.keys.key_names import with_keys
+from localspec.tui.panels.stats_line import HINT_SECONDS
 from tests.support.chat_stage import HELLO, open_chat
 from tests.support.scripted_engine import ScriptedEngine
 
@@ -85,7 +85,7 @@ async def test_the_line_is_one_again_when_the_hint_is_over():
 
 async def test_a_long_hint_stays_for_longer(monkeypatch: pytest.MonkeyPatch):
     lasting: list[float] = []
-    monkeypatch.setattr("localspec.tui.stats_line.once", lambda _, seconds, __: lasting.append(seconds))
+    monkeypatch.setattr("localspec.tui.panels.stats_line.once", lambda _, seconds, __: lasting.append(seconds))
     async with open_chat(ScriptedEngine(HELLO)) as stage:
         await stage.ready()
         lasting.clear()

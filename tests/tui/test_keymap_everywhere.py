@@ -11,18 +11,18 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
 from localspec.core.requests import GenerateRequest
-from localspec.tui import ids
 from localspec.tui.app import ChatApp
-from localspec.tui.compare import CompareScreen
-from localspec.tui.help_screen import HelpScreen
-from localspec.tui.ids import known_ids
-from localspec.tui.keymap import Bound, bound, remap, spelled
-from localspec.tui.link import LinkScreen
-from localspec.tui.overflow import Overflow
-from localspec.tui.picker import Pick, Picker
-from localspec.tui.sampling_form import SamplingForm
-from localspec.tui.tuning import Tuning
-from localspec.tui.ways import Way
+from localspec.tui.control.tuning import Tuning
+from localspec.tui.keys import ids
+from localspec.tui.keys.ids import known_ids
+from localspec.tui.keys.keymap import Bound, bound, remap, spelled
+from localspec.tui.screens.compare import CompareScreen
+from localspec.tui.screens.compare_methods import Way
+from localspec.tui.screens.help import HelpScreen
+from localspec.tui.screens.link import LinkScreen
+from localspec.tui.screens.overflow import Overflow
+from localspec.tui.screens.picker import Pick, Picker
+from localspec.tui.screens.sampling_form import SamplingForm
 from tests.support.chat_stage import HELLO, kept_chat, open_chat, own_keys
 from tests.support.scripted_engine import ScriptedEngine
 

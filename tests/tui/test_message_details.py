@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from localspec.tui.conversation import Utterance
-from localspec.tui.details import details
+from localspec.tui.chat.conversation import Utterance
+from localspec.tui.chat.details import details
 
 
 @pytest.fixture

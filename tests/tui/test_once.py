@@ -10,8 +10,8 @@ from textual import _time
 from textual.timer import Timer
 
 from localspec.config.tables import Config, EngineTable
-from localspec.tui.once import once
-from localspec.tui.tuning import Tuning
+from localspec.tui.control.tuning import Tuning
+from localspec.tui.terminal.timer import once
 from tests.support.chat_stage import open_chat
 from tests.support.scripted_engine import ScriptedEngine, answer, step
 
@@ -58,7 +58,7 @@ async def test_an_answer_is_shown_though_the_process_is_stopped_again_and_again(
 async def test_a_chat_at_rest_frees_the_memory_though_the_process_slept():
     tuning = Tuning(Config(engine=EngineTable(idle_unload="1s")))
     async with open_chat(ScriptedEngine(), tuning=tuning) as stage:
-        await stage.until(lambda: stage.chat.phase == "unloaded")
+        await stage.until(lambda: stage.chat.state.phase == "unloaded")
 
 
 async def test_a_call_that_is_cancelled_does_not_come():

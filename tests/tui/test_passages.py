@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from localspec.tui.passages import CUT_CHARACTERS, Passages
+from localspec.tui.markdown.passages import CUT_CHARACTERS, Passages
 
 LONG = "word " * (CUT_CHARACTERS // 5 + 1)
 

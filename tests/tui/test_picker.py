@@ -9,8 +9,8 @@ import pytest
 from textual.widgets import OptionList
 
 from localspec.runtime.local_models import Shelved
-from localspec.tui import picker
-from localspec.tui.picker import LOOKING, Picker
+from localspec.tui.screens import picker
+from localspec.tui.screens.picker import LOOKING, Picker
 from tests.support.chat_stage import open_chat
 from tests.support.scripted_engine import ScriptedEngine
 

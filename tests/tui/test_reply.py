@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from localspec.tui.reply import JOINED_CHARACTERS, parser
+from localspec.tui.markdown.parser import JOINED_CHARACTERS, parser
 
 
 def paragraphs(text: str) -> list[tuple[str, list[int] | None]]:

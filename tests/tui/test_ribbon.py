@@ -7,7 +7,7 @@ from rich.cells import cell_len
 
 from localspec.core.blocks import bar, column, meter
 from localspec.core.events import Proposal, Step
-from localspec.tui.ribbon import PLAIN, accepted_share, ribbon, tone
+from localspec.tui.transcript.ribbon import PLAIN, accepted_share, ribbon, tone
 from tests.support.scripted_engine import step
 
 FULL = Step(kind="draft", tokens=step("a", "b").tokens, drafted=2, accepted=2)

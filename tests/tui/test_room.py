@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from localspec.tui.paragraph import Paragraph
-from localspec.tui.room import LINES_AHEAD
+from localspec.tui.markdown.layout import LINES_AHEAD
+from localspec.tui.markdown.paragraph import Paragraph
 from tests.support.chat_stage import open_chat
 from tests.support.scripted_engine import ScriptedEngine, answer, step
 

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from textual._compositor import ChopsUpdate, Compositor, LayoutUpdate
 from textual.screen import Screen
 
-from localspec.tui import pace as pace_module
-from localspec.tui.answer import Answer
 from localspec.tui.app import ChatApp
-from localspec.tui.pace import FIGURES_SECONDS, FRAME_SECONDS, SHARE, SLOWEST_FRAME, SPARE_SHARE, Pace
-from localspec.tui.paragraph import Paragraph
-from localspec.tui.room import LINES_AHEAD
+from localspec.tui.markdown import pace as pace_module
+from localspec.tui.markdown.layout import LINES_AHEAD
+from localspec.tui.markdown.pace import FIGURES_SECONDS, FRAME_SECONDS, SHARE, SLOWEST_FRAME, SPARE_SHARE, Pace
+from localspec.tui.markdown.paragraph import Paragraph
+from localspec.tui.transcript.answer import Answer
 from tests.support.chat_stage import HELLO, Stage, open_chat
 from tests.support.scripted_engine import READY, TEXT, ScriptedEngine, answer, step
 from tests.support.snapshots import picture
@@ -89,7 +89,7 @@ async def test_what_is_drawn_piece_by_piece_is_what_is_there(glass: Glass, size:
         await stage.send("go")
         await stage.sees("Bye.", "idle")
         shown = Answer("guide")
-        await stage.chat.show(shown)
+        await stage.chat.feedback.show(shown)
         for number, piece in enumerate(grown(LONG, seed)):
             shown.add(step(piece, accepted=0))
             await shown.flush()
@@ -115,12 +115,12 @@ async def test_an_answer_that_has_grown_looks_as_one_that_was_always_there(text:
     """Every cell and its style."""
     async with open_chat(ScriptedEngine(), size=(100, 200)) as stage:
         growing, whole = Answer("guide"), Answer("guide", text)
-        await stage.chat.show(growing)
+        await stage.chat.feedback.show(growing)
         for piece in pieces:
             growing.add(step(piece, accepted=0))
             await growing.flush()
         await growing.end()
-        await stage.chat.show(whole)
+        await stage.chat.feedback.show(whole)
         await settled(stage)
         lines, height = picture(stage.app).splitlines(), stage.app.size.height
         rows = list(zip(lines[:height], lines[height + 1 :], strict=False))
@@ -131,7 +131,7 @@ async def test_an_answer_that_has_grown_looks_as_one_that_was_always_there(text:
 async def test_words_are_drawn_without_the_screen_being_laid_out(layouts: list[str]):
     async with open_chat(ScriptedEngine(), size=(100, 40)) as stage:
         shown = Answer("guide")
-        await stage.chat.show(shown)
+        await stage.chat.feedback.show(shown)
         lines = 0
         for word in WORDS.split():
             shown.add(step(word + " ", accepted=0))
@@ -147,7 +147,7 @@ async def test_words_are_drawn_without_the_screen_being_laid_out(layouts: list[s
 async def test_the_last_item_of_a_list_grows_in_its_place():
     async with open_chat(ScriptedEngine(), size=(100, 40)) as stage:
         shown = Answer("guide")
-        await stage.chat.show(shown)
+        await stage.chat.feedback.show(shown)
         shown.add(step("- one\n- two\n  - in", accepted=0))
         await shown.flush()
         before = list(shown.query(Paragraph))
@@ -252,7 +252,7 @@ async def test_where_the_model_computes_decides_the_share(device: str, share: fl
     ready = replace(READY, model=replace(READY.model, device=device))
     async with open_chat(ScriptedEngine(opening=[ready])) as stage:
         await stage.ready()
-        assert stage.chat.pace.share == share
+        assert stage.chat.engine.pace.share == share
 
 
 def test_figures_are_drawn_once_a_second(monkeypatch: pytest.MonkeyPatch):

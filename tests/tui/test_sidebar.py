@@ -13,12 +13,13 @@ from localspec.core import paths
 from localspec.core.requests import Message
 from localspec.history import History, Hit, NewChat, NewMessage, Writer, open_file, recall, writer
 from localspec.history.records import Part
-from localspec.tui import chat_list, scribe, sidebar
-from localspec.tui.answer import Answer
-from localspec.tui.chat_list import Row
-from localspec.tui.note import Note
-from localspec.tui.shelf import NOT_KEPT, Shelf
-from localspec.tui.sidebar import NO_CHATS, NO_HITS
+from localspec.tui.chat import recorder
+from localspec.tui.chat.chat_store import NOT_KEPT, ChatStore
+from localspec.tui.panels import chat_list, sidebar
+from localspec.tui.panels.chat_list import Row
+from localspec.tui.panels.sidebar import NO_CHATS, NO_HITS
+from localspec.tui.transcript.answer import Answer
+from localspec.tui.transcript.markers import Note
 from tests.core.test_sanitize import FORBIDDEN
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.support.chats import chat, reply
@@ -62,7 +63,7 @@ async def ask(stage: Stage, text: str) -> None:
     await stage.ready()
     answers = len(stage.chat.query(Answer))
     await stage.send(text)
-    await stage.until(lambda: len(stage.chat.query(Answer)) == answers + 1 and stage.chat.phase == "idle")
+    await stage.until(lambda: len(stage.chat.query(Answer)) == answers + 1 and stage.chat.state.phase == "idle")
 
 
 async def show_chats(stage: Stage, *expected: str) -> None:
@@ -187,7 +188,7 @@ async def test_an_answer_is_stopped_and_kept_when_another_chat_is_chosen_and_wha
         await stage.ready()
         assert stage.chat.status.stats.predicted_n == 0
         await stage.pilot.press("enter")
-        await stage.until(lambda: said(stage)[-2:] == ["waits", "Bye."] and stage.chat.phase == "idle")
+        await stage.until(lambda: said(stage)[-2:] == ["waits", "Bye."] and stage.chat.state.phase == "idle")
     with History() as history:
         other, mine = (history.open(found.id).branch for found in history.chats())
     assert [each.content for each in other] == ["other", "answered", "waits", "Bye."]
@@ -296,9 +297,9 @@ async def test_the_menu_leads_to_the_search_of_all_chats():
 async def test_hits_of_an_older_search_never_replace_those_of_a_newer(monkeypatch: pytest.MonkeyPatch):
     branches()
     begun, go_on, late = Event(), Event(), Event()
-    real = Shelf.find
+    real = ChatStore.find
 
-    def find(self: Shelf, query: str) -> list[Hit]:
+    def find(self: ChatStore, query: str) -> list[Hit]:
         if query != "plum":
             begun.set()
             go_on.wait(10)
@@ -307,7 +308,7 @@ async def test_hits_of_an_older_search_never_replace_those_of_a_newer(monkeypatc
             late.set()
         return hits
 
-    monkeypatch.setattr(Shelf, "find", find)
+    monkeypatch.setattr(ChatStore, "find", find)
     async with kept_chat(ScriptedEngine(HELLO)) as stage:
         await stage.send("/search apricot")
         await stage.until(begun.is_set)
@@ -445,7 +446,7 @@ async def test_a_history_that_fails_meanwhile_is_a_sentence_among_the_chats():
     async with kept_chat(ScriptedEngine(HELLO)) as stage:
         await stage.pilot.press("ctrl+b")
         await stage.until(lambda: titles(stage))
-        stage.chat.sidebar.shelf._history._database._db.close()  # type: ignore[union-attr]
+        stage.chat.sidebar.store._history._database._db.close()  # type: ignore[union-attr]
         await stage.pilot.press("p")
         await stage.until(lambda: line(stage).startswith("The history"))
         await stage.pilot.press("slash", "x")
@@ -459,7 +460,7 @@ async def test_a_locked_history_is_a_sentence_and_is_tried_again(monkeypatch: py
     monkeypatch.setattr(open_file, "OPENING_SECONDS", 0.02)
     async with kept_chat(ScriptedEngine(HELLO)) as stage:
         await stage.ready()
-        await stage.until(lambda: stage.chat.scribe._paper._history)  # type: ignore[union-attr]
+        await stage.until(lambda: stage.chat.recorder._sink._history)  # type: ignore[union-attr]
         other = sqlite3.connect(f"{paths.history_file()}.lock", isolation_level=None)
         other.execute("BEGIN EXCLUSIVE")
         await stage.pilot.press("ctrl+b")
@@ -483,11 +484,11 @@ async def test_without_a_history_there_is_a_sentence_and_no_file(size: tuple[int
 
 
 async def test_who_cannot_wait_for_the_history_is_told(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(scribe, "SETTLED_SECONDS", 0.05)
+    monkeypatch.setattr(recorder, "SETTLED_SECONDS", 0.05)
     async with kept_chat(ScriptedEngine(HELLO, HELLO)) as stage:
         await ask(stage, "doomed")
         await show_chats(stage, "doomed")
-        monkeypatch.setattr(stage.chat.scribe, "locate", lambda _: None)
+        monkeypatch.setattr(stage.chat.recorder, "locate", lambda _: None)
         await stage.pilot.press("delete", "delete")
         await stage.until(lambda: line(stage).startswith("The history cannot be written at present"))
         assert titles(stage) == ["doomed"]
@@ -532,8 +533,8 @@ async def test_a_read_only_history_is_listed_searched_and_gone_on_with(
         chat(history, "Who checks?", "The target.", title="Second")
     disk = request.getfixturevalue("read_only")
     past = recall()
-    paper = Writer(chat=past.chat)
-    async with open_chat(ScriptedEngine(), size=WIDE, past=past, paper=paper) as stage:
+    sink = Writer(chat=past.chat)
+    async with open_chat(ScriptedEngine(), size=WIDE, past=past, sink=sink) as stage:
         await stage.until(lambda: "Who checks?" in said(stage) and titles(stage) == ["Second", "First"])
         await stage.until(lambda: sum("read-only" in note for note in notes(stage)) == 1)
         await stage.pilot.press("ctrl+b", "p")
@@ -541,7 +542,7 @@ async def test_a_read_only_history_is_listed_searched_and_gone_on_with(
         await stage.pilot.press("slash", *"drafter", "enter")
         await stage.until(lambda: said(stage) == ["Who drafts?", "The drafter."])
         disk.undo()
-        await stage.until(lambda: not paper.in_trouble)
+        await stage.until(lambda: not sink.in_trouble)
         with History() as history:
             chat(history, "Who stops?", title="Third")
         stage.chat.sidebar.search.value = ""

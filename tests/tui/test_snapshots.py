@@ -10,10 +10,10 @@ from textual.widgets import Input
 from localspec.core.events import Failure, Loading, ModelCard, Ready, Step
 from localspec.history import Attachment, Chat, History, OpenChat, StoredMessage, Tree
 from localspec.runtime.local_models import UNREADABLE, Shelved
-from localspec.tui.compare import CompareScreen
-from localspec.tui.overflow import Overflow
-from localspec.tui.picker import Picker
-from localspec.tui.sampling_form import SamplingForm
+from localspec.tui.screens.compare import CompareScreen
+from localspec.tui.screens.overflow import Overflow
+from localspec.tui.screens.picker import Picker
+from localspec.tui.screens.sampling_form import SamplingForm
 from tests.support.chat_stage import Stage, kept_chat, open_chat
 from tests.support.chats import chat
 from tests.support.scripted_engine import READY, TEXT, ScriptedEngine, answer, rounds, step
@@ -31,7 +31,7 @@ FULL = Failure("context_overflow", "The prompt is 8,609 tokens and the context h
 @pytest.fixture(autouse=True)
 def one_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whenever something was said."""
-    monkeypatch.setattr("localspec.tui.speaker.clock", lambda at: at and "09:41")
+    monkeypatch.setattr("localspec.tui.transcript.speaker.clock", lambda at: at and "09:41")
 
 
 async def shows(stage: Stage, name: str) -> None:
@@ -47,7 +47,7 @@ async def shows(stage: Stage, name: str) -> None:
 async def told(stage: Stage, question: str = QUESTION) -> None:
     await stage.ready()
     await stage.send(question)
-    await stage.until(lambda: stage.chat.conversation.head and stage.chat.phase == "idle")
+    await stage.until(lambda: stage.chat.conversation.head and stage.chat.state.phase == "idle")
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ async def test_empty():
 async def test_an_error():
     refused = Failure("does_not_fit", "Not enough memory for big.", "Try: --quant int8", exit_code=5)
     async with open_chat(ScriptedEngine(opening=[refused])) as stage:
-        await stage.until(lambda: stage.chat.phase == "gone")
+        await stage.until(lambda: stage.chat.state.phase == "gone")
         await shows(stage, "error")
 
 
@@ -160,7 +160,7 @@ async def test_the_chats_beside_the_one_that_runs(monkeypatch: pytest.MonkeyPatc
         def today(cls) -> date:
             return date(2026, 3, 10)
 
-    monkeypatch.setattr("localspec.tui.sidebar.date", Today)
+    monkeypatch.setattr("localspec.tui.panels.sidebar.date", Today)
     noon = datetime(2026, 3, 10, 12).astimezone()
     with History() as history:
         for title, days in [("Regex help", 9), ("Trip notes", 1), ("Quicksort in Python", 0), ("[/nope]", 0)]:

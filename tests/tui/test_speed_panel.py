@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 from localspec.core.events import Stats, Step
 from localspec.runtime.stats import SpeedMeter, student_95
-from localspec.tui.speed_panel import LABEL, Reading, panel, shown, sparkline
+from localspec.tui.panels.speed_panel import LABEL, Reading, panel, shown, sparkline
 from tests.support.scripted_engine import READY, step
 
 STATS = Stats(

@@ -16,10 +16,10 @@ from textual.message import Message
 
 from benchmarks.terminal import Terminal
 from localspec.core.errors import UsageError
-from localspec.tui import terminal
 from localspec.tui.app import ChatApp, run
-from localspec.tui.terminal import InlineDriver, TerminalDriver, TerminalParser
-from localspec.tui.tuning import Tuning
+from localspec.tui.control.tuning import Tuning
+from localspec.tui.terminal import driver as terminal
+from localspec.tui.terminal.driver import InlineDriver, TerminalDriver, TerminalParser
 from tests.core.test_sanitize import FORBIDDEN
 from tests.support.chat_stage import HELLO, Stage
 from tests.support.scripted_engine import ScriptedEngine

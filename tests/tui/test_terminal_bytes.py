@@ -13,14 +13,14 @@ from textual.widgets import OptionList
 
 from localspec.core.events import Loading, ModelCard, SpecCard
 from localspec.history import Chat, History, NewChat, recall
-from localspec.tui.answer import Answer
 from localspec.tui.app import ChatApp
-from localspec.tui.chat_list import Row
-from localspec.tui.header import Header
-from localspec.tui.note import Note
-from localspec.tui.question import Question
-from localspec.tui.scribe import Scribe
-from localspec.tui.stats_line import loading_words
+from localspec.tui.chat.recorder import HistoryRecorder
+from localspec.tui.panels.chat_list import Row
+from localspec.tui.panels.header import Header
+from localspec.tui.panels.stats_line import loading_words
+from localspec.tui.transcript.answer import Answer
+from localspec.tui.transcript.markers import Note
+from localspec.tui.transcript.question import Question
 from tests.core.test_sanitize import FORBIDDEN, fuzzed
 from tests.support.chat_stage import HELLO, Stage, kept_chat
 from tests.support.scripted_engine import ScriptedEngine, answer, step
@@ -64,7 +64,7 @@ class Screen:
 
     def __init__(self, stage: Stage) -> None:
         self.stage, self.chats = stage, list[Chat]()
-        stage.chat.shelf.chats = lambda limit: self.chats  # type: ignore[method-assign]  # noqa: ARG005
+        stage.chat.chats.store.chats = lambda limit: self.chats  # type: ignore[method-assign]  # noqa: ARG005
 
     def sent(self) -> str:
         written: list[str] = self.stage.app._driver.__dict__["written"]  # type: ignore[union-attr]
@@ -143,7 +143,7 @@ DOORS: dict[str, Callable[[Screen, Sequence[str]], object]] = {
 
 @asynccontextmanager
 async def tall_chat() -> AsyncIterator[Screen]:
-    app = ChatApp(ScriptedEngine, scribe=Scribe(Everything()))
+    app = ChatApp(ScriptedEngine, recorder=HistoryRecorder(Everything()))
     app.driver_class = TitledDriver
     async with app.run_test(size=TALL, headless=False) as pilot:
         stage = Stage(pilot, app, [])
@@ -207,7 +207,7 @@ async def test_the_terminal_s_clipboard_is_written_when_a_key_is_pressed_and_nev
     monkeypatch: pytest.MonkeyPatch,
 ):
     """F4: an answer that spells the command copies nothing; the user's own copy is one command, of clean text."""
-    monkeypatch.setattr("localspec.tui.clipboard.put", lambda _: True)
+    monkeypatch.setattr("localspec.tui.terminal.clipboard.put", lambda _: True)
     engine = ScriptedEngine(answer(step(*ATTACKS)))
     app = ChatApp(lambda: engine)
     app.driver_class = CapturingDriver

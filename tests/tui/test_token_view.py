@@ -7,8 +7,8 @@ from rich.cells import cell_len
 
 from localspec.core.events import Proposal, Source, Step, Token
 from localspec.core.sanitize import clean
-from localspec.tui.legend import legend
-from localspec.tui.token_view import FAINTEST, REJECTED, STYLES, Mark, Page, TokenView, mark, marks, visible
+from localspec.tui.transcript.legend import legend
+from localspec.tui.transcript.token_view import FAINTEST, REJECTED, STYLES, Mark, Page, TokenView, mark, marks, visible
 from tests.core.test_sanitize import FORBIDDEN, fuzzed
 from tests.support.scripted_engine import step
 

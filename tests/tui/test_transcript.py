@@ -9,10 +9,10 @@ import pytest
 from textual.events import MouseScrollUp
 
 from localspec.history import History, NewMessage, OpenChat, recall
-from localspec.tui import transcript
-from localspec.tui.answer import Answer
-from localspec.tui.more import More
-from localspec.tui.question import Question
+from localspec.tui.transcript import transcript
+from localspec.tui.transcript.answer import Answer
+from localspec.tui.transcript.markers import More
+from localspec.tui.transcript.question import Question
 from tests.support.chat_stage import HELLO, Stage, open_chat
 from tests.support.chats import ROUNDS, chat
 from tests.support.chats import answer as kept_answer
@@ -180,7 +180,7 @@ async def test_a_long_talk_does_not_grow_without_end(monkeypatch: pytest.MonkeyP
         for number in range(8):
             await stage.send(f"said {2 * number}")
             await stage.until(
-                lambda number=number: len(stage.engine.requests) == number + 1 and stage.chat.phase == "idle"
+                lambda number=number: len(stage.engine.requests) == number + 1 and stage.chat.state.phase == "idle"
             )
         assert mounted(stage) == list(range(6, 16))
         await stage.sees("said 15")

@@ -1,0 +1,1 @@
+"""The chat as records and texts. No module here knows a widget."""

@@ -1,0 +1,175 @@
+"""What has been said, as the history keeps it: a tree, one branch of which is shown and told the engine.
+
+Knows records; nothing about widgets, engines or files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import count, pairwise
+
+from localspec.config import precedence
+from localspec.core.events import ModelCard, Stats, Step
+from localspec.core.requests import GenerateRequest, Message, Role
+from localspec.history import OWN, Attachment, Chat, Generation, Tree, WhenFull, with_attachments
+from localspec.history.records import now
+from localspec.runtime.shortening import without_oldest
+from localspec.tui.control.tuning import Tuning
+
+IDS = count(OWN)
+
+
+@dataclass(eq=False)
+class Utterance:
+    """One message. An answer has a speaker; `line` is what stands beneath it once it has ended, in the manner `how`.
+
+    `rounds` are those that this program saw; of an answer from before they are in the history.
+    """
+
+    id: int
+    parent_id: int | None
+    role: Role
+    text: str = ""
+    speaker: str = "You"
+    at: str = ""
+    made: Generation | None = None
+    rounds: list[Step] = field(default_factory=list)
+    line: str = ""
+    how: str = ""
+    attachments: tuple[Attachment, ...] = ()
+
+    @property
+    def for_model(self) -> str:
+        """The text with its attachments, as the model reads it."""
+        return with_attachments(self.text, self.attachments)
+
+    @property
+    def may_go_on(self) -> bool:
+        """It has words, and the model did not end it."""
+        return bool(self.text) and (self.made is None or self.made.stats.finish_reason != "stop")
+
+    @property
+    def is_kept(self) -> bool:
+        """From before this program, with its rounds in the history."""
+        return self.id < OWN and self.made is not None
+
+
+class Conversation:
+    """`head` is the last message of the branch that is shown; what is asked next is said after it.
+
+    `system` holds for every chat that begins in this program; `own_system` for this chat and no other, "" for none.
+    """
+
+    def __init__(self, system: str | None = None, tuning: Tuning | None = None) -> None:
+        self.system, self.tuning = system, tuning or Tuning()
+        self.own_system: str | None = None
+        self.tree: Tree[Utterance] = Tree(())
+        self.head: int | None = None
+        self.untold = 0  # of the oldest turns, so many are not told any more
+        self.when_full: WhenFull | None = None  # what was chosen for this chat, where something was
+
+    def recall(self, chat: Chat, said: Iterable[Utterance]) -> None:
+        """What was said before this program began."""
+        self.own_system = None if self.system else chat.system
+        self.tree, self.head, self.untold, self.when_full = Tree(said), chat.head_id, chat.untold, chat.when_full
+
+    def forget(self) -> None:
+        self.own_system, self.tree, self.head, self.untold, self.when_full = None, Tree(()), None, 0, None
+
+    @property
+    def instructions(self) -> str:
+        """The system prompt of the next question."""
+        if self.own_system is not None:
+            return self.own_system
+        return precedence.instructions(self.tuning.entry, self.system, self.tuning.preset_table)
+
+    @property
+    def branch(self) -> list[Utterance]:
+        return self.tree.path(self.head)
+
+    def request(self, question: Utterance, so_far: str = "") -> GenerateRequest:
+        """All that led to this question, and it: for an answer, or for more of one."""
+        first = [Message("system", self.instructions)] if self.instructions else []
+        before = turns(self.tree.path(question.parent_id))
+        begun = [Message("assistant", so_far)] if so_far else []
+        messages = without_oldest((*first, *before, Message("user", question.for_model), *begun), self.untold)
+        sampling, template = self.tuning.sampling, self.tuning.template
+        return GenerateRequest(messages, sampling=sampling, continues=bool(begun), template=template)
+
+    @property
+    def out_of_context(self) -> list[Utterance]:
+        """The beginning of the branch that the model is not told any more."""
+        turns = [place for place, (asked, answered) in enumerate(pairwise(self.branch)) if is_turn(asked, answered)]
+        if not self.untold or not turns:
+            return []
+        return self.branch[: turns[min(self.untold, len(turns)) - 1] + 2]
+
+    def ask(self, text: str, attachments: tuple[Attachment, ...] = ()) -> Utterance:
+        """A question after the head, which it becomes."""
+        return self._add(Utterance(next(IDS), self.head, "user", text, at=now(), attachments=attachments))
+
+    def answer(self, question: Utterance, speaker: str) -> Utterance:
+        """The place of an answer to this, beside others there may be."""
+        return self._add(Utterance(next(IDS), question.id, "assistant", speaker=speaker, at=now()))
+
+    def question(self, said: Utterance) -> Utterance | None:
+        """What this answers; itself, if it is a question."""
+        asked = said if said.role == "user" else self.tree.nodes.get(said.parent_id or 0)
+        return asked if asked is not None and asked.role == "user" else None
+
+    def last(self, role: Role | None = None) -> Utterance | None:
+        """Of the branch, or of one side of it."""
+        return next((said for said in reversed(self.branch) if role in (None, said.role)), None)
+
+    def counted(self, model: ModelCard) -> Stats:
+        """Of the last answer that is told; nothing, if it was not this model's, in a context as long as this."""
+        made = next((said.made for said in reversed(self.branch) if said.role == "assistant" and said.text), None)
+        same = made is not None and (made.target, made.stats.context_max) == (model.name, model.context_max)
+        return made.stats if made is not None and same else Stats()
+
+    def show(self, said: Utterance) -> None:
+        """The branch through this, as far as it was continued last."""
+        self.head = self.tree.tip(said.id)
+
+    def beside(self, said: Utterance, places: int) -> Utterance:
+        return self.tree.nodes[self.tree.beside(said.id, places)]
+
+    def version(self, said: Utterance) -> tuple[int, int]:
+        """Which one of how many were said in its place, counted from one."""
+        siblings = self.tree.siblings(said.id)
+        return siblings.index(said.id) + 1, len(siblings)
+
+    def repeats(self, said: Utterance) -> bool:
+        """Whether another version of it has the same text."""
+        others = (self.tree.nodes[one] for one in self.tree.siblings(said.id) if one != said.id)
+        return any(other.text == said.text for other in others)
+
+    def remove(self, said: Utterance) -> None:
+        """And all after it. As in the history, a head among them goes where the chat was continued last before."""
+        self.tree.remove(said.id)
+        if self.head not in self.tree.nodes:
+            before = self.tree.nodes.get(said.parent_id or 0)
+            self.head = self.tree.tip(before.id) if before else max(self.tree.nodes, default=None)
+
+    def take_back(self, question: Utterance) -> None:
+        """As if it had not been asked."""
+        self.tree.remove(question.id)
+        self.head = question.parent_id
+
+    def _add(self, said: Utterance) -> Utterance:
+        self.tree.add(said)
+        self.head = said.id
+        return said
+
+
+def turns(branch: Iterable[Utterance]) -> Iterator[Message]:
+    """Whole turns only: a question without an answer would make the next one follow it, which templates refuse."""
+    for asked, answered in pairwise(branch):
+        if is_turn(asked, answered):
+            yield Message("user", asked.for_model)
+            yield Message("assistant", answered.text)
+
+
+def is_turn(asked: Utterance, answered: Utterance) -> bool:
+    return (asked.role, answered.role) == ("user", "assistant") and bool(answered.text)

@@ -1,0 +1,72 @@
+"""A chat from the history as it is gone on with, and the way back. Knows records, and no widgets and no database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from localspec.core.sanitize import one_line
+from localspec.history import Chat, OpenChat, Status, StoredMessage, Tree
+from localspec.history.records import STATUS_OF, now
+from localspec.tui.chat.conversation import Conversation, Utterance
+from localspec.tui.control.tuning import Tuning
+from localspec.tui.panels.stats_line import summary
+
+INTERRUPTED = "interrupted: the program ended before the answer did"
+ENDED: dict[Status, str] = {"stopped": "-stopped", "error": "-failed"}
+
+
+def conversation(past: OpenChat | None, system: str | None, tuning: Tuning | None = None) -> Conversation:
+    """Of a chat that goes on, or of a new one."""
+    goes_on = Conversation(system, tuning)
+    if past is not None:
+        goes_on.recall(past.chat, remembered(past))
+    return goes_on
+
+
+def title(past: OpenChat) -> str:
+    return f"{one_line(past.chat.title) or 'A chat without a title'} · begun {past.chat.created_at[:10]}"
+
+
+def remembered(past: OpenChat) -> Iterator[Utterance]:
+    for message in past.tree.nodes.values():
+        made = message.generation
+        line, how = ending(message)
+        yield Utterance(
+            message.id,
+            message.parent_id,
+            message.role,
+            message.content,
+            speaker="You" if message.role == "user" else made.target if made else past.chat.model_key,
+            at=message.created_at,
+            made=made,
+            line=line,
+            how=how,
+            attachments=message.attachments,
+        )
+
+
+def record(running: Conversation, title: str, model_key: str) -> OpenChat:
+    """What has been said, as the history would have it, but with our own ids and no chat's."""
+    said = [
+        StoredMessage(one.id, "", one.parent_id, one.role, one.text, status(one), one.at, one.attachments, one.made)
+        for one in running.tree.nodes.values()
+    ]
+    times = [one.created_at for one in said] or [now()]
+    preset, system = running.tuning.preset, running.instructions or None
+    known = (model_key, preset, system, running.head, False, len(said), None, running.untold)
+    return OpenChat(Chat("", title, min(times), max(times), *known), Tree(said))
+
+
+def status(said: Utterance) -> Status:
+    if said.role == "user":
+        return "done"
+    return STATUS_OF[said.made.stats.finish_reason] if said.made else "partial"
+
+
+def ending(message: StoredMessage) -> tuple[str, str]:
+    """What stands beneath it, and in what manner."""
+    if message.status == "partial":
+        return INTERRUPTED, "-stopped"
+    if message.generation is None:
+        return "", ""
+    return summary(message.generation.stats), ENDED.get(message.status, "-done")

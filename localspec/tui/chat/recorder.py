@@ -1,0 +1,226 @@
+"""The chat's own words on their way to the history: questions at once, an answer as it grows and as it ended.
+
+Knows the engine's events and what the history's writer takes; no widgets and no database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Protocol
+
+import msgspec
+from textual.message import Message
+
+from localspec import __version__
+from localspec.core.errors import HistoryError
+from localspec.core.events import FinishReason, Notice, Ready, Stats, Step
+from localspec.engine.drafters.table import spelling
+from localspec.history import (
+    Answer,
+    Answered,
+    Asked,
+    Chat,
+    Generation,
+    Instructed,
+    Left,
+    Located,
+    Moved,
+    NewChat,
+    Opened,
+    Removed,
+    Setting,
+    Shortened,
+    Update,
+    WhenFull,
+    first_line,
+)
+from localspec.runtime.stats import joined
+from localspec.tui.chat.conversation import Utterance
+from localspec.tui.panels.pills import name
+
+SAVE_SECONDS, SAVE_TOKENS = 2.0, 200  # so much of an answer is lost at most when the program is killed
+SETTLED_SECONDS = 6.0  # longer than SQLite waits for another program
+TROUBLED_SECONDS = 1.0  # for one more try, where the last one failed
+NO_NAME = NewChat("")
+NOTHING_SAID: Mapping[str, Setting] = {}
+
+
+class HistorySink(Protocol):
+    """Where the recorder writes: the history's writer. It never makes the chat wait."""
+
+    def start(self, tell: Callable[[Notice], object]) -> None: ...
+    def post(self, update: Update) -> None: ...
+    def steps(self, message_id: int) -> Sequence[Step]: ...
+    @property
+    def in_trouble(self) -> bool: ...
+
+
+class Noticed(Message):
+    """Something outside of the screen has a notice for the user."""
+
+    def __init__(self, notice: Notice) -> None:
+        super().__init__()
+        self.notice = notice
+
+
+class Kept(Message):
+    """The running chat is this one of the history's; None where nothing of it is written yet."""
+
+    def __init__(self, chat_id: str | None) -> None:
+        super().__init__()
+        self.chat_id = chat_id
+
+
+class HistoryRecorder:
+    """`chat` is what a chat of this program is like; without a sink nothing is kept, and not `titled` no title."""
+
+    def __init__(self, sink: HistorySink | None = None, chat: NewChat = NO_NAME, *, titled: bool = True) -> None:
+        self._sink = sink
+        self._titled = titled
+        self._usual = self._chat = chat
+        self._author = self._made = Generation("")  # of answers from now on; of the one being written
+        self._answer: Utterance | None = None  # while it is being written
+        self._begun, self._spent = "", Stats()  # of an answer that goes on: what there was of it before
+        self._added = ""  # since then
+        self._steps: list[Step] = []
+        self._grown, self._has_place = 0, False  # by so many tokens since it was saved last
+
+    @property
+    def keeps(self) -> bool:
+        return self._sink is not None
+
+    @property
+    def model_key(self) -> str:
+        """Of the model that answers, as the history names it."""
+        return self._chat.model_key
+
+    def start(self, tell: Callable[[Notice], object]) -> None:
+        """`tell` is called from another thread."""
+        if self._sink is not None:
+            self._sink.start(tell)
+
+    def meet(self, ready: Ready) -> None:
+        """Who answers from now on."""
+        model = ready.model
+        self._author = Generation(
+            model.name,
+            target_sha=model.revision or None,
+            quant=model.quant,
+            device=model.device,
+            draft=spelling(ready.spec),
+            versions={"localspec": __version__},
+        )
+
+    def lose_drafter(self) -> None:
+        self._author = msgspec.structs.replace(self._author, draft=None)
+
+    def change(self, *, model_key: str | None = None, preset: str | None = None) -> None:
+        """From the next question on chats are with this model, or the one it was, and this preset or none."""
+        changes = {"model_key": model_key or self._chat.model_key, "preset": preset}
+        self._chat, self._usual = (msgspec.structs.replace(one, **changes) for one in (self._chat, self._usual))
+
+    def instruct(self, system: str) -> None:
+        """This chat has another system prompt, or none."""
+        self._chat = msgspec.structs.replace(self._chat, system=system or None)
+        self._post(Instructed(system or None))
+
+    def shorten(self, when_full: WhenFull | None, untold: int) -> None:
+        """This chat has outgrown the context: what is done about it, and how many turns are not told any more."""
+        self._post(Shortened(when_full, untold))
+
+    def ask(self, question: Utterance, stats: Stats) -> None:
+        """At once, though it may wait for the answer that is being written: that one then needs its place."""
+        if self._answer is not None and not self._has_place:
+            self._save(self._answer, stats)
+        title = first_line(question.text) or next((name(one) for one in question.attachments), "")
+        chat = msgspec.structs.replace(self._chat, title=title if self._titled else "")
+        self._post(Asked(chat, question.text, question.id, question.parent_id, question.attachments))
+
+    def answer(self, said: Utterance, params: Mapping[str, Setting] = NOTHING_SAID) -> None:
+        """It is being written from now on, with tokens chosen so."""
+        self._answer, self._made = said, msgspec.structs.replace(self._author, params=dict(params))
+        self._begun, self._spent, self._added = "", Stats(), ""
+        self._steps, self._grown, self._has_place = [], 0, False
+
+    def resume(self, said: Utterance, before: Sequence[Step], params: Mapping[str, Setting] = NOTHING_SAID) -> None:
+        """It goes on behind what there is of it, in the same place."""
+        self.answer(said, params)
+        self._begun, self._spent = said.text, said.made.stats if said.made else Stats()
+        self._steps, self._has_place = list(before), True
+
+    def whole(self, stats: Stats) -> Stats:
+        """Of the answer that is being written, with what there was of it before."""
+        return joined(self._spent, stats) if self._begun else stats
+
+    def add(self, step: Step) -> None:
+        self._steps.append(step)
+        self._added += step.text
+        self._grown += len(step.tokens)
+
+    @property
+    def is_due(self) -> bool:
+        """Too much of the answer is not saved to wait for the clock."""
+        return self._grown >= SAVE_TOKENS
+
+    def save(self, stats: Stats) -> None:
+        """The answer so far, unless that is saved already."""
+        if self._answer is not None and self._grown:
+            self._save(self._answer, stats)
+
+    def end(self, stats: Stats, reason: FinishReason) -> Generation | None:
+        """The answer as it is and why it is no longer, once; and who wrote it."""
+        if self._answer is None:
+            return None
+        answer, self._answer = self._answer, None
+        return self._save(answer, msgspec.structs.replace(stats, finish_reason=reason))
+
+    def show(self, head: int | None) -> None:
+        """The branch that is shown."""
+        self._post(Moved(head))
+
+    def remove(self, said: Utterance, head: int | None) -> None:
+        """The message and all after it; what is shown then."""
+        self._post(Removed(said.id))
+        self._post(Moved(head))
+
+    def leave(self) -> None:
+        """What is asked next begins another chat."""
+        self._chat = self._usual
+        self._post(Left())
+
+    def open(self, chat: Chat) -> None:
+        """What is asked next goes on in this chat."""
+        self._chat = msgspec.structs.replace(self._usual, system=chat.system)
+        self._post(Opened(chat))
+
+    def locate(self, tell: Callable[[str | None], object]) -> None:
+        """The chat's id, once all that was said is written: told from another thread."""
+        if self._sink is not None:
+            self._sink.post(Located(tell))
+        else:
+            tell(None)
+
+    def settled(self) -> str | None:
+        """The chat's id once all that was said is written. Waits for the disk: not for the screen's thread."""
+        told: Future[str | None] = Future()
+        self.locate(told.set_result)
+        try:
+            return told.result(TROUBLED_SECONDS if self._sink and self._sink.in_trouble else SETTLED_SECONDS)
+        except TimeoutError:
+            raise HistoryError("The history cannot be written at present.", hint="Try again later.") from None
+
+    def rounds(self, message_id: int) -> Sequence[Step]:
+        """Of an answer that was kept before. Waits for the disk."""
+        return self._sink.steps(message_id) if self._sink is not None else ()
+
+    def _save(self, answer: Utterance, stats: Stats) -> Generation:
+        self._grown, self._has_place = 0, True
+        made = msgspec.structs.replace(self._made, stats=self.whole(stats))
+        text = self._begun + self._added
+        self._post(Answered(Answer(text, made, tuple(self._steps)), answer.id, answer.parent_id or 0))
+        return made
+
+    def _post(self, update: Update) -> None:
+        if self._sink is not None:
+            self._sink.post(update)

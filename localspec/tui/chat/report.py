@@ -1,0 +1,101 @@
+"""Everything known of an answer, and of what is loaded, in lines of words. Knows records and no widgets."""
+
+from __future__ import annotations
+
+from localspec.core.events import ModelCard, SpecCard, Stats
+from localspec.core.sanitize import one_line
+from localspec.core.sizes import size_words
+from localspec.tui.chat.gain import plain
+from localspec.tui.panels.header import drafting
+from localspec.tui.panels.speed_panel import memory
+from localspec.tui.panels.stats_line import ENDINGS
+
+LABEL = 12
+
+
+def lines(pairs: list[tuple[str, str]]) -> str:
+    """Those that have something to say."""
+    return "\n".join(f"{label:<{LABEL}}{words}" for label, words in pairs if words)
+
+
+def answer_report(stats: Stats) -> str:
+    """All figures of one answer."""
+    ending = ENDINGS.get(stats.finish_reason, "") if stats.finish_reason else ""
+    start = [
+        ("ended", ending),
+        ("read as", one_line(stats.read_as)),
+        ("prompt", prompt(stats)),
+        ("first token", seconds(stats.ttft_ms)),
+    ]
+    speed = [("tokens", tokens(stats)), ("speed", f"{stats.predicted_per_second:.1f} tok/s")]
+    used = f"{stats.context_used:,} of {stats.context_max:,} tokens"
+    held = [("memory", memory(stats)), ("reads", reads(stats)), ("context", used)]
+    return lines([*start, *speed, *drafted(stats), ("time", times(stats)), *held])
+
+
+def prompt(stats: Stats) -> str:
+    known = f", {stats.cached_n:,} of them read before" if stats.cached_n else ""
+    taken = f", read in {seconds(stats.prompt_ms)}" if stats.prompt_ms else ""
+    return f"{stats.prompt_n:,} tokens{known}{taken}"
+
+
+def tokens(stats: Stats) -> str:
+    rounds = f" in {stats.rounds:,} rounds, {stats.tokens_per_step:.2f} per round" if stats.rounds else ""
+    return f"{stats.predicted_n:,}{rounds}"
+
+
+def gained(stats: Stats) -> list[tuple[str, str]]:
+    """The speed-up, how it is known, and what the speed would be without it."""
+    if not stats.speedup:
+        return [("speed-up", "not known: the machine's speed changes" if stats.baseline_source else "not known yet")]
+    found = f"×{stats.speedup:.2f} in the rounds ({stats.baseline_source})"
+    return [("plain", f"{plain(stats):.1f} tok/s, by the speed-up"), ("speed-up", found)]
+
+
+def drafted(stats: Stats) -> list[tuple[str, str]]:
+    """What drafting did, where anything was drafted."""
+    if not stats.draft_n:
+        return []
+    accepted, rejected, ignored = stats.draft_n_accepted, stats.draft_n_rejected, stats.draft_n_ignored
+    places = " · ".join(f"{100 * share:.0f} %" for share in stats.accept_per_pos)
+    return [
+        *gained(stats),
+        ("drafted", f"{stats.draft_n:,}: {accepted:,} accepted, {rejected:,} rejected, {ignored:,} unused"),
+        ("accepted", f"{100 * stats.acceptance_rate:.0f} %" if stats.acceptance_rate is not None else ""),
+        ("by place", places),
+    ]
+
+
+def times(stats: Stats) -> str:
+    parts = (("draft", stats.draft_ms), ("verify", stats.verify_ms), ("else", stats.overhead_ms))
+    return " · ".join(f"{name} {milliseconds / 1000:.2f} s" for name, milliseconds in parts)
+
+
+def reads(stats: Stats) -> str:
+    """Of the weights."""
+    if stats.bandwidth_gbs is None:
+        return ""
+    peak = f" of {stats.bandwidth_peak_gbs:.1f} at best" if stats.bandwidth_peak_gbs else ""
+    return f"{stats.bandwidth_gbs:.1f} GB/s{peak}"
+
+
+def seconds(milliseconds: float) -> str:
+    return f"{milliseconds / 1000:.2f} s" if milliseconds else ""
+
+
+def load_report(model: ModelCard, spec: SpecCard, sizes: Stats) -> str:
+    """What is loaded. `sizes` are those of the load."""
+    chat = "it has a chat template" if model.chat else "no chat template: it continues texts"
+    drafter = f" · drafter {size_words(sizes.drafter_bytes)}" if sizes.drafter_bytes else ""
+    held = f"weights {size_words(sizes.target_bytes)}{drafter} · keys and values {size_words(sizes.kv_bytes)}"
+    return lines(
+        [
+            ("model", one_line(model.name)),
+            ("layers", str(model.layers or "")),
+            ("format", f"{one_line(model.quant)} on {one_line(model.device)}"),
+            ("context", f"{model.context_max:,} tokens"),
+            ("drafter", drafting(spec)),
+            ("memory", held),
+            ("chat", chat),
+        ]
+    )

@@ -1,0 +1,128 @@
+"""`localspec bench` as a program of its own, and what its figures say in a few lines. Knows no widgets and no torch."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from localspec.core.errors import EngineError
+from localspec.core.events import Loading
+from localspec.core.requests import LoadRequest
+from localspec.core.sanitize import one_line
+from localspec.history.text.columns import columns
+from localspec.tui.panels.stats_line import loading_words
+
+TOKENS, REPEATS = 64, 1  # a look, in the middle of a chat; the command measures longer
+LONGEST_LINE = 1 << 20  # the figures come in one
+BAR = 10
+
+
+class Row(msgspec.Struct, frozen=True):
+    """Of what the command prints, what is shown here. None: there was nothing to measure."""
+
+    method: str
+    k: str
+    tokens_per_second: float | None = None
+    speedup: float | None = None
+    acceptance: float | None = None
+    same: str | None = None
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """The command's JSON."""
+
+    model: str
+    quant: str
+    rows: list[Row]
+    notes: list[str] = []
+
+
+def arguments(load: LoadRequest) -> list[str]:
+    """Of the command, for this model as it is loaded."""
+    weights = load.weights
+    said: dict[str, object] = {
+        "--draft": load.draft,
+        "--k": load.k,
+        "--quant": weights.weight_format,
+        "--device": weights.device,
+        "--max-memory": weights.max_memory,
+        "--ctx": weights.ctx,
+        "--threads": weights.threads,
+        "--int8-threshold": weights.int8_threshold,
+        "-n": TOKENS,
+        "-r": REPEATS,
+        "-o": "jsonl",
+    }
+    flags = [word for flag, value in said.items() if value is not None for word in (flag, str(value))]
+    flags += ["--draft-quant", weights.draft_format] if weights.draft_format != "auto" else []
+    flags += ["--keep-head"] * weights.keep_head + ["--no-folding"] * (not load.folding)
+    return ["bench", *flags, "--", load.model]
+
+
+def command(load: LoadRequest) -> list[str]:
+    """-P: nothing in the folder in which the chat was begun is imported."""
+    return [sys.executable, "-P", "-m", "localspec", *arguments(load)]
+
+
+async def measured(command: Sequence[str], tell: Callable[[Loading], object]) -> Measured:
+    """Runs to its end, and tells how far it is; a cancel ends it. EngineError with what it said, where it says no."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, limit=LONGEST_LINE
+        )
+    except OSError as fault:
+        raise EngineError(f"The bench could not be started ({fault.strerror or type(fault).__name__}).") from fault
+    assert process.stdout is not None  # both are pipes
+    assert process.stderr is not None
+    try:
+        figures, complaint = await asyncio.gather(last_line(process.stdout, tell), process.stderr.read())
+        await process.wait()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode:
+        last = (complaint.decode(errors="replace").strip().splitlines() or ["It said nothing."])[-1]
+        raise EngineError(f"The bench failed: {one_line(last).removeprefix('error: ')}")
+    try:
+        return msgspec.json.decode(figures, type=Measured)
+    except msgspec.DecodeError as fault:
+        raise EngineError(f"The bench's figures cannot be read ({fault}).", hint="Try: localspec bench") from fault
+
+
+async def last_line(lines: asyncio.StreamReader, tell: Callable[[Loading], object]) -> bytes:
+    """The figures; what comes before them is told."""
+    last = b""
+    async for line in lines:
+        try:
+            tell(msgspec.json.decode(line, type=Loading))
+        except msgspec.DecodeError:
+            last = line
+    return last
+
+
+def progress(event: Loading, ends: str) -> str:
+    """In a line that a narrow screen cuts: how far it is, what `ends` it, what is measured."""
+    if event.unit != "percent":
+        return f"{loading_words(event)} · {ends}"
+    bar = "█" * (event.done * BAR // event.total)
+    eta = [f"eta {event.eta_s:.0f} s"] if event.eta_s is not None else []
+    return " · ".join([f"measuring {bar:░<{BAR}} {event.done} %", *eta, ends, one_line(event.stage)])
+
+
+def as_text(found: Measured) -> str:
+    head = ("", "k", "tok/s", "× plain", "accepted", "same text")
+    rows = [head, *map(cells, found.rows)]
+    said = f"{one_line(found.model)} · {one_line(found.quant)} · greedy · {TOKENS} tokens an answer"
+    return "\n".join([said, columns(rows, right={2, 3, 4}), *map(one_line, found.notes)])
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    accepted = "–" if row.acceptance is None else f"{100 * row.acceptance:.0f} %"
+    speed = "–" if row.tokens_per_second is None else f"{row.tokens_per_second:.1f}"
+    speedup = "–" if row.speedup is None else f"×{row.speedup:.2f}"
+    return one_line(row.method), one_line(row.k), speed, speedup, accepted, one_line(row.same or "–")

@@ -1,0 +1,234 @@
+"""What the user does to what has been said: point at it, say it again, otherwise, elsewhere, not at all.
+
+A step in the tree changes the conversation, the history and the transcript, in this order. None is taken while an
+answer is being written or waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from textual.binding import Binding
+from textual.content import Content
+from textual.events import Key
+
+from localspec.core.sanitize import clean
+from localspec.history import Attachment
+from localspec.tui.chat.conversation import Utterance
+from localspec.tui.chat.details import details
+from localspec.tui.control.commands import typed
+from localspec.tui.control.copies import Copies
+from localspec.tui.control.parts import Parts
+from localspec.tui.control.turns import Turns
+from localspec.tui.keys.key_names import keys_of, rows
+
+LETTERS = (  # with what each does, in so few words that all fit in 80 columns
+    Binding("y", "", "copy", id="msg.copy"),
+    Binding("c", "", "code", id="msg.code"),
+    Binding("e", "", "edit", id="msg.edit"),
+    Binding("r", "", "retry", id="msg.retry"),
+    Binding("b", "", "branch", id="msg.branch"),
+    Binding("left_square_bracket", "", "version", id="msg.older"),
+    Binding("right_square_bracket", "", "version", id="msg.newer"),
+    Binding("t", "", "tokens", id="msg.tokens"),
+    Binding("i", "", "stats", id="msg.stats"),
+    Binding("d", "", "delete", id="msg.delete"),
+)
+LEAVING = {"msg.edit", "msg.retry", "msg.branch"}  # after which nothing is pointed at
+NOT_EMPTY = "Letters act on a message while the prompt is empty."
+DELETE_SECONDS = 2.0
+DELETE_AGAIN = "Press {msg.delete} again to delete this message and all that was said after it."
+NO_BRANCH = "Select an answer to branch from ({msg.prev})."
+EDITING = "{send} sends it as another version · {stop} cancels the edit"
+
+
+class Branches:
+    """A message may be pointed at (`cursor`), and one edited in the prompt, whose draft is kept for afterwards."""
+
+    edited: Utterance | None = None
+    draft: tuple[str, tuple[Attachment, ...]] = "", ()  # what was in the prompt before it, and attached
+    _cursor: int | None = None
+
+    def __init__(self, parts: Parts, turns: Turns, copies: Copies) -> None:
+        self.screen, self.state, self.feedback, self.engine = parts.screen, parts.state, parts.feedback, parts.engine
+        self.conversation, self.transcript, self.recorder = parts.conversation, parts.transcript, parts.recorder
+        self.prompt, self.turns = parts.state.prompt, turns
+        self.letters: Mapping[str, Callable[[Utterance], object]] = {  # what each does to the message pointed at
+            "msg.copy": lambda said: copies.take(said.text),
+            "msg.code": copies.copy_code,
+            "msg.edit": self.edit,
+            "msg.retry": self.retry,
+            "msg.branch": self.branch,
+            "msg.older": lambda said: self.switch(said, -1),
+            "msg.newer": lambda said: self.switch(said, 1),
+            "msg.tokens": self.show_tokens,
+            "msg.stats": lambda said: self.feedback.hint(details(said)),
+            "msg.delete": self.delete,
+        }
+
+    # --- the message that is pointed at
+
+    @property
+    def cursor(self) -> int | None:
+        return self._cursor
+
+    @cursor.setter
+    def cursor(self, message_id: int | None) -> None:
+        if message_id != self._cursor:
+            self._cursor = message_id
+            self.screen.call_later(self.point)
+
+    @property
+    def at(self) -> Utterance | None:
+        return self.conversation.tree.nodes.get(self.cursor or 0)
+
+    def move(self, direction: int) -> None:
+        """To the message before or after; from nowhere to the last one."""
+        branch = self.conversation.branch
+        place = branch.index(self.at) + direction if self.at in branch else len(branch) - 1
+        if branch:
+            self.cursor = branch[max(0, min(place, len(branch) - 1))].id
+            letters = " ".join(f"{keys} {what}" for keys, what in rows(self.screen, LETTERS))
+            self.feedback.hint(NOT_EMPTY if self.prompt.text else letters)
+
+    def claims(self, event: Key) -> bool:
+        """A letter with the prompt empty. Any other leaves the message and is typed."""
+        said, letter = self.at, next((name for name in self.letters if event.key in keys_of(self.screen, name)), "")
+        if said is None or not (letter or event.character):
+            return False
+        if not letter or letter in LEAVING:
+            self.cursor = None
+        if letter:
+            self.screen.call_later(self.letters[letter], said)
+        return bool(letter)
+
+    async def point(self) -> None:
+        await self.transcript.point(self.at)
+
+    def leave_message(self) -> None:
+        self.cursor = None
+        self.feedback.status.end_hint()
+
+    def type_instead(self) -> None:
+        """A text in the prompt is written, so letters no longer act on a message."""
+        if self.prompt.text:
+            self.cursor = None
+
+    # --- steps in the tree
+
+    async def retry(self, said: Utterance | None = None) -> None:
+        """This answer once more, beside it; or the last one."""
+        last = said or self.conversation.last()
+        question = self.conversation.question(last) if last else None
+        if question is None:
+            self.feedback.hint("There is no answer to regenerate.")
+        elif self.turns.can_ask() and self.engine.feed is not None:
+            self.cursor = None
+            self.conversation.head = question.id
+            await self.turns.generate(question, self.engine.feed)
+            self.transcript.anchor()
+
+    def edit(self, said: Utterance | None = None) -> None:
+        """Bring a question back into the prompt: what is sent then stands beside it."""
+        question = self.conversation.question(said) if said else self.conversation.last("user")
+        if question is None:
+            self.feedback.hint("There is no message of yours to edit.")
+        elif self.turns.is_free():
+            self.begin_edit(question)
+
+    def begin_edit(self, question: Utterance) -> None:
+        if self.edited is None:
+            self.draft = self.prompt.text, self.prompt.pills.attachments
+        self.edited, self.cursor = question, None
+        self.prompt.text = typed(clean(question.text))  # it may be from a history that somebody else wrote
+        self.prompt.pills.attachments = question.attachments
+        self.prompt.move_cursor(self.prompt.document.end)
+        self.prompt.border_title = Content(self.feedback.with_keys(EDITING))
+
+    def end_edit(self) -> None:
+        """What was in the prompt before is there again."""
+        self.edited, self.prompt.border_title = None, None
+        self.prompt.text, self.prompt.pills.attachments = self.draft
+        self.prompt.move_cursor(self.prompt.document.end)
+
+    def take_edit(self) -> bool:
+        """What is sent now stands beside the message that is edited, if one is; False if it cannot be sent now."""
+        if self.edited is None:
+            return True
+        if not self.turns.can_ask():
+            return False
+        self.conversation.head = self.edited.parent_id
+        self.end_edit()
+        return True
+
+    def leave(self) -> None:
+        """Another chat is opened: nothing of this one is edited or pointed at."""
+        if self.edited is not None:
+            self.end_edit()
+        self.cursor = None
+
+    async def undo(self) -> None:
+        """The last turn leaves the branch; it stays where it is in the tree."""
+        question = self.conversation.last("user")
+        if question is None:
+            self.feedback.hint("There is no turn to take back.")
+        elif self.turns.is_free():
+            await self.go(question.parent_id)
+
+    async def branch(self, said: Utterance | None = None) -> None:
+        """Go on from this answer, or from the last one."""
+        answer = said or self.conversation.last("assistant")
+        if answer is None or answer.role != "assistant":
+            self.feedback.hint(self.feedback.with_keys(NO_BRANCH))
+        elif self.turns.is_free():
+            await self.go(answer.id)
+            self.feedback.hint("What you send next goes on from here.")
+
+    async def switch(self, said: Utterance, places: int) -> None:
+        """To another version of this, and what was said after it."""
+        other = self.conversation.beside(said, places)
+        if other is said:
+            self.feedback.hint("There is no version before this one." if places < 0 else "This is the last version.")
+        elif self.turns.is_free():
+            self.conversation.show(other)
+            self.recorder.show(self.conversation.head)
+            await self.transcript.show(self.conversation.branch, near=other)
+            self.state.show_figures()
+            self.cursor = other.id
+
+    async def delete(self, said: Utterance) -> None:
+        """Delete the message, when asked a second time, and all that was said after it."""
+        if not self.turns.is_free():
+            return
+        again = self.feedback.with_keys(DELETE_AGAIN)
+        if self.feedback.status.hint != again:
+            self.feedback.hint(again, DELETE_SECONDS)
+            return
+        self.feedback.status.end_hint()
+        self.cursor = None
+        self.conversation.remove(said)
+        if self.edited is not None and self.edited.id not in self.conversation.tree.nodes:
+            self.end_edit()
+        self.recorder.remove(said, self.conversation.head)
+        self.drop_figures()
+        await self.turns.show_branch()
+
+    async def go(self, head: int | None) -> None:
+        """The branch ends here."""
+        if self.edited is not None:
+            self.end_edit()
+        self.conversation.head, self.cursor = head, None
+        self.recorder.show(head)
+        self.drop_figures()
+        await self.turns.show_branch()
+
+    def drop_figures(self) -> None:
+        """Of an answer that is not shown any more."""
+        if self.turns.measured not in {said.id for said in self.conversation.branch}:
+            self.state.rounds = ()
+
+    # --- what it says
+
+    def show_tokens(self, said: Utterance) -> None:
+        if said.role == "assistant":
+            self.transcript.answer(said).turn()

@@ -1,0 +1,191 @@
+"""Chats: begun, opened, searched and deleted from the sidebar; words found in this one; this one exported."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from functools import partial
+
+from localspec.core.errors import LocalspecError, UsageError
+from localspec.core.events import Notice, Step
+from localspec.core.whole_file import save
+from localspec.history import Format, OpenChat, export
+from localspec.tui.chat.chat_store import ChatStore
+from localspec.tui.chat.conversation import Utterance
+from localspec.tui.chat.past import record, remembered, title
+from localspec.tui.control import export_file
+from localspec.tui.control.branches import Branches
+from localspec.tui.control.parts import Parts
+from localspec.tui.control.turns import Turns
+from localspec.tui.panels.find import FindBar
+from localspec.tui.panels.sidebar import Sidebar
+
+EXPORTS: tuple[Format, ...] = ("md", "json", "jsonl")
+NOTHING_SAID = "Nothing has been said in this chat: there is nothing to export."
+
+
+class Chats:
+    """`chat_id` is the running chat's place in the history, once it has one. Before another chat comes, an answer that
+    is being written is stopped and saved, and a question that waits goes back to the prompt."""
+
+    chat_id: str | None = None
+
+    def __init__(self, parts: Parts, turns: Turns, branches: Branches) -> None:
+        self.screen, self.state, self.feedback, self.work = parts.screen, parts.state, parts.feedback, parts.work
+        self.conversation, self.transcript, self.recorder = parts.conversation, parts.transcript, parts.recorder
+        self.turns, self.branches = turns, branches
+        self.store = ChatStore(kept=self.recorder.keeps, tell=self.feedback.tell)
+        self.sidebar, self.find = Sidebar(self.store), FindBar(self.texts)
+
+    # --- another chat
+
+    async def show(self, past: OpenChat | None) -> None:
+        """The chat that is gone on with, or how to begin one."""
+        await self.transcript.begin(title(past) if past else "", self.conversation.branch)
+        self.transcript.anchor()
+        await self.transcript.grey(self.conversation.out_of_context)
+
+    async def begin(self) -> None:
+        await self.turns.take_back()
+        await self.turns.break_off()
+        self.recorder.leave()
+        self.conversation.forget()
+        await self.begin_with(None)
+
+    async def open(self, past: OpenChat) -> None:
+        """Go on in a chat that was kept; what waits to be asked in this one goes back to the prompt."""
+        await self.turns.take_back()
+        await self.turns.break_off()
+        self.recorder.open(past.chat)
+        self.conversation.recall(past.chat, remembered(past))
+        await self.begin_with(past)
+
+    async def begin_with(self, past: OpenChat | None) -> None:
+        """The screen as it is at the start, whatever was said in another chat."""
+        self.branches.leave()
+        self.state.rounds = ()
+        self.state.title = past.chat.title if past else ""
+        self.state.name_terminal()
+        self.state.show_figures()
+        self.turns.locate()
+        await self.show(past)
+
+    # --- the sidebar
+
+    def toggle_list(self) -> None:
+        """Show or hide the list of chats."""
+        self.sidebar.toggle()
+
+    def mark(self, chat_id: str | None) -> None:
+        """The history has the running chat as this one."""
+        self.chat_id = chat_id
+        self.sidebar.mark(chat_id)
+
+    def search(self, words: str) -> None:
+        """/search"""
+        self.sidebar.seek(words)
+
+    async def choose(self, chat_id: str, message_id: int | None) -> None:
+        """A chat, or a message in one, was chosen in the list."""
+        if self.sidebar.covers:
+            self.sidebar.hide()
+        self.state.prompt.focus()
+        if message_id is not None or chat_id != self.chat_id:
+            await self.turns.take_back()
+            await self.turns.break_off()
+            self.work(partial(self.fetch, chat_id, message_id), "opening", exclusive=True)
+
+    async def fetch(self, chat_id: str, message_id: int | None) -> None:
+        """Read the chat in a thread; the screen goes on in its own time."""
+        try:
+            if chat_id == self.chat_id:
+                await asyncio.to_thread(self.recorder.settled)
+            past = await asyncio.to_thread(self.store.open, chat_id, message_id)
+        except LocalspecError as fault:
+            self.feedback.warn(fault)
+        else:
+            self.screen.call_later(self.open_at, past, message_id)
+
+    async def open_at(self, past: OpenChat, message_id: int | None) -> None:
+        await self.open(past)
+        if said := self.conversation.tree.nodes.get(message_id or 0):
+            await self.reveal(said)
+
+    async def delete(self, chat_id: str) -> None:
+        """The running chat is left before it is deleted."""
+        running = chat_id == self.chat_id
+        if running:
+            await self.begin()
+
+        def delete() -> None:
+            if running:
+                self.recorder.settled()
+            self.store.delete(chat_id)
+
+        self.sidebar.change(delete)
+
+    # --- finding in this chat
+
+    def texts(self) -> list[str]:
+        """With what was attached to them: a long paste is what the user said, too."""
+        return [
+            "\n".join([said.text, *(one.text or "" for one in said.attachments)]) for said in self.conversation.branch
+        ]
+
+    async def reveal_at(self, place: int) -> None:
+        """Bring into sight what was found in this place of the branch."""
+        await self.reveal(self.conversation.branch[place])
+
+    def leave_find(self) -> None:
+        self.transcript.query(".-found").remove_class("-found")
+        self.state.prompt.focus()
+
+    async def reveal(self, said: Utterance) -> None:
+        """Bring the message into sight, and mark it."""
+        message = await self.transcript.reach(said)
+        self.transcript.query(".-found").remove_class("-found")
+        if message is None:
+            return
+        message.add_class("-found")
+        self.transcript.release_anchor()
+        self.screen.call_after_refresh(self.transcript.scroll_to_widget, message, top=True, animate=False)
+
+    # --- exporting it
+
+    def export(self, argument: str) -> None:
+        """/export"""
+        typed, _, path = argument.partition(" ")
+        kind = next((kind for kind in EXPORTS if kind == (typed.lower() or EXPORTS[0])), None)
+        if kind is None:
+            self.feedback.refuse(f"Try: {', '.join(f'/export {each}' for each in EXPORTS)}")
+        else:
+            self.recorder.save(self.state.tally.stats)
+            self.work(partial(self.export_chat, kind, path.strip(), self.feedback.command), "export")
+
+    async def export_chat(self, kind: Format, where: str, typed: str) -> None:
+        held = record(self.conversation, self.state.title, self.recorder.model_key)
+        seen = {said.id: (*said.rounds,) for said in self.conversation.tree.nodes.values()}
+
+        def rounds(number: int) -> tuple[Step, ...]:
+            return seen[number] or (*self.recorder.rounds(number),)
+
+        def write() -> str:
+            text, title = self.kept_text(kind) or (export(held, rounds, kind), held.chat.title)
+            path = export_file.place(where, title, kind)
+            save(path, text)
+            return f"This chat is now in {path.absolute()}"
+
+        try:
+            if not held.tree.nodes:
+                raise UsageError(NOTHING_SAID)
+            self.feedback.tell(Notice("info", "exported", await asyncio.to_thread(write)))
+        except LocalspecError as fault:
+            self.feedback.give_back(typed)
+            self.feedback.warn(fault)
+
+    def kept_text(self, kind: Format) -> tuple[str, str] | None:
+        """The chat as the history has all of it, and its title; None where it cannot be had. Waits for the disk."""
+        with suppress(LocalspecError):
+            chat_id = self.recorder.settled()
+            return self.store.text(chat_id, kind) if chat_id else None
+        return None

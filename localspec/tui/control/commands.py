@@ -1,0 +1,236 @@
+"""Slash commands: what may be typed after a slash, what that is, and what it does. A new command is a row here, and a
+method of the controller that it belongs to. Knows names and texts; the controllers do the work.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from localspec.core.sanitize import one_line
+from localspec.engine.drafters import table
+from localspec.models.named_templates import CHOICES
+
+if TYPE_CHECKING:
+    from localspec.tui.screens.chat import ChatScreen
+
+LONGEST_SHOWN = 20  # of a word that is no command
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Names that are the user's own, as they are at present."""
+
+    presets: tuple[str, ...] = ()
+    themes: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    drafts: tuple[str, ...] = ()
+
+
+NOTHING_KNOWN = Known()
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """`argument` says what may follow, as usage texts write it: in brackets if it may be left out. `says`: one line.
+
+    `run` takes the chat and what was typed behind the name. `choices` are the words that the argument can be, where
+    they are known, or how to find them among those that are.
+    """
+
+    name: str
+    says: str
+    run: Callable[[ChatScreen, str], object]
+    argument: str = ""
+    aliases: tuple[str, ...] = ()
+    choices: tuple[str, ...] | Callable[[Known], tuple[str, ...]] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name, *self.aliases)
+
+    @property
+    def usage(self) -> str:
+        return f"/{self.name} {self.argument}".rstrip()
+
+    @property
+    def needs_argument(self) -> bool:
+        return bool(self.argument) and not self.argument.startswith("[")
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What may stand in the place of what has been typed. `runs`: it is a whole command and nothing is missing."""
+
+    text: str
+    usage: str
+    says: str
+    runs: bool
+
+
+COMMANDS = (
+    Command("new", "begin a new chat", lambda chat, _: chat.chats.begin(), aliases=("clear",)),
+    Command(
+        "system",
+        "show or set the system prompt of this chat",
+        lambda chat, typed: chat.settings.system(typed),
+        "[TEXT|none]",
+    ),
+    Command("retry", "regenerate the last answer, keeping the old one", lambda chat, _: chat.branches.retry()),
+    Command("edit", "write another version of your last message", lambda chat, _: chat.branches.edit()),
+    Command("undo", "go back to before your last message; nothing is deleted", lambda chat, _: chat.branches.undo()),
+    Command("branch", "go on from the last answer on another branch", lambda chat, _: chat.branches.branch()),
+    Command(
+        "copy",
+        "copy the last answer, its code or the whole chat",
+        lambda chat, typed: chat.copies.copy(typed),
+        "[code|all]",
+        choices=("code", "all"),
+    ),
+    Command("continue", "go on with an answer that was stopped or cut", lambda chat, _: chat.turns.go_on()),
+    Command(
+        "spec",
+        "speculative decoding: on, auto or off",
+        lambda chat, typed: chat.speculation.switch(typed),
+        "on|auto|off",
+        choices=("on", "auto", "off"),
+    ),
+    Command("k", "how many tokens to draft", lambda chat, typed: chat.speculation.set_length(typed), "N|auto"),
+    Command(
+        "compare",
+        "the last question again in two ways, side by side",
+        lambda chat, typed: chat.speculation.compare(typed),
+        "[early-exit:E]",
+    ),
+    Command("attach", "put a text file into your next message", lambda chat, typed: chat.attach(typed), "PATH"),
+    Command(
+        "tokens",
+        "show who wrote each token, or the text again",
+        lambda chat, typed: chat.show_tokens(typed),
+        "[rejected]",
+        choices=("rejected",),
+    ),
+    Command(
+        "set", "choose how tokens are sampled", lambda chat, typed: chat.settings.set(typed), "[temperature=0.7 …]"
+    ),
+    Command(
+        "preset",
+        "use a sampling preset",
+        lambda chat, typed: chat.settings.preset(typed),
+        "[name]",
+        choices=lambda known: known.presets,
+    ),
+    Command(
+        "template",
+        "set the chat template (a name or a Jinja file)",
+        lambda chat, typed: chat.settings.template(typed),
+        "[name|none]",
+        choices=CHOICES,
+    ),
+    Command(
+        "model",
+        "load another model",
+        lambda chat, typed: chat.models.model(typed),
+        "[key, folder or file]",
+        choices=lambda known: known.models,
+    ),
+    Command(
+        "draft",
+        "choose who drafts",
+        lambda chat, typed: chat.models.draft(typed),
+        f"[{', '.join(table.usages())}, key, folder, file or off]",
+        choices=lambda known: (*known.drafts, *table.names(), "auto", "off", *known.models),
+    ),
+    Command("bench", "measure this model: plain, and as it drafts", lambda chat, _: chat.measuring.bench()),
+    Command("fit", "what this model needs in memory", lambda chat, typed: chat.measuring.fit(typed), "[ctx]"),
+    Command("stats", "all figures of the last answer", lambda chat, _: chat.reports.stats()),
+    Command("show", "what is loaded", lambda chat, _: chat.reports.show()),
+    Command("license", "the licences of localspec and of this model", lambda chat, _: chat.reports.license()),
+    Command("unload", "free the memory; the next question loads again", lambda chat, _: chat.models.unload()),
+    Command(
+        "theme",
+        "list the colour themes, or take one",
+        lambda chat, typed: chat.settings.theme(typed),
+        "[NAME]",
+        choices=lambda known: known.themes,
+    ),
+    Command("keys", "show or hide the list of keys", lambda chat, _: chat.action_keys()),
+    Command("log", "where the engine's log is", lambda chat, _: chat.reports.log()),
+    Command("help", "all commands and keys", lambda chat, _: chat.action_help()),
+    Command("chats", "show the chats that were kept", lambda chat, _: chat.chats.toggle_list()),
+    Command("search", "search all chats", lambda chat, typed: chat.chats.search(typed), "[WORDS]"),
+    Command(
+        "export",
+        "write this chat to a file",
+        lambda chat, typed: chat.chats.export(typed),
+        "md|json|jsonl [PATH]",
+        choices=("md", "json", "jsonl"),
+    ),
+    Command("bye", "leave", lambda chat, _: chat.app.action_quit(), aliases=("exit", "quit")),
+)
+
+
+def find(name: str) -> Command | None:
+    """The command of this name or alias."""
+    return next((command for command in COMMANDS if name in command.names), None)
+
+
+def parse(text: str) -> tuple[str, str] | None:
+    """Name and argument of a typed command; None for a message, which two slashes begin too."""
+    typed = re.fullmatch(r"/(?!/)(\S*)\s*(.*)", text, re.DOTALL)
+    return (typed[1].lower(), typed[2].strip()) if typed else None
+
+
+def literal(text: str) -> str:
+    """A message that begins with a slash is typed with two."""
+    return text[1:] if text.startswith("//") else text
+
+
+def nearest(word: str, words: tuple[str, ...]) -> str:
+    """A question that may help whoever typed a word that is none of these; nothing where none is near."""
+    near = difflib.get_close_matches(word, words, n=1)
+    return f" Did you mean {near[0]}?" if near else ""
+
+
+def unknown(name: str) -> str:
+    """Why nothing happens."""
+    names = tuple(f"/{name}" for command in COMMANDS for name in command.names)
+    near = nearest(f"/{name}", names)
+    return f"There is no command /{one_line(name)[:LONGEST_SHOWN]}.{near} Type // to begin a message with a slash."
+
+
+def offers(text: str, known: Known = NOTHING_KNOWN) -> tuple[Offer, ...]:
+    """What a command that has been begun may become: its name first, then its argument; a whole word before others."""
+    typed = re.fullmatch(r"/(?!/)(\S*)( ?)(\S*)", text)
+    if typed is None:
+        return ()
+    name, space, argument = typed[1].lower(), typed[2], typed[3]
+    if not space:
+        found = [command for command in COMMANDS if any(one.startswith(name) for one in command.names)]
+        return tuple(offer(command) for command in sorted(found, key=lambda command: name not in command.names))
+    command = find(name)
+    choices = command.choices if command else ()
+    words = dict.fromkeys(choices(known) if callable(choices) else choices)
+    alike = (word for word in words if word.lower().startswith(argument.lower()))
+    likely = sorted(alike, key=lambda word: word != argument)
+    return tuple(Offer(f"/{name} {word}", one_line(word), "", runs=True) for word in likely)
+
+
+def offer(command: Command) -> Offer:
+    space = " " if command.argument else ""
+    return Offer(f"/{command.name}{space}", command.usage, command.says, runs=not command.needs_argument)
+
+
+def awaited(text: str) -> Command | None:
+    """The command whose argument is being typed."""
+    typed = re.fullmatch(r"/(?!/)(\S+) .*", text)
+    command = find(typed[1].lower()) if typed else None
+    return command if command and command.argument else None
+
+
+def typed(text: str) -> str:
+    """How a message is typed: the other way round."""
+    return f"/{text}" if text.startswith("/") else text

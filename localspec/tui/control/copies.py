@@ -1,0 +1,55 @@
+"""What is copied to the clipboard: the last answer, its code, the whole branch. Knows no engine."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+
+from localspec.core.errors import UsageError
+from localspec.core.sanitize import clean, one_line
+from localspec.tui.chat.conversation import Utterance
+from localspec.tui.control.parts import Parts
+from localspec.tui.terminal import clipboard
+
+
+class Copies:
+    """Nothing is kept in a file where no chat is."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.screen, self.feedback = parts.screen, parts.feedback
+        self.conversation, self.recorder = parts.conversation, parts.recorder
+
+    def copy(self, what: str) -> None:
+        """`what` is nothing for the last answer, `code` for its last block of code, `all` for the whole branch."""
+        answer = self.conversation.last("assistant")
+        if what not in {"", "code", "all"}:
+            self.feedback.refuse("What can be copied: /copy, /copy code, /copy all")
+        elif what == "all" and self.conversation.branch:
+            self.take("\n\n".join(f"{said.speaker}:\n{said.for_model}" for said in self.conversation.branch))
+        elif answer is None:
+            self.feedback.hint("There is nothing to copy.")
+        elif what == "code":
+            self.copy_code(answer)
+        else:
+            self.take(answer.text)
+
+    def copy_code(self, said: Utterance) -> None:
+        from localspec.tui.markdown.parser import code_blocks  # imports Markdown's parser
+
+        if blocks := code_blocks(said.text):
+            self.take(blocks[-1])
+        else:
+            self.feedback.hint("There is no code block in it.")
+
+    def take(self, text: str, says: str = "Copied.") -> None:
+        """To the clipboard, clean: where it is pasted, a control byte would act."""
+        text = clean(text)
+        self.screen.app.copy_to_clipboard(text)
+        self.feedback.hint(says)
+        self.screen.run_worker(partial(self._put, text), thread=True, exit_on_error=False, group="clipboard")
+
+    def _put(self, text: str) -> None:
+        """In a thread: the terminal does not say whether it took it."""
+        if not clipboard.put(text) and self.recorder.keeps:
+            with suppress(OSError, UsageError):
+                self.screen.call_later(self.feedback.hint, one_line(clipboard.keep(text)))

@@ -1,0 +1,78 @@
+"""What the program says beside the conversation: a hint, a refusal, a note in the transcript. Knows no engine."""
+
+from __future__ import annotations
+
+from textual.screen import Screen
+from textual.widget import Widget
+
+from localspec.core.errors import LocalspecError
+from localspec.core.events import Notice
+from localspec.core.sanitize import one_line
+from localspec.tui.chat.recorder import Noticed
+from localspec.tui.control.state import ChatState
+from localspec.tui.keys.key_names import with_keys
+from localspec.tui.panels.prompt import Prompt
+from localspec.tui.panels.stats_line import StatsLine
+from localspec.tui.transcript.markers import Note
+from localspec.tui.transcript.transcript import Transcript
+
+
+class Feedback:
+    """`command` is the one that runs now, as it was typed: one that is refused goes back into the prompt."""
+
+    command = ""
+
+    def __init__(self, screen: Screen[None], state: ChatState, transcript: Transcript) -> None:
+        self.screen, self.state, self.transcript = screen, state, transcript
+
+    @property
+    def status(self) -> StatsLine:
+        return self.state.status
+
+    @property
+    def prompt(self) -> Prompt:
+        return self.state.prompt
+
+    def hint(self, text: str, seconds: float | None = None) -> None:
+        """A sentence in the state line."""
+        self.status.give_hint(text, seconds)
+
+    def with_keys(self, text: str) -> str:
+        """The text, in which an id in braces stands for its key."""
+        return with_keys(self.screen, text)
+
+    def refuse(self, why: str) -> None:
+        """What is wanted cannot be, at present or ever. If it was typed it stays in the prompt, as a message does."""
+        self.give_back(self.command)
+        self.status.give_hint(one_line(why))
+
+    def give_back(self, typed: str) -> None:
+        """A command, to be mended; one that was chosen with a key has nothing to give back."""
+        if typed:
+            self.prompt.give(typed)
+
+    def tell(self, notice: Notice) -> None:
+        """Called from any thread."""
+        self.screen.post_message(Noticed(notice))
+
+    def warn(self, fault: LocalspecError) -> None:
+        """Called from any thread."""
+        self.tell(Notice("warning", fault.code, fault.message, fault.hint))
+
+    async def inform(self, notice: Notice) -> None:
+        """What already stands at the end of the transcript is not said again."""
+        note = Note(f"{notice.message} {notice.hint}".strip(), level=notice.level)
+        last = next(reversed(self.transcript.children), None)
+        if not (isinstance(last, Note) and last.said == note.said):
+            await self.show(note)
+
+    async def note(self, text: str) -> None:
+        await self.show(Note(text))
+
+    async def show(self, widget: Widget) -> None:
+        """Add to the transcript: a message that waits stays last, and a note comes before an answer not begun."""
+        answer, queued = self.state.answer, self.state.queued
+        unbegun = answer if isinstance(widget, Note) and answer is not None and not answer.text else None
+        waiting = self.transcript.widget(queued) if queued is not None else None
+        later = next((w for w in (unbegun, waiting) if w is not None and w.is_attached), None)
+        await self.transcript.mount(widget, before=later)

@@ -1,0 +1,68 @@
+"""What becomes of a question that no longer fits into the context with all that was said before it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from localspec.config.tables import Overflow as Policy
+from localspec.core.events import Failure
+from localspec.tui.control.parts import Parts
+from localspec.tui.control.turns import Turns
+from localspec.tui.screens.overflow import Choice, Overflow, oldest
+
+
+class FullContext:
+    """What was chosen for this chat stands in the conversation; until then it goes as the settings say."""
+
+    def __init__(self, parts: Parts, turns: Turns, *, begin_chat: Callable[[], Awaitable[None]]) -> None:
+        self.screen, self.state, self.feedback, self.engine = parts.screen, parts.state, parts.feedback, parts.engine
+        self.conversation, self.recorder, self.tuning = parts.conversation, parts.recorder, parts.tuning
+        self.transcript, self.turns, self.begin_chat = parts.transcript, turns, begin_chat
+
+    @property
+    def policy(self) -> Policy:
+        return self.conversation.when_full or self.tuning.config.chat.context_overflow
+
+    def concerns(self, failure: Failure) -> bool:
+        return bool(failure.turns_over) and self.state.answer is not None and self.policy != "stop"
+
+    async def meet(self, failure: Failure) -> None:
+        """Drop the oldest turns, or ask the user what to do."""
+        self.state.enter("reading", "the context is full")
+        if self.policy == "drop-oldest":
+            await self.drop_oldest(failure)
+        else:
+            screen = Overflow(failure.message, failure.turns_over)
+            self.screen.app.push_screen(screen, partial(self.choose, failure))
+
+    async def choose(self, failure: Failure, choice: Choice | None) -> None:
+        """For this chat, where something was chosen."""
+        said = self.state.said
+        asked = self.conversation.question(said) if said is not None else None
+        if self.state.phase != "reading" or asked is None:
+            return  # the engine ended meanwhile, and the turn with it
+        if choice == "new":
+            self.state.enter("idle", "idle")
+            await self.begin_chat()
+            await self.turns.say(asked.text, asked.attachments)
+        elif choice == "drop-oldest":
+            self.conversation.when_full = choice
+            await self.drop_oldest(failure)
+        else:
+            if choice == "stop":
+                self.conversation.when_full = choice
+                self.recorder.shorten(choice, self.conversation.untold)
+            await self.turns.fail(failure)
+
+    async def drop_oldest(self, failure: Failure) -> None:
+        """Ask again, without the oldest turns."""
+        said = self.state.said
+        asked = self.conversation.question(said) if said is not None else None
+        if asked is not None and self.engine.feed is not None:
+            self.conversation.untold += failure.turns_over
+            self.recorder.shorten(self.conversation.when_full, self.conversation.untold)
+            self.state.enter("reading", "reading prompt")
+            await self.transcript.grey(self.conversation.out_of_context)
+            self.feedback.hint(f"Dropped {oldest(failure.turns_over)}: no longer in the context.")
+            self.turns.ask(self.conversation.request(asked), self.engine.feed)

@@ -1,0 +1,41 @@
+"""What the chat says of itself when asked: figures, what is loaded, licences, where the log is."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from localspec.runtime.worker import log_file
+from localspec.tui.chat.licence import licences
+from localspec.tui.chat.report import answer_report, load_report
+from localspec.tui.control.parts import Parts
+from localspec.tui.control.state import AWAY
+
+NO_LOG = "There is no log: its folder cannot be written. Set LOCALSPEC_STATE_DIR to another."
+
+
+class Reports:
+    """Each is a note in the transcript."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.state, self.feedback, self.recorder = parts.state, parts.feedback, parts.recorder
+
+    async def stats(self) -> None:
+        measured = self.state.status.stats.predicted_n
+        await self.feedback.note(
+            answer_report(self.state.tally.stats) if measured else "No answer has been measured yet."
+        )
+
+    async def show(self) -> None:
+        state = self.state
+        if state.model is None or state.spec is None or state.phase in AWAY:
+            self.feedback.hint("Nothing is loaded.")
+        else:
+            await self.feedback.note(load_report(state.model, state.spec, state.tally.stats))
+
+    async def license(self) -> None:
+        await self.feedback.note(await asyncio.to_thread(licences, self.recorder.model_key))
+
+    async def log(self) -> None:
+        log = await asyncio.to_thread(log_file)
+        await self.feedback.note(NO_LOG if log == os.devnull else f"The engine's log: {log}")

@@ -1,0 +1,130 @@
+"""How tokens are sampled, which template formats the chat, the system prompt, the theme. Knows no engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from localspec.core.errors import LocalspecError, UsageError
+from localspec.core.events import Notice, Ready
+from localspec.core.requests import Template
+from localspec.core.sanitize import one_line
+from localspec.models import named_templates
+from localspec.models.named_templates import CHOICES
+from localspec.tui.control.commands import nearest
+from localspec.tui.control.parts import Parts
+from localspec.tui.screens.sampling_form import SamplingForm
+
+NO_TEMPLATE = Notice(
+    "info",
+    "no_template",
+    "This is a base model without a chat template: it completes the text.",
+    "/template chatml overrides.",
+)
+NO_SYSTEM = "There is no system prompt. Set one: /system TEXT"
+SYSTEM_REMOVED = "The system prompt is removed, from the next question on."
+
+
+def template_words(template: Template | None) -> str:
+    return one_line(template.name) if template else "auto, the model's own"
+
+
+class Settings:
+    """Changes hold from the next question on."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.screen, self.state, self.feedback = parts.screen, parts.state, parts.feedback
+        self.tuning, self.recorder, self.conversation = parts.tuning, parts.recorder, parts.conversation
+
+    # --- how tokens are sampled
+
+    def set(self, argument: str) -> None:
+        """/set"""
+        if argument:
+            self.tune(lambda: self.tuning.set(argument))
+        else:
+            self.screen.app.push_screen(SamplingForm(self.tuning), self.form_closed)
+
+    def form_closed(self, applied: bool | None) -> None:
+        if applied:
+            self.tuned()
+
+    def preset(self, argument: str) -> None:
+        """/preset"""
+        if argument:
+            self.tune(lambda: self.tuning.use_preset(argument))
+        else:
+            self.feedback.hint(f"Presets: {one_line(', '.join(self.tuning.config.all_presets))}")
+
+    def tune(self, change: Callable[[], None]) -> None:
+        """A change of how tokens are chosen."""
+        try:
+            change()
+        except UsageError as fault:
+            self.feedback.refuse(str(fault))
+        else:
+            self.tuned()
+
+    def tuned(self) -> None:
+        self.recorder.change(preset=self.tuning.preset)
+        self.state.show_info()
+        self.feedback.hint(f"From the next question on: {one_line(self.tuning.words)}")
+
+    # --- the template
+
+    def template(self, argument: str) -> None:
+        """/template"""
+        if argument:
+            look = partial(self.look_for_template, argument, self.feedback.command)
+            self.screen.run_worker(look, thread=True, exit_on_error=False, group="choose")
+        else:
+            named = f"Template: {template_words(self.tuning.template)}. There are: {', '.join(CHOICES)}."
+            self.feedback.hint(named)
+
+    def look_for_template(self, name: str, typed: str) -> None:
+        """Runs in a thread."""
+        try:
+            found = named_templates.find(name)
+        except LocalspecError as fault:
+            self.screen.call_later(self.refuse_template, typed, fault)
+        else:
+            self.screen.call_later(self.use_template, found)
+
+    def refuse_template(self, typed: str, fault: LocalspecError) -> None:
+        self.feedback.give_back(typed)
+        self.feedback.hint(one_line(str(fault)))
+
+    def use_template(self, template: Template | None) -> None:
+        self.tuning.template = template
+        if self.state.spec is not None:
+            self.state.show_spec(self.state.spec)
+        self.feedback.hint(f"From the next question on: template {template_words(template)}.")
+
+    async def welcome(self, ready: Ready) -> None:
+        """A base model continues what is written, until somebody names a template."""
+        if not ready.model.chat and self.tuning.template is None:
+            self.tuning.template = named_templates.COMPLETION
+            await self.feedback.inform(NO_TEMPLATE)
+
+    # --- the rest
+
+    async def system(self, argument: str) -> None:
+        """/system: what is set goes for this chat alone."""
+        before = self.conversation.instructions
+        if argument:
+            self.conversation.own_system = "" if argument == "none" else argument
+            self.recorder.instruct(self.conversation.instructions)
+        now = self.conversation.instructions
+        none = SYSTEM_REMOVED if before else NO_SYSTEM
+        await self.feedback.note(f"System prompt: {now}" if now else none)
+
+    async def theme(self, argument: str) -> None:
+        """/theme"""
+        app = self.screen.app
+        names = tuple(sorted(app.available_themes))
+        if not argument:
+            await self.feedback.note(f"Theme {app.theme}. There are: {', '.join(names)}.")
+        elif argument in names:
+            app.theme = argument
+        else:
+            self.feedback.refuse(f"There is no theme {argument}.{nearest(argument, names)} /theme lists them.")

@@ -1,0 +1,45 @@
+"""What the user wishes of speculation, by key or by word. Knows no widgets and no engine."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import msgspec
+
+from localspec.core.events import Mode, SpecCard
+from localspec.core.requests import MAX_DRAFT, SpecWish, read_draft_length
+
+NEXT: dict[Mode, Mode] = {"on": "auto", "auto": "off", "off": "on"}
+MODES = f"Write /spec {', '.join(get_args(Mode)[:-1])} or {get_args(Mode)[-1]}."
+LENGTHS = f"Write /k auto, /k heuristic or /k N, with N from 0 to {MAX_DRAFT}."
+
+
+def wish_at_start(spec: SpecCard) -> SpecWish:
+    """What the engine does unasked."""
+    return SpecWish.of(spec.k, spec.mode) if spec.kind != "off" else SpecWish("off")
+
+
+def turned(wish: SpecWish) -> SpecWish:
+    """The key's next place. The draft length stays, for when it is on again."""
+    return msgspec.structs.replace(wish, mode=NEXT[wish.mode])
+
+
+def spelled(wish: SpecWish, typed: str) -> SpecWish | None:
+    """The mode that was typed; None if it is none."""
+    found = next((mode for mode in get_args(Mode) if mode == typed.lower()), None)
+    return msgspec.structs.replace(wish, mode=found) if found else None
+
+
+def of_length(typed: str) -> SpecWish | None:
+    """As --k takes it; None if it is no draft length."""
+    length = read_draft_length(typed.lower())
+    return None if length is None else SpecWish.of(length)
+
+
+def lack(spec: SpecCard | None) -> str:
+    """Why there is nothing to switch, if there is nothing."""
+    if spec is None:
+        return "The model is not loaded yet."
+    if spec.kind != "off":
+        return ""
+    return f"No drafter is loaded: {spec.reason}." if spec.reason else "No drafter is loaded."

@@ -1,0 +1,124 @@
+"""Speculation as the user has it: switched by key and command, and compared with none."""
+
+from __future__ import annotations
+
+from localspec.core.errors import UsageError
+from localspec.core.events import AnyEvent, Failure, Notice, Ready
+from localspec.core.requests import GenerateRequest, SpecWish
+from localspec.models.folding import READ_AS
+from localspec.tui.control import spec_switch
+from localspec.tui.control.parts import Parts
+from localspec.tui.screens.compare import CompareScreen, OfAnswer
+from localspec.tui.screens.compare_methods import Way, compared
+
+BUSY = "That must wait until the answer has ended."
+REPLACED = Failure("replaced", "Another engine is being loaded.")
+
+
+class Speculation:
+    """Steers the engine; the lines follow what the engine says. `wish` is what it was asked for last."""
+
+    wish = SpecWish()
+    wished: SpecWish | None = None  # by the user, of this model and drafter
+    comparison: CompareScreen | None = None
+
+    def __init__(self, parts: Parts) -> None:
+        self.screen, self.state, self.feedback, self.engine = parts.screen, parts.state, parts.feedback, parts.engine
+        self.conversation = parts.conversation
+
+    # --- the switch
+
+    def welcome(self, ready: Ready) -> None:
+        """Begin as this model and drafter do unasked."""
+        self.wish = spec_switch.wish_at_start(ready.spec)
+
+    def restore(self, ready: Ready) -> None:
+        """What the user chose holds when the same model is loaded again."""
+        if self.wished is not None and self.engine.feed is not None and not spec_switch.lack(ready.spec):
+            self.wish = self.wished
+            self.engine.feed.steer(self.wish)
+
+    def forget(self) -> None:
+        """Another model comes, with its own."""
+        self.wished = None
+
+    def toggle(self) -> None:
+        self.steer(spec_switch.turned(self.wish), spec_switch.MODES)
+
+    def switch(self, argument: str) -> None:
+        """/spec"""
+        self.steer(spec_switch.spelled(self.wish, argument), spec_switch.MODES)
+
+    def set_length(self, argument: str) -> None:
+        """/k"""
+        self.steer(spec_switch.of_length(argument), spec_switch.LENGTHS)
+
+    def steer(self, wish: SpecWish | None, usage: str) -> None:
+        """Ask the engine; it says when it does so, and the lines follow what it says."""
+        if lack := spec_switch.lack(self.state.spec):
+            self.feedback.refuse(lack)
+        elif wish is None or self.engine.feed is None:
+            self.feedback.refuse(usage)
+        else:
+            self.wish = self.wished = wish
+            self.engine.feed.steer(wish)
+
+    # --- the comparison
+
+    def compare(self, argument: str) -> None:
+        """/compare: plain and as it is drafted; or as it is drafted and would be."""
+        try:
+            ways = compared(argument, self.state.spec, self.state.model)
+        except UsageError as fault:
+            self.feedback.refuse(str(fault))
+        else:
+            self.begin_comparison(ways)
+
+    def begin_comparison(self, ways: tuple[Way, Way]) -> None:
+        request, state = self.last_question(), self.state
+        if state.phase != "idle" or self.engine.feed is None:
+            self.feedback.refuse(BUSY if state.answering else f"Not now: {state.status.state}")
+        elif request is None:
+            self.feedback.hint("There is no answered question to compare yet.")
+        else:
+            state.enter("comparing", "comparing")
+            self.comparison = CompareScreen(request, ways, self.engine.feed.ask)
+            self.screen.app.push_screen(self.comparison, self.leave_comparison)
+
+    def last_question(self) -> GenerateRequest | None:
+        """Once more, as if it had not been answered."""
+        answer = self.conversation.last("assistant")
+        question = self.conversation.question(answer) if answer else None
+        return self.conversation.request(question) if question else None
+
+    def leave_comparison(self, _: None) -> None:
+        if self.comparison is not None and self.engine.feed is not None:
+            self.state.enter("stopping", "stopping")
+            self.engine.feed.cancel()
+
+    def end_comparison(self) -> None:
+        """A comparison ends with the engine that it asked."""
+        if self.comparison is not None:
+            self.comparison.receive(REPLACED)
+            self.comparison = None
+
+    def takes(self, event: AnyEvent | None) -> bool:
+        """Whether this belongs to the comparison, as an answer does until that is over, though it may be closed."""
+        if self.comparison is None:
+            return False
+        if isinstance(event, Notice) and event.code == READ_AS:
+            return True  # it stands above the answer in the chat
+        if not isinstance(event, OfAnswer):
+            return False
+        self.comparison.receive(event)
+        if self.comparison.over:
+            self.comparison = None
+            self.state.enter("idle", "idle")
+        return True
+
+    def draw(self, comparison: CompareScreen) -> bool:
+        """Show what came; whether some of it has to wait for a later frame."""
+        if not self.engine.pace.draws(in_code=False):
+            return True
+        comparison.follow()
+        return False

@@ -1,0 +1,254 @@
+"""One turn at a time between a user and an engine: a question goes to the engine, its answer to the transcript.
+
+Everything that changes a turn runs in the screen's own message queue, one at a time, so a stop, a new chat and a burst
+of tokens cannot interleave. Knows no keys, and of the history its recorder only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from msgspec.structs import replace
+
+from localspec.core.errors import ContextOverflow
+from localspec.core.events import Done, Failure, FinishReason, Notice, Prefill, Step
+from localspec.core.requests import GenerateRequest
+from localspec.history import Attachment, first_line
+from localspec.tui.chat.conversation import Utterance
+from localspec.tui.chat.recorder import Kept
+from localspec.tui.control.commands import typed
+from localspec.tui.control.feed import Feed
+from localspec.tui.control.parts import Parts
+from localspec.tui.transcript.markers import Note
+
+WAITING = "One message is waiting already; this one stays here."
+REPEATED = "Word for word as before: at temperature 0, or with a seed, it always is. Try: /set temperature=0.8"
+NOT_NOW = "Not while an answer is awaited; {stop} stops it."
+DIED = "The engine stopped. Press {reload} to load it again."
+NOT_LOADED = "Not loaded: {reload} tries again, {models} another model."
+ENDED = "The last answer ended by itself: there is nothing to continue."
+FULL = "The context is full: this answer cannot go on."
+
+
+class Turns:
+    """A question waits while another is answered, but only one. `leave_bench` ends a measurement that runs."""
+
+    measured: int | None = None  # the answer that figures are of
+
+    def __init__(
+        self, parts: Parts, *, collect: Callable[[], object], leave_bench: Callable[[], Awaitable[None]]
+    ) -> None:
+        self.screen, self.state, self.feedback, self.engine = parts.screen, parts.state, parts.feedback, parts.engine
+        self.conversation, self.transcript = parts.conversation, parts.transcript
+        self.recorder, self.tuning = parts.recorder, parts.tuning
+        self.collect, self.leave_bench = collect, leave_bench
+
+    # --- a question
+
+    async def say(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
+        """Ask this, or let it wait until it can be asked."""
+        state = self.state
+        if state.phase == "unloaded":
+            self.engine.load()
+        if state.queued is not None or state.phase == "gone":
+            state.prompt.give(typed(text), attachments)
+            self.feedback.hint(
+                WAITING if state.queued is not None else f"{state.status.state} Your message stays here."
+            )
+            return
+        state.queued = self.conversation.ask(text, attachments)
+        self.recorder.ask(state.queued, state.tally.stats)
+        if state.phase != "idle":
+            self.transcript.question(state.queued).wait()
+        await self.show_branch()
+        if state.phase == "idle":
+            await self.ask_next()
+
+    async def show_branch(self) -> None:
+        """Its end, and what is said there from now on."""
+        await self.transcript.show(self.conversation.branch)
+        self.transcript.anchor()
+        self.state.show_figures()
+
+    async def ask_next(self) -> None:
+        """Ask what waits, if anything does."""
+        if self.state.queued is not None and self.engine.feed is not None:
+            question, self.state.queued = self.state.queued, None
+            self.transcript.question(question).asked()
+            await self.generate(question, self.engine.feed)
+
+    async def generate(self, question: Utterance, feed: Feed) -> None:
+        """An answer to this, below it."""
+        state = self.state
+        said = self.conversation.answer(question, state.model.name if state.model else "")
+        state.said, state.answer, state.rounds = said, self.transcript.answer(said), said.rounds
+        state.title = state.title or first_line(question.text)
+        state.enter("reading", "reading prompt")  # before the answer is mounted: idle must mean that nothing is asked
+        state.tally.begin()
+        self.recorder.answer(said, self.tuning.params)
+        self.locate()
+        await self.transcript.show(self.conversation.branch)
+        self.ask(self.conversation.request(question), feed)
+
+    def ask(self, request: GenerateRequest, feed: Feed) -> None:
+        """A stop that came while this was being prepared is meant for it."""
+        feed.ask(replace(request, draft_probabilities=self.transcript.view == "rejects"))
+        if self.state.phase == "stopping":
+            feed.cancel()
+
+    async def go_on(self) -> None:
+        """More of the last answer, in the same message."""
+        said, model = self.conversation.last(), self.state.model
+        if said is None or said.role != "assistant" or not said.text:
+            self.feedback.hint("There is no answer to continue.")
+        elif not said.may_go_on:
+            self.feedback.hint(ENDED)
+        elif model and said.made and said.made.stats.context_used >= model.context_max:
+            self.feedback.hint(FULL)
+        elif self.can_ask() and self.engine.feed is not None:
+            await self.resume(said, self.engine.feed)
+
+    async def resume(self, said: Utterance, feed: Feed) -> None:
+        """More of an answer that was cut, in the same place."""
+        question, state = self.conversation.question(said), self.state
+        if question is None:
+            return
+        state.said, state.answer = said, self.transcript.answer(said)
+        state.enter("reading", "reading prompt")
+        before = await asyncio.to_thread(self.recorder.rounds, said.id) if said.is_kept else tuple(said.rounds)
+        state.rounds = state.answer.rounds
+        await state.answer.resume()
+        state.tally.begin()
+        self.recorder.resume(said, before, self.tuning.params)
+        self.transcript.anchor()
+        self.ask(self.conversation.request(question, said.text), feed)
+
+    async def take_back(self) -> None:
+        """The message that waits returns to the prompt."""
+        if self.state.queued is not None:
+            question, self.state.queued = self.state.queued, None
+            self.state.prompt.give(typed(question.text), question.attachments)
+            self.conversation.take_back(question)
+            self.recorder.remove(question, self.conversation.head)
+            await self.show_branch()
+
+    def locate(self) -> None:
+        """Ask where in the history the chat is; the answer comes as a message."""
+        self.recorder.locate(lambda chat_id: self.screen.post_message(Kept(chat_id)))
+
+    # --- whether there may be one
+
+    def is_free(self) -> bool:
+        """Whether the conversation may change now; if not, the user is told."""
+        if self.state.busy:
+            self.feedback.refuse(self.feedback.with_keys(NOT_NOW))
+        return not self.state.busy
+
+    def can_ask(self) -> bool:
+        """Whether the engine can, too."""
+        if self.is_free() and self.state.phase != "idle":
+            self.feedback.refuse(f"Not now: {self.state.status.state}")
+        return not self.state.busy and self.state.phase == "idle"
+
+    # --- its answer
+
+    def read(self, prefill: Prefill) -> None:
+        if self.state.phase == "reading":
+            self.state.enter("reading", f"reading prompt {prefill.cached + prefill.done:,}/{prefill.total:,}")
+
+    def write(self, step: Step) -> None:
+        state = self.state
+        if state.phase == "reading":
+            self.engine.pace.start()
+            state.enter("generating", "generating")
+        if state.said is not None and state.answer is not None:
+            state.answer.add(step)
+            self.recorder.add(step)
+            if self.recorder.is_due:
+                self.recorder.save(state.tally.stats)
+            state.said.text = state.answer.text
+
+    async def draw(self) -> bool:
+        """Show what was written; whether some of it has to wait for a later frame."""
+        state, pace = self.state, self.engine.pace
+        if state.answer is None:
+            return False
+        if not pace.draws(in_code=state.answer.passages.in_code):
+            return True
+        await state.answer.flush()
+        if state.has_news and pace.draws_figures():
+            state.show_figures()
+        return state.has_news
+
+    async def finish(self, done: Done) -> None:
+        said, answer = self.state.said, self.state.answer
+        words = "stopped" if answer is not None and done.finish_reason == "cancelled" else "idle"
+        if answer is not None:
+            await answer.finish(self.recorder.whole(done.stats))
+            self.end_turn(done.finish_reason)
+        self.state.enter("idle", words)
+        if said is not None and done.finish_reason != "cancelled" and self.conversation.repeats(said):
+            self.feedback.hint(REPEATED)
+        await self.ask_next()
+
+    async def fail(self, failure: Failure) -> None:
+        """The answer ends here, with an error; or what the engine did outside of an answer failed."""
+        if self.state.answer is None:
+            await self.fail_outside(failure)
+        else:
+            await self.state.answer.fail(sentence(failure))
+            self.end_turn("context" if failure.code == ContextOverflow.code else "error")
+            self.state.enter("idle", "idle")
+        if self.state.phase == "idle" and failure.code != "engine_died":
+            await self.ask_next()
+
+    async def fail_outside(self, failure: Failure) -> None:
+        if self.state.phase == "loading":
+            if self.state.exit_code and failure.code == "engine_died":
+                return  # the reason stands there; that the engine then ended is no news
+            self.state.exit_code = failure.exit_code
+        await self.feedback.show(Note(sentence(failure), level="error"))
+
+    async def lose_engine(self) -> None:
+        """The engine's process is gone."""
+        if self.state.answer is not None:
+            await self.fail(Failure(code="engine_died", message="The engine stopped."))
+        self.state.enter("gone", self.feedback.with_keys(NOT_LOADED if self.state.exit_code else DIED))
+
+    def lose_drafter(self, notice: Notice) -> None:
+        if notice.code == "drafter_failed" and self.state.model is not None:
+            self.recorder.lose_drafter()
+            self.state.lose_drafter()
+
+    def end_turn(self, reason: FinishReason) -> None:
+        """Remember what was said; the next turn may begin."""
+        state = self.state
+        made = self.recorder.end(state.tally.stats, reason)
+        if state.said is not None and state.answer is not None:
+            state.said.made, (state.said.line, state.said.how) = made, state.answer.ending
+            self.measured = state.said.id
+        state.said = state.answer = None
+        self.collect()
+
+    def stop(self) -> None:
+        """The answer ends where it is; the measurement that runs, too."""
+        if self.state.bench is not None:
+            self.screen.call_later(self.leave_bench)
+        elif self.state.answering and self.engine.feed is not None:
+            self.state.enter("stopping", "stopping")
+            self.engine.feed.cancel()
+
+    async def break_off(self) -> None:
+        """The answer ends here, stopped and saved, whatever the engine still says."""
+        self.stop()
+        if self.state.answer is not None:
+            stats = replace(self.state.tally.stats, finish_reason="cancelled")
+            await self.state.answer.finish(self.recorder.whole(stats))
+            self.end_turn("cancelled")
+
+
+def sentence(failure: Failure) -> str:
+    """Where the engine died, the state line says what to do as long as it is true."""
+    hint = "" if failure.code == "engine_died" else failure.hint
+    return f"{failure.message} {hint}".strip()

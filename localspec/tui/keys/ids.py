@@ -1,0 +1,40 @@
+"""Every id that the user can give a key to, and where each is heard. Reads the widgets that have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from textual.binding import BindingType
+
+from localspec.tui.control.branches import LETTERS
+from localspec.tui.keys.keymap import Bound, bound
+from localspec.tui.panels.chat_list import ChatList
+from localspec.tui.panels.find import FindBar, Words
+from localspec.tui.panels.prompt import Prompt
+from localspec.tui.panels.sidebar import Sidebar
+from localspec.tui.screens.chat import ChatScreen
+from localspec.tui.screens.compare import CompareScreen
+from localspec.tui.screens.help import HelpScreen
+from localspec.tui.screens.link import LinkScreen
+from localspec.tui.screens.overflow import Overflow
+from localspec.tui.screens.picker import Picker
+from localspec.tui.screens.sampling_form import SamplingForm
+
+
+def known_ids(everywhere: Iterable[BindingType]) -> dict[str, Bound]:
+    """`everywhere`: the app's own."""
+    return {
+        **bound(everywhere),
+        **bound(ChatScreen.BINDINGS, "chat"),
+        **bound(Prompt.BINDINGS, "chat.prompt"),
+        **bound(LETTERS, "chat.prompt", writes=False),
+        **bound((*Words.BINDINGS, *FindBar.BINDINGS), "chat.find"),
+        **bound(Sidebar.BINDINGS, "chat.list"),
+        **bound(ChatList.BINDINGS, "chat.list", writes=False),
+        **bound(CompareScreen.BINDINGS, "compare", writes=False),
+        **bound(Picker.BINDINGS, "picker", writes=False),
+        **bound(SamplingForm.BINDINGS, "form"),
+        **bound(Overflow.BINDINGS, "overflow", writes=False),
+        **bound(LinkScreen.BINDINGS, "link", writes=False),
+        **bound(HelpScreen.BINDINGS, "help", writes=False),
+    }

@@ -1,0 +1,54 @@
+"""The keys as they are mapped now, for whatever names one. Knows ids; what they do is their widgets' business."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from textual.app import App
+from textual.binding import Binding, BindingType
+from textual.message_pump import MessagePump
+
+from localspec.core.events import Notice
+from localspec.tui.keys.keymap import Bound, remap, spelled, twins
+
+
+class KeyedApp(App[None]):
+    """An app whose ids have keys of the user's."""
+
+    keys: Mapping[str, tuple[str, ...]] = {}
+
+    def map_keys(self, known: Mapping[str, Bound], wanted: Mapping[str, str]) -> tuple[Notice, ...]:
+        """From now on; says what of it cannot be."""
+        remapped = remap(wanted, known)
+        self.set_keymap(remapped.keys)
+        self.keys = {name: tuple(key.split(",")) for name, key in remapped.keys.items()}
+        self.keys = {**{name: each.keys for name, each in known.items()}, **self.keys}
+        return tuple(Notice("warning", "keymap", trouble) for trouble in remapped.troubles)
+
+
+def keys_of(node: MessagePump, name: str) -> tuple[str, ...]:
+    """All keys of an id, as Textual calls them."""
+    app = node.app
+    assert isinstance(app, KeyedApp)
+    return app.keys[name]
+
+
+def shown(node: MessagePump, name: str) -> str:
+    """All keys of an id, as they stand on a keyboard."""
+    keys = keys_of(node, name)
+    return " ".join(spelled(key) for key in keys if key not in twins(keys))
+
+
+def rows(node: MessagePump, bindings: Iterable[BindingType]) -> list[tuple[str, str]]:
+    """Keys, and what they do; those that do the same in one row. Only what has an id."""
+    found: dict[str, list[str]] = {}
+    for binding in bindings:
+        if isinstance(binding, Binding) and binding.id:
+            found.setdefault(binding.description, []).append(shown(node, binding.id))
+    return [(" ".join(keys), what) for what, keys in found.items()]
+
+
+def with_keys(node: MessagePump, text: str) -> str:
+    """A text of ours in which an id in braces stands for its first key: `Press {stop}.`"""
+    return re.sub(r"\{([a-z.]+)\}", lambda found: spelled(keys_of(node, found[1])[0]), text)

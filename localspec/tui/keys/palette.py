@@ -1,0 +1,120 @@
+"""The command palette: slash commands, chats, models and themes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from textual import theme
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.content import Content
+
+from localspec.core.errors import LocalspecError
+from localspec.core.sanitize import one_line
+from localspec.history import Chat
+from localspec.history.text.lists import model_name
+from localspec.history.text.lists import title as chat_title
+from localspec.tui.control.commands import COMMANDS, Command
+from localspec.tui.panels.sidebar import Sidebar
+from localspec.tui.screens.chat import ChatScreen
+
+if TYPE_CHECKING:
+    from localspec.runtime.local_models import Shelved
+
+MOST = 1000  # chats, those used last; the sidebar has them all
+OPENS, LOADS = "Open this chat", "Load this model"
+
+
+class CommandProvider(Provider):
+    """What the palette offers over a chat: every command, by its name, an alias or what it does."""
+
+    async def discover(self) -> Hits:
+        if isinstance(chat := self.screen, ChatScreen):
+            for command in COMMANDS:
+                yield DiscoveryHit(Content(command.usage), partial(chat.pick, command), help=command.says)
+
+    async def search(self, query: str) -> Hits:
+        matcher = self.matcher(query)
+        if isinstance(chat := self.screen, ChatScreen):
+            for command in COMMANDS:
+                if score := max(matcher.match(word) for word in words(command)):
+                    yield Hit(score, Content(command.usage), partial(chat.pick, command), help=command.says)
+
+
+def words(command: Command) -> tuple[str, ...]:
+    return (*(f"/{name}" for name in command.names), command.says)
+
+
+class ChatProvider(Provider):
+    """Read when the palette opens. Words are looked for as they are: to guess at letters takes minutes on some."""
+
+    async def startup(self) -> None:
+        self.chats: Sequence[Chat] = ()
+        if isinstance(self.screen, ChatScreen):
+            with suppress(LocalspecError):  # the sidebar says why there are none
+                self.chats = await asyncio.to_thread(self.screen.chats.store.chats, MOST)
+
+    async def search(self, query: str) -> Hits:
+        words = query.casefold().split()
+        for chat in self.chats:
+            name = chat_title(chat.title)
+            if words and all(word in name.casefold() for word in words):
+                choose = partial(self.screen.post_message, Sidebar.Chosen(chat.id))
+                yield Hit(1.0, self.marked(name, words), choose, text=name, help=OPENS)
+
+    def marked(self, name: str, words: Sequence[str]) -> Content:
+        content = Content(name)
+        for word in words:
+            start = name.lower().find(word)
+            if start >= 0 and self.match_style is not None:
+                content = content.stylize(self.match_style, start, start + len(word))
+        return content
+
+
+class ModelProvider(Provider):
+    """Looked through when the palette opens, in a thread. The word "model" finds all of them."""
+
+    async def startup(self) -> None:
+        self.models: Sequence[Shelved] = ()
+        if isinstance(self.screen, ChatScreen):
+            with suppress(LocalspecError):  # the picker says what is wrong
+                self.models = await asyncio.to_thread(lambda chat: list(chat.models.here()), self.screen)
+
+    async def discover(self) -> Hits:
+        if isinstance(chat := self.screen, ChatScreen):
+            for model in self.models:
+                yield DiscoveryHit(shown(model), partial(chat.models.choose, model.name), help=LOADS)
+
+    async def search(self, query: str) -> Hits:
+        words = query.casefold().split()
+        if isinstance(chat := self.screen, ChatScreen):
+            for model in self.models:
+                name = model_title(model).casefold()
+                if words and all(word in name for word in words):
+                    yield Hit(1.0, shown(model), partial(chat.models.choose, model.name), help=LOADS)
+
+
+def model_title(model: Shelved) -> str:
+    return f"Model {model_name(model.name)}"
+
+
+def shown(model: Shelved) -> Content:
+    """Not in the help, which the palette takes for markup."""
+    return Content.assemble(model_title(model), (f" · {one_line(f'{model.quant} · {model.fit}')}", "$foreground-muted"))
+
+
+class ThemeProvider(theme.ThemeProvider):
+    """Textual's own takes a name for markup."""
+
+    async def discover(self) -> Hits:
+        for name, choose in self.commands:
+            yield DiscoveryHit(Content(name), choose)
+
+    async def search(self, query: str) -> Hits:
+        matcher = self.matcher(query)
+        for name, choose in self.commands:
+            if score := matcher.match(name):
+                yield Hit(score, Content(name), choose)

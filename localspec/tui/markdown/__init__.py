@@ -1,0 +1,1 @@
+"""How a growing Markdown text is parsed, laid out and drawn."""

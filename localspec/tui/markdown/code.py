@@ -1,0 +1,98 @@
+"""Code that grows at its end, in leaves of a screen each: only the last leaf is styled and laid out again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+
+from markdown_it.token import Token
+from textual.app import ComposeResult
+from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import Static
+from textual.widgets.markdown import Markdown, MarkdownBlock, MarkdownFence
+
+from localspec.tui.markdown.layout import GrowingText
+
+LEAF_LINES = 40
+BLANK = Content(" ")  # a leaf that ended in an empty line would lose it
+
+
+class Leaf(GrowingText, Static):
+    """So many lines of a text."""
+
+    def __init__(self, content: Content) -> None:
+        super().__init__(content, markup=False)
+        self.shown = content
+
+    def show(self, content: Content) -> None:
+        before, self.shown = self.shown, content
+        self.grow(before, content)
+
+
+def leaves_of(content: Content) -> Iterator[Content]:
+    """What each shows of a text that has been styled already."""
+    lines = [line or BLANK for line in content.split("\n", allow_blank=True)]
+    for start in range(0, len(lines), LEAF_LINES):
+        yield Content("\n").join(lines[start : start + LEAF_LINES])
+
+
+async def grow(parent: Widget, text: str, style: Callable[[str], Content]) -> None:
+    """Bring the parent's leaves up to the text, of which all but the last leaf's lines are there already."""
+    leaves = list(parent.query_children(Leaf))
+    lines = [line or " " for line in text.split("\n")]
+    first = max(0, len(leaves) - 1)
+    starts = range(first * LEAF_LINES, len(lines), LEAF_LINES)
+    fresh = [style("\n".join(lines[start : start + LEAF_LINES])) for start in starts]
+    for leaf, content in zip(leaves[first:], fresh, strict=False):
+        leaf.show(content)
+        if len(fresh) > 1:
+            leaf.settle()
+    await parent.mount_all(Leaf(content) for content in fresh[len(leaves) - first :])
+
+
+LONGEST_COLOURED = 10_000  # characters of a line: colouring 100,000 of them holds the screen for a second
+
+
+class Fence(MarkdownFence):
+    """While it grows each leaf is coloured alone; `settle` colours it as a whole, for strings of many lines."""
+
+    def __init__(self, markdown: Markdown, token: Token, code: str) -> None:
+        MarkdownBlock.__init__(self, markdown, token)  # not its own, which colours
+        self.code, self.lexer = code, token.info
+        self.auto_links = False
+
+    def compose(self) -> ComposeResult:
+        yield from map(Leaf, leaves_of(self.coloured(self.code)))
+
+    def coloured(self, code: str) -> Content:
+        lexer = self.lexer if max(map(len, code.split("\n"))) <= LONGEST_COLOURED else "text"
+        return self.highlight(code, lexer, ansi=self.app.native_ansi_color, dark=self.app.current_theme.dark)
+
+    async def settle(self) -> None:
+        """Nothing more is added."""
+        leaves = list(self.query_children(Leaf))
+        if len(leaves) > 1:
+            for leaf, content in await asyncio.to_thread(self._differing, leaves):
+                leaf.show(content)
+
+    def _differing(self, leaves: Sequence[Leaf]) -> list[tuple[Leaf, Content]]:
+        """Those that look another way when all is coloured as a whole. In a thread: of long code it takes a while."""
+        whole = leaves_of(self.coloured(self.code))
+        return [(leaf, one) for leaf, one in zip(leaves, whole, strict=False) if not leaf.shown.is_same(one)]
+
+    async def _update_from_block(self, block: MarkdownBlock) -> None:
+        if isinstance(block, Fence):
+            self._copy_context(block)
+            await grow(self, self.code, self.coloured)
+        else:
+            await super()._update_from_block(block)
+
+    def _copy_context(self, block: MarkdownBlock) -> None:
+        if isinstance(block, Fence):
+            self.code, self.lexer = block.code, block.lexer
+        MarkdownBlock._copy_context(self, block)
+
+    def notify_style_update(self) -> None:
+        """The colours are the theme's own variables: nothing is coloured again."""
+        MarkdownBlock.notify_style_update(self)

@@ -1,0 +1,1 @@
+"""Widgets around the conversation: header, lines, prompt, sidebar, speed panel."""

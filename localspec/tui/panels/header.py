@@ -1,0 +1,105 @@
+"""The line at the top: which model, how it is drafted for, where it runs, how fast. Knows nothing about chats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual.content import Content
+from textual.widget import Widget
+
+from localspec.core.events import ModelCard, SpecCard, Stats, Step
+from localspec.core.requests import Template
+from localspec.core.sanitize import one_line
+from localspec.models.named_templates import COMPLETION
+from localspec.tui.chat.draft_length import length
+from localspec.tui.chat.gain import against, gain
+from localspec.tui.panels.speed_panel import LEAST_WIDTH, Reading
+
+GAP = "   "
+
+
+class Header(Widget):
+    """Before the model is ready it carries the program's name alone. However long names are, the figures are in sight;
+    where there is little room the model's name and they are all.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._loaded: tuple[ModelCard, SpecCard, Template | None] | None = None
+        self._reading = Reading(Stats())
+        self._drawn = Content()
+
+    def clear(self) -> None:
+        """Another model is on its way."""
+        self._loaded = None
+        self.follow(Reading(Stats()))
+
+    def show(self, model: ModelCard, spec: SpecCard, template: Template | None = None) -> None:
+        """`template`: that words the chat in the place of the model's own."""
+        self._loaded = model, spec, template
+        self.follow(self._reading)
+
+    def follow(self, reading: Reading) -> None:
+        """There may be something new to read."""
+        self._reading = reading
+        if not self.line.is_same(self._drawn):
+            self.refresh()
+            told = reading.stats if reading.stats.draft_kind != "off" and reading.stats.predicted_n else None
+            self.tooltip = Content(against(told, reading.band, reading.probes)) if told else None
+
+    @property
+    def line(self) -> Content:
+        width, figures = self.content_size.width, speed(self._reading)
+        room = max(0, width - figures.cell_length)
+        return self.names(width).truncate(room, ellipsis=True, pad=True) + figures
+
+    def names(self, width: int) -> Content:
+        """As many as a line of this width is for."""
+        if self._loaded is None:
+            return NAME
+        model, spec, template = self._loaded
+        if width < LEAST_WIDTH - 2:  # the blank at either end
+            return Content.styled(one_line(model.name), "bold")
+        drafts, tone = drafting(spec, self._reading.rounds), "secondary" if spec.kind != "off" else "warning"
+        return Content.assemble(
+            NAME,
+            (f" · {one_line(model.name)}", "bold"),
+            f" · {one_line(model.quant)}",
+            f" · {words}" if (words := wording(model, template)) else "",
+            (f" ⇐ {drafts}", f"$text-{tone}"),
+            (f" · {one_line(model.device)}", "$foreground-muted"),
+        )
+
+    def render(self) -> Content:
+        self._drawn = self.line
+        return self._drawn
+
+
+NAME = Content.styled("localspec", "bold $text-accent")
+
+
+def wording(model: ModelCard, template: Template | None) -> str:
+    """Of the chat, where it is not the model's own."""
+    if template is None and model.chat:
+        return ""
+    return "completion mode" if template is None or template == COMPLETION else one_line(f"template {template.name}")
+
+
+def drafting(spec: SpecCard, rounds: Sequence[Step] = ()) -> str:
+    """Who drafts and how far, or why nobody does."""
+    if spec.kind == "off":
+        return one_line(f"no draft: {spec.reason}" if spec.reason else "no draft")
+    return one_line(f"{spec.name or spec.kind} {length(spec, rounds)}".rstrip())
+
+
+def speed(reading: Reading) -> Content:
+    """Of the last answer."""
+    stats = reading.stats
+    if not stats.predicted_n:
+        return Content()
+    pace = Content.styled(f"{GAP}{stats.predicted_per_second:.1f} tok/s", "bold")
+    return pace if stats.draft_kind == "off" else Content.assemble(pace, GAP, gain(stats.speedup, reading.band))
+
+
+def switch(spec: SpecCard) -> str:
+    return f"spec: {spec.switch}"

@@ -1,0 +1,200 @@
+"""Where the user writes: Enter sends, several keys break the line, a slash brings up what can follow it.
+
+Knows nothing about chats.
+"""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from textual import events, on
+from textual.actions import SkipAction
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.widgets import TextArea
+
+from localspec.core.errors import UsageError
+from localspec.history import Attachment
+from localspec.tui.chat.attachments import (
+    PASTE_CHARACTERS,
+    file_named,
+    from_file,
+    from_paste,
+    just_mentioned,
+    mentioned,
+)
+from localspec.tui.control.commands import Known, Offer, parse
+from localspec.tui.panels.completion import Completion
+from localspec.tui.panels.field import runs_binding
+from localspec.tui.panels.pills import Pills
+
+PLACEHOLDER = "Ask anything… (/ for commands, @ for files)"
+COLLIDING = {"up", "pageup", "pagedown", "f6", "f7", "ctrl+c,super+c"}
+
+
+class Prompt(TextArea, inherit_bindings=False):
+    """A text area that grows from one line to ten."""
+
+    ALLOW_MAXIMIZE = False  # the palette would offer it
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(b for b in TextArea.BINDINGS if not (isinstance(b, Binding) and b.key in COLLIDING)),
+        Binding("enter", "send", "Send", key_display="Enter", priority=True, id="send"),
+        Binding("ctrl+j,alt+enter,shift+enter", "newline", "New line", key_display="^J", priority=True, id="newline"),
+        Binding("tab", "complete", "Complete", show=False, id="complete"),
+        Binding("up", "cursor_up", "Up; with nothing typed: edit your last message", show=False, id="up"),
+    ]
+
+    class Sent(Message):
+        """Enter was pressed. The text has left the prompt; a screen that cannot take it gives it back."""
+
+        def __init__(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
+            super().__init__()
+            self.text, self.attachments = text, attachments
+
+    class Recalled(Message):
+        """Up was pressed where nothing is typed: what was said last is wanted again."""
+
+    class Refused(Message):
+        """Something could not be attached: why, in one sentence, and the command that asked for it, if one did."""
+
+        def __init__(self, sentence: str, typed: str) -> None:
+            super().__init__()
+            self.sentence, self.typed = sentence, typed
+
+    def __init__(self, claims: Callable[[events.Key], bool], known: Callable[[], Known]) -> None:
+        """claims: asked for each key on an empty prompt; True: it is not typed. known: the names a command may need."""
+        super().__init__(compact=True, highlight_cursor_line=False, placeholder=PLACEHOLDER, id="prompt")
+        self.claims = claims
+        self.completion = Completion(known)  # the screen decides where it stands
+        self.pills = Pills()  # what is attached to the next message; it stands above
+        self.under_way = 0  # messages that were sent and have not arrived
+        self.back: list[str] = []  # texts that were given back, until none is under way
+
+    def on_text_area_changed(self) -> None:
+        self.completion.follow(self.text)
+
+    async def on_key(self, event: events.Key) -> None:
+        """Runs before the text area's own."""
+        if (not self.text and self.claims(event)) or (not event.is_printable and await runs_binding(self, event.key)):
+            event.stop()
+            event.prevent_default()
+
+    def take(self) -> str:
+        """The text, which leaves the prompt."""
+        text, self.text = self.text.strip(), ""
+        return text
+
+    def give(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
+        """Put a text back, before what has been written since. Of lines that were sent in a burst, as a paste is where
+        the terminal does not say that it is one, those that come back stay in their order."""
+        self.pills.add(*attachments)
+        self.back.append(text)
+        self.put_back()
+
+    def put_back(self) -> None:
+        """What was given, once nothing is under way that may be given back behind it."""
+        if self.back and not self.under_way:
+            self.text = "\n".join(filter(None, (*self.back, self.text)))
+            self.back.clear()
+            self.move_cursor(self.document.end)
+
+    # A priority binding runs ahead of letters that were typed before it and still wait in this widget's queue.
+    # call_later puts the key back in line, so that a burst of typing arrives in the order it was typed.
+
+    def action_send(self) -> None:
+        self.call_later(self.send)
+
+    def action_newline(self) -> None:
+        self.call_later(self.break_line)
+
+    def send(self) -> None:
+        """The text, or in its place the command that is chosen, once nothing is missing in it."""
+        self.completion.follow(self.text)  # what was typed last may not have been noticed yet
+        if (chosen := self.completion.chosen) is not None:
+            self.put(chosen)
+            if not chosen.runs:
+                return
+        if self.text.endswith("\\") and self.cursor_location == self.document.end:
+            self.action_delete_left()
+            self.break_line()
+        elif names := [*mentioned(self.text)] if parse(self.text) is None else []:
+            self.attach(*names, then=self.post_sent)
+        else:
+            self.post_sent()
+
+    def post_sent(self) -> None:
+        if self.text.strip() or self.pills.attachments:
+            self.under_way += 1
+            self.post_message(self.Sent(self.take(), self.pills.take()))
+
+    def break_line(self) -> None:
+        self.insert("\n")
+        self.scroll_cursor_visible()
+
+    def put(self, offer: Offer) -> None:
+        self.replace(offer.text, self.document.start, self.document.end)
+        self.move_cursor(self.document.end)
+
+    def action_complete(self) -> None:
+        self.completion.follow(self.text)
+        if (offer := self.completion.best) is None:
+            raise SkipAction
+        self.put(offer)
+
+    def action_cursor_up(self, select: bool = False) -> None:
+        if not select and self.completion.move(-1):
+            return
+        if self.text or select:
+            super().action_cursor_up(select)
+        else:
+            self.post_message(self.Recalled())
+
+    def action_cursor_down(self, select: bool = False) -> None:
+        if select or not self.completion.move(1):
+            super().action_cursor_down(select)
+
+    # --- attachments
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        if self.attaches(event.text):
+            event.prevent_default()
+
+    def action_paste(self) -> None:
+        if not self.attaches(self.app.clipboard):
+            super().action_paste()
+
+    def attaches(self, pasted: str) -> bool:
+        """A long paste is attached, so that it takes no time to show and does not bury what is typed."""
+        if is_long := len(pasted) > PASTE_CHARACTERS:
+            self.pills.add(from_paste(pasted))
+        return is_long
+
+    def action_delete_left(self) -> None:
+        if self.selection.is_empty and self.cursor_location == (0, 0):
+            self.pills.remove_last()
+        super().action_delete_left()
+
+    @on(TextArea.Changed)
+    def look_for_mention(self) -> None:
+        """A blank after @name: if that is a file, it is attached now, and not only when the message is sent."""
+        row, column = self.cursor_location
+        if name := just_mentioned(self.document.get_line(row)[:column]):
+            self.attach(name)
+
+    def attach(self, *names: str, typed: str = "", then: Callable[[], None] = lambda: None) -> None:
+        """Read the files, then go on if none was refused. Names are `typed` in a command or mentioned in a message; a
+        mention that is no file is only a word."""
+        self.run_worker(self._read(names, typed, then), group="files", exclusive=True)
+
+    async def _read(self, names: Sequence[str], typed: str, then: Callable[[], None]) -> None:
+        try:
+            for name in names:
+                file = name if typed else await to_thread(file_named, name)
+                if file is not None:
+                    self.pills.add(await to_thread(from_file, file))
+        except UsageError as fault:
+            self.post_message(self.Refused(str(fault), typed))
+        else:
+            then()

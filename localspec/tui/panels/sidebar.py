@@ -1,0 +1,272 @@
+"""The chats that were kept, beside the one that runs: shown, searched, chosen, pinned, renamed, deleted.
+
+Asks the store in threads and draws what it says. What changes the running chat is asked of the screen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import TimerHandle
+from collections.abc import Callable, Sequence
+from datetime import date
+from functools import partial
+from typing import ClassVar
+
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.message import Message
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from localspec.core.errors import LocalspecError
+from localspec.core.sanitize import one_line
+from localspec.history.text.lists import title
+from localspec.tui.chat.chat_store import ChatStore
+from localspec.tui.keys.key_names import shown, with_keys
+from localspec.tui.panels.chat_list import ChatList, More, Row, found, listed
+from localspec.tui.panels.field import LONGEST, Field
+from localspec.tui.panels.speed_panel import LEAST_WIDTH, WIDE
+from localspec.tui.terminal.timer import once
+
+PAGE = 200  # chats read at first, and again as many when the cursor comes to the last
+TYPING_SECONDS = 0.15  # a search begins when the fingers rest so long
+KEYS = "{chats.open} open · {chats.search} search · {chats.pin} pin · {chats.rename} rename · {chats.delete} delete"
+NO_CHATS = "There are no chats yet."
+NO_HITS = "No messages match."
+
+
+class Sidebar(Vertical):
+    """At the left of a wide screen; else over the chat while the user wants it. `running` is the chat to mark."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "move(-1)", "Up", show=False, id="chats.up"),
+        Binding("down", "move(1)", "Down", show=False, id="chats.down"),
+    ]
+
+    class Chosen(Message):
+        """Open this chat; at this message, if there is one."""
+
+        def __init__(self, chat_id: str, message_id: int | None = None) -> None:
+            super().__init__()
+            self.chat_id, self.message_id = chat_id, message_id
+
+    class DeleteRequested(Message):
+        """Delete this chat: the user has been asked."""
+
+        def __init__(self, chat_id: str) -> None:
+            super().__init__()
+            self.chat_id = chat_id
+
+    class Left(Message):
+        """The user is done here."""
+
+    def __init__(self, store: ChatStore) -> None:
+        super().__init__()
+        self.store = store
+        self.border_title = "Chats"
+        self.search = Field(placeholder="Search…", compact=True, max_length=LONGEST, id="chat-search")
+        self.list = ChatList()
+        self.name_field = Field(compact=True, id="chat-name")
+        self.line = Static(markup=False, id="chat-line")
+        self.running: str | None = None
+        self.wish: bool | None = None  # of the user, for a wide screen
+        self.display = self.name_field.display = False
+        self._limit = PAGE
+        self._drawn: str | None = None  # the search whose rows are drawn
+        self._to_delete = self._renamed = ""
+        self._rest: TimerHandle | None = None
+
+    def compose(self) -> ComposeResult:
+        yield from (self.search, self.list, self.name_field, self.line)
+
+    # --- where it is
+
+    @property
+    def covers(self) -> bool:
+        return self.display and self.has_class("-over")
+
+    def settle(self, width: int) -> None:
+        """The screen is so wide now. Only a wide one shows the chats unasked, until the user hides them."""
+        wide = width >= WIDE
+        shown = (self.store.kept if self.wish is None else self.wish) if wide else self.covers
+        self.set_class(not wide, "-over")
+        self.set_class(width < LEAST_WIDTH, "-whole")
+        self._appear(shown)
+
+    def toggle(self) -> None:
+        """Show the chats and go to them; from there, hide them."""
+        if self.display and self.has_focus_within:
+            self.hide()
+        else:
+            self.show()
+            self.list.focus()
+
+    def show(self) -> None:
+        self._appear(True)
+        self._remember()
+
+    def hide(self) -> None:
+        self._appear(False)
+        self._remember()
+
+    def leave(self) -> None:
+        """Esc: a title that is not renamed after all stays; else away from here, where all chats are again."""
+        if self.name_field.display:
+            self._stop_renaming()
+        elif self.covers:
+            self.hide()
+        else:
+            self.search.value = ""
+            self.post_message(self.Left())
+
+    def seek(self, query: str) -> None:
+        """Search for this."""
+        self.show()
+        self.search.value = query[:LONGEST]
+        self.search.focus()
+
+    def _appear(self, shown: bool) -> None:
+        if shown and not self.display:
+            self.display = True
+            self.call_after_refresh(self.read)  # what has to be drawn first is drawn without it
+        elif self.display and not shown:
+            if self.has_focus_within:
+                self.post_message(self.Left())
+            self.display = self.name_field.display = False
+            self.search.value, self._drawn = "", None
+
+    def _remember(self) -> None:
+        if not self.has_class("-over"):
+            self.wish = self.display
+
+    # --- what it shows
+
+    def on_mount(self) -> None:
+        self.say("")
+        self.call_after_refresh(self.read)
+
+    def mark(self, running: str | None) -> None:
+        """This chat runs now."""
+        self.running = running
+        self.read()
+
+    def read(self, *, then_choose: bool = False) -> None:
+        """Draw what the history has now. What was asked for before and has not come yet is dropped."""
+        if self.display:
+            self._read(then_choose)
+
+    @work(group="chats", exclusive=True)
+    async def _read(self, then_choose: bool) -> None:
+        query = self.search.value.strip()
+        try:
+            rows = await asyncio.to_thread(self._found if query else self._listed, query)
+        except LocalspecError as fault:
+            self._draw([], query, str(fault))
+        else:
+            self._draw(rows, query, "" if rows else NO_HITS if query else NO_CHATS)
+            if then_choose:
+                self.list.action_select()
+
+    def _draw(self, rows: Sequence[Option], query: str, sentence: str) -> None:
+        self.list.fill(rows, afresh=query != self._drawn or not self.has_focus_within)
+        self._drawn, self._to_delete = query, ""
+        self.say(sentence)
+
+    def _listed(self, _: str) -> list[Option]:
+        chats = self.store.chats(self._limit + 1)
+        more = [More()] if len(chats) > self._limit else []
+        return [*listed(chats[: self._limit], running=self.running, today=date.today()), *more]
+
+    def _found(self, query: str) -> list[Option]:
+        return found(self.store.find(query), running=self.running)
+
+    def say(self, sentence: str) -> None:
+        """In place of the keys, which are there while the cursor is."""
+        self.line.update(one_line(sentence) or with_keys(self, KEYS))
+        self.line.set_class(bool(sentence), "-says")
+
+    # --- what the user does
+
+    def action_move(self, direction: int) -> None:
+        """From the search field."""
+        move = self.list.action_cursor_up if direction < 0 else self.list.action_cursor_down
+        move()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        event.stop()
+        if event.input is self.search and self.display:
+            if self._rest is not None:
+                self._rest.cancel()
+            self._rest = once(self, TYPING_SECONDS, self.read)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        if event.input is self.name_field:
+            self._rename(one_line(event.value))
+        elif self.search.value.strip() == self._drawn:
+            self.list.action_select()
+        else:
+            self.read(then_choose=True)
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        if isinstance(event.option, Row):
+            self.post_message(self.Chosen(*event.option.place))
+
+    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        event.stop()
+        if isinstance(event.option, More):
+            self._limit += PAGE
+            self.read()
+        elif self._to_delete and isinstance(event.option, Row) and event.option.chat_id != self._to_delete:
+            self._to_delete = ""
+            self.say("")
+
+    def on_chat_list_wanted(self, event: ChatList.Wanted) -> None:
+        """A chat is changed from its own row, not from a message found in it."""
+        event.stop()
+        if event.what == "search":
+            self.search.focus()
+        elif event.row is not None and event.row.message_id is None:
+            change = {"pin": self._pin, "rename": self._ask_name, "delete": self._ask_or_delete}[event.what]
+            change(event.row)
+
+    def _pin(self, row: Row) -> None:
+        self.change(partial(self.store.pin, row.chat_id))
+
+    def _ask_or_delete(self, row: Row) -> None:
+        if self._to_delete == row.chat_id:
+            self._to_delete = ""
+            self.say("")
+            self.post_message(self.DeleteRequested(row.chat_id))
+        else:
+            self._to_delete = row.chat_id
+            self.say(f"Press {shown(self, 'chats.delete')} again to delete “{title(row.title)}” for good.")
+
+    def _ask_name(self, row: Row) -> None:
+        self._renamed = row.chat_id
+        self.name_field.value = name = one_line(row.title)
+        self.name_field.max_length = max(LONGEST, len(name))  # else nothing could be taken from a longer one
+        self.name_field.display = True
+        self.name_field.focus()
+
+    def _rename(self, title: str) -> None:
+        self._stop_renaming()
+        if title:
+            self.change(partial(self.store.rename, self._renamed, title))
+
+    def _stop_renaming(self) -> None:
+        self.name_field.display = False
+        self.list.focus()
+
+    @work(group="changes")
+    async def change(self, step: Callable[[], object]) -> None:
+        """Do this in a thread, then draw what has come of it."""
+        try:
+            await asyncio.to_thread(step)
+        except LocalspecError as fault:
+            self.say(str(fault))
+        else:
+            self.read()

@@ -1,0 +1,1 @@
+"""What can fill the terminal: the chat, and what is opened over it."""

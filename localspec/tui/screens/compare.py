@@ -1,0 +1,138 @@
+"""One question answered in two ways by one engine, side by side. Nothing of it enters the conversation.
+
+One after the other: at once, each would take the processor from the other. Knows no engine; who opened the screen
+hands it the engine's events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.screen import Screen
+from textual.widgets import Footer, Static
+
+from localspec.core.events import Done, Failure, Prefill, Step
+from localspec.core.requests import GenerateRequest
+from localspec.core.sanitize import one_line
+from localspec.tui.screens.compare_methods import Way
+from localspec.tui.screens.compare_side import Side
+from localspec.tui.screens.too_small import TooSmall
+
+TWO_COLUMNS = 80
+AROUND = 24  # characters shown where the texts part
+REST_SECONDS = 0.5
+SHORT_MS = 300  # of an answer: a hiccup of the machine's is as long
+IN_TURN = "one after the other, so that neither slows the other down."
+
+OfAnswer = Prefill | Step | Done | Failure
+
+
+class CompareScreen(Screen[None]):
+    """Two columns where there is room, else one above the other; `over` when nothing more will come."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "close", "Close", key_display="Esc", priority=True, id="compare.close")
+    ]
+
+    def __init__(self, request: GenerateRequest, ways: tuple[Way, Way], ask: Callable[[GenerateRequest], None]) -> None:
+        super().__init__()
+        self.request = request
+        self.ask = ask
+        self.first, self.second = map(Side, ways)
+        self.now = self.first
+        self.begun = self.over = self.closed = False
+        in_turn = f"First {ways[0].name}, then {ways[1].name}: {IN_TURN}"
+        self._verdict = Static(one_line(in_turn), markup=False, id="verdict")
+
+    def compose(self) -> ComposeResult:
+        asked = self.request.messages[-1].content if self.request.messages else ""
+        yield Static(one_line(asked), markup=False, id="asked")
+        yield Container(self.first, self.second, id="sides")
+        yield self._verdict
+        yield Footer(show_command_palette=False)
+        yield TooSmall()
+
+    def on_mount(self) -> None:
+        self.first.words.focus()
+        self.set_timer(REST_SECONDS, self.start)
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.set_class(event.size.width < TWO_COLUMNS, "-narrow")
+
+    def start(self) -> None:
+        """Not before this screen has been drawn: the first of the two would pay for that."""
+        if not (self.begun or self.over):
+            self.begun = True
+            self.begin()
+
+    def begin(self) -> None:
+        self.now.begin()
+        self.ask(self.now.way.asks(self.request))
+
+    def receive(self, event: OfAnswer) -> None:
+        """The next of the engine's events; a screen that was closed only waits for the last."""
+        ended = isinstance(event, Done | Failure)
+        if self.closed:
+            self.over = ended
+        elif isinstance(event, Failure):
+            self.over = True
+            self.now.fail(f"{event.message} {event.hint}".strip())
+            self._verdict.update("Nothing was compared.")
+        else:
+            self.now.add(event)
+            if ended:
+                self.end_side()
+
+    def follow(self) -> None:
+        if not self.closed:
+            self.now.follow()
+
+    def end_side(self) -> None:
+        self.now.follow()
+        if self.now is self.second:
+            self.over = True
+            self.conclude()
+        else:
+            self.now = self.second
+            self.begin()
+
+    def conclude(self) -> None:
+        """What came of it; the texts' own parts marked."""
+        one, other = self.first.text, self.second.text
+        if one != other:
+            place = parting(one, other)
+            self.first.part_at(place)
+            self.second.part_at(place)
+        self.first.rest()
+        self.second.rest()
+        self._verdict.update(verdict(self.first, self.second))
+
+    def action_close(self) -> None:
+        self.start()  # whoever closes it waits for an answer's end
+        self.closed = True
+        self.dismiss()
+
+
+def verdict(first: Side, second: Side) -> str:
+    """How much faster the second was, by the token, and whether it wrote the same."""
+    slow, fast = first.tally.stats.predicted_per_second, second.tally.stats.predicted_per_second
+    name = f"{one_line(second.way.name)} " if first.way.speculate else ""  # compared with plain, it goes without saying
+    ratio = name + (f"×{fast / slow:.2f}" if slow and fast else "×–")
+    if min(side.tally.stats.predicted_ms for side in (first, second)) < SHORT_MS:
+        ratio += ", too short to tell"
+    if first.text == second.text:
+        return f"{ratio} · the same text"
+    place = parting(first.text, second.text)
+    here, there = (one_line(side.text[place : place + AROUND]) or "the end" for side in (first, second))
+    return f"{ratio} · the texts differ from character {place + 1:,} on: “{here}” against “{there}”"
+
+
+def parting(one: str, other: str) -> int:
+    """The first place where they are not the same."""
+    pairs = zip(one, other, strict=False)
+    return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

@@ -1,0 +1,61 @@
+"""The two ways to answer that /compare sets side by side. Knows no widgets and no engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from localspec.core.errors import UsageError
+from localspec.core.events import ModelCard, SpecCard
+from localspec.core.requests import GenerateRequest
+from localspec.engine.drafters.table import EARLY_EXIT, check_exit
+from localspec.runtime.draft_choice import parse
+from localspec.tui.control.spec_switch import lack
+from localspec.tui.panels.header import drafting
+
+SEED = 1  # where the user has none: both then draw the same tokens, if the engine computes the same
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """By whom is drafted: nobody, whoever is loaded, or the target's first layers."""
+
+    name: str
+    speculate: bool
+    exit_layer: int | None = None
+
+    def asks(self, request: GenerateRequest) -> GenerateRequest:
+        """The same question, with the same chances."""
+        fixed = request.sampling.fixed_seed
+        seed = SEED if fixed is None else fixed
+        sampling = msgspec.structs.replace(request.sampling, seed=seed)
+        return msgspec.structs.replace(request, sampling=sampling, speculate=self.speculate, exit_layer=self.exit_layer)
+
+
+PLAIN = Way("plain", speculate=False)
+
+
+def compared(typed: str, spec: SpecCard | None, model: ModelCard | None) -> tuple[Way, Way]:
+    """Plain and whoever drafts now; or one of them and an early exit, which needs nothing loaded."""
+    loaded = Way(drafting(spec), speculate=True) if spec is not None and spec.kind != "off" else None
+    asked = parse(typed.lower() or "auto")
+    if asked.kind in ("auto", "off"):
+        if loaded is None:
+            raise UsageError(lack(spec))
+        return PLAIN, loaded
+    if spec is None or model is None:
+        raise UsageError(lack(None))
+    if asked.kind != EARLY_EXIT.name:
+        raise UsageError(f"'{typed}' is not loaded. If it is a drafter: /draft {typed}, then /compare.")
+    if not asked.argument:
+        raise UsageError("Write /compare early-exit:E, where E is the exit layer.")
+    layer = int(asked.argument)
+    check_exit(layer, model.layers, model.name)
+    if loaded is None or spec.exit_layer == layer:
+        return PLAIN, loaded or early_exit(layer)
+    return loaded, early_exit(layer)
+
+
+def early_exit(layer: int) -> Way:
+    return Way(f"early-exit:{layer}", speculate=True, exit_layer=layer)

@@ -1,0 +1,93 @@
+"""All commands and keys on one page over the chat. Knows where they are declared, and no chat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar  # Any: each screen is left with a result of its own
+
+from rich.table import Table
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.screen import ModalScreen, Screen
+from textual.widgets import Static
+
+from localspec.tui.control.branches import LETTERS
+from localspec.tui.control.commands import COMMANDS
+from localspec.tui.keys.key_names import rows, with_keys
+from localspec.tui.keys.keymap import default_keys, spelled, twins
+from localspec.tui.panels.chat_list import ChatList
+from localspec.tui.panels.find import FindBar, Words
+from localspec.tui.panels.sidebar import Sidebar
+from localspec.tui.screens.compare import CompareScreen
+from localspec.tui.screens.link import LinkScreen
+from localspec.tui.screens.overflow import Overflow
+from localspec.tui.screens.picker import Picker
+from localspec.tui.screens.sampling_form import SamplingForm
+from localspec.tui.screens.too_small import TooSmall
+from localspec.tui.transcript.legend import meanings
+
+OVER: dict[str, type[Screen[Any]]] = {
+    "a comparison": CompareScreen,
+    "the models": Picker,
+    "sampling": SamplingForm,
+    "a full context": Overflow,
+    "a link": LinkScreen,
+}
+WIDEST = 24
+WHO = "Who wrote a token, as {tokens} shows it"
+CLOSE = "{help.close} closes this page; ↑ ↓ PgUp PgDn scroll it."
+
+
+class HelpScreen(ModalScreen[None]):
+    """Scrolls where it does not fit."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,f1", "dismiss", "Close", id="help.close")]
+
+    def __init__(self, keys: Iterable[tuple[str, str]]) -> None:
+        super().__init__()
+        self._keys = keys
+
+    def compose(self) -> ComposeResult:
+        over = [(keys, f"{where}: {does}") for where, one in OVER.items() for keys, does in rows(self, one.BINDINGS)]
+        sections: dict[str, Iterable[tuple[str, str]]] = {
+            "Commands": [(command.usage, command.says) for command in COMMANDS],
+            "Keys": self._keys,
+            "At a message, with nothing typed": rows(self, LETTERS),
+            "Among the chats": rows(self, (*ChatList.BINDINGS, *Sidebar.BINDINGS)),
+            "While finding": rows(self, (*Words.BINDINGS, *FindBar.BINDINGS)),
+            "Over the chat": over,
+        }
+        with VerticalScroll(id="help"):
+            yield Static(with_keys(self, CLOSE), markup=False, classes="quiet")
+            for title, listed in sections.items():
+                yield Static(title, markup=False, classes="title")
+                yield Static(table(listed), markup=False)
+            yield Static(with_keys(self, WHO), markup=False, classes="title")
+            yield Static(meanings(self), markup=False)
+        yield TooSmall()
+
+
+def table(rows: Iterable[tuple[str, str]]) -> Table:
+    """What is said of a name stays beside it, however many lines it takes."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(max_width=WIDEST, style="bold")
+    grid.add_column()
+    for name, what in rows:
+        grid.add_row(Text(name), Text(what))
+    return grid
+
+
+def active_keys(screen: Screen[None]) -> list[tuple[str, str]]:
+    """What can be pressed now, as it is mapped now, of all that has an id: keys and what they do."""
+    active = list(screen.active_bindings.values())
+    keys: dict[str, list[str]] = {}
+    for one in active:
+        keys.setdefault(one.binding.id or "", []).append(one.binding.key)
+    says = {one.binding.id: one.binding.description for one in active}
+    declared = default_keys(binding for node in dict.fromkeys(one.node for one in active) for binding in node.BINDINGS)
+    shown = [name for name in declared if name in keys]
+    return [
+        (" ".join(spelled(key) for key in keys[name] if key not in twins(keys[name])), says[name]) for name in shown
+    ]

@@ -1,0 +1,88 @@
+"""Asks what to do about a question that no longer fits into the context with all that was said before it.
+
+Knows a sentence and a number; the screen does what is chosen.
+"""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import ClassVar, Literal
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
+
+from localspec.core.sanitize import clean
+from localspec.tui.keys.key_names import shown, with_keys
+from localspec.tui.screens.too_small import TooSmall
+
+Choice = Literal["stop", "drop-oldest", "new"]
+KEYS = """\
+↑ ↓ Enter, or a letter. {overflow.leave}: cancel.
+Keys count after a second in which none was pressed."""
+REST_SECONDS = 1.0
+
+
+class Overflow(ModalScreen[Choice | None]):
+    """The choice, or nothing: then the question is left unanswered, and the next one asks again."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss", "Leave", show=False, id="overflow.leave"),
+        Binding("s", "choose('stop')", "Stop", show=False, id="overflow.stop"),
+        Binding("d", "choose('drop-oldest')", "Drop the oldest turns", show=False, id="overflow.drop"),
+        Binding("n", "choose('new')", "New chat", show=False, id="overflow.new"),
+    ]
+
+    def __init__(self, sentence: str, turns: int) -> None:
+        super().__init__()
+        self._sentence, self._turns = sentence, turns
+        self._last_key, self._listens = 0.0, False
+
+    def compose(self) -> ComposeResult:
+        dropping = f"Drop {oldest(self._turns)} from the context"
+        with Vertical():
+            yield Static(clean(self._sentence), markup=False)
+            yield OptionList(
+                option(shown(self, "overflow.stop"), "Cancel, and don't ask again in this chat", "stop"),
+                option(shown(self, "overflow.drop"), dropping, "drop-oldest"),
+                option(shown(self, "overflow.new"), "New chat: ask it there", "new"),
+                markup=False,
+            )
+            yield Static(with_keys(self, KEYS), markup=False, classes="keys")
+        yield TooSmall()
+
+    def on_mount(self) -> None:
+        self._last_key = monotonic()
+
+    def on_key(self, event: events.Key) -> None:
+        """Whoever was typing the next question when this appeared has not answered."""
+        self._listens |= event.time - self._last_key >= REST_SECONDS
+        self._last_key = event.time
+        if not self._listens:
+            event.stop()
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        self.action_choose(str(event.option_id))
+
+    def action_choose(self, choice: Choice | str) -> None:
+        self.dismiss(choice)  # type: ignore[arg-type]
+
+    async def action_dismiss(self, result: Choice | None = None) -> None:
+        self.dismiss(result)
+
+    def on_click(self, event: events.Click) -> None:
+        event.stop()
+
+
+def oldest(turns: int) -> str:
+    return f"the oldest {turns} turns" if turns > 1 else "the oldest turn"
+
+
+def option(key: str, words: str, choice: Choice) -> Option:
+    return Option(Content.assemble((f"{key}  ", "bold"), words), id=choice)

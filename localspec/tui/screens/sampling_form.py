@@ -1,0 +1,122 @@
+"""How the next tokens are chosen, as a form: a preset, and what is said besides. Empty fields show what applies then.
+
+Knows a Tuning and changes it only when it is applied. Knows no engine.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Grid, Horizontal, Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.validation import Function
+from textual.widgets import Button, Input, Select, Static
+
+from localspec.config import precedence
+from localspec.core.errors import UsageError
+from localspec.core.requests import SAMPLING_FIELDS
+from localspec.core.sanitize import one_line
+from localspec.tui.control.tuning import Tuning
+from localspec.tui.keys.key_names import with_keys
+from localspec.tui.panels.field import Field
+from localspec.tui.screens.too_small import TooSmall
+
+MODELS_OWN = "the model's"
+NO_SEED = "another each time"
+KEYS = "Enter applies · Tab next · {form.close} closes"
+
+
+def fault(name: str, typed: str) -> str:
+    """What is wrong with an option as it stands in the form; nothing, if nothing is."""
+    try:
+        precedence.option(name, typed)
+    except UsageError as wrong:
+        return wrong.message
+    return ""
+
+
+class SamplingForm(ModalScreen[bool]):
+    """True when it was applied."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss(False)", "Close", key_display="Esc", id="form.close")  # an open list takes it first
+    ]
+
+    def __init__(self, tuning: Tuning) -> None:
+        super().__init__()
+        self.tuning = tuning
+        presets = [(Content(one_line(name)), name) for name in tuning.config.all_presets]
+        self.preset: Select[str] = Select(
+            presets, prompt="none", value=tuning.preset or Select.NULL, compact=True, id="preset"
+        )
+        self.inputs = {name: self.input(name) for name in SAMPLING_FIELDS}
+        self.wrong = Static(markup=False, id="wrong")
+
+    def input(self, name: str) -> Field:
+        said = self.tuning.said.given.get(name)
+        check = Function(lambda typed: not fault(name, typed))
+        value = "" if said is None else f"{said:g}" if isinstance(said, float) else str(said)
+        return Field(value, compact=True, id=name, validators=check, valid_empty=True, max_length=20)
+
+    def compose(self) -> ComposeResult:
+        fields = [Static("preset", markup=False), self.preset]
+        for name, field in self.inputs.items():
+            fields += [Static(name.replace("_", " "), markup=False), field]
+        buttons = Button("Apply", variant="primary", compact=True, id="apply"), Button("Cancel", compact=True)
+        with Vertical(classes="dialog") as dialog:
+            dialog.border_title, dialog.border_subtitle = "Sampling", Content(with_keys(self, KEYS))
+            yield Grid(*fields)
+            yield self.wrong
+            yield Horizontal(*buttons)
+        yield TooSmall()
+
+    def on_mount(self) -> None:
+        self.show_beneath()
+        self.inputs["temperature"].focus()
+
+    @property
+    def chosen(self) -> str | None:
+        return None if self.preset.is_blank() else str(self.preset.value)
+
+    def show_beneath(self) -> None:
+        beneath = self.tuning.beneath(self.chosen).given
+        for name, field in self.inputs.items():
+            unsaid = NO_SEED if name == "seed" else MODELS_OWN
+            field.placeholder = f"{beneath[name]:g}" if name in beneath else unsaid
+
+    @on(Select.Changed)
+    def change_preset(self, event: Select.Changed) -> None:
+        """A preset that is chosen applies as it is: what was said besides is taken away."""
+        event.stop()
+        if self.chosen != self.tuning.preset:
+            for field in self.inputs.values():
+                field.value = ""
+        self.show_beneath()
+
+    @on(Input.Changed)
+    def check(self, event: Input.Changed) -> None:
+        event.stop()
+        self.wrong.update(self.first_fault())
+
+    def first_fault(self) -> str:
+        faults = (fault(name, field.value) for name, field in self.inputs.items() if field.value)
+        return next(filter(None, faults), "")
+
+    @on(Button.Pressed)
+    def press(self, event: Button.Pressed) -> None:
+        event.stop()
+        self.apply() if event.button.id == "apply" else self.dismiss(False)
+
+    @on(Input.Submitted)
+    def apply(self) -> None:
+        if wrong := self.first_fault():
+            self.wrong.update(wrong)
+            next(field for name, field in self.inputs.items() if field.value and fault(name, field.value)).focus()
+            return
+        self.tuning.use_preset(self.chosen)
+        self.tuning.set(" ".join(f"{name}={field.value}" for name, field in self.inputs.items() if field.value))
+        self.dismiss(True)

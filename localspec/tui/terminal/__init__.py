@@ -1,0 +1,1 @@
+"""The terminal and the process: driver, clipboard, editor, timer, collector."""

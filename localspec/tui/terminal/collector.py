@@ -1,0 +1,62 @@
+"""When garbage is collected, since a full collection holds the screen for longer than a frame. Knows no widget."""
+
+from __future__ import annotations
+
+import gc
+from asyncio import TimerHandle
+from collections.abc import Callable
+
+from textual._styles_cache import StylesCache
+from textual.message_pump import MessagePump
+
+from localspec.tui.terminal.timer import once
+
+YOUNG = 10_000, 5  # a frame makes and drops tens of thousands of objects: Python would look through them 70 times
+NEVER = 1_000_000
+REST_SECONDS = 1.0  # since somebody touched a key
+MOST_WISHES = 5  # for one who pages on and on
+
+
+def collect_at_rest() -> None:
+    """A full collection takes longer than a frame may. What is loaded by now is left out of all of them, and it is a
+    `Collector` that begins one."""
+    gc.freeze()
+    gc.set_threshold(*YOUNG, NEVER)
+    gc.enable()
+
+
+class Collector:
+    """Collects what somebody wished away, once nobody has typed or paged for a while. While the chat is `busy` it does
+    not: whoever ends that wishes it again."""
+
+    def __init__(self, pump: MessagePump, busy: Callable[[], bool]) -> None:
+        self._pump, self._busy = pump, busy
+        self._wishes = 0
+        self._timer: TimerHandle | None = None
+
+    def wish(self) -> None:
+        """There is something to let go."""
+        self._wishes += 1
+        self._wait()
+
+    def put_off(self) -> None:
+        """A key was pressed."""
+        if 0 < self._wishes < MOST_WISHES:
+            self._wait()
+
+    def _wait(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = once(self._pump, REST_SECONDS, self._collect)
+
+    def _collect(self) -> None:
+        if not self._busy():
+            self._wishes = 0
+            collect()
+
+
+def collect() -> None:
+    """Textual remembers backgrounds by the widget they are of, and so keeps the last thousand that were drawn, with
+    every line: messages that are far from the window, chats that were left. A collection walks through all of it."""
+    StylesCache.get_inner_outer.cache_clear()
+    gc.collect()

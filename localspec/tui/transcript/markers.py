@@ -1,0 +1,81 @@
+"""Lines in the transcript that are no messages: a note, the welcome, what is beyond the window or the context."""
+
+from __future__ import annotations
+
+from textual import events
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import Static
+
+from localspec.core.sanitize import clean
+from localspec.tui.keys.key_names import shown, with_keys
+
+SIGNS = {"warning": "! ", "error": "✗ "}  # colour alone would say nothing in monochrome
+
+
+class Note(Static):
+    """A line from the program itself, not from anyone in the conversation."""
+
+    def __init__(self, text: str, *, level: str = "info") -> None:
+        self.said = f"{SIGNS.get(level, '')}{clean(text)}"
+        super().__init__(self.said, markup=False, classes=f"-{level}")
+
+
+class OutOfContext(Note):
+    """Stands between what the model is not told any more and what it is."""
+
+    def __init__(self) -> None:
+        super().__init__("Messages above are no longer in the context.")
+
+
+class More(Static):
+    """How many messages are beyond an end of the window. Pressed, it brings the next ones."""
+
+    class Pressed(Message):
+        """`direction` is -1 for earlier ones."""
+
+        def __init__(self, direction: int) -> None:
+            super().__init__()
+            self.direction = direction
+
+    def __init__(self, count: int, direction: int) -> None:
+        arrow, when = ("▲", "earlier") if direction < 0 else ("▼", "later")
+        super().__init__(f"{arrow} {count:,} {when} message{'s' if count > 1 else ''}", markup=False)
+        self.direction = direction
+
+    def on_click(self, event: events.Click) -> None:
+        event.stop()
+        self.post_message(self.Pressed(self.direction))
+
+
+COLUMN = 10  # of the keys
+KEYS = (
+    ("{stop}", "stop the answer and keep what was written"),
+    ("{up}", "your last message again"),
+    ("{page.up} {page.down}", "scroll"),
+    ("/", "commands: /help lists them, and all keys"),
+)
+
+
+class Welcome(Static):
+    """What to ask, and the keys that the footer does not name, as the user has them. All of it fits in 60×16."""
+
+    def __init__(self) -> None:
+        super().__init__(markup=False)
+
+    def on_mount(self) -> None:
+        keys = [self.newline, *((with_keys(self, key), what) for key, what in KEYS)]
+        lines = [
+            Content.styled("Ask anything.", "bold $text-accent"),
+            Content("It runs on this computer; nothing you write leaves it."),
+            Content("Try: How does speculative decoding work?"),
+            *(Content.assemble((f"{key:<{COLUMN}}", "bold"), (what, "$foreground-muted")) for key, what in keys),
+        ]
+        self.update(Content("\n").join(lines))
+
+    @property
+    def newline(self) -> tuple[str, str]:
+        key, *others = shown(self, "newline").split()
+        send = with_keys(self, "{send}")
+        ways = ", ".join([*others, f"\\ {send}"])
+        return key, f"new line (or {ways})" if send == "Enter" else f"new line; {send} sends"

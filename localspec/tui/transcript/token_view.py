@@ -1,0 +1,185 @@
+"""An answer as its tokens, each marked by who wrote it. Knows rounds and cells; the door where tokens are cleaned.
+
+No mark is a colour alone: a drafted token carries its place in the draft as a small digit, a bonus is bold, a fix
+underlined, a plain one bare, a rejected proposal struck through and in angle quotes, with both its probabilities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from rich.cells import cell_len, chop_cells
+from textual import events
+from textual.content import Content
+from textual.geometry import Size
+from textual.strip import Strip
+from textual.visual import Visual
+from textual.widget import Widget
+
+from localspec.core.events import Proposal, Source, Step, Token
+from localspec.core.sanitize import clean
+
+View = Literal["markdown", "tokens", "rejects"]
+
+STYLES: dict[Source, str] = {
+    "draft": "$token-draft",
+    "bonus": "bold $token-bonus",
+    "fix": "underline $token-fix",
+    "plain": "$foreground",
+}
+REJECTED, ODDS = "strike $token-rejected", "$token-rejected"
+FADE, FAINTEST = 8, 45  # per cent of opacity lost by each place in the draft, and where that ends
+PLACES = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+NO_TEXT = "·"  # a token that ends inside a character, or one that only ends the answer
+SIGNS = str.maketrans({"\t": "⇥   ", "\n": "↵\n"})
+BLANK = "␣"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A token as it is shown. Newlines in it break the line."""
+
+    text: str
+    style: str
+    fixed: Token | None = None  # the token, where the target chose it against the drafter
+
+
+def visible(text: str) -> str:
+    """Clean, and never invisible: blanks alone would hide their mark."""
+    shown = clean(text) or NO_TEXT
+    if shown.isprintable() and not shown.isspace():  # nearly always
+        return shown
+    if not any(sign.isprintable() and sign != " " for sign in shown):
+        shown = "".join(sign if sign in "\t\n" else BLANK for sign in shown)
+    return shown.translate(SIGNS)
+
+
+def place(pos: int) -> str:
+    """Its place in the draft, counted from one, as a small number."""
+    return str(pos + 1).translate(PLACES)
+
+
+def mark(token: Token) -> Mark:
+    text, style = visible(token.text), STYLES[token.source]
+    if token.pos is None:
+        return Mark(text, style, token if token.alt is not None else None)
+    line, newline = (text[:-1], "\n") if text.endswith("\n") else (text, "")
+    return Mark(line + place(token.pos) + newline, f"{style} {max(FAINTEST, 100 - FADE * token.pos)}%")
+
+
+def rejected(proposal: Proposal) -> Iterator[Mark]:
+    """Where they are known, with what the drafter and what the target gave it: ‹word .61/.22›."""
+    text, odds = visible(proposal.text).replace("\n", ""), (proposal.p_drafter, proposal.p_target)
+    if odds == (None, None):
+        yield Mark(f"‹{text}›", REJECTED)
+    else:
+        yield Mark(f"‹{text}", REJECTED)
+        yield Mark(f" {'/'.join(map(hundredths, odds))}›", ODDS)
+
+
+def choice(token: Token) -> str:
+    """What the drafter wanted in its place; with what it and the target gave that, where they were asked."""
+    if token.alt is None:
+        return ""
+    wanted, chosen = (visible(text).replace("\n", "") for text in (token.alt.text, token.text))
+    odds = token.alt.p_drafter, token.alt.p_target
+    known = "" if odds == (None, None) else f" (p {' vs '.join(map(hundredths, odds))})"
+    return f'draft wanted "{wanted}" · target chose "{chosen}"{known}'
+
+
+def hundredths(probability: float | None) -> str:
+    return "–" if probability is None else f"{probability:.2f}".removeprefix("0")
+
+
+def marks(step: Step, view: View) -> Iterator[Mark]:
+    """A round's tokens, and behind them the rejected ones, if asked for."""
+    yield from map(mark, step.tokens)
+    if view == "rejects":
+        for proposal in step.rejected:
+            yield from rejected(proposal)
+
+
+@dataclass
+class Page:
+    """Marks in lines of a width. A mark is not divided unless it alone is longer than a line."""
+
+    width: int
+    lines: list[list[Mark]] = field(default_factory=lambda: [[]])
+    _used: int = 0
+
+    def add(self, mark: Mark) -> None:
+        if "\n" not in mark.text:
+            self._put(mark)
+            return
+        first, *others = mark.text.split("\n")
+        self._put(replace(mark, text=first))
+        for piece in others:
+            self._break()
+            self._put(replace(mark, text=piece))
+
+    def _put(self, mark: Mark) -> None:
+        length = cell_len(mark.text)
+        if length > self.width:
+            for chunk in chop_cells(mark.text, self.width):
+                self._put(replace(mark, text=chunk))
+        elif mark.text:
+            if self._used + length > self.width:
+                self._break()
+            self.lines[-1].append(mark)
+            self._used += length
+
+    def _break(self) -> None:
+        self.lines.append([])
+        self._used = 0
+
+
+def mark_at(lines: Sequence[Sequence[Mark]], x: int, y: int) -> Mark | None:
+    """In this cell."""
+    for mark in lines[y] if 0 <= y < len(lines) else ():
+        x -= cell_len(mark.text)
+        if x < 0:
+            return mark
+    return None
+
+
+class TokenView(Widget):
+    """Follows a list of rounds that grows. Only new rounds are laid out, and only lines in sight are drawn."""
+
+    ALLOW_SELECT = False  # the marks would be copied with the text; Markdown has the text alone
+
+    def __init__(self, rounds: Sequence[Step]) -> None:
+        super().__init__()
+        self.rounds = rounds
+        self.view: View = "tokens"
+        self._page = Page(0)
+        self._laid_out: tuple[int, View, int] = (0, "tokens", 0)
+
+    def follow(self) -> None:
+        """Rounds may have been added, or the view changed."""
+        if self.display and self._laid_out[1:] != (self.view, len(self.rounds)):
+            self.refresh(layout=True)
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """The tooltip says why there is a fix, where the mouse is on one."""
+        found = mark_at(self.lay_out(self.content_size.width), event.x, event.y)
+        self.tooltip = Content(choice(found.fixed)) if found is not None and found.fixed is not None else None
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002
+        return len(self.lay_out(width)) if width else 0
+
+    def render_line(self, y: int) -> Strip:
+        lines = self.lay_out(self.content_size.width)
+        line = Content.assemble(*((mark.text, mark.style) for mark in lines[y])) if y < len(lines) else Content()
+        return Visual.to_strips(self, line, self.content_size.width, 1, self.visual_style, pad=True)[0]
+
+    def lay_out(self, width: int) -> list[list[Mark]]:
+        """The lines of all rounds so far."""
+        if self._laid_out[:2] != (width, self.view):
+            self._page, self._laid_out = Page(width), (width, self.view, 0)
+        for step in self.rounds[self._laid_out[2] :]:
+            for mark in marks(step, self.view):
+                self._page.add(mark)
+        self._laid_out = (width, self.view, len(self.rounds))
+        return self._page.lines

@@ -1,0 +1,276 @@
+"""The branch of the chat that is shown, as widgets: a window of it, so that a long chat costs no more than a short one.
+
+Messages that leave the window are removed, not hidden, and a note goes with the message before it. Knows utterances;
+no engine and no history.
+"""
+
+from __future__ import annotations
+
+from asyncio import Lock
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+
+from textual.reactive import reactive
+from textual.widget import Widget
+
+from localspec.core.events import Step
+from localspec.tui.chat.conversation import Utterance
+from localspec.tui.transcript.answer import Answer
+from localspec.tui.transcript.markers import More, Note, OutOfContext, Welcome
+from localspec.tui.transcript.question import Question
+from localspec.tui.transcript.scroll import StillScroll
+from localspec.tui.transcript.token_view import View
+
+SHOWN = 20  # of a chat that is opened: a screen or two
+FIRST = 4  # of those, to be read while the others come
+MORE = 10
+MOST = 60
+
+
+class Transcript(StillScroll):
+    """`version` says which of how many an utterance is; `rounds` finds those of an answer from before, in a thread.
+
+    While `busy` the end of the branch stays in the window: an answer is being written there.
+    """
+
+    view: reactive[View] = reactive("markdown", init=False)
+
+    def __init__(
+        self,
+        *,
+        busy: Callable[[], bool],
+        let_go: Callable[[], object],
+        version: Callable[[Utterance], tuple[int, int]],
+        rounds: Callable[[int], Sequence[Step]],
+        window: int = SHOWN,
+    ) -> None:
+        super().__init__(id="transcript", can_focus=False)
+        self._window, self._most = window, window * MOST // SHOWN
+        self._busy, self._wish, self._version, self._rounds = busy, let_go, version, rounds
+        self._changing = Lock()
+        self._branch: list[Utterance] = []
+        self._start = self._end = 0  # of the window in the branch
+        self._gone = 0  # messages that left the window since the last collection
+        self._shown: dict[int, Question | Answer] = {}  # by utterance
+        self._pointed: int | None = None
+        self._untold: tuple[int, ...] = ()  # what the model is not told any more
+
+    # --- what is shown
+
+    async def begin(self, title: str, branch: Sequence[Utterance]) -> None:
+        """Another chat: its last messages, below a line that says which chat it is; the very last ones first."""
+        async with self._changing:
+            await self.remove_children()
+            self._branch, self._start, self._end, self._pointed = [], 0, 0, None
+            self._untold = ()
+            self._shown.clear()
+            if title:
+                await self.mount(Note(title, level="title"))
+        await self.show(branch, window=FIRST)
+        self.call_after_refresh(self.fill)
+
+    async def fill(self) -> None:
+        """Mount what the window has room for above."""
+        await self._back_to(self._end - self._window)
+
+    async def show(
+        self, branch: Sequence[Utterance], *, near: Utterance | None = None, window: int | None = None
+    ) -> None:
+        """This branch, to its end or some way past a message. What it shares with the one before stays as it is."""
+        async with self._changing:
+            said, window = list(branch), window or self._window
+            place = said.index(near) if near in said else None
+            end = len(said) if place is None else min(len(said), place + MORE)
+            same = next(
+                (n for n, pair in enumerate(zip(self._branch, said, strict=False)) if pair[0] is not pair[1]), -1
+            )
+            same = same if same >= 0 else min(len(said), len(self._branch))
+            left = same - self._start  # of the window
+            adjoins = self._start <= same <= self._end and left >= min(MORE, same) and end - same <= window
+            if adjoins and (place is None or place >= self._start):
+                await self._cut(same)
+            else:
+                await self._cut(self._start, everything=True)
+                self._start = self._end = max(0, end - window)
+            self._branch = said
+            await self.query_children(Welcome).remove()
+            await self._extend(end)
+            if not said:
+                await self.mount(Welcome())
+
+    async def reach(self, said: Utterance) -> Question | Answer | None:
+        """Its widget, when the window has been moved so far that it is mounted; None if the branch has it not."""
+        place = self._branch.index(said) if said in self._branch else None
+        if place is None:
+            return None
+        while self._start > place and (self._busy() or self._start - place <= MORE):
+            await self.earlier()
+        if self._end <= place < self._end + MORE:
+            await self.later()
+        if said.id not in self._shown:
+            await self.show(self._branch, near=said)
+        return self._shown.get(said.id)
+
+    async def point(self, said: Utterance | None) -> None:
+        """Mark this message alone, and bring it into sight."""
+        if (before := self._shown.get(self._pointed or 0)) is not None:
+            before.speaker.point(False)
+        self._pointed = said.id if said else None
+        if said is not None and (widget := await self.reach(said)) is not None:
+            widget.speaker.point(True)
+            self.call_after_refresh(self.scroll_to_widget, widget, animate=False)
+
+    async def grey(self, untold: Sequence[Utterance]) -> None:
+        """What the model is not told any more, and a line below the last of it."""
+        self._untold = tuple(said.id for said in untold)
+        for id, widget in self._shown.items():
+            widget.set_class(id in self._untold, "-untold")
+        await self.query_children(OutOfContext).remove()
+        await self._draw_line()
+
+    async def _draw_line(self) -> None:
+        last = self._shown.get(self._untold[-1]) if self._untold else None
+        if last is not None and not self.query_children(OutOfContext):
+            await self.mount(OutOfContext(), after=last)
+
+    def widget(self, said: Utterance) -> Question | Answer:
+        """As it is shown, or is about to be."""
+        if said.id not in self._shown:
+            self._shown[said.id] = self._made(said)
+        return self._shown[said.id]
+
+    def question(self, said: Utterance) -> Question:
+        widget = self.widget(said)
+        assert isinstance(widget, Question)
+        return widget
+
+    def answer(self, said: Utterance) -> Answer:
+        widget = self.widget(said)
+        assert isinstance(widget, Answer)
+        return widget
+
+    def page(self, direction: int) -> None:
+        """Scroll by what is in sight. Where nothing scrolls, the messages beyond that end come."""
+        if self.scroll_y <= 0 if direction < 0 else self.scroll_y >= self.max_scroll_y:
+            self.post_message(More.Pressed(direction))
+        scroll = self.scroll_page_up if direction < 0 else self.scroll_page_down
+        scroll(animate=False)
+
+    def watch_view(self, view: View) -> None:
+        for answer in self.query(Answer):
+            answer.view = view
+
+    # --- the window
+
+    async def on_more_pressed(self, message: More.Pressed) -> None:
+        await (self.earlier() if message.direction < 0 else self.later())
+
+    def moved(self, old_y: float, new_y: float) -> None:
+        if not self.follows and (new_y <= 0 if new_y < old_y else new_y >= self.max_scroll_y):
+            self.post_message(More.Pressed(-1 if new_y < old_y else 1))
+
+    def _check_anchor(self) -> None:
+        """The end of the window is not to be followed as if it were the chat's."""
+        if self._end == len(self._branch):
+            super()._check_anchor()
+
+    def landmarks(self) -> Collection[Widget]:
+        return self._shown.values()
+
+    async def earlier(self) -> None:
+        await self._back_to(self._start - MORE)
+
+    async def _back_to(self, place: int) -> None:
+        async with self._changing:
+            said = self._branch[max(0, place) : self._start]
+            if said:
+                await self.mount(*map(self.widget, said), before=self._shown[self._branch[self._start].id])
+                self._start -= len(said)
+                self._recall(said)
+                await self._draw_line()
+                if not self._busy():
+                    await self._cut(self._start + self._most)
+                await self._count()
+
+    async def later(self) -> None:
+        async with self._changing:
+            if self._end < len(self._branch):
+                await self._extend(min(len(self._branch), self._end + MORE))
+
+    async def _extend(self, end: int) -> None:
+        """Mount what follows the window, up to this place in the branch."""
+        said = self._branch[self._end : end]
+        line = next((child for child in self.query_children(More) if child.direction > 0), None)
+        if said:
+            await self.mount(*map(self.widget, said), before=line)
+            self._end = end
+            self._recall(said)
+        if line is not None or self.follows:
+            await self._drop(self._end - self._most)
+        await self._count()
+
+    async def _cut(self, place: int, *, everything: bool = False) -> None:
+        """Nothing of the window from this place in the branch on."""
+        gone = [self._shown.pop(said.id) for said in self._branch[place : self._end]]
+        self._let_go(len(gone))
+        if everything:
+            await self.remove_children("Question, Answer, More, Note.-info, Note.-warning, Note.-error")
+        elif gone:
+            await self.remove_children(self.children[self.children.index(gone[0]) :])
+        self._end = min(self._end, place)
+
+    async def _drop(self, place: int) -> None:
+        """Nothing of the window before this place in the branch."""
+        gone = [self._shown.pop(said.id) for said in self._branch[self._start : max(0, place)]]
+        if gone:
+            self._start = place
+            first, last = gone[0], self._shown[self._branch[place].id]
+            await self.remove_children(self.children[self.children.index(first) : self.children.index(last)])
+            self._let_go(len(gone))
+
+    def _let_go(self, count: int) -> None:
+        """Widgets refer to each other in circles: without a collection now and then, the one after the next answer
+        would find all that the user has paged through, and hold the screen for a second."""
+        self._gone += count
+        if self._gone >= self._most:
+            self._gone = 0
+            self._wish()
+
+    async def _count(self) -> None:
+        """Say what is beyond either end."""
+        await self.query_children(More).remove()
+        if self._start and self._start < self._end:
+            await self.mount(More(self._start, -1), before=self._shown[self._branch[self._start].id])
+        if self._end < len(self._branch):
+            await self.mount(More(len(self._branch) - self._end, 1), after=self._shown[self._branch[self._end - 1].id])
+
+    def _made(self, said: Utterance) -> Question | Answer:
+        version = self._version(said)
+        if said.role == "user":
+            made: Question | Answer = Question(said.text, attachments=said.attachments, version=version, at=said.at)
+        else:
+            made = Answer(said.speaker, said.text, rounds=None if said.is_kept else said.rounds, version=version)
+            made.view = self.view
+            if said.line:
+                made.close(said.line, said.how)
+        made.speaker.point(said.id == self._pointed)
+        made.set_class(said.id in self._untold, "-untold")
+        return made
+
+    # --- rounds of answers from before
+
+    def _recall(self, said: Sequence[Utterance]) -> None:
+        kept = [each.id for each in reversed(said) if each.is_kept]
+        if kept:
+            self.run_worker(partial(self._find, kept), thread=True, exit_on_error=False, group="rounds")
+
+    def _find(self, ids: Sequence[int]) -> None:
+        """In a thread."""
+        for message_id in ids:
+            if rounds := self._rounds(message_id):
+                self.call_later(self._found, message_id, rounds)
+
+    def _found(self, message_id: int, rounds: Sequence[Step]) -> None:
+        answer = self._shown.get(message_id)
+        if isinstance(answer, Answer) and not answer.rounds:
+            answer.recall(rounds)
