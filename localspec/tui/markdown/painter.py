@@ -7,10 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from textual._compositor import ChopsUpdate, Compositor, CompositorMap
-from textual.geometry import Region, Size
+from textual._compositor import ChopsUpdate, Compositor
+from textual.geometry import Region
 from textual.strip import Strip
-from textual.widget import Widget
 
 Span = tuple[int, int, int]
 """A line, and from where to where in it."""
@@ -20,15 +19,6 @@ Line = dict[int, Strip | None]
 
 class Painter(Compositor):
     """From front to back, and nothing that is painted over."""
-
-    def _arrange_root(self, root: Widget, size: Size, visible_only: bool = True) -> tuple[CompositorMap, set[Widget]]:
-        """Textual's calls a function that knows itself, and so leaves all that it knows to the next collection: with
-        every layout the places of every widget, and widgets that are gone. It is left with nothing."""
-        places, widgets = super()._arrange_root(root, size, visible_only)
-        kept = places.copy(), widgets.copy()
-        places.clear()
-        widgets.clear()
-        return kept
 
     def render_partial_update(self) -> ChopsUpdate | None:
         changed = {region.intersection(self.size.region) for region in self._dirty_regions}
