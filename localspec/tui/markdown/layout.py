@@ -5,7 +5,6 @@ Knows sizes and texts, and nothing about what the widgets contain.
 
 from __future__ import annotations
 
-from os.path import commonprefix
 from typing import TYPE_CHECKING, cast
 
 from textual.content import Content
@@ -96,13 +95,6 @@ class Pile(TallWidget):
         return super().render_lines(crop.crop_size((crop.width, 1))) * crop.height
 
 
-def standing(old: Content, new: Content) -> Content:
-    """The words with which both begin, as far as they look the same."""
-    differing = min((span.start for span in {*old.spans} ^ {*new.spans}), default=len(new))
-    shared = commonprefix((old.plain, new.plain))[:differing]  # noqa: RUF071 - by characters is what is meant
-    return Content(shared[: max(shared.rfind(" "), shared.rfind("\n")) + 1])
-
-
 class GrowingText(TallText):
     """Mixin for a text that grows at its end. Lines are reserved ahead of it, so that most words only have to be drawn.
 
@@ -111,19 +103,15 @@ class GrowingText(TallText):
 
     _room = 0  # lines that are laid out for it, whether it needs them yet or not
     _room_width = 0  # at which they were counted; 0 where they were not
-    _changed: tuple[Region, ...] = ()
 
     def grow(self, old: Content, new: Content) -> None:
-        """Show this in place of what is shown; only what differs is drawn."""
+        """Show this in place of what is shown."""
         if old.is_same(new):
             return
         width, height = self.content_size
         lines = new.get_height(cast("RulesMap", self.styles), width) if width else height + 1
         if lines <= height and self._is_wide_enough(new, width):
-            first = max(0, self._lines(standing(old, new), width) - 1)  # a word may fall to the next line
-            self._changed = (Region(0, first, width, height - first),)
             self.update(new, layout=False)
-            self._changed = ()
         else:
             self._room, self._room_width = lines + LINES_AHEAD, width
             self.update(new)
@@ -146,11 +134,5 @@ class GrowingText(TallText):
             self._room, self._room_width = lines + LINES_AHEAD, width
         return max(lines, self._room)
 
-    def _lines(self, content: Content, width: int) -> int:
-        return content.get_height(cast("RulesMap", self.styles), width)
-
     def _is_wide_enough(self, content: Content, width: int) -> bool:
         return not self.styles.is_auto_width or content.get_optimal_width(cast("RulesMap", self.styles), width) <= width
-
-    def _set_dirty(self, *regions: Region) -> None:
-        super()._set_dirty(*(regions or self._changed))
