@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, cast
 from textual.content import Content
 from textual.geometry import Region, Size
 from textual.layout import DockArrangeResult, WidgetPlacement
-from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Static
 
@@ -25,14 +24,9 @@ LINES_AHEAD = 5
 
 
 class Tall(Mixin):
-    """Mixin for a widget whose height depends on its width alone, as that of text does.
-
-    Textual asks for it with the height of what stands around it, which grows with every line of an answer, and so would
-    lay out again all that stands above the last one.
+    """Mixin for a widget that may be given another size without the screen being laid out again: its height follows
+    from its width, as that of text does.
     """
-
-    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        return super().get_content_height(Size(container.width, 0), viewport, width)
 
     def _size_updated(self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True) -> bool:  # noqa: ARG002
         """Textual lays out the screen again for every widget that has just been given another size."""
@@ -89,10 +83,6 @@ class Pile(TallWidget):
     def arrange(self, size: Size, optimal: bool = False) -> DockArrangeResult:
         """With the height it has found itself it is asked again: for the same."""
         return super().arrange(Size(size.width, 0), optimal)
-
-    def render_lines(self, crop: Region) -> list[Strip]:
-        """Each looks like the next, and is drawn once for all."""
-        return super().render_lines(crop.crop_size((crop.width, 1))) * crop.height
 
 
 class GrowingText(TallText):
