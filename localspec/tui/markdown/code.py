@@ -1,4 +1,7 @@
-"""Code that grows at its end, in leaves of a screen each: only the last leaf is styled and laid out again."""
+"""Code that grows at its end, in leaves of a screen each: only the last leaf is styled and laid out again.
+
+Buys 0.22 of a core, and a whole one while code is written (docs/textual.md).
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""How a growing answer is laid out at little cost: four mixins, each listed before the widget's own class.
+"""How a growing answer is laid out at little cost: five mixins, each listed before the widget's own class.
 
-Knows sizes and texts, and nothing about what the widgets contain.
+Knows sizes and texts, and nothing about what the widgets contain. `GrowingText` buys 0.30 of a core, `Aside` 0.08, the
+others 0.02 each (docs/textual.md).
 """
 
 from __future__ import annotations
@@ -75,6 +76,14 @@ if TYPE_CHECKING:
         """A text."""
 else:
     TallWidget = TallText = Tall
+
+
+class GrowingScroll(Mixin):
+    """Mixin for a container that scrolls: what is in it may grow without the screen being laid out twice."""
+
+    def _size_updated(self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True) -> bool:
+        layout = layout and (size, container_size) != (self._size, self._container_size)
+        return super()._size_updated(size, virtual_size, container_size, layout)
 
 
 class Pile(TallWidget):

@@ -1,5 +1,5 @@
 """When to draw next: as often as the eye sees, and less often where drawing takes more than its share of a processor,
-which the model needs too. Knows no screen.
+which the model needs too. Knows no screen. Buys 0.06 of a core by its debt, 0.07 in code, 0.18 in figures.
 """
 
 from __future__ import annotations

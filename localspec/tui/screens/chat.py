@@ -43,7 +43,7 @@ from localspec.tui.control.state import ChatState, Lines
 from localspec.tui.control.tuning import Tuning
 from localspec.tui.control.turns import Turns
 from localspec.tui.keys.key_names import with_keys
-from localspec.tui.markdown.painter import Painter
+from localspec.tui.markdown.painter import Painted
 from localspec.tui.panels.find import FindBar
 from localspec.tui.panels.header import Header
 from localspec.tui.panels.keys_line import KeysLine
@@ -67,7 +67,7 @@ QUIT_AGAIN = "Press {interrupt} again to quit."
 HELP_PANEL = "HelpPanel"  # by name: its module imports all of Markdown
 
 
-class ChatScreen(Screen[None]):
+class ChatScreen(Painted, Screen[None]):
     """Header, transcript between the chats that were kept and the speed panel, state line, prompt."""
 
     AUTO_FOCUS = "#prompt"  # else the first field there is, that of the chats, has the first keys
@@ -118,7 +118,6 @@ class ChatScreen(Screen[None]):
         tuning: Tuning,
     ) -> None:
         super().__init__()
-        self._compositor = Painter()
         self.recorder, self.tuning, self.past = recorder, tuning, past
         self.conversation = conversation(past, system, tuning)
         self.others: tuple[str, ...] = ()  # models that the catalogue does not have, as they were at the start
@@ -226,10 +225,6 @@ class ChatScreen(Screen[None]):
 
     async def leave_bench(self) -> None:
         await self.measuring.leave_bench()
-
-    def watch__selecting(self) -> None:
-        """What is selected may begin or end out of sight."""
-        self.refresh(layout=True)
 
     # --- what the engine says
 

@@ -1,4 +1,7 @@
-"""When garbage is collected, since a full collection holds the screen for longer than a frame. Knows no widget."""
+"""When garbage is collected, since a full collection holds the screen for longer than a frame. Knows no widget.
+
+Buys 0.09 of a core, and a longest frame of 140 ms instead of 390 (docs/textual.md).
+"""
 
 from __future__ import annotations
 

@@ -14,8 +14,10 @@ from textual.layout import DockArrangeResult
 from textual.scrollbar import ScrollBar
 from textual.widget import Widget
 
+from localspec.tui.markdown.layout import GrowingScroll
 
-class StillScroll(VerticalScroll):
+
+class StillScroll(GrowingScroll, VerticalScroll):
     """A subclass says which of its children may be held; others come and go."""
 
     _tops: dict[Widget, int] = {}  # noqa: RUF012 - replaced whole, never changed
@@ -36,11 +38,6 @@ class StillScroll(VerticalScroll):
             self._tops = {placed.widget: placed.region.y for placed in found.placements}
             self._stay(found.total_region.bottom - self.container_size.height)
         return found
-
-    def _size_updated(self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True) -> bool:
-        """What is in it may grow without the screen being laid out twice."""
-        layout = layout and (size, container_size) != (self._size, self._container_size)
-        return super()._size_updated(size, virtual_size, container_size, layout)
 
     def moved(self, old_y: float, new_y: float) -> None:
         """Somebody scrolled."""
