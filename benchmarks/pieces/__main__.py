@@ -29,7 +29,7 @@ from localspec.core.errors import EngineError, UsageError
 
 NAMES = (
     *("painter", "aside", "scroll", "tall", "pile", "growing-text", "lines-ahead", "paragraph", "fence", "leaves"),
-    *("lists", "collector", "code-rule", "figures-rule", "all"),
+    *("lists", "joined", "collector", "code-rule", "figures-rule", "all"),
 )
 FRAME_MS, RUN_SECONDS = 50.0, 300.0
 ROUNDS, MESSAGES = 3, 20

@@ -10,7 +10,7 @@ from typing import Any  # Any: classes and modules of all kinds
 
 from textual.content import Content
 
-from localspec.tui.markdown import code, layout
+from localspec.tui.markdown import code, layout, parser
 from localspec.tui.markdown.layout import Aside, GrowingScroll, GrowingText, Pile, Tall
 from localspec.tui.markdown.painter import Painter
 from localspec.tui.markdown.passage import GROWING
@@ -71,6 +71,7 @@ PIECES: dict[str, tuple[Callable[[], None], ...]] = {
     "paragraph": (partial(forget, "paragraph_open"),),
     "fence": (partial(forget, "fence", "code_block"),),
     "lists": (partial(forget, "bullet_list_open", "ordered_list_open"),),
+    "joined": (Instead(parser, "join_paragraphs", lambda _: None),),
     "collector": (partial(collect_as_python_does, gc.get_threshold()),),
 }
 PARTS: dict[str, tuple[Callable[[], None], ...]] = {  # of a piece

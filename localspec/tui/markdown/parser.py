@@ -15,6 +15,7 @@ from markdown_it.token import Token
 
 from localspec.core.sanitize import clean, one_line
 
+JOINED_CHARACTERS = 500
 MAX_CELLS = 300  # a cell is a widget: a thousand of them would hold the screen for seconds
 
 
@@ -24,6 +25,7 @@ def parser() -> MarkdownIt:
     markdown = MarkdownIt("gfm-like", {"html": False})
     markdown.core.ruler.push("inert", make_inert)
     markdown.core.ruler.push("bounded", bound_tables)
+    markdown.core.ruler.push("joined", join_paragraphs)
     return markdown
 
 
@@ -59,6 +61,29 @@ def bounded(tokens: list[Token], lines: list[str]) -> Iterator[Token]:
             yield Token("fence", "code", 0, map=opening.map, level=opening.level, content=written, info="text")
         else:
             yield from table
+
+
+def join_paragraphs(state: StateCore) -> None:
+    """Short paragraphs that follow one another are one with blank lines in it: a new one then is only more of a text,
+    where a widget would need a place, and all others theirs again."""
+    joined: list[Token] = []
+    tokens = iter(state.tokens)
+    for token in tokens:
+        if token.type == "paragraph_open" and token.level == 0 and may_go_on(joined):
+            opening, said = joined[-3:-1]
+            more, _ = next(tokens), next(tokens)
+            said.children = [*(said.children or ()), line_break(), line_break(), *(more.children or ())]
+            said.content += more.content
+            opening.map = [(opening.map or [0])[0], (token.map or [0])[-1]]
+        else:
+            joined.append(token)
+    state.tokens = joined
+
+
+def may_go_on(tokens: list[Token]) -> bool:
+    """With a paragraph that is in no list and no quotation, and not too long to be laid out with every word."""
+    ends = bool(tokens) and tokens[-1].type == "paragraph_close" and tokens[-1].level == 0
+    return ends and len(tokens[-2].content) < JOINED_CHARACTERS
 
 
 def inert(children: list[Token]) -> Iterator[Token]:
