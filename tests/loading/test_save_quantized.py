@@ -391,7 +391,7 @@ def test_a_flag_the_environment_and_the_settings_ask_for_it(
     assert localspec(*words)[0] == 0
     assert len(list(cache.glob("*.safetensors"))) == 1
     config = Config(engine=EngineTable(save_quantized=True))
-    assert precedence.load_request(config, Catalog.load(), "guide", {}).save_quantized
+    assert precedence.load_request(config, Catalog.load(), "guide", {}).weights.save_quantized
 
 
 def test_python_asks_for_it_in_the_same_word(folder: Path, cache: Path):
@@ -454,4 +454,4 @@ def test_a_repository_in_four_bits_has_nothing_to_keep_either(folder: Path):
     plan = Plan(find_format("nf4"), 64, WeightOptions(save_quantized=True))
     assert unsaved(replace(snapshot, config=config), plan) == "it is stored so already"
     assert unsaved(snapshot, plan) == ""
-    assert unsaved(snapshot, replace(plan, quant="int8", device="cuda")) == ""
+    assert unsaved(snapshot, replace(plan, weight_format=find_format("int8", "cuda"))) == ""
