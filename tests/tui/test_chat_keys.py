@@ -331,7 +331,7 @@ async def test_a_slash_begins_a_command_and_two_begin_a_message():
         assert not stage.engine.requests
         await stage.pilot.press("ctrl+c")
         await stage.send("/tokens")
-        await stage.until(lambda: stage.chat.view == "tokens")
+        await stage.until(lambda: stage.chat.transcript.view == "tokens")
         await stage.send("//nope")
         await stage.until(lambda: stage.engine.requests)
         assert stage.engine.requests[0].messages == (Message("user", "/nope"),)
