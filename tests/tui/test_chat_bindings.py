@@ -45,7 +45,7 @@ async def runs(stage: Stage, key: str, binding: Binding, owner: DOMNode) -> bool
     called: list[tuple[object, ...]] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(node, f"action_{name}", lambda *given: called.append(given))
-        patch.setattr(stage.chat, "drafter_failed", name == "reload")
+        patch.setattr(stage.chat.state, "drafter_failed", name == "reload")
         stage.chat.prompt.text = "some words"
         stage.chat.prompt.move_cursor((0, 4))
         await stage.pilot.press(key)

@@ -270,7 +270,7 @@ async def test_what_was_wrong_is_mended_where_it_stands():
         await stage.send("/k 99")
         await stage.until(lambda: stage.chat.prompt.text == "/k 99")
         await stage.pilot.press("backspace", "enter")
-        await stage.until(lambda: [wish.k for wish in stage.engine.wishes] == ["9"])
+        await stage.until(lambda: [wish.k for wish in stage.engine.wishes] == [9])
         assert stage.chat.prompt.text == ""
 
 
