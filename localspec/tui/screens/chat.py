@@ -110,6 +110,7 @@ class ChatScreen(Screen[None]):
         self.speed.wish = {"auto": None, "on": True, "off": False}[ui.speed_panel]
 
     def make_controllers(self) -> None:
+        """Typed where the table of commands calls one."""
         parts = Parts(
             screen=self,
             state=self.state,
@@ -120,19 +121,21 @@ class ChatScreen(Screen[None]):
             recorder=self.recorder,
             tuning=self.tuning,
         )
-        self.turns = Turns(parts, collect=self.collector.wish, leave_bench=lambda: self.measuring.leave_bench())  # noqa: PLW0108 - made later
-        self.copies, self.reports, self.settings = Copies(parts), Reports(parts), Settings(parts)
+        self.turns: Turns = Turns(parts, collect=self.collector.wish, leave_bench=lambda: self.measuring.leave_bench())  # noqa: PLW0108 - made later
+        self.copies: Copies = Copies(parts)
+        self.reports: Reports = Reports(parts)
+        self.settings: Settings = Settings(parts)
         self.outside = Outside(parts, self.copies)
-        self.branches = Branches(parts, self.turns, self.copies)
-        self.speculation = Speculation(parts)
-        self.chats = Chats(parts, self.turns, self.branches)
+        self.branches: Branches = Branches(parts, self.turns, self.copies)
+        self.speculation: Speculation = Speculation(parts)
+        self.chats: Chats = Chats(parts, self.turns, self.branches)
         self.sidebar, self.find = self.chats.sidebar, self.chats.find
         self.full_context = FullContext(parts, self.turns, begin_chat=self.chats.begin)
-        self.models = Models(parts, self.turns, self.speculation)
-        self.measuring = Measuring(parts, self.models)
-        self.views = Views(parts, self.legend)
+        self.models: Models = Models(parts, self.turns, self.speculation)
+        self.measuring: Measuring = Measuring(parts, self.models)
+        self.views: Views = Views(parts, self.legend)
         self.interrupts = Interrupts(parts, self.turns, self.branches, self.chats, copies=self.copies, views=self.views)
-        self.command_line = CommandLine(
+        self.command_line: CommandLine = CommandLine(
             parts, self.turns, self.branches, run=lambda command, argument: command.run(self, argument)
         )
 
