@@ -198,7 +198,7 @@ HEADERS: Attacks = {
     ),
     **refused(
         f"{MODEL}/config.json describes ",
-        {"200,000 tensors": (written(SINGLE, many(200_000)), "4,264 bytes of weights, but there are 0.")},
+        {"200,000 tensors": (written(SINGLE, many(200_000)), "at least 4,264 bytes of weights, but there are 0.")},
     ),
 }
 INDICES: Attacks = {
