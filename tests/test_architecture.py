@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 FILE = re.compile(r"`((?:\w+/)+\w+\.py)`")
@@ -32,3 +34,26 @@ def test_from_a_key_to_the_screen_a_reader_opens_few_files():
     steps = re.findall(r"^\d+\. `([\w/]+\.py)`", walk, re.MULTILINE)
     assert len(steps) > 10
     assert len(set(FILE.findall(walk))) <= MOST
+
+
+@pytest.mark.parametrize(
+    ("thing", "file", "name"),
+    [
+        ("slash command", "tui/control/commands.py", "COMMANDS"),
+        ("key", "tui/keys/chat_keys.py", "CHAT_KEYS"),
+        ("drafter", "engine/drafters/table.py", "DRAFTERS"),
+        ("weight format", "core/weight_formats.py", "FORMATS"),
+        ("weight format", "loading/kernels.py", "KERNELS"),
+        ("int8 and int4", "engine/cpu/pack.py", "quantise4"),
+        ("Roll back", "engine/session.py", "settle"),
+        ("plan", "loading/plan.py", "Plan"),
+        ("model family", "engine/arch.py", "Arch"),
+        ("event", "core/events.py", "AnyEvent"),
+    ],
+)
+def test_where_a_thing_goes_is_a_line_of_the_page_and_what_is_looked_for_is_in_that_file(thing, file, name):
+    lines = PAGE.split("## Where things go")[1].split("\n- ")
+    (line,) = [line for line in lines if re.match(rf"\*\*(A |An |The )?{thing}\*\*", line)]
+    assert f"`{file}`" in line
+    source = (ROOT / "localspec" / file).read_text(encoding="utf-8")
+    assert re.search(rf"^ *(def |class )?{name}\b", source, re.MULTILINE)

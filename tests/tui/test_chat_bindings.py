@@ -45,7 +45,7 @@ async def runs(stage: Stage, key: str, binding: Binding, owner: DOMNode) -> bool
     called: list[tuple[object, ...]] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(node, f"action_{name}", lambda *given: called.append(given))
-        patch.setattr(stage.chat, "drafter_failed", name == "reload")
+        patch.setattr(stage.chat.state, "drafter_failed", name == "reload")
         stage.chat.prompt.text = "some words"
         stage.chat.prompt.move_cursor((0, 4))
         await stage.pilot.press(key)
@@ -99,9 +99,9 @@ async def test_a_key_from_the_settings_works_and_the_one_it_was_does_not():
     async with open_chat(ScriptedEngine(HELLO), tuning=own_keys({"tokens": "Ctrl+T"})) as stage:
         await stage.ready()
         await stage.pilot.press("f3")
-        assert stage.chat.view == "markdown"
+        assert stage.chat.transcript.view == "markdown"
         await stage.pilot.press("ctrl+t")
-        await stage.until(lambda: stage.chat.view == "tokens")
+        await stage.until(lambda: stage.chat.transcript.view == "tokens")
 
 
 async def test_what_is_wrong_in_the_keymap_is_said_at_the_start():
@@ -115,7 +115,7 @@ async def test_what_is_wrong_in_the_keymap_is_said_at_the_start():
             "[keymap] tokens: f2 no longer means speed.",
         )
         await stage.pilot.press("f2", "x")
-        await stage.until(lambda: stage.chat.view == "tokens")
+        await stage.until(lambda: stage.chat.transcript.view == "tokens")
         assert stage.chat.prompt.text == "x"
 
 

@@ -94,7 +94,7 @@ async def test_models_of_the_hubs_cache_and_of_other_programs_are_offered_too(tm
     (tmp_path / "llama_cache").mkdir()
     (tmp_path / "llama_cache" / "tiny-Q8_0.gguf").touch()
     async with open_chat(ScriptedEngine(HELLO)) as stage:
-        await stage.until(lambda: stage.chat.others == ("Somebody/Far-7B", "llama.cpp:tiny-Q8_0"))
+        await stage.until(lambda: stage.chat.command_line.others == ("Somebody/Far-7B", "llama.cpp:tiny-Q8_0"))
         for typed, name in (("som", "Somebody/Far-7B"), ("lla", "llama.cpp:tiny-Q8_0")):
             for command in ("model", "draft"):
                 stage.chat.prompt.completion.follow(f"/{command} {typed}")
@@ -130,7 +130,7 @@ async def test_up_and_down_choose_and_enter_runs_what_is_chosen():
         await stage.pilot.press("slash", "t", "down", "up", "up", "down")
         await stage.sees("› /tokens")
         await stage.pilot.press("enter")
-        await stage.until(lambda: stage.chat.view == "tokens")
+        await stage.until(lambda: stage.chat.transcript.view == "tokens")
         assert not stage.chat.prompt.text
         assert not stage.engine.requests
 
@@ -270,7 +270,7 @@ async def test_what_was_wrong_is_mended_where_it_stands():
         await stage.send("/k 99")
         await stage.until(lambda: stage.chat.prompt.text == "/k 99")
         await stage.pilot.press("backspace", "enter")
-        await stage.until(lambda: [wish.k for wish in stage.engine.wishes] == ["9"])
+        await stage.until(lambda: [wish.k for wish in stage.engine.wishes] == [9])
         assert stage.chat.prompt.text == ""
 
 
@@ -311,14 +311,14 @@ async def test_tokens_rejected_shows_what_was_rejected():
     async with open_chat(ScriptedEngine()) as stage:
         await stage.ready()
         await stage.send("/tokens rejected")
-        await stage.until(lambda: stage.chat.view == "rejects")
+        await stage.until(lambda: stage.chat.transcript.view == "rejects")
         await stage.send("/tokens rejected")
-        await stage.until(lambda: stage.chat.view == "tokens")
+        await stage.until(lambda: stage.chat.transcript.view == "tokens")
         await stage.send("/tokens")
-        await stage.until(lambda: stage.chat.view == "markdown")
+        await stage.until(lambda: stage.chat.transcript.view == "markdown")
         await stage.send("/tokens pears")
         await stage.sees("/tokens rejected what was rejected")
-        assert stage.chat.view == "markdown"
+        assert stage.chat.transcript.view == "markdown"
 
 
 async def test_a_word_that_is_no_command_brings_the_nearest_one_to_mind():
@@ -364,7 +364,7 @@ async def test_every_command_is_in_the_palette(picky: list[str]):
         await stage.pilot.press(*"tokens")
         await stage.sees("/tokens", "show who wrote each token")
         await stage.pilot.press("down", "enter")
-        await stage.until(lambda: stage.chat.view == "tokens")
+        await stage.until(lambda: stage.chat.transcript.view == "tokens")
         await stage.pilot.press("ctrl+p", *"pick")
         await stage.sees("/pick a|b|bc")
         await stage.pilot.press("down", "enter")
@@ -494,7 +494,7 @@ async def test_a_command_that_must_wait_stays_in_the_prompt(command: str):
         await stage.send(command)
         await stage.until(lambda: stage.chat.prompt.text == command)
         assert stage.chat.status.hint
-        stage.chat.pick(find("retry"))  # from the menu: nothing was typed
+        stage.chat.command_line.pick(find("retry"))  # from the menu: nothing was typed
         await stage.pilot.pause()
         assert stage.chat.prompt.text == command
         second.permit()

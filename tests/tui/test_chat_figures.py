@@ -375,7 +375,7 @@ async def test_the_palette_lists_models_and_loads_the_one_that_is_chosen(monkeyp
     chosen: list[str] = []
     async with open_chat(ScriptedEngine(), size=(80, 120)) as stage:
         await stage.ready()
-        monkeypatch.setattr(stage.chat, "choose", chosen.append)
+        monkeypatch.setattr(stage.chat.models, "choose", chosen.append)
         await stage.pilot.press("ctrl+p")
         await stage.sees("Model [/nope] · [b] · fits", "Model qwen7b · bf16 · too large", "Load this model")
         await stage.pilot.press(*"qwen")

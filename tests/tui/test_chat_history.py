@@ -536,7 +536,7 @@ def test_a_chat_goes_on_with_its_own_model(
         history.begin(NewChat(str(folder)), "hi")
     for words, model in (((), str(folder)), (("guide",), "guide")):
         assert localspec(monkeypatch, "chat", *words, "-c") == 0
-        opened[-1].chat.make_engine()
+        opened[-1].chat.engine.make_engine()
         assert asked[-1].model == model
     folder.rmdir()
     assert localspec(monkeypatch, "chat", "-c") == 3

@@ -40,7 +40,7 @@ async def asked(stage: Stage, turns: int = 0) -> None:
     if turns:
         await overflowing(stage, turns)
     await stage.until(lambda: isinstance(stage.app.screen, Overflow))
-    await stage.until(lambda: "Stop here" in seen(stage))
+    await stage.until(lambda: "Cancel, and don't ask again" in seen(stage))
 
 
 def seen(stage: Stage) -> str:
@@ -220,6 +220,6 @@ async def test_an_engine_that_dies_while_it_is_asked_ends_the_turn():
 async def test_it_fits_in_the_smallest_terminal():
     async with open_chat(ScriptedEngine(HELLO, [FULL], HELLO), size=(60, 16)) as stage:
         await asked(stage, turns=1)
-        for words in ("Stop here", "Drop the oldest", "New chat", "Esc: unanswered"):
+        for words in ("Cancel, and don't ask again", "Drop the oldest", "New chat", "Esc: cancel"):
             assert words in seen(stage)
         await stage.pilot.press("escape")

@@ -292,11 +292,11 @@ async def test_a_key_of_the_users_own_does_what_another_did():
     async with open_chat(ScriptedEngine(HELLO), tuning=tuning, size=(130, 30)) as stage:
         await stage.ready()
         await stage.pilot.press("f9")
-        await stage.until(lambda: stage.chat.view == "tokens")
+        await stage.until(lambda: stage.chat.transcript.view == "tokens")
         shown = stage.chat.speed.display
         await stage.pilot.press("f3")
         await stage.until(lambda: stage.chat.speed.display != shown)
-        assert stage.chat.view == "tokens"
+        assert stage.chat.transcript.view == "tokens"
 
 
 async def test_keys_that_are_named_are_the_users():

@@ -131,7 +131,7 @@ async def test_keys_and_the_prompt_do_not_disturb_each_other():
         await told(stage)
         await stage.pilot.press("a", "f3", "b", "f2", "c", "shift+f3", "d")
         assert stage.chat.prompt.text == "abcd"
-        assert stage.chat.view == "rejects"
+        assert stage.chat.transcript.view == "rejects"
 
 
 async def test_the_ribbon_stands_under_an_answer_that_was_drafted_for():

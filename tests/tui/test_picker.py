@@ -46,6 +46,32 @@ async def test_models_are_shown_while_others_are_looked_for(monkeypatch: pytest.
         go_on.set()
 
 
+async def test_the_model_in_use_is_chosen_though_it_is_found_after_another(monkeypatch: pytest.MonkeyPatch):
+    """To read the first one's header takes long on a machine that is busy."""
+    go_on = threading.Event()
+
+    def found(*_: object, **__: object) -> Iterator[Shelved]:
+        yield Shelved("other", "int8", 29_000_000, "fits", DRAFTS)
+        yield Shelved("another", "int8", 29_000_000, "fits", DRAFTS)
+        go_on.wait()
+        yield Shelved("guide", "int8", 29_000_000, "fits", (*DRAFTS, ("small", "a smaller model")))
+
+    monkeypatch.setattr(picker, "PACE", 0)
+    monkeypatch.setattr("localspec.runtime.local_models.on_disk", found)
+    try:
+        async with open_chat(ScriptedEngine(), size=(110, 30)) as stage:
+            await stage.ready()
+            await stage.pilot.press("ctrl+o")
+            await stage.sees(LOOKING, "another")
+            models = stage.app.screen.query_one("#models", OptionList)
+            assert models.highlighted == 0
+            go_on.set()
+            await stage.until(lambda: models.highlighted == 2)
+            await stage.sees("a smaller model")
+    finally:
+        go_on.set()
+
+
 async def test_a_picker_that_is_closed_looks_no_further(monkeypatch: pytest.MonkeyPatch):
     go_on, ended, looked = threading.Event(), threading.Event(), list[int]()
 

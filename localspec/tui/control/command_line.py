@@ -8,8 +8,8 @@ from inspect import isawaitable
 from localspec.core.sanitize import one_line
 from localspec.history import Attachment
 from localspec.tui.control.branches import Branches
-from localspec.tui.control.commands import Command, find, literal, parse, typed, unknown
-from localspec.tui.control.feedback import Feedback
+from localspec.tui.control.commands import Command, Known, find, literal, parse, typed, unknown
+from localspec.tui.control.parts import Parts
 from localspec.tui.control.turns import Turns
 from localspec.tui.panels.prompt import Prompt
 
@@ -17,10 +17,13 @@ from localspec.tui.panels.prompt import Prompt
 class CommandLine:
     """`run` runs a command, whose argument may be empty."""
 
+    others: tuple[str, ...] = ()  # models that the catalogue does not have, as they were at the start
+
     def __init__(
-        self, feedback: Feedback, turns: Turns, branches: Branches, run: Callable[[Command, str], object]
+        self, parts: Parts, turns: Turns, branches: Branches, *, run: Callable[[Command, str], object]
     ) -> None:
-        self.feedback, self.turns, self.branches, self.run = feedback, turns, branches, run
+        self.screen, self.feedback, self.tuning = parts.screen, parts.feedback, parts.tuning
+        self.turns, self.branches, self.run = turns, branches, run
 
     async def send(self, message: Prompt.Sent) -> None:
         prompt = self.feedback.prompt
@@ -63,3 +66,29 @@ class CommandLine:
         """Something could not be attached."""
         self.feedback.give_back(message.typed)
         self.feedback.hint(one_line(message.sentence))
+
+    def attach(self, argument: str) -> None:
+        """/attach"""
+        self.feedback.prompt.attach(argument.strip('"'), typed=self.feedback.command)
+
+    # --- before it is typed as a whole
+
+    def known(self) -> Known:
+        """Names that are known without another look at the disk."""
+        tuning = self.tuning
+        return Known(
+            presets=tuple(tuning.config.all_presets),
+            themes=tuple(sorted(self.screen.app.available_themes)),
+            models=tuple(dict.fromkeys((*tuning.catalog.models, *self.others))),
+            drafts=tuple(dict(tuning.entry.drafts)) if tuning.entry else (),
+        )
+
+    def pick(self, command: Command) -> None:
+        """Chosen by name: it runs, or waits in the prompt for its argument."""
+        prompt = self.feedback.prompt
+        if command.needs_argument:
+            prompt.clear()
+            prompt.give(f"/{command.name} ")
+            prompt.focus()
+        else:
+            self.screen.call_later(self.run, command, "")

@@ -105,11 +105,13 @@ COMMANDS = (
         lambda chat, typed: chat.speculation.compare(typed),
         "[early-exit:E]",
     ),
-    Command("attach", "put a text file into your next message", lambda chat, typed: chat.attach(typed), "PATH"),
+    Command(
+        "attach", "put a text file into your next message", lambda chat, typed: chat.command_line.attach(typed), "PATH"
+    ),
     Command(
         "tokens",
         "show who wrote each token, or the text again",
-        lambda chat, typed: chat.show_tokens(typed),
+        lambda chat, typed: chat.views.tokens(typed),
         "[rejected]",
         choices=("rejected",),
     ),
@@ -157,9 +159,9 @@ COMMANDS = (
         "[NAME]",
         choices=lambda known: known.themes,
     ),
-    Command("keys", "show or hide the list of keys", lambda chat, _: chat.action_keys()),
+    Command("keys", "show or hide the list of keys", lambda chat, _: chat.views.toggle_keys()),
     Command("log", "where the engine's log is", lambda chat, _: chat.reports.log()),
-    Command("help", "all commands and keys", lambda chat, _: chat.action_help()),
+    Command("help", "all commands and keys", lambda chat, _: chat.views.help()),
     Command("chats", "show the chats that were kept", lambda chat, _: chat.chats.toggle_list()),
     Command("search", "search all chats", lambda chat, typed: chat.chats.search(typed), "[WORDS]"),
     Command(

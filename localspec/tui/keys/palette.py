@@ -34,14 +34,16 @@ class CommandProvider(Provider):
     async def discover(self) -> Hits:
         if isinstance(chat := self.screen, ChatScreen):
             for command in COMMANDS:
-                yield DiscoveryHit(Content(command.usage), partial(chat.pick, command), help=command.says)
+                yield DiscoveryHit(Content(command.usage), partial(chat.command_line.pick, command), help=command.says)
 
     async def search(self, query: str) -> Hits:
         matcher = self.matcher(query)
         if isinstance(chat := self.screen, ChatScreen):
             for command in COMMANDS:
                 if score := max(matcher.match(word) for word in words(command)):
-                    yield Hit(score, Content(command.usage), partial(chat.pick, command), help=command.says)
+                    yield Hit(
+                        score, Content(command.usage), partial(chat.command_line.pick, command), help=command.says
+                    )
 
 
 def words(command: Command) -> tuple[str, ...]:

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import events, on
 from textual.actions import SkipAction
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Horizontal
-from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widgets import Input, OptionList, TextArea
 
@@ -26,12 +25,12 @@ from localspec.tui.chat.recorder import SAVE_SECONDS, HistoryRecorder, Kept, Not
 from localspec.tui.control.branches import Branches
 from localspec.tui.control.chats import Chats
 from localspec.tui.control.command_line import CommandLine
-from localspec.tui.control.commands import Command, Known
 from localspec.tui.control.copies import Copies
 from localspec.tui.control.engine_link import EngineLink
 from localspec.tui.control.feed import Arrived, Engine
 from localspec.tui.control.feedback import Feedback
 from localspec.tui.control.full_context import FullContext
+from localspec.tui.control.interrupts import Interrupts
 from localspec.tui.control.measuring import Measuring
 from localspec.tui.control.models import Chosen, Models
 from localspec.tui.control.outside import Outside
@@ -42,71 +41,32 @@ from localspec.tui.control.speculation import Speculation
 from localspec.tui.control.state import ChatState, Lines
 from localspec.tui.control.tuning import Tuning
 from localspec.tui.control.turns import Turns
-from localspec.tui.keys.key_names import with_keys
+from localspec.tui.control.views import Views
+from localspec.tui.keys.chat_keys import CHAT_KEYS
 from localspec.tui.markdown.painter import Painted
 from localspec.tui.panels.find import FindBar
 from localspec.tui.panels.header import Header
 from localspec.tui.panels.keys_line import KeysLine
 from localspec.tui.panels.prompt import Prompt
 from localspec.tui.panels.sidebar import Sidebar
-from localspec.tui.panels.speed_panel import LEAST_WIDTH, Reading, SpeedPanel
+from localspec.tui.panels.speed_panel import LEAST_WIDTH, SpeedPanel
 from localspec.tui.panels.stats_line import StatsLine, loading_words
 from localspec.tui.screens.too_small import TooSmall
 from localspec.tui.terminal.collector import Collector
 from localspec.tui.transcript.legend import Legend
-from localspec.tui.transcript.thought import Thought
-from localspec.tui.transcript.token_view import View
 from localspec.tui.transcript.transcript import Transcript
 
 if TYPE_CHECKING:
     from textual.widgets import Markdown
 
 BODY = "localspec.tui.transcript.body"  # the first answer needs it, and by then it is there
-QUIT_SECONDS = 1.0
-QUIT_AGAIN = "Press {interrupt} again to quit."
-HELP_PANEL = "HelpPanel"  # by name: its module imports all of Markdown
 
 
 class ChatScreen(Painted, Screen[None]):
     """Header, transcript between the chats that were kept and the speed panel, state line, prompt."""
 
     AUTO_FOCUS = "#prompt"  # else the first field there is, that of the chats, has the first keys
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "stop", "Stop", key_display="Esc", priority=True, id="stop"),
-        Binding("ctrl+n", "new", "New", key_display="^N", priority=True, id="new"),
-        Binding("ctrl+r", "reload", "Reload", key_display="^R", priority=True, id="reload"),
-        Binding("ctrl+r", "retry", "Retry", show=False, priority=True, id="retry"),
-        Binding("alt+e", "edit", "Edit", show=False, priority=True, id="edit"),
-        Binding("alt+up", "point(-1)", "Earlier message", show=False, priority=True, id="msg.prev"),
-        Binding("alt+down", "point(1)", "Later message", show=False, priority=True, id="msg.next"),
-        Binding("f2", "speed", "Speed", key_display="F2", priority=True, id="speed"),
-        Binding("f3", "tokens", "Tokens", key_display="F3", priority=True, id="tokens"),
-        Binding("shift+f3,f13,f15", "rejects", "Rejected", show=False, priority=True, id="rejects"),  # or so it is sent
-        Binding("f5", "spec", "Speculation", key_display="F5", priority=True, id="spec"),
-        Binding("f6", "compare", "Compare", key_display="F6", show=False, priority=True, id="compare"),
-        Binding("ctrl+t", "thoughts", "Thoughts", show=False, priority=True, id="thoughts"),
-        Binding("ctrl+d", "leave", "Quit", show=False, priority=True, id="leave"),
-        Binding("f1", "help", "Help", key_display="F1", priority=True, id="help"),
-        Binding("ctrl+g", "editor", "Editor", show=False, priority=True, id="editor"),
-        Binding("end", "end", "To the end", show=False, priority=True, id="end"),
-        Binding("ctrl+o", "models", "Model", show=False, priority=True, id="models"),
-        Binding("pageup", "page(-1)", "Page up", show=False, priority=True, id="page.up"),
-        Binding("pagedown", "page(1)", "Page down", show=False, priority=True, id="page.down"),
-        Binding("ctrl+b", "chats", "Chats", key_display="^B", priority=True, id="chats"),
-        Binding("ctrl+f", "find", "Find", key_display="^F", show=False, priority=True, id="find"),
-    ]
-
-    view: reactive[View] = reactive("markdown", init=False)
-
-    turns: Turns
-    branches: Branches
-    speculation: Speculation
-    chats: Chats
-    settings: Settings
-    models: Models
-    measuring: Measuring
-    copies: Copies
-    reports: Reports
+    BINDINGS: ClassVar[list[BindingType]] = CHAT_KEYS
 
     def __init__(
         self,
@@ -120,7 +80,6 @@ class ChatScreen(Painted, Screen[None]):
         super().__init__()
         self.recorder, self.tuning, self.past = recorder, tuning, past
         self.conversation = conversation(past, system, tuning)
-        self.others: tuple[str, ...] = ()  # models that the catalogue does not have, as they were at the start
         self.collector = Collector(self, lambda: self.state.busy)
         self.make_widgets()
         self.state = ChatState(
@@ -128,7 +87,7 @@ class ChatScreen(Painted, Screen[None]):
             Lines(self.header, self.status, self.speed, self.prompt),
             self.conversation,
             tuning,
-            unload=self.unload,
+            unload=lambda: self.models.unload(),  # noqa: PLW0108 - made later
         )
         self.state.title = past.chat.title if past else ""
         self.feedback = Feedback(self, self.state, self.transcript)
@@ -138,7 +97,7 @@ class ChatScreen(Painted, Screen[None]):
     def make_widgets(self) -> None:
         ui = self.tuning.config.ui
         self.header, self.status, self.legend = Header(), StatsLine(), Legend()
-        self.prompt = Prompt(self.claims, self.known)
+        self.prompt = Prompt(lambda key: self.branches.claims(key), lambda: self.command_line.known())  # noqa: PLW0108 - made later
         self.transcript = Transcript(
             busy=lambda: self.state.busy,
             let_go=self.collector.wish,
@@ -146,10 +105,11 @@ class ChatScreen(Painted, Screen[None]):
             rounds=self.recorder.rounds,
             window=ui.window_messages,
         )
-        self.speed = SpeedPanel(self.reading)
+        self.speed = SpeedPanel(lambda: self.state.reading())  # noqa: PLW0108 - made later
         self.speed.wish = {"auto": None, "on": True, "off": False}[ui.speed_panel]
 
     def make_controllers(self) -> None:
+        """Typed where the table of commands calls one."""
         parts = Parts(
             screen=self,
             state=self.state,
@@ -160,28 +120,33 @@ class ChatScreen(Painted, Screen[None]):
             recorder=self.recorder,
             tuning=self.tuning,
         )
-        self.turns = Turns(parts, collect=self.collector.wish, leave_bench=self.leave_bench)
-        self.copies, self.reports, self.settings = Copies(parts), Reports(parts), Settings(parts)
+        self.turns: Turns = Turns(parts, collect=self.collector.wish, leave_bench=lambda: self.measuring.leave_bench())  # noqa: PLW0108 - made later
+        self.copies: Copies = Copies(parts)
+        self.reports: Reports = Reports(parts)
+        self.settings: Settings = Settings(parts)
         self.outside = Outside(parts, self.copies)
-        self.branches = Branches(parts, self.turns, self.copies)
-        self.speculation = Speculation(parts)
-        self.chats = Chats(parts, self.turns, self.branches)
+        self.branches: Branches = Branches(parts, self.turns, self.copies)
+        self.speculation: Speculation = Speculation(parts)
+        self.chats: Chats = Chats(parts, self.turns, self.branches)
         self.sidebar, self.find = self.chats.sidebar, self.chats.find
         self.full_context = FullContext(parts, self.turns, begin_chat=self.chats.begin)
-        self.models = Models(parts, self.turns, self.speculation)
-        self.measuring = Measuring(parts, self.models)
-        self.command_line = CommandLine(self.feedback, self.turns, self.branches, self.run)
+        self.models: Models = Models(parts, self.turns, self.speculation)
+        self.measuring: Measuring = Measuring(parts, self.models)
+        self.views: Views = Views(parts, self.legend)
+        self.interrupts = Interrupts(parts, self.turns, self.branches, self.chats, copies=self.copies, views=self.views)
+        self.command_line: CommandLine = CommandLine(
+            parts, self.turns, self.branches, run=lambda command, argument: command.run(self, argument)
+        )
 
     def compose(self) -> ComposeResult:
         yield from (self.header, Horizontal(self.sidebar, self.transcript, self.speed, id="middle"), self.legend)
         yield from (self.status, self.find, self.prompt.pills, self.prompt.completion, self.prompt)
-        yield KeysLine()
-        yield TooSmall()
+        yield from (KeysLine(), TooSmall())
 
     async def on_mount(self) -> None:
         await self.chats.show(self.past)
         self.prompt.focus()
-        self.view = self.tuning.config.ui.token_view
+        self.views.show(self.tuning.config.ui.token_view)
         self.set_interval(SAVE_SECONDS, lambda: self.recorder.save(self.state.tally.stats))
         self.call_after_refresh(self.begin)
 
@@ -198,7 +163,7 @@ class ChatScreen(Painted, Screen[None]):
         from localspec.runtime.local_models import names
 
         import_module(BODY)
-        self.others = names()
+        self.command_line.others = names()
 
     async def on_unmount(self) -> None:
         self.recorder.end(self.state.tally.stats, "cancelled")
@@ -210,21 +175,6 @@ class ChatScreen(Painted, Screen[None]):
         width = min(event.size.width, LEAST_WIDTH - 1) if self.app.is_inline else event.size.width
         self.speed.settle(width)
         self.sidebar.settle(width)
-
-    # What widgets and controllers need of one that is made after them.
-
-    def claims(self, event: events.Key) -> bool:
-        """Whether a key pressed on the empty prompt is a command here instead."""
-        return self.branches.claims(event)
-
-    def reading(self) -> Reading:
-        return self.state.reading()
-
-    async def unload(self) -> None:
-        await self.models.unload()
-
-    async def leave_bench(self) -> None:
-        await self.measuring.leave_bench()
 
     # --- what the engine says
 
@@ -323,75 +273,34 @@ class ChatScreen(Painted, Screen[None]):
         return self.state.can_reload if action == "reload" else super().check_action(action, parameters)
 
     def action_stop(self) -> None:
-        """Esc: close the list of commands, else leave where the cursor is beside the chat, else stop the answer, else
-        leave an edit, a message, what lies over the chat, else take back the message that waits."""
-        if self.prompt.completion.close():
-            return
-        if beside := next((panel for panel in (self.find, self.sidebar) if panel.has_focus_within), None):
-            beside.leave()
-        elif self.state.answering:
-            self.turns.stop()
-        elif self.branches.edited is not None:
-            self.branches.end_edit()
-        elif self.branches.cursor is not None:
-            self.branches.leave_message()
-        elif self.query(HELP_PANEL):
-            self.app.action_hide_help_panel()
-        elif self.speed.covers:
-            self.action_speed()
-        elif self.sidebar.covers:
-            self.sidebar.hide()
-        elif self.find.display:
-            self.find.leave()
-        elif self.state.queued is not None and not self.prompt.text:
-            self.call_later(self.turns.take_back)
+        self.interrupts.stop()
+
+    def action_interrupt(self) -> None:
+        self.interrupts.interrupt()
+
+    async def action_leave(self) -> None:
+        await self.interrupts.leave()
 
     def action_speed(self) -> None:
-        self.speed.toggle(self.size.width)
-        if self.size.width < LEAST_WIDTH:
-            self.feedback.hint(f"The speed panel needs {LEAST_WIDTH} columns.")
+        self.views.toggle_speed()
 
     def action_tokens(self) -> None:
-        self.view = "tokens" if self.view == "markdown" else "markdown"
+        self.views.toggle_tokens()
 
     def action_rejects(self) -> None:
-        self.view = "tokens" if self.view == "rejects" else "rejects"
-        rejected = [proposal for step in self.state.rounds for proposal in step.rejected]
-        if self.view == "rejects" and rejected and rejected[-1].p_target is None:
-            self.feedback.hint("Token probabilities are recorded from the next answer on.")
+        self.views.toggle_rejects()
 
-    def watch_view(self, view: View) -> None:
-        self.legend.follow(view)
-        self.transcript.view = view
+    def action_thoughts(self) -> None:
+        self.views.toggle_thoughts()
+
+    def action_help(self) -> None:
+        self.views.help()
 
     def action_new(self) -> None:
         self.call_later(self.chats.begin)
 
     def action_reload(self) -> None:
         self.call_later(self.engine.load)
-
-    def action_interrupt(self) -> None:
-        """Ctrl+C with nothing over the chat: copy, else stop, else clear, else quit at the second time."""
-        if selected := self.prompt.selected_text or self.get_selected_text():
-            self.copies.take(selected)
-            self.clear_selection()
-            self.prompt.move_cursor(self.prompt.cursor_location)
-        elif self.state.answering:
-            self.turns.stop()
-        elif self.prompt.text or self.prompt.pills.attachments:
-            self.prompt.clear()  # an edit, which the text area's undo takes back
-            self.prompt.pills.take()
-        elif self.status.hint == (again := with_keys(self, QUIT_AGAIN)):
-            self.call_later(self.app.action_quit)
-        else:
-            self.feedback.hint(again, QUIT_SECONDS)
-
-    async def action_leave(self) -> None:
-        """Ctrl+D: quits on an empty prompt, deletes to the right otherwise."""
-        if self.prompt.text:
-            self.prompt.action_delete_right()
-        else:
-            await self.app.action_quit()
 
     def action_page(self, direction: int) -> None:
         self.transcript.page(direction)
@@ -402,12 +311,9 @@ class ChatScreen(Painted, Screen[None]):
             raise SkipAction
         self.transcript.anchor()
 
+    @on(Prompt.Recalled)
     def action_edit(self) -> None:
         self.call_later(self.branches.edit, self.branches.at)
-
-    @on(Prompt.Recalled)
-    def edit_last(self) -> None:
-        self.action_edit()
 
     def action_retry(self) -> None:
         self.call_later(self.branches.retry, self.branches.at)
@@ -430,67 +336,8 @@ class ChatScreen(Painted, Screen[None]):
     def action_models(self) -> None:
         self.models.pick()
 
-    def action_keys(self) -> None:
-        """Show or hide the list of keys."""
-        if self.query(HELP_PANEL):
-            self.app.action_hide_help_panel()
-        else:
-            self.app.action_show_help_panel()
-
-    def action_help(self) -> None:
-        from localspec.tui.screens.help import HelpScreen, active_keys
-
-        self.app.push_screen(HelpScreen(active_keys(self)))
-
-    # --- long content
-
-    def action_thoughts(self) -> None:
-        """Open all thoughts, or shut them if the last one is open."""
-        thoughts = list(self.query(Thought))
-        for thought, is_open in [(thought, not thoughts[-1].is_open) for thought in thoughts]:
-            thought.is_open = is_open
-
     def action_editor(self) -> None:
         self.outside.edit()
-
-    # --- commands
-
-    def known(self) -> Known:
-        """Names that are known without another look at the disk."""
-        tuning = self.tuning
-        return Known(
-            presets=tuple(tuning.config.all_presets),
-            themes=tuple(sorted(self.app.available_themes)),
-            models=tuple(dict.fromkeys((*tuning.catalog.models, *self.others))),
-            drafts=tuple(dict(tuning.entry.drafts)) if tuning.entry else (),
-        )
-
-    def run(self, command: Command, argument: str) -> object:
-        return command.run(self, argument)
-
-    def pick(self, command: Command) -> None:
-        """Chosen by name: it runs, or waits in the prompt for its argument."""
-        if command.needs_argument:
-            self.prompt.clear()
-            self.prompt.give(f"/{command.name} ")
-            self.prompt.focus()
-        else:
-            self.call_later(self.run, command, "")
-
-    def attach(self, argument: str) -> None:
-        """/attach"""
-        self.prompt.attach(argument.strip('"'), typed=self.feedback.command)
-
-    def show_tokens(self, argument: str) -> None:
-        """/tokens"""
-        if argument == "rejected":
-            self.action_rejects()
-        elif argument:
-            self.feedback.refuse("/tokens shows who wrote each token; /tokens rejected what was rejected, too.")
-        else:
-            self.action_tokens()
-
-    # --- links in answers
 
     def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:
         event.stop()

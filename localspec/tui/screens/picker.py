@@ -105,11 +105,13 @@ class Picker(ModalScreen[Pick | None]):
         for index, line in enumerate(lines[:before]):
             self.model_list.replace_option_prompt_at_index(index, line)
         self.model_list.add_options([Option(line) for line in lines[before:]])
-        if not before and self.models:
+        is_untouched = self.model_list.has_focus and self.model_list.highlighted == 0
+        in_use_came = any(model.name == self.now.model for model in message.models)
+        if (not before and self.models) or (is_untouched and in_use_came):
             self.begin()
 
     def begin(self) -> None:
-        """With the model that is loaded, which is among the first."""
+        """With the model that is loaded, which is among the first; once more, if it comes after others were shown."""
         names = [model.name for model in self.models]
         self.model_list.highlighted = names.index(self.now.model) if self.now.model in names else 0
         if self.drafts_first and self.now.model in names:

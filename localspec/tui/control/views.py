@@ -1,0 +1,74 @@
+"""How the chat is shown: its text or who wrote each token, thoughts, the speed panel, keys and help."""
+
+from __future__ import annotations
+
+from localspec.tui.control.parts import Parts
+from localspec.tui.panels.speed_panel import LEAST_WIDTH
+from localspec.tui.transcript.legend import Legend
+from localspec.tui.transcript.thought import Thought
+from localspec.tui.transcript.token_view import View
+
+HELP_PANEL = "HelpPanel"  # by name: its module imports all of Markdown
+
+
+class Views:
+    """Changes what is shown and nothing that was said. The transcript has the view; the legend explains it."""
+
+    def __init__(self, parts: Parts, legend: Legend) -> None:
+        self.screen, self.state, self.feedback = parts.screen, parts.state, parts.feedback
+        self.transcript, self.legend = parts.transcript, legend
+
+    # --- tokens
+
+    def show(self, view: View) -> None:
+        if view != self.transcript.view:
+            self.legend.follow(view)
+            self.transcript.view = view
+
+    def toggle_tokens(self) -> None:
+        self.show("tokens" if self.transcript.view == "markdown" else "markdown")
+
+    def toggle_rejects(self) -> None:
+        self.show("tokens" if self.transcript.view == "rejects" else "rejects")
+        rejected = [proposal for step in self.state.rounds for proposal in step.rejected]
+        if self.transcript.view == "rejects" and rejected and rejected[-1].p_target is None:
+            self.feedback.hint("Token probabilities are recorded from the next answer on.")
+
+    def tokens(self, argument: str) -> None:
+        """/tokens"""
+        if argument == "rejected":
+            self.toggle_rejects()
+        elif argument:
+            self.feedback.refuse("/tokens shows who wrote each token; /tokens rejected what was rejected, too.")
+        else:
+            self.toggle_tokens()
+
+    # --- what else there is to see
+
+    def toggle_thoughts(self) -> None:
+        """Open all thoughts, or shut them if the last one is open."""
+        thoughts = list(self.screen.query(Thought))
+        for thought, is_open in [(thought, not thoughts[-1].is_open) for thought in thoughts]:
+            thought.is_open = is_open
+
+    def toggle_speed(self) -> None:
+        width = self.screen.size.width
+        self.state.speed.toggle(width)
+        if width < LEAST_WIDTH:
+            self.feedback.hint(f"The speed panel needs {LEAST_WIDTH} columns.")
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether the list of keys is shown."""
+        return bool(self.screen.query(HELP_PANEL))
+
+    def toggle_keys(self) -> None:
+        if self.has_keys:
+            self.screen.app.action_hide_help_panel()
+        else:
+            self.screen.app.action_show_help_panel()
+
+    def help(self) -> None:
+        from localspec.tui.screens.help import HelpScreen, active_keys
+
+        self.screen.app.push_screen(HelpScreen(active_keys(self.screen)))
