@@ -144,7 +144,7 @@ def wanted(name: str, only: Sequence[str]) -> bool:
 
 
 def lines(found: Sequence[Figures]) -> list[str]:
-    """Where each of ours lies beside llama.cpp's curve."""
+    """Sentences that compare each of our formats with llama.cpp's curve."""
     curve = [Point(one.bits, one.kl) for one in found if one.name.startswith("llama.cpp")]
     if len(curve) < 2:
         return []

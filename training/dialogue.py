@@ -172,7 +172,7 @@ class Author:
         return render(turns, self.tokenizer, self.rng.choice(tone.prompts))
 
     def conversation(self, count: int) -> Sample:
-        """So many turns, sometimes after a system prompt, which may ask for a tone."""
+        """Makes a conversation of `count` turns, sometimes after a system prompt, which may ask for a tone."""
         turns, roll = list[Turn](), self.rng.random()
         for _ in range(count):
             turns.append(self.turn(turns[-1].about if turns else None))

@@ -204,7 +204,7 @@ class Bench:
 
     @property
     def four_bits(self) -> list[WeightFormat]:
-        """Those beside which transformers has the same."""
+        """Our 4-bit formats that transformers has too."""
         return [kind for kind in self.decoders if kind in FOUR_BIT and len(self.theirs) > 1]
 
     def as_theirs(self, kind: WeightFormat, source: Memory) -> Ours:
@@ -257,7 +257,7 @@ def check(request: ShapeRequest) -> dict[str, str]:
 
 
 def choose_formats(request: ShapeRequest) -> tuple[tuple[WeightFormat, ...], tuple[str, ...]]:
-    """Those asked for, or all that fit in memory together, with a sentence about those that do not."""
+    """The formats asked for, or all that fit in memory together, with a sentence about those that do not."""
     if request.formats:
         return request.formats, ()
     weights = SHAPES[request.shape].num_weights

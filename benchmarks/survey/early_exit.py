@@ -54,7 +54,7 @@ class Way:
 
     @property
     def plain(self) -> str:
-        """Whose texts and speed its own are compared with."""
+        """The name of the plain run that texts and speed are compared with."""
         return f"{self.kind} plain"
 
 

@@ -39,7 +39,7 @@ class Survey:
 
     @property
     def formats(self) -> tuple[WeightFormat, ...]:
-        """Those that this machine has what they need for."""
+        """The formats that this machine can run."""
         return tuple(kind for kind in USUAL[self.device] if not missing(kind, self.device))
 
     @property

@@ -109,7 +109,8 @@ def measure_ui(shape: str, kind: WeightFormat, tokens: int, repeats: int, tell: 
 def play(
     asked: tuple[str, ...], folder: str, count: int, progress: Progress
 ) -> tuple[list[tuple[Played, Played]], tuple[float, ...]]:
-    """So many turns of both, and the milliseconds from key to echo in all but the first."""
+    """Plays `count` turns of both programs; returns them, and the milliseconds from key to echo in all but the
+    first."""
     turns, echoes = list[tuple[Played, Played]](), list[float]()
     with playing("benchmarks.ui.run_program", folder, *asked) as run:
         progress.add(LOAD)

@@ -232,7 +232,7 @@ class Step(Event, frozen=True):
 
 
 class Notice(Event, frozen=True):
-    """Something the user should know and need not act on. level: "info" or "warning"."""
+    """A message that the user should read and need not act on. level: "info" or "warning"."""
 
     level: Literal["info", "warning"]
     code: str

@@ -191,7 +191,7 @@ class SamplingField:
 
     @property
     def range(self) -> str:
-        """In words."""
+        """The range in words, for messages."""
         return f"a {'whole ' if self.kind is int else ''}number from {self.low} to {self.high}"
 
 

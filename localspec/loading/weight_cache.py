@@ -212,7 +212,7 @@ class PackedCopy:
 
     @cached_property
     def starts(self) -> dict[str, int]:
-        """Where each tensor begins in the file."""
+        """The byte at which each tensor begins in the file."""
         at = len(self.header(["0" * 8] * len(self.contents.pieces)))
         sizes = [piece.num_bytes for piece in self.contents.pieces.values()]
         return dict(zip(self.contents.pieces, accumulate(sizes, initial=at), strict=False))

@@ -149,7 +149,7 @@ def unknown(table: ProvenanceTable, variables: Mapping[str, str]) -> list[str]:
 
 
 def colour(said: str, variables: Mapping[str, str]) -> str:
-    """Without its opacity, which shows a token's place in the draft; nothing, if it is none."""
+    """The colour without its opacity, which shows a token's position in the draft; "" if it is none."""
     value = (variables.get(said[1:], "") if said.startswith("$") else said).partition(" ")[0]
     try:
         Color.parse(value)

@@ -56,7 +56,7 @@ class ChatStore:
         self._open().change(chat_id, title=title)
 
     def pin(self, chat_id: str) -> None:
-        """And the other way round."""
+        """Pins the chat, or unpins it."""
         history = self._open()
         history.change(chat_id, pinned=not history.find_chat(chat_id).pinned)
 
@@ -65,7 +65,7 @@ class ChatStore:
             self._open().delete(chat_id)
 
     def text(self, chat_id: str, kind: Format) -> tuple[str, str]:
-        """Of a file with this chat, and the chat's title."""
+        """The text of a file with this chat, and the chat's title."""
         history = self._open()
         opened = history.open(chat_id)
         return export(opened, history.steps, kind), opened.chat.title

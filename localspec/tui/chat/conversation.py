@@ -51,7 +51,7 @@ class Utterance:
 
     @property
     def is_kept(self) -> bool:
-        """From before this program, with its rounds in the history."""
+        """Whether the message is from before this program, with its rounds in the history."""
         return self.id < OWN and self.made is not None
 
 
@@ -119,11 +119,12 @@ class Conversation:
         return asked if asked is not None and asked.role == "user" else None
 
     def last(self, role: Role | None = None) -> Utterance | None:
-        """Of the branch, or of one side of it."""
+        """The last message of the branch, or of one role in it."""
         return next((said for said in reversed(self.branch) if role in (None, said.role)), None)
 
     def counted(self, model: ModelCard) -> Stats:
-        """Of the last answer that is told; nothing, if it was not this model's, in a context as long as this."""
+        """The figures of the branch's last answer; none, if another model wrote it or the context was of another
+        size."""
         made = next((said.made for said in reversed(self.branch) if said.role == "assistant" and said.text), None)
         same = made is not None and (made.target, made.stats.context_max) == (model.name, model.context_max)
         return made.stats if made is not None and same else Stats()
@@ -146,14 +147,15 @@ class Conversation:
         return any(other.text == said.text for other in others)
 
     def remove(self, said: Utterance) -> None:
-        """And all after it. As in the history, a head among them goes where the chat was continued last before."""
+        """Removes the message and all after it. As in the history, a head among them moves to where the chat was
+        continued last before."""
         self.tree.remove(said.id)
         if self.head not in self.tree.nodes:
             before = self.tree.nodes.get(said.parent_id or 0)
             self.head = self.tree.tip(before.id) if before else max(self.tree.nodes, default=None)
 
     def take_back(self, question: Utterance) -> None:
-        """As if it had not been asked."""
+        """Removes a question as if it had not been asked."""
         self.tree.remove(question.id)
         self.head = question.parent_id
 

@@ -26,7 +26,7 @@ class Info:
 
 
 def info(now: Info, stats: Stats, width: int) -> Content:
-    """As much of it as fits: the seed is left out first, then the preset, the reason, the context."""
+    """The info that fits: the seed is left out first, then the preset, the reason, the context."""
     used, seed = context(stats), f"seed {UNSAID if now.seed is None else now.seed}"
     preset, spec = f"preset {one_line(now.preset or '') or UNSAID}", now.spec
     reason = f"{spec} — {now.why}" if now.why else spec

@@ -17,7 +17,7 @@ LONGEST = 80
 
 
 def licences(model_key: str) -> str:
-    """Of the program, and of this model as far as its folder tells."""
+    """The licence of the program, and of this model as far as its folder names one."""
     try:
         folder = Catalog.load().resolve(model_key).path
         return OURS if is_ours(folder) else f"{OURS}\n{one_line(model_key)}: {said(folder)}"

@@ -16,7 +16,7 @@ ENDED: dict[Status, str] = {"stopped": "-stopped", "error": "-failed"}
 
 
 def conversation(past: OpenChat | None, system: str | None, tuning: Tuning | None = None) -> Conversation:
-    """Of a chat that goes on, or of a new one."""
+    """Makes the conversation of a past chat that goes on, or of a new one."""
     goes_on = Conversation(system, tuning)
     if past is not None:
         goes_on.recall(past.chat, remembered(past))

@@ -47,7 +47,7 @@ NOTHING_SAID: Mapping[str, Setting] = {}
 
 
 class HistorySink(Protocol):
-    """Where the recorder writes: the history's writer. It never makes the chat wait."""
+    """Receives what the recorder writes: the history's writer. It never makes the chat wait."""
 
     def start(self, tell: Callable[[Notice], object]) -> None: ...
     def post(self, update: Update) -> None: ...
@@ -57,7 +57,7 @@ class HistorySink(Protocol):
 
 
 class Noticed(Message):
-    """Something outside of the screen has a notice for the user."""
+    """Carries a notice from outside of the screen to the user."""
 
     def __init__(self, notice: Notice) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class HistoryRecorder:
 
     @property
     def model_key(self) -> str:
-        """Of the model that answers, as the history names it."""
+        """The key of the model that answers, as the history names it."""
         return self._chat.model_key
 
     def start(self, tell: Callable[[Notice], object]) -> None:
@@ -116,7 +116,7 @@ class HistoryRecorder:
         self._author = msgspec.structs.replace(self._author, draft=None)
 
     def change(self, *, model_key: str | None = None, preset: str | None = None) -> None:
-        """From the next question on chats are with this model, or the one it was, and this preset or none."""
+        """Sets the model (None: unchanged) and the preset (or none) of chats from the next question on."""
         changes = {"model_key": model_key or self._chat.model_key, "preset": preset}
         self._chat, self._usual = (msgspec.structs.replace(one, **changes) for one in (self._chat, self._usual))
 
@@ -130,7 +130,8 @@ class HistoryRecorder:
         self._post(Shortened(when_full, untold))
 
     def ask(self, question: Utterance, stats: Stats) -> None:
-        """At once, though it may wait for the answer that is being written: that one then needs its place."""
+        """Saves a question at once, even while the answer before it is still being written: that one is then saved
+        first."""
         if self._answer is not None and not self._has_place:
             self._save(self._answer, stats)
         title = first_line(question.text) or next((name(one) for one in question.attachments), "")
@@ -150,7 +151,7 @@ class HistoryRecorder:
         self._steps, self._has_place = list(before), True
 
     def whole(self, stats: Stats) -> Stats:
-        """Of the answer that is being written, with what there was of it before."""
+        """The figures of the answer that is being written, with those of its part that was written before."""
         return joined(self._spent, stats) if self._begun else stats
 
     def add(self, step: Step) -> None:
@@ -211,7 +212,7 @@ class HistoryRecorder:
             raise HistoryError("The history cannot be written at present.", hint="Try again later.") from None
 
     def rounds(self, message_id: int) -> Sequence[Step]:
-        """Of an answer that was kept before. Waits for the disk."""
+        """The rounds of an answer that was kept before. Waits for the disk."""
         return self._sink.steps(message_id) if self._sink is not None else ()
 
     def _save(self, answer: Utterance, stats: Stats) -> Generation:

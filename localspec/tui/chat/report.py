@@ -14,7 +14,7 @@ LABEL = 12
 
 
 def lines(pairs: list[tuple[str, str]]) -> str:
-    """Those that have something to say."""
+    """Lays pairs of label and text out, one a line, without those that have no text."""
     return "\n".join(f"{label:<{LABEL}}{words}" for label, words in pairs if words)
 
 
@@ -72,7 +72,7 @@ def times(stats: Stats) -> str:
 
 
 def reads(stats: Stats) -> str:
-    """Of the weights."""
+    """The speed at which the weights were read, in words; "" where it is unknown."""
     if stats.bandwidth_gbs is None:
         return ""
     peak = f" of {stats.bandwidth_peak_gbs:.1f} at best" if stats.bandwidth_peak_gbs else ""

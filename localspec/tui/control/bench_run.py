@@ -22,7 +22,7 @@ BAR = 10
 
 
 class Row(msgspec.Struct, frozen=True):
-    """Of what the command prints, what is shown here. None: there was nothing to measure."""
+    """Holds those columns of the bench command's output that the chat shows. None: there was nothing to measure."""
 
     method: str
     k: str
@@ -42,7 +42,7 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 def arguments(load: LoadRequest) -> list[str]:
-    """Of the command, for this model as it is loaded."""
+    """The arguments of the bench command for this model as it is loaded."""
     weights = load.weights
     said: dict[str, object] = {
         "--draft": load.draft,
@@ -106,7 +106,7 @@ async def last_line(lines: asyncio.StreamReader, tell: Callable[[Loading], objec
 
 
 def progress(event: Loading, ends: str) -> str:
-    """In a line that a narrow screen cuts: how far it is, what `ends` it, what is measured."""
+    """One line that a narrow screen may cut: how far the bench is, what `ends` it, what is measured."""
     if event.unit != "percent":
         return f"{loading_words(event)} · {ends}"
     bar = "█" * (event.done * BAR // event.total)

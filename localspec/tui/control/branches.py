@@ -83,7 +83,7 @@ class Branches:
         return self.conversation.tree.nodes.get(self.cursor or 0)
 
     def move(self, direction: int) -> None:
-        """To the message before or after; from nowhere to the last one."""
+        """Moves the cursor to the message before or after; to the last one, if none was selected."""
         branch = self.conversation.branch
         place = branch.index(self.at) + direction if self.at in branch else len(branch) - 1
         if branch:
@@ -162,7 +162,7 @@ class Branches:
         return True
 
     def leave(self) -> None:
-        """Another chat is opened: nothing of this one is edited or pointed at."""
+        """Ends editing and selecting when another chat is opened."""
         if self.edited is not None:
             self.end_edit()
         self.cursor = None
@@ -185,7 +185,7 @@ class Branches:
             self.feedback.hint("What you send next goes on from here.")
 
     async def switch(self, said: Utterance, places: int) -> None:
-        """To another version of this, and what was said after it."""
+        """Shows another version of this message, and what followed it."""
         other = self.conversation.beside(said, places)
         if other is said:
             self.feedback.hint("There is no version before this one." if places < 0 else "This is the last version.")
@@ -223,7 +223,7 @@ class Branches:
         await self.turns.show_branch()
 
     def drop_figures(self) -> None:
-        """Of an answer that is not shown any more."""
+        """Clears the figures of an answer that is not shown any more."""
         if self.turns.measured not in {said.id for said in self.conversation.branch}:
             self.state.rounds = ()
 

@@ -127,7 +127,7 @@ class Chats:
     # --- finding in this chat
 
     def texts(self) -> list[str]:
-        """With what was attached to them: a long paste is what the user said, too."""
+        """The branch's texts with their attachments: a long paste belongs to what the user wrote."""
         return [
             "\n".join([said.text, *(one.text or "" for one in said.attachments)]) for said in self.conversation.branch
         ]

@@ -60,6 +60,6 @@ class CommandLine:
             self.feedback.command = ""
 
     def refuse(self, message: Prompt.Refused) -> None:
-        """Something could not be attached."""
+        """Shows why a file could not be attached, and gives the command back."""
         self.feedback.give_back(message.typed)
         self.feedback.hint(one_line(message.sentence))

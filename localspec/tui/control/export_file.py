@@ -1,4 +1,4 @@
-"""Where a chat that is exported goes: named after its title, and never over a file that is there already."""
+"""Names the file of an exported chat: after its title, and never one that exists."""
 
 from __future__ import annotations
 

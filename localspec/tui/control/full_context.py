@@ -37,7 +37,7 @@ class FullContext:
             self.screen.app.push_screen(screen, partial(self.choose, failure))
 
     async def choose(self, failure: Failure, choice: Choice | None) -> None:
-        """For this chat, where something was chosen."""
+        """Applies the choice to this chat, if one was made."""
         said = self.state.said
         asked = self.conversation.question(said) if said is not None else None
         if self.state.phase != "reading" or asked is None:

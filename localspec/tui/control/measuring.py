@@ -21,7 +21,8 @@ FIT = "Write /fit, or /fit TOKENS: how long a context is to be."
 
 
 class Measuring:
-    """While the bench runs nothing is loaded here: it has the memory and the processor to itself."""
+    """Runs the bench and the memory report. No model is loaded while the bench runs: it needs the memory and the
+    processor."""
 
     def __init__(self, parts: Parts, models: Models) -> None:
         self.state, self.feedback, self.engine, self.work = parts.state, parts.feedback, parts.engine, parts.work

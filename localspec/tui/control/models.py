@@ -57,7 +57,7 @@ class Models:
         return Pick(self.tuning.name, str(self.tuning.load.draft))
 
     def here(self) -> Iterable[Shelved]:
-        """Those on this machine, while they are found. Reads the disk."""
+        """Yields the models on this machine as they are found. Reads the disk."""
         from localspec.runtime.local_models import on_disk  # imports psutil
 
         state = self.state

@@ -31,7 +31,7 @@ def spelled(wish: SpecWish, typed: str) -> SpecWish | None:
 
 
 def of_length(typed: str) -> SpecWish | None:
-    """As --k takes it; None if it is no draft length."""
+    """Parses a draft length as --k takes it; None if it is none."""
     length = read_draft_length(typed.lower())
     return None if length is None else SpecWish.of(length)
 

@@ -39,7 +39,7 @@ class Speculation:
             self.engine.feed.steer(self.wish)
 
     def forget(self) -> None:
-        """Another model comes, with its own."""
+        """Forgets the user's choice: another model has its own."""
         self.wished = None
 
     def toggle(self) -> None:
@@ -86,7 +86,7 @@ class Speculation:
             self.screen.app.push_screen(self.comparison, self.leave_comparison)
 
     def last_question(self) -> GenerateRequest | None:
-        """Once more, as if it had not been answered."""
+        """The request for the last question, as if it had not been answered."""
         answer = self.conversation.last("assistant")
         question = self.conversation.question(answer) if answer else None
         return self.conversation.request(question) if question else None

@@ -156,7 +156,7 @@ class ChatState:
 
     @property
     def figures(self) -> Stats:
-        """Those of the last answer; but the context is the branch's, which may end elsewhere by now."""
+        """The last answer's figures, with the context of the branch, which may end elsewhere by now."""
         stats = self.tally.stats if self.answer or self.rounds else Stats()
         if self.answer is not None or self.model is None:
             return stats

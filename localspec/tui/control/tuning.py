@@ -73,7 +73,7 @@ class Tuning:
         return precedence.sampling(self.config, self.entry, SamplingOptions(), table)
 
     def use_preset(self, name: str | None) -> None:
-        """From now on; what was said before is forgotten."""
+        """Uses a preset (None: none) from now on, and forgets options that were set before."""
         if name:
             self.config.preset(name)
         self.preset, self.said = name or None, SamplingOptions()
@@ -99,7 +99,7 @@ class Tuning:
         self.said = SamplingOptions(**said)
 
     def choice(self, model: str, draft: str | None = None) -> Choice:
-        """Another model, checked; the draft is for it alone. Reads the disk."""
+        """Checks another model as a choice; the draft is for it alone. Reads the disk."""
         said = {name: value for name, value in self.load_said.items() if name != "draft"}
         load = precedence.load_request(self.config, self.catalog, model, said | ({"draft": draft} if draft else {}))
         check(load)
@@ -109,7 +109,7 @@ class Tuning:
         return Choice(load, entry, self.catalog.lasting_name(model), preset, own_template(entry))
 
     def take(self, choice: Choice) -> None:
-        """Another model comes with its own template, and with its own preset if it has one."""
+        """Takes a choice: another model comes with its own template, and with its own preset if it has one."""
         if choice.name != self.name:
             self.template = choice.template
             self.preset = choice.preset or self.preset
@@ -117,7 +117,7 @@ class Tuning:
 
 
 def begin(config: Config, model: str, *, load: Mapping[str, Any], sampling: SamplingOptions) -> Tuning:
-    """Of a chat with this model; `load` and `sampling` were said by flags or the environment."""
+    """Makes the tuning of a chat with this model; `load` and `sampling` are from flags or the environment."""
     for name, value in sampling.given.items():
         precedence.check_option(name, value, str(value))
     catalog = Catalog.load()

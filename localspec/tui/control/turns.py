@@ -98,7 +98,7 @@ class Turns:
             feed.cancel()
 
     async def go_on(self) -> None:
-        """More of the last answer, in the same message."""
+        """Continues the last answer, in the same message."""
         said, model = self.conversation.last(), self.state.model
         if said is None or said.role != "assistant" or not said.text:
             self.feedback.hint("There is no answer to continue.")
@@ -110,7 +110,7 @@ class Turns:
             await self.resume(said, self.engine.feed)
 
     async def resume(self, said: Utterance, feed: Feed) -> None:
-        """More of an answer that was cut, in the same place."""
+        """Continues an answer that was cut, in the same message."""
         question, state = self.conversation.question(said), self.state
         if question is None:
             return
@@ -249,6 +249,6 @@ class Turns:
 
 
 def sentence(failure: Failure) -> str:
-    """Where the engine died, the state line says what to do as long as it is true."""
+    """The failure in one sentence, without the hint that the state line shows where the engine died."""
     hint = "" if failure.code == "engine_died" else failure.hint
     return f"{failure.message} {hint}".strip()

@@ -57,7 +57,7 @@ class Keymap:
 
 
 def default_keys(bindings: Iterable[BindingType]) -> dict[str, tuple[str, ...]]:
-    """Of every binding that has an id."""
+    """The keys of every binding that has an id."""
     named = (binding for binding in bindings if isinstance(binding, Binding) and binding.id)
     return {str(binding.id): tuple(binding.key.split(",")) for binding in named}
 
@@ -93,7 +93,7 @@ def owner(key: str, name: str, given: Mapping[str, list[str]], known: Mapping[st
 
 
 def shares_key(name: str, given: Mapping[str, list[str]], known: Mapping[str, Bound]) -> bool:
-    """With an id that leaves it: Textual would take the key from both."""
+    """Whether the id shares a key with one whose keys change: Textual would take the key from both."""
     return any(
         known[one].heard == known[name].heard and {*known[one].keys} & {*known[name].keys}
         for one in given
@@ -108,7 +108,8 @@ def exists(name: str, known: Mapping[str, object], troubles: list[str]) -> bool:
 
 
 def pressable(name: str, keys: str, troubles: list[str], *, writes: bool) -> list[str]:
-    """Those that can be bound, each as a terminal may send it."""
+    """The keys among these that can be bound, each as a terminal may send it; adds a sentence to `troubles` for
+    others."""
     found: list[str] = []
     for key in (key.strip().lower() for key in keys.split(",")):
         if fault := fault_of(key, writes=writes):
@@ -125,7 +126,7 @@ def twins(keys: Iterable[str]) -> list[str]:
 
 
 def spelled(key: str) -> str:
-    """As it stands on a keyboard."""
+    """The key's name as it stands on a keyboard."""
     character = key_to_character(key)
     if character is not None and character.isprintable() and not character.isspace():
         return character

@@ -102,7 +102,7 @@ def model_title(model: Shelved) -> str:
 
 
 def shown(model: Shelved) -> Content:
-    """Not in the help, which the palette takes for markup."""
+    """A model's line in the palette. It is not the help text, which the palette takes for markup."""
     return Content.assemble(model_title(model), (f" · {one_line(f'{model.quant} · {model.fit}')}", "$foreground-muted"))
 
 

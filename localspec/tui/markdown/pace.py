@@ -1,4 +1,5 @@
-"""When to draw next: as often as the eye sees, and less often where drawing takes more than its share of a processor,
+"""Decides when to draw next: as often as the eye sees, and less often where drawing takes more than its share of a
+processor,
 which the model needs too. Knows no screen.
 """
 
@@ -24,7 +25,7 @@ class Pace:
         self.start()
 
     def start(self) -> None:
-        """Another answer: its first words are drawn at once."""
+        """Starts anew for another answer: its first words are drawn at once."""
         self._debt = 0.0  # in seconds of the processor
         self._counted = monotonic(), thread_time()  # until when
         self._drawn = self._figured = 0.0  # when text and figures were drawn last

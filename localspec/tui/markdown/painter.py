@@ -19,7 +19,7 @@ Line = dict[int, Strip | None]
 
 
 class Painter(Compositor):
-    """From front to back, and nothing that is painted over."""
+    """Composes widgets from front to back, and skips what would be painted over."""
 
     def _arrange_root(self, root: Widget, size: Size, visible_only: bool = True) -> tuple[CompositorMap, set[Widget]]:
         """Textual's calls a function that knows itself, and so leaves all that it knows to the next collection: with

@@ -55,7 +55,7 @@ class Completion(Static):
         return self.is_open
 
     def close(self) -> bool:
-        """Until something else is typed. Whether there was anything to close."""
+        """Closes the list until something else is typed; returns whether it was open."""
         was_open, self._offers, self._place = self.is_open, (), None
         self._draw()
         return was_open

@@ -19,9 +19,8 @@ GAP = "   "
 
 
 class Header(Widget):
-    """Before the model is ready it carries the program's name alone. However long names are, the figures are in sight;
-    where there is little room the model's name and they are all.
-    """
+    """Shows the program's name, and once the model is ready its names and figures. However long names are, the
+    figures are in sight; a narrow line has the model's name and the figures only."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,7 +29,7 @@ class Header(Widget):
         self._drawn = Content()
 
     def clear(self) -> None:
-        """Another model is on its way."""
+        """Clears the line: another model is being loaded."""
         self._loaded = None
         self.follow(Reading(Stats()))
 
@@ -40,7 +39,7 @@ class Header(Widget):
         self.follow(self._reading)
 
     def follow(self, reading: Reading) -> None:
-        """There may be something new to read."""
+        """Draws the reading if it differs."""
         self._reading = reading
         if not self.line.is_same(self._drawn):
             self.refresh()
@@ -54,7 +53,7 @@ class Header(Widget):
         return self.names(width).truncate(room, ellipsis=True, pad=True) + figures
 
     def names(self, width: int) -> Content:
-        """As many as a line of this width is for."""
+        """The names that fit in a line of this width."""
         if self._loaded is None:
             return NAME
         model, spec, template = self._loaded
@@ -79,7 +78,7 @@ NAME = Content.styled("localspec", "bold $text-accent")
 
 
 def wording(model: ModelCard, template: Template | None) -> str:
-    """Of the chat, where it is not the model's own."""
+    """The chat's template in words, where it is not the model's own."""
     if template is None and model.chat:
         return ""
     return "completion mode" if template is None or template == COMPLETION else one_line(f"template {template.name}")
@@ -93,7 +92,7 @@ def drafting(spec: SpecCard, rounds: Sequence[Step] = ()) -> str:
 
 
 def speed(reading: Reading) -> Content:
-    """Of the last answer."""
+    """The speed of the last answer."""
     stats = reading.stats
     if not stats.predicted_n:
         return Content()

@@ -1,4 +1,4 @@
-"""Where the user writes: Enter sends, several keys break the line, a slash brings up what can follow it.
+"""The prompt: Enter sends, several keys break the line, a slash opens the completion list.
 
 Knows nothing about chats.
 """
@@ -54,10 +54,10 @@ class Prompt(TextArea, inherit_bindings=False):
             self.text, self.attachments = text, attachments
 
     class Recalled(Message):
-        """Up was pressed where nothing is typed: what was said last is wanted again."""
+        """Sent when Up is pressed in an empty prompt: the last message is to be edited."""
 
     class Refused(Message):
-        """Something could not be attached: why, in one sentence, and the command that asked for it, if one did."""
+        """Sent when a file cannot be attached: why, in one sentence, and the command that asked for it, if one did."""
 
         def __init__(self, sentence: str, typed: str) -> None:
             super().__init__()

@@ -104,7 +104,7 @@ def by_place(stats: Stats, width: int) -> list[Content]:
 
 
 def shares(stats: Stats) -> list[Content]:
-    """Of the time the answer took."""
+    """The shares of drafting and verifying in the time of the answer."""
     if not stats.predicted_ms:
         return [row("draft", UNKNOWN)]
     draft, verify = (100 * spent / stats.predicted_ms for spent in (stats.draft_ms, stats.verify_ms))
@@ -159,12 +159,14 @@ def reads(stats: Stats) -> Content:
 
 
 def shown(width: int, wish: bool | None) -> bool:
-    """Below 80 columns never; from 120 on unless the user hid it; between if the user asked for it."""
+    """Whether the panel is shown: never below 80 columns; from 120 on unless the user hid it; between if the user
+    asked for it."""
     return width >= LEAST_WIDTH and (width >= WIDE if wish is None else wish)
 
 
 class SpeedPanel(Widget):
-    """Beside the transcript where that is wide, else over it. `read` is asked to draw it, not out of sight."""
+    """Shows the figures beside the transcript where that is wide, else over it. Calls `read` when it is drawn, not
+    while it is hidden."""
 
     ALLOW_SELECT = False
 
@@ -190,7 +192,7 @@ class SpeedPanel(Widget):
         self.settle(width)
 
     def follow(self) -> None:
-        """There may be something new to read: the lines that say something else are drawn."""
+        """Draws the lines that have changed."""
         if self.display:
             lines = panel(self.read(), *self.content_size).split("\n")
             pairs = enumerate(zip_longest(self._drawn, lines, fillvalue=Content()))

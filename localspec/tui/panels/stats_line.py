@@ -69,7 +69,7 @@ def loading_words(event: Loading) -> str:
 
 
 def fitting(parts: list[str], width: int) -> str:
-    """As many parts as fit, joined."""
+    """Joins as many parts as fit."""
     while parts and len(" · ".join(parts)) > width:
         parts = parts[:-1]
     return " · ".join(parts)

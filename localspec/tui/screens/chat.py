@@ -187,7 +187,7 @@ class ChatScreen(Screen[None]):
         self.call_after_refresh(self.begin)
 
     def begin(self) -> None:
-        """Once the first frame is on the screen: all that it does without."""
+        """Starts all that the first frame does without, once it is on the screen."""
         self.recorder.start(self.feedback.tell)
         if self.past is not None:
             self.turns.locate()

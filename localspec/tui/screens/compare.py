@@ -65,7 +65,7 @@ class CompareScreen(Screen[None]):
         self.set_class(event.size.width < TWO_COLUMNS, "-narrow")
 
     def start(self) -> None:
-        """Not before this screen has been drawn: the first of the two would pay for that."""
+        """Starts once this screen has been drawn: else the first of the two would pay for that."""
         if not (self.begun or self.over):
             self.begun = True
             self.begin()

@@ -29,7 +29,7 @@ NO_BROWSER = "No browser can be opened here; the address is copied."
 
 
 def host(address: str) -> str:
-    """Where it leads; nothing, if that is not the web."""
+    """The host that an address leads to; "" if it is no web address."""
     found = WEB.fullmatch(address)
     return found[1] if found else ""
 

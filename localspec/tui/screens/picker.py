@@ -79,7 +79,7 @@ class Picker(ModalScreen[Pick | None]):
         self.run_worker(self.search, thread=True, exit_on_error=False)
 
     def search(self) -> None:
-        """In a thread: headers are read, of some files for long."""
+        """Finds the models in a thread: it reads headers, of some files for long."""
         worker, shown_at = get_current_worker(), monotonic()
         found: list[Shelved] = []
         for model in self.look():
@@ -92,12 +92,12 @@ class Picker(ModalScreen[Pick | None]):
         self.post_message(Found(found, more=False))
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
-        """Whatever it was that failed, what is looked for is not awaited any more."""
+        """Shows why the search failed."""
         if event.state is WorkerState.ERROR:
             self.state.update(one_line(f"The models on this machine cannot be listed: {event.worker.error}"))
 
     def on_found(self, message: Found) -> None:
-        """Those that are shown already keep their rows, whatever is chosen there."""
+        """Adds the models that were found; rows that are shown already stay, whichever is selected."""
         before, self.models = len(self.models), [*self.models, *message.models]
         self.state.update(LOOKING if message.more else "" if self.models else "There is no model on this machine.")
         self.state.display = message.more or not self.models
@@ -109,7 +109,7 @@ class Picker(ModalScreen[Pick | None]):
             self.begin()
 
     def begin(self) -> None:
-        """With the model that is loaded, which is among the first."""
+        """Selects the model that is loaded, which is among the first."""
         names = [model.name for model in self.models]
         self.model_list.highlighted = names.index(self.now.model) if self.now.model in names else 0
         if self.drafts_first and self.now.model in names:
@@ -130,7 +130,7 @@ class Picker(ModalScreen[Pick | None]):
 
     @on(OptionList.OptionHighlighted, "#models")
     def show_drafts(self, event: OptionList.OptionHighlighted) -> None:
-        """Those for this model; one that was named by hand stays among them."""
+        """Shows the drafts for this model; one that was named by hand stays among them."""
         event.stop()
         model = self.models[event.option_index]
         found, given = dict(model.drafts), self.now.draft

@@ -9,7 +9,7 @@ MIN_WIDTH, MIN_HEIGHT = 60, 16
 
 
 class TooSmall(Static):
-    """On the topmost layer of its screen."""
+    """Covers its screen, on the topmost layer."""
 
     def __init__(self) -> None:
         super().__init__(markup=False)

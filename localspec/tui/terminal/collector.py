@@ -1,4 +1,4 @@
-"""When garbage is collected, since a full collection holds the screen for longer than a frame. Knows no widget."""
+"""Schedules garbage collection, since a full collection holds the screen for longer than a frame. Knows no widget."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Collector:
         self._timer: TimerHandle | None = None
 
     def wish(self) -> None:
-        """There is something to let go."""
+        """Asks for a collection: there is something to free."""
         self._wishes += 1
         self._wait()
 

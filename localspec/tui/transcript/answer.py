@@ -107,7 +107,7 @@ class Answer(Pile, Vertical):
         self.close(clean(sentence), "-failed")
 
     async def resume(self) -> None:
-        """More of it comes; the paragraph it was cut in goes on."""
+        """Continues an answer; the paragraph it was cut in goes on."""
         self.passages, before = Passages(), self._body
         self.passages.add(self.text)
         self._body = body(self.passages)

@@ -35,7 +35,7 @@ MEANINGS = [
 
 
 def legend(view: View, key: str) -> Content:
-    """In one line, no longer than the smallest terminal; `key` shows the rejected ones."""
+    """The legend on one line, no longer than the smallest terminal; `key` shows the rejected tokens."""
     if view == "rejects":
         return Content.assemble(SOURCES, "  ", ("‹rejected", REJECTED), (" p drafter/target›", ODDS))
     rejected = ("‹rejected›", REJECTED), f" {key}  ", (f"{NO_TEXT} empty", "$foreground-muted")
@@ -51,7 +51,7 @@ def meanings(node: MessagePump) -> Content:
 
 
 class Legend(Static):
-    """There while tokens are shown, and not for ever."""
+    """Shows the legend while tokens are shown, the first few times."""
 
     def __init__(self) -> None:
         super().__init__(markup=False)

@@ -21,7 +21,7 @@ PLAIN = "·"
 
 
 def accepted_share(step: Step) -> float | None:
-    """Of the proposals that were tested; None where none was."""
+    """The share of the proposals tested in a round that was accepted; None where none was tested."""
     tested = step.accepted + len(step.rejected)
     return step.accepted / tested if tested else None
 

@@ -43,7 +43,7 @@ class StillScroll(VerticalScroll):
         return super()._size_updated(size, virtual_size, container_size, layout)
 
     def moved(self, old_y: float, new_y: float) -> None:
-        """Somebody scrolled."""
+        """Called when the user has scrolled; a subclass may act on it."""
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
@@ -73,7 +73,7 @@ class StillScroll(VerticalScroll):
             self._jump(max(0.0, min(self._tops[widget] + past, lowest)))
 
     def _jump(self, scroll_y: float) -> None:
-        """Without telling anyone: children are being laid out."""
+        """Scrolls without running watchers: children are being laid out."""
         if scroll_y != self.scroll_y:
             self.set_reactive(Widget.scroll_y, scroll_y)
             self.set_reactive(Widget.scroll_target_y, scroll_y)

@@ -62,7 +62,7 @@ class Speaker(Tall, Widget):
 
     @property
     def switch(self) -> str:
-        """In brackets what is in sight."""
+        """The switch between the two views, the current one in brackets."""
         if self._view is None:
             return ""
         return "[md] tok" if self._view == "markdown" else "md [tok]"
@@ -83,5 +83,5 @@ class Speaker(Tall, Widget):
 
 
 def clock(at: str) -> str:
-    """As the user's clock showed it; with the day if it was another."""
+    """The time by the user's clock; with the date if it was another day."""
     return when(at).removeprefix(f"{date.today()} ") if at else ""

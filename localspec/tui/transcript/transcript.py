@@ -58,7 +58,7 @@ class Transcript(StillScroll):
     # --- what is shown
 
     async def begin(self, title: str, branch: Sequence[Utterance]) -> None:
-        """Another chat: its last messages, below a line that says which chat it is; the very last ones first."""
+        """Shows another chat: its last messages, below a line that says which chat it is; the very last ones first."""
         async with self._changing:
             await self.remove_children()
             self._branch, self._start, self._end, self._pointed = [], 0, 0, None
@@ -134,7 +134,7 @@ class Transcript(StillScroll):
             await self.mount(OutOfContext(), after=last)
 
     def widget(self, said: Utterance) -> Question | Answer:
-        """As it is shown, or is about to be."""
+        """The message's widget, made if it is not shown yet."""
         if said.id not in self._shown:
             self._shown[said.id] = self._made(said)
         return self._shown[said.id]
@@ -210,7 +210,7 @@ class Transcript(StillScroll):
         await self._count()
 
     async def _cut(self, place: int, *, everything: bool = False) -> None:
-        """Nothing of the window from this place in the branch on."""
+        """Removes the window's messages from this index of the branch on."""
         gone = [self._shown.pop(said.id) for said in self._branch[place : self._end]]
         self._let_go(len(gone))
         if everything:
@@ -220,7 +220,7 @@ class Transcript(StillScroll):
         self._end = min(self._end, place)
 
     async def _drop(self, place: int) -> None:
-        """Nothing of the window before this place in the branch."""
+        """Removes the window's messages before this index of the branch."""
         gone = [self._shown.pop(said.id) for said in self._branch[self._start : max(0, place)]]
         if gone:
             self._start = place
@@ -265,7 +265,7 @@ class Transcript(StillScroll):
             self.run_worker(partial(self._find, kept), thread=True, exit_on_error=False, group="rounds")
 
     def _find(self, ids: Sequence[int]) -> None:
-        """In a thread."""
+        """Reads the rounds of these messages. Runs in a thread."""
         for message_id in ids:
             if rounds := self._rounds(message_id):
                 self.call_later(self._found, message_id, rounds)
