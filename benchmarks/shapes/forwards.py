@@ -41,7 +41,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is timed. `prefill`: tokens of a prompt read from nothing, 0 for none."""
+    """The forwards to time. `prefill`: tokens of a prompt read from nothing, 0 for none."""
 
     widths: tuple[int, ...] = (1, 2, 3, 4, 5, 8, 16)
     depths: tuple[int, ...] = (128, 1024, 4096)

@@ -1,9 +1,4 @@
-"""What looking costs: the same model through the chat's pipe and screen, and through `run`, in terminals, taking turns.
-
-Both programs stay loaded and answer the same question with the same tokens; who is first changes. The chat saves what
-is said, in a folder of its own, and keys are pressed in it while it answers. Knows no widget: it sees what a user of a
-terminal sees.
-"""
+"""Times the same model through the chat's pipe and screen, and through `run`, in terminals, taking turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the command line asks of the bench: to compare drafters, or to sweep a setting.
+"""The bench's command line: it compares drafters, or sweeps a setting.
 
 Says what does not go together. Knows nothing about how anything is measured.
 """

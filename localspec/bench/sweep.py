@@ -221,7 +221,8 @@ def point(value: str, row: Row, *, failed: bool) -> Point:
 
 
 def remember(opened: Opened, layer: int, k: DraftLength, speedup: float) -> Best | None:
-    """What `auto` shall use; where nothing is faster than plain decoding, what was remembered is forgotten."""
+    """Saves the draft length and the exit layer for `auto`; if nothing beats plain decoding, it deletes what was
+    saved."""
     key = swept_key(opened)
     if speedup <= 1:
         calibration.remember(key, exit_layer=None, k="auto")

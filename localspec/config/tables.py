@@ -77,7 +77,7 @@ class EngineTable(Table, frozen=True):
 
     @property
     def idle_seconds(self) -> int | None:
-        """None: never."""
+        """Seconds without a request until the model is unloaded; None: never."""
         return None if self.idle_unload == "off" else int(self.idle_unload[:-1]) * SECONDS[self.idle_unload[-1]]
 
 

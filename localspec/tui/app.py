@@ -96,7 +96,7 @@ class ChatApp(KeyedApp):
         return self.theme_variables
 
     def on_resize(self, event: events.Resize) -> None:
-        """Screens below others are not told by themselves."""
+        """Resizes the screens below others too: Textual does not."""
         for screen in self.screen_stack:
             for cover in screen.query(TooSmall):
                 cover.fit(event.size)

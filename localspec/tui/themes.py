@@ -1,4 +1,4 @@
-"""The themes there are: Textual's own, and the user's files. A file that is wrong is told of and left out."""
+"""The available themes: Textual's own, and the user's files. A file that is wrong is reported and left out."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def colours(table: ProvenanceTable, variables: Mapping[str, str]) -> dict[str, s
 
 
 def unknown(table: ProvenanceTable, variables: Mapping[str, str]) -> list[str]:
-    """What is wrong with them, in sentences."""
+    """The faults of the table's colours, in sentences."""
     asked = msgspec.structs.asdict(table).items()
     return [
         f"ui.provenance.{name}: {said} is no colour of this theme."

@@ -23,7 +23,7 @@ NOT_KEPT = "Chats are neither kept nor listed: localspec was started with --no-h
 
 
 class ChatStore:
-    """A connection of its own to the history, opened when somebody first asks. `tell` hears what that had to do.
+    """A connection of its own to the history, opened at the first request. `tell` receives notices about repairs.
 
     One that cannot be written is opened anew each time: it may have become what can be.
     """

@@ -1,4 +1,4 @@
-"""What has been said, as the history keeps it: a tree, one branch of which is shown and told the engine.
+"""A conversation as the history keeps it: a tree, one branch of which is shown and sent to the engine.
 
 Knows records; nothing about widgets, engines or files.
 """
@@ -46,7 +46,7 @@ class Utterance:
 
     @property
     def may_go_on(self) -> bool:
-        """It has words, and the model did not end it."""
+        """Whether the answer has text and was cut before the model ended it."""
         return bool(self.text) and (self.made is None or self.made.stats.finish_reason != "stop")
 
     @property
@@ -70,7 +70,7 @@ class Conversation:
         self.when_full: WhenFull | None = None  # what was chosen for this chat, where something was
 
     def recall(self, chat: Chat, said: Iterable[Utterance]) -> None:
-        """What was said before this program began."""
+        """Takes the messages from before this program began."""
         self.own_system = None if self.system else chat.system
         self.tree, self.head, self.untold, self.when_full = Tree(said), chat.head_id, chat.untold, chat.when_full
 
@@ -99,7 +99,7 @@ class Conversation:
 
     @property
     def out_of_context(self) -> list[Utterance]:
-        """The beginning of the branch that the model is not told any more."""
+        """The beginning of the branch that is no longer in the model's context."""
         turns = [place for place, (asked, answered) in enumerate(pairwise(self.branch)) if is_turn(asked, answered)]
         if not self.untold or not turns:
             return []
@@ -114,7 +114,7 @@ class Conversation:
         return self._add(Utterance(next(IDS), question.id, "assistant", speaker=speaker, at=now()))
 
     def question(self, said: Utterance) -> Utterance | None:
-        """What this answers; itself, if it is a question."""
+        """The question that this answers; the message itself, if it is a question."""
         asked = said if said.role == "user" else self.tree.nodes.get(said.parent_id or 0)
         return asked if asked is not None and asked.role == "user" else None
 
@@ -137,7 +137,7 @@ class Conversation:
         return self.tree.nodes[self.tree.beside(said.id, places)]
 
     def version(self, said: Utterance) -> tuple[int, int]:
-        """Which one of how many were said in its place, counted from one."""
+        """The number of this version among its siblings, from one, and how many there are."""
         siblings = self.tree.siblings(said.id)
         return siblings.index(said.id) + 1, len(siblings)
 

@@ -32,7 +32,7 @@ def length(spec: SpecCard, rounds: Sequence[Step] = ()) -> str:
 
 
 def why_off(spec: SpecCard | None, rounds: Sequence[Step] = ()) -> str:
-    """Why nothing is drafted, where that is not the user's wish; "" where something is."""
+    """The reason why nothing is drafted though the user did not turn it off; "" where something is."""
     if spec is None:
         return ""
     if spec.kind == "off":

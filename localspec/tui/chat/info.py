@@ -1,4 +1,4 @@
-"""What holds at present, in words: context used, preset, seed, whether answers are drafted for. Knows no widget."""
+"""The chat's current settings in words: context used, preset, seed, speculation. Knows no widget."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ QUIET = "$foreground-muted"
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """`spec` is the switch, and `why` the reason where nothing is drafted though it is not the user's wish."""
+    """The current settings. `spec` is the switch, and `why` the reason where nothing is drafted though it is not
+    turned off."""
 
     preset: str | None = None
     seed: int | None = None

@@ -1,4 +1,4 @@
-"""What a model's folder says of its licence: its card, and files of that name. Reads the disk; judges nothing."""
+"""Reads a model's licence from its folder: its card, and files of that name. Reads the disk; judges nothing."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class HistoryRecorder:
             self._sink.start(tell)
 
     def meet(self, ready: Ready) -> None:
-        """Who answers from now on."""
+        """Takes the model that answers from now on."""
         model = ready.model
         self._author = Generation(
             model.name,
@@ -126,7 +126,7 @@ class HistoryRecorder:
         self._post(Instructed(system or None))
 
     def shorten(self, when_full: WhenFull | None, untold: int) -> None:
-        """This chat has outgrown the context: what is done about it, and how many turns are not told any more."""
+        """Saves how this chat is shortened to its context: by which choice, and how many turns are left out."""
         self._post(Shortened(when_full, untold))
 
     def ask(self, question: Utterance, stats: Stats) -> None:
@@ -139,13 +139,13 @@ class HistoryRecorder:
         self._post(Asked(chat, question.text, question.id, question.parent_id, question.attachments))
 
     def answer(self, said: Utterance, params: Mapping[str, Setting] = NOTHING_SAID) -> None:
-        """It is being written from now on, with tokens chosen so."""
+        """Begins an answer, whose tokens are chosen with these `params`."""
         self._answer, self._made = said, msgspec.structs.replace(self._author, params=dict(params))
         self._begun, self._spent, self._added = "", Stats(), ""
         self._steps, self._grown, self._has_place = [], 0, False
 
     def resume(self, said: Utterance, before: Sequence[Step], params: Mapping[str, Setting] = NOTHING_SAID) -> None:
-        """It goes on behind what there is of it, in the same place."""
+        """Continues an answer in its message; `before` are the rounds it has."""
         self.answer(said, params)
         self._begun, self._spent = said.text, said.made.stats if said.made else Stats()
         self._steps, self._has_place = list(before), True
@@ -186,17 +186,17 @@ class HistoryRecorder:
         self._post(Moved(head))
 
     def leave(self) -> None:
-        """What is asked next begins another chat."""
+        """Leaves the chat: the next question begins another."""
         self._chat = self._usual
         self._post(Left())
 
     def open(self, chat: Chat) -> None:
-        """What is asked next goes on in this chat."""
+        """Enters this chat: the next question continues it."""
         self._chat = msgspec.structs.replace(self._usual, system=chat.system)
         self._post(Opened(chat))
 
     def locate(self, tell: Callable[[str | None], object]) -> None:
-        """The chat's id, once all that was said is written: told from another thread."""
+        """Calls back with the chat's id, once all messages are written; from another thread."""
         if self._sink is not None:
             self._sink.post(Located(tell))
         else:

@@ -95,7 +95,7 @@ async def measured(command: Sequence[str], tell: Callable[[Loading], object]) ->
 
 
 async def last_line(lines: asyncio.StreamReader, tell: Callable[[Loading], object]) -> bytes:
-    """The figures; what comes before them is told."""
+    """Waits for the program's last line, the figures; passes the lines before it on."""
     last = b""
     async for line in lines:
         try:

@@ -1,4 +1,4 @@
-"""What the user does to what has been said: point at it, say it again, otherwise, elsewhere, not at all.
+"""Edits of the conversation's tree: select a message, edit it, regenerate it, branch from it, delete it.
 
 A step in the tree changes the conversation, the history and the transcript, in this order. None is taken while an
 answer is being written or waited for.
@@ -146,13 +146,14 @@ class Branches:
         self.prompt.border_title = Content(self.feedback.with_keys(EDITING))
 
     def end_edit(self) -> None:
-        """What was in the prompt before is there again."""
+        """Ends editing; the prompt's earlier text returns."""
         self.edited, self.prompt.border_title = None, None
         self.prompt.text, self.prompt.pills.attachments = self.draft
         self.prompt.move_cursor(self.prompt.document.end)
 
     def take_edit(self) -> bool:
-        """What is sent now stands beside the message that is edited, if one is; False if it cannot be sent now."""
+        """Prepares sending: the message becomes another version of the edited one, if one is edited. False if it
+        cannot be sent now."""
         if self.edited is None:
             return True
         if not self.turns.can_ask():

@@ -1,4 +1,4 @@
-"""What was typed, on its way: a message is said, a slash command run; what cannot be goes back into the prompt."""
+"""Runs what was typed: sends a message or runs a slash command; what cannot be done goes back into the prompt."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What may stand in the place of what has been typed. `runs`: it is a whole command and nothing is missing."""
+    """One completion of the typed command. `runs`: it is a whole command and nothing is missing."""
 
     text: str
     usage: str
@@ -196,14 +196,14 @@ def nearest(word: str, words: tuple[str, ...]) -> str:
 
 
 def unknown(name: str) -> str:
-    """Why nothing happens."""
+    """A sentence for an unknown command, with the nearest name."""
     names = tuple(f"/{name}" for command in COMMANDS for name in command.names)
     near = nearest(f"/{name}", names)
     return f"There is no command /{one_line(name)[:LONGEST_SHOWN]}.{near} Type // to begin a message with a slash."
 
 
 def offers(text: str, known: Known = NOTHING_KNOWN) -> tuple[Offer, ...]:
-    """What a command that has been begun may become: its name first, then its argument; a whole word before others."""
+    """The completions of a command: its name first, then its argument; a whole word before others."""
     typed = re.fullmatch(r"/(?!/)(\S*)( ?)(\S*)", text)
     if typed is None:
         return ()

@@ -1,4 +1,4 @@
-"""What is copied to the clipboard: the last answer, its code, the whole branch. Knows no engine."""
+"""Copies to the clipboard: the last answer, its code, the whole branch. Knows no engine."""
 
 from __future__ import annotations
 

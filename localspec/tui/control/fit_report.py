@@ -1,4 +1,4 @@
-"""What a model needs in memory, format by format, and whether it is there. Reads headers; loads nothing."""
+"""Reports a model's memory use, format by format, and whether it fits. Reads headers; loads nothing."""
 
 from __future__ import annotations
 

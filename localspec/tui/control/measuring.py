@@ -1,4 +1,4 @@
-"""What the chat measures beside the conversation: what a model needs, and how fast it is."""
+"""The chat's measurements: the memory a model needs, and how fast it is."""
 
 from __future__ import annotations
 

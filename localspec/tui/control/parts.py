@@ -1,4 +1,4 @@
-"""What the controllers of one chat share. Each takes the two or three parts that it needs."""
+"""The objects that the controllers of one chat share. Each takes the two or three parts that it needs."""
 
 from __future__ import annotations
 

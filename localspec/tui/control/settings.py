@@ -101,7 +101,7 @@ class Settings:
         self.feedback.hint(f"From the next question on: template {template_words(template)}.")
 
     async def welcome(self, ready: Ready) -> None:
-        """A base model continues what is written, until somebody names a template."""
+        """Shows the welcome; a base model continues texts, until the user names a template."""
         if not ready.model.chat and self.tuning.template is None:
             self.tuning.template = named_templates.COMPLETION
             await self.feedback.inform(NO_TEMPLATE)

@@ -1,4 +1,4 @@
-"""What the user wishes of speculation, by key or by word. Knows no widgets and no engine."""
+"""The user's choice for speculation, by key or by command. Knows no widgets and no engine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LENGTHS = f"Write /k auto, /k heuristic or /k N, with N from 0 to {MAX_DRAFT}."
 
 
 def wish_at_start(spec: SpecCard) -> SpecWish:
-    """What the engine does unasked."""
+    """The engine's own choice, before the user makes one."""
     return SpecWish.of(spec.k, spec.mode) if spec.kind != "off" else SpecWish("off")
 
 
@@ -37,7 +37,7 @@ def of_length(typed: str) -> SpecWish | None:
 
 
 def lack(spec: SpecCard | None) -> str:
-    """Why there is nothing to switch, if there is nothing."""
+    """The reason why speculation cannot be switched; "" if it can."""
     if spec is None:
         return "The model is not loaded yet."
     if spec.kind != "off":

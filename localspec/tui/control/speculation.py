@@ -16,7 +16,7 @@ REPLACED = Failure("replaced", "Another engine is being loaded.")
 
 
 class Speculation:
-    """Steers the engine; the lines follow what the engine says. `wish` is what it was asked for last."""
+    """Steers the engine's speculation; the lines follow the engine's events. `wish` is the last request."""
 
     wish = SpecWish()
     wished: SpecWish | None = None  # by the user, of this model and drafter
@@ -33,7 +33,7 @@ class Speculation:
         self.wish = spec_switch.wish_at_start(ready.spec)
 
     def restore(self, ready: Ready) -> None:
-        """What the user chose holds when the same model is loaded again."""
+        """Applies the user's choice again when the same model is loaded again."""
         if self.wished is not None and self.engine.feed is not None and not spec_switch.lack(ready.spec):
             self.wish = self.wished
             self.engine.feed.steer(self.wish)

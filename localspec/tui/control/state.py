@@ -1,4 +1,4 @@
-"""What goes on in a chat, and the lines that say so: header, state line, speed panel, the terminal's title.
+"""The chat's state and the lines that show it: header, state line, speed panel, the terminal's title.
 
 Knows no engine and no history.
 """
@@ -170,7 +170,7 @@ class ChatState:
         self.show_info()
 
     def reading(self) -> Reading:
-        """What header and speed panel show; the panel asks for it when it is drawn."""
+        """The figures for the header and the speed panel, which reads them when it is drawn."""
         meter, device = self.tally.meter, self.model.device if self.model else ""
         known = self.status.stats, meter.band, len(meter.plain_ms), self.rounds
         return Reading(*known, self.spec, device, self.device_bytes)

@@ -1,4 +1,4 @@
-"""What a chat asks of a model besides its questions: which one answers, how it is drafted for, how tokens are chosen.
+"""A chat's model and settings: which model answers, its drafter, how tokens are sampled.
 
 Changed by commands, the form and the picker; read with every question. Knows no widgets.
 """
@@ -48,7 +48,7 @@ class Tuning:
 
     @property
     def sampling(self) -> SamplingOptions:
-        """What the next question is asked with."""
+        """The sampling options of the next question."""
         return precedence.sampling(self.config, self.entry, self.said, self.preset_table)
 
     @property
@@ -68,7 +68,7 @@ class Tuning:
         return " · ".join([*([f"preset {self.preset}"] if self.preset else []), *said]) or "all as the model has it"
 
     def beneath(self, preset: str | None) -> SamplingOptions:
-        """What would apply with this preset where nothing is said."""
+        """The sampling options with this preset, without those the user set."""
         table = self.config.preset(preset) if preset else precedence.NO_PRESET
         return precedence.sampling(self.config, self.entry, SamplingOptions(), table)
 

@@ -140,7 +140,7 @@ class Turns:
     # --- whether there may be one
 
     def is_free(self) -> bool:
-        """Whether the conversation may change now; if not, the user is told."""
+        """Whether the conversation may change now; if not, a hint says why."""
         if self.state.busy:
             self.feedback.refuse(self.feedback.with_keys(NOT_NOW))
         return not self.state.busy

@@ -1,4 +1,4 @@
-"""Which keys do what once the user has said so: checked, two on one key settled, troubles in words. No widgets."""
+"""The key bindings as the user's file has them: checked, two ids on one key settled, troubles in words. No widgets."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def bound(bindings: Iterable[BindingType], heard: str = "", *, writes: bool = Tr
 
 
 def remap(wanted: Mapping[str, str], known: Mapping[str, Bound]) -> Keymap:
-    """What is wanted, as far as there is such an id and such a key. A key that is given to one id leaves all others
-    that would hear it."""
+    """The keymap with the `wanted` keys, as far as the ids and keys exist. A key that is given to one id is taken
+    from all others that would receive it."""
     troubles: list[str] = []
     asked = [name for name in wanted if exists(name, known, troubles)]
     pressed = {name: pressable(name, wanted[name], troubles, writes=known[name].writes) for name in asked}
@@ -120,7 +120,7 @@ def pressable(name: str, keys: str, troubles: list[str], *, writes: bool) -> lis
 
 
 def twins(keys: Iterable[str]) -> list[str]:
-    """What else a terminal may send for keys such as Shift+F3."""
+    """Other names under which a terminal may send keys such as Shift+F3."""
     shifted = [int(found[1]) for key in keys if (found := re.fullmatch(r"shift\+f(\d+)", key))]
     return [f"f{number + more}" for number in shifted for more in SHIFTED if number + more > FUNCTION_KEYS]
 

@@ -29,7 +29,7 @@ OPENS, LOADS = "Open this chat", "Load this model"
 
 
 class CommandProvider(Provider):
-    """What the palette offers over a chat: every command, by its name, an alias or what it does."""
+    """Offers every command in the palette over a chat: by its name, an alias or its help."""
 
     async def discover(self) -> Hits:
         if isinstance(chat := self.screen, ChatScreen):

@@ -31,7 +31,7 @@ class Leaf(GrowingText, Static):
 
 
 def leaves_of(content: Content) -> Iterator[Content]:
-    """What each shows of a text that has been styled already."""
+    """Cuts a styled text into the leaves' contents."""
     lines = [line or BLANK for line in content.split("\n", allow_blank=True)]
     for start in range(0, len(lines), LEAF_LINES):
         yield Content("\n").join(lines[start : start + LEAF_LINES])

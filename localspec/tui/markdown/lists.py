@@ -73,7 +73,7 @@ class Growing(Tall, Block):
         self._blocks.clear()
 
     def goes_on_in(self, block: MarkdownBlock) -> bool:
-        """Only the last item differs, if any does."""
+        """Whether only the last item differs, if any does."""
         stands = len(self.said) - 1
         if not isinstance(block, Growing) or block.name != self.name:
             return False
@@ -98,7 +98,7 @@ class Growing(Tall, Block):
 
 
 def spelled(block: MarkdownBlock) -> str:
-    """What it says, with all that is in it; before it is composed, which empties it."""
+    """The text of a block and all in it; to be read before it is composed, which empties it."""
     return "".join([f"{block.name} {block._content.plain}\n", *map(spelled, block._blocks)])
 
 

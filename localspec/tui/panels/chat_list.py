@@ -46,7 +46,7 @@ class More(Option):
 
 
 class ChatList(OptionList):
-    """What can be done to the chat under the cursor is asked of whoever has the list."""
+    """The list of chats. Actions on the chat under the cursor are messages to its parent."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "select", "Open", show=False, id="chats.open"),

@@ -1,4 +1,5 @@
-"""What a command that is being typed may become: a few lines above the prompt. Never focused; the prompt asks it."""
+"""The completion list: a few lines above the prompt with what a command may become. Never focused; the prompt asks
+it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A line above the prompt that finds words in the chat that is open. Is told the texts; knows no messages."""
+"""A line above the prompt that finds words in the open chat. Receives the texts; knows no messages."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def wording(model: ModelCard, template: Template | None) -> str:
 
 
 def drafting(spec: SpecCard, rounds: Sequence[Step] = ()) -> str:
-    """Who drafts and how far, or why nobody does."""
+    """The drafter and its length, or the reason why nothing is drafted."""
     if spec.kind == "off":
         return one_line(f"no draft: {spec.reason}" if spec.reason else "no draft")
     return one_line(f"{spec.name or spec.kind} {length(spec, rounds)}".rstrip())

@@ -1,4 +1,4 @@
-"""What is attached to a message, as one short piece each: its text would bury the words. Knows no files."""
+"""A message's attachments as one short piece each: their text would bury the message. Knows no files."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class Prompt(TextArea, inherit_bindings=False):
         self.put_back()
 
     def put_back(self) -> None:
-        """What was given, once nothing is under way that may be given back behind it."""
+        """Puts text that was given back into the prompt, once nothing else can be given back behind it."""
         if self.back and not self.under_way:
             self.text = "\n".join(filter(None, (*self.back, self.text)))
             self.back.clear()

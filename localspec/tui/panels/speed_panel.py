@@ -28,7 +28,8 @@ QUIET = "$foreground-muted"
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What is shown: sums, half the speed-up's 95 % interval, plain rounds timed so far, the answer's rounds, who
+    """The figures to show: sums, half the speed-up's 95 % interval, plain rounds timed so far, the answer's rounds,
+    who
     drafts, and all the memory of the device, which is called so.
     """
 
@@ -42,9 +43,8 @@ class Reading:
 
 
 def panel(reading: Reading, width: int, height: int) -> Content:
-    """Lines of `width`, most wanted first. What does not fit into `height` is left out: places in the draft before
-    other lines, and of either the last ones first.
-    """
+    """Lines of `width`, the most important first. What does not fit into `height` is left out: positions in the
+    draft before other lines, and of either the last ones first."""
     stats, drafts = reading.stats, reading.stats.draft_kind != "off"
     above = [pace(reading.rounds, stats, width), *(drafted(reading) if drafts else [])]
     below = [*drafting(reading, width), context(stats, width), row("memory", memory(stats))]
@@ -77,7 +77,7 @@ def speed(rounds: Sequence[Step]) -> float:
 
 
 def drafted(reading: Reading) -> list[Content]:
-    """What drafting brings; the speed is the plain one times the speed-up."""
+    """Lines with the gain of drafting; the speed is the plain one times the speed-up."""
     stats = reading.stats
     speedup = row("speed-up", "") + gain(stats.speedup, reading.band, shows_band=True)
     return [row("plain", baseline(stats, reading.probes)), speedup, acceptance(stats), row("per step", per_step(stats))]

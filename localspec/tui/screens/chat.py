@@ -195,7 +195,7 @@ class ChatScreen(Screen[None]):
         self.run_worker(self.prepare, thread=True, exit_on_error=False, group="import")
 
     def prepare(self) -> None:
-        """What is needed in a while, in a thread."""
+        """Imports, in a thread, what is needed soon."""
         from localspec.runtime.local_models import names
 
         import_module(BODY)
@@ -228,7 +228,7 @@ class ChatScreen(Screen[None]):
         await self.measuring.leave_bench()
 
     def watch__selecting(self) -> None:
-        """What is selected may begin or end out of sight."""
+        """Lays out again when a selection begins or ends, as its ends may be out of sight."""
         self.refresh(layout=True)
 
     # --- what the engine says

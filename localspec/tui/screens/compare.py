@@ -102,7 +102,7 @@ class CompareScreen(Screen[None]):
             self.begin()
 
     def conclude(self) -> None:
-        """What came of it; the texts' own parts marked."""
+        """Shows the result, and marks where the texts differ."""
         one, other = self.first.text, self.second.text
         if one != other:
             place = parting(one, other)

@@ -47,7 +47,7 @@ def browse(address: str) -> bool:
 
 
 class LinkScreen(ModalScreen[Wish | None]):
-    """What to do with it, or nothing."""
+    """Asks whether to open or copy a link; None: neither."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss", "Leave", show=False, id="link.leave"),

@@ -1,4 +1,4 @@
-"""Which model answers and who drafts for it: two lists, of what is on this machine. Knows no engine."""
+"""The picker of model and drafter: two lists of what is on this machine. Knows no engine."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ KEYS = "Enter chooses · Tab other list · {picker.close} closes"
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """What was chosen, as /model and /draft take it."""
+    """The choice, as /model and /draft take it."""
 
     model: str
     draft: str

@@ -26,8 +26,8 @@ def collect_at_rest() -> None:
 
 
 class Collector:
-    """Collects what somebody wished away, once nobody has typed or paged for a while. While the chat is `busy` it does
-    not: whoever ends that wishes it again."""
+    """Collects garbage on request, once no key has been pressed for a while. It does not while the chat is `busy`:
+    whoever ends that requests it again."""
 
     def __init__(self, pump: MessagePump, busy: Callable[[], bool]) -> None:
         self._pump, self._busy = pump, busy

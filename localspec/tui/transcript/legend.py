@@ -1,4 +1,5 @@
-"""What the marks of the token view mean, each word in its own mark: a line while tokens are shown, the first times."""
+"""The legend of the token view's marks, each word in its own mark: a line while tokens are shown, the first few
+times."""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ from textual.widget import Widget
 
 
 class StillScroll(VerticalScroll):
-    """A subclass says which of its children may be held; others come and go."""
+    """A scroll view that keeps a child still while others change. A subclass says which children may be held; others
+    may be removed."""
 
     _tops: dict[Widget, int] = {}  # noqa: RUF012 - replaced whole, never changed
     _held: tuple[Widget, float] | None = None  # and how far it is scrolled past its top
@@ -38,7 +39,7 @@ class StillScroll(VerticalScroll):
         return found
 
     def _size_updated(self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True) -> bool:
-        """What is in it may grow without the screen being laid out twice."""
+        """Lets the content grow without laying the screen out twice."""
         layout = layout and (size, container_size) != (self._size, self._container_size)
         return super()._size_updated(size, virtual_size, container_size, layout)
 
@@ -52,7 +53,7 @@ class StillScroll(VerticalScroll):
             self.moved(old_value, new_value)
 
     def _scroll_update(self, virtual_size: Size) -> None:
-        """Textual brings the place back to where there is something: nobody's wish."""
+        """Keeps the position: Textual's own moves it back to where there is content, which the user did not ask for."""
         self._settling = True
         super()._scroll_update(virtual_size)
         self._settling = False

@@ -45,7 +45,7 @@ class Speaker(Tall, Widget):
         self.refresh()
 
     def offer(self, view: View | None) -> None:
-        """It is shown so, and could be otherwise; None where it could not."""
+        """Shows the switch with this view as the current one; None hides it."""
         if view != self._view:
             self._view = view
             self.refresh()

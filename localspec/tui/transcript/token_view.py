@@ -80,7 +80,8 @@ def rejected(proposal: Proposal) -> Iterator[Mark]:
 
 
 def choice(token: Token) -> str:
-    """What the drafter wanted in its place; with what it and the target gave that, where they were asked."""
+    """The token that the drafter proposed instead; with the drafter's and the target's probability of it, where
+    known."""
     if token.alt is None:
         return ""
     wanted, chosen = (visible(text).replace("\n", "") for text in (token.alt.text, token.text))

@@ -121,7 +121,7 @@ class Transcript(StillScroll):
             self.call_after_refresh(self.scroll_to_widget, widget, animate=False)
 
     async def grey(self, untold: Sequence[Utterance]) -> None:
-        """What the model is not told any more, and a line below the last of it."""
+        """Greys the messages that are no longer in the model's context, with a line below the last of them."""
         self._untold = tuple(said.id for said in untold)
         for id, widget in self._shown.items():
             widget.set_class(id in self._untold, "-untold")
