@@ -210,7 +210,7 @@ def same(runs: dict[Key, Run], plain: dict[Key, Run]) -> str:
 
 
 def difference(left: Sequence[int], right: Sequence[int]) -> int | None:
-    """The first place where two answers differ; None where they do not."""
+    """The first position where two answers differ; None where they do not."""
     for place, (a, b) in enumerate(zip(left, right, strict=False)):
         if a != b:
             return place

@@ -1,7 +1,7 @@
 """Which exit layer and which draft length are fastest here: each against plain decoding, interleaved, then remembered.
 
 Where both are asked for, the draft lengths are measured at the best exit layer. What `--draft auto` does now is
-measured too, so that nothing slower takes its place. Times nothing itself (measure.py), draws nothing (plots.py).
+measured too, so that nothing slower replaces it. Times nothing itself (measure.py), draws nothing (plots.py).
 """
 
 from __future__ import annotations

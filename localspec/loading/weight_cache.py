@@ -281,7 +281,7 @@ class PackedCopy:
     def writing(self, file: Path) -> Iterator[Callable[[str, Tensor], None]]:
         """Takes every tensor once, in any order. Written under another name first: no reader sees half a file."""
         self.sweep(file)
-        check_room(file.parent, self.contents.num_bytes)
+        check_free_space(file.parent, self.contents.num_bytes)
         part, checksums = file.with_suffix(f".{os.getpid()}.part"), dict[str, str]()
         try:
             with part.open("wb") as stream:
@@ -312,7 +312,7 @@ def each(put: Callable[[str, Tensor], None], tensors: Mapping[str, Tensor]) -> G
         yield tensor.nbytes
 
 
-def check_room(folder: Path, num_bytes: int) -> None:
+def check_free_space(folder: Path, num_bytes: int) -> None:
     if shutil.disk_usage(folder).free < num_bytes + SPARE_BYTES:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

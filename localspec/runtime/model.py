@@ -71,7 +71,7 @@ class Parts:
     folding: Folding | None = None
 
     def without_drafter(self) -> Parts:
-        """These parts without the drafter, whose decoder is closed."""
+        """Closes the drafter's decoder; returns the parts without it."""
         target, *drafters = self.decoders
         for decoder in drafters:
             decoder.close()

@@ -53,7 +53,7 @@ class EngineProcess:
         self._theirs: Connection | None = theirs
         # The number of the last answer to be stopped: a flag would be lost between two answers.
         self._stopped: Synchronized[int] = SPAWN.Value("q", -1)
-        # How many wishes were ever sent: cheaper to read than the pipe.
+        # How many requests to steer were ever sent: cheaper to read than the pipe.
         self._sent: Synchronized[int] = SPAWN.Value("q", 0)
         self._asked = -1
         self._lock = threading.Lock()

@@ -66,7 +66,7 @@ class Conversation:
         self.own_system: str | None = None
         self.tree: Tree[Utterance] = Tree(())
         self.head: int | None = None
-        self.untold = 0  # of the oldest turns, so many are not told any more
+        self.untold = 0  # how many of the oldest turns are left out of the context
         self.when_full: WhenFull | None = None  # what was chosen for this chat, where something was
 
     def recall(self, chat: Chat, said: Iterable[Utterance]) -> None:
@@ -110,7 +110,7 @@ class Conversation:
         return self._add(Utterance(next(IDS), self.head, "user", text, at=now(), attachments=attachments))
 
     def answer(self, question: Utterance, speaker: str) -> Utterance:
-        """The place of an answer to this, beside others there may be."""
+        """A new answer's node below this question, beside others there may be."""
         return self._add(Utterance(next(IDS), question.id, "assistant", speaker=speaker, at=now()))
 
     def question(self, said: Utterance) -> Utterance | None:

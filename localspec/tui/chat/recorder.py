@@ -204,10 +204,10 @@ class HistoryRecorder:
 
     def settled(self) -> str | None:
         """The chat's id once all that was said is written. Waits for the disk: not for the screen's thread."""
-        told: Future[str | None] = Future()
-        self.locate(told.set_result)
+        located: Future[str | None] = Future()
+        self.locate(located.set_result)
         try:
-            return told.result(TROUBLED_SECONDS if self._sink and self._sink.in_trouble else SETTLED_SECONDS)
+            return located.result(TROUBLED_SECONDS if self._sink and self._sink.in_trouble else SETTLED_SECONDS)
         except TimeoutError:
             raise HistoryError("The history cannot be written at present.", hint="Try again later.") from None
 

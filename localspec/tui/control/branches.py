@@ -117,7 +117,7 @@ class Branches:
     # --- steps in the tree
 
     async def retry(self, said: Utterance | None = None) -> None:
-        """This answer once more, beside it; or the last one."""
+        """Regenerates this answer, or the last one, and keeps the old one."""
         last = said or self.conversation.last()
         question = self.conversation.question(last) if last else None
         if question is None:
@@ -140,7 +140,7 @@ class Branches:
         if self.edited is None:
             self.draft = self.prompt.text, self.prompt.pills.attachments
         self.edited, self.cursor = question, None
-        self.prompt.text = typed(clean(question.text))  # it may be from a history that somebody else wrote
+        self.prompt.text = typed(clean(question.text))  # it may be from a history that another program wrote
         self.prompt.pills.attachments = question.attachments
         self.prompt.move_cursor(self.prompt.document.end)
         self.prompt.border_title = Content(self.feedback.with_keys(EDITING))

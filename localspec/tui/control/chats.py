@@ -25,7 +25,7 @@ NOTHING_SAID = "Nothing has been said in this chat: there is nothing to export."
 
 
 class Chats:
-    """`chat_id` is the running chat's place in the history, once it has one. Before another chat comes, an answer that
+    """`chat_id` is the running chat's id in the history, once it has one. Before another chat comes, an answer that
     is being written is stopped and saved, and a question that waits goes back to the prompt."""
 
     chat_id: str | None = None
@@ -133,7 +133,7 @@ class Chats:
         ]
 
     async def reveal_at(self, place: int) -> None:
-        """Bring into sight what was found in this place of the branch."""
+        """Scroll to the message with this index in the branch."""
         await self.reveal(self.conversation.branch[place])
 
     def leave_find(self) -> None:

@@ -29,7 +29,7 @@ class CommandLine:
         try:
             if (command := parse(message.text)) is not None:
                 prompt.pills.add(*message.attachments)
-                await self.obey(message.text, *command)
+                await self.run_command(message.text, *command)
             else:
                 await self.say(literal(message.text), message.attachments)
         finally:
@@ -42,7 +42,7 @@ class CommandLine:
         else:
             self.feedback.prompt.give(typed(text), attachments)
 
-    async def obey(self, text: str, name: str, argument: str) -> None:
+    async def run_command(self, text: str, name: str, argument: str) -> None:
         """A slash command is never sent to the model, not even one that does not exist. It is over before what was
         typed after it is read."""
         command = find(name)

@@ -20,7 +20,7 @@ def wish_at_start(spec: SpecCard) -> SpecWish:
 
 
 def turned(wish: SpecWish) -> SpecWish:
-    """The key's next place. The draft length stays, for when it is on again."""
+    """The next mode of the key. The draft length stays, for when it is on again."""
     return msgspec.structs.replace(wish, mode=NEXT[wish.mode])
 
 

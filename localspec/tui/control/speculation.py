@@ -19,7 +19,7 @@ class Speculation:
     """Steers the engine's speculation; the lines follow the engine's events. `wish` is the last request."""
 
     wish = SpecWish()
-    wished: SpecWish | None = None  # by the user, of this model and drafter
+    chosen: SpecWish | None = None  # by the user, of this model and drafter
     comparison: CompareScreen | None = None
 
     def __init__(self, parts: Parts) -> None:
@@ -34,13 +34,13 @@ class Speculation:
 
     def restore(self, ready: Ready) -> None:
         """Applies the user's choice again when the same model is loaded again."""
-        if self.wished is not None and self.engine.feed is not None and not spec_switch.lack(ready.spec):
-            self.wish = self.wished
+        if self.chosen is not None and self.engine.feed is not None and not spec_switch.lack(ready.spec):
+            self.wish = self.chosen
             self.engine.feed.steer(self.wish)
 
     def forget(self) -> None:
         """Forgets the user's choice: another model has its own."""
-        self.wished = None
+        self.chosen = None
 
     def toggle(self) -> None:
         self.steer(spec_switch.turned(self.wish), spec_switch.MODES)
@@ -60,7 +60,7 @@ class Speculation:
         elif wish is None or self.engine.feed is None:
             self.feedback.refuse(usage)
         else:
-            self.wish = self.wished = wish
+            self.wish = self.chosen = wish
             self.engine.feed.steer(wish)
 
     # --- the comparison

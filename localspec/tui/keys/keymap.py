@@ -134,7 +134,7 @@ def spelled(key: str) -> str:
 
 
 def fault_of(key: str, *, writes: bool) -> str:
-    """Why a key cannot be bound, if it cannot."""
+    """The reason why a key cannot be bound; "" if it can."""
     *modifiers, base = key.split("+")
     character = key_to_character(base)
     if key in SAME_IN_TERMINALS:

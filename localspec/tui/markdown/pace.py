@@ -1,6 +1,5 @@
 """Decides when to draw next: as often as the eye sees, and less often where drawing takes more than its share of a
-processor,
-which the model needs too. Knows no screen.
+processor, which the model needs too. Knows no screen.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ SLOWEST_FRAME = 0.5
 SHARE = 0.03  # of a core on which the model computes too, for all that the screen's thread does: so much speed is lost
 SPARE_SHARE = 0.2  # of one on which it does not
 CODE_SECONDS = 0.25  # inside a code block, which is coloured again with every line
-FIGURES_SECONDS = 1.0  # nobody reads figures that change faster
+FIGURES_SECONDS = 1.0  # figures that change faster cannot be read
 
 
 class Pace:

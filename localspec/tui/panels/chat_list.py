@@ -72,7 +72,7 @@ class ChatList(OptionList):
         return option if isinstance(option, Row) else None
 
     def fill(self, rows: Sequence[Option], *, afresh: bool) -> None:
-        """The cursor goes to the first row; or it stays on its chat, and where that is gone, in its place."""
+        """The cursor goes to the first row; or it stays on its chat, and where that is gone, on its row."""
         before, index = self.row, self.highlighted
         self.set_options(rows)
         free = [number for number, row in enumerate(rows) if not row.disabled]

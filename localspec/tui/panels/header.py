@@ -34,7 +34,7 @@ class Header(Widget):
         self.follow(Reading(Stats()))
 
     def show(self, model: ModelCard, spec: SpecCard, template: Template | None = None) -> None:
-        """`template`: that words the chat in the place of the model's own."""
+        """`template`: formats the chat instead of the model's own."""
         self._loaded = model, spec, template
         self.follow(self._reading)
 
@@ -43,14 +43,14 @@ class Header(Widget):
         self._reading = reading
         if not self.line.is_same(self._drawn):
             self.refresh()
-            told = reading.stats if reading.stats.draft_kind != "off" and reading.stats.predicted_n else None
-            self.tooltip = Content(against(told, reading.band, reading.probes)) if told else None
+            shown = reading.stats if reading.stats.draft_kind != "off" and reading.stats.predicted_n else None
+            self.tooltip = Content(against(shown, reading.band, reading.probes)) if shown else None
 
     @property
     def line(self) -> Content:
         width, figures = self.content_size.width, speed(self._reading)
-        room = max(0, width - figures.cell_length)
-        return self.names(width).truncate(room, ellipsis=True, pad=True) + figures
+        columns = max(0, width - figures.cell_length)
+        return self.names(width).truncate(columns, ellipsis=True, pad=True) + figures
 
     def names(self, width: int) -> Content:
         """The names that fit in a line of this width."""

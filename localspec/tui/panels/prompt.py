@@ -110,7 +110,7 @@ class Prompt(TextArea, inherit_bindings=False):
         self.call_later(self.break_line)
 
     def send(self) -> None:
-        """The text, or in its place the command that is chosen, once nothing is missing in it."""
+        """The text, or the chosen completion instead, once nothing is missing in it."""
         self.completion.follow(self.text)  # what was typed last may not have been noticed yet
         if (chosen := self.completion.chosen) is not None:
             self.put(chosen)

@@ -29,8 +29,7 @@ QUIET = "$foreground-muted"
 @dataclass(frozen=True, slots=True)
 class Reading:
     """The figures to show: sums, half the speed-up's 95 % interval, plain rounds timed so far, the answer's rounds,
-    who
-    drafts, and all the memory of the device, which is called so.
+    the drafter, and the device's name and whole memory.
     """
 
     stats: Stats

@@ -76,7 +76,7 @@ def fitting(parts: list[str], width: int) -> str:
 
 
 class StatsLine(Widget):
-    """State, figures where there is room, what holds at present. A hint takes the whole line while there is one, and
+    """The state, figures if they fit, current settings. A hint takes the whole line while there is one, and
     as many more as it needs."""
 
     state: reactive[str] = reactive("")

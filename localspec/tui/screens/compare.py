@@ -33,7 +33,7 @@ OfAnswer = Prefill | Step | Done | Failure
 
 
 class CompareScreen(Screen[None]):
-    """Two columns where there is room, else one above the other; `over` when nothing more will come."""
+    """Two columns if they fit, else one above the other; `over` when nothing more will come."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "close", "Close", key_display="Esc", priority=True, id="compare.close")
@@ -133,6 +133,6 @@ def verdict(first: Side, second: Side) -> str:
 
 
 def parting(one: str, other: str) -> int:
-    """The first place where they are not the same."""
+    """The first position where they differ."""
     pairs = zip(one, other, strict=False)
     return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

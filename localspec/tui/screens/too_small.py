@@ -1,4 +1,4 @@
-"""Covers a screen while the terminal has no room for it. The program says how large the terminal is."""
+"""Covers a screen that the terminal is too small for. The program passes the terminal's size."""
 
 from __future__ import annotations
 

@@ -13,13 +13,13 @@ from localspec.tui.terminal.timer import once
 
 YOUNG = 10_000, 5  # a frame makes and drops tens of thousands of objects: Python would look through them 70 times
 NEVER = 1_000_000
-REST_SECONDS = 1.0  # since somebody touched a key
+REST_SECONDS = 1.0  # since the last key
 MOST_WISHES = 5  # for one who pages on and on
 
 
 def collect_at_rest() -> None:
-    """A full collection takes longer than a frame may. What is loaded by now is left out of all of them, and it is a
-    `Collector` that begins one."""
+    """Turns automatic full collections off: each takes longer than a frame may. Objects that exist by now are never
+    examined again, and only a `Collector` begins a collection."""
     gc.freeze()
     gc.set_threshold(*YOUNG, NEVER)
     gc.enable()
@@ -40,7 +40,7 @@ class Collector:
         self._wait()
 
     def put_off(self) -> None:
-        """A key was pressed."""
+        """Waits longer, as a key was pressed."""
         if 0 < self._wishes < MOST_WISHES:
             self._wait()
 

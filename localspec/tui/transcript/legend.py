@@ -69,6 +69,6 @@ class Legend(Static):
 
     @work(group="legend", exclusive=True)
     async def _offer(self) -> None:
-        """Unless it was there often enough."""
+        """Shows the legend, unless it was shown often enough."""
         times = await asyncio.to_thread(hints.count, "legend")
         self.display = times <= TIMES and self._view != "markdown"

@@ -1,6 +1,6 @@
 """A scrolling container in which what is read stays where it is, whatever comes, goes or grows above it.
 
-The topmost child in sight is held at its place on the screen, in the moment children are laid out and not a frame
+The topmost child in sight is held at its position on the screen, in the moment children are laid out and not a frame
 later: as Textual does for the end of an anchored container. Knows nothing about what it contains.
 """
 

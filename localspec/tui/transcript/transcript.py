@@ -46,14 +46,14 @@ class Transcript(StillScroll):
     ) -> None:
         super().__init__(id="transcript", can_focus=False)
         self._window, self._most = window, window * MOST // SHOWN
-        self._busy, self._wish, self._version, self._rounds = busy, let_go, version, rounds
+        self._busy, self._collect_garbage, self._version, self._rounds = busy, let_go, version, rounds
         self._changing = Lock()
         self._branch: list[Utterance] = []
         self._start = self._end = 0  # of the window in the branch
         self._gone = 0  # messages that left the window since the last collection
         self._shown: dict[int, Question | Answer] = {}  # by utterance
         self._pointed: int | None = None
-        self._untold: tuple[int, ...] = ()  # what the model is not told any more
+        self._untold: tuple[int, ...] = ()  # ids of messages that are no longer in the context
 
     # --- what is shown
 
@@ -70,7 +70,7 @@ class Transcript(StillScroll):
         self.call_after_refresh(self.fill)
 
     async def fill(self) -> None:
-        """Mount what the window has room for above."""
+        """Mount the messages that fit into the window above."""
         await self._back_to(self._end - self._window)
 
     async def show(
@@ -198,7 +198,7 @@ class Transcript(StillScroll):
                 await self._extend(min(len(self._branch), self._end + MORE))
 
     async def _extend(self, end: int) -> None:
-        """Mount what follows the window, up to this place in the branch."""
+        """Mount what follows the window, up to this index of the branch."""
         said = self._branch[self._end : end]
         line = next((child for child in self.query_children(More) if child.direction > 0), None)
         if said:
@@ -234,7 +234,7 @@ class Transcript(StillScroll):
         self._gone += count
         if self._gone >= self._most:
             self._gone = 0
-            self._wish()
+            self._collect_garbage()
 
     async def _count(self) -> None:
         """Say what is beyond either end."""
