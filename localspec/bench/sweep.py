@@ -100,10 +100,10 @@ class SweepReport:
     @property
     def sentence(self) -> str:
         if self.best is None:
-            return "Plain decoding is fastest here; no early exit is remembered for this model."
+            return "Plain decoding is fastest here; no early exit is saved for this model."
         layer, k = self.best.exit_layer, self.best.k
         found = f"Fastest: --draft early-exit:{layer} --k {k}, ×{self.best.speedup:.2f} plain."
-        kept = "--draft auto uses it from now on" if self.best.remembered else "it could not be remembered"
+        kept = "--draft auto uses it from now on" if self.best.remembered else "it could not be saved"
         if self.best.overruled:
             kept = "--draft auto does not use it: models.toml has another drafter, or none"
         length = k if isinstance(k, int) else f'"{k}"'
@@ -163,9 +163,9 @@ def refuse(settings: set[Setting], count: int, asked: int | None, k: DraftLength
     if len(settings) < count:
         raise UsageError("--sweep has the same setting twice.", hint=HINT)
     if "k" in settings and k != "auto":
-        raise UsageError("--k does not go with --sweep k.", hint="Leave it out.")
+        raise UsageError("--k cannot be combined with --sweep k.", hint="Leave it out.")
     if "exit-layer" in settings and asked is not None:
-        raise UsageError("--draft early-exit:E does not go with --sweep exit-layer.", hint="Leave it out.")
+        raise UsageError("--draft early-exit:E cannot be combined with --sweep exit-layer.", hint="Leave it out.")
     if k == 0:
         raise UsageError("With --k 0 nothing is drafted, so no exit layer is faster.", hint="Leave it out.")
 
@@ -174,7 +174,7 @@ def exit_asked(draft: AskedDraft) -> int | None:
     """The exit layer that --draft names, if it names one."""
     asked = requested(draft)
     if asked.kind not in ("auto", EARLY_EXIT.name):
-        raise UsageError("A sweep is of the early exit, and --draft asks for another drafter.", hint="Leave it out.")
+        raise UsageError("A sweep varies the early exit, but --draft names another drafter.", hint="Leave it out.")
     return int(asked.argument) if asked.argument else None
 
 

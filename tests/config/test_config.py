@@ -175,7 +175,7 @@ def test_a_file_that_cannot_be_read_is_named(file: Path):
 def test_a_preset_that_is_not_there_is_answered_with_the_nearest():
     with pytest.raises(UsageError, match="no preset 'precice'; did you mean 'precise'") as caught:
         Config().preset("precice")
-    assert caught.value.hint == "There are: precise, balanced, creative."
+    assert caught.value.hint == "Available: precise, balanced, creative."
     assert PRESETS["precise"].temperature == 0
 
 

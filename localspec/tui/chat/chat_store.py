@@ -19,7 +19,7 @@ from localspec.history import Chat, Format, Hit, OpenChat, export
 if TYPE_CHECKING:
     from localspec.history import History
 
-NOT_KEPT = "Chats are neither kept nor listed: localspec was started with --no-history."
+NOT_KEPT = "Chats are neither saved nor listed: localspec was started with --no-history."
 
 
 class ChatStore:

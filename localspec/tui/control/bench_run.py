@@ -86,7 +86,7 @@ async def measured(command: Sequence[str], tell: Callable[[Loading], object]) ->
             process.kill()
             await process.wait()
     if process.returncode:
-        last = (complaint.decode(errors="replace").strip().splitlines() or ["It said nothing."])[-1]
+        last = (complaint.decode(errors="replace").strip().splitlines() or ["It printed no error."])[-1]
         raise EngineError(f"The bench failed: {one_line(last).removeprefix('error: ')}")
     try:
         return msgspec.json.decode(figures, type=Measured)

@@ -37,7 +37,7 @@ LETTERS = (  # with what each does, in so few words that all fit in 80 columns
 LEAVING = {"msg.edit", "msg.retry", "msg.branch"}  # after which nothing is pointed at
 NOT_EMPTY = "Letters act on a message while the prompt is empty."
 DELETE_SECONDS = 2.0
-DELETE_AGAIN = "Press {msg.delete} again to delete this message and all that was said after it."
+DELETE_AGAIN = "Press {msg.delete} again to delete this message and all messages after it."
 NO_BRANCH = "Select an answer to branch from ({msg.prev})."
 EDITING = "{send} sends it as another version · {stop} cancels the edit"
 
@@ -132,7 +132,7 @@ class Branches:
         """Bring a question back into the prompt: what is sent then stands beside it."""
         question = self.conversation.question(said) if said else self.conversation.last("user")
         if question is None:
-            self.feedback.hint("There is no message of yours to edit.")
+            self.feedback.hint("There is no message to edit.")
         elif self.turns.is_free():
             self.begin_edit(question)
 
@@ -172,7 +172,7 @@ class Branches:
         """The last turn leaves the branch; it stays where it is in the tree."""
         question = self.conversation.last("user")
         if question is None:
-            self.feedback.hint("There is no turn to take back.")
+            self.feedback.hint("There is nothing to undo.")
         elif self.turns.is_free():
             await self.go(question.parent_id)
 
@@ -183,7 +183,7 @@ class Branches:
             self.feedback.hint(self.feedback.with_keys(NO_BRANCH))
         elif self.turns.is_free():
             await self.go(answer.id)
-            self.feedback.hint("What you send next goes on from here.")
+            self.feedback.hint("Your next message continues from here.")
 
     async def switch(self, said: Utterance, places: int) -> None:
         """Shows another version of this message, and what followed it."""

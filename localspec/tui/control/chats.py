@@ -21,7 +21,7 @@ from localspec.tui.panels.find import FindBar
 from localspec.tui.panels.sidebar import Sidebar
 
 EXPORTS: tuple[Format, ...] = ("md", "json", "jsonl")
-NOTHING_SAID = "Nothing has been said in this chat: there is nothing to export."
+NOTHING_SAID = "This chat is empty: there is nothing to export."
 
 
 class Chats:

@@ -149,10 +149,10 @@ COMMANDS = (
     Command("stats", "all figures of the last answer", lambda chat, _: chat.reports.stats()),
     Command("show", "what is loaded", lambda chat, _: chat.reports.show()),
     Command("license", "the licences of localspec and of this model", lambda chat, _: chat.reports.license()),
-    Command("unload", "free the memory; the next question loads again", lambda chat, _: chat.models.unload()),
+    Command("unload", "unload the model; the next question loads it again", lambda chat, _: chat.models.unload()),
     Command(
         "theme",
-        "list the colour themes, or take one",
+        "list the colour themes, or choose one",
         lambda chat, typed: chat.settings.theme(typed),
         "[NAME]",
         choices=lambda known: known.themes,
@@ -160,7 +160,7 @@ COMMANDS = (
     Command("keys", "show or hide the list of keys", lambda chat, _: chat.action_keys()),
     Command("log", "where the engine's log is", lambda chat, _: chat.reports.log()),
     Command("help", "all commands and keys", lambda chat, _: chat.action_help()),
-    Command("chats", "show the chats that were kept", lambda chat, _: chat.chats.toggle_list()),
+    Command("chats", "show the saved chats", lambda chat, _: chat.chats.toggle_list()),
     Command("search", "search all chats", lambda chat, typed: chat.chats.search(typed), "[WORDS]"),
     Command(
         "export",

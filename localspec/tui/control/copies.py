@@ -23,7 +23,7 @@ class Copies:
         """`what` is nothing for the last answer, `code` for its last block of code, `all` for the whole branch."""
         answer = self.conversation.last("assistant")
         if what not in {"", "code", "all"}:
-            self.feedback.refuse("What can be copied: /copy, /copy code, /copy all")
+            self.feedback.refuse("Use /copy, /copy code or /copy all.")
         elif what == "all" and self.conversation.branch:
             self.take("\n\n".join(f"{said.speaker}:\n{said.for_model}" for said in self.conversation.branch))
         elif answer is None:

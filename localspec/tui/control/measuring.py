@@ -16,8 +16,8 @@ from localspec.tui.control.parts import Parts
 
 BENCHING = "measuring: {stop} cancels and loads the model again"
 ENDS = "{stop} cancels"
-NOT_NOW = "That must wait until the model is loaded and the answer has ended."
-FIT = "Write /fit, or /fit TOKENS: how long a context is to be."
+NOT_NOW = "Wait until the model is loaded and the answer has ended."
+FIT = "Write /fit, or /fit TOKENS for another context length."
 
 
 class Measuring:

@@ -11,7 +11,7 @@ from localspec.tui.control.parts import Parts
 from localspec.tui.screens.compare import CompareScreen, OfAnswer
 from localspec.tui.screens.compare_methods import Way, compared
 
-BUSY = "That must wait until the answer has ended."
+BUSY = "Wait until the answer has ended."
 REPLACED = Failure("replaced", "Another engine is being loaded.")
 
 

@@ -179,7 +179,7 @@ class ChatState:
         """How the next answer is written, and how this one is drafted for."""
         why, before = why_off(self.spec, self.rounds), self.status.info.why
         if why and not before and self.spec is not None and self.spec.kind != "off":
-            self.status.give_hint(f"Nothing is drafted at present: {why}.")
+            self.status.give_hint(f"Drafting is paused: {why}.")
         spec = switch(self.spec) if self.spec else ""
         self.status.info = Info(self.tuning.preset, self.tuning.sampling.fixed_seed, spec, why)
 

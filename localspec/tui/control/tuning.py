@@ -18,7 +18,7 @@ from localspec.models import named_templates
 from localspec.models.catalog import Catalog, Entry
 from localspec.runtime.draft_choice import check, check_files
 
-HOW = "Write it so: /set temperature=0.7 top_p=0.9"
+HOW = "Write it like this: /set temperature=0.7 top_p=0.9"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Tuning:
     def words(self) -> str:
         """The same in a line."""
         said = [f"{name} {value:g}" for name, value in self.sampling.given.items()]
-        return " · ".join([*([f"preset {self.preset}"] if self.preset else []), *said]) or "all as the model has it"
+        return " · ".join([*([f"preset {self.preset}"] if self.preset else []), *said]) or "the model's defaults"
 
     def beneath(self, preset: str | None) -> SamplingOptions:
         """The sampling options with this preset, without those the user set."""
@@ -83,7 +83,7 @@ class Tuning:
         model's own."""
         is_gone = bool(past and not asked and past not in self.config.all_presets)
         self.preset = precedence.preset_name(self.config, self.entry, asked or (None if is_gone else past))
-        gone = Notice("warning", "preset", f"The preset of this chat, '{past}', is not there any more.")
+        gone = Notice("warning", "preset", f"The preset of this chat, '{past}', no longer exists.")
         return (gone,) if is_gone else ()
 
     def set(self, typed: str) -> None:

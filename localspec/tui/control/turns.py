@@ -23,12 +23,12 @@ from localspec.tui.control.parts import Parts
 from localspec.tui.transcript.markers import Note
 
 WAITING = "One message is waiting already; this one stays here."
-REPEATED = "Word for word as before: at temperature 0, or with a seed, it always is. Try: /set temperature=0.8"
-NOT_NOW = "Not while an answer is awaited; {stop} stops it."
+REPEATED = "The same text as before: at temperature 0, or with a seed, it never changes. Try: /set temperature=0.8"
+NOT_NOW = "Wait for the answer to end, or stop it: press {stop}."
 DIED = "The engine stopped. Press {reload} to load it again."
 NOT_LOADED = "Not loaded: {reload} tries again, {models} another model."
 ENDED = "The last answer ended by itself: there is nothing to continue."
-FULL = "The context is full: this answer cannot go on."
+FULL = "The context is full: this answer cannot continue."
 
 
 class Turns:

@@ -140,7 +140,7 @@ def fault_of(key: str, *, writes: bool) -> str:
     if key in SAME_IN_TERMINALS:
         return f"is {SAME_IN_TERMINALS[key]} in a terminal"
     if not MODIFIERS.issuperset(modifiers) or (base not in NAMED and character is None):
-        return "is no key"
+        return "is not a key"
     if writes and character is not None and character.isprintable() and {"shift"}.issuperset(modifiers):
-        return "is for writing"
+        return "is needed for typing"
     return ""

@@ -70,7 +70,7 @@ class Picker(ModalScreen[Pick | None]):
             dialog.border_title, dialog.border_subtitle = "Model", Content(with_keys(self, KEYS))
             yield self.state
             yield self.model_list
-            yield Static("Who drafts for it", markup=False, classes="heading")
+            yield Static("Its draft model", markup=False, classes="heading")
             yield self.draft_list
         yield TooSmall()
 
@@ -99,7 +99,7 @@ class Picker(ModalScreen[Pick | None]):
     def on_found(self, message: Found) -> None:
         """Adds the models that were found; rows that are shown already stay, whichever is selected."""
         before, self.models = len(self.models), [*self.models, *message.models]
-        self.state.update(LOOKING if message.more else "" if self.models else "There is no model on this machine.")
+        self.state.update(LOOKING if message.more else "" if self.models else "No models were found on this machine.")
         self.state.display = message.more or not self.models
         lines = [Content(line) for line in self.lines()]
         for index, line in enumerate(lines[:before]):

@@ -26,7 +26,7 @@ SOURCES = Content("  ").join(
 )
 COLUMN = 14  # of the marks, where each has a line of its own
 MEANINGS = [
-    (f"drafted{place(0)}", STYLES["draft"], "by the drafter, at this place of its draft; paler the further on"),
+    (f"drafted{place(0)}", STYLES["draft"], "by the drafter, at this position of its draft; paler the further on"),
     ("bonus", STYLES["bonus"], "by the target, after a draft that was right as a whole"),
     ("fix", STYLES["fix"], "by the target, where the draft was wrong; point at it with the mouse"),
     ("plain", STYLES["plain"], "by the target, in a round without a draft"),
