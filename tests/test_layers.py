@@ -118,6 +118,12 @@ def test_every_module_is_in_a_room():
     assert {file.name for file in ROOT.glob("*.py")} == {"__init__.py", "__main__.py"}
 
 
+def test_the_house_has_at_most_fourteen_boxes_on_nine_floors():
+    """The package itself and what starts it are one box."""
+    assert len(ROW.keys() - {"__main__"}) <= 14
+    assert len(ROWS) <= 9
+
+
 def test_imports_go_down_only():
     """From room to room; the package itself, and what starts it, know whom they name."""
     wrong = [

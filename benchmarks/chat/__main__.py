@@ -27,7 +27,7 @@ from benchmarks.ui.measure import CLEAR, KEYS, within
 from benchmarks.ui.report import percentile
 from localspec.core.events import AnyEvent, Done, Failure, Prefill, Ready, Step
 from localspec.core.requests import GenerateRequest, LoadRequest, SamplingOptions
-from localspec.history import History, NewChat, NewMessage
+from localspec.history import History, NewChat, StoredMessage
 from localspec.runtime.worker import EngineProcess
 
 MESSAGES = 1000
@@ -84,7 +84,7 @@ def made_past(folder: str, count: int) -> None:
         last = history.begin(NewChat("guide", title="a long chat"), "question 1")
         for number in range(2, count + 1):
             role, text = ("user", f"question {number}") if number % 2 else ("assistant", f"{SAID}Answer {number}.")
-            last = history.append(NewMessage(last.chat_id, role, text, parent_id=last.id))  # type: ignore[arg-type]
+            last = history.append(StoredMessage.unsaved(last.chat_id, role, text, parent_id=last.id))  # type: ignore[arg-type]
 
 
 def measure_past(folder: str) -> None:

@@ -5,12 +5,14 @@ Knows nothing about what is compared, and not how far is too far.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from math import isfinite
+from math import inf, isnan
 
 from localspec.core import paths
 from localspec.core.json_store import JsonStore
 
+LARGEST = sys.float_info.max  # stands for infinity, which JSON cannot write
 STORE = JsonStore(paths.admissions_file, float)
 
 
@@ -18,8 +20,8 @@ def difference_of(key: str, measure: Callable[[], float]) -> float:
     """The difference that an earlier start measured, else measures and remembers it; JSON has no NaN to keep."""
     known = STORE.read().get(key)
     if known is not None:
-        return known
+        return known if known < LARGEST else inf
     found = measure()
-    if isfinite(found):
-        STORE.put(key, found)
+    if not isnan(found):
+        STORE.put(key, min(found, LARGEST))
     return found

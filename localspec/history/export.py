@@ -11,9 +11,9 @@ from typing import Literal, get_args
 
 import msgspec
 
-from localspec.core.events import Record, Step
+from localspec.core.events import Step
 from localspec.history.attached import with_attachments
-from localspec.history.records import Chat, OpenChat, StoredMessage
+from localspec.history.records import OpenChat, StoredMessage
 
 Format = Literal["md", "json", "jsonl", "openai"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -24,34 +24,21 @@ NEXT = "# next"  # parsed as a heading, unless an open fence has swallowed it
 ENDINGS = {"partial": "interrupted", "stopped": "stopped", "length": "cut off", "error": "ended by an error"}
 
 
-class WholeMessage(Record, frozen=True):
-    """A message with the rounds that wrote it; one line of jsonl."""
-
-    message: StoredMessage
-    steps: tuple[Step, ...]
-
-
-class WholeChat(Record, frozen=True):
-    """A chat with all its messages, on every branch."""
-
-    chat: Chat
-    messages: tuple[WholeMessage, ...]
-
-
 def export(opened: OpenChat, rounds: Rounds, kind: Format) -> str:
     """The text of the file; ends with a line break."""
     writers: Mapping[Format, Callable[[OpenChat, Rounds], str]] = {
         "md": lambda opened, _: markdown(opened),
-        "json": lambda opened, rounds: pretty(WholeChat(opened.chat, tuple(whole(opened, rounds)))),
+        "json": lambda opened, rounds: pretty({"chat": opened.chat, "messages": list(whole(opened, rounds))}),
         "jsonl": lambda opened, rounds: "".join(line(message) for message in whole(opened, rounds)),
         "openai": lambda opened, _: line({"messages": turns(opened)}),
     }
     return writers[kind](opened, rounds)
 
 
-def whole(opened: OpenChat, rounds: Rounds) -> Iterator[WholeMessage]:
+def whole(opened: OpenChat, rounds: Rounds) -> Iterator[dict[str, StoredMessage | tuple[Step, ...]]]:
+    """Every message of every branch with the rounds that wrote it: one line of jsonl each."""
     for message in opened.tree.nodes.values():
-        yield WholeMessage(message, rounds(message.id) if message.generation else ())
+        yield {"message": message, "steps": rounds(message.id) if message.generation else ()}
 
 
 def markdown(opened: OpenChat) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal, TypedDict
+from typing import Literal, Self, TypedDict
 
 import msgspec
 
@@ -118,19 +118,8 @@ class Answer(Record, frozen=True):
         return STATUS_OF[self.generation.stats.finish_reason]
 
 
-class NewMessage(Record, frozen=True):
-    """A message to be added below `parent_id`, or at the top of the chat."""
-
-    chat_id: str
-    role: Role
-    content: str
-    parent_id: int | None = None
-    status: Status = "done"
-    attachments: tuple[Attachment, ...] = ()
-
-
 class StoredMessage(Record, frozen=True):
-    """A saved message. Its rounds are read separately, by `History.steps`."""
+    """A message as the history has it. Its rounds are read separately, by `History.steps`."""
 
     id: int
     chat_id: str
@@ -141,6 +130,20 @@ class StoredMessage(Record, frozen=True):
     created_at: str
     attachments: tuple[Attachment, ...] = ()
     generation: Generation | None = None
+
+    @classmethod
+    def unsaved(
+        cls,
+        chat_id: str,
+        role: Role,
+        content: str,
+        parent_id: int | None = None,
+        *,
+        status: Status = "done",
+        attachments: tuple[Attachment, ...] = (),
+    ) -> Self:
+        """A message to add below `parent_id`, or at the top of the chat; saving it gives it an id and a time."""
+        return cls(0, chat_id, parent_id, role, content, status, "", attachments)
 
 
 @dataclass(frozen=True, slots=True)

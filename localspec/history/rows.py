@@ -22,7 +22,6 @@ from localspec.history.records import (
     Attachment,
     Chat,
     Generation,
-    NewMessage,
     Setting,
     StoredMessage,
     gone,
@@ -107,10 +106,10 @@ def encoded(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def insert_message(db: sqlite3.Connection, message: NewMessage) -> StoredMessage:
+def insert_message(db: sqlite3.Connection, message: StoredMessage) -> StoredMessage:
     """Adds the message below its parent and makes it the chat's head."""
     at = now()
-    check_parent(db, message)
+    check_parent(db, message.chat_id, message.parent_id)
     row = (message.chat_id, message.parent_id, message.role, message.content, message.status, at)
     added = db.execute(
         "INSERT INTO message(conversation_id, parent_id, role, content, status, created_at) VALUES (?, ?, ?, ?, ?, ?)",
@@ -126,13 +125,12 @@ def insert_message(db: sqlite3.Connection, message: NewMessage) -> StoredMessage
     return StoredMessage(message_id, *row, attachments=message.attachments)
 
 
-def check_parent(db: sqlite3.Connection, message: NewMessage) -> None:
+def check_parent(db: sqlite3.Connection, chat_id: str, parent_id: int | None) -> None:
     """NoSuchChat where another program has deleted the chat, or the message that this one answers."""
-    if not db.execute("SELECT 1 FROM conversation WHERE id = ?", (message.chat_id,)).fetchone():
+    if not db.execute("SELECT 1 FROM conversation WHERE id = ?", (chat_id,)).fetchone():
         raise gone("chat")
-    ids = (message.parent_id, message.chat_id)
-    parent = db.execute("SELECT 1 FROM message WHERE id = ? AND conversation_id = ?", ids).fetchone()
-    if message.parent_id is not None and not parent:
+    parent = db.execute("SELECT 1 FROM message WHERE id = ? AND conversation_id = ?", (parent_id, chat_id)).fetchone()
+    if parent_id is not None and not parent:
         raise gone("message")
 
 

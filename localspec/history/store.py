@@ -24,7 +24,6 @@ from localspec.history.records import (
     Chat,
     Hit,
     NewChat,
-    NewMessage,
     OpenChat,
     StoredMessage,
     Totals,
@@ -98,11 +97,11 @@ class History:
                 "VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (chat_id, chat.title, at, at, chat.model_key, chat.preset, chat.system),
             )
-            return rows.insert_message(db, NewMessage(chat_id, "user", question, attachments=attachments))
+            return rows.insert_message(db, StoredMessage.unsaved(chat_id, "user", question, attachments=attachments))
 
         return self._database.write(work)
 
-    def append(self, message: NewMessage) -> StoredMessage:
+    def append(self, message: StoredMessage) -> StoredMessage:
         """Adds the message below its parent, beside others for a retry or an edit, and makes it the chat's head."""
         return self._database.write(lambda db: rows.insert_message(db, message))
 
@@ -119,7 +118,7 @@ class History:
         """Sets the branch that the chat shows when it is opened again; None is before its first message."""
 
         def work(db: sqlite3.Connection) -> None:
-            rows.check_parent(db, NewMessage(chat_id, "user", "", parent_id=message_id))
+            rows.check_parent(db, chat_id, message_id)
             db.execute("UPDATE conversation SET head_id = ? WHERE id = ?", (message_id, chat_id))
 
         self._database.write(work)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from localspec.core.errors import NoSuchChat
 from localspec.core.events import Notice, Record
-from localspec.history.records import Answer, Attachment, Chat, NewChat, NewMessage, StoredMessage, WhenFull, gone
+from localspec.history.records import Answer, Attachment, Chat, NewChat, StoredMessage, WhenFull, gone
 
 if TYPE_CHECKING:
     from localspec.history.store import History
@@ -136,13 +136,14 @@ class Turns:
                 if (asked.chat.model_key, asked.chat.preset) != self._kind:
                     history.change(self._chat_id, model_key=asked.chat.model_key, preset=asked.chat.preset)
                 parent, attached = self._row(asked.parent), asked.attachments
-                return history.append(NewMessage(self._chat_id, "user", asked.question, parent, attachments=attached))
+                message = StoredMessage.unsaved(self._chat_id, "user", asked.question, parent, attachments=attached)
+                return history.append(message)
         return history.begin(asked.chat, asked.question, attachments=asked.attachments)
 
     def _save(self, history: History, chat_id: str, answered: Answered) -> None:
         try:
             if answered.id >= OWN and answered.id not in self._rows:
-                message = NewMessage(chat_id, "assistant", "", self._row(answered.parent), status="partial")
+                message = StoredMessage.unsaved(chat_id, "assistant", "", self._row(answered.parent), status="partial")
                 self._rows[answered.id] = history.append(message).id
             history.save(self._rows.get(answered.id, answered.id), answered.answer)
         except NoSuchChat as fault:

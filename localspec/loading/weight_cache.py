@@ -76,6 +76,7 @@ SOURCES = (  # what decides the bytes
     "models/prequantised/pattern.py",
     "models/prequantised/rules.py",
     "models/prequantised/scheme.py",
+    "models/prequantised/stored.py",
     "models/prequantised/weights.py",
 )
 

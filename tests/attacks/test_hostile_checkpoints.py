@@ -21,7 +21,8 @@ from typing import Any, NoReturn
 import pytest
 
 from localspec.core.errors import CheckpointError
-from localspec.engine.arch import FAMILIES, READ, read_arch
+from localspec.core.families import FAMILIES
+from localspec.engine.arch import READ, read_arch
 from localspec.models.catalog import Entry
 from localspec.models.checkpoint import open_snapshot
 from localspec.models.prompt_sandbox import opening_of

@@ -22,8 +22,7 @@ from localspec.cli import history as cli_history
 from localspec.cli.main import main
 from localspec.core import paths
 from localspec.history import FORMATS, Attachment, History, NewChat, StoredMessage
-from localspec.history.export import WholeChat
-from tests.support.chats import answer, chat, old_file, reply
+from tests.support.chats import WholeChat, answer, chat, old_file, reply
 from tests.support.scripted_engine import step
 
 HOSTILE = "a\x1b]52;c;aGk=\x07b\x9b31m\x7f\u202ec\x1b[2J\x00[/nope]\U000e0041"

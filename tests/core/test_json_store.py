@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,10 @@ def test_a_difference_is_measured_once_and_one_that_is_no_number_every_time():
     assert difference_of("b", lambda: next(found)) == 0.25
     assert [str(difference_of("c", lambda: next(found))) for _ in range(2)] == ["nan", "1.0"]
     assert STORE.read() == {"a": 0.5, "b": 0.25, "c": 1.0}
+
+
+def test_an_infinite_difference_is_measured_once_too():
+    """It is that of a decoder that is refused, and the refusal is remembered."""
+    found = iter([inf, 0.0])
+    assert [difference_of("a", lambda: next(found)) for _ in range(3)] == [inf] * 3
+    assert difference_of("b", lambda: next(found)) == 0.0

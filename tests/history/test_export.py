@@ -10,9 +10,9 @@ import pytest
 from markdown_it import MarkdownIt
 
 from localspec.history import FORMATS, Format, History, NewChat, OpenChat, export
-from localspec.history.export import WholeChat, WholeMessage, closed
+from localspec.history.export import closed
 from localspec.history.records import Attachment
-from tests.support.chats import ROUNDS, answer, chat, reply
+from tests.support.chats import ROUNDS, WholeChat, WholeMessage, answer, chat, reply
 
 MARKDOWN = """\
 # A [/nope] tale

@@ -19,7 +19,6 @@ from localspec.history import (
     Generation,
     History,
     NewChat,
-    NewMessage,
     StoredMessage,
     Tree,
     first_line,
@@ -157,7 +156,7 @@ def test_a_retry_is_a_sibling_and_the_chat_goes_on_from_it(history: History):
 
 def test_an_edited_first_question_begins_a_branch_of_its_own(history: History):
     question, _ = chat(history, "Once?", "Upon a time.")
-    edited = history.append(NewMessage(question.chat_id, "user", "Twice?"))
+    edited = history.append(StoredMessage.unsaved(question.chat_id, "user", "Twice?"))
     assert said(history, question.chat_id) == ["Twice?"]
     assert history.open(question.chat_id).tree.children(None) == (question.id, edited.id)
 
@@ -240,7 +239,7 @@ def test_an_answer_says_how_it_ended(history: History, reason):
 
 def test_an_answer_in_the_making_is_kept_so_far_and_then_whole(history: History):
     question = history.begin(NewChat("guide"), "Once?")
-    written = history.append(NewMessage(question.chat_id, "assistant", "", question.id, status="partial"))
+    written = history.append(StoredMessage.unsaved(question.chat_id, "assistant", "", question.id, status="partial"))
     for text, rounds in (("Dra", ROUNDS[:1]), ("Drafts it", ROUNDS)):
         history.save(written.id, partial(text, rounds=rounds))
         with History() as crashed:
@@ -289,9 +288,9 @@ def test_what_was_deleted_meanwhile_is_a_sentence_and_lands_in_no_other_chat(his
     for late in (
         lambda: history.save(written.id, answer("lost")),
         lambda: history.save(elsewhere.id, answer("in place of a question")),
-        lambda: history.append(NewMessage(question.chat_id, "user", "lost", parent_id=written.id)),
-        lambda: history.append(NewMessage(newer.chat_id, "user", "lost", parent_id=question.id)),
-        lambda: history.append(NewMessage(elsewhere.chat_id, "user", "lost", parent_id=newer.id)),
+        lambda: history.append(StoredMessage.unsaved(question.chat_id, "user", "lost", parent_id=written.id)),
+        lambda: history.append(StoredMessage.unsaved(newer.chat_id, "user", "lost", parent_id=question.id)),
+        lambda: history.append(StoredMessage.unsaved(elsewhere.chat_id, "user", "lost", parent_id=newer.id)),
         lambda: history.change(question.chat_id, title="lost"),
         lambda: history.set_head(newer.chat_id, question.id),
         lambda: history.delete(question.chat_id),

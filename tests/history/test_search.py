@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from localspec.history import Attachment, History, Hit, NewChat, NewMessage
+from localspec.history import Attachment, History, Hit, NewChat, StoredMessage
 from localspec.history.search import parse
 from tests.support.chats import answer, chat
 
@@ -117,8 +117,8 @@ def test_a_text_with_our_marks_in_it_is_shown_whole(history: History):
 
 def test_branches_that_are_not_shown_are_found_and_can_be_gone_to(history: History):
     question = history.begin(NewChat("guide"), "Once?")
-    hidden = history.append(NewMessage(question.chat_id, "assistant", "xylophone", question.id))
-    history.append(NewMessage(question.chat_id, "assistant", "marimba", question.id))
+    hidden = history.append(StoredMessage.unsaved(question.chat_id, "assistant", "xylophone", question.id))
+    history.append(StoredMessage.unsaved(question.chat_id, "assistant", "marimba", question.id))
     (hit,) = history.search("xylophone")
     assert hit.message_id == hidden.id
 

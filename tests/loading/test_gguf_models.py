@@ -72,8 +72,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return pair
 
 
-def logits(model: Path, quant: str, **more: Any) -> torch.Tensor:
-    decoder: Any = drain(load_decoder(open_snapshot(model), Plan(find_format(quant), 64, WeightOptions(**more))))
+def logits(model: Path, quant: str, resident: int | None = None, **more: Any) -> torch.Tensor:
+    plan = Plan(find_format(quant), 64, WeightOptions(**more), resident)
+    decoder: Any = drain(load_decoder(open_snapshot(model), plan))
     try:
         found: torch.Tensor = decoder.forward(IDS)
         return found
@@ -188,7 +189,7 @@ def test_one_notice_says_what_the_file_is(models: Any):
 
 
 def test_fit_says_what_the_floats_would_take(models: Any, monkeypatch: pytest.MonkeyPatch):
-    for where in ("loading.plan", "tui.fitting"):
+    for where in ("loading.plan", "tui.control.fit_report"):
         monkeypatch.setattr(f"localspec.{where}.available_bytes", lambda: 10**9)
     for name in MODELS:
         file, folder = models(name)

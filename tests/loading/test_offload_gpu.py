@@ -185,4 +185,4 @@ def test_without_bitsandbytes_auto_offloads_floats(folder: Path, monkeypatch: py
     assert told["format"].hint == "Run: pip install bitsandbytes"
     assert "in bf16: 1 of 6 layers stay on the GPU" in told["offload"].message
     with pytest.raises(EngineError, match="needs bitsandbytes"):
-        drain(opening.loaded(open_snapshot(folder), replace(request, quant="nf4")))
+        drain(opening.loaded(open_snapshot(folder), request.asking(weight_format="nf4")))

@@ -502,6 +502,7 @@ import gc, os, sys, threading, time
 from pathlib import Path
 from localspec.models.checkpoint import open_snapshot
 from localspec.core.drain import drain
+from localspec.core.weight_formats import find_format
 from localspec.engine.cpu import decoder, isa, program
 from localspec.loading.plan import Plan
 from localspec.loading.kernels import load_decoder
@@ -517,7 +518,7 @@ def watch():
         time.sleep(0.002)
 
 def load(folder):
-    return drain(load_decoder(open_snapshot(Path(folder)), Plan(kind, 64, "cpu")))
+    return drain(load_decoder(open_snapshot(Path(folder)), Plan(find_format(kind), 64)))
 
 small, big, kind, cache = sys.argv[1:]
 program.load(isa.choose())
@@ -717,7 +718,7 @@ def test_auto_takes_the_best_format_that_fits_and_says_so_once(folder: Path, mon
         assert (notice.level, notice.code) == ("info", "format")
         assert kind in notice.message
     memory_of(monkeypatch, 1000)
-    with pytest.raises(DoesNotFit, match="even with 3 of its 4 layers elsewhere"):
+    with pytest.raises(DoesNotFit, match="even with 3 of its 4 layers offloaded"):
         format_notice(folder)
 
 

@@ -87,8 +87,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return pair
 
 
-def logits(folder: Path, quant: str, **more: Any) -> torch.Tensor:
-    decoder: Any = drain(load_decoder(open_snapshot(folder), Plan(find_format(quant), 64, WeightOptions(**more))))
+def logits(folder: Path, quant: str, resident: int | None = None, **more: Any) -> torch.Tensor:
+    plan = Plan(find_format(quant), 64, WeightOptions(**more), resident)
+    decoder: Any = drain(load_decoder(open_snapshot(folder), plan))
     try:
         found: torch.Tensor = decoder.forward(IDS)
         return found
@@ -181,7 +182,7 @@ def test_one_notice_says_what_the_files_are(name: str, models: Any):
         (notice,) = notices(heard(folder, **asked))
         assert (notice.level, notice.code) == ("info", "converted")
         assert notice.message == f"Weights are held in int8; the files are {STYLES[name].label}."
-        assert notice.hint == "--quant int4 takes less memory, and rounds them once more."
+        assert notice.hint == "--quant int4 takes less memory, and rounds the weights once more."
     (notice,) = notices(heard(folder, quant="bf16"))
     assert notice.message == f"Weights are held in bf16; the files are {STYLES[name].label}."
     assert notice.hint == ""
@@ -205,7 +206,7 @@ def test_where_int8_does_not_fit_both_are_said(models: Any, monkeypatch: pytest.
 
 
 def test_fit_says_what_the_floats_would_take(models: Any, monkeypatch: pytest.MonkeyPatch):
-    for where in ("loading.plan", "tui.fitting"):
+    for where in ("loading.plan", "tui.control.fit_report"):
         monkeypatch.setattr(f"localspec.{where}.available_bytes", lambda: 10**9)
     for name in SOME:
         folder, meant = models(name)

@@ -170,7 +170,7 @@ def test_only_the_user_is_read_otherwise(small: Folding):
 
 def test_an_attached_file_is_read_as_it_is(guide: Folding):
     said = Utterance(1, None, "user", "WAHT IS THIS", attachments=(Attachment("file", "NOTES.TXT", "WAHT"),))
-    assert guide.read(said.told) == said.told
+    assert guide.read(said.for_model) == said.for_model
 
 
 SUMS = (

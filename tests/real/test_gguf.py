@@ -12,6 +12,7 @@ import torch
 
 from localspec import load
 from localspec.core.drain import drain
+from localspec.core.events import DraftLength
 from localspec.core.requests import EarlyExit, LoadRequest, Message
 from localspec.engine.arch import read_arch
 from localspec.engine.cpu import program
@@ -43,9 +44,9 @@ KNOWN = {  # what an answer must have, and its question has not
     "What is the chemical formula H2O commonly called?": "water",
 }
 LENGTH = 16  # tokens of an answer
-DRAFTS: list[tuple[str | EarlyExit, str]] = [
-    *(("early-exit:8", "4"), ("early-exit:20", "1"), (EarlyExit(25, greedy=True), "heuristic")),
-    *(("early-exit:25", "auto"), ("itself", "3")),
+DRAFTS: list[tuple[str | EarlyExit, DraftLength]] = [
+    *(("early-exit:8", 4), ("early-exit:20", 1), (EarlyExit(25, greedy=True), "heuristic")),
+    *(("early-exit:25", "auto"), ("itself", 3)),
 ]
 
 

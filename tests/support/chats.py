@@ -8,8 +8,10 @@ import sys
 from itertools import count
 from pathlib import Path
 
+import msgspec
+
 from localspec.core.events import FinishReason, Stats, Step
-from localspec.history import OWN, Answer, Answered, Asked, Generation, History, NewChat, NewMessage, StoredMessage
+from localspec.history import OWN, Answer, Answered, Asked, Chat, Generation, History, NewChat, StoredMessage
 from localspec.history.open_file import private
 from localspec.history.schema import APPLICATION_ID, MIGRATIONS
 from tests.support.scripted_engine import answer as script
@@ -18,6 +20,20 @@ from tests.support.scripted_engine import step, totals
 ROUNDS = (step("Dra", "fts", " it"), step(".", accepted=0))
 ROOT = Path(__file__).parents[2]
 GUIDE = NewChat("guide", title="A tale")
+
+
+class WholeMessage(msgspec.Struct, frozen=True):
+    """A line of an export as jsonl, read back."""
+
+    message: StoredMessage
+    steps: tuple[Step, ...]
+
+
+class WholeChat(msgspec.Struct, frozen=True):
+    """An export as JSON, read back."""
+
+    chat: Chat
+    messages: tuple[WholeMessage, ...]
 
 
 class Talk:
@@ -63,7 +79,7 @@ def chat(history: History, *texts: str, title: str = "") -> list[StoredMessage]:
 
 def reply(history: History, to: StoredMessage, text: str) -> StoredMessage:
     role = "user" if to.role == "assistant" else "assistant"
-    return history.append(NewMessage(to.chat_id, role, text, parent_id=to.id))  # type: ignore[arg-type]
+    return history.append(StoredMessage.unsaved(to.chat_id, role, text, parent_id=to.id))  # type: ignore[arg-type]
 
 
 def deepen(history: History, chat_id: str, size: int) -> None:
@@ -117,12 +133,12 @@ def child(program: str, *arguments: object) -> subprocess.Popen[str]:
 WRITER = """
 import sys
 from pathlib import Path
-from localspec.history import History, NewChat, NewMessage
+from localspec.history import History, NewChat, StoredMessage
 path, name, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 with History(path) as history:
     last = history.begin(NewChat("guide", title=name), f"{name} 0")
     print(last.content, flush=True)
     for number in range(1, count):
-        last = history.append(NewMessage(last.chat_id, "user", f"{name} {number}", parent_id=last.id))
+        last = history.append(StoredMessage.unsaved(last.chat_id, "user", f"{name} {number}", parent_id=last.id))
         print(last.content, flush=True)
 """

@@ -8,7 +8,7 @@ import pytest
 from textual import events
 
 from localspec.core.events import AnyEvent
-from localspec.history import History, NewMessage, recall
+from localspec.history import History, StoredMessage, recall
 from localspec.tui.control import branches
 from localspec.tui.panels.prompt import Prompt
 from localspec.tui.transcript.answer import Answer
@@ -546,7 +546,7 @@ async def test_the_rounds_of_an_answer_from_before_are_shown():
     with History() as history:
         asked, written = chat(history, "one", "")
         history.save(written.id, kept_answer())
-        history.append(NewMessage(asked.chat_id, "user", "unanswered", written.id))
+        history.append(StoredMessage.unsaved(asked.chat_id, "user", "unanswered", written.id))
     async with kept_chat(ScriptedEngine(*says("first")), past=recall()) as stage:
         await stage.sees("▆· 2 rounds")
         await stage.pilot.press("f3")

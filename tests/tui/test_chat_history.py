@@ -17,7 +17,7 @@ from localspec.cli.main import main
 from localspec.core import paths
 from localspec.core.events import Failure, Notice, Ready, Stats
 from localspec.core.requests import LoadRequest, Message
-from localspec.history import History, NewChat, NewMessage, OpenChat, StoredMessage, Writer, database, recall, writer
+from localspec.history import History, NewChat, OpenChat, StoredMessage, Writer, database, recall, writer
 from localspec.tui import app as app_module
 from localspec.tui.app import ChatApp
 from localspec.tui.chat import recorder
@@ -267,8 +267,8 @@ async def test_a_hostile_chat_is_shown_and_harmless():
     attack = "[/nope]\x1b]52;c;aGk=\x07\x9b2J\u202egnp.exe\x00 [@click=app.quit]x[/]"
     with History() as history:
         question = history.begin(NewChat(attack, title=attack, system=attack), attack)
-        written = history.append(NewMessage(question.chat_id, "assistant", attack, question.id))
-        history.append(NewMessage(question.chat_id, "user", attack, written.id))
+        written = history.append(StoredMessage.unsaved(question.chat_id, "assistant", attack, question.id))
+        history.append(StoredMessage.unsaved(question.chat_id, "user", attack, written.id))
     async with kept_chat(ScriptedEngine(SHORT), past=recall()) as stage:
         await stage.sees("[/nope]␛]52;c;aGk=2Jgnp.exe", "begun 20")
         await ask(stage, attack)

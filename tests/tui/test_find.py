@@ -13,14 +13,13 @@ import pytest
 
 from localspec.core import whole_file
 from localspec.history import Attachment, History, NewChat, Writer, recall
-from localspec.history.export import WholeChat, WholeMessage
 from localspec.tui.chat.recorder import SETTLED_SECONDS
 from localspec.tui.control import export_file
 from localspec.tui.control.chats import NOTHING_SAID
 from localspec.tui.panels.find import after, before, matching
 from localspec.tui.transcript.markers import Note
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
-from tests.support.chats import chat
+from tests.support.chats import WholeChat, WholeMessage, chat
 from tests.support.scripted_engine import ScriptedEngine, answer, step
 
 pytestmark = pytest.mark.heavy

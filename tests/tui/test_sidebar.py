@@ -11,7 +11,7 @@ import pytest
 
 from localspec.core import paths
 from localspec.core.requests import Message
-from localspec.history import History, Hit, NewChat, NewMessage, Writer, open_file, recall, writer
+from localspec.history import History, Hit, NewChat, StoredMessage, Writer, open_file, recall, writer
 from localspec.history.records import Part
 from localspec.tui.chat import recorder
 from localspec.tui.chat.chat_store import NOT_KEPT, ChatStore
@@ -503,7 +503,7 @@ async def test_a_thousand_chats_come_by_pages_and_the_last_can_be_opened():
         rows = [(f"chat{number:06}", f"Chat {number}", at) for number, at in enumerate(begun)]
         insert = "INSERT INTO conversation(id, title, created_at, updated_at, model_key) VALUES (?, ?, '', ?, 'guide')"
         history._database.write(lambda db: db.executemany(insert, rows))
-        history.append(NewMessage("chat000000", "user", "the first of all"))
+        history.append(StoredMessage.unsaved("chat000000", "user", "the first of all"))
     dated("chat000000", datetime(2019, 1, 1, tzinfo=UTC))
     async with kept_chat(ScriptedEngine(HELLO), size=WIDE) as stage:
         await stage.until(lambda: len(titles(stage)) == 200)

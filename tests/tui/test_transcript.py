@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 from textual.events import MouseScrollUp
 
-from localspec.history import History, NewMessage, OpenChat, recall
+from localspec.history import History, OpenChat, StoredMessage, recall
 from localspec.tui.transcript import transcript
 from localspec.tui.transcript.answer import Answer
 from localspec.tui.transcript.markers import More
@@ -236,7 +236,7 @@ async def test_a_sibling_far_above_is_shown_with_what_is_around_it():
     """Going from version to version at the top of a long chat mounts that place, not all that follows."""
     past = long_chat(200)
     with History() as history:
-        history.append(NewMessage(past.chat.id, "assistant", "said 1 otherwise", past.branch[0].id))
+        history.append(StoredMessage.unsaved(past.chat.id, "assistant", "said 1 otherwise", past.branch[0].id))
     async with open_chat(ScriptedEngine(), past=recall()) as stage:
         await stage.sees("said 1 otherwise")
         await stage.pilot.press("alt+up", "[")
