@@ -401,7 +401,7 @@ def test_names_with_dots_of_their_own_are_one_name():
     [
         ("sampling.temprature", "1", "There is no setting 'sampling.temprature'; did you mean 'sampling.temperature'"),
         ("sampling.temperature", "hot", "sampling.temperature: expected a number, got text"),
-        ("sampling.temperature.x", "1", "cannot be set: temperature is no table"),
+        ("sampling.temperature.x", "1", "cannot be set: temperature is not a table"),
         ("sampling", "1", "sampling: expected a table, got a whole number"),
     ],
 )
