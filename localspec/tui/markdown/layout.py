@@ -35,7 +35,8 @@ class Tall(Mixin):
 
 
 class Unplaced(DockArrangeResult):
-    """As large as the whole. Textual asks for what comes into sight where it scrolls, and else for all."""
+    """An arrangement as large as the whole. Textual asks for what comes into sight where it scrolls, and else for
+    all."""
 
     def __init__(self, whole: DockArrangeResult) -> None:
         super().__init__([], whole.widgets, whole.scroll_spacing, whole.spatial_map)
@@ -90,7 +91,7 @@ class Pile(TallWidget):
     """Mixin for a container of widgets that stand one below another, with nothing of its own around them."""
 
     def arrange(self, size: Size, optimal: bool = False) -> DockArrangeResult:
-        """With the height it has found itself it is asked again: for the same."""
+        """Arranges for any height: Textual asks again with the height it has found itself, for the same result."""
         return super().arrange(Size(size.width, 0), optimal)
 
 
@@ -116,13 +117,13 @@ class GrowingText(TallText):
             self.update(new)
 
     def reserve(self) -> None:
-        """More is to come: lines for it, with those that it has its first place for."""
+        """Reserves lines for text that is to come, beyond those it has."""
         if not self._room:
             self._room, self._room_width = LINES_AHEAD, 0
             self.refresh(layout=True)
 
     def settle(self) -> None:
-        """Nothing more is added: it takes no more lines than it has."""
+        """Gives reserved lines back once nothing more is added."""
         if self._room:
             self._room = 0
             self.refresh(layout=True)

@@ -25,7 +25,7 @@ Line = dict[int, Strip | None]
 
 
 class Painter(Compositor):
-    """From front to back, and nothing that is painted over."""
+    """Composes widgets from front to back, and skips what would be painted over."""
 
     def render_partial_update(self) -> ChopsUpdate | None:
         changed = {region.intersection(self.size.region) for region in self._dirty_regions}

@@ -151,7 +151,7 @@ class ChatScreen(Painted, Screen[None]):
         self.call_after_refresh(self.begin)
 
     def begin(self) -> None:
-        """Once the first frame is on the screen: all that it does without."""
+        """Starts all that the first frame does without, once it is on the screen."""
         self.recorder.start(self.feedback.tell)
         if self.past is not None:
             self.turns.locate()
@@ -159,7 +159,7 @@ class ChatScreen(Painted, Screen[None]):
         self.run_worker(self.prepare, thread=True, exit_on_error=False, group="import")
 
     def prepare(self) -> None:
-        """What is needed in a while, in a thread."""
+        """Imports, in a thread, what is needed soon."""
         from localspec.runtime.local_models import names
 
         import_module(BODY)
