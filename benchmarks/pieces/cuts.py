@@ -31,7 +31,7 @@ class Without:
 
 @dataclass(frozen=True)
 class Instead:
-    """Another value of a name."""
+    """Puts another value in place of a name."""
 
     owner: Any
     name: str

@@ -40,11 +40,6 @@ class StillScroll(GrowingScroll, VerticalScroll):
             self._stay(found.total_region.bottom - self.container_size.height)
         return found
 
-    def _size_updated(self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True) -> bool:
-        """Lets the content grow without laying the screen out twice."""
-        layout = layout and (size, container_size) != (self._size, self._container_size)
-        return super()._size_updated(size, virtual_size, container_size, layout)
-
     def moved(self, old_y: float, new_y: float) -> None:
         """Called when the user has scrolled; a subclass may act on it."""
 
