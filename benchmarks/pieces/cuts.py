@@ -31,7 +31,7 @@ class Without:
 
 @dataclass(frozen=True)
 class Instead:
-    """Another value of a name."""
+    """Replaces the value of a name."""
 
     owner: Any
     name: str
