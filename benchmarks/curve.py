@@ -26,7 +26,7 @@ def curve_at(points: Sequence[Point], bits: float) -> float:
 
 
 def frontier(points: Sequence[Point]) -> list[Point]:
-    """By bits, without those that another point beats in both."""
+    """The points by bits, without those that another point beats in both."""
     best: list[Point] = []
     for point in sorted(points, key=lambda one: (one.bits, one.kl)):
         if not best or point.kl < best[-1].kl:

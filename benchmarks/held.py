@@ -1,7 +1,4 @@
-"""What each format holds of a model's weights, as float32 tensors, and the bytes it takes: ours, nf4, llama.cpp's.
-
-Only the weights differ: whoever evaluates them does it in float32 for all alike.
-"""
+"""Reads what each format keeps of a model's weights, as float32 tensors, and its bytes: ours, nf4, llama.cpp's."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""What early exit brings where the layers behind the exit are offloaded: streamed in once per round, at a stated rate.
-
-    python -m benchmarks.offload 2GB/s --shape tiny
-    python -m benchmarks.offload real --k 8,16 --agree 0.9
-
-`real` reads them from this disk. On a GPU they come from main memory, as its bus gives them, whatever the rate.
-"""
+"""Measures early exit where the layers after the exit are offloaded: streamed in once per round, at a stated rate."""
 
 from __future__ import annotations
 

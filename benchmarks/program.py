@@ -1,4 +1,4 @@
-"""What every program here shares: its flags, a bar on stderr, the report on stdout, one sentence for an error."""
+"""The base of every program here: its flags, a bar on stderr, the report on stdout, one sentence for an error."""
 
 from __future__ import annotations
 

@@ -1,14 +1,5 @@
-"""What each weight format costs in quality: bits per weight, perplexity and divergence from float32. Prints Markdown.
-
-    .venv/bin/python -m benchmarks.quality                         SmolLM2 and guide, as they are
-    .venv/bin/python -m benchmarks.quality smollm2 --rotated       and after a change of basis
-    .venv/bin/python -m benchmarks.quality --only int4 Q4_K_M Q4_0 --texts 1
-
-Ours, bitsandbytes' nf4 and llama.cpp's own formats hold the same float weights; all are read back into float32 and
-evaluated by the same decoder. "engine" is our CPU engine itself, with 8-bit activations and 16-bit keys and values.
-Bits are those of the whole file, embedding and head counted, over the model's weights. SmolLM2 reads
-benchmarks/texts/technical.txt; guide answers questions that it was not trained on.
-"""
+"""Measures each weight format's loss of quality: bits per weight, perplexity and divergence from float32. Prints
+Markdown."""
 
 from __future__ import annotations
 
@@ -144,7 +135,7 @@ def wanted(name: str, only: Sequence[str]) -> bool:
 
 
 def lines(found: Sequence[Figures]) -> list[str]:
-    """Where each of ours lies beside llama.cpp's curve."""
+    """Sentences that compare each of our formats with llama.cpp's curve."""
     curve = [Point(one.bits, one.kl) for one in found if one.name.startswith("llama.cpp")]
     if len(curve) < 2:
         return []

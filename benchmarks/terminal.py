@@ -49,7 +49,7 @@ class Terminal:
         os.write(self._ours, keys.encode())
 
     def wait(self, text: str, seconds: float, *, since: int = 0) -> float:
-        """Until it has written this, after its first `since` bytes: when that was."""
+        """Waits until the program has written this, after its first `since` bytes; returns when that was."""
         wanted = text.encode()
         with self._changed:
             found = self._changed.wait_for(lambda: self._over or self._written.find(wanted, since) >= 0, seconds)

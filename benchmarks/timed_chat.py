@@ -42,7 +42,7 @@ class TimedChat(ChatApp):
         loop._selector.select = self.watching(loop._selector.select)
 
     def take_frames(self) -> Frames:
-        """Those since the last time."""
+        """Takes the frames since the last call."""
         taken, self.frames = self.frames, Frames()
         return taken
 

@@ -40,6 +40,7 @@ AT_HOME = (  # what measures the screen, and the weights themselves; not for a b
     "benchmarks.chat",
     "benchmarks.held",
     "benchmarks.levels",
+    "benchmarks.pieces",
     "benchmarks.quality",
     "benchmarks.timed_chat",
     "benchmarks.ui.chat_program",

@@ -1,13 +1,15 @@
-"""Words that users and newcomers read twice stand neither in the pages nor in what the program prints.
+"""Words that users and newcomers read twice stand neither in the pages nor in the program's sentences and source.
 
-The list has only words that have no honest use here: `told` and `nobody` are fine English, but in this repository they
-stood for callers, flags and files. A word that is retired later is added here, and nowhere else.
+The lists have only words that have no honest use here: `told` and `nobody` are fine English, but in this repository
+they stood for callers, flags and files. A word that is retired later is added here, and nowhere else.
 """
 
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,23 +25,36 @@ RETIRED = {  # a pattern, and what to say instead
     r"\bin vain\b": "rejected",
     r"\bways? of sampling\b": "a sampling preset",
     r"\bnot looked at\b": "unused",
+    r"\bobey(s|ed|ing)?\b": "applies, runs",
+    r"\bwished\b": "asked for, chosen",
+    r"\badmitted\b": "passed the self-check",
     r"\bwords (a|the) (chat|conversation)\b": "formats the conversation",
     r"\bonce more, beside it\b": "regenerate, keeping the old one",
 }
+NAMES = {"told", "somebody", "anybody", "nobody", "obey", "obeys", "obeying", "wished", "admitted"}
+BEGINNING = """
+about above across after against along among and another around as at because before behind below beneath
+beside besides between beyond but by down during for from if in inside into less like more nobody nor not of
+on once or out outside over per since so somebody something than that then these those though through
+throughout to toward towards under unless until up upon upwards when where whereas wherever while whilst whose
+with within without yet
+"""  # a docstring begins with its subject or a verb, never with one of these
 ARCHIVE = ROOT / "docs" / "measurements-archive.md"  # sections stay as they were written on their day
 PAGES = sorted({ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")} | set(ROOT.glob("docs/*.md")))
-NOT_YET = (  # the program's sentences that wait for issue 19's sweep of words; the list may only get shorter
-    "nobody can know its answer",
-    "only floats come and go",
-    "# guide, the model that comes with localspec",
-)
+PACKAGE = sorted((ROOT / "localspec").rglob("*.py"))
+PROGRAMS = sorted(file for folder in ("localspec", "benchmarks", "training") for file in (ROOT / folder).rglob("*.py"))
+PLANTED = '''
+def tellNobodyTwice(told_once):
+    """Of what was said."""
+    raise ValueError(f"Nobody can {told_once} be asked.")  # layers come and go
+'''
 
 
 def retired(text: str) -> list[str]:
     return [
         f"{found[0]!r}: {better}"
         for word, better in RETIRED.items()
-        for found in re.finditer(word, text, re.IGNORECASE)
+        for found in re.finditer(word, " ".join(text.split()), re.IGNORECASE)
     ]
 
 
@@ -49,25 +64,76 @@ def test_a_page_has_no_retired_word(page: Path):
     assert retired(without_help(page.read_text(encoding="utf-8"))) == []
 
 
-def test_no_sentence_of_the_program_has_a_retired_word():
-    found = {
-        f"{module.relative_to(ROOT)}: {text}": words
-        for module in sorted((ROOT / "localspec").rglob("*.py"))
-        for text in sentences(ast.parse(module.read_text(encoding="utf-8")))
-        if (words := retired(text)) and not any(known in text for known in NOT_YET)
-    }
+def test_no_sentence_and_no_name_of_the_program_has_a_retired_word():
+    """Strings, docstrings, comments and identifiers."""
+    found = {name(module): words for module in PACKAGE if (words := faults(module.read_text(encoding="utf-8")))}
     assert found == {}
 
 
-def sentences(tree: ast.Module) -> Iterator[str]:
-    """String constants of more than one word. Docstrings are for who reads the source: a string that is a statement of
-    its own is never printed."""
-    silent = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+def test_every_docstring_begins_with_its_subject_or_a_verb():
+    found = {name(module): lines for module in PROGRAMS if (lines := beginnings(module.read_text(encoding="utf-8")))}
+    assert found == {}
+
+
+def test_the_checks_find_what_they_are_for():
+    assert [fault.partition(":")[0] for fault in faults(PLANTED)] == [
+        "'Nobody'",
+        "'come and go'",
+        "tellNobodyTwice",
+        "told_once",
+    ]
+    assert beginnings(PLANTED) == ["tellNobodyTwice: Of what was said."]
+    assert retired("layers that\n    come and go") == ["'come and go': are offloaded"]
+
+
+def name(module: Path) -> str:
+    return str(module.relative_to(ROOT))
+
+
+def faults(source: str) -> list[str]:
+    tree = ast.parse(source)
+    texts = [*strings(tree), *comments(source)]
+    names = sorted({one for one in identifiers(tree) if NAMES & set(parts(one))})
+    return [fault for text in texts for fault in retired(text)] + [f"{one}: a retired word in a name" for one in names]
+
+
+def strings(tree: ast.Module) -> Iterator[str]:
+    """String constants: docstrings, messages, and the fixed pieces of f-strings."""
     for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Constant)
-            and isinstance(node.value, str)
-            and " " in node.value
-            and id(node) not in silent
-        ):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
+
+
+def comments(source: str) -> Iterator[str]:
+    """Comments, those on consecutive lines as one text."""
+    text = ""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            text += token.string.lstrip("#")
+        elif token.type != tokenize.NL and text:
+            yield text
+            text = ""
+
+
+def identifiers(tree: ast.Module) -> Iterator[str]:
+    """Names that the module defines or uses: each syntax node keeps them in fields that are plain strings."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Constant):
+            yield from (value for _, value in ast.iter_fields(node) if isinstance(value, str))
+
+
+def parts(identifier: str) -> list[str]:
+    """The words of snake_case and CamelCase, in small letters."""
+    return [part.lower() for part in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", identifier)]
+
+
+def beginnings(source: str) -> list[str]:
+    """Docstrings that begin with another word than their subject or a verb."""
+    return [
+        f"{getattr(node, 'name', 'module')}: {text.splitlines()[0]}"
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and (text := ast.get_docstring(node))
+        and (first := re.match(r"[A-Za-z']+", text))
+        and first[0].lower() in BEGINNING.split()
+    ]

@@ -44,7 +44,7 @@ STOPPED = 130  # what a shell says of a command that Ctrl+C ended
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What was asked for on the command line."""
+    """The options of the command line."""
 
     out: Path
     seed: int = 0
@@ -57,7 +57,7 @@ class Options:
 
     @property
     def command(self) -> str:
-        """What to type to train the same again."""
+        """The command that trains the same again."""
         names = ("--first-steps", "--steps", "--draft-steps", "--threads")
         given = (self.first_steps, self.steps, self.draft_steps, self.threads)
         said = zip(names, given, (*STEPS_OF_EACH, THREADS), strict=True)
@@ -67,7 +67,7 @@ class Options:
 
     @property
     def goes_on_with(self) -> str:
-        """What to type after it was stopped."""
+        """The command that continues after a stop."""
         return f"{self.command} --context {shlex.quote(self.context)}" if self.context else self.command
 
 

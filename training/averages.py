@@ -30,7 +30,7 @@ MEAN, ANSWERS, RANDOM = 0.2, 1.2, 0.1
 
 
 class Averages:
-    """Which first token the answer to a question has, by the mean of the question's normed word vectors."""
+    """Predicts the first token of the answer to a question from the mean of the question's normed word vectors."""
 
     def __init__(self, asked: Sequence[tuple[str, str]], tokenizer: Tokenizer, size: int, seed: int) -> None:
         """asked: questions and answers. size: of a word's vector."""

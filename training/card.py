@@ -82,7 +82,7 @@ so that speculation buys less here than on a real one.
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """What was run. `steps` and `tokens`: of the parts first, second, third, whole and draft."""
+    """A training's figures. `steps` and `tokens`: of the parts first, second, third, whole and draft."""
 
     command: str
     seed: int
@@ -95,7 +95,7 @@ class Training:
 
     @property
     def where(self) -> str:
-        """What the steps ran on."""
+        """The hardware that ran the steps, in words."""
         return f"{self.threads} CPU threads" if self.device == "cpu" else "one GPU"
 
 

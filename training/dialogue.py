@@ -172,7 +172,7 @@ class Author:
         return render(turns, self.tokenizer, self.rng.choice(tone.prompts))
 
     def conversation(self, count: int) -> Sample:
-        """So many turns, sometimes after a system prompt, which may ask for a tone."""
+        """Makes a conversation of `count` turns, sometimes after a system prompt, which may ask for a tone."""
         turns, roll = list[Turn](), self.rng.random()
         for _ in range(count):
             turns.append(self.turn(turns[-1].about if turns else None))
@@ -255,7 +255,7 @@ def trained_questions(corpus: Corpus) -> tuple[str, ...]:
 
 
 def tokenizer_texts(corpus: Corpus, copies: int = 3) -> Iterator[str]:
-    """What the tokenizer is trained on: answers weigh more than questions, and topics are in."""
+    """The texts that the tokenizer is trained on: answers weigh more than questions, and topics are in."""
     for entry in corpus.known:
         yield from (entry.answer, *entry.follow_ups.values())
         yield from (text for question in entry.trained for text in (question, question.lower()))

@@ -107,7 +107,7 @@ def _padded(rows: Sequence[list[int]]) -> Tensor:
 
 @torch.no_grad()
 def _next_choices(network: Network, prompts: Sequence[list[int]], answers: Sequence[list[int]]) -> list[list[int]]:
-    """What the full model says after each prompt and after every token of its answer."""
+    """The full model's choice after each prompt and after every token of its answer."""
     ids, depth = _padded([p + a for p, a in zip(prompts, answers, strict=True)]), network.shape.num_layers
     wanted = torch.zeros_like(ids, dtype=torch.bool)
     for row, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):

@@ -31,14 +31,14 @@ def fingerprint(*parts: object) -> str:
 
 
 class Keeper:
-    """The state file of one training, and the wish to stop."""
+    """Keeps the state file of one training, and whether to stop."""
 
     def __init__(self, folder: Path, training: str, command: str) -> None:
         self.file, self.training, self.command = folder / "training.pt", training, command
         self.saved, self.kept, self.stopping = time.monotonic(), "nothing yet", False
 
     def load(self) -> dict[str, Any]:  # Any: states of several kinds
-        """What was kept, empty at the start; another training's state is refused."""
+        """Reads the saved state, empty at the start; refuses another training's."""
         if not self.file.exists():
             return {}
         try:
@@ -63,11 +63,11 @@ class Keeper:
 
     @property
     def outlook(self) -> str:
-        """What is kept, and how to go on."""
+        """A sentence that names the state file and the command to continue."""
         return f"{self.file} keeps {self.kept}; go on with: {self.command}"
 
     def is_due(self) -> bool:
-        """It is time to save again, or to stop."""
+        """Whether it is time to save again, or to stop."""
         return self.stopping or time.monotonic() - self.saved > SAVE_EVERY_SECONDS
 
     def remove(self) -> None:

@@ -79,7 +79,7 @@ NEIGHBOURLY = tuple(series for series in SERIES if series.has_neighbours)
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """What stands in a template's places, and the answer that makes it right."""
+    """The fillings of a template's gaps, and the answer that makes it right."""
 
     fields: dict[str, str]
     answer: str

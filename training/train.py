@@ -109,7 +109,7 @@ class Run:
         return next(self.network.parameters()).device.type
 
     def state(self) -> dict[str, Any]:  # Any: torch's state dicts
-        """What a file needs to hold for the run to go on from here; a run that is over needs no optimizers."""
+        """The state from which the run can go on; a run that is over needs no optimizers."""
         optimizers = [optimizer.state_dict() for optimizer in self.optimizers if self.step < self.schedule.steps]
         network = {name: values.clone() for name, values in self.network.state_dict().items()}  # it may train on
         return {"step": self.step, "network": network, "optimizers": optimizers}

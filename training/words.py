@@ -47,8 +47,8 @@ def placed(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def spellings(texts: Iterable[str]) -> dict[str, list[str]]:
-    """By its small letters, how each word is spelled, most often first; small, where it only ever begins sentences with
-    a capital."""
+    """Maps each word in small letters to its spellings, most often first; small, where it only ever begins sentences
+    with a capital."""
     found, seen = defaultdict[str, Counter[str]](Counter), dict[str, None]()
     for text in texts:
         for word, begins in placed(text):

@@ -135,7 +135,7 @@ class Measured:
         return json.loads(self.lines.readline())  # type: ignore[no-any-return]
 
     def figures(self) -> dict[str, Any]:
-        """Since the last time."""
+        """The figures since the last call."""
         os.kill(self.pid, signal.SIGUSR1)
         return self.next_figures()
 
@@ -150,7 +150,7 @@ class Measured:
         return 1000 * (self.terminal.wait(key, PATIENCE_SECONDS, since=since) - pressed)
 
     def shown_ms(self, key: str) -> float:
-        """Until it has begun to draw what the key brings."""
+        """Milliseconds from a key until the program begins to draw what it brings."""
         since, pressed = self.terminal.size, monotonic()
         self.terminal.type(key)
         self.terminal.wait("\x1b", PATIENCE_SECONDS, since=since)

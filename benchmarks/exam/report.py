@@ -124,7 +124,7 @@ class ExamReport:
         return "\n\n".join([head, table, *self.notes, *wrong])
 
     def wrong_answers(self) -> Iterator[str]:
-        """What was not good, the same answers of several sittings once."""
+        """The answers that were not good, the same of several sittings once."""
         found: dict[tuple[str, str], list[str]] = {}
         for sitting in self.sittings:
             for one in sitting.answers:

@@ -162,7 +162,7 @@ class LlamaCpp:
         return self.bytes_read if self.can(work) else 0
 
     def best(self, depth: int) -> Context:
-        """Whose single rows were the faster, near this depth."""
+        """The context whose single rows were the faster, near this depth."""
         singles = [work for work in self.faster if work.kind == "forward" and work.rows == 1]
         nearest = min(singles, key=lambda work: abs(work.depth - depth), default=None)
         return self.contexts[0] if nearest is None else self.faster[nearest]

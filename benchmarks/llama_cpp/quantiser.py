@@ -50,7 +50,7 @@ def by_halves(weight: Tensor, head_dim: int) -> Tensor:
 
 
 def quantise(floats: Path, to: Path, kind: str) -> None:
-    """By llama.cpp itself, as its own program does it without further options."""
+    """Quantises with llama.cpp itself, as its own program does without further options."""
     import llama_cpp
 
     api: Any = llama_cpp

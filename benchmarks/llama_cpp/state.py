@@ -1,8 +1,4 @@
-"""What llama.cpp saves of a sequence, made deeper without computing: a cache for timings, whose numbers mean nothing.
-
-Layout as of llama.cpp 0.5 (llama-kv-cache.cpp, `state_write`): magic, sequence, streams, cells; a place for every cell;
-two words, one of them the count of layers; then every layer's keys, and every layer's values. Knows no llama_cpp.
-"""
+"""Deepens a sequence that llama.cpp has saved, without computing: a cache for timings, whose numbers mean nothing."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is timed. `prefill`: tokens of a prompt read from nothing, 0 for none."""
+    """The forwards to time. `prefill`: tokens of a prompt read from nothing, 0 for none."""
 
     widths: tuple[int, ...] = (1, 2, 3, 4, 5, 8, 16)
     depths: tuple[int, ...] = (128, 1024, 4096)
@@ -74,11 +74,11 @@ class Method(Protocol):
     def can(self, work: Work) -> bool: ...
 
     def prepare(self, work: Work) -> None:
-        """Before its runs, not timed."""
+        """Prepares its runs, not timed."""
         ...
 
     def run(self, work: Work) -> None:
-        """Once, on a cache of `work.depth` positions, which it is again afterwards."""
+        """Runs once, on a cache of `work.depth` positions, which has as many again afterwards."""
         ...
 
     def num_bytes(self, work: Work) -> int:
@@ -200,7 +200,7 @@ def time_forwards(
 
 
 def stages(plan: Plan) -> list[list[Work]]:
-    """By depth, since filling a cache takes long where it must be computed."""
+    """Groups the works by depth, since filling a cache takes long where it must be computed."""
     by_depth: dict[int, list[Work]] = {}
     for work in plan.works:
         by_depth.setdefault(work.depth, []).append(work)

@@ -46,9 +46,8 @@ USABLE = 0.6  # of free memory, for all formats together
 
 @dataclass(frozen=True, slots=True)
 class ShapeRequest:
-    """What to measure. `formats`: () for all that fit. `agree`: rates of forced agreement, () for no speculation.
-    `exit_layer`: None for a quarter of the layers. `offload`: the layers behind it are offloaded, at this rate; on a
-    GPU from main memory, as its bus gives them."""
+    """A measurement's settings. `formats`: () for all that fit. `agree`: rates of forced agreement, () for no
+    speculation."""
 
     shape: str
     formats: tuple[WeightFormat, ...] = ()
@@ -78,7 +77,7 @@ class ShapeRequest:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Who follows a measurement: the share that is done, what is being made, and whether it should come to its end."""
+    """Follows a measurement: the share that is done, what is being made, and whether it should end now."""
 
     tell: Callable[[float], None] = lambda _share: None
     say: Callable[[str], None] = lambda _what: None
@@ -180,7 +179,7 @@ class Bench:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the reader of the table should know."""
+        """Notes for the reader of the table."""
         found = [*(llama_cpp.NOTES if self.engines else ()), *self.absent]
         found += [f"{kind}+head leaves the head in 16 bits, as transformers does." for kind in self.four_bits]
         if self.request.offload is None:
@@ -204,7 +203,7 @@ class Bench:
 
     @property
     def four_bits(self) -> list[WeightFormat]:
-        """Those beside which transformers has the same."""
+        """Our 4-bit formats that transformers has too."""
         return [kind for kind in self.decoders if kind in FOUR_BIT and len(self.theirs) > 1]
 
     def as_theirs(self, kind: WeightFormat, source: Memory) -> Ours:
@@ -236,7 +235,7 @@ class Bench:
 
 
 def check(request: ShapeRequest) -> dict[str, str]:
-    """What can be refused before any weight is made; versions of the peers."""
+    """Refuses what can be refused before any weight is made; returns the peers' versions."""
     layers = SHAPES[request.shape].num_layers
     if not 1 <= request.leave < layers:
         raise UsageError(
@@ -257,7 +256,7 @@ def check(request: ShapeRequest) -> dict[str, str]:
 
 
 def choose_formats(request: ShapeRequest) -> tuple[tuple[WeightFormat, ...], tuple[str, ...]]:
-    """Those asked for, or all that fit in memory together, with a sentence about those that do not."""
+    """The formats asked for, or all that fit in memory together, with a sentence about those that do not."""
     if request.formats:
         return request.formats, ()
     weights = SHAPES[request.shape].num_weights
@@ -281,7 +280,7 @@ def choose_formats(request: ShapeRequest) -> tuple[tuple[WeightFormat, ...], tup
 
 
 def missing(kind: WeightFormat, device: str) -> str:
-    """What this format needs and this machine has not, in one sentence; "" where nothing."""
+    """The reason why this machine cannot run this format, in one sentence; "" if it can."""
     row = find_format(kind, device)
     if row.is_packed:
         return "" if find_spec("numba") else "The CPU engine needs numba, which is not installed."
@@ -326,7 +325,7 @@ def compile_engine(say: Callable[[str], None]) -> None:
 
 
 def kernels(request: ShapeRequest, kinds: Sequence[WeightFormat]) -> dict[str, str]:
-    """What computes, beside torch."""
+    """The kernels that compute, beside torch's."""
     found: dict[str, str] = {}
     if is_packed(request, kinds):
         from localspec.engine.cpu import isa

@@ -37,7 +37,7 @@ SPREAD = 0.02  # of a weight, as models are initialised
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What decides the time of a forward. Every size is whole blocks and groups of the packed formats."""
+    """The sizes that decide the time of a forward. Each is whole blocks and groups of the packed formats."""
 
     num_layers: int
     hidden_size: int

@@ -1,7 +1,4 @@
-"""What was measured on a shape, as Markdown, JSON or CSV: milliseconds of forwards, and speeds of speculation.
-
-A ratio is of times taken in the same turn. Knows nothing about how the figures were made.
-"""
+"""A shape's measurements as Markdown, JSON or CSV: milliseconds of forwards, and speeds of speculation."""
 
 from __future__ import annotations
 

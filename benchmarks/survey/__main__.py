@@ -92,7 +92,7 @@ def conduct(survey: Survey, clock: Clock, say: Callable[[str], None]) -> list[Ou
 
 
 def attempt(title: str, run: Callable[[], str], clock: Clock, share: float) -> Outcome:
-    """Whatever a part raises is what its line says: the others go on."""
+    """Runs one part; whatever it raises becomes its line in the report, and the others go on."""
     try:
         clock.begin(share)
         return Outcome(title, run())

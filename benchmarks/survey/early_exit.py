@@ -54,7 +54,7 @@ class Way:
 
     @property
     def plain(self) -> str:
-        """Whose texts and speed its own are compared with."""
+        """The name of the plain run that texts and speed are compared with."""
         return f"{self.kind} plain"
 
 
@@ -133,7 +133,7 @@ def silenced(source: Memory, exit_layer: int, shape: Shape) -> Memory:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """What all run: a shape's weights, a draft length, so many tokens, on a device."""
+    """The settings common to all runs: a shape's weights, a draft length, a number of tokens, a device."""
 
     shape: Shape
     source: Memory

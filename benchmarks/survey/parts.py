@@ -1,7 +1,4 @@
-"""What a survey consists of: each part is a title, the device it is of, and how its tables are made.
-
-Knows nothing about clocks: whoever watches says when a part is late, and stops it where it must.
-"""
+"""The parts of a survey: each is a title, the device it runs on, and how its tables are made."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ EXIT_K = 4
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What is measured, on which device, with these weights; and who watches."""
+    """A survey's settings: the measurements, the device, the weights; and who follows the progress."""
 
     shape: str
     device: str
@@ -39,7 +36,7 @@ class Survey:
 
     @property
     def formats(self) -> tuple[WeightFormat, ...]:
-        """Those that this machine has what they need for."""
+        """The formats that this machine can run."""
         return tuple(kind for kind in USUAL[self.device] if not missing(kind, self.device))
 
     @property

@@ -1,1 +1,1 @@
-"""What the chat's screen costs: the same model through the chat and through `run`, in terminals."""
+"""Measures the cost of the chat's screen: the same model through the chat and through `run`, in terminals."""

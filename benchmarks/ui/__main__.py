@@ -1,10 +1,5 @@
-"""What the chat's screen costs: how much slower the chat is than `run`, how soon it shows a key, when it first paints.
-
-    python -m benchmarks.ui
-    python -m benchmarks.ui --shape tiny -n 64 -r 2
-
-Both write the same tokens of one model with random weights, in terminals of their own, in turn.
-"""
+"""Measures the cost of the chat's screen: how much slower the chat is than `run`, how soon it shows a key, when it
+first paints."""
 
 from __future__ import annotations
 

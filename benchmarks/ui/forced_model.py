@@ -89,12 +89,12 @@ def open_forced(request: LoadRequest) -> Generator[Loading | Ready, None, Model]
 
 
 def kept(file: Path) -> list[int]:
-    """What another program with the same state folder found that the target says: half a minute that is not spent."""
+    """The target's text that another program with the same state folder has saved: it spares half a minute."""
     return msgspec.json.decode(file.read_bytes(), type=list[int]) if file.exists() else []
 
 
 def plain(session: Session, prompt: list[int], length: int) -> list[int]:
-    """What the target says by itself."""
+    """The target's text without a drafter."""
     session.begin(Greedy(Sampling(temperature=0.0)))
     for _ in session.prefill(prompt):
         pass

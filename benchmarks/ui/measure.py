@@ -1,9 +1,4 @@
-"""What looking costs: the same model through the chat's pipe and screen, and through `run`, in terminals, taking turns.
-
-Both programs stay loaded and answer the same question with the same tokens; who is first changes. The chat saves what
-is said, in a folder of its own, and keys are pressed in it while it answers. Knows no widget: it sees what a user of a
-terminal sees.
-"""
+"""Times the same model through the chat's pipe and screen, and through `run`, in terminals, taking turns."""
 
 from __future__ import annotations
 
@@ -109,7 +104,8 @@ def measure_ui(shape: str, kind: WeightFormat, tokens: int, repeats: int, tell: 
 def play(
     asked: tuple[str, ...], folder: str, count: int, progress: Progress
 ) -> tuple[list[tuple[Played, Played]], tuple[float, ...]]:
-    """So many turns of both, and the milliseconds from key to echo in all but the first."""
+    """Plays `count` turns of both programs; returns them, and the milliseconds from key to echo in all but the
+    first."""
     turns, echoes = list[tuple[Played, Played]](), list[float]()
     with playing("benchmarks.ui.run_program", folder, *asked) as run:
         progress.add(LOAD)

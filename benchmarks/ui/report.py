@@ -1,4 +1,5 @@
-"""What looking costs, in figures: the chat's speed over `run`'s, keys, frames, first paint. Knows not how they came."""
+"""The cost of the chat's screen in figures: the chat's speed over `run`'s, keys, frames, first paint. Measures
+nothing."""
 
 from __future__ import annotations
 

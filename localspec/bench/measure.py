@@ -168,12 +168,13 @@ def torch_threads(opened: Opened) -> int:
 
 
 def named(name: str, spec: SpecCard) -> str:
-    """What "auto" became: a sweep may have found another layer than models.toml says."""
+    """The drafter that "auto" chose, by name: a sweep may have found another layer than models.toml has."""
     return table.label(DraftRequest(spec.kind, str(spec.exit_layer))) if spec.exit_layer else name
 
 
 def ways_of(opened: Opened, asked: AskedDraft) -> list[tuple[str, AskedDraft]]:
-    """What `drafts` finds; for a model that models.toml does not know, the early exit that a sweep has found."""
+    """The drafters that `drafts` finds; for a model that models.toml does not know, the early exit that a sweep has
+    found."""
     found = drafts(opened.entry, asked)
     if asked == "auto" and opened.entry.draft is None and recall(swept_key(opened)).exit_layer:
         return [*found, ("early exit", "auto")]
@@ -198,7 +199,7 @@ def label(draft: DraftEntry) -> str:
 
 
 def notes(opened: Opened, asked: AskedDraft, contenders: list[Contender]) -> tuple[str, ...]:
-    """What the reader of the table should know, a sentence each."""
+    """Notes for the reader of the table, a sentence each."""
     found = [one_line(f"{one.way.name}: {note}") for one in contenders for note in one.notes]
     if any(one.way.engine != OURS for one in contenders):
         from localspec.bench.transformers_peer import NOTE

@@ -1,4 +1,4 @@
-"""What the command line asks of the bench: to compare drafters, or to sweep a setting.
+"""The bench's command line: it compares drafters, or sweeps a setting.
 
 Says what does not go together. Knows nothing about how anything is measured.
 """
@@ -44,7 +44,7 @@ def run_comparison(asked: set[str], given: Mapping[str, Any], tell: Tell) -> Rep
 
 def run_sweep(asked: set[str], given: Mapping[str, Any], tell: Tell) -> SweepReport:
     for name in NOT_SWEPT.keys() & asked:
-        raise UsageError(f"{NOT_SWEPT[name]} does not go with --sweep.", hint="Leave it out.")
+        raise UsageError(f"{NOT_SWEPT[name]} cannot be combined with --sweep.", hint="Leave it out.")
     axes = [axis(words) for words in given["sweep"]]
     if given["plot"]:
         plots.check(given["plot"])
@@ -70,5 +70,5 @@ def load_request(given: Mapping[str, Any]) -> LoadRequest:
 
 def formats(asked: set[str], given: Mapping[str, Any]) -> tuple[WeightFormat, ...]:
     if {"formats", "quant"} <= asked:
-        raise UsageError("--format and --quant exclude each other.", hint="Give one of them.")
+        raise UsageError("--format and --quant cannot be combined.", hint="Give one of them.")
     return read_formats(given["formats"])

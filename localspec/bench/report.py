@@ -137,7 +137,7 @@ class Report:
         return self.runs[own[0]] if own else None
 
     def rival(self, way: Way) -> dict[Key, Run] | None:
-        """Another engine's runs of the same kind: in the same format, or in its fastest."""
+        """Finds another engine's runs of the same kind: in the same format, or in its fastest."""
         others = [one for one in self.runs if way.engine == OURS != one.engine and one.kind == way.kind]
         alike = [one for one in others if one.quant == way.quant] or others
         return max((self.runs[one] for one in alike), key=median_speed, default=None)
@@ -210,7 +210,7 @@ def same(runs: dict[Key, Run], plain: dict[Key, Run]) -> str:
 
 
 def difference(left: Sequence[int], right: Sequence[int]) -> int | None:
-    """The first place where two answers differ; None where they do not."""
+    """The first position where two answers differ; None where they do not."""
     for place, (a, b) in enumerate(zip(left, right, strict=False)):
         if a != b:
             return place

@@ -1,7 +1,7 @@
 """Which exit layer and which draft length are fastest here: each against plain decoding, interleaved, then remembered.
 
 Where both are asked for, the draft lengths are measured at the best exit layer. What `--draft auto` does now is
-measured too, so that nothing slower takes its place. Times nothing itself (measure.py), draws nothing (plots.py).
+measured too, so that nothing slower replaces it. Times nothing itself (measure.py), draws nothing (plots.py).
 """
 
 from __future__ import annotations
@@ -100,10 +100,10 @@ class SweepReport:
     @property
     def sentence(self) -> str:
         if self.best is None:
-            return "Plain decoding is fastest here; no early exit is remembered for this model."
+            return "Plain decoding is fastest here; no early exit is saved for this model."
         layer, k = self.best.exit_layer, self.best.k
         found = f"Fastest: --draft early-exit:{layer} --k {k}, ×{self.best.speedup:.2f} plain."
-        kept = "--draft auto uses it from now on" if self.best.remembered else "it could not be remembered"
+        kept = "--draft auto uses it from now on" if self.best.remembered else "it could not be saved"
         if self.best.overruled:
             kept = "--draft auto does not use it: models.toml has another drafter, or none"
         length = k if isinstance(k, int) else f'"{k}"'
@@ -163,9 +163,9 @@ def refuse(settings: set[Setting], count: int, asked: int | None, k: DraftLength
     if len(settings) < count:
         raise UsageError("--sweep has the same setting twice.", hint=HINT)
     if "k" in settings and k != "auto":
-        raise UsageError("--k does not go with --sweep k.", hint="Leave it out.")
+        raise UsageError("--k cannot be combined with --sweep k.", hint="Leave it out.")
     if "exit-layer" in settings and asked is not None:
-        raise UsageError("--draft early-exit:E does not go with --sweep exit-layer.", hint="Leave it out.")
+        raise UsageError("--draft early-exit:E cannot be combined with --sweep exit-layer.", hint="Leave it out.")
     if k == 0:
         raise UsageError("With --k 0 nothing is drafted, so no exit layer is faster.", hint="Leave it out.")
 
@@ -174,7 +174,7 @@ def exit_asked(draft: AskedDraft) -> int | None:
     """The exit layer that --draft names, if it names one."""
     asked = requested(draft)
     if asked.kind not in ("auto", EARLY_EXIT.name):
-        raise UsageError("A sweep is of the early exit, and --draft asks for another drafter.", hint="Leave it out.")
+        raise UsageError("A sweep varies the early exit, but --draft names another drafter.", hint="Leave it out.")
     return int(asked.argument) if asked.argument else None
 
 
@@ -221,7 +221,8 @@ def point(value: str, row: Row, *, failed: bool) -> Point:
 
 
 def remember(opened: Opened, layer: int, k: DraftLength, speedup: float) -> Best | None:
-    """What `auto` shall use; where nothing is faster than plain decoding, what was remembered is forgotten."""
+    """Saves the draft length and the exit layer for `auto`; if nothing beats plain decoding, it deletes what was
+    saved."""
     key = swept_key(opened)
     if speedup <= 1:
         calibration.remember(key, exit_layer=None, k="auto")

@@ -157,8 +157,8 @@ class Transformers:
 
 
 def contenders(targets: Sequence[tuple[Opened, Drafts]], threads: int | None = None) -> list[Transformers]:
-    """Beside each of our formats, with its own drafters, every mode: in the same format where torch has it, else in the
-    faster one; with as many `threads` as ours where they are given."""
+    """Lists transformers' contenders beside each of our formats, with its own drafters: every mode, in the same
+    format where torch has it, else in the faster one; with as many `threads` as ours where they are given."""
     checkpoints = Checkpoints(str(targets[0][0].target.device))
     own = [opened.plan.weight_format.name for opened, _ in targets if opened.plan.weight_format.is_float]
     counts = [threads] if threads else sorted({1, processor.physical_cores()})

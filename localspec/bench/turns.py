@@ -9,6 +9,6 @@ T = TypeVar("T")
 
 
 def rotated(things: Sequence[T], by: int) -> list[T]:
-    """Who comes first turns, so that a slow moment hits all."""
+    """Rotates the order, so that a slow moment of the machine hits all alike."""
     first = by % len(things)
     return [*things[first:], *things[:first]]

@@ -208,12 +208,14 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
     type=click.Choice(["md", "json", "jsonl", "csv"]),
     default="md",
     show_default=True,
-    help="jsonl: how far it is as events, then the figures, a line each.",
+    help="jsonl: progress events, then the figures, one per line.",
 )
 @click.option("--format", "formats", metavar="FORMATS", help=f"Several: {', '.join(LISTED)}.")
 @click.option("--against", type=click.Choice(["transformers"]), help="Also measure transformers' own generate.")
 @click.option("--sweep", multiple=True, metavar="SETTING", help=SWEEP_HELP)
-@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="With --sweep: a picture, .svg or .png.")
+@click.option(
+    "--plot", type=click.Path(path_type=Path), metavar="FILE", help="With --sweep: write a plot (.svg or .png)."
+)
 def bench(output: str, **given: Any) -> None:
     """Measure plain decoding, early exit and a draft model, taking turns on fixed prompts.
 

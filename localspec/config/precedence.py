@@ -72,7 +72,7 @@ def option(name: str, typed: str) -> float | int:
         near = difflib.get_close_matches(name, SAMPLING_FIELDS, n=1)
         raise UsageError(
             f"There is no option '{name[:40]}'" + (f"; did you mean '{near[0]}'?" if near else "."),
-            hint="" if near else f"There are: {', '.join(SAMPLING_FIELDS)}.",
+            hint="" if near else f"Available: {', '.join(SAMPLING_FIELDS)}.",
         )
     try:
         value = field.kind(typed)

@@ -1,4 +1,4 @@
-"""Reads config.toml. A mistake in it is one sentence that names the file, the place and what was probably meant."""
+"""Reads config.toml. A mistake in it is one sentence that names the file, the setting and what was probably meant."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def members(found: dict[str, Any], section: str) -> list[tuple[str, Any]]:
 
 
 def convert(value: Any, kind: type[Checked], at: str, known: Sequence[str]) -> Checked:
-    """A value that stands `at` a dotted place; ValueError explains, with the nearest of the known names."""
+    """Converts a setting's value to its `kind`; `at` is its dotted name. ValueError names the nearest known name."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as fault:
@@ -92,7 +92,7 @@ def convert(value: Any, kind: type[Checked], at: str, known: Sequence[str]) -> C
 
 
 def explain(message: str, at: str, known: Sequence[str]) -> str:
-    """msgspec's words, with the place first."""
+    """Rewrites msgspec's message, with the setting's name first."""
     said, _, path = message.partition(" - at `$")
     place = ".".join(part for part in (at, path.rstrip("`").removeprefix(".")) if part)
     if unknown := re.search(r"unknown field `([^`]*)`", said):

@@ -77,7 +77,7 @@ class EngineTable(Table, frozen=True):
 
     @property
     def idle_seconds(self) -> int | None:
-        """None: never."""
+        """Seconds without a request until the model is unloaded; None: never."""
         return None if self.idle_unload == "off" else int(self.idle_unload[:-1]) * SECONDS[self.idle_unload[-1]]
 
 
@@ -128,7 +128,7 @@ class Config(Table, frozen=True):
             near = difflib.get_close_matches(name, self.all_presets, n=1)
             raise UsageError(
                 f"There is no preset '{name[:200]}'" + (f"; did you mean '{near[0]}'?" if near else "."),
-                hint=f"There are: {', '.join(self.all_presets)}.",
+                hint=f"Available: {', '.join(self.all_presets)}.",
             )
         return found
 

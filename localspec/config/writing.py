@@ -60,7 +60,7 @@ def unset(key: str, file: Path | None = None) -> None:
             del table[name]
             write(document, target)
             return
-    raise UsageError(f"'{key}' is not set in {target}.", hint="What is: localspec config show --origin")
+    raise UsageError(f"'{key}' is not set in {target}.", hint="List what is set: localspec config show --origin")
 
 
 def parts(key: str) -> list[str]:
@@ -95,7 +95,7 @@ def put(document: TOMLDocument, key: str, value: Any) -> None:
     for part in above:
         table = table.setdefault(part, tomlkit.table(is_super_table=part == "presets"))
         if not isinstance(table, MutableMapping):
-            raise UsageError(f"'{key}' cannot be set: {part} is no table.", hint="Edit it: localspec config edit")
+            raise UsageError(f"'{key}' cannot be set: {part} is not a table.", hint="Edit it: localspec config edit")
     table[name] = value
 
 

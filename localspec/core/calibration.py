@@ -1,4 +1,4 @@
-"""What was measured of a model on this machine: the cost of a plain round, and what a sweep found best.
+"""Measurements of a model on this machine: the cost of a plain round, and the best setting that a sweep found.
 
 Knows nothing about how anything was measured.
 """

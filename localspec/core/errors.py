@@ -68,7 +68,7 @@ class AccessDenied(LocalspecError):
 
 
 class DoesNotFit(LocalspecError):
-    """Not enough memory or disk. The user picks a smaller format or context."""
+    """Raised where memory or disk does not suffice. The user picks a smaller format or context."""
 
     code, exit_code = "does_not_fit", 5
 

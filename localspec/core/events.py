@@ -102,7 +102,7 @@ def per_second(count: int, milliseconds: float) -> float:
 
 
 def share_accepted(accepted: int, rejected: int) -> float | None:
-    """None where nothing was tested."""
+    """The share of tested draft tokens that was accepted; None where none was tested."""
     tested = accepted + rejected
     return accepted / tested if tested else None
 
@@ -232,7 +232,7 @@ class Step(Event, frozen=True):
 
 
 class Notice(Event, frozen=True):
-    """Something the user should know and need not act on. level: "info" or "warning"."""
+    """A message that the user should read and need not act on. level: "info" or "warning"."""
 
     level: Literal["info", "warning"]
     code: str

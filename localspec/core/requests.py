@@ -92,7 +92,7 @@ class WeightOptions(Record, frozen=True, rename={"weight_format": "quant", "draf
 class LoadRequest(Record, frozen=True):
     """A target by catalogue key, folder or GGUF file, and how to run it.
 
-    `mode`: how to speculate, until somebody says otherwise; "auto" leaves it to `k`. `probe_every`: rounds from one
+    `mode`: how to speculate, until it is steered; "auto" leaves it to `k`. `probe_every`: rounds from one
     without a draft to the next, at first.
 
     `draft`: "auto", "off", a drafter's name ("early-exit:E"), a key, a folder, or one of the records above.
@@ -165,7 +165,7 @@ class SamplingOptions(Record, frozen=True, forbid_unknown_fields=True):
         return None if self.seed == RANDOM_SEED else self.seed
 
     def over(self, other: SamplingOptions) -> SamplingOptions:
-        """These options, and the other's where these have no value."""
+        """Merges: these options, and the other's where these have no value."""
         return SamplingOptions(**{**other.given, **self.given})
 
 
@@ -191,7 +191,7 @@ class SamplingField:
 
     @property
     def range(self) -> str:
-        """In words."""
+        """The range in words, for messages."""
         return f"a {'whole ' if self.kind is int else ''}number from {self.low} to {self.high}"
 
 

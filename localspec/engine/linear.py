@@ -94,7 +94,7 @@ class FourBit:
         return held(self.codes) + held(self.state.absmax) + held(outer) + held(self.bias)
 
     def parts(self) -> dict[str, Tensor]:
-        """As `FourBitLinears.empty_parts` has them."""
+        """The tensors to keep, named as in `FourBitLinears.empty_parts`."""
         found = {"codes": self.codes, "scales": self.state.absmax}
         return found | {"outer": self.state.state2.absmax, "offset": self.state.offset} if self.state.nested else found
 
@@ -124,7 +124,7 @@ class FourBit:
         return self.compute == torch.bfloat16 and self.state.shape[1] % self.state.blocksize == 0
 
     def product(self, rows: Tensor) -> Tensor:
-        """With some outputs' weights after the others'."""
+        """Multiplies rows [n, inputs] by the weights → [n, outputs], unpacking some outputs' weights at a time."""
         found, at = rows.new_empty(rows.shape[0], self.state.shape[0]), 0
         for weights in unpacked(self.codes, self.state, self.compute):
             last = at + weights.shape[0]
@@ -151,7 +151,7 @@ class EightBit:
         return self.codes.nbytes + self.scales.nbytes + held(self.bias)
 
     def parts(self) -> dict[str, Tensor]:
-        """As `EightBitLinears.empty_parts` has them."""
+        """The tensors to keep, named as in `EightBitLinears.empty_parts`."""
         return {"codes": self.codes, "scales": self.scales}
 
     def __call__(self, rows: Tensor) -> Tensor:
@@ -244,7 +244,7 @@ class FourBitLinears:
         return self.laid_out(codes, four_bit_state(self.quant_type, shape, scales, offset, double), bias)
 
     def laid_out(self, codes: Tensor, state: Any, bias: Tensor | None) -> FourBit:
-        """From codes and scales as bitsandbytes keeps them in files; `codes` may be written into."""
+        """Builds a linear from codes and scales as bitsandbytes keeps them in files; `codes` may be written into."""
         compute = torch.bfloat16
         if self.device == "cpu":
             if suits_the_cpu(state.shape, state.blocksize):

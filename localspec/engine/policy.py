@@ -189,7 +189,7 @@ def line(known: dict[int, float], k: int) -> float:
 
 
 class Probed:
-    """Another policy, with probes: rounds 2, 5 and 9 of a session draft nothing, then ever fewer."""
+    """Wraps a policy and adds probes: rounds 2, 5 and 9 of a session draft nothing, then ever fewer do."""
 
     def __init__(self, policy: Policy, every: int = PROBE_EVERY) -> None:
         self.policy = policy

@@ -1,1 +1,1 @@
-"""From files to a decoder: the plan, weight formats, offload, the weight cache, the self-check."""
+"""Loads a model's files into a decoder: the plan, weight formats, offload, the weight cache, the self-check."""

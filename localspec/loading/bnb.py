@@ -52,7 +52,7 @@ class StoredWeight:
             raise self.fault("its blocks have no size that is known")
         table = kernels.get_4bit_type(self.quant_type, device="cpu")
         if not torch.allclose(self.tensor("quant_map", torch.float32, 16), table, atol=1e-3):
-            raise self.fault("its levels are others")
+            raise self.fault("its levels are not the known ones")
         scales, offset, outer = self.scales(math.ceil(elements / block), device)
         state = kernels.QuantState(
             absmax=scales.to(device),

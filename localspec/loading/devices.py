@@ -16,7 +16,7 @@ from localspec.core.errors import DoesNotFit, EngineError, UsageError, first_lin
 from localspec.core.weight_formats import AUTO, SMALLEST_ANYWHERE, Device, is_on
 from localspec.engine.memory import is_out_of_memory
 
-SEE = "See who has it: nvidia-smi. Or use --device cpu."
+SEE = "See which program uses it: nvidia-smi. Or use --device cpu."
 
 
 def pick_device(asked: str, weight_format: str = AUTO) -> Device:
@@ -24,7 +24,7 @@ def pick_device(asked: str, weight_format: str = AUTO) -> Device:
     kind, _, index = asked.partition(":")
     if kind not in ("auto", "cpu", "cuda") or (index and kind != "cuda"):
         raise UsageError(
-            f"There is no device '{asked[:20]}': localspec computes on CPUs and CUDA's GPUs.",
+            f"There is no device '{asked[:20]}': localspec runs on CPUs and CUDA GPUs.",
             hint="Use --device auto, cpu, cuda, cuda:1 or offload.",
         )
     if is_on(weight_format, "cpu") and not is_on(weight_format, "cuda"):

@@ -77,7 +77,7 @@ def load_generic(
 
 
 def build(snapshot: Snapshot, dtype: torch.dtype) -> Any:
-    """transformers' model with the snapshot's weights, every one of them in its place."""
+    """transformers' model with the snapshot's weights, every one assigned."""
     from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
     from transformers.utils import logging
 
@@ -148,7 +148,7 @@ def refuse_too_large(kind: Any, config: Any, snapshot: Snapshot) -> None:
 
 
 def refuse_incomplete(report: dict[str, Any], name: str) -> None:
-    """transformers would go on with random weights for missing ones, and without those that it has no place for."""
+    """transformers would go on with random weights for missing ones, and ignore those it does not know."""
     for kind, what in (
         ("missing_keys", "lacks the tensor"),
         ("mismatched_keys", "has in another shape than its config says the tensor"),
@@ -175,7 +175,7 @@ def quantised(snapshot: Snapshot, linears: Linears, plan: Plan, stage: str) -> I
 
 
 class Linears:
-    """A model's linears by name, and what stands in their place."""
+    """A model's linears by name, and what replaces them."""
 
     def __init__(self, model: Any, maker: Quantiser, *, keep_head: bool) -> None:
         self.maker, self.made = maker, dict[str, Linear]()
@@ -214,7 +214,7 @@ def is_linear(module: nn.Module) -> bool:
 
 
 def rows_of(linear: Any) -> tuple[Iterator[Tensor], tuple[int, int], Tensor | None]:
-    """Its weight [outputs, inputs] some rows at a time, the shape, and the bias. A Conv1D has it turned."""
+    """Its weight [outputs, inputs] some rows at a time, the shape, and the bias. A Conv1D has it transposed."""
     weight = linear.weight.detach()
     weight = weight if isinstance(linear, nn.Linear) else weight.t()
     shape = (weight.shape[0], weight.shape[1])

@@ -71,7 +71,7 @@ class Plan:
 
     @property
     def offload_source(self) -> str:
-        """Where offloaded layers are stored."""
+        """The memory in which offloaded layers are stored, in words."""
         return "main memory" if self.device == "cuda" else "disk"
 
     def __str__(self) -> str:

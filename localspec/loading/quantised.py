@@ -60,7 +60,7 @@ class QuantisedContents:
 
     @property
     def layers(self) -> list[list[Part]]:
-        """None: no layer is read from this cache again."""
+        """Returns no layers: none is read from this cache again."""
         return []
 
     @property

@@ -28,9 +28,9 @@ WORTH = 1.1  # a thread more, of a row's time
 
 
 def choose_threads(target: Resident, asked: int | None, *, every: bool = False) -> int:
-    """The count of threads with the fastest rows; a small model may want fewer than there are cores, and on a machine
-    that has other work a thread that has to wait keeps all the others. `every`: all cores, unasked; layers that come
-    and go take their time whoever computes."""
+    """Chooses the number of threads with the fastest rows; a small model may need fewer than there are cores, and on
+    a machine that has other work a thread that has to wait delays all others. `every`: all cores, without measuring;
+    the speed of offloaded layers does not depend on it."""
     asked = asked or (possible()[-1] if every else None)
     counts = [asked] if asked else possible()
     best = counts[0] if len(counts) == 1 else fewest(row_seconds(target, counts))

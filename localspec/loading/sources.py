@@ -185,7 +185,8 @@ class Reader:
 
 
 def refuse_other_layers(names: Iterable[str], num_layers: int) -> None:
-    """Before any is read: a config that says more layers or fewer than there are describes another model."""
+    """Refuses, before any weight is read, a config whose number of layers is not the checkpoint's: it describes
+    another model."""
     found = {int(layer[1]) for name in names if (layer := LAYER.match(name))}
     there = max(found, default=-1) + 1
     if found and there != num_layers:

@@ -213,7 +213,7 @@ class PackedCopy:
 
     @cached_property
     def starts(self) -> dict[str, int]:
-        """Where each tensor begins in the file."""
+        """The byte at which each tensor begins in the file."""
         at = len(self.header(["0" * 8] * len(self.contents.pieces)))
         sizes = [piece.num_bytes for piece in self.contents.pieces.values()]
         return dict(zip(self.contents.pieces, accumulate(sizes, initial=at), strict=False))
@@ -282,7 +282,7 @@ class PackedCopy:
     def writing(self, file: Path) -> Iterator[Callable[[str, Tensor], None]]:
         """Takes every tensor once, in any order. Written under another name first: no reader sees half a file."""
         self.sweep(file)
-        check_room(file.parent, self.contents.num_bytes)
+        check_free_space(file.parent, self.contents.num_bytes)
         part, checksums = file.with_suffix(f".{os.getpid()}.part"), dict[str, str]()
         try:
             with part.open("wb") as stream:
@@ -313,7 +313,7 @@ def each(put: Callable[[str, Tensor], None], tensors: Mapping[str, Tensor]) -> G
         yield tensor.nbytes
 
 
-def check_room(folder: Path, num_bytes: int) -> None:
+def check_free_space(folder: Path, num_bytes: int) -> None:
     if shutil.disk_usage(folder).free < num_bytes + SPARE_BYTES:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

@@ -33,7 +33,7 @@ from localspec.runtime.model import Model
 from localspec.runtime.open import open_model
 
 Messages = Sequence[Message | dict[str, Any]]
-SUCH = 'Write {"role": "user", "content": "Hello"}, say.'
+SUCH = 'Write {"role": "user", "content": "Hello"}, for example.'
 
 
 @dataclass(frozen=True, slots=True)

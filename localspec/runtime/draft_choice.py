@@ -107,7 +107,7 @@ def check_memory(written: str | None) -> int | None:
     """--max-memory in bytes; None without it."""
     found = None if written is None else read_size(written)
     if written is not None and found is None:
-        raise UsageError(f"'{written[:40]}' is not a size of memory.", hint="Write --max-memory 8GB, say.")
+        raise UsageError(f"'{written[:40]}' is not a size of memory.", hint="Write e.g. --max-memory 8GB.")
     return found
 
 
@@ -198,7 +198,11 @@ def by_catalogue(entry: Entry, target: Snapshot, catalog: Catalog) -> Choice:
             return choice
         return paired(choice, open_snapshot(entry_folder(draft, catalog), str(draft.model)), target)
     except (IncompatiblePair, NotDownloaded) as fault:
-        return Choice("off", reason=fault.message, notice=Notice("warning", fault.code, str(fault), "Decoding plain."))
+        return Choice(
+            "off",
+            reason=fault.message,
+            notice=Notice("warning", fault.code, str(fault), "Continuing without a drafter."),
+        )
 
 
 def draft_target(entry: Entry, target: Snapshot) -> DraftTarget:
@@ -213,7 +217,7 @@ def exit_layers(target: Snapshot) -> int:
 
 def no_rewind(target: Snapshot) -> Choice:
     reason = f"{target.name} is a recurrent model: its state cannot be rolled back"
-    notice = Notice("info", "no_rewind", f"Speculation is off: {reason}.", "It decodes plain.")
+    notice = Notice("info", "no_rewind", f"Speculation is off: {reason}.", "It runs without a drafter.")
     return Choice("off", reason=reason, notice=notice)
 
 
@@ -237,7 +241,7 @@ def pairing_notice(drafter: Snapshot, target: Snapshot) -> Notice | None:
     if verdict.reason != "controls-differ":
         return None
     message = f"Draft '{drafter.name}' and '{target.name}' have the {verdict.detail}."
-    return Notice("info", "controls", message, "The text stays right; a draft of these is accepted rarely.")
+    return Notice("info", "controls", message, "The text stays correct, but few draft tokens are accepted.")
 
 
 def find_draft(name: str, entry: Entry, catalog: Catalog) -> Path:

@@ -71,7 +71,7 @@ class Parts:
     folding: Folding | None = None
 
     def without_drafter(self) -> Parts:
-        """These parts without the drafter, whose decoder is closed."""
+        """Closes the drafter's decoder; returns the parts without it."""
         target, *drafters = self.decoders
         for decoder in drafters:
             decoder.close()
@@ -253,7 +253,7 @@ class Model:
             if not is_out_of_memory(fault) or isinstance(self._session.drafter, NoDrafter):
                 raise
         # Not sooner: the fault's traceback holds tensors.
-        self._drop_drafter("Memory ran out, so the drafter had to go; decoding goes on without it.")
+        self._drop_drafter("Memory ran out, so the drafter was unloaded; decoding continues without it.")
         yield from work()
 
     def _steps(self, writer: Writer, request: GenerateRequest) -> Iterator[tuple[Round, Step]]:
@@ -289,7 +289,7 @@ class Model:
             yield flat(self.ready.model.name)
         drafter = self._session.drafter
         if isinstance(drafter, Guarded) and drafter.fault is not None:
-            self._drop_drafter(f"The drafter failed ({first_line(drafter.fault)}); decoding goes on without it.")
+            self._drop_drafter(f"The drafter failed ({first_line(drafter.fault)}); decoding continues without it.")
         notice, self._notice = self._notice, None
         if notice is not None:
             yield notice

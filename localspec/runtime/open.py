@@ -106,7 +106,7 @@ def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opene
     folding = Folding.open(entry.path / table.words, table.sums) if table else None
     prompter = SandboxedPrompter.open(snapshot)
     if request.weights.device == "auto" and (reason := unused()):
-        yield Notice("warning", "device", f"{reason.message} The CPU computes.", reason.hint)
+        yield Notice("warning", "device", f"{reason.message} Using the CPU.", reason.hint)
     plan, target = yield from loaded(snapshot, plan_request(request.weights, choice))
     yield from converted(snapshot, plan)
     if request.weights.save_quantized and (why := unsaved(snapshot, plan)):
@@ -198,7 +198,7 @@ def converted(snapshot: Snapshot, plan: Plan) -> Iterator[Notice]:
     """A Notice where the files' own format is converted to another."""
     if snapshot.stored_as:
         row = plan.weight_format
-        hint = f"--quant {row.smaller} takes less memory, and rounds the weights once more."
+        hint = f"--quant {row.smaller} takes less memory, but rounds the weights again."
         message = f"Weights are held in {row}; the files are {snapshot.stored_as}."
         yield Notice("info", "converted", message, hint if row.is_packed and row.smaller else "")
 
@@ -223,7 +223,7 @@ def unsaved(snapshot: Snapshot, plan: Plan) -> str:
         return "the CPU engine keeps the packed weights of larger models anyway"
     if plan.weight_format.is_float:
         return "floats are not quantised"
-    return "it is stored so already" if stored_format(snapshot.config) else ""
+    return "it is stored in this format already" if stored_format(snapshot.config) else ""
 
 
 def attach(

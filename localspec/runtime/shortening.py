@@ -29,5 +29,5 @@ def turns_over(messages: Turns, context: int, num_tokens: Callable[[Turns], int]
     most = sum(message.role == "user" for message in messages) - 1
     if most < 1 or num_tokens(without_oldest(messages, most)) >= context:
         return 0
-    roomy = context - context // ANSWER_SHARE
-    return 1 + bisect_left(range(1, most), True, key=lambda count: num_tokens(without_oldest(messages, count)) <= roomy)
+    limit = context - context // ANSWER_SHARE
+    return 1 + bisect_left(range(1, most), True, key=lambda count: num_tokens(without_oldest(messages, count)) <= limit)

@@ -88,8 +88,8 @@ class SpeedMeter:
 
     @property
     def speedup(self) -> float | None:
-        """None until it means something, too: where the times spread so that it might be nothing, or say what cannot
-        be. A round costs what a plain one does at least, so more than its tokens is a machine that changed speed."""
+        """The speed-up over plain decoding; None until it is clear of the noise, and where the times cannot be
+        right. A round costs what a plain one does at least, so more than its tokens is a machine that changed speed."""
         found, band = self._ratio, self._share_of_band or 0.0
         if found is None or not any(self.times):
             return found

@@ -53,7 +53,7 @@ class EngineProcess:
         self._theirs: Connection | None = theirs
         # The number of the last answer to be stopped: a flag would be lost between two answers.
         self._stopped: Synchronized[int] = SPAWN.Value("q", -1)
-        # How many wishes were ever sent: cheaper to read than the pipe.
+        # How many requests to steer were ever sent: cheaper to read than the pipe.
         self._sent: Synchronized[int] = SPAWN.Value("q", 0)
         self._asked = -1
         self._lock = threading.Lock()
@@ -147,7 +147,7 @@ class Inbox:
         return self._waiting.popleft() if self._waiting else self._receive()
 
     def wishes(self) -> Iterator[SpecWish]:
-        """The wishes that have arrived."""
+        """The requests to change speculation that have arrived."""
         while self._taken < self._sent.value:
             match self._receive():
                 case SpecWish() as wish:
@@ -220,7 +220,7 @@ def load(pipe: Connection, request: LoadRequest, opener: str) -> Model:
 def answer(
     inbox: Inbox, pipe: Connection, model: Model, request: GenerateRequest, cancelled: Callable[[], bool]
 ) -> None:
-    """Sends one answer's events; between two rounds it applies the wishes that have arrived."""
+    """Sends one answer's events; between two rounds it applies the requests that have arrived."""
     for event in to_the_end(model.answer(request, cancelled)):
         tell(pipe, event)
         for wish in inbox.wishes():

@@ -96,7 +96,7 @@ class ChatApp(KeyedApp):
         return self.theme_variables
 
     def on_resize(self, event: events.Resize) -> None:
-        """Screens below others are not told by themselves."""
+        """Resizes the screens below others too: Textual does not."""
         for screen in self.screen_stack:
             for cover in screen.query(TooSmall):
                 cover.fit(event.size)
@@ -141,8 +141,8 @@ class ChatApp(KeyedApp):
     def deliver_screenshot(
         self, filename: str | None = None, path: str | None = None, time_format: str | None = None
     ) -> None:
-        """Where there is a folder for it. Textual names it after the state and the title, which says nothing later,
-        tells of it as markup, and never says why it cannot be kept."""
+        """Saves a screenshot in our folder. Textual's own names it after the state and the title, which says nothing
+        later, reports it as markup, and never says why it cannot be kept."""
         name = filename or f"localspec-{datetime.now().strftime(time_format or '%Y-%m-%d-%H%M%S')}.svg"
         keep = partial(self.keep_screenshot, self.export_screenshot(), name, path)
         self.run_worker(keep, thread=True, exit_on_error=False, group="screenshot")
@@ -175,7 +175,8 @@ class ChatApp(KeyedApp):
         await super().on_event(event)
 
     async def action_interrupt(self) -> None:
-        """Over the chat: copy what is selected, else close as Esc does, whichever key that is now."""
+        """Acts on Ctrl+C over the chat: copies what is selected, else closes the screen as Esc does, whichever key
+        that is now."""
         screen = self.screen
         if isinstance(screen, ChatScreen):
             screen.action_interrupt()
@@ -188,7 +189,7 @@ class ChatApp(KeyedApp):
                 await self.run_action(binding.action, screen)
 
     def end(self) -> None:
-        """As the user would, when the system tells the program to: the terminal is left as it was."""
+        """Quits as the user would when the system ends the program: the terminal is left as it was."""
         self.exit(return_code=128 + signal.SIGTERM)
 
     async def action_quit(self) -> None:

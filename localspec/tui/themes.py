@@ -1,4 +1,4 @@
-"""The themes there are: Textual's own, and the user's files. A file that is wrong is told of and left out."""
+"""The available themes: Textual's own, and the user's files. A file that is wrong is reported and left out."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def look(config: Config, asked: str | None, folder: Path) -> Look:
         check_theme(asked, names)
     chosen = asked or config.ui.theme
     if chosen not in names:
-        notices.append(Notice("warning", "theme", f"There is no theme '{chosen}' any more.", "Choose another: /theme."))
+        notices.append(Notice("warning", "theme", f"Theme '{chosen}' no longer exists.", "Choose another: /theme."))
         chosen = DEFAULT
     return Look(chosen, tuple(themes), tuple(notices))
 
@@ -72,7 +72,7 @@ def check_theme(asked: str, names: Sequence[str]) -> None:
         near = difflib.get_close_matches(asked, names, n=1)
         raise UsageError(
             f"There is no theme '{asked[:200]}'" + (f"; did you mean '{near[0]}'?" if near else "."),
-            hint=f"There are: {', '.join(names)}.",
+            hint=f"Available: {', '.join(names)}.",
         )
 
 
@@ -96,7 +96,7 @@ def read_theme(file: Path) -> Theme:
     """ValueError where a colour is none: it would end the chat as soon as the theme is chosen."""
     written = msgspec.toml.decode(shallow(read_small(file).decode("utf-8")), type=ThemeFile)
     if not written.name.isprintable() or "," in written.name or not written.name.strip():
-        raise ValueError("its name is not one")
+        raise ValueError("its name is empty or has a comma or a control character")
     for name in COLOURS:
         check_colour(name, getattr(written, name))
     for name, value in written.variables.items():
@@ -110,18 +110,18 @@ def check_colour(name: str, value: str | None) -> None:
     try:
         Color.parse(value or "black")
     except ColorParseError as fault:
-        raise ValueError(f"{name} '{value}' is no colour") from fault
+        raise ValueError(f"{name} '{value}' is not a colour") from fault
 
 
 def check_variable(name: str, value: str) -> None:
     """A text style, or a colour and how much of it."""
     if name.endswith("style"):
         if not set(value.split()) <= STYLES:
-            raise ValueError(f"{name} '{value}' is no text style")
+            raise ValueError(f"{name} '{value}' is not a text style")
         return
     colour, _, share = value.partition(" ")
     if share and not (share.endswith("%") and share[:-1].isdecimal()):
-        raise ValueError(f"{name} '{value}' is no colour")
+        raise ValueError(f"{name} '{value}' is not a colour")
     check_colour(name, colour)
 
 
@@ -139,17 +139,17 @@ def colours(table: ProvenanceTable, variables: Mapping[str, str]) -> dict[str, s
 
 
 def unknown(table: ProvenanceTable, variables: Mapping[str, str]) -> list[str]:
-    """What is wrong with them, in sentences."""
+    """The faults of the table's colours, in sentences."""
     asked = msgspec.structs.asdict(table).items()
     return [
-        f"ui.provenance.{name}: {said} is no colour of this theme."
+        f"ui.provenance.{name}: {said} is not a colour of this theme."
         for name, said in asked
         if not colour(said, variables)
     ]
 
 
 def colour(said: str, variables: Mapping[str, str]) -> str:
-    """Without its opacity, which shows a token's place in the draft; nothing, if it is none."""
+    """The colour without its opacity, which shows a token's position in the draft; "" if it is none."""
     value = (variables.get(said[1:], "") if said.startswith("$") else said).partition(" ")[0]
     try:
         Color.parse(value)

@@ -320,7 +320,7 @@ def test_a_drafter_that_fails_while_answering_loses_its_label(folder: Path, monk
     made = bench(folder / "tiny", draft="early-exit:1", k=3)
     row = made.rows()[1]
     assert (row.method, row.same) == ("early exit 1 (failed: decoded plain)", "2/2")
-    assert made.notes[-1] == "early exit 1: The drafter failed (no more memory); decoding goes on without it."
+    assert made.notes[-1] == "early exit 1: The drafter failed (no more memory); decoding continues without it."
     assert "early exit 1 (failed: decoded plain)" in made.to_csv()
 
 

@@ -15,6 +15,7 @@ PROGRAMS = {
     "exam.speed": "exam.speed",
     "levels": "levels",
     "offload": "offload",
+    "pieces": "pieces.__main__",
     "quality": "quality",
     "real_model": "real_model",
     "shapes": "shapes.__main__",
@@ -36,7 +37,7 @@ def test_a_program_explains_itself(name: str, capsys: pytest.CaptureFixture[str]
     assert "None" not in said
 
 
-@pytest.mark.parametrize("name", ["exam", "offload", "shapes", "startup", "ui"])
+@pytest.mark.parametrize("name", ["exam", "offload", "pieces", "shapes", "startup", "ui"])
 def test_a_number_that_is_too_small_is_refused(name: str, capsys: pytest.CaptureFixture[str]):
     flag = ["-n", "7"] if name == "exam" else ["-r", "0"]
     with pytest.raises(SystemExit) as left:

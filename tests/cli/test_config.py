@@ -63,7 +63,7 @@ def test_the_schema_knows_every_section(localspec: Program):
 def test_a_theme_that_is_set_must_be_there_as_one_that_is_asked_for(localspec: Program):
     code, out, err = localspec("config", "set", "ui.theme", "nordd")
     assert (code, out) == (2, "")
-    assert err.startswith("error: There is no theme 'nordd'; did you mean 'nord'? There are: textual-dark, ")
+    assert err.startswith("error: There is no theme 'nordd'; did you mean 'nord'? Available: textual-dark, ")
     with pytest.raises(UsageError) as asked:
         look(Config(), "nordd", paths.themes_dir())
     assert err == f"error: {asked.value}\n"

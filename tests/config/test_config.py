@@ -175,7 +175,7 @@ def test_a_file_that_cannot_be_read_is_named(file: Path):
 def test_a_preset_that_is_not_there_is_answered_with_the_nearest():
     with pytest.raises(UsageError, match="no preset 'precice'; did you mean 'precise'") as caught:
         Config().preset("precice")
-    assert caught.value.hint == "There are: precise, balanced, creative."
+    assert caught.value.hint == "Available: precise, balanced, creative."
     assert PRESETS["precise"].temperature == 0
 
 
@@ -401,7 +401,7 @@ def test_names_with_dots_of_their_own_are_one_name():
     [
         ("sampling.temprature", "1", "There is no setting 'sampling.temprature'; did you mean 'sampling.temperature'"),
         ("sampling.temperature", "hot", "sampling.temperature: expected a number, got text"),
-        ("sampling.temperature.x", "1", "cannot be set: temperature is no table"),
+        ("sampling.temperature.x", "1", "cannot be set: temperature is not a table"),
         ("sampling", "1", "sampling: expected a table, got a whole number"),
     ],
 )

@@ -208,7 +208,7 @@ def test_with_auto_the_cpu_computes_and_says_why(run: Command, monkeypatch: pyte
     monkeypatch.setattr(nvidia, "look", lambda: OLD)
     code, out, err = run("--quant", "fp32")
     assert (code, bool(out.strip())) == (0, True)
-    assert "too old for this torch (13.0). The CPU computes." in err
+    assert "too old for this torch (13.0). Using the CPU." in err
     monkeypatch.setattr(nvidia, "look", lambda: nvidia.Driver("550", "13.0", ("Fake",), ""))  # hidden on purpose
     assert "CPU computes" not in run("--quant", "fp32")[2]
 

@@ -454,6 +454,6 @@ def test_a_repository_in_four_bits_has_nothing_to_keep_either(folder: Path):
     snapshot = open_snapshot(folder)
     config = snapshot.config | {"quantization_config": {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}}
     plan = Plan(find_format("nf4"), 64, WeightOptions(save_quantized=True))
-    assert unsaved(replace(snapshot, config=config), plan) == "it is stored so already"
+    assert unsaved(replace(snapshot, config=config), plan) == "it is stored in this format already"
     assert unsaved(snapshot, plan) == ""
     assert unsaved(snapshot, replace(plan, weight_format=find_format("int8", "cuda"))) == ""

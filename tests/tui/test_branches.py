@@ -93,7 +93,7 @@ async def test_the_same_answer_once_more_is_no_surprise(again: str, told_so: boo
         await stage.pilot.press("ctrl+r")
         await ended(stage, 2)
         await stage.sees("‹2/2›")
-        await stage.until(lambda: ("Word for word as before" in stage.seen) == told_so)
+        await stage.until(lambda: ("The same text as before" in stage.seen) == told_so)
         assert ("temperature=0.8" in stage.seen) == told_so
 
 
@@ -136,7 +136,7 @@ async def test_up_where_nothing_is_typed_edits_what_was_said_last_also_in_a_chat
         await stage.ready()
         await stage.send("/tokens")
         await stage.pilot.press("up")
-        await stage.sees("There is no message of yours to edit.")
+        await stage.sees("There is no message to edit.")
         assert stage.chat.prompt.text == "", "a command is not what was said"
         await ask(stage, "one")
     async with kept_chat(ScriptedEngine(*says("other")), past=recall()) as stage:
@@ -203,7 +203,7 @@ async def test_nothing_changes_under_an_answer_that_is_being_written():
         await stage.sees("Hello there")
         for key in ("ctrl+r", "alt+e"):
             await stage.pilot.press(key)
-            await stage.sees("Not while an answer is awaited; Esc stops it.")
+            await stage.sees("Wait for the answer to end, or stop it: press Esc.")
             stage.chat.status.end_hint()
         for letter in "rebd[":
             await stage.pilot.press("alt+up", "alt+up", "alt+up", letter)
@@ -242,7 +242,7 @@ async def test_undo_goes_back_a_turn_and_deletes_nothing():
         await shows(stage)
         await stage.sees("Ask anything.")
         await stage.send("/undo")
-        await stage.sees("There is no turn to take back.")
+        await stage.sees("There is nothing to undo.")
         await ask(stage, "again")
         assert told(stage) == ["again"]
         await stage.pilot.press("alt+up", "alt+up", "[")
@@ -260,7 +260,7 @@ async def test_a_branch_goes_on_from_an_earlier_answer(how: str):
             await stage.send("/undo")
             await stage.send(how)
         await shows(stage, "one", "first")
-        await stage.sees("What you send next goes on from here.")
+        await stage.sees("Your next message continues from here.")
         await ask(stage, "elsewhere")
         assert told(stage) == ["one", "first", "elsewhere"]
         await shows(stage, "one", "first", "elsewhere", "other")

@@ -110,8 +110,8 @@ async def test_what_is_wrong_in_the_keymap_is_said_at_the_start():
         await stage.sees(
             "[keymap] tokns: there is no such id. Did you mean tokens?",
             "[keymap] speed: ctrl+m is Enter in a terminal.",
-            "[keymap] help: f77 is no key.",
-            "[keymap] stop: x is for writing.",
+            "[keymap] help: f77 is not a key.",
+            "[keymap] stop: x is needed for typing.",
             "[keymap] tokens: f2 no longer means speed.",
         )
         await stage.pilot.press("f2", "x")
@@ -179,7 +179,7 @@ async def test_help_lists_commands_and_keys_as_they_are_mapped(how: str):
         await stage.ready()
         await (stage.pilot.press(how) if how == "f1" else stage.send(how))
         await stage.until(lambda: isinstance(stage.app.screen, HelpScreen))
-        await stage.sees("/theme [NAME]", "list the colour themes, or take one", "F4  ", "Speed", "Shift+F3  ")
+        await stage.sees("/theme [NAME]", "list the colour themes, or choose one", "F4  ", "Speed", "Shift+F3  ")
         await stage.sees("Ctrl+J Alt+Enter", "New line", "To the end")
         assert "F15" not in stage.seen
         await stage.pilot.press("escape")

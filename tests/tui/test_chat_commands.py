@@ -229,14 +229,14 @@ WRONG = {
     "/spec perhaps": "Write /spec on, auto or off.",
     "/compare nobody": "'nobody' is not loaded. If it is a drafter: /draft nobody, then /compare.",
     "/compare early-exit:99": "Exit layer 99",
-    "/set temperature x": "'temperature' sets nothing. Write it so: /set temperature=0.7",
+    "/set temperature x": "'temperature' sets nothing. Write it like this: /set temperature=0.7",
     "/set temperature=hot": "temperature",
     "/set warmth=1": "warmth",
     "/preset nobody": "nobody",
     "/template nobody": "There is no template 'nobody'",
     "/theme draculla": "There is no theme draculla. Did you mean dracula?",
     "/tokens all": "/tokens rejected what was rejected",
-    "/copy nothing": "What can be copied: /copy, /copy code, /copy all",
+    "/copy nothing": "Use /copy, /copy code or /copy all.",
     "/export docx": "Try: /export md",
     "/export md /no/such/folder/chat.md": "There is no folder",
     "/attach /no/such/file": "There is no file /no/such/file.",
@@ -580,7 +580,7 @@ async def test_a_licence_is_said_as_far_as_it_is_known(tmp_path: Path):
     async with open_chat(ScriptedEngine(HELLO)) as stage:
         await stage.ready()
         await stage.send("/license")
-        await stage.sees("localspec, and guide which comes with it, are under Apache-2.0.")
+        await stage.sees("localspec and its built-in model guide are under Apache-2.0.")
 
 
 @pytest.mark.parametrize("command", ["/new", "/clear"])

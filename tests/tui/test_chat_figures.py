@@ -134,7 +134,7 @@ def test_an_arrow_says_what_the_colour_says(speedup: float | None, band: float |
     assert gain(speedup, band).plain == words
 
 
-ROUNDS = "of rounds against rounds without a draft, hiccups aside"
+ROUNDS = "measured against rounds without a draft, outliers excluded"
 
 
 def test_what_it_is_measured_against():
@@ -174,7 +174,7 @@ def test_why_auto_does_not_draft():
 async def test_when_auto_drafts_no_more_it_says_why():
     async with open_chat(ScriptedEngine(SLOW), size=(120, 24)) as stage:
         await stage.send("hi")
-        await stage.sees("Nothing is drafted at present: draft costs 20 % of a step, accepts 67 %.")
+        await stage.sees("Drafting is paused: draft costs 20 % of a step, accepts 67 %.")
         await stage.until(lambda: stage.chat.state.phase == "idle")
         stage.chat.status.end_hint()
         await stage.sees("spec: auto — draft costs 20 % of a step, accepts 67 %", "k=auto(0)")

@@ -215,7 +215,7 @@ async def test_the_bench_waits_until_an_answer_has_ended():
     async with open_chat(engine, tuning=guide()) as stage:
         await stage.begins("hi")
         await stage.send("/bench")
-        await stage.sees("That must wait")
+        await stage.sees("Wait until the model is loaded")
 
 
 def test_what_is_asked_of_the_bench_is_what_its_command_takes():
@@ -255,7 +255,7 @@ async def test_a_template_holds_from_the_next_question_on():
     async with open_chat(ScriptedEngine(HELLO, HELLO, HELLO), tuning=guide(), size=(100, 24)) as stage:
         await stage.ready()
         await stage.send("/template")
-        await stage.sees("Template: auto, the model's own. There are: auto, none, chatml")
+        await stage.sees("Template: auto, the model's own. Available: auto, none, chatml")
         await stage.send("/template chatml")
         await stage.sees("From the next question on: template chatml.")
         await stage.send("one")
@@ -384,7 +384,7 @@ async def test_the_settings_reach_the_screen():
 async def test_a_colour_that_the_theme_lacks_is_told_and_the_built_in_one_stays():
     table = UiTable(provenance=ProvenanceTable(fix="$nope"))
     async with open_chat(ScriptedEngine(HELLO), tuning=guide(Config(ui=table)), size=(100, 24)) as stage:
-        await stage.sees("ui.provenance.fix: $nope is no colour of this theme.")
+        await stage.sees("ui.provenance.fix: $nope is not a colour of this theme.")
         variables = stage.app.theme_variables
         assert variables["token-fix"] == colours(ProvenanceTable(), variables)["token-fix"]
 

@@ -71,7 +71,7 @@ async def test_a_seed_of_minus_one_is_no_seed():
     [
         ("/set temprature=1", "There is no option 'temprature'; did you mean 'temperature'?"),
         ("/set top_k=5 temperature=hot", "temperature is a number from 0 to 100, not 'hot'."),
-        ("/set hot", "'hot' sets nothing. Write it so: /set temperature=0.7 top_p=0.9"),
+        ("/set hot", "'hot' sets nothing. Write it like this: /set temperature=0.7 top_p=0.9"),
         ("/preset precice", "There is no preset 'precice'; did you mean 'precise'?"),
     ],
 )
@@ -116,7 +116,7 @@ async def test_the_history_keeps_what_was_used_and_the_preset_comes_back():
     assert tuning.begin_preset(None, opened.chat.preset) == ()
     assert tuning.sampling.temperature == 0.7
     (notice,) = guide().begin_preset(None, "gone")
-    assert notice.message == "The preset of this chat, 'gone', is not there any more."
+    assert notice.message == "The preset of this chat, 'gone', no longer exists."
     with pytest.raises(UsageError, match="no preset 'gone'"):
         guide().begin_preset("gone", "balanced")
 
@@ -218,7 +218,7 @@ async def test_a_theme_of_the_users_own_can_be_chosen_and_a_bad_one_is_a_note():
     theme_file("odd.toml", "name = 'odd'\nprimary = 'no colour'")
     looks = look(Config(), "mine", paths.themes_dir())
     async with open_chat(ScriptedEngine(HELLO), looks=looks, size=(100, 24)) as stage:
-        await stage.sees("The theme odd.toml is left out: primary 'no colour' is no colour.")
+        await stage.sees("The theme odd.toml is left out: primary 'no colour' is not a colour.")
         assert (stage.app.theme, stage.app.current_theme.primary) == ("mine", "#ff8800")
         assert "odd" not in stage.app.available_themes
 
@@ -228,11 +228,11 @@ async def test_a_theme_of_the_users_own_can_be_chosen_and_a_bad_one_is_a_note():
     [
         ("name = 'x'", "missing required field `primary`"),
         ("name = 'x'\nprimary = 'red'\nsecundary = 'red'", "unknown field `secundary`"),
-        ("name = 'x'\nprimary = 'red'\naccent = 'rot'", "accent 'rot' is no colour"),
-        ("name = 'a,b'\nprimary = 'red'", "its name is not one"),
-        ("name = \"\\u001b[2J\"\nprimary = 'red'", "its name is not one"),
-        ("name = 'x'\nprimary = 'red'\n[variables]\nblock-cursor-background = '}'", "'}' is no colour"),
-        ("name = 'x'\nprimary = 'red'\n[variables]\nbutton-focus-text-style = 'odd'", "is no text style"),
+        ("name = 'x'\nprimary = 'red'\naccent = 'rot'", "accent 'rot' is not a colour"),
+        ("name = 'a,b'\nprimary = 'red'", "its name is empty or has a comma or a control character"),
+        ("name = \"\\u001b[2J\"\nprimary = 'red'", "its name is empty or has a comma or a control character"),
+        ("name = 'x'\nprimary = 'red'\n[variables]\nblock-cursor-background = '}'", "'}' is not a colour"),
+        ("name = 'x'\nprimary = 'red'\n[variables]\nbutton-focus-text-style = 'odd'", "is not a text style"),
         ("[[[", "left out: "),
     ],
 )
@@ -248,7 +248,7 @@ def test_a_theme_that_is_not_there_ends_the_start_if_asked_for_and_else_is_a_not
     with pytest.raises(UsageError, match="no theme 'nrod'; did you mean 'nord'"):
         look(Config(), "nrod", paths.themes_dir())
     found = look(Config(ui=UiTable(theme="gone")), None, paths.themes_dir())
-    assert (found.theme, found.notices[0].message) == ("tokyo-night", "There is no theme 'gone' any more.")
+    assert (found.theme, found.notices[0].message) == ("tokyo-night", "Theme 'gone' no longer exists.")
 
 
 async def test_a_theme_named_like_markup_does_no_harm():

@@ -231,7 +231,7 @@ async def test_nothing_goes_on_while_something_is_being_answered():
     async with open_chat(engine) as stage:
         await stage.begins("hi")
         await stage.send("/continue")
-        await stage.sees("Not while an answer is awaited")
+        await stage.sees("Wait for the answer to end")
         assert len(engine.requests) == 1
 
 

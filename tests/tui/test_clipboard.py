@@ -69,7 +69,7 @@ async def test_without_a_desktop_it_is_in_a_file_that_is_named():
     async with kept_chat(ScriptedEngine(HELLO)) as stage:
         await stage.asks("hi", "Bye.", "idle")
         await stage.send("/copy")
-        await stage.hints(f"Copied. In case the terminal took nothing, it is in {paths.copied_file()}.")
+        await stage.hints(f"Copied. If pasting fails, the text is also in {paths.copied_file()}.")
         assert paths.copied_file().read_text() == stage.app.clipboard == SAID
         await stage.send("/copy all")
         await stage.until(lambda: paths.copied_file().read_text().startswith("You:\nhi"))

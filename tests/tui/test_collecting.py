@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from weakref import ref
 
 import pytest
-from textual.map_geometry import MapGeometry
 from textual.message_pump import MessagePump
 
 from localspec.tui.terminal import collector as collecting
@@ -108,22 +107,3 @@ async def test_who_pages_on_and_on_is_interrupted_in_the_end(rest: Rest, full: l
         assert not due.cancelled()
         rest.comes()
         assert len(full) == 1
-
-
-async def test_a_layout_leaves_nothing_to_collect():
-    """Textual's keeps every place that a widget ever had, until the next collection."""
-    async with open_chat(ScriptedEngine(HELLO)) as stage:
-        await stage.asks("go", "Bye.", "idle")
-        gc.collect()
-        gc.disable()
-        before = places()
-        for _ in range(20):
-            stage.chat.refresh(layout=True)
-            await stage.pilot.pause()
-        after = places()
-        gc.enable()
-        assert before <= after <= 2 * before
-
-
-def places() -> int:
-    return sum(type(one) is MapGeometry for one in gc.get_objects())

@@ -24,8 +24,8 @@ GIVING = {"give_hint", "refuse", "with_keys", "UsageError"}
 WHAT_VARIES = "a word of it"
 QUOTING = [
     unknown("spek"),
-    "Copied. In case the terminal took nothing, it is in /home/someone/.local/state/localspec/copied.txt.",
-    "Nothing is drafted at present: draft costs 31 % of a step, accepts 12 %.",
+    "Copied. If pasting fails, the text is also in /home/someone/.local/state/localspec/copied.txt.",
+    "Drafting is paused: draft costs 31 % of a step, accepts 12 %.",
 ]
 
 

@@ -140,7 +140,7 @@ def test_a_key_leaves_only_those_that_would_hear_it():
     assert remap({"pin": "enter"}, known).keys == {"pin": "enter"}
     assert remap({"pin": "escape"}, known).keys == {"pin": "escape", "stop": "unbound"}
     assert remap({"close": "ctrl+q"}, known).troubles == ("[keymap] close: ctrl+q no longer means quit.",)
-    assert remap({"send": "x"}, known).troubles == ("[keymap] send: x is for writing.",)
+    assert remap({"send": "x"}, known).troubles == ("[keymap] send: x is needed for typing.",)
 
 
 @pytest.mark.parametrize(("key", "stands"), [("slash", "/"), ("left_square_bracket", "["), ("minus", "-"), ("a", "a")])

@@ -48,7 +48,7 @@ class Questions:
                 self._having[run].append(asked)
 
     def leaks(self, trained: str) -> Iterator[Leak]:
-        """Those that share more than half of their runs with this training question."""
+        """Yields the exam's questions that share more than half of their runs with this training question."""
         shared = Counter(asked for run in runs(trained) for asked in self._having.get(run, ()))
         for asked, count in shared.items():
             if count > MOST_SHARED * len(self._runs[asked]):

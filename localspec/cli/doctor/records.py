@@ -72,7 +72,7 @@ class Bitsandbytes(Record, frozen=True):
 
 
 class Login(Record, frozen=True):
-    """Where the Hugging Face token comes from; never the token itself."""
+    """Names the source of the Hugging Face token; never the token itself."""
 
     source: Source | None
     hides_another: bool

@@ -98,7 +98,7 @@ def parse_exit(argument: str | None) -> str:
         return ""
     if not argument.isdecimal():
         fault = f"'{argument}' is not an exit layer." if argument else "'early-exit:' names no layer."
-        raise UsageError(fault, hint="Write --draft early-exit:3, say.")
+        raise UsageError(fault, hint="Write e.g. --draft early-exit:3.")
     return str(int(argument))
 
 

@@ -94,7 +94,7 @@ def foreign_config(config: dict[str, Any]) -> Any:  # Any: transformers is untyp
 
 
 def transformers_model(config: dict[str, Any]) -> Any:
-    """A random model of transformers' own, built from the config and never from anybody's code."""
+    """A random model of transformers' own, built from the config and never from code in a repository."""
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
     from transformers.utils import logging
 

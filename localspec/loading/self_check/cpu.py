@@ -153,7 +153,7 @@ class RandomWeights(Reader):
         return found
 
     def refuse_unused(self, *, tied_head: bool) -> None:
-        """Nothing is unused."""
+        """Does nothing: random weights have no unused tensors."""
 
     def invent(self, name: str, shape: tuple[int, ...]) -> Tensor:
         if name.endswith("norm.weight"):

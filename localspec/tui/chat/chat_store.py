@@ -19,11 +19,11 @@ from localspec.history import Chat, Format, Hit, OpenChat, export
 if TYPE_CHECKING:
     from localspec.history import History
 
-NOT_KEPT = "Chats are neither kept nor listed: localspec was started with --no-history."
+NOT_KEPT = "Chats are neither saved nor listed: localspec was started with --no-history."
 
 
 class ChatStore:
-    """A connection of its own to the history, opened when somebody first asks. `tell` hears what that had to do.
+    """A connection of its own to the history, opened at the first request. `tell` receives notices about repairs.
 
     One that cannot be written is opened anew each time: it may have become what can be.
     """
@@ -56,7 +56,7 @@ class ChatStore:
         self._open().change(chat_id, title=title)
 
     def pin(self, chat_id: str) -> None:
-        """And the other way round."""
+        """Pins the chat, or unpins it."""
         history = self._open()
         history.change(chat_id, pinned=not history.find_chat(chat_id).pinned)
 
@@ -65,7 +65,7 @@ class ChatStore:
             self._open().delete(chat_id)
 
     def text(self, chat_id: str, kind: Format) -> tuple[str, str]:
-        """Of a file with this chat, and the chat's title."""
+        """The text of a file with this chat, and the chat's title."""
         history = self._open()
         opened = history.open(chat_id)
         return export(opened, history.steps, kind), opened.chat.title

@@ -1,4 +1,4 @@
-"""What has been said, as the history keeps it: a tree, one branch of which is shown and told the engine.
+"""A conversation as the history keeps it: a tree, one branch of which is shown and sent to the engine.
 
 Knows records; nothing about widgets, engines or files.
 """
@@ -46,12 +46,12 @@ class Utterance:
 
     @property
     def may_go_on(self) -> bool:
-        """It has words, and the model did not end it."""
+        """Whether the answer has text and was cut before the model ended it."""
         return bool(self.text) and (self.made is None or self.made.stats.finish_reason != "stop")
 
     @property
     def is_kept(self) -> bool:
-        """From before this program, with its rounds in the history."""
+        """Whether the message is from before this program, with its rounds in the history."""
         return self.id < OWN and self.made is not None
 
 
@@ -66,11 +66,11 @@ class Conversation:
         self.own_system: str | None = None
         self.tree: Tree[Utterance] = Tree(())
         self.head: int | None = None
-        self.untold = 0  # of the oldest turns, so many are not told any more
+        self.untold = 0  # how many of the oldest turns are left out of the context
         self.when_full: WhenFull | None = None  # what was chosen for this chat, where something was
 
     def recall(self, chat: Chat, said: Iterable[Utterance]) -> None:
-        """What was said before this program began."""
+        """Takes the messages from before this program began."""
         self.own_system = None if self.system else chat.system
         self.tree, self.head, self.untold, self.when_full = Tree(said), chat.head_id, chat.untold, chat.when_full
 
@@ -99,7 +99,7 @@ class Conversation:
 
     @property
     def out_of_context(self) -> list[Utterance]:
-        """The beginning of the branch that the model is not told any more."""
+        """The beginning of the branch that is no longer in the model's context."""
         turns = [place for place, (asked, answered) in enumerate(pairwise(self.branch)) if is_turn(asked, answered)]
         if not self.untold or not turns:
             return []
@@ -110,20 +110,21 @@ class Conversation:
         return self._add(Utterance(next(IDS), self.head, "user", text, at=now(), attachments=attachments))
 
     def answer(self, question: Utterance, speaker: str) -> Utterance:
-        """The place of an answer to this, beside others there may be."""
+        """A new answer's node below this question, beside others there may be."""
         return self._add(Utterance(next(IDS), question.id, "assistant", speaker=speaker, at=now()))
 
     def question(self, said: Utterance) -> Utterance | None:
-        """What this answers; itself, if it is a question."""
+        """The question that this answers; the message itself, if it is a question."""
         asked = said if said.role == "user" else self.tree.nodes.get(said.parent_id or 0)
         return asked if asked is not None and asked.role == "user" else None
 
     def last(self, role: Role | None = None) -> Utterance | None:
-        """Of the branch, or of one side of it."""
+        """The last message of the branch, or of one role in it."""
         return next((said for said in reversed(self.branch) if role in (None, said.role)), None)
 
     def counted(self, model: ModelCard) -> Stats:
-        """Of the last answer that is told; nothing, if it was not this model's, in a context as long as this."""
+        """The figures of the branch's last answer; none, if another model wrote it or the context was of another
+        size."""
         made = next((said.made for said in reversed(self.branch) if said.role == "assistant" and said.text), None)
         same = made is not None and (made.target, made.stats.context_max) == (model.name, model.context_max)
         return made.stats if made is not None and same else Stats()
@@ -136,7 +137,7 @@ class Conversation:
         return self.tree.nodes[self.tree.beside(said.id, places)]
 
     def version(self, said: Utterance) -> tuple[int, int]:
-        """Which one of how many were said in its place, counted from one."""
+        """The number of this version among its siblings, from one, and how many there are."""
         siblings = self.tree.siblings(said.id)
         return siblings.index(said.id) + 1, len(siblings)
 
@@ -146,14 +147,15 @@ class Conversation:
         return any(other.text == said.text for other in others)
 
     def remove(self, said: Utterance) -> None:
-        """And all after it. As in the history, a head among them goes where the chat was continued last before."""
+        """Removes the message and all after it. As in the history, a head among them moves to where the chat was
+        continued last before."""
         self.tree.remove(said.id)
         if self.head not in self.tree.nodes:
             before = self.tree.nodes.get(said.parent_id or 0)
             self.head = self.tree.tip(before.id) if before else max(self.tree.nodes, default=None)
 
     def take_back(self, question: Utterance) -> None:
-        """As if it had not been asked."""
+        """Removes a question as if it had not been asked."""
         self.tree.remove(question.id)
         self.head = question.parent_id
 

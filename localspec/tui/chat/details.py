@@ -8,7 +8,7 @@ from localspec.tui.chat.conversation import Utterance
 
 
 def details(said: Utterance) -> str:
-    """Most wanted first: a narrow screen cuts the end off."""
+    """The details, the most important first: a narrow screen cuts the end off."""
     made = said.made
     at = [when(said.at)] if said.at else []
     if made is None:

@@ -14,7 +14,7 @@ LOOKED_AT = 512  # rounds that say what a draft costs and brings
 
 
 def length_now(rounds: Sequence[Step]) -> int | None:
-    """Of most of the last drafts; 0 where there are hardly any, None while that cannot be said."""
+    """The length of most of the last drafts; 0 where hardly any round drafted, None while it is not known yet."""
     recent = [step.drafted for step in rounds[-RECENT:]]
     drafts = [length for length in recent if length]
     if len(drafts) > SELDOM * len(recent):
@@ -32,7 +32,7 @@ def length(spec: SpecCard, rounds: Sequence[Step] = ()) -> str:
 
 
 def why_off(spec: SpecCard | None, rounds: Sequence[Step] = ()) -> str:
-    """Why nothing is drafted, where that is not the user's wish; "" where something is."""
+    """The reason why nothing is drafted though the user did not turn it off; "" where something is."""
     if spec is None:
         return ""
     if spec.kind == "off":

@@ -40,5 +40,7 @@ def against(stats: Stats, band: float | None, probes: int) -> str:
     """The speed-up in a sentence, for who points at the figure."""
     if not stats.speedup:
         return UNSTEADY if stats.baseline_source else NOT_YET
-    compared = f"{gain(stats.speedup, band, shows_band=True)}, of rounds against rounds without a draft, hiccups aside"
+    compared = (
+        f"{gain(stats.speedup, band, shows_band=True)}, measured against rounds without a draft, outliers excluded"
+    )
     return f"{compared}: plain would be {baseline(stats, probes, unit=' tok/s')}"

@@ -1,4 +1,4 @@
-"""What holds at present, in words: context used, preset, seed, whether answers are drafted for. Knows no widget."""
+"""The chat's current settings in words: context used, preset, seed, speculation. Knows no widget."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ QUIET = "$foreground-muted"
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """`spec` is the switch, and `why` the reason where nothing is drafted though it is not the user's wish."""
+    """The current settings. `spec` is the switch, and `why` the reason where nothing is drafted though it is not
+    turned off."""
 
     preset: str | None = None
     seed: int | None = None
@@ -26,7 +27,7 @@ class Info:
 
 
 def info(now: Info, stats: Stats, width: int) -> Content:
-    """As much of it as fits: the seed is left out first, then the preset, the reason, the context."""
+    """The info that fits: the seed is left out first, then the preset, the reason, the context."""
     used, seed = context(stats), f"seed {UNSAID if now.seed is None else now.seed}"
     preset, spec = f"preset {one_line(now.preset or '') or UNSAID}", now.spec
     reason = f"{spec} — {now.why}" if now.why else spec

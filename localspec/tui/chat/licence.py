@@ -1,4 +1,4 @@
-"""What a model's folder says of its licence: its card, and files of that name. Reads the disk; judges nothing."""
+"""Reads a model's licence from its folder: its card, and files of that name. Reads the disk; judges nothing."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from localspec.core.errors import LocalspecError
 from localspec.core.sanitize import one_line
 from localspec.models.catalog import Catalog
 
-OURS = "localspec, and guide which comes with it, are under Apache-2.0."
+OURS = "localspec and its built-in model guide are under Apache-2.0."
 NAMED = re.compile(r"(licen[cs]e|copying|use_policy)", re.IGNORECASE)
 CARD_CHARACTERS = 1 << 16
 LONGEST = 80
 
 
 def licences(model_key: str) -> str:
-    """Of the program, and of this model as far as its folder tells."""
+    """The licence of the program, and of this model as far as its folder names one."""
     try:
         folder = Catalog.load().resolve(model_key).path
         return OURS if is_ours(folder) else f"{OURS}\n{one_line(model_key)}: {said(folder)}"
@@ -32,7 +32,7 @@ def is_ours(folder: Path) -> bool:
 def said(folder: Path) -> str:
     found = [f"its card says {name}"] if (name := on_card(folder / "README.md")) else []
     found += [f"see {folder / file.name}" for file in sorted(folder.iterdir()) if NAMED.match(file.name)]
-    return ("; ".join(found) or "its folder says nothing of a licence; see where you got it") + "."
+    return ("; ".join(found) or "its folder names no licence; see where you downloaded it") + "."
 
 
 def on_card(card: Path) -> str:

@@ -16,7 +16,7 @@ ENDED: dict[Status, str] = {"stopped": "-stopped", "error": "-failed"}
 
 
 def conversation(past: OpenChat | None, system: str | None, tuning: Tuning | None = None) -> Conversation:
-    """Of a chat that goes on, or of a new one."""
+    """Makes the conversation of a past chat that goes on, or of a new one."""
     goes_on = Conversation(system, tuning)
     if past is not None:
         goes_on.recall(past.chat, remembered(past))
@@ -46,7 +46,7 @@ def remembered(past: OpenChat) -> Iterator[Utterance]:
 
 
 def record(running: Conversation, title: str, model_key: str) -> OpenChat:
-    """What has been said, as the history would have it, but with our own ids and no chat's."""
+    """The conversation as the history would return it, but with our own ids and no chat's."""
     said = [
         StoredMessage(one.id, "", one.parent_id, one.role, one.text, status(one), one.at, one.attachments, one.made)
         for one in running.tree.nodes.values()
@@ -64,7 +64,7 @@ def status(said: Utterance) -> Status:
 
 
 def ending(message: StoredMessage) -> tuple[str, str]:
-    """What stands beneath it, and in what manner."""
+    """The line below a stored message, and its style."""
     if message.status == "partial":
         return INTERRUPTED, "-stopped"
     if message.generation is None:

@@ -47,7 +47,7 @@ NOTHING_SAID: Mapping[str, Setting] = {}
 
 
 class HistorySink(Protocol):
-    """Where the recorder writes: the history's writer. It never makes the chat wait."""
+    """Receives what the recorder writes: the history's writer. It never makes the chat wait."""
 
     def start(self, tell: Callable[[Notice], object]) -> None: ...
     def post(self, update: Update) -> None: ...
@@ -57,7 +57,7 @@ class HistorySink(Protocol):
 
 
 class Noticed(Message):
-    """Something outside of the screen has a notice for the user."""
+    """Carries a notice from outside of the screen to the user."""
 
     def __init__(self, notice: Notice) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class HistoryRecorder:
 
     @property
     def model_key(self) -> str:
-        """Of the model that answers, as the history names it."""
+        """The key of the model that answers, as the history names it."""
         return self._chat.model_key
 
     def start(self, tell: Callable[[Notice], object]) -> None:
@@ -101,7 +101,7 @@ class HistoryRecorder:
             self._sink.start(tell)
 
     def meet(self, ready: Ready) -> None:
-        """Who answers from now on."""
+        """Takes the model that answers from now on."""
         model = ready.model
         self._author = Generation(
             model.name,
@@ -116,7 +116,7 @@ class HistoryRecorder:
         self._author = msgspec.structs.replace(self._author, draft=None)
 
     def change(self, *, model_key: str | None = None, preset: str | None = None) -> None:
-        """From the next question on chats are with this model, or the one it was, and this preset or none."""
+        """Sets the model (None: unchanged) and the preset (or none) of chats from the next question on."""
         changes = {"model_key": model_key or self._chat.model_key, "preset": preset}
         self._chat, self._usual = (msgspec.structs.replace(one, **changes) for one in (self._chat, self._usual))
 
@@ -126,11 +126,12 @@ class HistoryRecorder:
         self._post(Instructed(system or None))
 
     def shorten(self, when_full: WhenFull | None, untold: int) -> None:
-        """This chat has outgrown the context: what is done about it, and how many turns are not told any more."""
+        """Saves how this chat is shortened to its context: by which choice, and how many turns are left out."""
         self._post(Shortened(when_full, untold))
 
     def ask(self, question: Utterance, stats: Stats) -> None:
-        """At once, though it may wait for the answer that is being written: that one then needs its place."""
+        """Saves a question at once, even while the answer before it is still being written: that one is then saved
+        first."""
         if self._answer is not None and not self._has_place:
             self._save(self._answer, stats)
         title = first_line(question.text) or next((name(one) for one in question.attachments), "")
@@ -138,19 +139,19 @@ class HistoryRecorder:
         self._post(Asked(chat, question.text, question.id, question.parent_id, question.attachments))
 
     def answer(self, said: Utterance, params: Mapping[str, Setting] = NOTHING_SAID) -> None:
-        """It is being written from now on, with tokens chosen so."""
+        """Begins an answer, whose tokens are chosen with these `params`."""
         self._answer, self._made = said, msgspec.structs.replace(self._author, params=dict(params))
         self._begun, self._spent, self._added = "", Stats(), ""
         self._steps, self._grown, self._has_place = [], 0, False
 
     def resume(self, said: Utterance, before: Sequence[Step], params: Mapping[str, Setting] = NOTHING_SAID) -> None:
-        """It goes on behind what there is of it, in the same place."""
+        """Continues an answer in its message; `before` are the rounds it has."""
         self.answer(said, params)
         self._begun, self._spent = said.text, said.made.stats if said.made else Stats()
         self._steps, self._has_place = list(before), True
 
     def whole(self, stats: Stats) -> Stats:
-        """Of the answer that is being written, with what there was of it before."""
+        """The figures of the answer that is being written, with those of its part that was written before."""
         return joined(self._spent, stats) if self._begun else stats
 
     def add(self, step: Step) -> None:
@@ -185,17 +186,17 @@ class HistoryRecorder:
         self._post(Moved(head))
 
     def leave(self) -> None:
-        """What is asked next begins another chat."""
+        """Leaves the chat: the next question begins another."""
         self._chat = self._usual
         self._post(Left())
 
     def open(self, chat: Chat) -> None:
-        """What is asked next goes on in this chat."""
+        """Enters this chat: the next question continues it."""
         self._chat = msgspec.structs.replace(self._usual, system=chat.system)
         self._post(Opened(chat))
 
     def locate(self, tell: Callable[[str | None], object]) -> None:
-        """The chat's id, once all that was said is written: told from another thread."""
+        """Calls back with the chat's id, once all messages are written; from another thread."""
         if self._sink is not None:
             self._sink.post(Located(tell))
         else:
@@ -203,15 +204,15 @@ class HistoryRecorder:
 
     def settled(self) -> str | None:
         """The chat's id once all that was said is written. Waits for the disk: not for the screen's thread."""
-        told: Future[str | None] = Future()
-        self.locate(told.set_result)
+        located: Future[str | None] = Future()
+        self.locate(located.set_result)
         try:
-            return told.result(TROUBLED_SECONDS if self._sink and self._sink.in_trouble else SETTLED_SECONDS)
+            return located.result(TROUBLED_SECONDS if self._sink and self._sink.in_trouble else SETTLED_SECONDS)
         except TimeoutError:
             raise HistoryError("The history cannot be written at present.", hint="Try again later.") from None
 
     def rounds(self, message_id: int) -> Sequence[Step]:
-        """Of an answer that was kept before. Waits for the disk."""
+        """The rounds of an answer that was kept before. Waits for the disk."""
         return self._sink.steps(message_id) if self._sink is not None else ()
 
     def _save(self, answer: Utterance, stats: Stats) -> Generation:

@@ -14,7 +14,7 @@ LABEL = 12
 
 
 def lines(pairs: list[tuple[str, str]]) -> str:
-    """Those that have something to say."""
+    """Lays pairs of label and text out, one a line, without those that have no text."""
     return "\n".join(f"{label:<{LABEL}}{words}" for label, words in pairs if words)
 
 
@@ -53,7 +53,7 @@ def gained(stats: Stats) -> list[tuple[str, str]]:
 
 
 def drafted(stats: Stats) -> list[tuple[str, str]]:
-    """What drafting did, where anything was drafted."""
+    """The result of drafting, as rows; none where nothing was drafted."""
     if not stats.draft_n:
         return []
     accepted, rejected, ignored = stats.draft_n_accepted, stats.draft_n_rejected, stats.draft_n_ignored
@@ -72,7 +72,7 @@ def times(stats: Stats) -> str:
 
 
 def reads(stats: Stats) -> str:
-    """Of the weights."""
+    """The speed at which the weights were read, in words; "" where it is unknown."""
     if stats.bandwidth_gbs is None:
         return ""
     peak = f" of {stats.bandwidth_peak_gbs:.1f} at best" if stats.bandwidth_peak_gbs else ""
@@ -84,7 +84,7 @@ def seconds(milliseconds: float) -> str:
 
 
 def load_report(model: ModelCard, spec: SpecCard, sizes: Stats) -> str:
-    """What is loaded. `sizes` are those of the load."""
+    """A report of the loaded model. `sizes` are those of the load."""
     chat = "it has a chat template" if model.chat else "no chat template: it continues texts"
     drafter = f" · drafter {size_words(sizes.drafter_bytes)}" if sizes.drafter_bytes else ""
     held = f"weights {size_words(sizes.target_bytes)}{drafter} · keys and values {size_words(sizes.kv_bytes)}"

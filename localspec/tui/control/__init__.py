@@ -1,1 +1,1 @@
-"""What the chat screen does: its controllers, the commands, the engine's events, the settings."""
+"""The chat screen's controllers: the commands, the engine's events, the settings."""

@@ -22,7 +22,7 @@ BAR = 10
 
 
 class Row(msgspec.Struct, frozen=True):
-    """Of what the command prints, what is shown here. None: there was nothing to measure."""
+    """Holds those columns of the bench command's output that the chat shows. None: there was nothing to measure."""
 
     method: str
     k: str
@@ -42,7 +42,7 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 def arguments(load: LoadRequest) -> list[str]:
-    """Of the command, for this model as it is loaded."""
+    """The arguments of the bench command for this model as it is loaded."""
     weights = load.weights
     said: dict[str, object] = {
         "--draft": load.draft,
@@ -86,7 +86,7 @@ async def measured(command: Sequence[str], tell: Callable[[Loading], object]) ->
             process.kill()
             await process.wait()
     if process.returncode:
-        last = (complaint.decode(errors="replace").strip().splitlines() or ["It said nothing."])[-1]
+        last = (complaint.decode(errors="replace").strip().splitlines() or ["It printed no error."])[-1]
         raise EngineError(f"The bench failed: {one_line(last).removeprefix('error: ')}")
     try:
         return msgspec.json.decode(figures, type=Measured)
@@ -95,7 +95,7 @@ async def measured(command: Sequence[str], tell: Callable[[Loading], object]) ->
 
 
 async def last_line(lines: asyncio.StreamReader, tell: Callable[[Loading], object]) -> bytes:
-    """The figures; what comes before them is told."""
+    """Waits for the program's last line, the figures; passes the lines before it on."""
     last = b""
     async for line in lines:
         try:
@@ -106,7 +106,7 @@ async def last_line(lines: asyncio.StreamReader, tell: Callable[[Loading], objec
 
 
 def progress(event: Loading, ends: str) -> str:
-    """In a line that a narrow screen cuts: how far it is, what `ends` it, what is measured."""
+    """One line that a narrow screen may cut: how far the bench is, what `ends` it, what is measured."""
     if event.unit != "percent":
         return f"{loading_words(event)} · {ends}"
     bar = "█" * (event.done * BAR // event.total)

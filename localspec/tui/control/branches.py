@@ -1,4 +1,4 @@
-"""What the user does to what has been said: point at it, say it again, otherwise, elsewhere, not at all.
+"""Edits of the conversation's tree: select a message, edit it, regenerate it, branch from it, delete it.
 
 A step in the tree changes the conversation, the history and the transcript, in this order. None is taken while an
 answer is being written or waited for.
@@ -37,7 +37,7 @@ LETTERS = (  # with what each does, in so few words that all fit in 80 columns
 LEAVING = {"msg.edit", "msg.retry", "msg.branch"}  # after which nothing is pointed at
 NOT_EMPTY = "Letters act on a message while the prompt is empty."
 DELETE_SECONDS = 2.0
-DELETE_AGAIN = "Press {msg.delete} again to delete this message and all that was said after it."
+DELETE_AGAIN = "Press {msg.delete} again to delete this message and all messages after it."
 NO_BRANCH = "Select an answer to branch from ({msg.prev})."
 EDITING = "{send} sends it as another version · {stop} cancels the edit"
 
@@ -83,7 +83,7 @@ class Branches:
         return self.conversation.tree.nodes.get(self.cursor or 0)
 
     def move(self, direction: int) -> None:
-        """To the message before or after; from nowhere to the last one."""
+        """Moves the cursor to the message before or after; to the last one, if none was selected."""
         branch = self.conversation.branch
         place = branch.index(self.at) + direction if self.at in branch else len(branch) - 1
         if branch:
@@ -117,7 +117,7 @@ class Branches:
     # --- steps in the tree
 
     async def retry(self, said: Utterance | None = None) -> None:
-        """This answer once more, beside it; or the last one."""
+        """Regenerates this answer, or the last one, and keeps the old one."""
         last = said or self.conversation.last()
         question = self.conversation.question(last) if last else None
         if question is None:
@@ -132,7 +132,7 @@ class Branches:
         """Bring a question back into the prompt: what is sent then stands beside it."""
         question = self.conversation.question(said) if said else self.conversation.last("user")
         if question is None:
-            self.feedback.hint("There is no message of yours to edit.")
+            self.feedback.hint("There is no message to edit.")
         elif self.turns.is_free():
             self.begin_edit(question)
 
@@ -140,19 +140,20 @@ class Branches:
         if self.edited is None:
             self.draft = self.prompt.text, self.prompt.pills.attachments
         self.edited, self.cursor = question, None
-        self.prompt.text = typed(clean(question.text))  # it may be from a history that somebody else wrote
+        self.prompt.text = typed(clean(question.text))  # it may be from a history that another program wrote
         self.prompt.pills.attachments = question.attachments
         self.prompt.move_cursor(self.prompt.document.end)
         self.prompt.border_title = Content(self.feedback.with_keys(EDITING))
 
     def end_edit(self) -> None:
-        """What was in the prompt before is there again."""
+        """Ends editing; the prompt's earlier text returns."""
         self.edited, self.prompt.border_title = None, None
         self.prompt.text, self.prompt.pills.attachments = self.draft
         self.prompt.move_cursor(self.prompt.document.end)
 
     def take_edit(self) -> bool:
-        """What is sent now stands beside the message that is edited, if one is; False if it cannot be sent now."""
+        """Prepares sending: the message becomes another version of the edited one, if one is edited. False if it
+        cannot be sent now."""
         if self.edited is None:
             return True
         if not self.turns.can_ask():
@@ -162,7 +163,7 @@ class Branches:
         return True
 
     def leave(self) -> None:
-        """Another chat is opened: nothing of this one is edited or pointed at."""
+        """Ends editing and selecting when another chat is opened."""
         if self.edited is not None:
             self.end_edit()
         self.cursor = None
@@ -171,7 +172,7 @@ class Branches:
         """The last turn leaves the branch; it stays where it is in the tree."""
         question = self.conversation.last("user")
         if question is None:
-            self.feedback.hint("There is no turn to take back.")
+            self.feedback.hint("There is nothing to undo.")
         elif self.turns.is_free():
             await self.go(question.parent_id)
 
@@ -182,10 +183,10 @@ class Branches:
             self.feedback.hint(self.feedback.with_keys(NO_BRANCH))
         elif self.turns.is_free():
             await self.go(answer.id)
-            self.feedback.hint("What you send next goes on from here.")
+            self.feedback.hint("Your next message continues from here.")
 
     async def switch(self, said: Utterance, places: int) -> None:
-        """To another version of this, and what was said after it."""
+        """Shows another version of this message, and what followed it."""
         other = self.conversation.beside(said, places)
         if other is said:
             self.feedback.hint("There is no version before this one." if places < 0 else "This is the last version.")
@@ -223,7 +224,7 @@ class Branches:
         await self.turns.show_branch()
 
     def drop_figures(self) -> None:
-        """Of an answer that is not shown any more."""
+        """Clears the figures of an answer that is not shown any more."""
         if self.turns.measured not in {said.id for said in self.conversation.branch}:
             self.state.rounds = ()
 

@@ -21,11 +21,11 @@ from localspec.tui.panels.find import FindBar
 from localspec.tui.panels.sidebar import Sidebar
 
 EXPORTS: tuple[Format, ...] = ("md", "json", "jsonl")
-NOTHING_SAID = "Nothing has been said in this chat: there is nothing to export."
+NOTHING_SAID = "This chat is empty: there is nothing to export."
 
 
 class Chats:
-    """`chat_id` is the running chat's place in the history, once it has one. Before another chat comes, an answer that
+    """`chat_id` is the running chat's id in the history, once it has one. Before another chat comes, an answer that
     is being written is stopped and saved, and a question that waits goes back to the prompt."""
 
     chat_id: str | None = None
@@ -127,13 +127,13 @@ class Chats:
     # --- finding in this chat
 
     def texts(self) -> list[str]:
-        """With what was attached to them: a long paste is what the user said, too."""
+        """The branch's texts with their attachments: a long paste belongs to what the user wrote."""
         return [
             "\n".join([said.text, *(one.text or "" for one in said.attachments)]) for said in self.conversation.branch
         ]
 
     async def reveal_at(self, place: int) -> None:
-        """Bring into sight what was found in this place of the branch."""
+        """Scroll to the message with this index in the branch."""
         await self.reveal(self.conversation.branch[place])
 
     def leave_find(self) -> None:

@@ -1,4 +1,4 @@
-"""What was typed, on its way: a message is said, a slash command run; what cannot be goes back into the prompt."""
+"""Runs what was typed: sends a message or runs a slash command; what cannot be done goes back into the prompt."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class CommandLine:
         try:
             if (command := parse(message.text)) is not None:
                 prompt.pills.add(*message.attachments)
-                await self.obey(message.text, *command)
+                await self.run_command(message.text, *command)
             else:
                 await self.say(literal(message.text), message.attachments)
         finally:
@@ -45,7 +45,7 @@ class CommandLine:
         else:
             self.feedback.prompt.give(typed(text), attachments)
 
-    async def obey(self, text: str, name: str, argument: str) -> None:
+    async def run_command(self, text: str, name: str, argument: str) -> None:
         """A slash command is never sent to the model, not even one that does not exist. It is over before what was
         typed after it is read."""
         command = find(name)
@@ -63,7 +63,7 @@ class CommandLine:
             self.feedback.command = ""
 
     def refuse(self, message: Prompt.Refused) -> None:
-        """Something could not be attached."""
+        """Shows why a file could not be attached, and gives the command back."""
         self.feedback.give_back(message.typed)
         self.feedback.hint(one_line(message.sentence))
 

@@ -63,7 +63,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What may stand in the place of what has been typed. `runs`: it is a whole command and nothing is missing."""
+    """One completion of the typed command. `runs`: it is a whole command and nothing is missing."""
 
     text: str
     usage: str
@@ -151,10 +151,10 @@ COMMANDS = (
     Command("stats", "all figures of the last answer", lambda chat, _: chat.reports.stats()),
     Command("show", "what is loaded", lambda chat, _: chat.reports.show()),
     Command("license", "the licences of localspec and of this model", lambda chat, _: chat.reports.license()),
-    Command("unload", "free the memory; the next question loads again", lambda chat, _: chat.models.unload()),
+    Command("unload", "unload the model; the next question loads it again", lambda chat, _: chat.models.unload()),
     Command(
         "theme",
-        "list the colour themes, or take one",
+        "list the colour themes, or choose one",
         lambda chat, typed: chat.settings.theme(typed),
         "[NAME]",
         choices=lambda known: known.themes,
@@ -162,7 +162,7 @@ COMMANDS = (
     Command("keys", "show or hide the list of keys", lambda chat, _: chat.views.toggle_keys()),
     Command("log", "where the engine's log is", lambda chat, _: chat.reports.log()),
     Command("help", "all commands and keys", lambda chat, _: chat.views.help()),
-    Command("chats", "show the chats that were kept", lambda chat, _: chat.chats.toggle_list()),
+    Command("chats", "show the saved chats", lambda chat, _: chat.chats.toggle_list()),
     Command("search", "search all chats", lambda chat, typed: chat.chats.search(typed), "[WORDS]"),
     Command(
         "export",
@@ -198,14 +198,14 @@ def nearest(word: str, words: tuple[str, ...]) -> str:
 
 
 def unknown(name: str) -> str:
-    """Why nothing happens."""
+    """A sentence for an unknown command, with the nearest name."""
     names = tuple(f"/{name}" for command in COMMANDS for name in command.names)
     near = nearest(f"/{name}", names)
     return f"There is no command /{one_line(name)[:LONGEST_SHOWN]}.{near} Type // to begin a message with a slash."
 
 
 def offers(text: str, known: Known = NOTHING_KNOWN) -> tuple[Offer, ...]:
-    """What a command that has been begun may become: its name first, then its argument; a whole word before others."""
+    """The completions of a command: its name first, then its argument; a whole word before others."""
     typed = re.fullmatch(r"/(?!/)(\S*)( ?)(\S*)", text)
     if typed is None:
         return ()

@@ -1,4 +1,4 @@
-"""What is copied to the clipboard: the last answer, its code, the whole branch. Knows no engine."""
+"""Copies to the clipboard: the last answer, its code, the whole branch. Knows no engine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from localspec.tui.terminal import clipboard
 
 
 class Copies:
-    """Nothing is kept in a file where no chat is."""
+    """Copies text to the clipboard. Writes no file in a chat that is not saved."""
 
     def __init__(self, parts: Parts) -> None:
         self.screen, self.feedback = parts.screen, parts.feedback
@@ -23,7 +23,7 @@ class Copies:
         """`what` is nothing for the last answer, `code` for its last block of code, `all` for the whole branch."""
         answer = self.conversation.last("assistant")
         if what not in {"", "code", "all"}:
-            self.feedback.refuse("What can be copied: /copy, /copy code, /copy all")
+            self.feedback.refuse("Use /copy, /copy code or /copy all.")
         elif what == "all" and self.conversation.branch:
             self.take("\n\n".join(f"{said.speaker}:\n{said.for_model}" for said in self.conversation.branch))
         elif answer is None:
@@ -42,14 +42,15 @@ class Copies:
             self.feedback.hint("There is no code block in it.")
 
     def take(self, text: str, says: str = "Copied.") -> None:
-        """To the clipboard, clean: where it is pasted, a control byte would act."""
+        """Copies to the clipboard, cleaned: a control byte would act where it is pasted."""
         text = clean(text)
         self.screen.app.copy_to_clipboard(text)
         self.feedback.hint(says)
         self.screen.run_worker(partial(self._put, text), thread=True, exit_on_error=False, group="clipboard")
 
     def _put(self, text: str) -> None:
-        """In a thread: the terminal does not say whether it took it."""
+        """Runs in a thread: puts the text on the clipboard, and into a file where the terminal may not have taken
+        it."""
         if not clipboard.put(text) and self.recorder.keeps:
             with suppress(OSError, UsageError):
                 self.screen.call_later(self.feedback.hint, one_line(clipboard.keep(text)))

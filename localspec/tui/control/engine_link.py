@@ -17,7 +17,7 @@ from localspec.tui.terminal.timer import once
 
 
 class Listener(Protocol):
-    """Who hears the engine: the chat screen."""
+    """Receives the engine's events: the chat screen."""
 
     def engine_replaced(self) -> None: ...
 
@@ -28,7 +28,7 @@ class Listener(Protocol):
 
 
 class EngineLink:
-    """What has arrived is taken a frame at a time, in the screen's message queue."""
+    """Connects the screen with the engine: events are taken a frame at a time, in the screen's message queue."""
 
     feed: Feed | None = None
     look: TimerHandle | None = None  # until the next look at what has arrived

@@ -1,4 +1,4 @@
-"""Where a chat that is exported goes: named after its title, and never over a file that is there already."""
+"""Names the file of an exported chat: after its title, and never one that exists."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NO_WORD = re.compile(r"[^\w]+")
 
 
 def place(typed: str, title: str, ending: str) -> Path:
-    """What the user typed, or a name of ours in that folder or the current one; with -2, -3 … where that is taken."""
+    """The typed path, or a name of ours in that folder or the current one; with -2, -3 … where the name is in use."""
     path = Path(os.path.expanduser(typed))
     return free(path / name(title, ending) if os.path.isdir(path) else path)
 

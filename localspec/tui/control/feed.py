@@ -72,7 +72,7 @@ class Feed:
             self.engine.cancel()
 
     def take(self) -> list[AnyEvent | None]:
-        """What has arrived. After an empty answer the next event wakes the screen again."""
+        """Takes the events that have arrived. After an empty answer the next event wakes the screen again."""
         with self._lock:
             taken, self._waiting = self._waiting, []
             self._asleep = not taken

@@ -1,4 +1,4 @@
-"""What the program says beside the conversation: a hint, a refusal, a note in the transcript. Knows no engine."""
+"""Messages beside the conversation: a hint, a refusal, a note in the transcript. Knows no engine."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Feedback:
         return with_keys(self.screen, text)
 
     def refuse(self, why: str) -> None:
-        """What is wanted cannot be, at present or ever. If it was typed it stays in the prompt, as a message does."""
+        """Shows why a request is refused. A typed command stays in the prompt, as a message does."""
         self.give_back(self.command)
         self.status.give_hint(one_line(why))
 
@@ -60,7 +60,7 @@ class Feedback:
         self.tell(Notice("warning", fault.code, fault.message, fault.hint))
 
     async def inform(self, notice: Notice) -> None:
-        """What already stands at the end of the transcript is not said again."""
+        """Adds a notice to the transcript, unless the same one is its last line."""
         note = Note(f"{notice.message} {notice.hint}".strip(), level=notice.level)
         last = next(reversed(self.transcript.children), None)
         if not (isinstance(last, Note) and last.said == note.said):

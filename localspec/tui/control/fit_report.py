@@ -1,4 +1,4 @@
-"""What a model needs in memory, format by format, and whether it is there. Reads headers; loads nothing."""
+"""Reports a model's memory use, format by format, and whether it fits. Reads headers; loads nothing."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ from localspec.models.checkpoint import Snapshot, open_snapshot
 from localspec.runtime.draft_choice import Choice, check_memory, choose
 
 MARGIN = 0.05  # of what is free: less left over is a squeeze
-GUESS = "Of the computer's memory, from the files' headers; a GPU's shows itself at loading."
-OF_GPU = "Of all the GPU's memory, from the files' headers; what others have of it shows itself at loading."
+GUESS = "Estimated from the files' headers, for main memory; a GPU's use is known only after loading."
+OF_GPU = (
+    "Estimated from the files' headers, for the whole GPU; memory that other programs use is known only at loading."
+)
 
 
 def fit_report(load: LoadRequest, context: int | None, *, held_bytes: int = 0, gpu_bytes: int | None = None) -> str:

@@ -1,4 +1,4 @@
-"""What becomes of a question that no longer fits into the context with all that was said before it."""
+"""Decides about a question that no longer fits into the context with the messages before it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from localspec.tui.screens.overflow import Choice, Overflow, oldest
 
 
 class FullContext:
-    """What was chosen for this chat stands in the conversation; until then it goes as the settings say."""
+    """Asks the user, or follows this chat's earlier choice, which the conversation keeps; the settings' until then."""
 
     def __init__(self, parts: Parts, turns: Turns, *, begin_chat: Callable[[], Awaitable[None]]) -> None:
         self.screen, self.state, self.feedback, self.engine = parts.screen, parts.state, parts.feedback, parts.engine
@@ -37,7 +37,7 @@ class FullContext:
             self.screen.app.push_screen(screen, partial(self.choose, failure))
 
     async def choose(self, failure: Failure, choice: Choice | None) -> None:
-        """For this chat, where something was chosen."""
+        """Applies the choice to this chat, if one was made."""
         said = self.state.said
         asked = self.conversation.question(said) if said is not None else None
         if self.state.phase != "reading" or asked is None:

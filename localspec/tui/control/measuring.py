@@ -1,4 +1,4 @@
-"""What the chat measures beside the conversation: what a model needs, and how fast it is."""
+"""The chat's measurements: the memory a model needs, and how fast it is."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from localspec.tui.control.parts import Parts
 
 BENCHING = "measuring: {stop} cancels and loads the model again"
 ENDS = "{stop} cancels"
-NOT_NOW = "That must wait until the model is loaded and the answer has ended."
-FIT = "Write /fit, or /fit TOKENS: how long a context is to be."
+NOT_NOW = "Wait until the model is loaded and the answer has ended."
+FIT = "Write /fit, or /fit TOKENS for another context length."
 
 
 class Measuring:
-    """While the bench runs nothing is loaded here: it has the memory and the processor to itself."""
+    """Runs the bench and the memory report. No model is loaded while the bench runs: it needs the memory and the
+    processor."""
 
     def __init__(self, parts: Parts, models: Models) -> None:
         self.state, self.feedback, self.engine, self.work = parts.state, parts.feedback, parts.engine, parts.work

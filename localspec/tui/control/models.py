@@ -1,4 +1,4 @@
-"""Which model answers and who drafts: chosen, loaded, unloaded. What there was comes to its end first."""
+"""Chooses, loads and unloads the model and its drafter. An answer that is being written ends first."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Models:
         return Pick(self.tuning.name, str(self.tuning.load.draft))
 
     def here(self) -> Iterable[Shelved]:
-        """Those on this machine, while they are found. Reads the disk."""
+        """Yields the models on this machine as they are found. Reads the disk."""
         from localspec.runtime.local_models import on_disk  # imports psutil
 
         state = self.state
@@ -65,7 +65,7 @@ class Models:
         return on_disk(self.tuning.catalog, self.tuning.name, held_bytes=state.held_bytes, loaded=loaded)
 
     def picked(self, pick: Pick | None) -> None:
-        """What is loaded is not loaded again, unless that would help."""
+        """Loads the picked model, unless it is loaded and loading again would not help."""
         if pick == self.in_use and not self.state.can_reload:
             self.feedback.hint(IN_USE)
         elif pick is not None:

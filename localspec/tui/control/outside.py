@@ -9,7 +9,7 @@ from textual.app import SuspendNotSupported
 from localspec.core.errors import LocalspecError
 from localspec.tui.control.copies import Copies
 from localspec.tui.control.parts import Parts
-from localspec.tui.screens.link import NO_BROWSER, NOT_WEB, LinkScreen, Wish, browse, host
+from localspec.tui.screens.link import NO_BROWSER, NOT_WEB, LinkAction, LinkScreen, browse, host
 from localspec.tui.terminal.editor import chosen_editor, edited
 
 
@@ -27,10 +27,10 @@ class Outside:
         else:
             self.feedback.hint(NOT_WEB)
 
-    def follow(self, address: str, wish: Wish | None) -> None:
-        if wish == "copy":
+    def follow(self, address: str, action: LinkAction | None) -> None:
+        if action == "copy":
             self.copies.take(address)
-        elif wish == "open":
+        elif action == "open":
             browse_to = partial(self.hand_to_browser, address)
             self.screen.run_worker(browse_to, thread=True, exit_on_error=False, group="links")
 

@@ -1,4 +1,4 @@
-"""What the controllers of one chat share. Each takes the two or three parts that it needs."""
+"""The objects that the controllers of one chat share. Each takes the two or three parts that it needs."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ class Parts:
     tuning: Tuning
 
     def work(self, work: Work, group: str, *, exclusive: bool = False) -> Worker[None]:
-        """Run this beside the screen's message queue; `exclusive`: in place of what its group does."""
+        """Run this beside the screen's message queue; `exclusive`: instead of what its group does."""
         return self.screen.run_worker(work, group=group, exclusive=exclusive)

@@ -1,4 +1,4 @@
-"""What the chat says of itself when asked: figures, what is loaded, licences, where the log is."""
+"""The chat's reports: figures, the loaded model, licences, where the log is."""
 
 from __future__ import annotations
 

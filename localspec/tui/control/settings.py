@@ -78,7 +78,7 @@ class Settings:
             look = partial(self.look_for_template, argument, self.feedback.command)
             self.screen.run_worker(look, thread=True, exit_on_error=False, group="choose")
         else:
-            named = f"Template: {template_words(self.tuning.template)}. There are: {', '.join(CHOICES)}."
+            named = f"Template: {template_words(self.tuning.template)}. Available: {', '.join(CHOICES)}."
             self.feedback.hint(named)
 
     def look_for_template(self, name: str, typed: str) -> None:
@@ -101,7 +101,7 @@ class Settings:
         self.feedback.hint(f"From the next question on: template {template_words(template)}.")
 
     async def welcome(self, ready: Ready) -> None:
-        """A base model continues what is written, until somebody names a template."""
+        """Shows the welcome; a base model continues texts, until the user names a template."""
         if not ready.model.chat and self.tuning.template is None:
             self.tuning.template = named_templates.COMPLETION
             await self.feedback.inform(NO_TEMPLATE)
@@ -123,7 +123,7 @@ class Settings:
         app = self.screen.app
         names = tuple(sorted(app.available_themes))
         if not argument:
-            await self.feedback.note(f"Theme {app.theme}. There are: {', '.join(names)}.")
+            await self.feedback.note(f"Theme {app.theme}. Available: {', '.join(names)}.")
         elif argument in names:
             app.theme = argument
         else:

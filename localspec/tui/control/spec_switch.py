@@ -1,4 +1,4 @@
-"""What the user wishes of speculation, by key or by word. Knows no widgets and no engine."""
+"""The user's choice for speculation, by key or by command. Knows no widgets and no engine."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ LENGTHS = f"Write /k auto, /k heuristic or /k N, with N from 0 to {MAX_DRAFT}."
 
 
 def wish_at_start(spec: SpecCard) -> SpecWish:
-    """What the engine does unasked."""
+    """The engine's own choice, before the user makes one."""
     return SpecWish.of(spec.k, spec.mode) if spec.kind != "off" else SpecWish("off")
 
 
 def turned(wish: SpecWish) -> SpecWish:
-    """The key's next place. The draft length stays, for when it is on again."""
+    """The next mode of the key. The draft length stays, for when it is on again."""
     return msgspec.structs.replace(wish, mode=NEXT[wish.mode])
 
 
@@ -31,13 +31,13 @@ def spelled(wish: SpecWish, typed: str) -> SpecWish | None:
 
 
 def of_length(typed: str) -> SpecWish | None:
-    """As --k takes it; None if it is no draft length."""
+    """Parses a draft length as --k takes it; None if it is none."""
     length = read_draft_length(typed.lower())
     return None if length is None else SpecWish.of(length)
 
 
 def lack(spec: SpecCard | None) -> str:
-    """Why there is nothing to switch, if there is nothing."""
+    """The reason why speculation cannot be switched; "" if it can."""
     if spec is None:
         return "The model is not loaded yet."
     if spec.kind != "off":

@@ -11,15 +11,15 @@ from localspec.tui.control.parts import Parts
 from localspec.tui.screens.compare import CompareScreen, OfAnswer
 from localspec.tui.screens.compare_methods import Way, compared
 
-BUSY = "That must wait until the answer has ended."
+BUSY = "Wait until the answer has ended."
 REPLACED = Failure("replaced", "Another engine is being loaded.")
 
 
 class Speculation:
-    """Steers the engine; the lines follow what the engine says. `wish` is what it was asked for last."""
+    """Steers the engine's speculation; the lines follow the engine's events. `wish` is the last request."""
 
     wish = SpecWish()
-    wished: SpecWish | None = None  # by the user, of this model and drafter
+    chosen: SpecWish | None = None  # by the user, of this model and drafter
     comparison: CompareScreen | None = None
 
     def __init__(self, parts: Parts) -> None:
@@ -33,14 +33,14 @@ class Speculation:
         self.wish = spec_switch.wish_at_start(ready.spec)
 
     def restore(self, ready: Ready) -> None:
-        """What the user chose holds when the same model is loaded again."""
-        if self.wished is not None and self.engine.feed is not None and not spec_switch.lack(ready.spec):
-            self.wish = self.wished
+        """Applies the user's choice again when the same model is loaded again."""
+        if self.chosen is not None and self.engine.feed is not None and not spec_switch.lack(ready.spec):
+            self.wish = self.chosen
             self.engine.feed.steer(self.wish)
 
     def forget(self) -> None:
-        """Another model comes, with its own."""
-        self.wished = None
+        """Forgets the user's choice: another model has its own."""
+        self.chosen = None
 
     def toggle(self) -> None:
         self.steer(spec_switch.turned(self.wish), spec_switch.MODES)
@@ -60,7 +60,7 @@ class Speculation:
         elif wish is None or self.engine.feed is None:
             self.feedback.refuse(usage)
         else:
-            self.wish = self.wished = wish
+            self.wish = self.chosen = wish
             self.engine.feed.steer(wish)
 
     # --- the comparison
@@ -86,7 +86,7 @@ class Speculation:
             self.screen.app.push_screen(self.comparison, self.leave_comparison)
 
     def last_question(self) -> GenerateRequest | None:
-        """Once more, as if it had not been answered."""
+        """The request for the last question, as if it had not been answered."""
         answer = self.conversation.last("assistant")
         question = self.conversation.question(answer) if answer else None
         return self.conversation.request(question) if question else None

@@ -1,4 +1,4 @@
-"""What goes on in a chat, and the lines that say so: header, state line, speed panel, the terminal's title.
+"""The chat's state and the lines that show it: header, state line, speed panel, the terminal's title.
 
 Knows no engine and no history.
 """
@@ -156,7 +156,7 @@ class ChatState:
 
     @property
     def figures(self) -> Stats:
-        """Those of the last answer; but the context is the branch's, which may end elsewhere by now."""
+        """The last answer's figures, with the context of the branch, which may end elsewhere by now."""
         stats = self.tally.stats if self.answer or self.rounds else Stats()
         if self.answer is not None or self.model is None:
             return stats
@@ -170,7 +170,7 @@ class ChatState:
         self.show_info()
 
     def reading(self) -> Reading:
-        """What header and speed panel show; the panel asks for it when it is drawn."""
+        """The figures for the header and the speed panel, which reads them when it is drawn."""
         meter, device = self.tally.meter, self.model.device if self.model else ""
         known = self.status.stats, meter.band, len(meter.plain_ms), self.rounds
         return Reading(*known, self.spec, device, self.device_bytes)
@@ -179,7 +179,7 @@ class ChatState:
         """How the next answer is written, and how this one is drafted for."""
         why, before = why_off(self.spec, self.rounds), self.status.info.why
         if why and not before and self.spec is not None and self.spec.kind != "off":
-            self.status.give_hint(f"Nothing is drafted at present: {why}.")
+            self.status.give_hint(f"Drafting is paused: {why}.")
         spec = switch(self.spec) if self.spec else ""
         self.status.info = Info(self.tuning.preset, self.tuning.sampling.fixed_seed, spec, why)
 

@@ -1,4 +1,4 @@
-"""What a chat asks of a model besides its questions: which one answers, how it is drafted for, how tokens are chosen.
+"""A chat's model and settings: which model answers, its drafter, how tokens are sampled.
 
 Changed by commands, the form and the picker; read with every question. Knows no widgets.
 """
@@ -18,7 +18,7 @@ from localspec.models import named_templates
 from localspec.models.catalog import Catalog, Entry
 from localspec.runtime.draft_choice import check, check_files
 
-HOW = "Write it so: /set temperature=0.7 top_p=0.9"
+HOW = "Write it like this: /set temperature=0.7 top_p=0.9"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Tuning:
 
     @property
     def sampling(self) -> SamplingOptions:
-        """What the next question is asked with."""
+        """The sampling options of the next question."""
         return precedence.sampling(self.config, self.entry, self.said, self.preset_table)
 
     @property
@@ -65,15 +65,15 @@ class Tuning:
     def words(self) -> str:
         """The same in a line."""
         said = [f"{name} {value:g}" for name, value in self.sampling.given.items()]
-        return " · ".join([*([f"preset {self.preset}"] if self.preset else []), *said]) or "all as the model has it"
+        return " · ".join([*([f"preset {self.preset}"] if self.preset else []), *said]) or "the model's defaults"
 
     def beneath(self, preset: str | None) -> SamplingOptions:
-        """What would apply with this preset where nothing is said."""
+        """The sampling options with this preset, without those the user set."""
         table = self.config.preset(preset) if preset else precedence.NO_PRESET
         return precedence.sampling(self.config, self.entry, SamplingOptions(), table)
 
     def use_preset(self, name: str | None) -> None:
-        """From now on; what was said before is forgotten."""
+        """Uses a preset (None: none) from now on, and forgets options that were set before."""
         if name:
             self.config.preset(name)
         self.preset, self.said = name or None, SamplingOptions()
@@ -83,7 +83,7 @@ class Tuning:
         model's own."""
         is_gone = bool(past and not asked and past not in self.config.all_presets)
         self.preset = precedence.preset_name(self.config, self.entry, asked or (None if is_gone else past))
-        gone = Notice("warning", "preset", f"The preset of this chat, '{past}', is not there any more.")
+        gone = Notice("warning", "preset", f"The preset of this chat, '{past}', no longer exists.")
         return (gone,) if is_gone else ()
 
     def set(self, typed: str) -> None:
@@ -99,7 +99,7 @@ class Tuning:
         self.said = SamplingOptions(**said)
 
     def choice(self, model: str, draft: str | None = None) -> Choice:
-        """Another model, checked; the draft is for it alone. Reads the disk."""
+        """Checks another model as a choice; the draft is for it alone. Reads the disk."""
         said = {name: value for name, value in self.load_said.items() if name != "draft"}
         load = precedence.load_request(self.config, self.catalog, model, said | ({"draft": draft} if draft else {}))
         check(load)
@@ -109,7 +109,7 @@ class Tuning:
         return Choice(load, entry, self.catalog.lasting_name(model), preset, own_template(entry))
 
     def take(self, choice: Choice) -> None:
-        """Another model comes with its own template, and with its own preset if it has one."""
+        """Takes a choice: another model comes with its own template, and with its own preset if it has one."""
         if choice.name != self.name:
             self.template = choice.template
             self.preset = choice.preset or self.preset
@@ -117,7 +117,7 @@ class Tuning:
 
 
 def begin(config: Config, model: str, *, load: Mapping[str, Any], sampling: SamplingOptions) -> Tuning:
-    """Of a chat with this model; `load` and `sampling` were said by flags or the environment."""
+    """Makes the tuning of a chat with this model; `load` and `sampling` are from flags or the environment."""
     for name, value in sampling.given.items():
         precedence.check_option(name, value, str(value))
     catalog = Catalog.load()

@@ -23,12 +23,12 @@ from localspec.tui.control.parts import Parts
 from localspec.tui.transcript.markers import Note
 
 WAITING = "One message is waiting already; this one stays here."
-REPEATED = "Word for word as before: at temperature 0, or with a seed, it always is. Try: /set temperature=0.8"
-NOT_NOW = "Not while an answer is awaited; {stop} stops it."
+REPEATED = "The same text as before: at temperature 0, or with a seed, it never changes. Try: /set temperature=0.8"
+NOT_NOW = "Wait for the answer to end, or stop it: press {stop}."
 DIED = "The engine stopped. Press {reload} to load it again."
 NOT_LOADED = "Not loaded: {reload} tries again, {models} another model."
 ENDED = "The last answer ended by itself: there is nothing to continue."
-FULL = "The context is full: this answer cannot go on."
+FULL = "The context is full: this answer cannot continue."
 
 
 class Turns:
@@ -98,7 +98,7 @@ class Turns:
             feed.cancel()
 
     async def go_on(self) -> None:
-        """More of the last answer, in the same message."""
+        """Continues the last answer, in the same message."""
         said, model = self.conversation.last(), self.state.model
         if said is None or said.role != "assistant" or not said.text:
             self.feedback.hint("There is no answer to continue.")
@@ -110,7 +110,7 @@ class Turns:
             await self.resume(said, self.engine.feed)
 
     async def resume(self, said: Utterance, feed: Feed) -> None:
-        """More of an answer that was cut, in the same place."""
+        """Continues an answer that was cut, in the same message."""
         question, state = self.conversation.question(said), self.state
         if question is None:
             return
@@ -140,7 +140,7 @@ class Turns:
     # --- whether there may be one
 
     def is_free(self) -> bool:
-        """Whether the conversation may change now; if not, the user is told."""
+        """Whether the conversation may change now; if not, a hint says why."""
         if self.state.busy:
             self.feedback.refuse(self.feedback.with_keys(NOT_NOW))
         return not self.state.busy
@@ -249,6 +249,6 @@ class Turns:
 
 
 def sentence(failure: Failure) -> str:
-    """Where the engine died, the state line says what to do as long as it is true."""
+    """The failure in one sentence, without the hint that the state line shows where the engine died."""
     hint = "" if failure.code == "engine_died" else failure.hint
     return f"{failure.message} {hint}".strip()

@@ -19,7 +19,7 @@ class KeyedApp(App[None]):
     keys: Mapping[str, tuple[str, ...]] = {}
 
     def map_keys(self, known: Mapping[str, Bound], wanted: Mapping[str, str]) -> tuple[Notice, ...]:
-        """From now on; says what of it cannot be."""
+        """Sets the key bindings; returns a notice for each that cannot be set."""
         remapped = remap(wanted, known)
         self.set_keymap(remapped.keys)
         self.keys = {name: tuple(key.split(",")) for name, key in remapped.keys.items()}

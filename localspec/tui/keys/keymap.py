@@ -1,4 +1,4 @@
-"""Which keys do what once the user has said so: checked, two on one key settled, troubles in words. No widgets."""
+"""The key bindings as the user's file has them: checked, two ids on one key settled, troubles in words. No widgets."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Keymap:
 
 
 def default_keys(bindings: Iterable[BindingType]) -> dict[str, tuple[str, ...]]:
-    """Of every binding that has an id."""
+    """The keys of every binding that has an id."""
     named = (binding for binding in bindings if isinstance(binding, Binding) and binding.id)
     return {str(binding.id): tuple(binding.key.split(",")) for binding in named}
 
@@ -68,8 +68,8 @@ def bound(bindings: Iterable[BindingType], heard: str = "", *, writes: bool = Tr
 
 
 def remap(wanted: Mapping[str, str], known: Mapping[str, Bound]) -> Keymap:
-    """What is wanted, as far as there is such an id and such a key. A key that is given to one id leaves all others
-    that would hear it."""
+    """The keymap with the `wanted` keys, as far as the ids and keys exist. A key that is given to one id is taken
+    from all others that would receive it."""
     troubles: list[str] = []
     asked = [name for name in wanted if exists(name, known, troubles)]
     pressed = {name: pressable(name, wanted[name], troubles, writes=known[name].writes) for name in asked}
@@ -93,7 +93,7 @@ def owner(key: str, name: str, given: Mapping[str, list[str]], known: Mapping[st
 
 
 def shares_key(name: str, given: Mapping[str, list[str]], known: Mapping[str, Bound]) -> bool:
-    """With an id that leaves it: Textual would take the key from both."""
+    """Whether the id shares a key with one whose keys change: Textual would take the key from both."""
     return any(
         known[one].heard == known[name].heard and {*known[one].keys} & {*known[name].keys}
         for one in given
@@ -108,7 +108,8 @@ def exists(name: str, known: Mapping[str, object], troubles: list[str]) -> bool:
 
 
 def pressable(name: str, keys: str, troubles: list[str], *, writes: bool) -> list[str]:
-    """Those that can be bound, each as a terminal may send it."""
+    """The keys among these that can be bound, each as a terminal may send it; adds a sentence to `troubles` for
+    others."""
     found: list[str] = []
     for key in (key.strip().lower() for key in keys.split(",")):
         if fault := fault_of(key, writes=writes):
@@ -119,13 +120,13 @@ def pressable(name: str, keys: str, troubles: list[str], *, writes: bool) -> lis
 
 
 def twins(keys: Iterable[str]) -> list[str]:
-    """What else a terminal may send for keys such as Shift+F3."""
+    """Other names under which a terminal may send keys such as Shift+F3."""
     shifted = [int(found[1]) for key in keys if (found := re.fullmatch(r"shift\+f(\d+)", key))]
     return [f"f{number + more}" for number in shifted for more in SHIFTED if number + more > FUNCTION_KEYS]
 
 
 def spelled(key: str) -> str:
-    """As it stands on a keyboard."""
+    """The key's name as it stands on a keyboard."""
     character = key_to_character(key)
     if character is not None and character.isprintable() and not character.isspace():
         return character
@@ -133,13 +134,13 @@ def spelled(key: str) -> str:
 
 
 def fault_of(key: str, *, writes: bool) -> str:
-    """Why a key cannot be bound, if it cannot."""
+    """The reason why a key cannot be bound; "" if it can."""
     *modifiers, base = key.split("+")
     character = key_to_character(base)
     if key in SAME_IN_TERMINALS:
         return f"is {SAME_IN_TERMINALS[key]} in a terminal"
     if not MODIFIERS.issuperset(modifiers) or (base not in NAMED and character is None):
-        return "is no key"
+        return "is not a key"
     if writes and character is not None and character.isprintable() and {"shift"}.issuperset(modifiers):
-        return "is for writing"
+        return "is needed for typing"
     return ""

@@ -29,7 +29,7 @@ OPENS, LOADS = "Open this chat", "Load this model"
 
 
 class CommandProvider(Provider):
-    """What the palette offers over a chat: every command, by its name, an alias or what it does."""
+    """Offers every command in the palette over a chat: by its name, an alias or its help."""
 
     async def discover(self) -> Hits:
         if isinstance(chat := self.screen, ChatScreen):
@@ -104,7 +104,7 @@ def model_title(model: Shelved) -> str:
 
 
 def shown(model: Shelved) -> Content:
-    """Not in the help, which the palette takes for markup."""
+    """A model's line in the palette. It is not the help text, which the palette takes for markup."""
     return Content.assemble(model_title(model), (f" · {one_line(f'{model.quant} · {model.fit}')}", "$foreground-muted"))
 
 

@@ -1,4 +1,7 @@
-"""Code that grows at its end, in leaves of a screen each: only the last leaf is styled and laid out again."""
+"""Code that grows at its end, in leaves of a screen each: only the last leaf is styled and laid out again.
+
+Buys 0.22 of a core, and a whole one while code is written (docs/textual.md).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ BLANK = Content(" ")  # a leaf that ended in an empty line would lose it
 
 
 class Leaf(GrowingText, Static):
-    """So many lines of a text."""
+    """Some consecutive lines of a code block."""
 
     def __init__(self, content: Content) -> None:
         super().__init__(content, markup=False)
@@ -31,7 +34,7 @@ class Leaf(GrowingText, Static):
 
 
 def leaves_of(content: Content) -> Iterator[Content]:
-    """What each shows of a text that has been styled already."""
+    """Cuts a styled text into the leaves' contents."""
     lines = [line or BLANK for line in content.split("\n", allow_blank=True)]
     for start in range(0, len(lines), LEAF_LINES):
         yield Content("\n").join(lines[start : start + LEAF_LINES])
@@ -55,7 +58,8 @@ LONGEST_COLOURED = 10_000  # characters of a line: colouring 100,000 of them hol
 
 
 class Fence(MarkdownFence):
-    """While it grows each leaf is coloured alone; `settle` colours it as a whole, for strings of many lines."""
+    """A code block. While it grows each leaf is coloured alone; `settle` colours it as a whole, for strings of many
+    lines."""
 
     def __init__(self, markdown: Markdown, token: Token, code: str) -> None:
         MarkdownBlock.__init__(self, markdown, token)  # not its own, which colours
@@ -70,14 +74,14 @@ class Fence(MarkdownFence):
         return self.highlight(code, lexer, ansi=self.app.native_ansi_color, dark=self.app.current_theme.dark)
 
     async def settle(self) -> None:
-        """Nothing more is added."""
+        """Colours the whole block once nothing more is added."""
         leaves = list(self.query_children(Leaf))
         if len(leaves) > 1:
             for leaf, content in await asyncio.to_thread(self._differing, leaves):
                 leaf.show(content)
 
     def _differing(self, leaves: Sequence[Leaf]) -> list[tuple[Leaf, Content]]:
-        """Those that look another way when all is coloured as a whole. In a thread: of long code it takes a while."""
+        """The leaves that differ when all is coloured as a whole. Runs in a thread: of long code it takes a while."""
         whole = leaves_of(self.coloured(self.code))
         return [(leaf, one) for leaf, one in zip(leaves, whole, strict=False) if not leaf.shown.is_same(one)]
 

@@ -81,7 +81,8 @@ def join_paragraphs(state: StateCore) -> None:
 
 
 def may_go_on(tokens: list[Token]) -> bool:
-    """With a paragraph that is in no list and no quotation, and not too long to be laid out with every word."""
+    """Whether the tokens end with a paragraph that is in no list or quotation, and is short enough to be laid out
+    with every word."""
     ends = bool(tokens) and tokens[-1].type == "paragraph_close" and tokens[-1].level == 0
     return ends and len(tokens[-2].content) < JOINED_CHARACTERS
 

@@ -59,7 +59,7 @@ class MarkdownPassage(Aside, Pile, Markdown):
         return before + newline if line.strip().isdigit() and not self.passage.has_ended else self.passage.text
 
     def _grow_at(self, end: Widget | None) -> None:
-        """What is added comes here; where it came before, nothing more does."""
+        """Moves the growing end to this widget; the one before it is final."""
         if end is not self._end:
             if isinstance(self._end, GrowingText):
                 self._end.settle()

@@ -54,7 +54,7 @@ class Passages(list[Passage]):
             self[-1].num_tokens += num_tokens
 
     def end(self) -> None:
-        """Nothing more comes: what was held back is text like any other."""
+        """Ends the answer: text that was held back is text like any other."""
         held, self._held = self._held, ""
         if held:
             self._place().text += held
@@ -94,13 +94,13 @@ class Passages(list[Passage]):
         return ""
 
     def _place(self) -> Passage:
-        """Where text goes now."""
+        """The passage that text is added to now."""
         if not self or self[-1].has_ended:
             self.append(Passage())
         return self[-1]
 
     def _may_cut(self, line: str) -> bool:
-        """At the beginning of a block that nothing before it can reach."""
+        """Whether a passage may end before this line: at the beginning of a block that nothing before it can affect."""
         if self._line or self._fence or not self._after_blank or not self:
             return False
         return len(self[-1].text) > CUT_CHARACTERS and line[0] not in MAY_GO_ON

@@ -39,14 +39,14 @@ class Row(Option):
 
 
 class More(Option):
-    """There are chats behind the last row."""
+    """The last row, where there are more chats to list."""
 
     def __init__(self) -> None:
         super().__init__(Content.styled("  more chats…", QUIET))
 
 
 class ChatList(OptionList):
-    """What can be done to the chat under the cursor is asked of whoever has the list."""
+    """The list of chats. Actions on the chat under the cursor are messages to its parent."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "select", "Open", show=False, id="chats.open"),
@@ -72,7 +72,7 @@ class ChatList(OptionList):
         return option if isinstance(option, Row) else None
 
     def fill(self, rows: Sequence[Option], *, afresh: bool) -> None:
-        """The cursor goes to the first row; or it stays on its chat, and where that is gone, in its place."""
+        """The cursor goes to the first row; or it stays on its chat, and where that is gone, on its row."""
         before, index = self.row, self.highlighted
         self.set_options(rows)
         free = [number for number, row in enumerate(rows) if not row.disabled]
@@ -90,7 +90,7 @@ def place(option: Option) -> tuple[str, int | None] | None:
 
 
 def listed(chats: Sequence[Chat], *, running: str | None, today: date) -> list[Option]:
-    """Under headings, in the order they came in."""
+    """Groups the chats under headings, in the order given."""
     rows: list[Option] = []
     for name, group in groupby(chats, lambda chat: PINNED if chat.pinned else period(chat.updated_at, today)):
         rows += [heading(name), *(chat_row(chat.id, chat.title, running) for chat in group)]
@@ -98,7 +98,7 @@ def listed(chats: Sequence[Chat], *, running: str | None, today: date) -> list[O
 
 
 def period(at: str, today: date) -> str:
-    """By the user's clock; what is no time is old."""
+    """The heading for a time, by the user's clock; an unreadable time counts as old."""
     try:
         days = (today - datetime.fromisoformat(at).astimezone().date()).days
     except (ValueError, OverflowError, OSError):
@@ -137,12 +137,12 @@ def sign(chat_id: str, running: str | None) -> str:
 
 
 def shown(parts: Sequence[Part]) -> Content:
-    """On one line, what matches marked."""
+    """The parts on one line, with the matches marked."""
     return Content.assemble(*((spaced(part.text), MATCH if part.matches else "") for part in parts))
 
 
 def leading(parts: Sequence[Part]) -> list[Part]:
-    """With little before the first match."""
+    """Shortens the text before the first match."""
     first, *rest = parts or (Part("", False),)
     if first.matches or len(first.text) <= BEFORE:
         return [first, *rest]

@@ -1,4 +1,5 @@
-"""What a command that is being typed may become: a few lines above the prompt. Never focused; the prompt asks it."""
+"""The completion list: a few lines above the prompt with what a command may become. Never focused; the prompt asks
+it."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ class Completion(Static):
         return self.is_open
 
     def close(self) -> bool:
-        """Until something else is typed. Whether there was anything to close."""
+        """Closes the list until something else is typed; returns whether it was open."""
         was_open, self._offers, self._place = self.is_open, (), None
         self._draw()
         return was_open

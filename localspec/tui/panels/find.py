@@ -1,4 +1,4 @@
-"""A line above the prompt that finds words in the chat that is open. Is told the texts; knows no messages."""
+"""A line above the prompt that finds words in the open chat. Receives the texts; knows no messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Words(Field):
 
 
 def matching(texts: Sequence[str], words: str) -> list[int]:
-    """The places of those that have the words, as they are written, in capitals or not."""
+    """The indices of the texts that contain the words, in capitals or not."""
     sought = words.casefold()
     return [place for place, text in enumerate(texts) if sought and sought in text.casefold()]
 
@@ -44,7 +44,7 @@ class FindBar(Horizontal):
     ]
 
     class Found(Message):
-        """Show the message in this place."""
+        """Show the message with this index."""
 
         def __init__(self, place: int) -> None:
             super().__init__()

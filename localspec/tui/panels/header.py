@@ -19,9 +19,8 @@ GAP = "   "
 
 
 class Header(Widget):
-    """Before the model is ready it carries the program's name alone. However long names are, the figures are in sight;
-    where there is little room the model's name and they are all.
-    """
+    """Shows the program's name, and once the model is ready its names and figures. However long names are, the
+    figures are in sight; a narrow line has the model's name and the figures only."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,31 +29,31 @@ class Header(Widget):
         self._drawn = Content()
 
     def clear(self) -> None:
-        """Another model is on its way."""
+        """Clears the line: another model is being loaded."""
         self._loaded = None
         self.follow(Reading(Stats()))
 
     def show(self, model: ModelCard, spec: SpecCard, template: Template | None = None) -> None:
-        """`template`: that words the chat in the place of the model's own."""
+        """`template`: formats the chat instead of the model's own."""
         self._loaded = model, spec, template
         self.follow(self._reading)
 
     def follow(self, reading: Reading) -> None:
-        """There may be something new to read."""
+        """Draws the reading if it differs."""
         self._reading = reading
         if not self.line.is_same(self._drawn):
             self.refresh()
-            told = reading.stats if reading.stats.draft_kind != "off" and reading.stats.predicted_n else None
-            self.tooltip = Content(against(told, reading.band, reading.probes)) if told else None
+            shown = reading.stats if reading.stats.draft_kind != "off" and reading.stats.predicted_n else None
+            self.tooltip = Content(against(shown, reading.band, reading.probes)) if shown else None
 
     @property
     def line(self) -> Content:
         width, figures = self.content_size.width, speed(self._reading)
-        room = max(0, width - figures.cell_length)
-        return self.names(width).truncate(room, ellipsis=True, pad=True) + figures
+        columns = max(0, width - figures.cell_length)
+        return self.names(width).truncate(columns, ellipsis=True, pad=True) + figures
 
     def names(self, width: int) -> Content:
-        """As many as a line of this width is for."""
+        """The names that fit in a line of this width."""
         if self._loaded is None:
             return NAME
         model, spec, template = self._loaded
@@ -79,21 +78,21 @@ NAME = Content.styled("localspec", "bold $text-accent")
 
 
 def wording(model: ModelCard, template: Template | None) -> str:
-    """Of the chat, where it is not the model's own."""
+    """The chat's template in words, where it is not the model's own."""
     if template is None and model.chat:
         return ""
     return "completion mode" if template is None or template == COMPLETION else one_line(f"template {template.name}")
 
 
 def drafting(spec: SpecCard, rounds: Sequence[Step] = ()) -> str:
-    """Who drafts and how far, or why nobody does."""
+    """The drafter and its length, or the reason why nothing is drafted."""
     if spec.kind == "off":
         return one_line(f"no draft: {spec.reason}" if spec.reason else "no draft")
     return one_line(f"{spec.name or spec.kind} {length(spec, rounds)}".rstrip())
 
 
 def speed(reading: Reading) -> Content:
-    """Of the last answer."""
+    """The speed of the last answer."""
     stats = reading.stats
     if not stats.predicted_n:
         return Content()

@@ -1,4 +1,4 @@
-"""What is attached to a message, as one short piece each: its text would bury the words. Knows no files."""
+"""A message's attachments as one short piece each: their text would bury the message. Knows no files."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def name(attachment: Attachment) -> str:
 
 
 def pills(attachments: Iterable[Attachment]) -> Content:
-    """In brackets: a pill is one without colours too."""
+    """One pill for each attachment, in brackets so that it is one without colours too."""
     made = [(f"[{name(one)}, {len(one.text or ''):,} characters]", "$text-secondary") for one in attachments]
     return Content(" ").join(Content.styled(*pill) for pill in made)
 
 
 class Pills(Static):
-    """Above the prompt, while there are any."""
+    """Shows the attachments above the prompt, while there are any."""
 
     attachments: reactive[tuple[Attachment, ...]] = reactive((), init=False)
 

@@ -1,4 +1,4 @@
-"""Where the user writes: Enter sends, several keys break the line, a slash brings up what can follow it.
+"""The prompt: Enter sends, several keys break the line, a slash opens the completion list.
 
 Knows nothing about chats.
 """
@@ -54,10 +54,10 @@ class Prompt(TextArea, inherit_bindings=False):
             self.text, self.attachments = text, attachments
 
     class Recalled(Message):
-        """Up was pressed where nothing is typed: what was said last is wanted again."""
+        """Sent when Up is pressed in an empty prompt: the last message is to be edited."""
 
     class Refused(Message):
-        """Something could not be attached: why, in one sentence, and the command that asked for it, if one did."""
+        """Sent when a file cannot be attached: why, in one sentence, and the command that asked for it, if one did."""
 
         def __init__(self, sentence: str, typed: str) -> None:
             super().__init__()
@@ -94,7 +94,7 @@ class Prompt(TextArea, inherit_bindings=False):
         self.put_back()
 
     def put_back(self) -> None:
-        """What was given, once nothing is under way that may be given back behind it."""
+        """Puts text that was given back into the prompt, once nothing else can be given back behind it."""
         if self.back and not self.under_way:
             self.text = "\n".join(filter(None, (*self.back, self.text)))
             self.back.clear()
@@ -110,7 +110,7 @@ class Prompt(TextArea, inherit_bindings=False):
         self.call_later(self.break_line)
 
     def send(self) -> None:
-        """The text, or in its place the command that is chosen, once nothing is missing in it."""
+        """The text, or the chosen completion instead, once nothing is missing in it."""
         self.completion.follow(self.text)  # what was typed last may not have been noticed yet
         if (chosen := self.completion.chosen) is not None:
             self.put(chosen)

@@ -38,7 +38,8 @@ NO_HITS = "No messages match."
 
 
 class Sidebar(Vertical):
-    """At the left of a wide screen; else over the chat while the user wants it. `running` is the chat to mark."""
+    """Lists the chats at the left of a wide screen; else over the chat while the user keeps it open. `running` is
+    the chat to mark."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "move(-1)", "Up", show=False, id="chats.up"),
@@ -183,14 +184,14 @@ class Sidebar(Vertical):
         return found(self.store.find(query), running=self.running)
 
     def say(self, sentence: str) -> None:
-        """In place of the keys, which are there while the cursor is."""
+        """Shows a sentence instead of the keys; "" brings the keys back."""
         self.line.update(one_line(sentence) or with_keys(self, KEYS))
         self.line.set_class(bool(sentence), "-says")
 
     # --- what the user does
 
     def action_move(self, direction: int) -> None:
-        """From the search field."""
+        """Moves the list's cursor while the search field has the focus."""
         move = self.list.action_cursor_up if direction < 0 else self.list.action_cursor_down
         move()
 

@@ -28,8 +28,8 @@ QUIET = "$foreground-muted"
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What is shown: sums, half the speed-up's 95 % interval, plain rounds timed so far, the answer's rounds, who
-    drafts, and all the memory of the device, which is called so.
+    """The figures to show: sums, half the speed-up's 95 % interval, plain rounds timed so far, the answer's rounds,
+    the drafter, and the device's name and whole memory.
     """
 
     stats: Stats
@@ -42,9 +42,8 @@ class Reading:
 
 
 def panel(reading: Reading, width: int, height: int) -> Content:
-    """Lines of `width`, most wanted first. What does not fit into `height` is left out: places in the draft before
-    other lines, and of either the last ones first.
-    """
+    """Lines of `width`, the most important first. What does not fit into `height` is left out: positions in the
+    draft before other lines, and of either the last ones first."""
     stats, drafts = reading.stats, reading.stats.draft_kind != "off"
     above = [pace(reading.rounds, stats, width), *(drafted(reading) if drafts else [])]
     below = [*drafting(reading, width), context(stats, width), row("memory", memory(stats))]
@@ -77,7 +76,7 @@ def speed(rounds: Sequence[Step]) -> float:
 
 
 def drafted(reading: Reading) -> list[Content]:
-    """What drafting brings; the speed is the plain one times the speed-up."""
+    """Lines with the gain of drafting; the speed is the plain one times the speed-up."""
     stats = reading.stats
     speedup = row("speed-up", "") + gain(stats.speedup, reading.band, shows_band=True)
     return [row("plain", baseline(stats, reading.probes)), speedup, acceptance(stats), row("per step", per_step(stats))]
@@ -104,7 +103,7 @@ def by_place(stats: Stats, width: int) -> list[Content]:
 
 
 def shares(stats: Stats) -> list[Content]:
-    """Of the time the answer took."""
+    """The shares of drafting and verifying in the time of the answer."""
     if not stats.predicted_ms:
         return [row("draft", UNKNOWN)]
     draft, verify = (100 * spent / stats.predicted_ms for spent in (stats.draft_ms, stats.verify_ms))
@@ -159,12 +158,14 @@ def reads(stats: Stats) -> Content:
 
 
 def shown(width: int, wish: bool | None) -> bool:
-    """Below 80 columns never; from 120 on unless the user hid it; between if the user asked for it."""
+    """Whether the panel is shown: never below 80 columns; from 120 on unless the user hid it; between if the user
+    asked for it."""
     return width >= LEAST_WIDTH and (width >= WIDE if wish is None else wish)
 
 
 class SpeedPanel(Widget):
-    """Beside the transcript where that is wide, else over it. `read` is asked to draw it, not out of sight."""
+    """Shows the figures beside the transcript where that is wide, else over it. Calls `read` when it is drawn, not
+    while it is hidden."""
 
     ALLOW_SELECT = False
 
@@ -190,7 +191,7 @@ class SpeedPanel(Widget):
         self.settle(width)
 
     def follow(self) -> None:
-        """There may be something new to read: the lines that say something else are drawn."""
+        """Draws the lines that have changed."""
         if self.display:
             lines = panel(self.read(), *self.content_size).split("\n")
             pairs = enumerate(zip_longest(self._drawn, lines, fillvalue=Content()))

@@ -1,4 +1,4 @@
-"""What goes on, in words: the figures of a generation, and the line that shows the state. Knows no engine."""
+"""The state line and the figures of a generation, in words. Knows no engine."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ ENDINGS: dict[FinishReason, str] = {
 
 
 def live(stats: Stats) -> list[str]:
-    """What the state line says beside the header's figures; most wanted first, so that a narrow line drops the rest."""
+    """The state line's figures, beyond the header's; the most important first, so that a narrow line drops the rest."""
     return [*accepted(stats), *per_step(stats), *ttft(stats)]
 
 
 def summary(stats: Stats) -> str:
-    """What stands under an answer. A word comes first where it did not end by itself."""
+    """The line below an answer. A word comes first where it did not end by itself."""
     unusual = [ENDINGS[stats.finish_reason]] if stats.finish_reason in ENDINGS else []
     speed = [f"{stats.predicted_per_second:.1f} tok/s"] if stats.predicted_n else []
     gain = [f"×{stats.speedup:.2f}" if stats.speedup else "×–"] if speed and stats.draft_kind != "off" else []
@@ -43,7 +43,7 @@ def summary(stats: Stats) -> str:
 
 
 def accepted(stats: Stats, *, of: str = "") -> list[str]:
-    """The share of the drafts that were tested; `of` says what they are where their number is wanted too."""
+    """The share of the tested draft tokens that was accepted; `of` names them where their number is shown too."""
     if stats.acceptance_rate is None:
         return []
     tested = stats.draft_n_accepted + stats.draft_n_rejected
@@ -69,14 +69,14 @@ def loading_words(event: Loading) -> str:
 
 
 def fitting(parts: list[str], width: int) -> str:
-    """As many parts as fit, joined."""
+    """Joins as many parts as fit."""
     while parts and len(" · ".join(parts)) > width:
         parts = parts[:-1]
     return " · ".join(parts)
 
 
 class StatsLine(Widget):
-    """State, figures where there is room, what holds at present. A hint takes the whole line while there is one, and
+    """The state, figures if they fit, current settings. A hint takes the whole line while there is one, and
     as many more as it needs."""
 
     state: reactive[str] = reactive("")

@@ -1,1 +1,1 @@
-"""What can fill the terminal: the chat, and what is opened over it."""
+"""The full screens: the chat, and those opened over it."""

@@ -43,7 +43,7 @@ from localspec.tui.control.tuning import Tuning
 from localspec.tui.control.turns import Turns
 from localspec.tui.control.views import Views
 from localspec.tui.keys.chat_keys import CHAT_KEYS
-from localspec.tui.markdown.painter import Painter
+from localspec.tui.markdown.painter import Painted
 from localspec.tui.panels.find import FindBar
 from localspec.tui.panels.header import Header
 from localspec.tui.panels.keys_line import KeysLine
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 BODY = "localspec.tui.transcript.body"  # the first answer needs it, and by then it is there
 
 
-class ChatScreen(Screen[None]):
+class ChatScreen(Painted, Screen[None]):
     """Header, transcript between the chats that were kept and the speed panel, state line, prompt."""
 
     AUTO_FOCUS = "#prompt"  # else the first field there is, that of the chats, has the first keys
@@ -78,7 +78,6 @@ class ChatScreen(Screen[None]):
         tuning: Tuning,
     ) -> None:
         super().__init__()
-        self._compositor = Painter()
         self.recorder, self.tuning, self.past = recorder, tuning, past
         self.conversation = conversation(past, system, tuning)
         self.collector = Collector(self, lambda: self.state.busy)
@@ -152,7 +151,7 @@ class ChatScreen(Screen[None]):
         self.call_after_refresh(self.begin)
 
     def begin(self) -> None:
-        """Once the first frame is on the screen: all that it does without."""
+        """Starts all that the first frame does without, once it is on the screen."""
         self.recorder.start(self.feedback.tell)
         if self.past is not None:
             self.turns.locate()
@@ -160,7 +159,7 @@ class ChatScreen(Screen[None]):
         self.run_worker(self.prepare, thread=True, exit_on_error=False, group="import")
 
     def prepare(self) -> None:
-        """What is needed in a while, in a thread."""
+        """Imports, in a thread, what is needed soon."""
         from localspec.runtime.local_models import names
 
         import_module(BODY)
@@ -176,10 +175,6 @@ class ChatScreen(Screen[None]):
         width = min(event.size.width, LEAST_WIDTH - 1) if self.app.is_inline else event.size.width
         self.speed.settle(width)
         self.sidebar.settle(width)
-
-    def watch__selecting(self) -> None:
-        """What is selected may begin or end out of sight."""
-        self.refresh(layout=True)
 
     # --- what the engine says
 

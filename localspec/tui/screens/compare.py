@@ -33,7 +33,7 @@ OfAnswer = Prefill | Step | Done | Failure
 
 
 class CompareScreen(Screen[None]):
-    """Two columns where there is room, else one above the other; `over` when nothing more will come."""
+    """Two columns if they fit, else one above the other; `over` when nothing more will come."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "close", "Close", key_display="Esc", priority=True, id="compare.close")
@@ -65,7 +65,7 @@ class CompareScreen(Screen[None]):
         self.set_class(event.size.width < TWO_COLUMNS, "-narrow")
 
     def start(self) -> None:
-        """Not before this screen has been drawn: the first of the two would pay for that."""
+        """Starts once this screen has been drawn: else the first of the two would pay for that."""
         if not (self.begun or self.over):
             self.begun = True
             self.begin()
@@ -102,7 +102,7 @@ class CompareScreen(Screen[None]):
             self.begin()
 
     def conclude(self) -> None:
-        """What came of it; the texts' own parts marked."""
+        """Shows the result, and marks where the texts differ."""
         one, other = self.first.text, self.second.text
         if one != other:
             place = parting(one, other)
@@ -133,6 +133,6 @@ def verdict(first: Side, second: Side) -> str:
 
 
 def parting(one: str, other: str) -> int:
-    """The first place where they are not the same."""
+    """The first position where they differ."""
     pairs = zip(one, other, strict=False)
     return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

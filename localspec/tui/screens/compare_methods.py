@@ -19,7 +19,7 @@ SEED = 1  # where the user has none: both then draw the same tokens, if the engi
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """By whom is drafted: nobody, whoever is loaded, or the target's first layers."""
+    """One way of drafting: none, the loaded drafter, or the target's first layers."""
 
     name: str
     speculate: bool

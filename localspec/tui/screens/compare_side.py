@@ -47,7 +47,7 @@ class Side(Vertical):
             self._body.update(Content(clean(self.text)))
 
     def rest(self) -> None:
-        """Nothing more comes: it is read from its beginning, unless it is being read already."""
+        """Ends the text: it scrolls to its beginning, unless the user has scrolled already."""
         followed = self.words.scroll_y >= self.words.max_scroll_y
         self.words.anchor(False)
         if followed:

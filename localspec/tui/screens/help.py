@@ -70,7 +70,7 @@ class HelpScreen(ModalScreen[None]):
 
 
 def table(rows: Iterable[tuple[str, str]]) -> Table:
-    """What is said of a name stays beside it, however many lines it takes."""
+    """Lays names and texts out in two columns; a long text wraps within its own."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(max_width=WIDEST, style="bold")
     grid.add_column()
@@ -80,7 +80,7 @@ def table(rows: Iterable[tuple[str, str]]) -> Table:
 
 
 def active_keys(screen: Screen[None]) -> list[tuple[str, str]]:
-    """What can be pressed now, as it is mapped now, of all that has an id: keys and what they do."""
+    """The keys that can be pressed now, as mapped now, of all bindings with an id, and what they do."""
     active = list(screen.active_bindings.values())
     keys: dict[str, list[str]] = {}
     for one in active:

@@ -22,14 +22,14 @@ from localspec.core.sanitize import one_line
 from localspec.tui.keys.key_names import shown
 from localspec.tui.screens.too_small import TooSmall
 
-Wish = Literal["open", "copy"]
+LinkAction = Literal["open", "copy"]
 WEB = re.compile(r"https?://(?:[^/?#\s\\]*@)?(\[[^\]/?#\s\\]*\]|[^/?#:@\s\\]+)[^\s\\]*", re.IGNORECASE)
 NOT_WEB = "This link is not opened: only http and https are."
 NO_BROWSER = "No browser can be opened here; the address is copied."
 
 
 def host(address: str) -> str:
-    """Where it leads; nothing, if that is not the web."""
+    """The host that an address leads to; "" if it is no web address."""
     found = WEB.fullmatch(address)
     return found[1] if found else ""
 
@@ -46,8 +46,8 @@ def browse(address: str) -> bool:
     return not draws_here and browser.open(address)
 
 
-class LinkScreen(ModalScreen[Wish | None]):
-    """What to do with it, or nothing."""
+class LinkScreen(ModalScreen[LinkAction | None]):
+    """Asks whether to open or copy a link; None: neither."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss", "Leave", show=False, id="link.leave"),
@@ -73,8 +73,8 @@ class LinkScreen(ModalScreen[Wish | None]):
             )
         yield TooSmall()
 
-    def option(self, name: str, words: str, wish: Wish | None) -> Option:
-        return Option(Content.assemble((f"{shown(self, name):<4}", "bold"), words), id=wish)
+    def option(self, name: str, words: str, action: LinkAction | None) -> Option:
+        return Option(Content.assemble((f"{shown(self, name):<4}", "bold"), words), id=action)
 
     def on_mount(self) -> None:
         self.query_one(OptionList).focus()
@@ -83,10 +83,10 @@ class LinkScreen(ModalScreen[Wish | None]):
         event.stop()
         self.action_choose(event.option_id)
 
-    def action_choose(self, wish: str | None) -> None:
-        self.dismiss(wish)  # type: ignore[arg-type]
+    def action_choose(self, action: str | None) -> None:
+        self.dismiss(action)  # type: ignore[arg-type]
 
-    async def action_dismiss(self, result: Wish | None = None) -> None:
+    async def action_dismiss(self, result: LinkAction | None = None) -> None:
         self.dismiss(result)
 
     def on_click(self, event: events.Click) -> None:

@@ -1,4 +1,4 @@
-"""Which model answers and who drafts for it: two lists, of what is on this machine. Knows no engine."""
+"""The picker of model and drafter: two lists of what is on this machine. Knows no engine."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ KEYS = "Enter chooses · Tab other list · {picker.close} closes"
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """What was chosen, as /model and /draft take it."""
+    """The choice, as /model and /draft take it."""
 
     model: str
     draft: str
@@ -70,7 +70,7 @@ class Picker(ModalScreen[Pick | None]):
             dialog.border_title, dialog.border_subtitle = "Model", Content(with_keys(self, KEYS))
             yield self.state
             yield self.model_list
-            yield Static("Who drafts for it", markup=False, classes="heading")
+            yield Static("Its draft model", markup=False, classes="heading")
             yield self.draft_list
         yield TooSmall()
 
@@ -79,7 +79,7 @@ class Picker(ModalScreen[Pick | None]):
         self.run_worker(self.search, thread=True, exit_on_error=False)
 
     def search(self) -> None:
-        """In a thread: headers are read, of some files for long."""
+        """Finds the models in a thread: it reads headers, of some files for long."""
         worker, shown_at = get_current_worker(), monotonic()
         found: list[Shelved] = []
         for model in self.look():
@@ -92,14 +92,14 @@ class Picker(ModalScreen[Pick | None]):
         self.post_message(Found(found, more=False))
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
-        """Whatever it was that failed, what is looked for is not awaited any more."""
+        """Shows why the search failed."""
         if event.state is WorkerState.ERROR:
             self.state.update(one_line(f"The models on this machine cannot be listed: {event.worker.error}"))
 
     def on_found(self, message: Found) -> None:
-        """Those that are shown already keep their rows, whatever is chosen there."""
+        """Adds the models that were found; rows that are shown already stay, whichever is selected."""
         before, self.models = len(self.models), [*self.models, *message.models]
-        self.state.update(LOOKING if message.more else "" if self.models else "There is no model on this machine.")
+        self.state.update(LOOKING if message.more else "" if self.models else "No models were found on this machine.")
         self.state.display = message.more or not self.models
         lines = [Content(line) for line in self.lines()]
         for index, line in enumerate(lines[:before]):
@@ -111,7 +111,7 @@ class Picker(ModalScreen[Pick | None]):
             self.begin()
 
     def begin(self) -> None:
-        """With the model that is loaded, which is among the first; once more, if it comes after others were shown."""
+        """Selects the model that is loaded, which is among the first; again, if it comes after others were shown."""
         names = [model.name for model in self.models]
         self.model_list.highlighted = names.index(self.now.model) if self.now.model in names else 0
         if self.drafts_first and self.now.model in names:
@@ -132,7 +132,7 @@ class Picker(ModalScreen[Pick | None]):
 
     @on(OptionList.OptionHighlighted, "#models")
     def show_drafts(self, event: OptionList.OptionHighlighted) -> None:
-        """Those for this model; one that was named by hand stays among them."""
+        """Shows the drafts for this model; one that was named by hand stays among them."""
         event.stop()
         model = self.models[event.option_index]
         found, given = dict(model.drafts), self.now.draft

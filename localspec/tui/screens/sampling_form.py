@@ -31,7 +31,7 @@ KEYS = "Enter applies · Tab next · {form.close} closes"
 
 
 def fault(name: str, typed: str) -> str:
-    """What is wrong with an option as it stands in the form; nothing, if nothing is."""
+    """The fault of an option as typed in the form; "" if it has none."""
     try:
         precedence.option(name, typed)
     except UsageError as wrong:

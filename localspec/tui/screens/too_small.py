@@ -1,4 +1,4 @@
-"""Covers a screen while the terminal has no room for it. The program says how large the terminal is."""
+"""Covers a screen that the terminal is too small for. The program passes the terminal's size."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MIN_WIDTH, MIN_HEIGHT = 60, 16
 
 
 class TooSmall(Static):
-    """On the topmost layer of its screen."""
+    """Covers its screen, on the topmost layer."""
 
     def __init__(self) -> None:
         super().__init__(markup=False)

@@ -23,7 +23,7 @@ def put(text: str) -> bool:
 
 
 def commands() -> Iterator[list[str]]:
-    """Those that reach the user's own desktop: one on the far side of SSH has nobody in front of it."""
+    """The programs that reach the clipboard of the user's own desktop; none for the far side of an SSH connection."""
     if os.environ.get("TMUX"):
         yield ["tmux", "load-buffer", "-w", "-"]  # tells the terminal, too
     if os.environ.get("WAYLAND_DISPLAY"):
@@ -45,7 +45,7 @@ def taken(command: list[str], content: bytes) -> bool:
 
 
 def keep(text: str) -> str:
-    """In place of what was copied last; says where, in a sentence. OSError, UsageError."""
+    """Writes the text to a file, over what was copied last; returns a sentence that names it. OSError, UsageError."""
     file = paths.copied_file()
     write_whole(file, text.encode())
-    return f"Copied. In case the terminal took nothing, it is in {file}."
+    return f"Copied. If pasting fails, the text is also in {file}."

@@ -1,4 +1,4 @@
-"""What a terminal sends, made messages: Textual's own reading, with pastes taken out before its parser sees them.
+"""Reads the terminal's input as messages: Textual's own reading, with pastes taken out before its parser sees them.
 
 That parser leaves a paste at an ESC inside it, and the rest then runs as keys: a newline would send. Knows no widgets.
 """
@@ -69,7 +69,7 @@ class TerminalParser(XTermParser):
         return data[:length], data[length:]
 
     def _paste_of(self, pasted: str, data: str) -> tuple[str, bool]:
-        """What comes after the mark that closes the paste, and whether it has come."""
+        """The text after the mark that closes the paste, and whether the mark has come."""
         whole = pasted + data
         end = whole.find(BRACKETED_PASTE_END, max(0, len(pasted) - OVERLAP))
         self._pasted = whole if end < 0 else whole[:end]
@@ -136,7 +136,7 @@ class InlineDriver(LinuxInlineDriver):
 
 
 def terminal_messages(fileno: int, over: Event, *, debug: bool) -> Iterator[Message]:
-    """What is typed, pasted and pointed at, until it is over."""
+    """Yields keys, pastes and mouse events until `over` is set."""
     parser, decode = TerminalParser(debug), getincrementaldecoder("utf-8")("replace").decode
     with SelectSelector() as selector:
         selector.register(fileno, EVENT_READ)

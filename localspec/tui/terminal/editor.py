@@ -44,6 +44,6 @@ def edited(text: str, command: list[str]) -> Edited:
             subprocess.run([*command, str(file)], check=True)
             return Edited(clean(file.read_text(encoding="utf-8", errors="replace")).rstrip("\n"))
     except subprocess.CalledProcessError as fault:
-        return Edited(text, f"The editor {command[0]} ended with {fault.returncode}; the text is as it was.")
+        return Edited(text, f"The editor {command[0]} ended with {fault.returncode}; the text is unchanged.")
     except OSError as fault:
         return Edited(text, f"The editor {command[0]} cannot be used ({fault.strerror}). {CHOOSE}")

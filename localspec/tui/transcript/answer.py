@@ -27,7 +27,7 @@ EMPTY = "(empty answer)\n"
 
 
 class Answer(Pile, Vertical):
-    """What the model says. `text` is as written, all of it or to begin with; what is shown of it is clean.
+    """An answer. `text` is as written, all of it or the beginning; what is shown of it is clean.
 
     `rounds` wrote it. An answer whose rounds are not known stays Markdown whatever the view.
     """
@@ -90,7 +90,7 @@ class Answer(Pile, Vertical):
         self.speaker.offer(self.view if self.rounds else None)
 
     async def flush(self) -> None:
-        """Show what was added; the rounds' own line is not a text and follows when it is told."""
+        """Show what was added; the rounds' own line is no text and follows when the rounds arrive."""
         self.show_view()
         await self._body.follow()
 
@@ -102,12 +102,12 @@ class Answer(Pile, Vertical):
         self.close(summary(stats), "-stopped" if stats.finish_reason == "cancelled" else "-done")
 
     async def fail(self, sentence: str) -> None:
-        """What was written stays; why it ended stands beneath."""
+        """Ends a failed answer: its text stays, and the reason is shown below it."""
         await self.end()
         self.close(clean(sentence), "-failed")
 
     async def resume(self) -> None:
-        """More of it comes; the paragraph it was cut in goes on."""
+        """Continues an answer; the paragraph it was cut in goes on."""
         self.passages, before = Passages(), self._body
         self.passages.add(self.text)
         self._body = body(self.passages)
@@ -118,7 +118,8 @@ class Answer(Pile, Vertical):
         self._figures.remove_class("-ended", "-stopped", "-failed", "-done")
 
     def close(self, line: str, how: str) -> None:
-        """What stands beneath. The class is its own: one on the whole answer would style every block of it again."""
+        """Sets the line below the answer. The class is the line's own: on the whole answer it would style every
+        block again."""
         self.ending = (line, how)
         is_empty = how == "-done" and not clean(self.text).strip()
         self._figures.update(Content.assemble((EMPTY, "dim"), line) if is_empty else line)

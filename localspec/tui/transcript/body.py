@@ -1,4 +1,4 @@
-"""What an answer says: its passages one below the other, thoughts among them. Knows no rounds."""
+"""An answer's body: its passages one below the other, thoughts among them. Knows no rounds."""
 
 from __future__ import annotations
 

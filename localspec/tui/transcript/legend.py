@@ -1,4 +1,5 @@
-"""What the marks of the token view mean, each word in its own mark: a line while tokens are shown, the first times."""
+"""The legend of the token view's marks, each word in its own mark: a line while tokens are shown, the first few
+times."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ SOURCES = Content("  ").join(
 )
 COLUMN = 14  # of the marks, where each has a line of its own
 MEANINGS = [
-    (f"drafted{place(0)}", STYLES["draft"], "by the drafter, at this place of its draft; paler the further on"),
+    (f"drafted{place(0)}", STYLES["draft"], "by the drafter, at this position of its draft; paler the further on"),
     ("bonus", STYLES["bonus"], "by the target, after a draft that was right as a whole"),
     ("fix", STYLES["fix"], "by the target, where the draft was wrong; point at it with the mouse"),
     ("plain", STYLES["plain"], "by the target, in a round without a draft"),
@@ -35,7 +36,7 @@ MEANINGS = [
 
 
 def legend(view: View, key: str) -> Content:
-    """In one line, no longer than the smallest terminal; `key` shows the rejected ones."""
+    """The legend on one line, no longer than the smallest terminal; `key` shows the rejected tokens."""
     if view == "rejects":
         return Content.assemble(SOURCES, "  ", ("‹rejected", REJECTED), (" p drafter/target›", ODDS))
     rejected = ("‹rejected›", REJECTED), f" {key}  ", (f"{NO_TEXT} empty", "$foreground-muted")
@@ -51,7 +52,7 @@ def meanings(node: MessagePump) -> Content:
 
 
 class Legend(Static):
-    """There while tokens are shown, and not for ever."""
+    """Shows the legend while tokens are shown, the first few times."""
 
     def __init__(self) -> None:
         super().__init__(markup=False)
@@ -68,6 +69,6 @@ class Legend(Static):
 
     @work(group="legend", exclusive=True)
     async def _offer(self) -> None:
-        """Unless it was there often enough."""
+        """Shows the legend, unless it was shown often enough."""
         times = await asyncio.to_thread(hints.count, "legend")
         self.display = times <= TIMES and self._view != "markdown"

@@ -22,7 +22,7 @@ class Note(Static):
 
 
 class OutOfContext(Note):
-    """Stands between what the model is not told any more and what it is."""
+    """Separates the messages that are no longer in the model's context from those that are."""
 
     def __init__(self) -> None:
         super().__init__("Messages above are no longer in the context.")
@@ -58,7 +58,8 @@ KEYS = (
 
 
 class Welcome(Static):
-    """What to ask, and the keys that the footer does not name, as the user has them. All of it fits in 60×16."""
+    """Suggestions for a first message, and the keys that the footer does not name, as mapped. All of it fits in
+    60×16."""
 
     def __init__(self) -> None:
         super().__init__(markup=False)

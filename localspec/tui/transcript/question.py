@@ -14,7 +14,7 @@ from localspec.tui.transcript.speaker import Speaker
 
 
 class Question(Pile, Vertical):
-    """What the user said, exactly."""
+    """A message of the user, exactly as typed."""
 
     def __init__(
         self,
@@ -36,11 +36,11 @@ class Question(Pile, Vertical):
             yield Static(clean(self.text), markup=False, classes="body")
 
     def wait(self) -> None:
-        """It cannot be asked yet."""
+        """Marks the message as queued."""
         self.speaker.rename("You · queued")
         self.add_class("-queued")
 
     def asked(self) -> None:
-        """It is no longer waiting."""
+        """Removes the mark of a queued message."""
         self.speaker.rename("You")
         self.remove_class("-queued")

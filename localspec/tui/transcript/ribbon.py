@@ -21,7 +21,7 @@ PLAIN = "·"
 
 
 def accepted_share(step: Step) -> float | None:
-    """Of the proposals that were tested; None where none was."""
+    """The share of the proposals tested in a round that was accepted; None where none was tested."""
     tested = step.accepted + len(step.rejected)
     return step.accepted / tested if tested else None
 
@@ -43,8 +43,8 @@ def caption(rounds: int, size: int) -> str:
 
 def ribbon(rounds: Sequence[Step], width: int) -> Content:
     """All rounds in `width` cells, however many they are; where a cell has several, the caption says how many."""
-    room = width - len(caption(len(rounds), 1))
-    size = per_cell(len(rounds), room)
+    columns = width - len(caption(len(rounds), 1))
+    size = per_cell(len(rounds), columns)
     if size > 1:
         size = per_cell(len(rounds), width - len(caption(len(rounds), len(rounds))))
     cells = "".join(map(cell, grouped(rounds, size)))

@@ -1,6 +1,6 @@
 """A scrolling container in which what is read stays where it is, whatever comes, goes or grows above it.
 
-The topmost child in sight is held at its place on the screen, in the moment children are laid out and not a frame
+The topmost child in sight is held at its position on the screen, in the moment children are laid out and not a frame
 later: as Textual does for the end of an anchored container. Knows nothing about what it contains.
 """
 
@@ -14,9 +14,12 @@ from textual.layout import DockArrangeResult
 from textual.scrollbar import ScrollBar
 from textual.widget import Widget
 
+from localspec.tui.markdown.layout import GrowingScroll
 
-class StillScroll(VerticalScroll):
-    """A subclass says which of its children may be held; others come and go."""
+
+class StillScroll(GrowingScroll, VerticalScroll):
+    """A scroll view that keeps a child still while others change. A subclass says which children may be held; others
+    may be removed."""
 
     _tops: dict[Widget, int] = {}  # noqa: RUF012 - replaced whole, never changed
     _held: tuple[Widget, float] | None = None  # and how far it is scrolled past its top
@@ -38,12 +41,12 @@ class StillScroll(VerticalScroll):
         return found
 
     def _size_updated(self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True) -> bool:
-        """What is in it may grow without the screen being laid out twice."""
+        """Lets the content grow without laying the screen out twice."""
         layout = layout and (size, container_size) != (self._size, self._container_size)
         return super()._size_updated(size, virtual_size, container_size, layout)
 
     def moved(self, old_y: float, new_y: float) -> None:
-        """Somebody scrolled."""
+        """Called when the user has scrolled; a subclass may act on it."""
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
@@ -52,7 +55,7 @@ class StillScroll(VerticalScroll):
             self.moved(old_value, new_value)
 
     def _scroll_update(self, virtual_size: Size) -> None:
-        """Textual brings the place back to where there is something: nobody's wish."""
+        """Keeps the position: Textual's own moves it back to where there is content, which the user did not ask for."""
         self._settling = True
         super()._scroll_update(virtual_size)
         self._settling = False
@@ -73,7 +76,7 @@ class StillScroll(VerticalScroll):
             self._jump(max(0.0, min(self._tops[widget] + past, lowest)))
 
     def _jump(self, scroll_y: float) -> None:
-        """Without telling anyone: children are being laid out."""
+        """Scrolls without running watchers: children are being laid out."""
         if scroll_y != self.scroll_y:
             self.set_reactive(Widget.scroll_y, scroll_y)
             self.set_reactive(Widget.scroll_target_y, scroll_y)

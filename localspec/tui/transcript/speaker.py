@@ -21,13 +21,13 @@ QUIET = "not bold $foreground-muted"
 
 
 class Speaker(Tall, Widget):
-    """`version` is one of so many, counted from one; `at` is the time as the history has it.
+    """A message's first line: `version` is its number and how many there are; `at` is the time as the history has it.
 
-    A mark stands before the name of a message that is pointed at. A click on the switch is told to the message.
+    A mark stands before the name of a selected message. A click on the switch is sent to the message.
     """
 
     class Switched(Message):
-        """Text instead of tokens, or the other way round."""
+        """Sent when the switch is clicked: show text instead of tokens, or tokens instead of text."""
 
     def __init__(self, name: str, version: tuple[int, int] = (1, 1), at: str = "") -> None:
         super().__init__(classes="speaker")
@@ -45,7 +45,7 @@ class Speaker(Tall, Widget):
         self.refresh()
 
     def offer(self, view: View | None) -> None:
-        """It is shown so, and could be otherwise; None where it could not."""
+        """Shows the switch with this view as the current one; None hides it."""
         if view != self._view:
             self._view = view
             self.refresh()
@@ -62,15 +62,15 @@ class Speaker(Tall, Widget):
 
     @property
     def switch(self) -> str:
-        """In brackets what is in sight."""
+        """The switch between the two views, the current one in brackets."""
         if self._view is None:
             return ""
         return "[md] tok" if self._view == "markdown" else "md [tok]"
 
     def render(self) -> Content:
         remarks = Content.styled(self.remarks, QUIET)
-        room = max(0, self.content_size.width - remarks.cell_length)
-        return Content(self.name_line).truncate(room, ellipsis=True, pad=True) + remarks
+        columns = max(0, self.content_size.width - remarks.cell_length)
+        return Content(self.name_line).truncate(columns, ellipsis=True, pad=True) + remarks
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         """The name alone: what stands at the right is no part of what was said."""
@@ -83,5 +83,5 @@ class Speaker(Tall, Widget):
 
 
 def clock(at: str) -> str:
-    """As the user's clock showed it; with the day if it was another."""
+    """The time by the user's clock; with the date if it was another day."""
     return when(at).removeprefix(f"{date.today()} ") if at else ""

@@ -1,4 +1,4 @@
-"""What a model thinks before it answers, in one line that opens. While it thinks, its last line shows too."""
+"""A model's thoughts before its answer, in one line that opens. While it thinks, its last line shows too."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def mark(token: Token) -> Mark:
 
 
 def rejected(proposal: Proposal) -> Iterator[Mark]:
-    """Where they are known, with what the drafter and what the target gave it: ‹word .61/.22›."""
+    """The marks of a rejected token, with the drafter's and the target's probability where known: ‹word .61/.22›."""
     text, odds = visible(proposal.text).replace("\n", ""), (proposal.p_drafter, proposal.p_target)
     if odds == (None, None):
         yield Mark(f"‹{text}›", REJECTED)
@@ -80,7 +80,8 @@ def rejected(proposal: Proposal) -> Iterator[Mark]:
 
 
 def choice(token: Token) -> str:
-    """What the drafter wanted in its place; with what it and the target gave that, where they were asked."""
+    """The token that the drafter proposed instead; with the drafter's and the target's probability of it, where
+    known."""
     if token.alt is None:
         return ""
     wanted, chosen = (visible(text).replace("\n", "") for text in (token.alt.text, token.text))
@@ -136,7 +137,7 @@ class Page:
 
 
 def mark_at(lines: Sequence[Sequence[Mark]], x: int, y: int) -> Mark | None:
-    """In this cell."""
+    """The mark in this cell; None where there is none."""
     for mark in lines[y] if 0 <= y < len(lines) else ():
         x -= cell_len(mark.text)
         if x < 0:

@@ -46,19 +46,19 @@ class Transcript(StillScroll):
     ) -> None:
         super().__init__(id="transcript", can_focus=False)
         self._window, self._most = window, window * MOST // SHOWN
-        self._busy, self._wish, self._version, self._rounds = busy, let_go, version, rounds
+        self._busy, self._collect_garbage, self._version, self._rounds = busy, let_go, version, rounds
         self._changing = Lock()
         self._branch: list[Utterance] = []
         self._start = self._end = 0  # of the window in the branch
         self._gone = 0  # messages that left the window since the last collection
         self._shown: dict[int, Question | Answer] = {}  # by utterance
         self._pointed: int | None = None
-        self._untold: tuple[int, ...] = ()  # what the model is not told any more
+        self._untold: tuple[int, ...] = ()  # ids of messages that are no longer in the context
 
     # --- what is shown
 
     async def begin(self, title: str, branch: Sequence[Utterance]) -> None:
-        """Another chat: its last messages, below a line that says which chat it is; the very last ones first."""
+        """Shows another chat: its last messages, below a line that says which chat it is; the very last ones first."""
         async with self._changing:
             await self.remove_children()
             self._branch, self._start, self._end, self._pointed = [], 0, 0, None
@@ -70,7 +70,7 @@ class Transcript(StillScroll):
         self.call_after_refresh(self.fill)
 
     async def fill(self) -> None:
-        """Mount what the window has room for above."""
+        """Mount the messages that fit into the window above."""
         await self._back_to(self._end - self._window)
 
     async def show(
@@ -121,7 +121,7 @@ class Transcript(StillScroll):
             self.call_after_refresh(self.scroll_to_widget, widget, animate=False)
 
     async def grey(self, untold: Sequence[Utterance]) -> None:
-        """What the model is not told any more, and a line below the last of it."""
+        """Greys the messages that are no longer in the model's context, with a line below the last of them."""
         self._untold = tuple(said.id for said in untold)
         for id, widget in self._shown.items():
             widget.set_class(id in self._untold, "-untold")
@@ -134,7 +134,7 @@ class Transcript(StillScroll):
             await self.mount(OutOfContext(), after=last)
 
     def widget(self, said: Utterance) -> Question | Answer:
-        """As it is shown, or is about to be."""
+        """The message's widget, made if it is not shown yet."""
         if said.id not in self._shown:
             self._shown[said.id] = self._made(said)
         return self._shown[said.id]
@@ -198,7 +198,7 @@ class Transcript(StillScroll):
                 await self._extend(min(len(self._branch), self._end + MORE))
 
     async def _extend(self, end: int) -> None:
-        """Mount what follows the window, up to this place in the branch."""
+        """Mount what follows the window, up to this index of the branch."""
         said = self._branch[self._end : end]
         line = next((child for child in self.query_children(More) if child.direction > 0), None)
         if said:
@@ -210,7 +210,7 @@ class Transcript(StillScroll):
         await self._count()
 
     async def _cut(self, place: int, *, everything: bool = False) -> None:
-        """Nothing of the window from this place in the branch on."""
+        """Removes the window's messages from this index of the branch on."""
         gone = [self._shown.pop(said.id) for said in self._branch[place : self._end]]
         self._let_go(len(gone))
         if everything:
@@ -220,7 +220,7 @@ class Transcript(StillScroll):
         self._end = min(self._end, place)
 
     async def _drop(self, place: int) -> None:
-        """Nothing of the window before this place in the branch."""
+        """Removes the window's messages before this index of the branch."""
         gone = [self._shown.pop(said.id) for said in self._branch[self._start : max(0, place)]]
         if gone:
             self._start = place
@@ -234,7 +234,7 @@ class Transcript(StillScroll):
         self._gone += count
         if self._gone >= self._most:
             self._gone = 0
-            self._wish()
+            self._collect_garbage()
 
     async def _count(self) -> None:
         """Say what is beyond either end."""
@@ -265,7 +265,7 @@ class Transcript(StillScroll):
             self.run_worker(partial(self._find, kept), thread=True, exit_on_error=False, group="rounds")
 
     def _find(self, ids: Sequence[int]) -> None:
-        """In a thread."""
+        """Reads the rounds of these messages. Runs in a thread."""
         for message_id in ids:
             if rounds := self._rounds(message_id):
                 self.call_later(self._found, message_id, rounds)
