@@ -10,7 +10,7 @@ from typing import Any  # Any: classes and modules of all kinds
 
 from textual.content import Content
 
-from localspec.tui.markdown import code, layout, parser
+from localspec.tui.markdown import layout, leaves, parser
 from localspec.tui.markdown.layout import Aside, GrowingScroll, GrowingText, Pile, Tall
 from localspec.tui.markdown.painter import Painter
 from localspec.tui.markdown.passage import GROWING
@@ -76,7 +76,7 @@ PIECES: dict[str, tuple[Callable[[], None], ...]] = {
 }
 PARTS: dict[str, tuple[Callable[[], None], ...]] = {  # of a piece
     "lines-ahead": (Instead(layout, "LINES_AHEAD", 0),),
-    "leaves": (Instead(code, "LEAF_LINES", 1_000_000),),
+    "leaves": (Instead(leaves, "LEAF_LINES", 1_000_000),),
     "code-rule": (),  # of the pace: the program under measurement has its own
     "figures-rule": (),
 }

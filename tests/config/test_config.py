@@ -409,7 +409,7 @@ def test_what_could_not_be_read_again_is_not_written(key: str, typed: str, sente
     file.write_text(COMMENTED)
     with pytest.raises(UsageError, match=sentence) as caught:
         store_typed(key, typed)
-    assert "config edit" not in str(caught.value) or "no table" in sentence
+    assert "config edit" not in str(caught.value) or "not a table" in sentence
     assert file.read_text() == COMMENTED
 
 

@@ -182,7 +182,7 @@ def test_one_notice_says_what_the_files_are(name: str, models: Any):
         (notice,) = notices(heard(folder, **asked))
         assert (notice.level, notice.code) == ("info", "converted")
         assert notice.message == f"Weights are held in int8; the files are {STYLES[name].label}."
-        assert notice.hint == "--quant int4 takes less memory, and rounds the weights once more."
+        assert notice.hint == "--quant int4 takes less memory, but rounds the weights again."
     (notice,) = notices(heard(folder, quant="bf16"))
     assert notice.message == f"Weights are held in bf16; the files are {STYLES[name].label}."
     assert notice.hint == ""

@@ -299,7 +299,10 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "heads that do not divide": (says("llama.attention.head_count_kv", 3), "4 heads do not divide into 3"),
     "heads layer by layer": (says("llama.attention.head_count", [4, 2]), "head_count is (4, 2)"),
     "an eps that is no number": (says("llama.attention.layer_norm_rms_epsilon", math.nan), "epsilon is nan"),
-    "more than it holds": (says("llama.embedding_length", 65536), "at least 2,155,872,256 bytes of weights, but there are"),
+    "more than it holds": (
+        says("llama.embedding_length", 65536),
+        "at least 2,155,872,256 bytes of weights, but there are",
+    ),
 }
 
 

@@ -435,7 +435,7 @@ async def test_letters_copy_a_message_and_its_code():
             await stage.send(typed)
             await stage.until(lambda copied=copied: stage.app.clipboard.startswith(copied))
         await stage.send("/copy this")
-        await stage.sees("What can be copied")
+        await stage.sees("Use /copy, /copy code or /copy all.")
         assert shown(stage)[0] == "one"
 
 

@@ -64,7 +64,7 @@ async def test_idle_never_means_that_a_question_is_half_asked(monkeypatch: pytes
 
     def note_phase(answer: Answer) -> None:
         assert isinstance(answer.screen, ChatScreen)
-        phases.append(answer.screen.phase)
+        phases.append(answer.screen.state.phase)
 
     monkeypatch.setattr(Answer, "on_mount", note_phase, raising=False)
     async with open_chat(ScriptedEngine(HELLO, HELLO)) as stage:

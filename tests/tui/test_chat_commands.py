@@ -542,7 +542,7 @@ async def test_a_theme_by_its_name_and_the_nearest_one_to_a_wrong_name():
     async with open_chat(ScriptedEngine(HELLO)) as stage:
         await stage.ready()
         await stage.send("/theme")
-        await stage.sees("Theme tokyo-night. There are:", "nord")
+        await stage.sees("Theme tokyo-night. Available:", "nord")
         await stage.send("/theme nord")
         await stage.until(lambda: stage.app.theme == "nord")
         await stage.send("/theme nort")
@@ -572,7 +572,7 @@ async def test_the_log_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 async def test_a_licence_is_said_as_far_as_it_is_known(tmp_path: Path):
     assert licences("guide") == OURS
-    assert "says nothing of a licence" in licences(str(tmp_path))
+    assert "its folder names no licence" in licences(str(tmp_path))
     (tmp_path / "README.md").write_text("---\ntags: [x]\nlicense: llama3.2\n---\nlicense: other\n")
     (tmp_path / "LICENSE.txt").write_text("terms")
     assert licences(str(tmp_path)).endswith(f"its card says llama3.2; see {tmp_path / 'LICENSE.txt'}.")

@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from localspec.tui.markdown.code import Fence, Leaf
+from localspec.tui.markdown.code import Fence
+from localspec.tui.markdown.leaves import Leaf
 from localspec.tui.markdown.parser import MAX_CELLS, parser
 from localspec.tui.markdown.passage import MarkdownPassage
 from localspec.tui.transcript.answer import Answer

@@ -6,7 +6,8 @@ import pytest
 
 from localspec.core.events import AnyEvent, Step
 from localspec.tui.markdown import pace as pace_module
-from localspec.tui.markdown.code import LEAF_LINES, Fence, Leaf
+from localspec.tui.markdown.code import Fence
+from localspec.tui.markdown.leaves import LEAF_LINES, Leaf
 from localspec.tui.markdown.pace import CODE_SECONDS, Pace
 from localspec.tui.markdown.passage import MarkdownPassage
 from localspec.tui.transcript.answer import Answer

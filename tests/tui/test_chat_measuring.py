@@ -71,7 +71,7 @@ async def test_of_a_model_on_a_gpu_it_is_the_gpus_memory_that_counts():
         await stage.ready()
         assert stage.chat.state.held_bytes == 0, "none of it is main memory"
         await stage.send("/fit")
-        await stage.sees("24.0 GB on the GPU", "bf16", "nf4", "It would be loaded in bf16.", "Of all the GPU's memory")
+        await stage.sees("24.0 GB on the GPU", "bf16", "nf4", "It would be loaded in bf16.", "for the whole GPU")
 
 
 async def test_what_does_not_fit_says_so_and_what_would_help(monkeypatch: pytest.MonkeyPatch):

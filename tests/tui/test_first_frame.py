@@ -69,7 +69,7 @@ async def test_the_engine_and_the_history_begin_when_the_first_frame_is_drawn(mo
     real = ChatScreen.begin
 
     def begin(self: ChatScreen) -> None:
-        assert self.feed is None
+        assert self.engine.feed is None
         seen.append("".join(strip.text for strip in self._compositor.render_strips()))
         real(self)
 

@@ -20,7 +20,7 @@ from tests.support.chat_stage import HELLO, open_chat
 from tests.support.scripted_engine import ScriptedEngine
 
 FOLDER = Path(tui.__file__).parent
-GIVING = {"give_hint", "refuse", "with_keys", "UsageError"}
+GIVING = {"give_hint", "hint", "refuse", "with_keys", "UsageError"}
 WHAT_VARIES = "a word of it"
 QUOTING = [
     unknown("spek"),
@@ -31,8 +31,8 @@ QUOTING = [
 
 def hints() -> Iterator[str]:
     """Every sentence of the package that is given as a hint, with its keys still as ids in braces."""
-    for file in sorted(FOLDER.glob("*.py")):
-        module = import_module(f"localspec.tui.{file.stem}")
+    for file in sorted(FOLDER.rglob("*.py")):
+        module = import_module(".".join(("localspec.tui", *file.relative_to(FOLDER).with_suffix("").parts)))
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and node.args and ast.unparse(node.func).rpartition(".")[2] in GIVING:
                 yield from sentences(node.args[-1 if ast.unparse(node.func) == "with_keys" else 0], module)

@@ -6,53 +6,14 @@ Buys 0.22 of a core, and a whole one while code is written (docs/textual.md).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 
 from markdown_it.token import Token
 from textual.app import ComposeResult
 from textual.content import Content
-from textual.widget import Widget
-from textual.widgets import Static
 from textual.widgets.markdown import Markdown, MarkdownBlock, MarkdownFence
 
-from localspec.tui.markdown.layout import GrowingText
-
-LEAF_LINES = 40
-BLANK = Content(" ")  # a leaf that ended in an empty line would lose it
-
-
-class Leaf(GrowingText, Static):
-    """Some consecutive lines of a code block."""
-
-    def __init__(self, content: Content) -> None:
-        super().__init__(content, markup=False)
-        self.shown = content
-
-    def show(self, content: Content) -> None:
-        before, self.shown = self.shown, content
-        self.grow(before, content)
-
-
-def leaves_of(content: Content) -> Iterator[Content]:
-    """Cuts a styled text into the leaves' contents."""
-    lines = [line or BLANK for line in content.split("\n", allow_blank=True)]
-    for start in range(0, len(lines), LEAF_LINES):
-        yield Content("\n").join(lines[start : start + LEAF_LINES])
-
-
-async def grow(parent: Widget, text: str, style: Callable[[str], Content]) -> None:
-    """Bring the parent's leaves up to the text, of which all but the last leaf's lines are there already."""
-    leaves = list(parent.query_children(Leaf))
-    lines = [line or " " for line in text.split("\n")]
-    first = max(0, len(leaves) - 1)
-    starts = range(first * LEAF_LINES, len(lines), LEAF_LINES)
-    fresh = [style("\n".join(lines[start : start + LEAF_LINES])) for start in starts]
-    for leaf, content in zip(leaves[first:], fresh, strict=False):
-        leaf.show(content)
-        if len(fresh) > 1:
-            leaf.settle()
-    await parent.mount_all(Leaf(content) for content in fresh[len(leaves) - first :])
-
+from localspec.tui.markdown.leaves import Leaf, grow, leaves_of
 
 LONGEST_COLOURED = 10_000  # characters of a line: colouring 100,000 of them holds the screen for a second
 

@@ -10,7 +10,7 @@ from textual.reactive import reactive
 from textual.widgets import Static
 
 from localspec.core.sanitize import clean
-from localspec.tui.markdown.code import Leaf, grow
+from localspec.tui.markdown.leaves import Leaf, grow
 from localspec.tui.markdown.passages import Passage
 
 SHUT, OPENED = "▸", "▾"
