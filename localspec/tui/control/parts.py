@@ -1,4 +1,4 @@
-"""The objects that the controllers of one chat share. Each takes the two or three parts that it needs."""
+"""The objects that the controllers of one chat share. Each picks its own from this record."""
 
 from __future__ import annotations
 
