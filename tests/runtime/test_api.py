@@ -752,12 +752,12 @@ def test_the_baseline_is_kept_over_turns_and_starts(models: Path):
         assert llm.generate(STORY, max_tokens=2, temperature=0).stats.speedup is None
         stats = llm.generate(STORY, max_tokens=60, temperature=0).stats
         assert stats.baseline_source == "probe"
-        assert stats.speedup
+        assert stats.baseline_tps  # the speed-up itself is not shown where the machine was too busy to tell
     with open_target(models, draft="early-exit:2", k=3) as llm:
         assert llm.ready.spec.plain_ms
         stats = llm.generate(STORY, max_tokens=4, temperature=0).stats
         assert stats.baseline_source == "calibrated"
-        assert stats.speedup
+        assert stats.baseline_tps
 
 
 def test_eight_bits_are_the_default_on_a_cpu(models: Path):
