@@ -125,3 +125,20 @@ async def test_a_drafter_that_failed_is_no_longer_named_and_a_reload_brings_it_b
         await stage.sees("⇐ guide-draft k=auto", "Bye.")
         await stage.until(lambda: stage.chat.state.phase == "idle" and "^R Reload" not in stage.seen)
         assert stage.engine is second
+
+
+@pytest.mark.parametrize("through", ["the engine", "the history"])
+async def test_what_arrives_while_the_app_ends_is_no_error(through: str):
+    """Textual takes no more widgets then, and raises; `make chat`, left while it loads, ended in a traceback."""
+    notice = Notice("info", "late", "A note that comes late.")
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        feed = stage.chat.engine.feed
+        assert feed is not None
+        stage.app.exit()
+        if through == "the engine":
+            feed._push(notice)
+            await stage.chat.engine.drain(feed)
+        else:
+            await stage.chat.feedback.inform(notice)
+    assert stage.app.return_code in {0, None}

@@ -68,7 +68,10 @@ class EngineLink:
             return
         arrived = feed.take()
         for event in arrived:
-            await self.listener.receive(event)
+            if self.screen.is_attached:  # else the app is ending: Textual takes no more widgets
+                await self.listener.receive(event)
+        if not self.screen.is_attached:
+            return
         behind = await self.listener.draw()
         if self.state.answer is None:
             self.state.show_figures()

@@ -71,6 +71,8 @@ class Feedback:
 
     async def show(self, widget: Widget) -> None:
         """Add to the transcript: a message that waits stays last, and a note comes before an answer not begun."""
+        if not self.transcript.is_attached:  # the app is ending: Textual takes no more widgets
+            return
         answer, queued = self.state.answer, self.state.queued
         unbegun = answer if isinstance(widget, Note) and answer is not None and not answer.text else None
         waiting = self.transcript.widget(queued) if queued is not None else None
