@@ -1,4 +1,4 @@
-"""Compares what scripts rely on between two clones: exit codes, flags in help, and the keys of JSON, of 40 invocations.
+"""Compares what scripts rely on between two clones: exit codes, flags in help, and the keys of JSON.
 
 python -m benchmarks.interface OLDER_CLONE. Each clone runs in folders of its own, on the same kept chats; values,
 sentences and figures are not compared. Knows nothing about what is right, only about what has changed.
@@ -104,7 +104,7 @@ class Clone:
     """A clone of localspec with state, chats and settings of its own."""
 
     def __init__(self, root: Path, folder: Path) -> None:
-        self.root, self.folder = root, folder
+        self.folder = folder
         own = {f"LOCALSPEC_{name}_DIR": str(folder / name.lower()) for name in ("STATE", "DATA", "CONFIG")}
         kept = {name: value for name, value in os.environ.items() if not name.startswith("LOCALSPEC_")}
         self.environment = kept | own | {"PYTHONPATH": str(root), "HF_HUB_OFFLINE": "1", "COLUMNS": "100"}

@@ -11,7 +11,6 @@ from functools import partial
 import msgspec
 
 from benchmarks.exam.report import Answer, ExamReport, Sitting
-from localspec.bench.formats import WeightFormat
 from localspec.bench.machine import describe_machine
 from localspec.bench.measure import drafts, named
 from localspec.bench.progress import Tell, shares, silent
@@ -20,6 +19,7 @@ from localspec.core.drain import drain
 from localspec.core.events import Loading, Notice, Ready
 from localspec.core.requests import LoadRequest, Message
 from localspec.core.sanitize import one_line
+from localspec.core.weight_formats import ListedFormat
 from localspec.models.catalog import Catalog
 from localspec.models.folding import READ_AS
 from localspec.runtime.api import LLM, Result, load_events
@@ -28,13 +28,13 @@ from training.exam.questions import Exam, Question
 from training.exam.questions import load as load_exam
 
 EXAM = "guide"  # whose questions they are, whoever is asked
-FORMATS: tuple[WeightFormat, ...] = ("int8", "bf16")
+FORMATS: tuple[ListedFormat, ...] = ("int8", "bf16")
 
 
 def measure_exam(
     load: LoadRequest,
     *,
-    formats: Sequence[WeightFormat] = FORMATS,
+    formats: Sequence[ListedFormat] = FORMATS,
     max_tokens: int | None = None,
     list_wrong: bool = False,
     tell: Tell = silent,

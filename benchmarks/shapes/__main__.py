@@ -17,8 +17,9 @@ from dataclasses import replace
 from benchmarks.program import Arguments, read_shares, run, show
 from benchmarks.shapes.measure import ShapeRequest, measure_shape, watch
 from benchmarks.shapes.random_weights import SHAPES, USUAL
-from localspec.bench.formats import FORMATS, read_formats
+from localspec.bench.formats import read_formats
 from localspec.core.errors import UsageError
+from localspec.core.weight_formats import LISTED
 from localspec.loading.devices import pick_device
 from localspec.runtime.draft_choice import check_threads
 
@@ -30,7 +31,7 @@ def arguments(name: str, description: str | None) -> Arguments:
     """The flags of whatever measures a shape."""
     parser = Arguments(name, description)
     parser.add_argument("--shape", choices=tuple(SHAPES), default=SHAPE, help="what the model is like in size")
-    parser.add_argument("--format", metavar="FORMATS", help=f"some of {','.join(FORMATS)}; default: all that fit")
+    parser.add_argument("--format", metavar="FORMATS", help=f"some of {','.join(LISTED)}; default: all that fit")
     parser.add_argument("--exit-layer", type=int, metavar="E", help="default: after a quarter of the layers")
     parser.add_argument("--device", default="auto", help="cpu, cuda or auto, which takes a GPU if there is one")
     parser.add_threads()

@@ -16,12 +16,11 @@ import torch
 from safetensors.torch import save_file
 
 from benchmarks.shapes.random_weights import Shape
-from localspec.bench.formats import WeightFormat
 from localspec.core import paths
 from localspec.core.drain import drain
 from localspec.core.errors import UsageError
 from localspec.core.sizes import read_size, size_words
-from localspec.core.weight_formats import find_format
+from localspec.core.weight_formats import ListedFormat, find_format
 from localspec.engine.arch import Arch, read_arch
 from localspec.engine.decoder import Decoder
 from localspec.engine.linear import linear_maker
@@ -102,7 +101,7 @@ def throttled(copy_in: CopyIn, seconds: float) -> CopyIn:
     return slowly
 
 
-def from_host(arch: Arch, source: Memory, kind: WeightFormat, *, resident: int, context: int, device: str) -> Decoder:
+def from_host(arch: Arch, source: Memory, kind: ListedFormat, *, resident: int, context: int, device: str) -> Decoder:
     """Layers from `resident` on in pinned main memory, as a GPU's loader has them."""
     maker = linear_maker(find_format(kind, device))
     weights = drain(Assembly(arch, Reader(source), maker).weights(resident))
@@ -111,7 +110,7 @@ def from_host(arch: Arch, source: Memory, kind: WeightFormat, *, resident: int, 
 
 @contextmanager
 def from_disk(
-    shape: Shape, source: Memory, kind: WeightFormat, *, resident: int, context: int
+    shape: Shape, source: Memory, kind: ListedFormat, *, resident: int, context: int
 ) -> Iterator[Decoder | PackedDecoder]:
     """A decoder loaded as any model is, from files that end with it: they lie where packed copies do, whose disk is
     the one that layers would come from."""

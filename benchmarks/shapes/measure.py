@@ -19,7 +19,6 @@ from benchmarks.shapes.layer_offload import Rate, from_disk, from_host, offloade
 from benchmarks.shapes.random_weights import BITS, SHAPES, USUAL, make_decoder, random_tensors, with_head_kept
 from benchmarks.shapes.report import ShapeReport, Timed, Written
 from benchmarks.shapes.transformers_forwards import TransformersForwards
-from localspec.bench.formats import WeightFormat
 from localspec.bench.machine import describe_machine
 from localspec.bench.progress import Tell, shares
 from localspec.core import processor
@@ -28,7 +27,7 @@ from localspec.core.errors import EngineError, UsageError
 from localspec.core.events import Loading
 from localspec.core.main_memory import available_bytes
 from localspec.core.sizes import size_words
-from localspec.core.weight_formats import find_format
+from localspec.core.weight_formats import ListedFormat, find_format
 from localspec.engine.arch import Arch
 from localspec.engine.decoder import Decoder
 from localspec.engine.foreign import keep_offline
@@ -50,7 +49,7 @@ class ShapeRequest:
     speculation."""
 
     shape: str
-    formats: tuple[WeightFormat, ...] = ()
+    formats: tuple[ListedFormat, ...] = ()
     against: tuple[str, ...] = ()
     agree: tuple[float, ...] = ()
     exit_layer: int | None = None
@@ -119,7 +118,7 @@ class Bench:
     def __init__(
         self,
         request: ShapeRequest,
-        kinds: tuple[WeightFormat, ...],
+        kinds: tuple[ListedFormat, ...],
         source: Memory,
         watch: Watch,
         held: ExitStack,
@@ -128,7 +127,7 @@ class Bench:
         self.request, self.held, say = request, held, watch.say
         arch, context, threads = SHAPES[request.shape].arch(request.context), request.context, request.cores
         self.engines: dict[str, LlamaCpp] = {}
-        self.decoders: dict[WeightFormat, Decoder | PackedDecoder] = {}
+        self.decoders: dict[ListedFormat, Decoder | PackedDecoder] = {}
         for kind in kinds:
             say(kind)
             self.decoders[kind] = self.decoder(arch, source, kind)
@@ -150,7 +149,7 @@ class Bench:
         mine = [*(self.ours(kind) for kind in kinds), *(self.as_theirs(kind, source) for kind in self.four_bits)]
         self.methods: list[Method] = [*mine, *self.engines.values(), *self.theirs]
 
-    def decoder(self, arch: Arch, source: Memory, kind: WeightFormat) -> Decoder | PackedDecoder:
+    def decoder(self, arch: Arch, source: Memory, kind: ListedFormat) -> Decoder | PackedDecoder:
         """All in memory, or with offloaded layers."""
         context, cores, offload = self.request.context, self.request.cores, self.request.offload
         if offload is None:
@@ -167,7 +166,7 @@ class Bench:
         found.set_threads(cores)
         return found
 
-    def named(self, kind: WeightFormat) -> str:
+    def named(self, kind: ListedFormat) -> str:
         return kind if self.request.offload is None else f"{kind} offloaded"
 
     @property
@@ -192,7 +191,7 @@ class Bench:
         how = self.request.offload if self.request.device == "cpu" else "from main memory"
         return (*found, f"{there}; the others ({away}) come {how} in every forward.")
 
-    def ours(self, kind: WeightFormat) -> Ours:
+    def ours(self, kind: ListedFormat) -> Ours:
         same = [self.engines[kind]] if kind in self.engines else []
         peers = self.theirs[-1:] if kind in self.four_bits else self.theirs[:1]
         rivals = (*(one.name for one in same), *(one.name for one in peers))
@@ -202,11 +201,11 @@ class Bench:
         )
 
     @property
-    def four_bits(self) -> list[WeightFormat]:
+    def four_bits(self) -> list[ListedFormat]:
         """Our 4-bit formats that transformers has too."""
         return [kind for kind in self.decoders if kind in FOUR_BIT and len(self.theirs) > 1]
 
-    def as_theirs(self, kind: WeightFormat, source: Memory) -> Ours:
+    def as_theirs(self, kind: ListedFormat, source: Memory) -> Ours:
         """Ours with the head in 16 bits, as theirs is."""
         decoder, threads = self.decoders[kind], self.torch_threads(kind)
         assert isinstance(decoder, Decoder)
@@ -214,7 +213,7 @@ class Bench:
         rivals = (self.theirs[-1].name,)
         return Ours(f"{kind}+head", kept, exit_layer=self.request.leave, threads=threads, rivals=rivals)
 
-    def torch_threads(self, kind: WeightFormat) -> int:
+    def torch_threads(self, kind: ListedFormat) -> int:
         """One beside the CPU engine's own, as `resident.set_threads` has it."""
         return self.request.cores if isinstance(self.decoders[kind], Decoder) else 1
 
@@ -255,14 +254,14 @@ def check(request: ShapeRequest) -> dict[str, str]:
     return {"llama-cpp-python": llama_cpp.require()}
 
 
-def choose_formats(request: ShapeRequest) -> tuple[tuple[WeightFormat, ...], tuple[str, ...]]:
+def choose_formats(request: ShapeRequest) -> tuple[tuple[ListedFormat, ...], tuple[str, ...]]:
     """The formats asked for, or all that fit in memory together, with a sentence about those that do not."""
     if request.formats:
         return request.formats, ()
     weights = SHAPES[request.shape].num_weights
     left = free_memory(request.device) * USABLE - 2 * weights  # the tensors they are all made from
-    kept: list[WeightFormat] = []
-    short: list[WeightFormat] = []
+    kept: list[ListedFormat] = []
+    short: list[ListedFormat] = []
     notes: list[str] = []
     for kind in USUAL[request.device]:
         needs = weights * BITS[kind] / 8
@@ -279,7 +278,7 @@ def choose_formats(request: ShapeRequest) -> tuple[tuple[WeightFormat, ...], tup
     return tuple(kept), tuple(notes)
 
 
-def missing(kind: WeightFormat, device: str) -> str:
+def missing(kind: ListedFormat, device: str) -> str:
     """The reason why this machine cannot run this format, in one sentence; "" if it can."""
     row = find_format(kind, device)
     if row.is_packed:
@@ -298,12 +297,12 @@ def free_memory(device: str) -> int:
     return available_bytes()
 
 
-def theirs(kinds: Sequence[WeightFormat]) -> list[str]:
+def theirs(kinds: Sequence[ListedFormat]) -> list[str]:
     """The formats in which transformers is measured beside ours: its floats, and bitsandbytes' where we have them."""
     return ["", "nf4"] if set(kinds) & set(FOUR_BIT) and find_spec(PLACED_BY) else [""]
 
 
-def is_packed(request: ShapeRequest, kinds: Sequence[WeightFormat]) -> bool:
+def is_packed(request: ShapeRequest, kinds: Sequence[ListedFormat]) -> bool:
     """Whether the CPU engine is among what is measured."""
     return request.device == "cpu" and any(find_format(kind).is_packed for kind in kinds)
 
@@ -324,7 +323,7 @@ def compile_engine(say: Callable[[str], None]) -> None:
     drain(program.loading(isa.choose()), tell)
 
 
-def kernels(request: ShapeRequest, kinds: Sequence[WeightFormat]) -> dict[str, str]:
+def kernels(request: ShapeRequest, kinds: Sequence[ListedFormat]) -> dict[str, str]:
     """The kernels that compute, beside torch's."""
     found: dict[str, str] = {}
     if is_packed(request, kinds):

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any  # Any: a config's fields
 import torch
 from torch import Tensor
 
-from localspec.bench.formats import WeightFormat
-from localspec.core.weight_formats import find_format
+from localspec.core.weight_formats import ListedFormat, find_format
 from localspec.engine.arch import Arch, read_arch
 from localspec.engine.decoder import Decoder
 from localspec.engine.linear import linear_maker
@@ -25,9 +24,9 @@ from localspec.loading.torch import Assembly, assemble_in, with_cache
 if TYPE_CHECKING:
     from localspec.engine.cpu.decoder import PackedDecoder
 
-BITS: dict[WeightFormat, float] = {"int8": 8.25, "int4": 4.5, "fp32": 32, "bf16": 16, "nf4": 4.25, "fp4": 4.25}
+BITS: dict[ListedFormat, float] = {"int8": 8.25, "int4": 4.5, "fp32": 32, "bf16": 16, "nf4": 4.25, "fp4": 4.25}
 """Bits of a weight, its share of the scales included; in int4 at most, since some weights have eight."""
-USUAL: dict[str, tuple[WeightFormat, ...]] = {
+USUAL: dict[str, tuple[ListedFormat, ...]] = {
     "cpu": ("int8", "int4", "fp32", "bf16", "nf4"),
     "cuda": ("bf16", "nf4", "int8"),
 }
@@ -113,19 +112,19 @@ def random_tensors(shape: Shape, seed: int, device: str = "cpu") -> Memory:
 
 
 def make_decoder(
-    arch: Arch, source: Source, kind: WeightFormat, *, context: int, threads: int, device: str = "cpu"
+    arch: Arch, source: Source, kind: ListedFormat, *, context: int, threads: int, device: str = "cpu"
 ) -> Decoder | PackedDecoder:
-    if device == "cpu" and (kind == "int8" or kind == "int4"):  # noqa: PLR1714 - mypy narrows by these
+    if find_format(kind, device).is_packed:
         from localspec.engine.cpu import isa, program
         from localspec.engine.cpu.decoder import PackedDecoder
 
         engine = program.load(isa.choose())
-        weights = pack_source(Blueprint(arch, kind), Reader(source), engine)
+        weights = pack_source(Blueprint(arch, "int8" if kind == "int8" else "int4"), Reader(source), engine)
         return PackedDecoder(arch, weights, context, engine, threads=threads)
     return assemble_in(linear_maker(find_format(kind, device)), arch, Reader(source), context=context)
 
 
-def with_head_kept(decoder: Decoder, source: Source, kind: WeightFormat) -> Decoder:
+def with_head_kept(decoder: Decoder, source: Source, kind: ListedFormat) -> Decoder:
     """The same layers with the head in 16 bits, as transformers and --keep-head leave it."""
     maker = linear_maker(find_format(kind, decoder.device.type))
     head = Assembly(decoder.arch, Reader(source), maker, keep_head=True).head(decoder.weights.embedding)

@@ -18,8 +18,7 @@ from benchmarks.shapes.forwards import finish
 from benchmarks.shapes.random_weights import Shape, make_decoder
 from benchmarks.shapes.report import faster, ratio_text
 from benchmarks.shapes.transformers_forwards import dense_model
-from localspec.bench.formats import WeightFormat
-from localspec.core.weight_formats import find_format
+from localspec.core.weight_formats import ListedFormat, find_format
 from localspec.engine.decode import decode
 from localspec.engine.decoder import Decoder
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
@@ -148,7 +147,7 @@ class Race:
         return PROMPT_TOKENS + self.max_tokens + self.k + 1
 
 
-def contenders(race: Race, kinds: Sequence[WeightFormat]) -> list[Answers]:
+def contenders(race: Race, kinds: Sequence[ListedFormat]) -> list[Answers]:
     """Plain and early exit: transformers in the first of our formats that torch has, ours in each."""
     weights = silenced(race.source, race.exit_layer, race.shape)
     dense = next(kind for kind in kinds if find_format(kind, race.device).is_float)

@@ -12,8 +12,8 @@ from benchmarks.shapes.measure import ShapeRequest, Watch, measure_shape, missin
 from benchmarks.shapes.random_weights import SHAPES, USUAL
 from benchmarks.shapes.report import ShapeReport, forward_table, ratio_text, text_table
 from benchmarks.survey.early_exit import Race, contenders, table
-from localspec.bench.formats import WeightFormat
 from localspec.bench.tables import markdown
+from localspec.core.weight_formats import ListedFormat
 from localspec.loading.sources import Memory
 
 WIDTHS = (1, 2, 4, 5, 6, 8, 9, 16, 17)  # 5 and 6, 8 and 9, 16 and 17: where bitsandbytes' fused products may end
@@ -35,7 +35,7 @@ class Survey:
     watch: Watch
 
     @property
-    def formats(self) -> tuple[WeightFormat, ...]:
+    def formats(self) -> tuple[ListedFormat, ...]:
         """The formats that this machine can run."""
         return tuple(kind for kind in USUAL[self.device] if not missing(kind, self.device))
 
@@ -79,13 +79,13 @@ def turns(report: ShapeReport) -> int:
 
 
 def speculation(survey: Survey) -> str:
-    kinds: tuple[WeightFormat, ...] = ("bf16", "nf4", "int8") if survey.device == "cuda" else ("int8", "int4", "nf4")
+    kinds: tuple[ListedFormat, ...] = ("bf16", "nf4", "int8") if survey.device == "cuda" else ("int8", "int4", "nf4")
     kinds = tuple(kind for kind in kinds if kind in survey.formats) or ("bf16",)
     return texts(survey, formats=kinds, lengths=("4", "auto"), max_tokens=TOKENS)
 
 
 def offload(survey: Survey) -> str:
-    kinds: tuple[WeightFormat, ...] = ("int8",) if survey.device == "cpu" else ("bf16", "nf4")
+    kinds: tuple[ListedFormat, ...] = ("int8",) if survey.device == "cpu" else ("bf16", "nf4")
     kinds = tuple(kind for kind in kinds if kind in survey.formats) or ("bf16",)
     return texts(survey, formats=kinds, lengths=("8", "16"), max_tokens=OFFLOADED_TOKENS, offload=Rate(BUS))
 
@@ -105,8 +105,8 @@ def texts(survey: Survey, **asked: object) -> str:
 def early_exit(survey: Survey) -> str:
     """Ours beside transformers', where every draft is right."""
     shape = SHAPES[survey.shape]
-    dense: WeightFormat = "bf16"
-    quantised: WeightFormat = "int8" if survey.device == "cpu" else "nf4"
+    dense: ListedFormat = "bf16"
+    quantised: ListedFormat = "int8" if survey.device == "cpu" else "nf4"
     kinds = (dense, *(kind for kind in survey.formats if kind == quantised))
     survey.watch.say("transformers and ours")
     leave = max(shape.num_layers // 4, 1)

@@ -17,10 +17,10 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from benchmarks.shapes.agreement import ForcedAgreement
 from benchmarks.shapes.random_weights import SHAPES, make_decoder, random_tensors
-from localspec.bench.formats import WeightFormat
 from localspec.core import paths, processor
 from localspec.core.events import Loading, Memory, ModelCard, Ready, SpecCard
 from localspec.core.requests import LoadRequest, Message, SamplingOptions
+from localspec.core.weight_formats import ListedFormat
 from localspec.engine.decode import decode
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.drafters.empty import NoDrafter
@@ -55,7 +55,7 @@ def open_forced(request: LoadRequest) -> Generator[Loading | Ready, None, Model]
     prompt = prompter.chat((Message("user", QUESTION),))
     context = len(prompt) + length
     yield Loading("random weights", 0, 1, "steps")
-    kind: WeightFormat = "int4" if request.weights.weight_format == "int4" else "int8"
+    kind: ListedFormat = "int4" if request.weights.weight_format == "int4" else "int8"
     source = random_tensors(shape, SEED)
     decoder = make_decoder(shape.arch(context), source, kind, context=context, threads=threads)
     assert isinstance(decoder, PackedDecoder)

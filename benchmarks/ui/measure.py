@@ -17,11 +17,11 @@ from benchmarks.shapes.random_weights import BITS, SHAPES
 from benchmarks.terminal import Terminal
 from benchmarks.ui.forced_model import QUESTION
 from benchmarks.ui.report import Played, UiReport
-from localspec.bench.formats import WeightFormat
 from localspec.bench.machine import describe_machine
 from localspec.core import processor
 from localspec.core.errors import DoesNotFit, EngineError
 from localspec.core.main_memory import available_bytes
+from localspec.core.weight_formats import ListedFormat
 
 LOAD_SECONDS, ANSWER_SECONDS, KEY_SECONDS, PAINT_SECONDS = 900.0, 600.0, 5.0, 60.0
 BETWEEN_KEYS = 0.4
@@ -85,7 +85,7 @@ class Progress:
         self.tell(self.done / self.all)
 
 
-def measure_ui(shape: str, kind: WeightFormat, tokens: int, repeats: int, tell: Callable[[float], None]) -> UiReport:
+def measure_ui(shape: str, kind: ListedFormat, tokens: int, repeats: int, tell: Callable[[float], None]) -> UiReport:
     """`repeats` answers of each, and as many starts, after one that is not counted."""
     need = COPIES * SHAPES[shape].num_weights * BITS[kind] / 8
     if need > available_bytes():

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any  # Any: click's parsed options
 
 from localspec.bench import plots
-from localspec.bench.formats import WeightFormat, read_formats
+from localspec.bench.formats import read_formats
 from localspec.bench.measure import measure
 from localspec.bench.progress import Tell
 from localspec.bench.report import Report
 from localspec.bench.sweep import SweepReport, axis, sweep
 from localspec.core.errors import UsageError
 from localspec.core.requests import LOAD_OPTIONS, LoadRequest, draft_length
+from localspec.core.weight_formats import ListedFormat
 from localspec.runtime.draft_choice import check_threads
 
 NOT_SWEPT = {"against": "--against", "formats": "--format"}
@@ -68,7 +69,7 @@ def load_request(given: Mapping[str, Any]) -> LoadRequest:
     return LoadRequest.of(given["model"], **{**found, "k": draft_length(given["k"])})
 
 
-def formats(asked: set[str], given: Mapping[str, Any]) -> tuple[WeightFormat, ...]:
+def formats(asked: set[str], given: Mapping[str, Any]) -> tuple[ListedFormat, ...]:
     if {"formats", "quant"} <= asked:
         raise UsageError("--format and --quant cannot be combined.", hint="Give one of them.")
     return read_formats(given["formats"])

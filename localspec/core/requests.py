@@ -129,11 +129,12 @@ def option(low: float, high: float, metavar: str, about: str) -> msgspec.Meta:
 
 
 class SamplingOptions(Record, frozen=True, forbid_unknown_fields=True):
-    """How the next token is chosen, from a flag, a file, the chat or Python; None leaves it to what comes next. Its
-    fields are the options: flags, tables, forms and checks are made from them.
+    """How the next token is chosen. An option that is not given is the model's own.
 
-    temperature 0 is greedy; with a seed the text repeats, and with RANDOM_SEED it does not.
+    temperature 0 is greedy; with a seed the text repeats, and with -1 it does not.
     """
+
+    # Flags, tables, forms and checks are made from these fields.
 
     temperature: (
         Annotated[float, option(0, 100, "T", "Sampling temperature; 0 is greedy.  [default: the model's]")] | None

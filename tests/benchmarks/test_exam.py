@@ -233,7 +233,7 @@ def test_a_format_that_does_not_exist_is_refused_before_anything_is_loaded(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     assert sit_exam(monkeypatch, "--format", "int3") == 2
-    assert "--format has 'int3'." in capsys.readouterr().err
+    assert "There is no weight format 'int3'." in capsys.readouterr().err
     assert engine.loaded == []
 
 

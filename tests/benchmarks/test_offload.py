@@ -17,7 +17,7 @@ from benchmarks.shapes.forwards import Plan
 from benchmarks.shapes.layer_offload import Rate, offloaded
 from benchmarks.shapes.measure import ShapeRequest, measure_shape
 from benchmarks.shapes.random_weights import SHAPES, Shape, make_decoder, random_tensors
-from localspec.bench.formats import WeightFormat
+from localspec.core.weight_formats import ListedFormat
 
 pytestmark = pytest.mark.heavy
 
@@ -30,7 +30,7 @@ def mini(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SHAPES, "mini", MINI)
 
 
-def request(rate: Rate, *formats: WeightFormat) -> ShapeRequest:
+def request(rate: Rate, *formats: ListedFormat) -> ShapeRequest:
     return ShapeRequest(
         "mini",
         formats=formats,

@@ -30,7 +30,7 @@ from benchmarks.shapes.measure import Bench, ShapeRequest, Watch, measure_shape
 from benchmarks.shapes.random_weights import SHAPES, Shape, make_decoder, random_tensors
 from benchmarks.shapes.report import ShapeReport, Timed, Written
 from benchmarks.shapes.transformers_forwards import TransformersForwards
-from localspec.bench.formats import WeightFormat
+from localspec.core.weight_formats import ListedFormat
 from localspec.engine.cpu import isa, program
 from localspec.engine.decoder import Decoder
 
@@ -45,7 +45,7 @@ def mini(monkeypatch: pytest.MonkeyPatch) -> Shape:
     return MINI
 
 
-def decoder(kind: WeightFormat = "fp32") -> Any:
+def decoder(kind: ListedFormat = "fp32") -> Any:
     return make_decoder(MINI.arch(CONTEXT), random_tensors(MINI, 0), kind, context=CONTEXT, threads=1)
 
 
@@ -438,7 +438,7 @@ def test_every_format_and_transformers_take_part():
 REFUSED = {
     "a device": (("--shape", "tiny", "--device", "offload"), "A shape is not measured on --device offload."),
     "too many threads": (("--shape", "tiny", "--threads", "1000"), "too many for this computer's"),
-    "an unknown format": (("--shape", "tiny", "--format", "int8,q4"), "--format has 'q4'."),
+    "an unknown format": (("--shape", "tiny", "--format", "int8,q4"), "There is no weight format 'q4'."),
     "an impossible share": (("--shape", "tiny", "--agree", "0.8,2"), "it takes shares from 0 to 1."),
     "no share": (("--shape", "tiny", "--agree", "often"), "it takes shares from 0 to 1."),
     "a layer too many": (("--shape", "tiny", "--exit-layer", "8"), "tiny has 8 layers. Try: --exit-layer 2"),

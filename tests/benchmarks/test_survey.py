@@ -22,8 +22,8 @@ from benchmarks.survey import parts as survey_parts
 from benchmarks.survey.__main__ import PATIENCE, Clock, Outcome, OutOfTimeError, conduct, section
 from benchmarks.survey.early_exit import Ours, Race, Theirs, contenders, table
 from benchmarks.survey.parts import Part, Survey
-from localspec.bench.formats import FORMATS
 from localspec.core.errors import UsageError
+from localspec.core.weight_formats import LISTED
 from localspec.loading.sources import Memory
 from tests.benchmarks.test_shapes import Scripted
 
@@ -350,7 +350,7 @@ def test_transformers_nf4_is_the_same_weights_in_four_bits():
 
 
 def test_formats_by_device_are_formats():
-    assert {kind for kinds in USUAL.values() for kind in kinds} <= set(FORMATS)
+    assert {kind for kinds in USUAL.values() for kind in kinds} <= set(LISTED)
     assert "int4" not in USUAL["cuda"]
 
 
