@@ -11,7 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any  # Any: a module's attributes
 
-__version__ = "0.1.0"
+from localspec.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from localspec.core.errors import (

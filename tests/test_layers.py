@@ -93,13 +93,13 @@ def imports(module: str) -> tuple[Import, ...]:
 
 
 def ours(found: Import) -> str | None:
-    """Which of our modules an import means; the package itself, for its version, is always there."""
+    """Which of our modules an import means."""
     if found.module.partition(".")[0] not in ("localspec", *WORKSHOPS):
         return None
     whole = f"{found.module}.{found.name}"
     if whole in EVERY_FILE:
         return whole
-    return None if (found.module, found.name) == ("localspec", "__version__") else found.module
+    return found.module
 
 
 def room(module: str) -> str:

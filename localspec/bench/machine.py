@@ -10,8 +10,8 @@ from pathlib import Path
 
 import torch
 
-from localspec import __version__
 from localspec.core import processor
+from localspec.core.version import __version__
 
 
 def describe_machine(threads: int, device: str) -> dict[str, str]:

@@ -19,7 +19,6 @@ from typing import Any, TypeVar  # Any: click's parsed options
 import click
 from click.shell_completion import shell_complete
 
-from localspec import __version__
 from localspec.cli.config import config
 from localspec.cli.history import history
 from localspec.cli.io import discard_output, mend_streams, print_error, print_os_error, read_prompt
@@ -34,6 +33,7 @@ from localspec.core.requests import (
     SamplingOptions,
     draft_length,
 )
+from localspec.core.version import __version__
 from localspec.core.weight_formats import AUTO, BY_BITSANDBYTES, INT8_THRESHOLD, LISTED, either
 from localspec.engine.drafters.table import usages
 

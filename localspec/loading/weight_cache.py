@@ -27,13 +27,13 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from localspec import __version__
 from localspec.core import paths
 from localspec.core.errors import FULL, UsageError
 from localspec.core.events import Loading, Notice
 from localspec.core.making import Making, making
 from localspec.core.plain_file import plain
 from localspec.core.sizes import size_words
+from localspec.core.version import __version__
 from localspec.engine.cpu.pages import in_large_pages
 from localspec.engine.offload import CopyIn
 from localspec.loading.progress import progress

@@ -12,11 +12,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from localspec import __version__
 from localspec.cli.main import main
 from localspec.core import paths
 from localspec.core.events import Failure, Notice, Ready, Stats
 from localspec.core.requests import LoadRequest, Message
+from localspec.core.version import __version__
 from localspec.history import History, NewChat, OpenChat, StoredMessage, Writer, database, recall, writer
 from localspec.tui import app as app_module
 from localspec.tui.app import ChatApp

@@ -10,12 +10,12 @@ import platform
 import psutil
 from msgspec.structs import replace
 
-from localspec import __version__
 from localspec.cli.doctor import backend, bandwidth, cpu, devices, folders, login, packages, terminal
 from localspec.cli.doctor.findings import findings
 from localspec.cli.doctor.records import Memory, Report, Settings
 from localspec.core import nvidia, paths
 from localspec.core.main_memory import available_bytes
+from localspec.core.version import __version__
 
 
 def examine() -> Report:

@@ -12,9 +12,9 @@ from typing import Protocol
 import msgspec
 from textual.message import Message
 
-from localspec import __version__
 from localspec.core.errors import HistoryError
 from localspec.core.events import FinishReason, Notice, Ready, Stats, Step
+from localspec.core.version import __version__
 from localspec.engine.drafters.table import spelling
 from localspec.history import (
     Answer,
