@@ -140,6 +140,12 @@ class Cancelled(LocalspecError):
     code, exit_code = "cancelled", 130  # 128 + SIGINT, as shells count
 
 
+def error_of(code: str, message: str, *, hint: str = "") -> LocalspecError:
+    """The error with this code: what crossed a pipe as a Failure is raised again on the other side."""
+    kinds = {kind.code: kind for kind in (*LocalspecError.__subclasses__(), LocalspecError)}
+    return kinds.get(code, LocalspecError)(message, hint=hint)
+
+
 def first_line(fault: BaseException) -> str:
     """The first line of an error, for use inside a sentence; a line that ends in a colon is joined with the next."""
     text = fault.message if isinstance(fault, LocalspecError) else str(fault)
