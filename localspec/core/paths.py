@@ -72,6 +72,11 @@ def packed_dir() -> Path:
     return made(cache_dir() / PACKED, variable="LOCALSPEC_CACHE_DIR")
 
 
+def headers_dir() -> Path:
+    """The folder of headers read from models that are not on this machine."""
+    return made(cache_dir() / "headers", variable="LOCALSPEC_CACHE_DIR")
+
+
 def compiled_dir() -> Path:
     """The folder of the CPU engine's machine code."""
     return made(cache_dir() / COMPILED, variable="LOCALSPEC_CACHE_DIR")
@@ -80,6 +85,16 @@ def compiled_dir() -> Path:
 def engine_log() -> Path:
     """The log that takes the output of the engine's process."""
     return made(state_dir() / "log") / "engine.log"
+
+
+def hub_log() -> Path:
+    """The log that takes the output of the hub's process."""
+    return made(state_dir() / "log") / "hub.log"
+
+
+def pulls_dir() -> Path:
+    """The folder of what is known about unfinished downloads."""
+    return made(state_dir() / "pulls")
 
 
 def copied_file() -> Path:
