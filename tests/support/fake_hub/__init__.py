@@ -46,7 +46,7 @@ class Request:
     query: dict[str, list[str]]
     headers: dict[str, str] = field(repr=False)  # names in lower case
     status: int  # 0: not answered
-    sent_bytes: int  # of the body, to the line; the client may have read fewer
+    sent_bytes: int  # of the body; where the line broke, the client may have read fewer
 
     @property
     def range(self) -> str:

@@ -107,7 +107,7 @@ class Routes:
             case "whoami":
                 return as_json(user.whoami) if user else ANONYMOUS
             case "agent-harnesses":
-                return as_json([])
+                return as_json({"standardEnvVars": [], "harnesses": {}})
             case "info" | "tree" | "auth-check" | "resolve":
                 return self._of_repository(asked, user)
         return Answer(404, body=b"no such endpoint")

@@ -108,8 +108,8 @@ class Reply(BaseHTTPRequestHandler):
 
     def _send(self, exchange: Exchange, piece: bytes) -> None:
         if piece:
+            exchange.sent_bytes += len(piece)  # counted first: whoever has read them finds them in the log
             self.wfile.write(piece)
-            exchange.sent_bytes += len(piece)
 
     def _send_file(self, exchange: Exchange, answer: Answer, file: FakeFile) -> None:
         asked, switches = exchange.asked, self._switches(exchange.asked, file)
