@@ -9,6 +9,7 @@ import argparse
 import math
 import shlex
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from tests.support.fake_hub import Account, Cut, Drip, FakeHub, FakeRepository
@@ -60,7 +61,7 @@ def main() -> None:
     given = arguments()
     repositories = usual() + (below(given.folder) if given.folder else [])
     home = given.home or Path(tempfile.mkdtemp(prefix="fake-hub-home-"))
-    with FakeHub(*repositories, account=GATES[given.gate], port=given.port) as hub:
+    with suppress(KeyboardInterrupt), FakeHub(*repositories, account=GATES[given.gate], port=given.port) as hub:
         if given.slow:
             hub.switches.drip = Drip(max(1, given.slow // STEPS), 1 / STEPS)
         if given.cut_every:
@@ -70,10 +71,7 @@ def main() -> None:
         for one in repositories:
             print(f"# {one.name} @ {one.commit[:7]}")
         print("# serves until Ctrl+C", flush=True)
-        try:
-            hub.closing.wait()
-        except KeyboardInterrupt:
-            print()
+        hub.closing.wait()
 
 
 if __name__ == "__main__":
