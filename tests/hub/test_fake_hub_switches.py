@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from tests.support.fake_hub import Account, Answer, Cut, Drip, FakeHub, FakeRepository, Flip, refused
+from tests.support.fake_hub import HANG, Account, Answer, Cut, Drip, FakeHub, FakeRepository, Flip, refused
 
 WEIGHTS = bytes(range(256)) * 400
 FILES = {"config.json": b"{}", "a.safetensors": WEIGHTS, "b.safetensors": WEIGHTS[::-1]}
@@ -199,6 +199,31 @@ def test_answers_can_be_scripted_one_by_one(hub: FakeHub):
     assert [get(address).status for _ in range(3)] == [503, 503, 200]
     hub.always("auth-check", Answer(502))
     assert {get(f"{address}/auth-check").status for _ in range(5)} == {502}
+
+
+def test_the_nth_request_can_hang(hub: FakeHub):
+    hub.instead("resolve", None, HANG)
+    location(hub)
+    assert not hub.stalled.is_set()
+    client = threading.Thread(target=location, args=[hub])
+    client.start()
+    assert hub.stalled.wait(60)
+    assert [one.status for one in hub.seen("resolve")] == [302, 0]
+    hub.release()
+    client.join(60)
+    assert [one.status for one in hub.seen("resolve")] == [302, 302]
+
+
+def test_a_usual_answer_may_have_other_headers(hub: FakeHub):
+    hub.switches.headers["resolve"] = {"X-Linked-Etag": '"../../x"'}
+    got = get(f"{hub.endpoint}/org/model/resolve/main/a.safetensors", method="HEAD")
+    assert (got.status, got.headers["X-Linked-Etag"]) == (302, '"../../x"')
+    assert got.headers["X-Repo-Commit"] == MODEL.commit
+
+
+def test_what_a_client_sends_is_in_the_log_and_refused(hub: FakeHub):
+    assert get(f"{hub.endpoint}/api/models/org/model", method="POST").status == 404
+    assert [(one.kind, one.method) for one in hub.log] == [("other", "POST")]
 
 
 def test_a_header_may_carry_anything(hub: FakeHub):

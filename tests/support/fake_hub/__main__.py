@@ -36,7 +36,8 @@ def usual() -> list[FakeRepository]:
         FakeRepository.from_folder("localspec/guide-draft", GUIDE / "draft", downloads=50),
     ]
     if GGUF.is_dir():
-        repositories.append(FakeRepository.from_folder("ggml/SmolLM2-135M-Instruct-GGUF", GGUF, downloads=300))
+        facts = {"architecture": "llama", "total": 134_515_008, "context_length": 8192}  # as the file says
+        repositories.append(FakeRepository.from_folder("localspec/SmolLM2-135M-Instruct-GGUF", GGUF, gguf=facts))
     return repositories
 
 

@@ -51,6 +51,8 @@ class Asked:
 
     @property
     def kind(self) -> Kind:
+        if self.method not in ("GET", "HEAD"):
+            return "other"
         if self.server == "cdn":
             return "cdn"
         match self.parts:
@@ -95,7 +97,7 @@ class Routes:
 
     def answer(self, asked: Asked) -> Answer:
         """What a hub answers on which nothing is wrong."""
-        if asked.server == "cdn":
+        if asked.kind == "cdn":
             return self._blob(asked)
         account = self.account()
         if asked.token and (account is None or asked.token != account.token):
