@@ -19,7 +19,8 @@ from localspec.engine.drafters import table
 from localspec.engine.drafters.table import DRAFTERS, EARLY_EXIT, DraftTarget
 from localspec.engine.generic_arch import read_any
 from localspec.loading.plan_request import check_memory
-from localspec.models.catalog import EDIT, Catalog, DraftEntry, Entry
+from localspec.models.catalog import Catalog, DraftEntry, Entry
+from localspec.models.catalog_file import EDIT
 from localspec.models.checkpoint import Snapshot, open_snapshot
 from localspec.models.sandbox import compare_tokenizers
 
