@@ -22,7 +22,7 @@ def expanded(typed: str) -> Path:
 
 
 PURPOSES = ("config", "cache", "state", "data")
-PACKED, COMPILED, HISTORY = "packed", "engine", "history.db"
+PACKED, COMPILED, HEADERS, HISTORY = "packed", "engine", "headers", "history.db"
 
 
 def folder(purpose: str) -> Path:
@@ -130,6 +130,21 @@ def themes_dir() -> Path:
 
 def admissions_file() -> Path:
     return state_dir() / "admissions.json"
+
+
+def pairs_file() -> Path:
+    """The file of verdicts about pairs of tokenizers."""
+    return state_dir() / "pairs.json"
+
+
+def licences_file() -> Path:
+    """The file of the licences that the user has acknowledged, by repository."""
+    return state_dir() / "licences.json"
+
+
+def headers_dir() -> Path:
+    """The folder of headers that were read of repositories before any download."""
+    return made(cache_dir() / HEADERS, variable="LOCALSPEC_CACHE_DIR")
 
 
 def made(folder: Path, *, variable: str = "LOCALSPEC_STATE_DIR") -> Path:

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from pathlib import Path
 from types import TracebackType
-from urllib.parse import parse_qs, urlsplit
 
 from tests.support.fake_hub.repository import FakeFile, FakeRepository
 from tests.support.fake_hub.routes import Asked, Routes
 from tests.support.fake_hub.server import Exchange, Server
-from tests.support.fake_hub.switches import Account, Answer, Cut, Drip, Flip, Kind, Switches, refused
+from tests.support.fake_hub.switches import HANG, Account, Answer, Cut, Drip, Flip, Kind, Switches, refused
 
 __all__ = [
+    "HANG",
     "Account",
     "Answer",
     "Cut",
@@ -46,7 +46,7 @@ class Request:
     query: dict[str, list[str]]
     headers: dict[str, str] = field(repr=False)  # names in lower case
     status: int  # 0: not answered
-    sent_bytes: int  # of the body, to the line; the client may have read fewer
+    sent_bytes: int  # of the body; where the line broke, the client may have read fewer
 
     @property
     def range(self) -> str:
@@ -94,7 +94,7 @@ class FakeHub:
         return repository
 
     def instead(self, kind: Kind, *answers: Answer | None, times: int = 1) -> None:
-        """Answers so the next requests of this kind, all these `times` times; None: as usual."""
+        """Answers the next requests of this kind so, one after the other, all these `times` times; None: as usual."""
         self.switches.instead[kind] = iter(answers * times)
 
     def always(self, kind: Kind, answer: Answer) -> None:
@@ -157,9 +157,16 @@ class FakeHub:
         return exchange
 
     def answer(self, asked: Asked) -> Answer:
+        """The scripted answer, or the usual one; after a wait, where this request hangs."""
         with self._lock:
             scripted = next(self.switches.instead.get(asked.kind, iter(())), None)
-            return scripted or self.routes.answer(asked)
+        if scripted is not None and scripted is not HANG:
+            return scripted
+        if scripted is HANG or asked.kind in self.switches.hang:
+            self.stall()
+        with self._lock:
+            usual = self.routes.answer(asked)
+        return replace(usual, headers={**usual.headers, **self.switches.headers.get(asked.kind, {})})
 
     def stall(self) -> None:
         """Waits for release, and lets a test know by `stalled`."""
@@ -178,6 +185,5 @@ class FakeHub:
 
 def shown(exchange: Exchange) -> Request:
     asked = exchange.asked
-    query = parse_qs(urlsplit(asked.target).query, keep_blank_values=True)
     facts = {"status": exchange.status, "sent_bytes": exchange.sent_bytes}
-    return Request(asked.server, asked.kind, asked.method, asked.path, query, dict(asked.headers), **facts)
+    return Request(asked.server, asked.kind, asked.method, asked.path, dict(asked.query), dict(asked.headers), **facts)

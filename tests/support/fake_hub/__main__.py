@@ -9,6 +9,7 @@ import argparse
 import math
 import shlex
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from tests.support.fake_hub import Account, Cut, Drip, FakeHub, FakeRepository
@@ -35,7 +36,8 @@ def usual() -> list[FakeRepository]:
         FakeRepository.from_folder("localspec/guide-draft", GUIDE / "draft", downloads=50),
     ]
     if GGUF.is_dir():
-        repositories.append(FakeRepository.from_folder("ggml/SmolLM2-135M-Instruct-GGUF", GGUF, downloads=300))
+        facts = {"architecture": "llama", "total": 134_515_008, "context_length": 8192}  # as the file says
+        repositories.append(FakeRepository.from_folder("localspec/SmolLM2-135M-Instruct-GGUF", GGUF, gguf=facts))
     return repositories
 
 
@@ -60,7 +62,7 @@ def main() -> None:
     given = arguments()
     repositories = usual() + (below(given.folder) if given.folder else [])
     home = given.home or Path(tempfile.mkdtemp(prefix="fake-hub-home-"))
-    with FakeHub(*repositories, account=GATES[given.gate], port=given.port) as hub:
+    with suppress(KeyboardInterrupt), FakeHub(*repositories, account=GATES[given.gate], port=given.port) as hub:
         if given.slow:
             hub.switches.drip = Drip(max(1, given.slow // STEPS), 1 / STEPS)
         if given.cut_every:
@@ -70,10 +72,7 @@ def main() -> None:
         for one in repositories:
             print(f"# {one.name} @ {one.commit[:7]}")
         print("# serves until Ctrl+C", flush=True)
-        try:
-            hub.closing.wait()
-        except KeyboardInterrupt:
-            print()
+        hub.closing.wait()
 
 
 if __name__ == "__main__":

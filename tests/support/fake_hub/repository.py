@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import file_digest, sha1
 from io import BytesIO
+from itertools import accumulate
 from math import prod
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 Content = bytes | Path  # a Path is served from the disk, not copied
@@ -184,7 +185,7 @@ class FakeRepository:
         """The tree's entries, folders first met first."""
         entries: dict[str, Json] = {}
         for path, file in self.tree.items():
-            for folder in (str(parent) for parent in reversed(PurePosixPath(path).parents[:-1])):
+            for folder in accumulate(path.split("/")[:-1], "{}/{}".format):
                 entries.setdefault(folder, {"type": "directory", "oid": digest(folder), "size": 0, "path": folder})
             entries[path] = file.entry
         prefix = f"{below}/" if below else ""

@@ -51,6 +51,8 @@ class Asked:
 
     @property
     def kind(self) -> Kind:
+        if self.method not in ("GET", "HEAD"):
+            return "other"
         if self.server == "cdn":
             return "cdn"
         match self.parts:
@@ -95,7 +97,7 @@ class Routes:
 
     def answer(self, asked: Asked) -> Answer:
         """What a hub answers on which nothing is wrong."""
-        if asked.server == "cdn":
+        if asked.kind == "cdn":
             return self._blob(asked)
         account = self.account()
         if asked.token and (account is None or asked.token != account.token):
@@ -107,7 +109,7 @@ class Routes:
             case "whoami":
                 return as_json(user.whoami) if user else ANONYMOUS
             case "agent-harnesses":
-                return as_json([])
+                return as_json({"standardEnvVars": [], "harnesses": {}})
             case "info" | "tree" | "auth-check" | "resolve":
                 return self._of_repository(asked, user)
         return Answer(404, body=b"no such endpoint")

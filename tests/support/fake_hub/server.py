@@ -38,7 +38,7 @@ class Server(ThreadingHTTPServer):
         self.hub, self.name = hub, name
         self.lines: set[socket.socket] = set()
         super().__init__(("127.0.0.1", port), Reply)
-        self.thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02}, name=f"fake {name}")
+        self.thread = threading.Thread(target=self.serve_forever, args=[0.02], daemon=True)
         self.thread.start()
 
     @property
@@ -84,8 +84,7 @@ class Reply(BaseHTTPRequestHandler):
         hub, headers = self.server.hub, {name.lower(): value for name, value in self.headers.items()}
         asked = Asked(self.server.name, self.command, self.path, headers)
         exchange = hub.begin(asked)
-        if asked.kind in hub.switches.hang:
-            hub.stall()
+        self.close_connection |= self.command not in ("GET", "HEAD")  # a body that was sent stays unread
         answer = hub.answer(asked)
         if answer.file is None:
             self._begin(exchange, answer, len(answer.body))
@@ -94,7 +93,7 @@ class Reply(BaseHTTPRequestHandler):
         else:
             self._send_file(exchange, answer, answer.file)
 
-    do_HEAD = do_GET
+    do_HEAD = do_POST = do_PUT = do_DELETE = do_GET
 
     def _begin(self, exchange: Exchange, answer: Answer, length: int) -> None:
         """Status line and headers, unchecked: a hub may send anything."""
@@ -108,8 +107,8 @@ class Reply(BaseHTTPRequestHandler):
 
     def _send(self, exchange: Exchange, piece: bytes) -> None:
         if piece:
+            exchange.sent_bytes += len(piece)  # counted first: whoever has read them finds them in the log
             self.wfile.write(piece)
-            exchange.sent_bytes += len(piece)
 
     def _send_file(self, exchange: Exchange, answer: Answer, file: FakeFile) -> None:
         asked, switches = exchange.asked, self._switches(exchange.asked, file)

@@ -32,6 +32,9 @@ class Answer:
     file: FakeFile | None = None
 
 
+HANG = Answer(0)  # in a script: no answer until released, then the usual one
+
+
 def refused(status: int, message: str, code: str = "", **headers: str) -> Answer:
     """An error as the hub words it: a header says which, another says it in words."""
     codes = {"X-Error-Code": code} if code else {}
@@ -96,6 +99,7 @@ class Switches:
 
     instead: dict[Kind, Iterator[Answer | None]] = field(default_factory=dict)  # next answers; None: as usual
     hang: set[Kind] = field(default_factory=set)  # accepts and never answers, until released
+    headers: dict[Kind, dict[str, str]] = field(default_factory=dict)  # in place of, or beside, those of usual answers
     hold_after: int | None = None  # bytes of a body after which it pauses, until released
     only: str | None = None  # the path they concern; None: every file's
     flip: Flip | None = None
