@@ -189,4 +189,3 @@ def rough_fit(parameters: int, *, free: int, gpu_bytes: int | None = None) -> st
     if not fitting:
         return "too large"
     return "fits" if fitting[0] == formats[0] else f"fits in {fitting[0]}"
-
