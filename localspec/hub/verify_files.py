@@ -18,11 +18,12 @@ import msgspec
 from localspec.core.errors import LocalspecError, first_line
 from localspec.core.events import Event, Record
 from localspec.core.plain_file import plain
+from localspec.core.strict_json import read_object
 from localspec.hub.blobs import GIT_SHA1, SHA256, size
 from localspec.hub.part import PIECE
 from localspec.models import hub_cache
 from localspec.models.gguf.header import read_gguf
-from localspec.models.safetensors_index import INDEX, read_header, shard_names
+from localspec.models.safetensors_index import INDEX, MAX_INDEX_BYTES, read_header, shard_names
 
 if TYPE_CHECKING:
     from hashlib import _Hash as Hash
@@ -163,7 +164,7 @@ def absent(folder: Path, names: Sequence[str]) -> Iterator[tuple[str, str]]:
     """The shards that an index names and the folder lacks."""
     if INDEX in names and (folder / INDEX).exists():
         with suppress(LocalspecError):
-            for shard in shard_names(folder / INDEX):
+            for shard in shard_names(folder / INDEX, read_object(folder / INDEX, MAX_INDEX_BYTES)):
                 if shard not in names:
                     yield shard, f"{INDEX} names it"
 
