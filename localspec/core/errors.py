@@ -142,7 +142,8 @@ class Cancelled(LocalspecError):
 
 def error_of(code: str, message: str, *, hint: str = "") -> LocalspecError:
     """The error with this code: what crossed a pipe as a Failure is raised again on the other side."""
-    kinds = {kind.code: kind for kind in (*LocalspecError.__subclasses__(), LocalspecError)}
+    every: tuple[type[LocalspecError], ...] = (*LocalspecError.__subclasses__(), LocalspecError)
+    kinds = {kind.code: kind for kind in every}
     return kinds.get(code, LocalspecError)(message, hint=hint)
 
 
