@@ -17,6 +17,8 @@ from localspec.models import hub_cache
 PART = ".localspec.incomplete"  # the library's programs count and prune what ends in .incomplete
 SHA256, GIT_SHA1 = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{40}")
 
+REVISION = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*")
+
 
 def repo_dir(repo: str) -> Path:
     if not hub_cache.REPOSITORY.fullmatch(repo) or ".." in repo:
@@ -71,7 +73,7 @@ def is_complete(repository: Repository) -> bool:
     """Whether all its files are linked, with the right sizes and hashes as names, and its revision names the commit:
     an earlier pull, or a program of the hub's, has finished it."""
     revision = repository.revision or "main"
-    if repository.commit not in (revision, read_ref(repository.repo, revision)):
+    if repository.commit not in (revision, read_reference(repository.repo, revision)):
         return False
     folder = snapshot_dir(repository.repo, repository.commit)
     return all(
@@ -80,9 +82,16 @@ def is_complete(repository: Repository) -> bool:
     )
 
 
-def read_ref(repo: str, revision: str) -> str:
+def reference(repo: str, revision: str) -> Path:
+    """The file that says which commit a branch or tag is."""
+    if not REVISION.fullmatch(revision):
+        raise PullError(f"'{one_line(revision)}' is no name of a revision.", hint="Give a branch, a tag or a commit.")
+    return repo_dir(repo) / "refs" / revision
+
+
+def read_reference(repo: str, revision: str) -> str:
     try:
-        return (repo_dir(repo) / "refs" / revision).read_text(encoding="ascii").strip()
+        return reference(repo, revision).read_text(encoding="ascii").strip()
     except (OSError, ValueError):
         return ""
 

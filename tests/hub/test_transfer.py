@@ -40,9 +40,7 @@ def bars(events: Events) -> list[Progress]:
 def is_whole(fake: FakeRepository = MODEL) -> bool:
     """Every file is linked, with its own bytes."""
     folder = blobs.snapshot_dir(fake.name, fake.commit)
-    return all(
-        sha256((folder / path).read_bytes()).hexdigest() == file.sha256 for path, file in fake.tree.items()
-    )
+    return all(sha256((folder / path).read_bytes()).hexdigest() == file.sha256 for path, file in fake.tree.items())
 
 
 def part_bytes() -> int:
