@@ -23,7 +23,7 @@ REVISION = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*")
 def repo_dir(repo: str) -> Path:
     if not hub_cache.REPOSITORY.fullmatch(repo) or ".." in repo:
         raise PullError(f"'{one_line(repo)}' is no name of a repository.", hint="Give owner/name.")
-    return hub_cache.folder() / (hub_cache.MODELS + repo.replace("/", "--"))
+    return hub_cache.kept(repo)
 
 
 def snapshot_dir(repo: str, commit: str) -> Path:
@@ -64,7 +64,10 @@ def size(path: Path) -> int:
 
 
 def bytes_here(repo: str, file: RemoteFile) -> int:
-    """Bytes of a file that need not be fetched again: all of it, or those of a part."""
+    """Bytes of a file that need not be fetched again: all of it, or those of a part. 0 without a hash to find them by:
+    only what is fetched must have one."""
+    if not (SHA256.fullmatch(file.sha256) or GIT_SHA1.fullmatch(file.blob_id)):
+        return 0
     whole = size(blob(repo, file)) == file.size and blob(repo, file).exists()
     return file.size if whole else min(file.size, size(part(repo, file)))
 

@@ -18,7 +18,7 @@ class Part:
     """Opened at its end, made if need be, unbuffered: what was written stays when the process is killed.
 
     `moved` is called with the bytes that arrived, negative where they were thrown away again, and with 0 before they
-    are written: what it raises stops that. `size` is the whole file's, and an OverflowError is raised for bytes past it.
+    are written: what it raises stops that. `size` is the whole file's; OverflowError for bytes past it.
     """
 
     def __init__(self, path: Path, size: int, moved: Callable[[int], None]) -> None:

@@ -52,7 +52,7 @@ def test_a_complete_one_asks_the_hub_for_nothing(hub: FakeHub):
 
 def test_the_target_comes_first_and_its_drafter_after(hub: FakeHub):
     hub.push(DRAFTER)
-    found = [event for event in fetch(a_plan(MODEL, DRAFTER), PullRequest(NAME), PATIENT)]
+    found = list(fetch(a_plan(MODEL, DRAFTER), PullRequest(NAME), PATIENT))
     assert [event.repo for event in found if isinstance(event, Fetched)] == [NAME, DRAFTER.name]
     assert isinstance(found[-1], Pulled)
     assert found[-1].drafter is not None
