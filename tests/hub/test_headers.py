@@ -78,13 +78,13 @@ def test_a_gguf_header_is_read_in_growing_ranges(
     file, folder = save_pair(tmp_path / "made", kind)
     if split:
         file.unlink()
-        file = save_gguf(tmp_path / "made" / "tiny-F16.gguf", folder, kind, tensors_each=split)
+        save_gguf(file, folder, kind, tensors_each=split)
     files = {one.name: one for one in (tmp_path / "made").glob("*.gguf")}
     with FakeHub(FakeRepository("org/gguf", files)) as hub:
         found = opened(hub, tmp_path / "scratch", "org/gguf", kind)
         weights = sum(one.stat().st_size for one in files.values())
         assert hub.weight_bytes < weights / 2
-    assert facts(found) == facts(open_snapshot(file))
+    assert facts(found) == facts(open_snapshot(min(files.values())))
 
 
 def test_llama_3s_factors_are_read_with_the_header(tmp_path: Path):
