@@ -82,6 +82,16 @@ def engine_log() -> Path:
     return made(state_dir() / "log") / "engine.log"
 
 
+def hub_log() -> Path:
+    """The log that takes the output of the hub's process."""
+    return made(state_dir() / "log") / "hub.log"
+
+
+def pulls_dir() -> Path:
+    """The folder of what is known about unfinished downloads."""
+    return made(state_dir() / "pulls")
+
+
 def copied_file() -> Path:
     """The file of what was copied last where there is no clipboard."""
     return state_dir() / "copied.txt"
