@@ -65,6 +65,13 @@ class Info(msgspec.Struct, frozen=True, rename="camel"):
     security: dict[str, Any] | None = msgspec.field(name="securityRepoStatus", default=None)
 
     @property
+    def flagged(self) -> set[str]:
+        """The files that the hub's scanners report."""
+        issues = (self.security or {}).get("filesWithIssues")
+        found = [one.get("path") for one in issues if isinstance(one, dict)] if isinstance(issues, list) else []
+        return {path for path in found if isinstance(path, str)}
+
+    @property
     def dtype(self) -> str:
         """The dtype of most parameters."""
         counts = self.safetensors.parameters if self.safetensors else {}
