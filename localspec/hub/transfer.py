@@ -15,6 +15,7 @@ from queue import Empty
 from threading import Thread
 
 from localspec.core.errors import FULL, PullError
+from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
 from localspec.hub import blobs
 from localspec.hub.fetching import Fetcher
@@ -110,6 +111,9 @@ class Transfer:
             fault = self._faults[0]
             if isinstance(fault, OSError) and fault.errno in FULL:
                 raise self._full() from fault
+            if isinstance(fault, OSError) and fault.filename:
+                message = f"{one_line(str(fault.filename))} cannot be written ({fault.strerror})."
+                raise PullError(message, hint="Check its rights, or move the cache: HF_HUB_CACHE.") from fault
             raise fault
         if self._watch.silent_seconds > (silence := self._deadlines.silence):
             raise PullError(f"The hub stopped answering ({silence:g} s).", hint=self._watch.kept)

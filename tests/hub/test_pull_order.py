@@ -127,10 +127,11 @@ def test_files_that_could_not_be_loaded_are_not_named(hub: FakeHub):
     assert hub_cache.snapshot(NAME) is None
 
 
+@pytest.mark.usefixtures("hub")
 @pytest.mark.parametrize(
     ("revision", "named"), [("", "main"), ("main", "main"), ("v1", "v1"), ("refs/pr/1", "refs/pr/1")]
 )
-def test_only_what_was_asked_for_names_the_commit(hub: FakeHub, revision: str, named: str):
+def test_only_what_was_asked_for_names_the_commit(revision: str, named: str):
     pulled(a_plan(MODEL, revision=revision))
     references = blobs.repo_dir(NAME) / "refs"
     found = [file.relative_to(references).as_posix() for file in references.rglob("*") if file.is_file()]
@@ -216,6 +217,15 @@ def test_parts_of_other_programs_are_unfinished_too():
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"repo": "../x"}'])
 def test_a_damaged_note_is_no_download(content: str):
     (pulls.state_file(NAME)).write_text(content)
+    assert pulls.unfinished() == []
+
+
+@pytest.mark.usefixtures("hub")
+def test_without_a_folder_for_notes_it_is_downloaded_all_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("LOCALSPEC_STATE_DIR", str(tmp_path / "file" / "state"))
+    pulled(a_plan(MODEL))
+    assert hub_cache.snapshot(NAME)
     assert pulls.unfinished() == []
 
 
