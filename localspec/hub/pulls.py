@@ -1,6 +1,6 @@
 """Unfinished downloads: one small JSON file for each repository in the state folder, and the parts in the cache.
 
-Written by the process that downloads, read by anybody. Knows nothing about the network or the hub's library.
+Written by the process that downloads, read by all others. Knows nothing about the network or the hub's library.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ SECOND = 1.0  # the longest time between two events
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """In seconds: no byte for so long ends a transfer; the waits before each new try while none succeeds; the shortest
-    time between two events."""
+    """Seconds: without a byte, after which a transfer ends; of the waits before each new try, while none brings a byte;
+    between two events at least."""
 
     silence: float = 30.0
     waits: tuple[float, ...] = (1, 2, 4, 8, 16, 30)

@@ -67,7 +67,7 @@ class Watch:
             return time.monotonic() - max(self._heard.values()) if self._heard else 0.0
 
     def moved(self, path: str, count: int) -> None:
-        """So many bytes of a file came; negative: they were thrown away."""
+        """Counts bytes of a file that came; negative: they were thrown away."""
         self.go_on()
         with self._lock:
             self._have[path] += count

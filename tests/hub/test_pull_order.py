@@ -50,6 +50,18 @@ def test_a_complete_one_asks_the_hub_for_nothing(hub: FakeHub):
     assert hub.log == ()
 
 
+@pytest.mark.heavy
+def test_of_a_gguf_repository_the_file_is_what_loads(hub: FakeHub, tmp_path: Path):
+    from tests.support.gguf_files import save_pair  # imports torch
+
+    file, _ = save_pair(tmp_path / "made")
+    fake = FakeRepository("org/tiny-GGUF", {"tiny-F32.gguf": file, "README.md": b"of a model"})
+    hub.push(fake)
+    found = pulled(a_plan(fake))
+    assert Path(found.file) == hub_cache.kept(fake.name) / "snapshots" / fake.commit / "tiny-F32.gguf"
+    assert open_snapshot(Path(found.file)).is_gguf
+
+
 def test_the_target_comes_first_and_its_drafter_after(hub: FakeHub):
     hub.push(DRAFTER)
     found = list(fetch(a_plan(MODEL, DRAFTER), PullRequest(NAME), PATIENT))
