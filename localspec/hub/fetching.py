@@ -73,7 +73,7 @@ class Fetcher:
                 cache_dir=self._cache,
                 allow_patterns=names,
                 endpoint=self._endpoint,
-                tqdm_class=counting(lambda _: None),
+                tqdm_class=counting(lambda _: self._watch.hear(LINKS)),
             ),
             lambda: 0,
         )

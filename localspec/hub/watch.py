@@ -73,6 +73,11 @@ class Watch:
             self._have[path] += count
             self._arrived += max(0, count)
             self.latest = path
+        self.hear(path)
+
+    def hear(self, path: str) -> None:
+        """The hub has answered something about this file."""
+        with self._lock:
             if path in self._heard:
                 self._heard[path] = time.monotonic()
 

@@ -7,6 +7,7 @@ import resource
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from hashlib import sha256
 from inspect import Parameter, getsource, signature
 from itertools import pairwise
@@ -266,6 +267,20 @@ def test_a_slow_line_is_not_silent(hub: FakeHub):
     assert len({event.done for event in bars(events)}) > 10  # each byte is shown, not each 10 MiB
 
 
+def test_events_come_while_no_byte_does(hub: FakeHub):
+    """Whoever reads them knows that the process lives."""
+    hub.switches.hold_after = MEBI
+    events = Transfer(as_planned(MODEL), deadlines=replace(PATIENT, beat=0.02)).events()
+    still = 0
+    for event in events:
+        still += isinstance(event, Progress) and hub.stalled.is_set()
+        if still == 5:
+            break
+    events.close()
+    assert still == 5
+    hub.release()
+
+
 def test_a_full_disk_says_what_is_kept_and_what_to_free(hub: FakeHub):
     """Check 8: exit 7; the next try goes on."""
     other = blobs.repo_dir("some/other") / "blobs" / "abc.1234.incomplete"
@@ -417,3 +432,15 @@ def test_the_library_has_what_is_used_of_it():
     assert wanted <= {name for name, one in given.items() if one.kind is Parameter.KEYWORD_ONLY}
     assert constants.DOWNLOAD_CHUNK_SIZE is None
     assert "constants.DOWNLOAD_CHUNK_SIZE" in getsource(http_get)
+
+
+def test_a_fault_of_our_own_is_no_file_that_is_left_out(hub: FakeHub, monkeypatch: pytest.MonkeyPatch):
+    """Whatever a thread raises ends the download, and nothing is linked."""
+
+    def fail(*_: object) -> bool:
+        raise IndexError("a bug")
+
+    monkeypatch.setattr("localspec.hub.fetching.Fetcher._fetch_large", fail)
+    with pytest.raises(IndexError, match="a bug"):
+        transferred()
+    assert not hub.seen("tree")
