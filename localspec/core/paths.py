@@ -117,6 +117,16 @@ def admissions_file() -> Path:
     return state_dir() / "admissions.json"
 
 
+def loaded_dir() -> Path:
+    """The folder with a lock for each model that is loaded."""
+    return made(state_dir() / "loaded")
+
+
+def pulls_dir() -> Path:
+    """The folder with a lock and the last events of each pull."""
+    return made(state_dir() / "pulls")
+
+
 def made(folder: Path, *, variable: str = "LOCALSPEC_STATE_DIR") -> Path:
     """The folder, created if need be, readable by its user alone; UsageError where it cannot be created."""
     try:
