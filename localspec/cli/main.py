@@ -19,10 +19,10 @@ from typing import Any, TypeVar  # Any: click's parsed options
 import click
 from click.shell_completion import shell_complete
 
+from localspec.cli.completion import completions
 from localspec.cli.config import config
 from localspec.cli.history import history
 from localspec.cli.io import discard_output, mend_streams, print_error, print_os_error, read_prompt
-from localspec.cli.completion import completions
 from localspec.cli.moved import where_it_went
 from localspec.cli.pull import pull
 from localspec.core.errors import Cancelled, LocalspecError, UsageError
