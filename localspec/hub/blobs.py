@@ -70,8 +70,8 @@ def bytes_here(repo: str, file: RemoteFile) -> int:
 def is_complete(repository: Repository) -> bool:
     """Whether all its files are linked, with the right sizes and hashes as names, and its revision names the commit:
     an earlier pull, or a program of the hub's, has finished it."""
-    commit = read_ref(repository.repo, repository.revision or "main")
-    if commit != repository.commit and repository.revision != repository.commit:
+    revision = repository.revision or "main"
+    if repository.commit not in (revision, read_ref(repository.repo, revision)):
         return False
     folder = snapshot_dir(repository.repo, repository.commit)
     return all(

@@ -33,11 +33,10 @@ def fetch(plan: PullPlan, request: PullRequest, deadlines: Deadlines = USUAL) ->
         pulls.begin(repository, request)
     if request.xet:
         yield Notice("info", "xet", "The hub's library fetches the weights (--xet): a stopped download begins anew.")
-    fetched = []
-    for repository in repositories:
-        fetched.append((yield from fetch_one(repository, request, deadlines)))
+    target = yield from fetch_one(plan.target, request, deadlines)
+    drafter = (yield from fetch_one(plan.drafter, request, deadlines)) if plan.drafter else None
     path = cache.model_path(plan.target)
-    yield Pulled(*fetched, file="" if path.is_dir() else str(path))
+    yield Pulled(target, drafter, "" if path.is_dir() else str(path))
 
 
 def fetch_one(

@@ -14,10 +14,9 @@ from pathlib import Path
 
 from localspec.core.errors import AccessDenied, CheckpointError, PullError, UsageError
 from localspec.core.sanitize import one_line
-from localspec.engine.generic_arch import read_any
 from localspec.hub.client import Client, Info, Sibling
 from localspec.hub.gates import closed_gate, next_step, state_sentence
-from localspec.hub.headers import Heard, Remote, open_headers
+from localspec.hub.headers import Heard, Remote, open_headers, unheard
 from localspec.hub.licences import read_licence
 from localspec.hub.records import Access, Licence, RemoteFile, Repository
 from localspec.hub.selection import check_paths, is_gguf, pick, select
@@ -92,7 +91,7 @@ def bytes_here(repo: str, file: RemoteFile) -> int:
     name = file.sha256 or file.blob_id
     if not re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", name):
         return 0
-    blobs = hub_cache.folder() / (hub_cache.MODELS + repo.replace("/", "--")) / "blobs"
+    blobs = hub_cache.kept(repo) / "blobs"
     for kept in (blobs / name, blobs / f"{name}{INCOMPLETE}"):
         try:
             return kept.stat().st_size
@@ -131,18 +130,14 @@ def files_of(seen: Seen, variant: str) -> tuple[RemoteFile, ...]:
     return select(seen.repo, seen.all_files, seen.remote.read if seen.access.may_read else None)
 
 
-def inspect(seen: Seen, files: Sequence[RemoteFile], heard: Heard = lambda done, total: None) -> Inspected:
+def inspect(seen: Seen, files: Sequence[RemoteFile], heard: Heard = unheard) -> Inspected:
     """The model of these files, from headers; without one where the gate is closed or the loader would refuse it."""
-    if not seen.access.may_read:
+    if not (seen.access.may_read and files):
         return Inspected(seen, tuple(files), None)
     try:
-        snapshot = open_headers(seen.remote, files, heard)
-        read_any(snapshot.config)
-        stored_format(snapshot.config)
-        snapshot.read_tokenizer()
+        return Inspected(seen, tuple(files), open_headers(seen.remote, files, heard))
     except CheckpointError as fault:
         return Inspected(seen, tuple(files), None, one_line(str(fault)))
-    return Inspected(seen, tuple(files), snapshot)
 
 
 def record(found: Inspected) -> Repository:

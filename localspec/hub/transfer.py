@@ -15,12 +15,11 @@ from queue import Empty
 from threading import Thread
 
 from localspec.core.errors import FULL, PullError
-from localspec.core.events import Notice
 from localspec.core.sizes import size_words
 from localspec.hub import blobs
 from localspec.hub.fetching import Fetcher
 from localspec.hub.meter import Meter
-from localspec.hub.records import Progress, Repository, Retrying, Stage
+from localspec.hub.records import Progress, Repository, Stage
 from localspec.hub.watch import Reported, Stopped, Watch
 
 AT_ONCE = 4  # files; one stream rarely fills a line
