@@ -47,7 +47,9 @@ def deleted_repository(name: str) -> str:
 def refuse_loaded(repos: Iterable[str]) -> None:
     for repo in repos:
         if is_loaded(hub_cache.kept(repo)):
-            raise UsageError(f"{repo} is loaded by a running localspec.", hint="Close it there first: /unload, or quit.")
+            raise UsageError(
+                f"{repo} is loaded by a running localspec.", hint="Close it there first: /unload, or quit."
+            )
 
 
 def one(answers: Iterable[Answer], kind: type[DeletePlan] | type[Deleted]) -> DeletePlan | Deleted:

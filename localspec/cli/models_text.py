@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from localspec.cli.pulling.unfinished import size_of, state
 from localspec.core.sanitize import clean, one_line
 from localspec.core.sizes import size_words
+from localspec.history.records import ModelTotals
 from localspec.history.text.columns import columns
 from localspec.history.text.lists import count, model_name, speed, when
-from localspec.history.records import ModelTotals
 from localspec.hub.pulls import Unfinished
 from localspec.hub.records import DeletePlan
 from localspec.hub.shelf import Details, OnDisk
@@ -79,6 +79,8 @@ def deletion_text(plan: DeletePlan) -> str:
 def verified_text(found: FilesVerified) -> str:
     """The result of a check: its counts, and each file that is not right."""
     right = sum(file.state == "right" for file in found.files)
-    lines = [f"{one_line(found.name)}: {right} of {count(len(found.files), 'file')} have the hash that is known of them."]
+    lines = [
+        f"{one_line(found.name)}: {right} of {count(len(found.files), 'file')} have the hash that is known of them."
+    ]
     rows = [(one_line(file.path), file.state, one_line(file.detail)) for file in found.files if file.state != "right"]
     return clean("\n".join([*lines, *([columns(rows)] if rows else [])]))

@@ -79,7 +79,8 @@ def on_hub(name: str, catalog: Catalog) -> tuple[str, str]:
     if repo := catalog.repository(repo):
         return repo, variant
     raise UsageError(
-        f"'{name[:200]}' is on this machine, and the other model is not.", hint="Download the other first: localspec pull"
+        f"'{name[:200]}' is on this machine, and the other model is not.",
+        hint="Download the other first: localspec pull",
     )
 
 
