@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 import click
 
@@ -17,6 +18,8 @@ from localspec.models import hub_cache
 from localspec.models.catalog import Catalog
 from localspec.models.gguf.stores import STORES
 from localspec.runtime.loaded import is_loaded
+
+Found = TypeVar("Found", DeletePlan, Deleted)
 
 
 def delete(names: Sequence[str], *, yes: bool) -> int:
@@ -52,7 +55,7 @@ def refuse_loaded(repos: Iterable[str]) -> None:
             )
 
 
-def one(answers: Iterable[Answer], kind: type[DeletePlan] | type[Deleted]) -> DeletePlan | Deleted:
+def one(answers: Iterable[Answer], kind: type[Found]) -> Found:
     return next(answer for answer in answers if isinstance(answer, kind))
 
 

@@ -11,11 +11,9 @@ from localspec.hub.records import FitFound
 from localspec.loading.fit import FitReport, FormatFit
 from localspec.runtime.pairs import Candidate, PairVerdict
 
-MEANS = {
-    "same": "the same tokens",
-    "padding": "the same tokens, padded to another size",
-    "extra-tokens": "the same tokens, and some that only one of them has",
-    "controls-differ": "the same tokens but for control tokens; few drafts are accepted",
+REMARKS = {
+    "padding": " vLLM needs use_heterogeneous_vocab.",
+    "controls-differ": " Few drafts are accepted; the text stays correct.",
 }
 
 
@@ -26,7 +24,7 @@ def fit_text(found: FitFound) -> str:
     read = f" (not downloaded: {size_words(found.bytes_read)} of headers were read)" if found.bytes_read else ""
     where = " on the GPU" if report.device.startswith("cuda") else ""
     head = f"{one_line(report.name)}{beside}{read}"
-    columns_of = (
+    names = (
         "",
         "target",
         "drafter",
@@ -35,7 +33,7 @@ def fit_text(found: FitFound) -> str:
         "sum",
         f"of {gb(report.free_bytes)} GB{where}",
     )
-    rows = [columns_of, *(format_row(one, report) for one in report.formats)]
+    rows = [names, *(format_row(one, report) for one in report.formats)]
     return f"{head}\n{columns(rows, right=range(1, 6))}"
 
 
@@ -58,8 +56,8 @@ def verdict_text(verdict: PairVerdict) -> str:
     detail = one_line(verdict.detail)
     if not verdict.ok:
         return f"{one_line(verdict.reason)}: {detail}. {drafter} cannot draft for {target}."
-    meaning = MEANS.get(verdict.reason, one_line(verdict.reason))
-    return f"{one_line(verdict.reason)}: {meaning} ({detail}). {drafter} can draft for {target}."
+    remark = REMARKS.get(verdict.reason, "")
+    return f"{one_line(verdict.reason)}: {detail}. {drafter} can draft for {target}.{remark}"
 
 
 def candidates_table(found: Sequence[Candidate]) -> str:

@@ -73,11 +73,9 @@ def print_command(target: str, drafter: str, program: str) -> int:
         print_text(printed(OtherPair(name, drafter), program))
         return 0
     (found,) = pair(target, drafter)
-    verdict = found.verdict
-    other = OtherPair(
-        name, catalog.repository(drafter) or drafter, verdict.reason if verdict else "", bool(verdict and verdict.ok)
-    )
-    print_text(printed(other, program))
+    assert found.verdict is not None  # of a named drafter there is one
+    drafts = catalog.repository(drafter) or drafter
+    print_text(printed(OtherPair(name, drafts, found.verdict.reason, found.verdict.ok), program))
     return 0
 
 

@@ -47,9 +47,8 @@ def show(model: str, licence: bool, template: bool, as_json: bool) -> None:
     if as_json:
         print_records(found)
     elif licence:
-        io.print_unchanged(
-            found.licence_text or f"{found.model.licence.words} {found.model.licence.link}".rstrip() + "\n"
-        )
+        named = f"{found.model.licence.words} {found.model.licence.link}".rstrip()
+        io.print_unchanged(found.licence_text or f"{named}\n")
     elif template:
         io.print_unchanged(found.template or "There is none: this is a base model.\n")
     else:

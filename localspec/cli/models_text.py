@@ -48,11 +48,16 @@ def details_text(found: Details) -> str:
         ("weights", f"{one_line(model.quant)}, {size_words(model.num_bytes)}: {model.fit}"),
         ("architecture", architecture(found)),
         ("chat template", "its own" if found.template else "none (a base model)"),
-        *(("drafters" if not index else "", f"{one_line(name)}: {one_line(about)}") for index, (name, about) in enumerate(found.drafts)),
-        *(("files" if not index else "", f"{one_line(file.path)}, {size_words(file.num_bytes)}") for index, file in enumerate(found.files)),
-        *(("answers", answers_line(one)) for one in found.answers),
-    ]  # fmt: skip
+        *listed("drafters", [f"{one_line(name)}: {one_line(about)}" for name, about in found.drafts]),
+        *listed("files", [f"{one_line(file.path)}, {size_words(file.num_bytes)}" for file in found.files]),
+        *listed("answers", [answers_line(one) for one in found.answers]),
+    ]
     return "\n".join([one_line(model.name), columns([row for row in rows if row[1]])])
+
+
+def listed(name: str, lines: Sequence[str]) -> list[tuple[str, str]]:
+    """Rows of which the first has the name."""
+    return [(name if not index else "", line) for index, line in enumerate(lines)]
 
 
 def architecture(found: Details) -> str:
@@ -79,8 +84,7 @@ def deletion_text(plan: DeletePlan) -> str:
 def verified_text(found: FilesVerified) -> str:
     """The result of a check: its counts, and each file that is not right."""
     right = sum(file.state == "right" for file in found.files)
-    lines = [
-        f"{one_line(found.name)}: {right} of {count(len(found.files), 'file')} have the hash that is known of them."
-    ]
+    of = count(len(found.files), "file")
+    lines = [f"{one_line(found.name)}: {right} of {of} have the hash that is known of them."]
     rows = [(one_line(file.path), file.state, one_line(file.detail)) for file in found.files if file.state != "right"]
     return clean("\n".join([*lines, *([columns(rows)] if rows else [])]))

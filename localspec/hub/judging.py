@@ -78,10 +78,8 @@ def on_hub(name: str, catalog: Catalog) -> tuple[str, str]:
     repo, _, variant = name.partition(":")
     if repo := catalog.repository(repo):
         return repo, variant
-    raise UsageError(
-        f"'{name[:200]}' is on this machine, and the other model is not.",
-        hint="Download the other first: localspec pull",
-    )
+    hint = "Download the other first: localspec pull"
+    raise UsageError(f"'{name[:200]}' is on this machine, and the other model is not.", hint=hint)
 
 
 def answer(question: AnyAsk, kind: type[Found]) -> Found:
