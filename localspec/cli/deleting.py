@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-import click
-
+from localspec.cli.asking import confirmed
 from localspec.cli.io import print_note, print_text
 from localspec.cli.models_text import deletion_text
 from localspec.core.errors import UsageError
@@ -26,7 +24,7 @@ def delete(names: Sequence[str], *, yes: bool) -> int:
     repos = tuple(dict.fromkeys(deleted_repository(name) for name in names))
     with HubProcess() as hub:
         print_text(deletion_text(one(hub.ask(AskDelete(repos)), DeletePlan)))
-        if not (yes or confirmed()):
+        if not (yes or confirmed("Delete?", default=False, to_do="delete")):
             print_note("Nothing was deleted.")
             return 0
         refuse_loaded(repos)
@@ -57,9 +55,3 @@ def refuse_loaded(repos: Iterable[str]) -> None:
 
 def one(answers: Iterable[Answer], kind: type[Found]) -> Found:
     return next(answer for answer in answers if isinstance(answer, kind))
-
-
-def confirmed() -> bool:
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError("Not a terminal: add --yes to delete without asking.")
-    return click.confirm("Delete?", default=False, err=True)

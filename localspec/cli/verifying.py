@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import suppress
 from pathlib import Path
 
-import click
-
+from localspec.cli import asking
 from localspec.cli.io import print_text
 from localspec.cli.models_text import verified_text
 from localspec.cli.output import print_records
@@ -51,7 +49,7 @@ def checked(path: Path, name: str) -> FilesVerified:
 
 def wanted(found: FilesVerified) -> bool:
     names = ", ".join(one_line(file.path) for file in found.bad)
-    return sys.stdin.isatty() and sys.stderr.isatty() and click.confirm(f"Fetch {names} again?", default=True, err=True)
+    return asking.interactive() and asking.confirmed(f"Fetch {names} again?", default=True, to_do="fetch")
 
 
 def fetch_again(found: FilesVerified, repo: str, commit: str, *, as_json: bool) -> int:
