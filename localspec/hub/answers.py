@@ -12,20 +12,41 @@ from localspec.hub.deletion import delete
 from localspec.hub.login import read_login
 from localspec.hub.prepare import prepare
 from localspec.hub.pull import fetch
-from localspec.hub.records import Account, Answer, AnyAsk, AskAccount, AskDelete, AskPull, Go, Progress
+from localspec.hub.records import (
+    Account,
+    Answer,
+    AnyAsk,
+    AskAccount,
+    AskDelete,
+    AskFit,
+    AskPair,
+    AskPull,
+    AskSearch,
+    Go,
+    Progress,
+)
+from localspec.hub.remote_fit import answer_fit
+from localspec.hub.remote_pair import answer_pair
+from localspec.hub.search import search
 from localspec.hub.transfer import Deadlines
 
 
 def answers_to(question: AnyAsk, silence: float, report: Callable[[Progress], None]) -> Generator[Answer]:
     """The answers, one after the other; `report` hears what comes before a plan. Nothing is downloaded or deleted
     unless the plan that comes first is iterated past."""
-    login = read_login()
+    login, scratch = read_login(), paths.headers_dir()
     client = Client(os.environ.get("HF_ENDPOINT") or ENDPOINT, login)
     match question:
         case AskPull(request):
-            plan = prepare(client, request, paths.headers_dir(), report=report)
+            plan = prepare(client, request, scratch, report=report)
             yield plan
             yield from fetch(plan, request, Deadlines(silence))
+        case AskSearch(searched):
+            yield search(client, searched)
+        case AskFit(fitted):
+            yield answer_fit(client, fitted, scratch)
+        case AskPair(paired):
+            yield answer_pair(client, paired, scratch)
         case AskDelete(repos):
             yield from delete(repos)
         case AskAccount():

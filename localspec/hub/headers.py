@@ -25,9 +25,9 @@ from localspec.engine.generic_arch import read_any
 from localspec.hub.client import Client
 from localspec.hub.records import RemoteFile
 from localspec.hub.selection import BESIDE, GGUF, weights_of
+from localspec.models.bounds import MAX_TEMPLATE_BYTES
 from localspec.models.checkpoint import (
     MAX_CONFIG_BYTES,
-    MAX_TEMPLATE_BYTES,
     MAX_TOKENIZER_BYTES,
     Snapshot,
     open_snapshot,

@@ -1,4 +1,4 @@
-"""Everything a person wants to know before a download: what it is, who may read it, whether it fits, what drafts for it.
+"""Everything a person wants to know before a download: what it is, who may read it, if it fits, and what drafts for it.
 
 Reads headers and small files only. Decides nothing about the download itself.
 """

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
-from localspec.core.errors import AccessDenied, DoesNotFit, LocalspecError
+from localspec.core.errors import AccessDenied, CheckpointError, DoesNotFit, LocalspecError, UsageError
 from localspec.core.events import Notice
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
@@ -25,6 +25,7 @@ USUAL = Deadlines()
 
 def fetch(plan: PullPlan, request: PullRequest, deadlines: Deadlines = USUAL) -> Iterator[Happening]:
     """Fetches what was planned, the target first: it is useful alone."""
+    refuse_unready(plan)
     repositories = [plan.target, *([plan.drafter] if plan.drafter else [])]
     for repository in repositories:
         refuse_gate(repository)
@@ -60,6 +61,15 @@ def fetch_one(
     fetched = Fetched(repository.repo, repository.commit, str(folder), repository.num_bytes, checked)
     yield fetched
     return fetched
+
+
+def refuse_unready(plan: PullPlan) -> None:
+    """Raises where the plan is no plan yet: no file is chosen, or localspec could not load them."""
+    repo = plan.target.repo
+    if plan.unloadable:
+        raise CheckpointError(plan.unloadable, hint="Choose another copy of the model.")
+    if not plan.target.files:
+        raise UsageError(f"{repo} has several models.", hint=f"Choose one: localspec pull {repo}:NAME")
 
 
 def refuse_gate(repository: Repository) -> None:

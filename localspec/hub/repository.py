@@ -12,8 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from localspec.core.errors import AccessDenied, CheckpointError, PullError, UsageError
 from localspec.core.sanitize import one_line
+from localspec.hub.blobs import bytes_here
 from localspec.hub.client import Client, Info, Sibling
 from localspec.hub.gates import closed_gate, next_step, state_sentence
 from localspec.hub.headers import Heard, Remote, open_headers, unheard
@@ -25,7 +28,6 @@ from localspec.models import hub_cache
 from localspec.models.checkpoint import Snapshot
 from localspec.models.prequantised.stored import stored_format
 
-INCOMPLETE = ".localspec.incomplete"  # the end of a part's name, beside the blobs
 NAME = re.compile(r"[A-Za-z0-9_][\w.-]{0,95}(/[A-Za-z0-9_][\w.-]{0,95})?", re.ASCII)
 WRITE = "Write OWNER/MODEL."
 
@@ -83,21 +85,7 @@ def see(client: Client, repo: str, revision: str, scratch: Path) -> Seen:
 def remote_file(repo: str, found: Sibling) -> RemoteFile:
     size = found.lfs.size if found.lfs else found.size or 0
     file = RemoteFile(found.rfilename, size, found.lfs.sha256 if found.lfs else "", found.blob_id or "")
-    return RemoteFile(file.path, file.size, file.sha256, file.blob_id, min(bytes_here(repo, file), size))
-
-
-def bytes_here(repo: str, file: RemoteFile) -> int:
-    """How many bytes of a file are in the shared cache already, complete or as a part."""
-    name = file.sha256 or file.blob_id
-    if not re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", name):
-        return 0
-    blobs = hub_cache.kept(repo) / "blobs"
-    for kept in (blobs / name, blobs / f"{name}{INCOMPLETE}"):
-        try:
-            return kept.stat().st_size
-        except OSError:
-            continue
-    return 0
+    return msgspec.structs.replace(file, here=bytes_here(repo, file))
 
 
 def access_to(client: Client, repo: str, info: Info) -> Access:
