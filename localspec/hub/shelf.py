@@ -44,7 +44,7 @@ class OnDisk(Record, frozen=True):
     newer: bool = False
 
 
-def models() -> tuple[OnDisk, ...]:
+def list_models() -> tuple[OnDisk, ...]:
     """Every model on this machine, as `localspec ls` lists them."""
     catalog, used = Catalog.load(), last_used()
     return tuple(described(one, catalog.resolve(one.name), catalog, used) for one in on_disk(catalog, ""))
