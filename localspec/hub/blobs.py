@@ -32,13 +32,24 @@ def snapshot_dir(repo: str, commit: str) -> Path:
     return repo_dir(repo) / "snapshots" / commit
 
 
+def known_hash(file: RemoteFile) -> str:
+    """The hash that names a file's blob: sha256, or git's own for a small one; "" where the hub gives none."""
+    found = SHA256.fullmatch(file.sha256) if file.sha256 else GIT_SHA1.fullmatch(file.blob_id)
+    return found[0] if found else ""
+
+
 def hash_of(file: RemoteFile) -> str:
-    """The hash that names a file's blob: sha256, or git's own for a small one."""
-    if SHA256.fullmatch(file.sha256):
-        return file.sha256
-    if not file.sha256 and GIT_SHA1.fullmatch(file.blob_id):
-        return file.blob_id
+    if known := known_hash(file):
+        return known
     raise PullError(f"The hub names no hash of {one_line(file.path)}.", hint="Repeat the command.")
+
+
+def check_names(repository: Repository) -> None:
+    """PullError where a name that the hub gives could lead outside of the repository's folder."""
+    snapshot_dir(repository.repo, repository.commit)
+    reference(repository.repo, repository.revision or "main")
+    for file in repository.files:
+        hash_of(file)
 
 
 def blob(repo: str, file: RemoteFile) -> Path:
@@ -66,7 +77,7 @@ def size(path: Path) -> int:
 def bytes_here(repo: str, file: RemoteFile) -> int:
     """Bytes of a file that need not be fetched again: all of it, or those of a part. 0 without a hash to find them by:
     only what is fetched must have one."""
-    if not (SHA256.fullmatch(file.sha256) or GIT_SHA1.fullmatch(file.blob_id)):
+    if not known_hash(file):
         return 0
     whole = size(blob(repo, file)) == file.size and blob(repo, file).exists()
     return file.size if whole else min(file.size, size(part(repo, file)))

@@ -28,6 +28,7 @@ def fetch(plan: PullPlan, request: PullRequest, deadlines: Deadlines = USUAL) ->
     refuse_unready(plan)
     repositories = [plan.target, *([plan.drafter] if plan.drafter else [])]
     for repository in repositories:
+        blobs.check_names(repository)
         refuse_gate(repository)
     refuse_full(plan)
     for repository in repositories:

@@ -161,7 +161,8 @@ def test_a_hash_leads_to_no_file_outside(hub: FakeHub, hash: str):
     hostile = replace(plan.target.files[0], sha256=hash, blob_id="../x")
     with pytest.raises(PullError, match="names no hash"):
         pulled(replace(plan, target=replace(plan.target, files=(hostile,))))
-    assert not hub.log
+    assert hub.log == ()
+    assert pulls.unfinished() == []
 
 
 def test_a_closed_gate_and_a_full_disk_end_it_before_the_first_byte(hub: FakeHub):
@@ -202,20 +203,20 @@ def test_a_download_that_runs_is_known_to_run(hub: FakeHub):
     hub.release()
 
 
-def test_parts_of_other_programs_are_unfinished_too(hub: FakeHub):
+@pytest.mark.usefixtures("hub")
+def test_parts_of_other_programs_are_unfinished_too():
     part = blobs.repo_dir("some/other") / "blobs" / "abc.1234.incomplete"
     part.parent.mkdir(parents=True)
     part.write_bytes(bytes(1000))
     (left,) = pulls.unfinished()
     assert (left.repo, left.done, left.total, left.request) == ("some/other", 1000, 0, None)
-    assert hub
 
 
+@pytest.mark.usefixtures("hub")
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"repo": "../x"}'])
-def test_a_damaged_note_is_no_download(hub: FakeHub, content: str):
+def test_a_damaged_note_is_no_download(content: str):
     (pulls.state_file(NAME)).write_text(content)
     assert pulls.unfinished() == []
-    assert hub
 
 
 def test_unfinished_downloads_are_read_without_the_hubs_library():
