@@ -382,7 +382,13 @@ def test_in_the_background_the_same_pull_runs_without_a_question(
     hub: Install, localspec: Program, monkeypatch: pytest.MonkeyPatch
 ):
     started: list[list[str]] = []
-    monkeypatch.setattr("subprocess.Popen", lambda command, **_: started.append(command))
+
+    def start(command: list[str], *, pass_fds: tuple[int, ...], env: dict[str, str], **_: object) -> None:
+        assert env["LOCALSPEC_PULL_LOCK"] == str(*pass_fds)
+        assert PullRecord("org/model").take() is None, "it is held from the start"
+        started.append(command)
+
+    monkeypatch.setattr("subprocess.Popen", start)
     scripted = hub()
     code, out, _ = localspec("pull", "org/model@v1", "--yes", "--background", "--quant", "int8", "--as", "k")
     assert code == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -200,3 +201,17 @@ def test_without_a_network_what_is_here_works_and_a_pull_says_why_it_cannot(
     code, _, err = localspec("pull", "org/small", "--yes")
     assert (code, "HF_HUB_OFFLINE" in err) == (7, True)
     assert hub.log == ()
+
+
+@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")  # as it shall be
+def test_in_the_background_it_goes_on_without_its_terminal_and_another_one_sees_it_end(
+    hub: FakeHub, localspec: Program
+):
+    hub.switches.hold_after = 1_000_000
+    assert localspec("pull", LAYERSKIP, "--yes", "--background")[0] == 0
+    threading.Timer(0.5, lambda: (setattr(hub.switches, "hold_after", None), hub.release())).start()
+    code, out, err = localspec("pull", LAYERSKIP)
+    assert code == 0
+    assert f"Another localspec is downloading {LAYERSKIP}." in err
+    assert out.endswith(f"Ready. localspec chat {LAYERSKIP}\n")
+    assert len([request for request in hub.seen("cdn") if request.sent_bytes > HEADER]) == 1, "fetched once"
