@@ -81,7 +81,7 @@ def cached(path: Path) -> tuple[str, str]:
 
 
 def last_used() -> dict[str, str]:
-    """When each model was last chatted with, by the name that its chat has."""
+    """The time of each model's last chat, by the name that its chat has."""
     found: dict[str, str] = {}
     for chat in peek():
         found[chat.model_key] = max(found.get(chat.model_key, ""), chat.updated_at)

@@ -215,3 +215,31 @@ def test_in_the_background_it_goes_on_without_its_terminal_and_another_one_sees_
     assert f"Another localspec is downloading {LAYERSKIP}." in err
     assert out.endswith(f"Ready. localspec chat {LAYERSKIP}\n")
     assert len([request for request in hub.seen("cdn") if request.sent_bytes > HEADER]) == 1, "fetched once"
+
+
+def test_a_drafter_that_is_not_here_is_a_notice_with_its_command_and_the_model_answers(
+    hub: FakeHub, localspec: Program
+):
+    paths.models_file().write_text(
+        f"schema_version = 1\n[models.k]\nrepo = '{LAYERSKIP}'\n[models.k.draft]\nkind = 'model'\nmodel = 'org/small'\n"
+    )
+    localspec("pull", LAYERSKIP, "--yes", "--draft", "none")
+    hub.forget()
+    options = ("--max-tokens", "4", "--device", "cpu", "--quant", "fp32")
+    code, out, err = localspec("run", "k", QUESTION, *options)
+    assert (code, bool(out.strip())) == (0, True)
+    assert "warning: 'org/small' is not on this machine. Fetch it: localspec pull org/small" in err
+    code, _, err = localspec("run", "k", QUESTION, "--draft", "org/small", *options)
+    assert (code, "Fetch it: localspec pull org/small" in err) == (3, True), "asked for, so it is an error"
+    assert hub.log == (), "neither asks the hub"
+
+
+def test_python_pulls_in_the_same_words(hub: FakeHub):
+    import localspec as package
+
+    folder = package.pull("layerskip-llama2-7b")
+    assert folder == hub_cache.snapshot(LAYERSKIP)
+    kinds = [event.type for event in package.pull_events(LAYERSKIP)]
+    assert (kinds[0], kinds[-1]) == ("progress", "pulled")
+    assert "plan" in kinds
+    assert hub.weight_bytes > 15_000_000
