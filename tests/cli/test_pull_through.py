@@ -15,7 +15,7 @@ import pytest
 from localspec.core import paths
 from localspec.models import hub_cache
 from tests.conftest import Program
-from tests.support.fake_hub import Account, FakeHub
+from tests.support.fake_hub import Account, FakeHub, FakeRepository
 from tests.support.hub_clients import guide, guide_draft
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("one_state_folder")]
@@ -243,3 +243,22 @@ def test_python_pulls_in_the_same_words(hub: FakeHub):
     assert (kinds[0], kinds[-1]) == ("progress", "pulled")
     assert "plan" in kinds
     assert hub.weight_bytes > 15_000_000
+
+
+def test_one_file_of_a_gguf_repository_is_pulled_by_its_quantisation_and_runs(
+    hub: FakeHub, localspec: Program, tmp_path: Path
+):
+    from tests.support.gguf_files import save_pair  # imports torch
+
+    file, _ = save_pair(tmp_path / "made", "Q8_0")
+    hub.push(FakeRepository("org/tiny-GGUF", {"tiny-Q8_0.gguf": file, "tiny-Q4_0.gguf": file}))
+    code, out, err = localspec("pull", "org/tiny-GGUF", "--yes")
+    assert code == 2
+    assert re.search(r"^.*Q8_0.* fits", out, re.MULTILINE)
+    assert "Choose one: localspec pull org/tiny-GGUF:Q" in err
+    code, out, _ = localspec("pull", "org/tiny-GGUF:Q8_0", "--yes", "--as", "tiny")
+    assert (code, out.splitlines()[-1]) == (0, "Ready. localspec chat tiny")
+    for name in ("tiny", "hf:org/tiny-GGUF/tiny-Q8_0"):
+        code, out, _ = localspec("run", name, "once", "--raw", "--max-tokens", "2", "--device", "cpu")
+        assert (code, out != "") == (0, True)
+    assert localspec("ls")[1].count("tiny-Q8_0") == 1, "the other was not fetched"

@@ -80,11 +80,17 @@ def detach(asked: Asked) -> int:
 
 def after(asked: Asked, plan: PullPlan, pulled: Pulled) -> None:
     """Registers the model under its key, and says how to chat with it."""
-    name = asked.request.key or (asked.typed if Catalog.load().key_of(asked.typed) else plan.target.repo)
     if asked.request.key:
         store_model(asked.request.key, *entry(plan, pulled))
     if not asked.json:
-        print_text(screens.ready_words(name, plan, pulled))
+        print_text(screens.ready_words(asked.request.key or name_of(asked, pulled), plan))
+
+
+def name_of(asked: Asked, pulled: Pulled) -> str:
+    """What loads a pulled model: the key that was typed, its file or its repository."""
+    if pulled.file:
+        return screens.gguf_name(pulled.file)
+    return asked.typed if Catalog.load().key_of(asked.typed) else pulled.target.repo
 
 
 def entry(plan: PullPlan, pulled: Pulled) -> tuple[dict[str, object], dict[str, object] | None]:

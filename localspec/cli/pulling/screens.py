@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
-from localspec.hub.records import DraftOffer, Fetched, Pulled, PullPlan, Repository
+from localspec.hub.records import DraftOffer, Fetched, PullPlan, Repository
 from localspec.loading.fit import FitReport
 from localspec.models.catalog import Catalog
 from localspec.models.gguf import stores
@@ -98,10 +98,9 @@ def checked_words(fetched: Fetched, repository: Repository) -> str:
     return f"checked: {fetched.checked} of {hashed} files have the hub's sha256"
 
 
-def ready_words(name: str, plan: PullPlan, pulled: Pulled) -> str:
-    """The next command. `name`: what loads it, if that is no file."""
-    found = gguf_name(pulled.file) if pulled.file else name
-    return f"Ready. localspec chat {one_line(found)}{draft_words(found, plan)}"
+def ready_words(name: str, plan: PullPlan) -> str:
+    """The next command. `name`: what loads the model."""
+    return f"Ready. localspec chat {one_line(name)}{draft_words(name, plan)}"
 
 
 def draft_words(name: str, plan: PullPlan) -> str:
