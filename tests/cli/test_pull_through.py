@@ -262,3 +262,13 @@ def test_one_file_of_a_gguf_repository_is_pulled_by_its_quantisation_and_runs(
         code, out, _ = localspec("run", name, "once", "--raw", "--max-tokens", "2", "--device", "cpu")
         assert (code, out != "") == (0, True)
     assert localspec("ls")[1].count("tiny-Q8_0") == 1, "the other was not fetched"
+
+
+def test_a_tag_is_pulled_and_run_by_its_name_and_main_stays_as_it_was(hub: FakeHub, localspec: Program):
+    hub.push(guide_draft("org/tagged"), "v1")
+    code, out, _ = localspec("pull", "org/tagged@v1", "--yes")
+    assert (code, out.splitlines()[-1]) == (0, "Ready. localspec chat org/tagged@v1")
+    options = ("--max-tokens", "2", "--device", "cpu", "--quant", "fp32")
+    assert localspec("run", "org/tagged@v1", QUESTION, *options)[0] == 0
+    code, _, err = localspec("run", "org/tagged", QUESTION, *options)
+    assert (code, "Fetch it: localspec pull org/tagged" in err) == (3, True)

@@ -90,7 +90,10 @@ def name_of(asked: Asked, pulled: Pulled) -> str:
     """What loads a pulled model: the key that was typed, its file or its repository."""
     if pulled.file:
         return screens.gguf_name(pulled.file)
-    return asked.typed if Catalog.load().key_of(asked.typed) else pulled.target.repo
+    if Catalog.load().key_of(asked.typed):
+        return asked.typed
+    revision = asked.request.revision
+    return f"{pulled.target.repo}@{revision}" if revision not in ("", "main") else pulled.target.repo
 
 
 def entry(plan: PullPlan, pulled: Pulled) -> tuple[dict[str, object], dict[str, object] | None]:

@@ -107,7 +107,7 @@ def draft_words(name: str, plan: PullPlan) -> str:
     """The flag for a drafter that the catalogue does not name for this model."""
     catalog, offer = Catalog.load(), plan.offer
     key = catalog.key_of(name)
-    known = catalog.models[key] if key else (catalog.of_repository(name) or ("", None))[1]
+    known = catalog.models[key] if key else (catalog.of_repository(plan.target.repo) or ("", None))[1]
     if offer.kind == "none" or (known is not None and known.draft is not None):
         return ""
     return f" --draft {one_line(offer.name)}" if offer.kind == "model" else f" --draft early-exit:{offer.exit_layer}"
