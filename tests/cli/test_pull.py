@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Sequence
 
@@ -468,3 +470,20 @@ def test_names_of_the_catalogue_are_completed():
 
     found = ShellComplete(cli, {}, "localspec", "_LOCALSPEC_COMPLETE").get_completions(["pull"], "qwen3-")
     assert [each.value for each in found] == ["qwen3-4b", "qwen3-8b", "qwen3-14b", "qwen3-32b"]
+
+
+@pytest.mark.parametrize(
+    "words", [["ls"], ["show", "guide"], ["fit", "guide"], ["pair", "guide"], ["chat", "qwen3-8b"]]
+)
+def test_what_is_about_models_imports_neither_the_hubs_library_nor_torch(words: str):
+    """In this process: the hub's own asks, and the engine's computes."""
+    heavy = ("huggingface_hub", "torch", "transformers")
+    program = f"""
+import atexit, sys
+atexit.register(lambda: print("imported", [name for name in {heavy} if name in sys.modules]))
+sys.argv = ["localspec", *{words.split()}]
+from localspec.cli.main import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, input="")
+    assert done.stdout.splitlines()[-1] == "imported []", done.stderr
