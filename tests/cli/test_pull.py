@@ -472,9 +472,7 @@ def test_names_of_the_catalogue_are_completed():
     assert [each.value for each in found] == ["qwen3-4b", "qwen3-8b", "qwen3-14b", "qwen3-32b"]
 
 
-@pytest.mark.parametrize(
-    "words", [["ls"], ["show", "guide"], ["fit", "guide"], ["pair", "guide"], ["chat", "qwen3-8b"]]
-)
+@pytest.mark.parametrize("words", ["ls", "show guide", "fit guide", "pair guide", "chat qwen3-8b"])
 def test_what_is_about_models_imports_neither_the_hubs_library_nor_torch(words: str):
     """In this process: the hub's own asks, and the engine's computes."""
     heavy = ("huggingface_hub", "torch", "transformers")
