@@ -18,7 +18,7 @@ CLONE = Path(__file__).parents[1]
 ROOT = CLONE / "localspec"
 WORKSHOPS = ("benchmarks", "training")  # beside the package, outside the wheel; the first knows the second
 
-# Rooms of one row do not know each other. hub, serve and remote are to come.
+# Rooms of one row do not know each other. serve and remote are to come.
 ROWS = [
     "core",
     "models",

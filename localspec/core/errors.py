@@ -26,6 +26,7 @@ import errno
 from typing import ClassVar
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # an OSError of these kinds: the disk is full
+REPEAT = "Download the model again, or choose another."  # the hint for a model's broken files
 
 
 class LocalspecError(Exception):
@@ -138,6 +139,13 @@ class Cancelled(LocalspecError):
     """The user stopped the answer. Raised in the engine between forwards, and shown as finish_reason "cancelled"."""
 
     code, exit_code = "cancelled", 130  # 128 + SIGINT, as shells count
+
+
+def error_of(code: str, message: str, *, hint: str = "") -> LocalspecError:
+    """The error with this code: what crossed a pipe as a Failure is raised again on the other side."""
+    kinds: list[type[LocalspecError]] = LocalspecError.__subclasses__()
+    kind = next((one for one in kinds if one.code == code), LocalspecError)
+    return kind(message, hint=hint)
 
 
 def first_line(fault: BaseException) -> str:
