@@ -78,8 +78,8 @@ def one_state_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyte
 
 @pytest.fixture
 def verified(monkeypatch: pytest.MonkeyPatch) -> None:
-    """transformers takes seconds to import, and the engine's check a fifth of one with every load; test_self_check.py is
-    about both."""
+    """transformers takes seconds to import, and the engine's check a fifth of one with every load. test_self_check.py
+    is about both."""
     monkeypatch.setattr("localspec.loading.kernels.verify_config", lambda _: None)
     monkeypatch.setattr("localspec.loading.self_check.cpu.verify_packed", lambda *_: None)
 
