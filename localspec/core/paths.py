@@ -22,7 +22,7 @@ def expanded(typed: str) -> Path:
 
 
 PURPOSES = ("config", "cache", "state", "data")
-PACKED, COMPILED, HISTORY = "packed", "engine", "history.db"
+PACKED, COMPILED, HEADERS, HISTORY = "packed", "engine", "headers", "history.db"
 
 
 def folder(purpose: str) -> Path:
@@ -82,6 +82,16 @@ def engine_log() -> Path:
     return made(state_dir() / "log") / "engine.log"
 
 
+def hub_log() -> Path:
+    """The log that takes the output of the hub's process."""
+    return made(state_dir() / "log") / "hub.log"
+
+
+def pulls_dir() -> Path:
+    """The folder of what is known about unfinished downloads."""
+    return made(state_dir() / "pulls")
+
+
 def copied_file() -> Path:
     """The file of what was copied last where there is no clipboard."""
     return state_dir() / "copied.txt"
@@ -115,6 +125,26 @@ def themes_dir() -> Path:
 
 def self_checks_file() -> Path:
     return state_dir() / "self-checks.json"
+
+
+def loaded_dir() -> Path:
+    """The folder with a lock for each model that is loaded."""
+    return made(state_dir() / "loaded")
+
+
+def pairs_file() -> Path:
+    """The file of verdicts about pairs of tokenizers."""
+    return state_dir() / "pairs.json"
+
+
+def licences_file() -> Path:
+    """The file of the licences that the user has acknowledged, by repository."""
+    return state_dir() / "licences.json"
+
+
+def headers_dir() -> Path:
+    """The folder of headers that were read of repositories before any download."""
+    return made(cache_dir() / HEADERS, variable="LOCALSPEC_CACHE_DIR")
 
 
 def made(folder: Path, *, variable: str = "LOCALSPEC_STATE_DIR") -> Path:

@@ -34,12 +34,13 @@ class Licence(Record, frozen=True):
 
 class Access(Record, frozen=True):
     """Whether this account may read a repository. `page`: where a person asks for it; `account`: "" if logged out;
-    `by_hand`: the authors review each request."""
+    `by_hand`: the authors review each request; `hides_login`: HF_TOKEN overrides another, saved login."""
 
     gate: Gate = "open"
     page: str = ""
     account: str = ""
     by_hand: bool = False
+    hides_login: bool = False
 
     @property
     def may_read(self) -> bool:
@@ -71,7 +72,8 @@ class DraftOffer(Record, frozen=True):
 
 
 class Repository(Record, frozen=True):
-    """One repository at one commit, as far as it matters before a download. `files` are those that would be fetched."""
+    """One repository at one commit, as far as it matters before a download. `files` are those that would be fetched,
+    `flagged` those of them that the hub's scanners report."""
 
     repo: str
     revision: str
@@ -83,6 +85,7 @@ class Repository(Record, frozen=True):
     dtype: str = ""
     model_type: str = ""
     chat_template: bool = False
+    flagged: tuple[str, ...] = ()
 
     @property
     def num_bytes(self) -> int:
@@ -95,6 +98,15 @@ class Repository(Record, frozen=True):
     @property
     def bytes_left(self) -> int:
         return self.num_bytes - self.bytes_here
+
+
+class Meanwhile(Record, frozen=True):
+    """What may be run while a gate is closed: an ungated target, its drafter ("" for its own early exit), and how it
+    fits."""
+
+    target: str
+    drafter: str
+    word: str
 
 
 class PullRequest(Record, frozen=True):
@@ -113,7 +125,7 @@ class PullRequest(Record, frozen=True):
 class PullPlan(Event, frozen=True, tag="plan"):
     """Everything a person wants to know before the download. `fit` None: not even headers may be read (a gate).
     `variants`: of a GGUF repository without a chosen file, each with its fit. `unloadable`: why localspec could not
-    load it, found from its headers."""
+    load it, found from its headers. `meanwhile`: something else to run where the gate is closed."""
 
     target: Repository
     drafter: Repository | None
@@ -124,6 +136,7 @@ class PullPlan(Event, frozen=True, tag="plan"):
     preset: str = ""
     variants: tuple[FitReport, ...] = ()
     unloadable: str = ""
+    meanwhile: Meanwhile | None = None
 
     @property
     def num_bytes(self) -> int:

@@ -48,7 +48,8 @@ def on_disk(catalog: Catalog, now: str, *, held_bytes: int = 0, loaded: str = ""
     after the other, as they are found: the headers of many take a while."""
     free = available_bytes() + held_bytes
     named = set[str]()
-    for name in dict.fromkeys((*catalog.models, now, *folders_of_chats(catalog))):
+    keys = [key for key, table in catalog.models.items() if now == key or now != table.repo]
+    for name in dict.fromkeys((*keys, now, *folders_of_chats(catalog))):
         with suppress(NotDownloaded):
             model = shelved(name, catalog.resolve(name), free)
             named.add(name)

@@ -14,6 +14,7 @@ from localspec.core import calibration
 from localspec.core.drain import relay
 from localspec.core.errors import DoesNotFit, EngineError, LocalspecError
 from localspec.core.events import DraftLength, Loading, ModelCard, Notice, Ready, SpecCard
+from localspec.core.locks import Lock
 from localspec.core.requests import AskedDraft, LoadRequest, SpecWish, WeightOptions, draft_length
 from localspec.core.sizes import size_words
 from localspec.core.weight_formats import AUTO, FLOATS
@@ -30,7 +31,7 @@ from localspec.loading.devices import gpu_bytes, gpu_faults, pick_device, spare_
 from localspec.loading.footprint import footprint
 from localspec.loading.kernels import load_decoder, verify
 from localspec.loading.plan import Plan, draft_plan, ladder
-from localspec.loading.plan_request import PlanRequest, choices
+from localspec.loading.plan_request import PlanRequest, check_memory, choices
 from localspec.loading.resident import choose_threads, measure_memory, possible
 from localspec.loading.threads import Threads
 from localspec.models.catalog import Catalog, Entry
@@ -39,6 +40,7 @@ from localspec.models.folding import Folding
 from localspec.models.prequantised.stored import stored_format
 from localspec.models.prompt_sandbox import SandboxedPrompter
 from localspec.runtime import draft_choice
+from localspec.runtime import loaded as loaded_models
 from localspec.runtime.model import Model, Parts, graph_notices
 from localspec.runtime.sampling_defaults import defaults
 
@@ -47,7 +49,8 @@ Opening = Loading | Notice | Ready
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A target in memory, and what attaching a drafter needs. `choice`: the drafter that it was planned with."""
+    """A target in memory, and what attaching a drafter needs. `choice`: the drafter that it was planned with;
+    `mark`: that it is loaded."""
 
     request: LoadRequest
     catalog: Catalog
@@ -58,6 +61,7 @@ class Opened:
     target: Resident
     threads: int
     choice: draft_choice.Choice
+    mark: Lock | None
     folding: Folding | None = None
 
 
@@ -95,6 +99,7 @@ def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opene
     draft_choice.check_threads(request.weights.threads)
     catalog = Catalog.load()
     entry = catalog.resolve(request.model)
+    marked = loaded_models.mark(entry.path)
     snapshot = open_snapshot(entry.path, entry.key)
     choice = draft_choice.choose(request.draft, entry, snapshot, catalog)
     draft_choice.check_format(request.weights.draft_format, choice)
@@ -111,13 +116,13 @@ def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opene
     if is_generic(snapshot.config):
         yield Notice("info", "generic", f"transformers runs {snapshot.name}, more slowly than localspec's own decoder.")
     threads = choose_threads(target, request.weights.threads, every=plan.resident is not None)
-    return Opened(request, catalog, entry, snapshot, plan, prompter, target, threads, choice, folding)
+    return Opened(request, catalog, entry, snapshot, plan, prompter, target, threads, choice, marked, folding)
 
 
 def plan_request(options: WeightOptions, choice: draft_choice.Choice) -> PlanRequest:
     """What the options and the drafter ask of a plan on this machine."""
     device = pick_device("auto" if options.offloads else options.device, options.weight_format)
-    max_bytes, min_resident = draft_choice.check_memory(options.max_memory), max(choice.exit_layer, 1)
+    max_bytes, min_resident = check_memory(options.max_memory), max(choice.exit_layer, 1)
     request = PlanRequest(options, device, max_bytes, min_resident, drafter=choice.snapshot)
     if device == "cuda":
         return replace(request, gpu_bytes=gpu_bytes())
@@ -242,6 +247,10 @@ def attach(
     place = str(target.device) if plan.resident is None else f"{target.device} and {plan.offload_source}"
     card = ModelCard(entry.name, plan.weight_format.name, place, plan.context, can_chat, layers, snapshot.revision)
     drafters = (own,) if own is not None else ()
+    marks = [
+        opened.mark if owns_target else None,
+        loaded_models.mark(choice.snapshot.folder) if choice.snapshot else None,
+    ]
     yield from graph_notices((target, *drafters))
     ready = Ready(card, spec, measure_memory(opened.threads, target, *drafters))
     yield ready
@@ -254,7 +263,7 @@ def attach(
             defaults=defaults(entry, snapshot),
             stop_ids=frozenset(snapshot.eos_ids),
             decoders=(target, *drafters),
-            owned=(target, *drafters, opened.prompter) if owns_target else drafters,
+            owned=(*((target, opened.prompter) if owns_target else ()), *drafters, *filter(None, marks)),
             threads=Threads(possible(), opened.threads) if owns_target and may_change(opened) else None,
             greedy_draft=choice.greedy,
             calibration_key=timed_key(opened),
