@@ -68,7 +68,7 @@ def described(one: Shelved, entry: Entry, catalog: Catalog, used: Mapping[str, s
         drafted,
         max((used.get(name, "") for name in {one.name, repo, key, str(entry.path)}), default=""),
         is_loaded(entry.path),
-        bool(known and known.revision and repo and hub_cache.main_commit(repo) not in ("", known.revision)),
+        bool(known and known.revision and repo and hub_cache.commit_of(repo) not in ("", known.revision)),
     )
 
 
@@ -81,7 +81,7 @@ def cached(path: Path) -> tuple[str, str]:
 
 
 def last_used() -> dict[str, str]:
-    """When each model was last chatted with, by the name that its chat has."""
+    """The time of each model's last chat, by the name that its chat has."""
     found: dict[str, str] = {}
     for chat in peek():
         found[chat.model_key] = max(found.get(chat.model_key, ""), chat.updated_at)
