@@ -9,7 +9,7 @@ from localspec.core.sanitize import clean, one_line
 from localspec.core.sizes import size_words
 from localspec.history.records import ModelTotals
 from localspec.history.text.columns import columns
-from localspec.history.text.lists import count, model_name, speed, when
+from localspec.history.text.lists import count, speed, when
 from localspec.hub.pulls import Unfinished
 from localspec.hub.records import DeletePlan
 from localspec.hub.shelf import Details, OnDisk
@@ -27,7 +27,7 @@ def model_row(one: OnDisk) -> tuple[str, ...]:
     licence = one_line(one.licence.words) if one.licence.tag or one.licence.name else "–"
     used = "now" if one.loaded else when(one.last_used) if one.last_used else "–"
     size = size_words(one.num_bytes) if one.num_bytes else "–"
-    return model_name(one.name), one_line(one.quant), size, one.fit, one_line(one.drafter) or "–", licence, used
+    return one_line(one.name), one_line(one.quant), size, one.fit, one_line(one.drafter) or "–", licence, used
 
 
 def unfinished_lines(found: Sequence[Unfinished]) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from localspec.core import paths
-from localspec.core.errors import NotDownloaded
+from localspec.core.errors import NotDownloaded, UsageError
 from localspec.core.events import DraftLength
 from localspec.core.requests import DraftRequest, SamplingOptions
 from localspec.core.weight_formats import ListedFormat
@@ -23,8 +23,10 @@ from localspec.models import hub_cache
 from localspec.models.catalog_file import DraftTable, FoldingTable, ModelTable, checked, over, read
 from localspec.models.gguf import stores
 from localspec.models.gguf.header import name_of
+from localspec.models.gguf.stores import Kept
 
 ELSE = "Use the built-in model, guide, or a model's folder or GGUF file: ./FOLDER or ./FILE.gguf."
+MOST_SHOWN = 6  # names in a message
 LISTED = "List the models on this machine: localspec ls"
 
 
@@ -117,7 +119,10 @@ class Catalog:
             return Entry(key=name, name=path.absolute().name, path=path)
         if is_gguf(name, path):
             return Entry(key=name, name=name_of(path), path=path)
-        if found := hub_cache.snapshot(name):
+        found = hub_cache.snapshot(name)
+        if (found is None or not (found / "config.json").exists()) and (files := stores.in_repository(name)):
+            return Entry(key=name, name=name, path=one_of(name, files).file)
+        if found is not None:
             return self._fetched(name, found)
         if file := stores.find(name):
             return Entry(key=name, name=name, path=file)
@@ -138,6 +143,14 @@ class Catalog:
         """A cached repository, at whatever revision, with what the catalogue says of it."""
         known = self.of_repository(name.partition("@")[0])
         return replace(_at(folder, *known), key=name, name=name) if known else Entry(name, name, folder)
+
+
+def one_of(name: str, files: Sequence[Kept]) -> Kept:
+    """The only one of a repository's GGUF models; UsageError where there are several."""
+    if len(files) == 1:
+        return files[0]
+    shown = ", ".join(one.name for one in files[:MOST_SHOWN])
+    raise UsageError(f"'{name}' has {len(files)} models on this machine.", hint=f"Name one: {shown}")
 
 
 def fetch(name: str) -> str:

@@ -258,10 +258,26 @@ def test_one_file_of_a_gguf_repository_is_pulled_by_its_quantisation_and_runs(
     assert "Choose one: localspec pull org/tiny-GGUF:Q" in err
     code, out, _ = localspec("pull", "org/tiny-GGUF:Q8_0", "--yes", "--as", "tiny")
     assert (code, out.splitlines()[-1]) == (0, "Ready. localspec chat tiny")
-    for name in ("tiny", "hf:org/tiny-GGUF/tiny-Q8_0"):
-        code, out, _ = localspec("run", name, "once", "--raw", "--max-tokens", "2", "--device", "cpu")
-        assert (code, out != "") == (0, True)
+    for name in ("tiny", "hf:org/tiny-GGUF/tiny-Q8_0", "org/tiny-GGUF:Q8_0", "org/tiny-GGUF"):
+        code, out, err = localspec("run", name, "once", "--raw", "--max-tokens", "2", "--device", "cpu")
+        assert (code, out != "") == (0, True), err
     assert localspec("ls")[1].count("tiny-Q8_0") == 1, "the other was not fetched"
+    assert (
+        localspec("pull", "org/tiny-GGUF:Q4_0", "--yes")[1].splitlines()[-1]
+        == "Ready. localspec chat org/tiny-GGUF:Q4_0"
+    )
+    code, _, err = localspec("run", "org/tiny-GGUF", "once")
+    assert (code, "Name one: hf:org/tiny-GGUF/tiny-Q4_0, hf:org/tiny-GGUF/tiny-Q8_0" in err) == (2, True)
+
+
+def test_the_only_file_of_a_gguf_repository_needs_no_name(hub: FakeHub, localspec: Program, tmp_path: Path):
+    from tests.support.gguf_files import save_pair  # imports torch
+
+    file, _ = save_pair(tmp_path / "made", "Q8_0")
+    hub.push(FakeRepository("org/one-GGUF", {"one-Q8_0.gguf": file}))
+    code, out, _ = localspec("pull", "org/one-GGUF", "--yes")
+    assert (code, out.splitlines()[-1]) == (0, "Ready. localspec chat org/one-GGUF")
+    assert localspec("run", "org/one-GGUF", "once", "--raw", "--max-tokens", "2", "--device", "cpu")[0] == 0
 
 
 def test_a_tag_is_pulled_and_run_by_its_name_and_main_stays_as_it_was(hub: FakeHub, localspec: Program):

@@ -222,7 +222,7 @@ def test_a_model_of_another_program_is_loaded_by_its_name(ollama: Path):
 def test_a_model_that_another_program_does_not_have_is_a_sentence(prefix: str, ollama: Path):
     with pytest.raises(NotDownloaded, match=f"'{prefix}:nope' is not on this machine") as caught:
         Catalog.load().resolve(f"{prefix}:nope")
-    assert "Ctrl+O" in caught.value.hint
+    assert "localspec ls" in caught.value.hint
     blob(ollama)
     manifest(ollama, "library/qwen3/8b", (MODEL, f"sha256:{HASH}"))
     with pytest.raises(NotDownloaded, match=r"did you mean 'ollama:qwen3:8b'\?"):

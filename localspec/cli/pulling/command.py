@@ -88,11 +88,11 @@ def after(asked: Asked, plan: PullPlan, pulled: Pulled) -> None:
 
 def name_of(asked: Asked, pulled: Pulled) -> str:
     """What loads a pulled model: the key that was typed, its file or its repository."""
-    if pulled.file:
-        return screens.gguf_name(pulled.file)
-    if Catalog.load().key_of(asked.typed):
-        return asked.typed
     revision = asked.request.revision
+    if pulled.file and revision not in ("", "main"):
+        return screens.gguf_name(pulled.file)
+    if pulled.file or Catalog.load().key_of(asked.typed):
+        return asked.typed
     return f"{pulled.target.repo}@{revision}" if revision not in ("", "main") else pulled.target.repo
 
 

@@ -57,6 +57,15 @@ def find(name: str) -> Path | None:
     return next((one.file for one in kept() if one.name in wanted), None)
 
 
+def in_repository(name: str) -> list[Kept]:
+    """The GGUF models of a cached repository that ORG/NAME means, or ORG/NAME:Q4_K_M: by their last words."""
+    repository, _, variant = name.partition(":")
+    folder = hub_cache.snapshot(repository)
+    found = list(_named(f"{HUGGING_FACE}:{repository}", folder, sign="/")) if folder else []
+    ending = re.compile(rf"[-._/]{re.escape(variant)}$" if variant else "", re.IGNORECASE)
+    return [one for one in found if ending.search(one.name)]
+
+
 def home() -> Path:
     return Path.home()
 
