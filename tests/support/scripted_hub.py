@@ -23,8 +23,8 @@ from localspec.hub.records import (
     DraftOffer,
     Fetched,
     Licence,
-    PullPlan,
     Pulled,
+    PullPlan,
     RemoteFile,
     Repository,
 )

@@ -8,6 +8,7 @@ from functools import reduce
 from typing import Any
 
 import pytest
+from localspec.tui.screens.picker import Pick, Picker
 from textual import events
 from textual.command import CommandPalette
 from textual.screen import Screen
@@ -27,7 +28,6 @@ from localspec.tui.screens.compare import CompareScreen
 from localspec.tui.screens.compare_methods import Way
 from localspec.tui.screens.help import HelpScreen
 from localspec.tui.screens.overflow import Overflow
-from localspec.tui.screens.picker import Pick, Picker
 from localspec.tui.screens.sampling_form import SamplingForm
 from localspec.tui.transcript.answer import Answer
 from localspec.tui.transcript.question import Question

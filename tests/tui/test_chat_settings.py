@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from localspec.tui.screens.picker import Picker
 from textual.theme import Theme
 from textual.widgets import Input
 
@@ -19,7 +20,6 @@ from localspec.history import History, NewChat
 from localspec.models.catalog import Catalog
 from localspec.runtime.local_models import on_disk
 from localspec.tui.control.tuning import Tuning, begin
-from localspec.tui.screens.picker import Picker
 from localspec.tui.screens.sampling_form import SamplingForm
 from localspec.tui.themes import Look, look, user_themes
 from localspec.tui.transcript.markers import Note

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from localspec.tui.screens.picker import Picker
 from textual.widgets import OptionList
 
 from localspec.cli.progress import Progress
@@ -33,7 +34,6 @@ from localspec.tui.chat.recorder import HistoryRecorder
 from localspec.tui.control.tuning import Tuning
 from localspec.tui.screens.compare import CompareScreen
 from localspec.tui.screens.overflow import Overflow
-from localspec.tui.screens.picker import Picker
 from localspec.tui.screens.sampling_form import SamplingForm
 from localspec.tui.terminal.driver import TITLE
 from tests.core.test_sanitize import FORBIDDEN, fuzzed

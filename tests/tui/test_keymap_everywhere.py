@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+from localspec.tui.screens.picker import Pick, Picker
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
@@ -21,7 +22,6 @@ from localspec.tui.screens.compare_methods import Way
 from localspec.tui.screens.help import HelpScreen
 from localspec.tui.screens.link import LinkScreen
 from localspec.tui.screens.overflow import Overflow
-from localspec.tui.screens.picker import Pick, Picker
 from localspec.tui.screens.sampling_form import SamplingForm
 from tests.support.chat_stage import HELLO, kept_chat, open_chat, own_keys
 from tests.support.scripted_engine import ScriptedEngine

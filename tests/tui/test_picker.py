@@ -6,11 +6,11 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from localspec.tui.screens.picker import LOOKING, Picker
 from textual.widgets import OptionList
 
 from localspec.runtime.local_models import Shelved
 from localspec.tui.screens import picker
-from localspec.tui.screens.picker import LOOKING, Picker
 from tests.support.chat_stage import open_chat
 from tests.support.scripted_engine import ScriptedEngine
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import date, datetime, timedelta
 
 import pytest
+from localspec.tui.screens.picker import Picker
 from textual.widgets import Input
 
 from localspec.core.events import Failure, Loading, ModelCard, Ready, Step
@@ -12,7 +13,6 @@ from localspec.history import Attachment, Chat, History, OpenChat, StoredMessage
 from localspec.runtime.local_models import UNREADABLE, Shelved
 from localspec.tui.screens.compare import CompareScreen
 from localspec.tui.screens.overflow import Overflow
-from localspec.tui.screens.picker import Picker
 from localspec.tui.screens.sampling_form import SamplingForm
 from tests.support.chat_stage import Stage, kept_chat, open_chat
 from tests.support.chats import chat
