@@ -26,6 +26,7 @@ import errno
 from typing import ClassVar
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # an OSError of these kinds: the disk is full
+REPEAT = "Download the model again, or choose another."  # the hint for a model's broken files
 
 
 class LocalspecError(Exception):
@@ -142,8 +143,9 @@ class Cancelled(LocalspecError):
 
 def error_of(code: str, message: str, *, hint: str = "") -> LocalspecError:
     """The error with this code: what crossed a pipe as a Failure is raised again on the other side."""
-    kinds = {kind.code: kind for kind in (*LocalspecError.__subclasses__(), LocalspecError)}
-    return kinds.get(code, LocalspecError)(message, hint=hint)
+    kinds: list[type[LocalspecError]] = LocalspecError.__subclasses__()
+    kind = next((one for one in kinds if one.code == code), LocalspecError)
+    return kind(message, hint=hint)
 
 
 def first_line(fault: BaseException) -> str:

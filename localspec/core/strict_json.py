@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any  # Any: JSON from a stranger; its readers check what they use
 
-from localspec.core.errors import CheckpointError
+from localspec.core.errors import REPEAT, CheckpointError
 from localspec.core.plain_file import plain
 
 MAX_DEPTH = 24  # the deepest config we know of has 6 levels
 MOST_VALUES = 4_000_000  # as lists, objects and commas; in Python each takes far more than on disk. Gemma's have 1.8
 MOST_DIGITS = 400  # Python has a limit of its own, whose message says how to lift it
-REPEAT = "Download the model again, or choose another."
 
 
 def read_bytes(file: Path, limit: int) -> bytes:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from localspec.core.errors import CheckpointError
+from localspec.core.errors import REPEAT, CheckpointError
 from localspec.core.families import FAMILIES
 from localspec.models.named_fields import is_named
 from localspec.models.prequantised.config import read_rules
@@ -76,7 +76,6 @@ NOTHING: tuple[Any, ...] = (None, False, {}, [])  # values that ask for nothing
 GIB = 1 << 30
 LAYER_TYPES = ("full_attention", "sliding_attention")
 ELSE = "Choose another model."
-REPEAT = "Download the model again, or choose another."
 LEFT_OUT: dict[str, dict[str, Any]] = {  # transformers' defaults, where they differ by family
     "llama": {"max_position_embeddings": 2048},
     "mistral": {"max_position_embeddings": 131072, "num_key_value_heads": 8, "sliding_window": 4096},

@@ -41,13 +41,13 @@ class StoredWeight:
         raw = self.tensor("quant_state.bitsandbytes__" + quant_type, torch.uint8)
         if raw.numel() > LARGEST_STATE:
             raise self.fault("its state is too long")
-        self.said = parse_object(bytes(raw.tolist()), f"The checkpoint's '{name}'")
+        self.fields = parse_object(bytes(raw.tolist()), f"The checkpoint's '{name}'")
 
     def read(self, device: str) -> tuple[Tensor, Any]:
         kernels, elements = library().functional, self.shape[0] * self.shape[1]
-        if self.said.get("quant_type") != self.quant_type or self.said.get("shape") != list(self.shape):
+        if self.fields.get("quant_type") != self.quant_type or self.fields.get("shape") != list(self.shape):
             raise self.fault(f"it is not {self.quant_type} of {self.shape[0]} × {self.shape[1]}")
-        block = self.said.get("blocksize")
+        block = self.fields.get("blocksize")
         if block not in BLOCKS:
             raise self.fault("its blocks have no size that is known")
         table = kernels.get_4bit_type(self.quant_type, device="cpu")
@@ -77,18 +77,18 @@ class StoredWeight:
         """A scale per block, with what undoes their own eight bits if they are in eight bits."""
         if not self.reader.has(f"{self.name}.nested_absmax"):
             return self.tensor("absmax", torch.float32, blocks), None, None
-        said = self.said.get("nested_offset")
-        if self.said.get("nested_blocksize") != OUTER_BLOCK or not isinstance(said, float):
+        offset = self.fields.get("nested_offset")
+        if self.fields.get("nested_blocksize") != OUTER_BLOCK or not isinstance(offset, float):
             raise self.fault("its scales are quantised in an unknown way")
-        offset = torch.tensor(said)
-        refuse_not_numbers(self.name, offset)  # it may be one in Python and none in float32
+        shift = torch.tensor(offset)
+        refuse_not_numbers(self.name, shift)  # it may be one in Python and none in float32
         outer = library().functional.QuantState(
             absmax=self.tensor("nested_absmax", torch.float32, math.ceil(blocks / OUTER_BLOCK)).to(device),
             code=self.tensor("nested_quant_map", torch.float32, 256).to(device),
             blocksize=OUTER_BLOCK,
             dtype=torch.float32,
         )
-        return self.tensor("absmax", torch.uint8, blocks), offset.to(device), outer
+        return self.tensor("absmax", torch.uint8, blocks), shift.to(device), outer
 
     def tensor(self, part: str, dtype: torch.dtype, size: int | None = None) -> Tensor:
         """A part, flat, of this type and size, all numbers."""

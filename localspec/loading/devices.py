@@ -99,10 +99,10 @@ def gpu_faults() -> Iterator[None]:
     try:
         yield
     except RuntimeError as fault:
-        said = first_line(fault)
-        if "CUDA" not in said:
+        reason = first_line(fault)
+        if "CUDA" not in reason:
             raise
         if is_out_of_memory(fault):
             hint = f"Try --quant {SMALLEST_ANYWHERE}, --device offload or a smaller --ctx. {SEE}"
             raise DoesNotFit("The memory of the GPU ran out.", hint=hint) from fault
-        raise EngineError(f"The GPU cannot be used ({said[:200]}).", hint=SEE) from fault
+        raise EngineError(f"The GPU cannot be used ({reason[:200]}).", hint=SEE) from fault

@@ -16,8 +16,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from localspec.core.errors import CheckpointError, EngineError
-from localspec.core.strict_json import REPEAT
+from localspec.core.errors import REPEAT, CheckpointError, EngineError
+from localspec.loading.unpacking.fields import SLAB_ELEMENTS
 from localspec.loading.unpacking.gguf import Dequantised
 from localspec.loading.unpacking.source import Unpacked
 from localspec.models.checkpoint import Snapshot
@@ -26,7 +26,6 @@ from localspec.models.prequantised.weights import besides
 from localspec.models.safetensors_index import DTYPE_BITS, TensorInfo
 
 LAYER = re.compile(r"(?:model\.)?layers\.([0-9]{1,6})\.")
-SLAB_ELEMENTS = 1 << 19  # of a tensor, in float32 at once: 2 MB, and a few copies of it on each core
 BODY = "model."  # before a tensor's name, where there is a head beside it
 
 

@@ -226,8 +226,8 @@ class PackedCopy:
         if file.stat().st_size != len(expected) + self.contents.num_bytes:
             return []
         try:
-            said = json.loads(header[8:])["__metadata__"]["checksums"].split(" ")
-            return said if self.header(said) == header else []
+            checksums = json.loads(header[8:])["__metadata__"]["checksums"].split(" ")
+            return checksums if self.header(checksums) == header else []
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return []
 

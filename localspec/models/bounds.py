@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any  # Any: JSON from a stranger
 
 from localspec.core import strict_json
-from localspec.core.errors import CheckpointError
-from localspec.core.strict_json import REPEAT
+from localspec.core.errors import REPEAT, CheckpointError
 from localspec.models.safetensors_index import TensorInfo
 
 MAX_INTEGER = 1 << 53
+MAX_TEMPLATE_BYTES = 64 << 10
 
 BOUNDS: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers"), (1, 1000)),

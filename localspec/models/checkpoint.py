@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any  # Any: JSON from a stranger, hardened below
 
 from localspec.core import strict_json
-from localspec.core.errors import CheckpointError, NotDownloaded
-from localspec.core.strict_json import REPEAT
+from localspec.core.errors import REPEAT, CheckpointError, NotDownloaded
 from localspec.models import hub_cache
-from localspec.models.bounds import check_enough_bytes, check_heads, check_numbers
+from localspec.models.bounds import MAX_TEMPLATE_BYTES, check_enough_bytes, check_heads, check_numbers
 from localspec.models.dtypes import refuse_not_floats
 from localspec.models.foreign_code import refuse_foreign_code, without_foreign_code
 from localspec.models.gguf.config import read_config, read_generation, stored_as
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 MAX_CONFIG_BYTES = 10 << 20
 MAX_CONFIG_VALUES = 100_000  # transformers copies and prints them; Gemma 3 has 45,000
 MAX_TOKENIZER_BYTES = 64 << 20  # Gemma's, the largest we know, has 33 MB
-MAX_TEMPLATE_BYTES = 64 << 10
 MAX_GROWTH = 16  # characters that a decoder may make of one; real ones make one
 MAX_DECODERS = 100  # each passes over the text; real ones are five
 

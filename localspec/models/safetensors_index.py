@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any  # Any: JSON from a stranger, checked here field by field
 
-from localspec.core.errors import CheckpointError
+from localspec.core.errors import REPEAT, CheckpointError
 from localspec.core.plain_file import plain
-from localspec.core.strict_json import REPEAT, parse_object, read_object
+from localspec.core.strict_json import parse_object, read_object
 
 MAX_HEADER_BYTES = 100_000_000  # safetensors' own bound
 MAX_INDEX_BYTES = 64 << 20

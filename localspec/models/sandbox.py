@@ -22,10 +22,9 @@ from typing import IO, TypeVar
 
 import msgspec
 
-from localspec.core.errors import Cancelled, CheckpointError, LocalspecError
+from localspec.core.errors import REPEAT, Cancelled, CheckpointError, LocalspecError
 from localspec.core.limits import Part, entered
 from localspec.core.sizes import size_words
-from localspec.core.strict_json import REPEAT
 from localspec.models.sandbox_jobs import (
     Answer,
     CheckTemplate,

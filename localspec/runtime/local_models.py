@@ -111,12 +111,12 @@ def inspected(one: Kept, _size: int, _written_ns: int) -> Snapshot | str | None:
 def writes_text(file: Path) -> bool:
     """Whether a file that cannot be loaded should be: not what sees for a model, changes one, or makes embeddings."""
     try:
-        said = read_gguf(file).metadata
+        metadata = read_gguf(file).metadata
     except CheckpointError:
         return True
-    architecture = str(said.get("general.architecture"))
-    pools = f"{architecture}.pooling_type" in said
-    return said.get("general.type", "model") == "model" and architecture != "clip" and not pools
+    architecture = str(metadata.get("general.architecture"))
+    pools = f"{architecture}.pooling_type" in metadata
+    return metadata.get("general.type", "model") == "model" and architecture != "clip" and not pools
 
 
 def as_loaded(model: Shelved, quant: str) -> Shelved:

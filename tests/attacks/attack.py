@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from localspec.core.strict_json import REPEAT
+from localspec.core.errors import REPEAT
 
 Spoil = Callable[[Path], object]
 Rows = Mapping[str, tuple[Spoil, str]]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from localspec.core.strict_json import REPEAT
+from localspec.core.errors import REPEAT
 from localspec.engine.arch import ELSE
 from tests.attacks.attack import Attack, Attacks, harmless, refused
 from tests.attacks.spoiling import (

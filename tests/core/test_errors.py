@@ -14,7 +14,7 @@ import torch
 
 import localspec
 from localspec.core import errors
-from localspec.core.errors import CheckpointError, DoesNotFit, EngineError, LocalspecError, UsageError
+from localspec.core.errors import CheckpointError, DoesNotFit, EngineError, LocalspecError, UsageError, error_of
 from localspec.core.events import Step
 from localspec.engine.cache import Cache
 from localspec.engine.decoder import Decoder
@@ -78,6 +78,17 @@ def test_every_error_says_who_sees_it_and_what_to_do(kind: type[LocalspecError])
 
 def test_codes_are_different():
     assert len({kind.code for kind in KINDS}) == len(KINDS)
+
+
+@pytest.mark.parametrize("kind", LocalspecError.__subclasses__())
+def test_an_error_that_crossed_a_pipe_is_raised_as_its_own_kind(kind: type[LocalspecError]):
+    again = error_of(kind.code, "The hub is silent.", hint="Repeat it.")
+    assert type(again) is kind
+    assert (again.message, again.hint) == ("The hub is silent.", "Repeat it.")
+
+
+def test_an_error_of_an_unknown_code_is_one_of_ours():
+    assert type(error_of("of a later version", "No.")) is LocalspecError
 
 
 def test_an_error_reads_as_its_message_and_its_hint():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+SLAB_ELEMENTS = 1 << 19  # of a tensor, in float32 at once: 2 MB, and a few copies of it on each core
 OF_A_WORD = 8  # numbers of four bits
 AWQ_PLACES = (0, 4, 1, 5, 2, 6, 3, 7)  # of output 0, 1, … among the eight fields of its word
 

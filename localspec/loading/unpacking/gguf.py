@@ -15,13 +15,13 @@ from torch import Tensor
 
 from localspec.core.errors import CheckpointError
 from localspec.core.plain_file import plain
+from localspec.loading.unpacking.fields import SLAB_ELEMENTS
 
 if TYPE_CHECKING:
     from localspec.loading.sources import Files
 
 IN_PAIRS = (".q_proj.weight", ".q_proj.bias", ".k_proj.weight", ".k_proj.bias")
 PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-SLAB_ELEMENTS = 1 << 19  # as float32 at once: they stay in a core's cache
 
 
 class Dequantised:

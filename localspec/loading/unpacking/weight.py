@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from localspec.core.errors import CheckpointError
-from localspec.core.strict_json import REPEAT
-from localspec.loading.unpacking.fields import OF_A_WORD, float8, interleaved, unpacked
+from localspec.core.errors import REPEAT, CheckpointError
+from localspec.loading.unpacking.fields import OF_A_WORD, SLAB_ELEMENTS, float8, interleaved, unpacked
 from localspec.models.prequantised.weights import StoredWeight, ceil_div
 
 if TYPE_CHECKING:
     from localspec.loading.sources import Files
 
-SLAB_ELEMENTS = 1 << 19  # as float32 at once: they stay in a core's cache
 ONES = {2: 0x55555555, 4: 0x11111111, 8: 0x01010101}  # in every number of a word
 
 

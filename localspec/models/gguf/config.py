@@ -11,8 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any  # Any: fields of a config.json
 
-from localspec.core.errors import CheckpointError
-from localspec.core.strict_json import REPEAT
+from localspec.core.errors import REPEAT, CheckpointError
 from localspec.models.gguf.fields import Fields, shortest
 from localspec.models.gguf.header import Gguf
 from localspec.models.gguf.names import EMBEDDING, FLOATS, HEAD, ROPE_FACTORS

@@ -7,8 +7,7 @@ import struct
 from dataclasses import dataclass
 from typing import Self
 
-from localspec.core.errors import CheckpointError
-from localspec.core.strict_json import REPEAT
+from localspec.core.errors import REPEAT, CheckpointError
 from localspec.models.gguf.header import Gguf
 from localspec.models.gguf.reading import Value
 

@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from localspec.core.errors import CheckpointError
+from localspec.core.errors import REPEAT, CheckpointError
 from localspec.core.plain_file import plain
-from localspec.core.strict_json import REPEAT
 from localspec.models.gguf.reading import MAX_BYTES, Array, Beginning, Metadata, Scalar, Value
 from localspec.models.gguf.types import TENSORS
 from localspec.models.safetensors_index import MAX_ELEMENTS, TensorInfo

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from localspec.core.errors import CheckpointError
-from localspec.core.strict_json import REPEAT
+from localspec.core.errors import REPEAT, CheckpointError
 from localspec.models.gguf.header import Gguf
 from localspec.models.safetensors_index import TensorInfo
 

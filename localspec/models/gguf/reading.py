@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from localspec.core.errors import CheckpointError
-from localspec.core.strict_json import REPEAT
+from localspec.core.errors import REPEAT, CheckpointError
 from localspec.models.gguf.types import ARRAY, NUMBERS, STRING
 
 MAX_BYTES = 64 << 20  # metadata and the list of tensors; Gemma's, the largest we know, has 16 MB

@@ -14,8 +14,8 @@ from functools import cached_property
 from itertools import islice
 from typing import Any  # Any: a stranger's metadata, and parts of a tokenizer.json
 
-from localspec.core.errors import CheckpointError
-from localspec.core.strict_json import REPEAT
+from localspec.core.errors import REPEAT, CheckpointError
+from localspec.models.bounds import MAX_TEMPLATE_BYTES
 from localspec.models.gguf.pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
 
 KEYS = "tokenizer.ggml."
@@ -28,7 +28,6 @@ MAX_MERGES = 1 << 20  # gpt-oss has 446,189
 MAX_TOKEN_CHARACTERS = 1024  # runs of blanks and dashes are the longest, up to 512
 MAX_CUTTING = 1 << 26  # the sum of squared lengths; Gemma's is 11 million
 MAX_TOKENIZER_CHARACTERS = 64 << 20
-MAX_TEMPLATE_BYTES = 64 << 10
 BLANK = "▁"  # how SentencePiece writes a space
 
 ROLES = ("bos", "eos", "pad", "unk")

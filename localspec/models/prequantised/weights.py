@@ -19,8 +19,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any  # Any: a stranger's config.json
 
-from localspec.core.errors import CheckpointError
-from localspec.core.strict_json import REPEAT
+from localspec.core.errors import REPEAT, CheckpointError
 from localspec.models.prequantised.config import read_rules
 from localspec.models.prequantised.rules import Rules
 from localspec.models.prequantised.scheme import Grain, Layout, Scheme
