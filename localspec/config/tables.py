@@ -11,7 +11,7 @@ from localspec.core.errors import UsageError
 from localspec.core.events import Mode
 from localspec.core.requests import PROBE_EVERY, SamplingOptions
 from localspec.core.weight_formats import ListedOrAuto
-from localspec.models.catalog import Context, Drafted
+from localspec.models.catalog_file import Context, Drafted
 
 SCHEMA_VERSION = 1
 SendKey = Literal["enter", "ctrl+j"]

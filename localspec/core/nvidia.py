@@ -47,6 +47,23 @@ def look() -> Driver | None:
     return None
 
 
+def free_bytes() -> int | None:
+    """Bytes free on the first GPU; None where there is none, or CUDA_VISIBLE_DEVICES chooses among them."""
+    try:
+        import pynvml as nvml
+    except ImportError:
+        return None
+    if os.environ.get("CUDA_VISIBLE_DEVICES", "0") != "0":
+        return None
+    with suppress(nvml.NVMLError):
+        nvml.nvmlInit()
+        try:
+            return int(nvml.nvmlDeviceGetMemoryInfo(nvml.nvmlDeviceGetHandleByIndex(0)).free)
+        finally:
+            nvml.nvmlShutdown()
+    return None
+
+
 def why_unused(driver: Driver | None, build: str | None) -> Reason | None:
     """Why torch does not use a GPU that the driver has; None where there is none. `build`: the CUDA that torch is built
     with."""

@@ -22,7 +22,7 @@ def expanded(typed: str) -> Path:
 
 
 PURPOSES = ("config", "cache", "state", "data")
-PACKED, COMPILED, HISTORY = "packed", "engine", "history.db"
+PACKED, COMPILED, HEADERS, HISTORY = "packed", "engine", "headers", "history.db"
 
 
 def folder(purpose: str) -> Path:
@@ -72,6 +72,11 @@ def packed_dir() -> Path:
     return made(cache_dir() / PACKED, variable="LOCALSPEC_CACHE_DIR")
 
 
+def headers_dir() -> Path:
+    """The folder of headers read from models that are not on this machine."""
+    return made(cache_dir() / "headers", variable="LOCALSPEC_CACHE_DIR")
+
+
 def compiled_dir() -> Path:
     """The folder of the CPU engine's machine code."""
     return made(cache_dir() / COMPILED, variable="LOCALSPEC_CACHE_DIR")
@@ -80,6 +85,16 @@ def compiled_dir() -> Path:
 def engine_log() -> Path:
     """The log that takes the output of the engine's process."""
     return made(state_dir() / "log") / "engine.log"
+
+
+def hub_log() -> Path:
+    """The log that takes the output of the hub's process."""
+    return made(state_dir() / "log") / "hub.log"
+
+
+def pulls_dir() -> Path:
+    """The folder of what is known about unfinished downloads."""
+    return made(state_dir() / "pulls")
 
 
 def copied_file() -> Path:
@@ -120,6 +135,21 @@ def themes_dir() -> Path:
 
 def admissions_file() -> Path:
     return state_dir() / "admissions.json"
+
+
+def pairs_file() -> Path:
+    """The file of verdicts about pairs of tokenizers."""
+    return state_dir() / "pairs.json"
+
+
+def licences_file() -> Path:
+    """The file of the licences that the user has acknowledged, by repository."""
+    return state_dir() / "licences.json"
+
+
+def headers_dir() -> Path:
+    """The folder of headers that were read of repositories before any download."""
+    return made(cache_dir() / HEADERS, variable="LOCALSPEC_CACHE_DIR")
 
 
 def made(folder: Path, *, variable: str = "LOCALSPEC_STATE_DIR") -> Path:

@@ -44,6 +44,7 @@ class HubProcess:
         for line in self._lines(child):
             answer = ANSWERS.decode(line)
             if isinstance(answer, Failure):
+                self.close()  # a silent hub may still hold its threads, and they their locks
                 raise error_of(answer.code, answer.message, hint=answer.hint)
             yield answer
             if isinstance(answer, LAST + PAUSES):
@@ -71,7 +72,7 @@ class HubProcess:
         with self._lock:
             if self._child is None or self._child.poll() is not None:
                 self._child = subprocess.Popen(
-                    [sys.executable, "-m", CHILD],
+                    [sys.executable, "-m", CHILD, str(self._silence)],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     env={**os.environ, "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"},

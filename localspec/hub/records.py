@@ -34,12 +34,13 @@ class Licence(Record, frozen=True):
 
 class Access(Record, frozen=True):
     """Whether this account may read a repository. `page`: where a person asks for it; `account`: "" if logged out;
-    `by_hand`: the authors review each request."""
+    `by_hand`: the authors review each request; `hides_login`: HF_TOKEN overrides another, saved login."""
 
     gate: Gate = "open"
     page: str = ""
     account: str = ""
     by_hand: bool = False
+    hides_login: bool = False
 
     @property
     def may_read(self) -> bool:
@@ -97,6 +98,15 @@ class Repository(Record, frozen=True):
         return self.num_bytes - self.bytes_here
 
 
+class Meanwhile(Record, frozen=True):
+    """What may be run while a gate is closed: an ungated target, its drafter ("" for its own early exit), and how it
+    fits."""
+
+    target: str
+    drafter: str
+    word: str
+
+
 class PullRequest(Record, frozen=True):
     """A repository to fetch. `revision`: a branch, tag or commit, "" for main. `variant`: of a GGUF repository, a
     quantisation ("Q4_K_M") or a file. `draft`: "auto", "none" or a repository. `key`: the name in models.toml."""
@@ -113,7 +123,7 @@ class PullRequest(Record, frozen=True):
 class PullPlan(Event, frozen=True, tag="plan"):
     """Everything a person wants to know before the download. `fit` None: not even headers may be read (a gate).
     `variants`: of a GGUF repository without a chosen file, each with its fit. `unloadable`: why localspec could not
-    load it, found from its headers."""
+    load it, found from its headers. `meanwhile`: something else to run where the gate is closed."""
 
     target: Repository
     drafter: Repository | None
@@ -124,6 +134,7 @@ class PullPlan(Event, frozen=True, tag="plan"):
     preset: str = ""
     variants: tuple[FitReport, ...] = ()
     unloadable: str = ""
+    meanwhile: Meanwhile | None = None
 
     @property
     def num_bytes(self) -> int:

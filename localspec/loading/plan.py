@@ -140,15 +140,20 @@ def checked_head(row: WeightFormat, options: WeightOptions) -> WeightFormat:
 
 def needed(snapshot: Snapshot, request: PlanRequest, row: WeightFormat) -> Footprint:
     """Memory for the model in this format with its drafter; the larger workspace serves both."""
-    context, keep_head = request.options.ctx or DEFAULT_CONTEXT, request.options.keep_head
-    own = footprint(snapshot, row, context, keep_head=keep_head)
+    context = request.options.ctx or DEFAULT_CONTEXT
+    own = footprint(snapshot, row, context, keep_head=request.options.keep_head)
+    drafter = drafter_footprint(request, row)
+    return replace(own, drafter=drafter.whole - min(own.workspace, drafter.workspace)) if drafter else own
+
+
+def drafter_footprint(request: PlanRequest, target: WeightFormat) -> Footprint | None:
+    """Memory for the drafter alone, beside a target in this format; None where it takes none of the same memory."""
     if request.drafter is None:
-        return own
-    plan = draft_plan(request.drafter, request, row)
+        return None
+    plan = draft_plan(request.drafter, request, target)
     if plan.device != request.device:
-        return own
-    drafter = footprint(request.drafter, plan.weight_format, plan.context, keep_head=keep_head)
-    return replace(own, drafter=drafter.whole - min(own.workspace, drafter.workspace))
+        return None
+    return footprint(request.drafter, plan.weight_format, plan.context, keep_head=request.options.keep_head)
 
 
 def draft_plan(drafter: Snapshot, request: PlanRequest, target: WeightFormat) -> Plan:

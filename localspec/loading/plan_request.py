@@ -11,6 +11,7 @@ import msgspec
 
 from localspec.core.errors import UsageError
 from localspec.core.requests import WeightOptions
+from localspec.core.sizes import read_size
 from localspec.core.weight_formats import (
     AUTO,
     FLOATS,
@@ -72,6 +73,14 @@ def check(request: PlanRequest) -> None:
         raise UsageError(
             f"--int8-threshold {threshold} is not a number from 0 on.", hint=f"Use --int8-threshold {INT8_THRESHOLD:g}."
         )
+
+
+def check_memory(written: str | None) -> int | None:
+    """--max-memory in bytes; None without it."""
+    found = None if written is None else read_size(written)
+    if written is not None and found is None:
+        raise UsageError(f"'{written[:40]}' is not a size of memory.", hint="Write e.g. --max-memory 8GB.")
+    return found
 
 
 def check_generic(arch: GenericArch, request: PlanRequest) -> None:

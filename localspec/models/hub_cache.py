@@ -32,28 +32,38 @@ def expanded(written: str) -> Path:
     return Path(os.path.expandvars(os.path.expanduser(written)))
 
 
-def repository(kept: str) -> str:
+def repository(name: str) -> str:
     """The repository of a folder in the cache. A model's own name may contain two dashes."""
-    return kept.removeprefix(MODELS).replace("--", "/", 1)
+    return name.removeprefix(MODELS).replace("--", "/", 1)
 
 
-def snapshot(repository: str) -> Path | None:
-    """The folder with the last downloaded files of its `main`; None if there is none."""
+def snapshot(repository: str, commit: str | None = None) -> Path | None:
+    """The folder with the files of this commit, else with the last downloaded ones of its `main`; None if there is
+    none."""
     if not REPOSITORY.fullmatch(repository):
         return None
-    kept = folder() / (MODELS + repository.replace("/", "--"))
-    try:
-        commit = read_small(kept / "refs" / "main").decode("ascii").strip()
-    except (OSError, ValueError):
-        return None
-    files = kept / "snapshots" / commit
+    commit = commit or main_commit(repository)
+    files = kept(repository) / "snapshots" / commit
     return files if COMMIT.fullmatch(commit) and files.is_dir() else None
+
+
+def kept(repository: str) -> Path:
+    """The folder of a repository in the cache, whether there is one or not."""
+    return folder() / (MODELS + repository.replace("/", "--"))
+
+
+def main_commit(repository: str) -> str:
+    """What refs/main says; "" where it cannot be read."""
+    try:
+        return read_small(kept(repository) / "refs" / "main").decode("ascii").strip()
+    except (OSError, ValueError):
+        return ""
 
 
 def repositories() -> list[str]:
     """The cached repositories of models."""
     try:
-        kept = sorted(entry.name for entry in os.scandir(folder()) if entry.name.startswith(MODELS))
+        folders = sorted(entry.name for entry in os.scandir(folder()) if entry.name.startswith(MODELS))
     except OSError:
         return []
-    return [name for name in map(repository, kept) if snapshot(name)]
+    return [name for name in map(repository, folders) if snapshot(name)]

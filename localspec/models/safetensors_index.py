@@ -155,12 +155,8 @@ def _are_counts(value: Any) -> bool:
 def _read_shards(folder: Path) -> dict[str, TensorInfo]:
     """The tensors of all shards that the index names, each exactly where it says."""
     index = folder / INDEX
-    weight_map = read_object(index, MAX_INDEX_BYTES).get("weight_map")
-    if not isinstance(weight_map, dict) or not weight_map:
-        raise CheckpointError(f"{index} has no weight_map.", hint=REPEAT)
-    for file_name in weight_map.values():
-        _check_file_name(index, file_name)
-    shards = sorted(set(weight_map.values()))
+    content = read_object(index, MAX_INDEX_BYTES)
+    shards, weight_map = shard_names(index, content), content["weight_map"]
     surplus = {found.name for found in folder.glob("*.safetensors") if SHARD.fullmatch(found.name)} - set(shards)
     if surplus:
         raise CheckpointError(f"{index} does not name the shard {min(surplus)}.", hint=REPEAT)
@@ -171,6 +167,16 @@ def _read_shards(folder: Path) -> dict[str, TensorInfo]:
     if absent:
         raise CheckpointError(f"{index} names the tensor {min(absent)[:120]!r}, which no shard has.", hint=REPEAT)
     return tensors
+
+
+def shard_names(index: Path, content: dict[str, Any]) -> list[str]:
+    """The shards that an index names, each a plain name in the same folder."""
+    weight_map = content.get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise CheckpointError(f"{index} has no weight_map.", hint=REPEAT)
+    for file_name in weight_map.values():
+        _check_file_name(index, file_name)
+    return sorted(set(weight_map.values()))
 
 
 def _add_shard(tensors: dict[str, TensorInfo], file: Path, weight_map: dict[str, str]) -> None:

@@ -13,13 +13,14 @@ from localspec.core.calibration import Calibration
 from localspec.core.errors import CatalogError, IncompatiblePair, NotDownloaded, UsageError
 from localspec.core.events import DraftLength, Notice
 from localspec.core.requests import AskedDraft, DraftRequest, LoadRequest, draft_length, read_draft_length
-from localspec.core.sizes import read_size
 from localspec.core.weight_formats import AUTO
 from localspec.engine.arch import Arch
 from localspec.engine.drafters import table
 from localspec.engine.drafters.table import DRAFTERS, EARLY_EXIT, DraftTarget
 from localspec.engine.generic_arch import read_any
-from localspec.models.catalog import EDIT, Catalog, DraftEntry, Entry
+from localspec.loading.plan_request import check_memory
+from localspec.models.catalog import Catalog, DraftEntry, Entry
+from localspec.models.catalog_file import EDIT
 from localspec.models.checkpoint import Snapshot, open_snapshot
 from localspec.models.sandbox import compare_tokenizers
 
@@ -101,14 +102,6 @@ def fault_of(draft: DraftEntry) -> str:
     if draft.exit_layer is not None and setting != "exit_layer":
         return f"has an exit_layer, and its kind is {draft.kind}"
     return ""
-
-
-def check_memory(written: str | None) -> int | None:
-    """--max-memory in bytes; None without it."""
-    found = None if written is None else read_size(written)
-    if written is not None and found is None:
-        raise UsageError(f"'{written[:40]}' is not a size of memory.", hint="Write e.g. --max-memory 8GB.")
-    return found
 
 
 def check_threads(asked: int | None) -> None:

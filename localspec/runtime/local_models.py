@@ -57,7 +57,8 @@ def on_disk(catalog: Catalog, now: str, *, held_bytes: int = 0, loaded: str = ""
 def found_on_disk(catalog: Catalog, now: str, free: int, *, loaded: str) -> Iterator[Shelved]:
     """`free`: bytes of memory."""
     named = set[str]()
-    for name in dict.fromkeys((*catalog.models, now, *folders_of_chats(catalog))):
+    keys = [key for key, table in catalog.models.items() if now == key or now != table.repo]
+    for name in dict.fromkeys((*keys, now, *folders_of_chats(catalog))):
         with suppress(NotDownloaded):
             model = shelved(name, catalog.resolve(name), free)
             named.add(name)

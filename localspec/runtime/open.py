@@ -31,7 +31,7 @@ from localspec.loading.devices import gpu_bytes, gpu_faults, pick_device, spare_
 from localspec.loading.footprint import footprint
 from localspec.loading.kernels import load_decoder, verify
 from localspec.loading.plan import Plan, draft_plan, ladder
-from localspec.loading.plan_request import PlanRequest, choices
+from localspec.loading.plan_request import PlanRequest, check_memory, choices
 from localspec.loading.resident import choose_threads, measure_memory, possible
 from localspec.loading.threads import Threads
 from localspec.models.catalog import Catalog, Entry
@@ -121,7 +121,7 @@ def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opene
 def plan_request(options: WeightOptions, choice: draft_choice.Choice) -> PlanRequest:
     """What the options and the drafter ask of a plan on this machine."""
     device = pick_device("auto" if options.offloads else options.device, options.weight_format)
-    max_bytes, min_resident = draft_choice.check_memory(options.max_memory), max(choice.exit_layer, 1)
+    max_bytes, min_resident = check_memory(options.max_memory), max(choice.exit_layer, 1)
     request = PlanRequest(options, device, max_bytes, min_resident, drafter=choice.snapshot)
     if device == "cuda":
         return replace(request, gpu_bytes=gpu_bytes())

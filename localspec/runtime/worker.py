@@ -18,6 +18,7 @@ from contextlib import suppress
 from datetime import datetime
 from multiprocessing.connection import Connection
 from multiprocessing.sharedctypes import Synchronized
+from pathlib import Path
 from typing import TYPE_CHECKING, Any  # Any: a sampling option has a type of its own
 
 import msgspec
@@ -250,10 +251,10 @@ def failure(fault: Exception) -> Failure:
     return Failure("engine", f"The engine failed ({type(fault).__name__}).", details, 1)
 
 
-def log_file() -> str:
+def log_file(log_of: Callable[[], Path] = paths.engine_log) -> str:
     """The file that the child prints into; os.devnull without a folder to write in."""
     try:
-        log = paths.engine_log()
+        log = log_of()
         if log.exists():
             plain(log)
         log.open("a").close()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from localspec.config import reading
 from localspec.engine.arch import ELSE
-from localspec.models.catalog import EDIT
+from localspec.models.catalog_file import EDIT
 from tests.attacks.attack import Attack, Attacks, harmless, refused
 from tests.attacks.spoiling import gone, instead, link, listening, sparse, with_fields, without, written
 

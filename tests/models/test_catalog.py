@@ -10,6 +10,7 @@ from localspec.core import paths
 from localspec.core.errors import CatalogError, NotDownloaded
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog
+from localspec.models.catalog_file import DraftTable
 
 EXAMPLE = """
 schema_version = 1
@@ -93,11 +94,80 @@ def test_a_mistyped_name_is_answered_with_the_nearest() -> None:
     assert "guide" in caught.value.hint
 
 
-def test_a_known_model_that_is_not_here_says_so_and_names_no_command_that_does_not_exist(tmp_path: Path) -> None:
-    for name in ("far", "Somebody/Far-7B"):
-        with pytest.raises(NotDownloaded, match="is not on this machine") as caught:
-            load(tmp_path, EXAMPLE).resolve(name)
-        assert caught.value.hint == "Give its folder or GGUF file: ./FOLDER or ./FILE.gguf."
+@pytest.mark.parametrize("name", ["far", "Somebody/Far-7B", "nobody/knows-it"])
+def test_a_model_that_is_not_here_says_so_and_how_to_fetch_it(name: str, tmp_path: Path) -> None:
+    with pytest.raises(NotDownloaded, match="is not on this machine") as caught:
+        load(tmp_path, EXAMPLE).resolve(name)
+    assert caught.value.hint == f"Fetch it: localspec pull {name}"
+
+
+@pytest.mark.parametrize("name", ["folder/folder/file", "-x/y y", "nobody/\x1b[2J"])
+def test_what_can_be_no_repository_is_not_to_be_fetched(name: str, tmp_path: Path) -> None:
+    with pytest.raises(NotDownloaded) as caught:
+        load(tmp_path, EXAMPLE).resolve(name)
+    assert "pull" not in caught.value.hint
+
+
+PACKAGED = Catalog.load().models
+LAYERSKIP = [key for key, table in PACKAGED.items() if (table.repo or "").startswith("facebook/layerskip-")]
+PAIRS = [key for key, table in PACKAGED.items() if table.repo and table.draft and table.draft.kind == "model"]
+
+
+def test_every_packaged_model_has_a_drafter_whose_source_is_named() -> None:
+    assert {"guide", *LAYERSKIP, *PAIRS} == set(PACKAGED)
+    for key in (*LAYERSKIP, *PAIRS):
+        draft = PACKAGED[key].draft
+        assert draft is not None
+        assert draft.source, key
+
+
+def test_the_seven_models_of_layerskip_are_gated_by_hand_base_models_that_exit_early() -> None:
+    """Layers: those of the bases in tests/models/configs, which the checkpoints are derived from."""
+    layers = {"7b": 32, "13b": 40, "70b": 80, "34b": 48, "8b": 32, "1b": 16}
+    assert len(LAYERSKIP) == 7
+    for key in LAYERSKIP:
+        table = PACKAGED[key]
+        assert (table.gated, table.licence, table.template) == ("manual", "fair", "none"), key
+        assert table.draft is not None
+        assert table.draft.kind == "early-exit"
+        assert 1 <= (table.draft.exit_layer or 0) <= layers[key.rpartition("-")[2]] // 4, key
+    assert PACKAGED["layerskip-llama2-7b"].draft == DraftTable("early-exit", None, 8, 6, "LayerSkip's README")
+
+
+def test_every_pair_is_of_two_repositories_that_a_download_can_name() -> None:
+    for key in PAIRS:
+        table = PACKAGED[key]
+        assert table.draft is not None
+        for repo in (table.repo, table.draft.model):
+            assert hub_cache.REPOSITORY.fullmatch(repo or ""), key
+        assert table.repo != table.draft.model
+
+
+@pytest.mark.parametrize("typed", ["qwen3-8b", "qwen3:8b", "Qwen/Qwen3-8B"])
+def test_a_model_is_pulled_by_the_names_that_people_type(typed: str) -> None:
+    assert Catalog.load().repository(typed) == "Qwen/Qwen3-8B"
+
+
+def test_a_fetched_repository_has_what_the_catalogue_says_of_it() -> None:
+    """The name that pull prints drafts as the key does."""
+    folder = fetched("facebook/layerskip-llama2-7B")
+    by_repository, by_key = (Catalog.load().resolve(name) for name in ("facebook/layerskip-llama2-7B", LAYERSKIP[0]))
+    assert by_repository.path == by_key.path == folder
+    assert by_repository.draft == by_key.draft
+    assert by_repository.draft is not None
+    assert (by_repository.draft.exit_layer, by_repository.draft.k) == (8, 6)
+    assert by_repository.template == "none"
+    assert by_repository.key == "facebook/layerskip-llama2-7B"
+
+
+def test_a_model_with_a_commit_is_that_commit_whatever_main_says(tmp_path: Path) -> None:
+    main, older = fetched("Somebody/Far-7B"), "f" * 40
+    pinned = EXAMPLE + f'revision = "{older}"\n'
+    with pytest.raises(NotDownloaded):
+        load(tmp_path, pinned).resolve("far")
+    (main.parent / older).mkdir()
+    assert load(tmp_path, pinned).resolve("far").path == main.parent / older
+    assert load(tmp_path, EXAMPLE).resolve("far").path == main
 
 
 COMMIT = "0123456789abcdef" * 2 + "01234567"
@@ -177,6 +247,8 @@ MISTAKES = {
     "schema_version = 1\n[models.x]\npath = 'a'\n[models.x.sampling]\ntemprature = 1": "did you mean 'temperature'",
     "schema_version = 1\n[models.x]\npath = 'a'\n[models.x.draft]\nkind = 'early-exit'\nexit_layr = 1": "'exit_layer'",
     "schema_version = 1\n[modles.x]\npath = 'a'": "did you mean 'models'",
+    "schema_version = 1\n[models.x]\nrepo = 'a/b'\nrevision = 'main'": "revision",
+    "schema_version = 1\n[models.x]\nrepo = 'a/b'\ngated = 'perhaps'": "gated",
     "schema_version = 1\n[models.x]": "exactly one of repo and path",
     "schema_version = 1\n[models.x]\npath = 'a'\nrepo = 'b/c'": "exactly one of repo and path",
     "schema_version = 1\n[models.x]\npath = 1": "Expected `str",

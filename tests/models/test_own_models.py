@@ -18,6 +18,7 @@ from tests.support.tokenizers import CHATML, gpt2_like
 
 pytestmark = pytest.mark.heavy
 
+PACKAGED = list(Catalog.load(paths.packaged("models.toml")).models)
 MINE = """
 schema_version = 1
 [models.mine]
@@ -43,7 +44,7 @@ def own() -> Path:
 def test_its_models_stand_behind_those_that_ship(own: Path):
     own.write_text(MINE)
     catalog = Catalog.load()
-    assert list(catalog.models) == ["guide", "mine"]
+    assert list(catalog.models) == [*PACKAGED, "mine"]
     assert catalog.resolve("m").name == "My Own"
     assert catalog.lasting_name("m") == "mine"
 
@@ -132,9 +133,9 @@ def test_words_are_a_file_that_a_system_can_know(own: Path):
 
 
 def test_without_one_there_is_what_ships(own: Path):
-    assert list(Catalog.load().models) == ["guide"]
+    assert list(Catalog.load().models) == PACKAGED
     own.write_text("schema_version = 1\n")
-    assert list(Catalog.load().models) == ["guide"]
+    assert list(Catalog.load().models) == PACKAGED
 
 
 def test_the_picker_lists_them(own: Path):

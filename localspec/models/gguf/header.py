@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from localspec.core.errors import REPEAT, CheckpointError
 from localspec.core.plain_file import plain
@@ -87,11 +88,16 @@ def _read_one(file: Path, limit: int = MAX_BYTES) -> Gguf:
     try:
         size = plain(file).stat().st_size
         with file.open("rb") as stream:
-            beginning = Beginning(file, stream, size, limit)
-            _check_start(beginning)
-            return _read(beginning)
+            return read_stream(file, stream, size, limit)
     except OSError as error:
         raise CheckpointError(f"{file} cannot be read ({error.strerror or error}).", hint=REPEAT) from error
+
+
+def read_stream(file: Path, stream: IO[bytes], size: int, limit: int = MAX_BYTES) -> Gguf:
+    """Reads one file from its beginning on, wherever its bytes come from. `file`: its name."""
+    beginning = Beginning(file, stream, size, limit)
+    _check_start(beginning)
+    return _read(beginning)
 
 
 def _check_start(beginning: Beginning) -> None:

@@ -14,10 +14,10 @@ from localspec.engine.generic_arch import read_any
 from localspec.history.text.columns import columns
 from localspec.loading.footprint import in_16_bits
 from localspec.loading.plan import Plan, make_plan, needed
-from localspec.loading.plan_request import PlanRequest, choices, choose_context
+from localspec.loading.plan_request import PlanRequest, check_memory, choices, choose_context
 from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import Snapshot, open_snapshot
-from localspec.runtime.draft_choice import Choice, check_memory, choose
+from localspec.runtime.draft_choice import Choice, choose
 
 MARGIN = 0.05  # of what is free: less left over is a squeeze
 GUESS = "Estimated from the files' headers, for main memory; a GPU's use is known only after loading."

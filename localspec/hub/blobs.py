@@ -1,0 +1,93 @@
+"""The paths of a repository in the shared Hugging Face cache: blobs by their hash, parts of them, locks and snapshots.
+
+The layout is the hub library's own, so that its programs and ours see the same files. Knows no network.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from localspec.core.errors import PullError
+from localspec.core.sanitize import one_line
+from localspec.hub.records import RemoteFile, Repository
+from localspec.models import hub_cache
+
+PART = ".localspec.incomplete"  # the library's programs count and prune what ends in .incomplete
+SHA256, GIT_SHA1 = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{40}")
+
+
+def repo_dir(repo: str) -> Path:
+    if not hub_cache.REPOSITORY.fullmatch(repo) or ".." in repo:
+        raise PullError(f"'{one_line(repo)}' is no name of a repository.", hint="Give owner/name.")
+    return hub_cache.folder() / (hub_cache.MODELS + repo.replace("/", "--"))
+
+
+def snapshot_dir(repo: str, commit: str) -> Path:
+    if not hub_cache.COMMIT.fullmatch(commit):
+        raise PullError(f"The hub names no commit of {repo}.", hint="Repeat the command.")
+    return repo_dir(repo) / "snapshots" / commit
+
+
+def hash_of(file: RemoteFile) -> str:
+    """The hash that names a file's blob: sha256, or git's own for a small one."""
+    if SHA256.fullmatch(file.sha256):
+        return file.sha256
+    if not file.sha256 and GIT_SHA1.fullmatch(file.blob_id):
+        return file.blob_id
+    raise PullError(f"The hub names no hash of {one_line(file.path)}.", hint="Repeat the command.")
+
+
+def blob(repo: str, file: RemoteFile) -> Path:
+    return repo_dir(repo) / "blobs" / hash_of(file)
+
+
+def part(repo: str, file: RemoteFile) -> Path:
+    """Where the file's bytes are kept until all of them are there."""
+    return repo_dir(repo) / "blobs" / (hash_of(file) + PART)
+
+
+def lock(repo: str, file: RemoteFile) -> Path:
+    """The lock that the hub's own programs take while they fetch this file."""
+    return hub_cache.folder() / ".locks" / repo_dir(repo).name / f"{hash_of(file)}.lock"
+
+
+def size(path: Path) -> int:
+    """The bytes of a file; 0 where there is none."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def bytes_here(repo: str, file: RemoteFile) -> int:
+    """Bytes of a file that need not be fetched again: all of it, or those of a part."""
+    whole = size(blob(repo, file)) == file.size and blob(repo, file).exists()
+    return file.size if whole else min(file.size, size(part(repo, file)))
+
+
+def is_complete(repository: Repository) -> bool:
+    """Whether all its files are linked, with the right sizes and hashes as names, and its revision names the commit:
+    an earlier pull, or a program of the hub's, has finished it."""
+    commit = read_ref(repository.repo, repository.revision or "main")
+    if commit != repository.commit and repository.revision != repository.commit:
+        return False
+    folder = snapshot_dir(repository.repo, repository.commit)
+    return all(
+        size(folder / file.path) == file.size and (folder / file.path).exists() and blob(repository.repo, file).exists()
+        for file in repository.files
+    )
+
+
+def read_ref(repo: str, revision: str) -> str:
+    try:
+        return (repo_dir(repo) / "refs" / revision).read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def parts(repo: str = "*") -> Iterator[Path]:
+    """Unfinished files of this repository, or of all, whoever began them."""
+    name = repo_dir(repo).name if repo != "*" else f"{hub_cache.MODELS}*"
+    return hub_cache.folder().glob(f"{name}/blobs/*.incomplete")

@@ -1,0 +1,117 @@
+"""The hub's process: `python -m localspec.hub.child SILENCE` answers questions, a line of JSON each, until stdin closes.
+
+The only process that imports huggingface_hub. What libraries print goes to hub.log; the answers' descriptor is private.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Generator
+from contextlib import closing
+from queue import SimpleQueue
+
+import msgspec
+
+from localspec.core import paths
+from localspec.core.errors import LocalspecError, UsageError
+from localspec.core.events import Failure
+from localspec.hub.client import ENDPOINT, Client
+from localspec.hub.faults import error_for
+from localspec.hub.login import read_login
+from localspec.hub.prepare import prepare
+from localspec.hub.pull import fetch
+from localspec.hub.records import (
+    PAUSES,
+    Account,
+    Answer,
+    AnyAsk,
+    AskAccount,
+    AskDelete,
+    AskPull,
+    Go,
+)
+from localspec.hub.transfer import Deadlines
+from localspec.runtime.worker import log_file, quieten
+
+QUESTIONS = msgspec.json.Decoder(AnyAsk)
+
+
+class Child:
+    """`silence`: seconds without a byte after which a download ends. One question at a time."""
+
+    def __init__(self, answers: int, questions: int, silence: float) -> None:
+        self._answers, self._questions, self._silence = answers, questions, silence
+        self._asked: SimpleQueue[AnyAsk] = SimpleQueue()
+
+    def run(self) -> None:
+        """Answers until the parent is gone."""
+        threading.Thread(target=self._listen, daemon=True).start()
+        question = self._asked.get()
+        while True:
+            question = self._answered(question) or self._asked.get()
+
+    def _listen(self) -> None:
+        """Takes questions while others are answered, and ends the process with its parent, whatever it is doing: a
+        download's parts are on the disk as far as they came."""
+        with open(self._questions, "rb") as lines:
+            for line in lines:
+                self._asked.put(QUESTIONS.decode(line))
+        os._exit(0)
+
+    def _answered(self, question: AnyAsk) -> AnyAsk | None:
+        """Answers one question; a plan waits for Go, and any other question that comes instead is returned."""
+        try:
+            with closing(self._answers_to(question)) as answers:
+                for answer in answers:
+                    self._send(answer)
+                    if isinstance(answer, PAUSES) and not isinstance(following := self._asked.get(), Go):
+                        return following
+        except LocalspecError as fault:
+            self._send(Failure(fault.code, fault.message, fault.hint, fault.exit_code))
+        except Exception as foreign:
+            traceback.print_exception(foreign)
+            fault = error_for(foreign, "the question")
+            self._send(Failure(fault.code, fault.message, fault.hint, fault.exit_code))
+        return None
+
+    def _answers_to(self, question: AnyAsk) -> Generator[Answer]:
+        login = read_login()
+        client = Client(os.environ.get("HF_ENDPOINT") or ENDPOINT, login)
+        scratch = paths.headers_dir()
+        match question:
+            case AskPull(request):
+                plan = prepare(client, request, scratch, report=self._send)
+                yield plan
+                yield from fetch(plan, request, Deadlines(self._silence))
+            case AskDelete(repos):
+                yield from delete(repos)
+            case AskAccount():
+                yield Account(client.account(), login.source)
+            case Go():
+                raise UsageError("Nothing waits for Go.", hint="Ask for a plan first.")
+
+    def _send(self, answer: Answer) -> None:
+        """Writes one line, whole; a parent that is gone ends the process."""
+        rest = memoryview(msgspec.json.encode(answer) + b"\n")
+        try:
+            while rest:
+                rest = rest[os.write(self._answers, rest) :]
+        except BrokenPipeError:
+            os._exit(0)
+
+
+def main() -> None:
+    """Keeps the pipe's two ends for the answers and questions alone, and redirects the rest to the log."""
+    answers, questions = os.dup(1), os.dup(0)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    quieten(log_file(paths.hub_log))
+    Child(answers, questions, float(sys.argv[1])).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""Deletes cached repositories: what it frees is known before, and measured after. Blobs that others share stay.
+
+The hub's library knows what is shared; ours are the parts of unfinished downloads and what is known about them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from stat import S_ISREG
+
+from huggingface_hub import HFCacheInfo, scan_cache_dir
+from huggingface_hub.errors import CacheNotFound
+from huggingface_hub.utils import DeleteCacheStrategy
+
+from localspec.core.errors import NotDownloaded, UsageError
+from localspec.core.sanitize import one_line
+from localspec.hub import blobs, pulls
+from localspec.hub.records import Deleted, DeletePlan
+from localspec.models import hub_cache
+
+
+def delete(repos: Sequence[str]) -> Iterator[DeletePlan | Deleted]:
+    """The plan; iterated on, deletes and says what that freed."""
+    repos = tuple(dict.fromkeys(repos))
+    for repo in repos:
+        refuse(repo)
+    folders = [blobs.repo_dir(repo) for repo in repos]
+    found = [one for repo in repos for one in cached(repo)]
+    linked = {file.blob_path for cache in found for one in cache.repos for at in one.revisions for file in at.files}
+    elsewhere = sum(blobs.size(path) for path in linked if path.is_symlink())
+    swept = sum(map(expected, found)) - sum(blobs.size(path) for path in linked if not path.is_symlink())
+    unfinished = sum(blobs.size(part) for repo in repos for part in blobs.parts(repo))
+    yield DeletePlan(repos, sum(map(own_bytes, folders)) + swept, unfinished, elsewhere - swept)
+    before = sum(map(own_bytes, measured(folders)))
+    for cache in found:
+        whole(cache).execute()
+    for repo, folder in zip(repos, folders, strict=True):
+        shutil.rmtree(folder, ignore_errors=True)  # what the library calls damaged: an unfinished download
+        pulls.finish(repo)
+    yield Deleted(repos, before - sum(map(own_bytes, measured(folders))))
+
+
+def refuse(repo: str) -> None:
+    if pulls.running(repo):
+        raise UsageError(f"{one_line(repo)} is being downloaded.", hint="Stop the download first.")
+    if not blobs.repo_dir(repo).is_dir():
+        hint = "See what is: localspec ls"
+        raise NotDownloaded(f"{one_line(repo)} is not in the Hugging Face cache.", hint=hint)
+
+
+def cached(repo: str) -> list[HFCacheInfo]:
+    """The cache as if it held this repository alone: the library finds commits by their hash, and two repositories may
+    have the same. Empty where it has none that is whole."""
+    try:
+        cache = scan_cache_dir(hub_cache.folder())
+    except CacheNotFound:
+        return []
+    found = [one for one in cache.repos if one.repo_type == "model" and one.repo_id == repo and one.revisions]
+    return [replace(cache, repos=frozenset([one])) for one in found]
+
+
+def whole(cache: HFCacheInfo) -> DeleteCacheStrategy:
+    """The library's plan to delete every commit of the one repository."""
+    return cache.delete_revisions(*(at.commit_hash for one in cache.repos for at in one.revisions))
+
+
+def expected(cache: HFCacheInfo) -> int:
+    return whole(cache).expected_freed_size
+
+
+def measured(folders: Sequence[Path]) -> list[Path]:
+    """The folders that a deletion may change: the repositories', and that of blobs which several share."""
+    return [*folders, hub_cache.folder() / "blobs"]
+
+
+def own_bytes(folder: Path) -> int:
+    """Bytes of the files below a folder, each once, without what links lead to."""
+    stats = {}
+    for at, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                stat = os.lstat(os.path.join(at, name))
+                stats[stat.st_dev, stat.st_ino] = stat.st_size if S_ISREG(stat.st_mode) else 0
+    return sum(stats.values())

@@ -1,0 +1,66 @@
+"""Gates as states: which of them a repository is in for this account, and what to do next, in lines for a screen.
+
+Knows the hub's codes and texts, and nothing about how they were asked for or are shown.
+"""
+
+from __future__ import annotations
+
+from localspec.core.sanitize import one_line
+from localspec.hub.records import Access, Gate, Meanwhile
+
+GATED = "GatedRepo"  # X-Error-Code
+AWAITS = "awaiting a review"  # in the hub's text about a request that nobody has answered
+TOKENS = "https://huggingface.co/settings/tokens"
+
+
+def closed_gate(status: int, code: str, message: str, *, logged_in: bool) -> Gate:
+    """The state of a gate that is closed, by the hub's answer to "may I?"."""
+    if code != GATED:
+        return "scope" if status == 403 and logged_in else "logged-out"
+    if status == 401 or not logged_in:
+        return "logged-out"
+    return "awaiting" if AWAITS in message.lower() else "no-request"
+
+
+def gate_lines(repo: str, access: Access, meanwhile: Meanwhile | None = None) -> tuple[str, ...]:
+    """What a person should know at a closed gate: the state, what to do next, and what to run meanwhile. Empty where it
+    is open."""
+    if access.may_read:
+        return ()
+    name, page = one_line(repo), one_line(access.page)
+    lines = [state_sentence(access), next_step(name, page, access)]
+    if access.hides_login:
+        lines.append("HF_TOKEN overrides the saved login. To use that one: unset HF_TOKEN")
+    if meanwhile is not None:
+        command = f"localspec pull {one_line(meanwhile.target)}"
+        command += f" --draft {one_line(meanwhile.drafter)}" if meanwhile.drafter else ""
+        lines.append(f"Meanwhile, without a gate: {command} ({meanwhile.word})")
+    return (*lines, "Nothing was downloaded.")
+
+
+def state_sentence(access: Access) -> str:
+    account = one_line(access.account) or "an account without a name"
+    match access.gate:
+        case "logged-out":
+            return "Not logged in: only people with access may have this model."
+        case "no-request":
+            return f"No request yet: logged in as {account}, who has no access to this model."
+        case "awaiting":
+            return f"Awaiting review: {account} has asked, and its authors have not answered yet."
+        case "scope":
+            return "The token is too small: it may not read gated repositories."
+    return "Access is granted."
+
+
+def next_step(repo: str, page: str, access: Access) -> str:
+    review = " Its authors review each request." if access.by_hand else ""
+    match access.gate:
+        case "logged-out":
+            return f"Log in, then repeat: hf auth login. Ask for access on {page}.{review}"
+        case "no-request":
+            return f"Ask for access on {page}.{review} Then wait for it: localspec pull {repo} --wait"
+        case "awaiting":
+            return f"Its page: {page}. Go on when they have: localspec pull {repo} --wait"
+        case "scope":
+            return f"Allow gated repositories in the token's settings: {TOKENS}. Or log in anew: hf auth login"
+    return ""

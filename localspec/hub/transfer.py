@@ -1,0 +1,125 @@
+"""Fetches the files of one repository at one commit into the shared cache: resumed by byte, hashed as they come.
+
+Four files at a time, each in a thread; what happens is read as events from one iterator. Knows no plan and no refs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from queue import Empty
+from threading import Thread
+
+from localspec.core.errors import FULL, PullError
+from localspec.core.events import Notice
+from localspec.core.sizes import size_words
+from localspec.hub import blobs
+from localspec.hub.fetching import Fetcher
+from localspec.hub.meter import Meter
+from localspec.hub.records import Progress, Repository, Retrying, Stage
+from localspec.hub.watch import Reported, Stopped, Watch
+
+AT_ONCE = 4  # files; one stream rarely fills a line
+SECOND = 1.0  # the longest time between two events
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """In seconds: no byte for so long ends a transfer; the waits before each new try while none succeeds; the shortest
+    time between two events."""
+
+    silence: float = 30.0
+    waits: tuple[float, ...] = (1, 2, 4, 8, 16, 30)
+    tick: float = 0.1
+
+
+class Transfer:
+    """One repository's files. `events` is iterated once, to its end or closed; threads that a silent hub holds end with
+    the process. `checked`: the files whose bytes were found to have the hub's sha256."""
+
+    def __init__(self, repository: Repository, *, xet: bool = False, deadlines: Deadlines = Deadlines()) -> None:
+        self._repository, self._deadlines = repository, deadlines
+        here = {file.path: blobs.bytes_here(repository.repo, file) for file in repository.files}
+        self._watch = Watch(here)
+        self._meter = Meter(repository.repo, repository.num_bytes, sum(here.values()))
+        self._fetcher = Fetcher(repository, self._watch, xet=xet, waits=deadlines.waits)
+        self._faults = deque[Exception]()
+
+    @property
+    def checked(self) -> int:
+        return len(self._watch.checked)
+
+    def events(self) -> Iterator[Progress | Reported]:
+        """Everything that happens, at least once a second, until all files are whole, checked and linked."""
+        files = sorted(self._repository.files, key=lambda file: file.size)  # without small ones the rest is no model
+        try:
+            yield from self._run([partial(self._fetcher.fetch, file) for file in files])
+            yield from self._run([self._fetcher.link], "linking")
+        finally:
+            self._watch.stop.set()
+
+    def _run(self, jobs: Sequence[Callable[[], None]], stage: Stage | None = None) -> Iterator[Progress | Reported]:
+        """Runs these in threads, and yields what happens until all have ended; the first fault ends them."""
+        waiting = deque(jobs)
+        threads = [Thread(target=self._work, args=(waiting,), daemon=True) for _ in jobs[:AT_ONCE]]
+        for thread in threads:
+            thread.start()
+        shown, shown_bytes = 0.0, -1
+        while any(thread.is_alive() for thread in threads):
+            if reported := self._next():
+                yield reported
+            self._refuse()
+            now, have = time.monotonic(), self._watch.have_bytes
+            if now - shown >= (self._deadlines.tick if have != shown_bytes else SECOND):
+                shown, shown_bytes = now, have
+                yield self._progress(stage)
+        self._refuse()
+        yield self._progress(stage)
+
+    def _work(self, waiting: deque[Callable[[], None]]) -> None:
+        """A thread's life: one job after the other, until one of any thread fails."""
+        try:
+            while waiting and not self._faults:
+                with suppress(IndexError):  # another thread took the last one
+                    job = waiting.popleft()
+                    job()
+        except Stopped:
+            pass
+        except Exception as fault:
+            self._faults.append(fault)
+        finally:
+            self._watch.reported.put(None)
+
+    def _next(self) -> Reported | None:
+        """What a thread reports next; None when it is time to look at the bytes."""
+        with suppress(Empty):
+            return self._watch.reported.get(timeout=self._deadlines.tick)
+        return None
+
+    def _progress(self, stage: Stage | None) -> Progress:
+        self._meter.arrived(self._watch.arrived_bytes)
+        return self._meter.progress(stage or self._watch.stage, self._watch.have_bytes, self._watch.latest)
+
+    def _refuse(self) -> None:
+        """Raises a thread's fault, or PullError where the hub has been silent for too long."""
+        if self._faults:
+            fault = self._faults[0]
+            if isinstance(fault, OSError) and fault.errno in FULL:
+                raise self._full() from fault
+            raise fault
+        if self._watch.silent_seconds > (silence := self._deadlines.silence):
+            raise PullError(f"The hub stopped answering ({silence:g} s).", hint=self._watch.kept)
+
+    def _full(self) -> PullError:
+        """What is kept and what is missing where the disk is full."""
+        have, total = self._watch.have_bytes, self._repository.num_bytes
+        others = sum(map(blobs.size, blobs.parts())) - sum(map(blobs.size, blobs.parts(self._repository.repo)))
+        shown = f" (localspec ls --unfinished shows {size_words(others)} of others' parts)" if others else ""
+        return PullError(
+            f"The disk is full: {size_words(have)} of {size_words(total)} are kept.",
+            hint=f"Free {size_words(total - have)}{shown}, then repeat.",
+        )

@@ -1,0 +1,176 @@
+"""models.toml as written: its tables, how it is read and checked, and the user's own merged over the packaged one.
+
+Knows nothing about what is on disk.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from datetime import date, datetime, time
+from pathlib import Path
+from typing import Annotated, Any, Literal  # Any: TOML before it is checked
+
+import msgspec
+
+from localspec.core import paths
+from localspec.core.errors import CatalogError
+from localspec.core.plain_file import plain
+from localspec.core.requests import MAX_DRAFT, SamplingOptions
+from localspec.core.strict_toml import shallow
+from localspec.core.weight_formats import ListedFormat
+
+SCHEMA_VERSION = 1
+MOST_BYTES = 1 << 20
+LONGEST_FAULT = 300  # characters of a file's fault in a message
+NAME = r"^\w[\w.:+-]{0,99}$"
+NAME_WORDS = "a name of letters, digits and any of _ . : + -"
+EDIT = "Edit the file and try again."
+OF_A_REPOSITORY = {"repo", "path", "folding", "revision", "licence", "gated"}
+
+Name = Annotated[str, msgspec.Meta(pattern=NAME)]
+Drafted = Annotated[int, msgspec.Meta(ge=0, le=MAX_DRAFT)]
+Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
+Context = Annotated[int, msgspec.Meta(ge=2)]
+Commit = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{40}$")]
+
+
+class DraftTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """[models.KEY.draft] and [models.KEY.drafts.NAME] as written. Which kinds there are, the engine's table says.
+    `source`: where the exit layer or the pair was read."""
+
+    kind: str
+    model: str | None = None
+    exit_layer: Count | None = None
+    k: Drafted | Literal["auto"] = "auto"
+    source: str = ""
+
+
+class FoldingTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """[models.KEY.folding]: corrects what the user types, by the `words` of a file in the model's folder; `sums`
+    replaces a bare sum."""
+
+    words: Annotated[str, msgspec.Meta(pattern=r"^[^\x00]+$")]
+    sums: str = ""
+
+
+class ModelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """[models.KEY] as written, with exactly one of repo and path. `quant`, `ctx`, `system`, `preset` and `template` are
+    defaults for `chat` and `run`; `revision` is the commit that was pulled, `licence` and `gated` are as the hub names
+    them."""
+
+    repo: str | None = None
+    path: str | None = None
+    revision: Commit | None = None
+    name: str | None = None
+    aliases: tuple[Name, ...] = ()
+    licence: str = ""
+    gated: Literal["", "auto", "manual"] = ""
+    quant: ListedFormat | None = None
+    ctx: Context | None = None
+    system: str | None = None
+    preset: str | None = None
+    template: str | None = None
+    sampling: SamplingOptions = SamplingOptions()
+    folding: FoldingTable | None = None
+    draft: DraftTable | None = None
+    drafts: dict[Name, DraftTable] = {}
+
+
+class CatalogFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """models.toml as written."""
+
+    schema_version: int
+    models: dict[Name, ModelTable] = {}
+
+
+TABLES = (CatalogFile, ModelTable, FoldingTable, DraftTable, SamplingOptions)
+FIELDS = sorted({name for table in TABLES for name in table.__struct_fields__})
+
+
+def read(source: Path) -> dict[str, Any]:
+    """Reads a models.toml, unchecked."""
+    try:
+        if plain(source).stat().st_size > MOST_BYTES:
+            raise CatalogError(f"{source} is too large: at most {MOST_BYTES:,} bytes are read.", hint=EDIT)
+        found: dict[str, Any] = msgspec.toml.decode(shallow(source.read_text(encoding="utf-8")))
+        return found
+    except OSError as error:
+        raise CatalogError(f"{source} cannot be read ({error.strerror or error}).", hint=EDIT) from error
+    except RecursionError as error:
+        raise CatalogError(f"{source} is nested too deep.", hint=EDIT) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CatalogError(f"{source}: {explain(str(error))}.", hint=EDIT) from error
+
+
+def checked(found: Mapping[str, Any], source: Path) -> dict[str, ModelTable]:
+    try:
+        written = msgspec.convert(found, CatalogFile, builtin_types=(datetime, date, time))
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise CatalogError(f"{source}: {explain(str(error))}.", hint=EDIT) from error
+    check(source, written)
+    return written.models
+
+
+def over(own: dict[str, Any], shipped: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Merges the user's file over the packaged one, field by field. A model with another repo or path also loses what
+    the packaged file says of that repository."""
+    models = own.get("models", {})
+    if not isinstance(models, dict):
+        return own
+    merged = dict(shipped["models"])
+    for key, table in models.items():
+        if isinstance(table, dict):
+            elsewhere = OF_A_REPOSITORY if table.keys() & {"repo", "path"} else set()
+            known = {name: value for name, value in merged.get(key, {}).items() if name not in elsewhere}
+            merged[key] = {**known, **with_full_paths(table, folder)}
+        else:
+            merged[key] = table
+    return {**own, "models": merged}
+
+
+def with_full_paths(table: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Resolves the user's paths against the folder of the user's file."""
+    for draft in drafts(table):
+        if isinstance(model := draft.get("model"), str) and os.path.exists(path := folder / paths.expanded(model)):
+            draft["model"] = str(path)
+    template = table.get("template")
+    if isinstance(template, str) and os.path.isfile(file := folder / paths.expanded(template)):
+        table = {**table, "template": str(file)}
+    own = table.get("path")
+    return {**table, "path": str(folder / paths.expanded(own))} if isinstance(own, str) else table
+
+
+def drafts(table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    named = table.get("drafts")
+    for draft in (table.get("draft"), *(named.values() if isinstance(named, dict) else ())):
+        if isinstance(draft, dict):
+            yield draft
+
+
+def check(source: Path, written: CatalogFile) -> None:
+    """Checks what the types cannot express."""
+    if written.schema_version != SCHEMA_VERSION:
+        newer = written.schema_version > SCHEMA_VERSION
+        hint = "Upgrade localspec: pip install --upgrade localspec" if newer else f"Write {SCHEMA_VERSION}."
+        raise CatalogError(f"{source} has schema_version {written.schema_version}, not {SCHEMA_VERSION}.", hint=hint)
+    seen: dict[str, str] = {}
+    for key, table in written.models.items():
+        if (table.repo is None) == (table.path is None):
+            raise CatalogError(f"{source}: '{key}' must have exactly one of repo and path.", hint=EDIT)
+        for word in (key, *table.aliases):
+            if seen.setdefault(word, key) != key:
+                raise CatalogError(f"{source}: '{word}' names both '{seen[word]}' and '{key}'.", hint=EDIT)
+
+
+def explain(message: str) -> str:
+    """msgspec's message, with the nearest known name for an unknown one."""
+    named = message.replace(f"`str` matching regex {NAME!r}", NAME_WORDS)
+    message = " ".join(named.split())[:LONGEST_FAULT].rstrip(".")
+    unknown = re.search(r"unknown field `([^`]*)`(.*)", message)
+    if not unknown:
+        return message
+    near = difflib.get_close_matches(unknown[1], FIELDS, n=1)
+    return f"unknown key '{unknown[1]}'{unknown[2]}" + (f"; did you mean '{near[0]}'?" if near else "")

@@ -1,0 +1,80 @@
+"""A pair in other programs' words: vLLM's speculative configuration, and llama-server's command.
+
+Their options are those of the programs' own documentation (pull-serve.md, D2). Runs nothing and reads no files.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import dataclass
+from typing import Literal
+
+from localspec.core.errors import IncompatiblePair, UsageError
+
+Program = Literal["vllm", "llama-server"]
+PROGRAMS: tuple[Program, ...] = ("vllm", "llama-server")
+DEFAULT_DRAFT = 5  # tokens; these programs have no "auto"
+DEFAULT_CONTEXT = 8192
+LOOKUP, EARLY_EXIT = "lookup", "early-exit"
+LOOKUP_NGRAMS = {"prompt_lookup_min": 2, "prompt_lookup_max": 5}
+PADDED = "padding"  # the verdict of equal tokens and unequal rows, which vLLM refuses unless it is asked not to
+
+
+@dataclass(frozen=True, slots=True)
+class OtherPair:
+    """A target and its drafter: a model's name, "lookup" or "early-exit". `reason`: of a draft model's verdict, "" for
+    none; `num_draft_tokens` at most, `context` in tokens."""
+
+    target: str
+    drafter: str
+    reason: str = ""
+    ok: bool = True
+    num_draft_tokens: int = DEFAULT_DRAFT
+    context: int = DEFAULT_CONTEXT
+
+
+def printed(pair: OtherPair, program: str) -> str:
+    """The command that runs the pair there; UsageError for an early exit, which no other program has."""
+    if program not in PROGRAMS:
+        raise UsageError(f"There is no command for '{program[:40]}'.", hint=f"Use --print {' or '.join(PROGRAMS)}.")
+    if pair.drafter.partition(":")[0] == EARLY_EXIT:
+        raise UsageError(
+            f"Only localspec drafts with an early exit of {pair.target}: {program} cannot.",
+            hint=f"Use the same target with look-up: localspec pair {pair.target} {LOOKUP} --print {program}",
+        )
+    if not pair.ok:
+        raise IncompatiblePair(
+            f"'{pair.drafter}' cannot draft for '{pair.target}' in any program ({pair.reason}).",
+            hint=f"Find one that can: localspec pair {pair.target} --hub",
+        )
+    return vllm(pair) if program == "vllm" else llama_server(pair)
+
+
+def vllm(pair: OtherPair) -> str:
+    config = shlex.quote(json.dumps(speculative_config(pair), separators=(",", ":")))
+    return f"vllm serve {shlex.quote(pair.target)} --max-model-len {pair.context} --speculative-config {config}"
+
+
+def speculative_config(pair: OtherPair) -> dict[str, str | int | bool]:
+    """vLLM's --speculative-config."""
+    if pair.drafter == LOOKUP:
+        return {"method": "ngram", "num_speculative_tokens": pair.num_draft_tokens, **LOOKUP_NGRAMS}
+    padded: dict[str, str | int | bool] = {"use_heterogeneous_vocab": True} if pair.reason == PADDED else {}
+    drafted = {"method": "draft_model", "model": pair.drafter, "num_speculative_tokens": pair.num_draft_tokens}
+    return drafted | padded
+
+
+def llama_server(pair: OtherPair) -> str:
+    """llama-server loads GGUF files, which localspec does not make: where the models are none, their places are left
+    open. Without --spec-type it would load the drafter and never use it."""
+    target = file_of(pair.target, "T.gguf")
+    context = f"-c {pair.context} --metrics"
+    if pair.drafter == LOOKUP:
+        return f"llama-server -m {target} --spec-type ngram-mod {context}"
+    draft = f"-md {file_of(pair.drafter, 'D.gguf')} --spec-type draft-simple --spec-draft-n-max {pair.num_draft_tokens}"
+    return f"llama-server -m {target} {draft} {context}"
+
+
+def file_of(model: str, stand_in: str) -> str:
+    return shlex.quote(model) if model.lower().endswith(".gguf") else stand_in
