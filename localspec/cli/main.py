@@ -22,8 +22,9 @@ from click.shell_completion import shell_complete
 from localspec.cli.config import config
 from localspec.cli.history import history
 from localspec.cli.io import discard_output, mend_streams, print_error, print_os_error, read_prompt
-from localspec.cli.models import completions
+from localspec.cli.completion import completions
 from localspec.cli.moved import where_it_went
+from localspec.cli.pull import pull
 from localspec.core.errors import Cancelled, LocalspecError, UsageError
 from localspec.core.requests import (
     LOAD_OPTIONS,
@@ -130,6 +131,7 @@ def chat(
     """
     start_without_collecting()
     from localspec import history as chats
+    from localspec.cli.pulling.missing import pull_if_missing
     from localspec.config.reading import read
     from localspec.runtime.draft_choice import check
     from localspec.tui import app
@@ -140,6 +142,7 @@ def chat(
     settings = read()
     past = chats.recall(chat_id) if latest or chat_id is not None else None
     model = model or (past.chat.model_key if past else settings.default_model)
+    pull_if_missing(model, given["draft"])
     tuned = tuning.begin(settings, model, load=given_load_options(given), sampling=given_sampling(given))
     notice = tuned.begin_preset(given["preset"], past.chat.preset if past else None)
     check(tuned.load)
@@ -167,6 +170,7 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
     On a terminal, control characters are removed from the answer. A pipe or a file gets it unchanged.
     """
     leave_on_interrupt()
+    from localspec.cli.pulling.missing import pull_if_missing
     from localspec.cli.run import Output, answer_once
     from localspec.config import precedence
     from localspec.config.reading import read
@@ -180,6 +184,7 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
         raise UsageError(
             "--raw and --system cannot be combined.", hint="Put the system prompt into PROMPT, or drop --raw."
         )
+    pull_if_missing(model, given["draft"])
     settings, catalog = read(), Catalog.load()
     entry = precedence.entry_of(catalog, model)
     named = precedence.preset_name(settings, entry, given["preset"])
@@ -256,8 +261,8 @@ def doctor(as_json: bool) -> int:
     return int(report.is_broken)
 
 
-cli.add_command(history)
-cli.add_command(config)
+for command in (pull, history, config):
+    cli.add_command(command)
 
 
 def is_given(name: str) -> bool:

@@ -137,6 +137,11 @@ def admissions_file() -> Path:
     return state_dir() / "admissions.json"
 
 
+def loaded_dir() -> Path:
+    """The folder with a lock for each model that is loaded."""
+    return made(state_dir() / "loaded")
+
+
 def pairs_file() -> Path:
     """The file of verdicts about pairs of tokenizers."""
     return state_dir() / "pairs.json"

@@ -123,8 +123,9 @@ def over(own: dict[str, Any], shipped: Mapping[str, Any], folder: Path) -> dict[
     merged = dict(shipped["models"])
     for key, table in models.items():
         if isinstance(table, dict):
-            elsewhere = OF_A_REPOSITORY if table.keys() & {"repo", "path"} else set()
-            known = {name: value for name, value in merged.get(key, {}).items() if name not in elsewhere}
+            before = merged.get(key, {})
+            moved = any(table.get(name, before.get(name)) != before.get(name) for name in ("repo", "path"))
+            known = {name: value for name, value in before.items() if not moved or name not in OF_A_REPOSITORY}
             merged[key] = {**known, **with_full_paths(table, folder)}
         else:
             merged[key] = table

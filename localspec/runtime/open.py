@@ -15,6 +15,7 @@ from localspec.core import calibration
 from localspec.core.drain import relay
 from localspec.core.errors import DoesNotFit, EngineError, LocalspecError
 from localspec.core.events import DraftLength, Loading, ModelCard, Notice, Ready, SpecCard
+from localspec.core.locks import Lock
 from localspec.core.requests import AskedDraft, LoadRequest, SpecWish, WeightOptions, draft_length
 from localspec.core.sizes import size_words
 from localspec.core.weight_formats import AUTO, FLOATS
@@ -40,6 +41,7 @@ from localspec.models.folding import Folding
 from localspec.models.prequantised.stored import stored_format
 from localspec.models.prompt_sandbox import SandboxedPrompter
 from localspec.runtime import draft_choice
+from localspec.runtime import loaded as loaded_models
 from localspec.runtime.model import Model, Parts, graph_notices
 from localspec.runtime.sampling_defaults import defaults
 
@@ -51,7 +53,8 @@ Opening = Loading | Notice | Ready
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A target in memory, and what attaching a drafter needs. `choice`: the drafter that it was planned with."""
+    """A target in memory, and what attaching a drafter needs. `choice`: the drafter that it was planned with;
+    `mark`: that it is loaded."""
 
     request: LoadRequest
     catalog: Catalog
@@ -62,6 +65,7 @@ class Opened:
     target: Resident
     threads: int
     choice: draft_choice.Choice
+    mark: Lock | None
     folding: Folding | None = None
 
 
@@ -99,6 +103,7 @@ def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opene
     draft_choice.check_threads(request.weights.threads)
     catalog = Catalog.load()
     entry = catalog.resolve(request.model)
+    marked = loaded_models.mark(entry.path)
     snapshot = open_snapshot(entry.path, entry.key)
     choice = draft_choice.choose(request.draft, entry, snapshot, catalog)
     draft_choice.check_format(request.weights.draft_format, choice)
@@ -115,7 +120,7 @@ def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opene
     if is_generic(snapshot.config):
         yield Notice("info", "generic", f"transformers runs {snapshot.name}, more slowly than localspec's own decoder.")
     threads = choose_threads(target, request.weights.threads, every=plan.resident is not None)
-    return Opened(request, catalog, entry, snapshot, plan, prompter, target, threads, choice, folding)
+    return Opened(request, catalog, entry, snapshot, plan, prompter, target, threads, choice, marked, folding)
 
 
 def plan_request(options: WeightOptions, choice: draft_choice.Choice) -> PlanRequest:
@@ -246,6 +251,10 @@ def attach(
     place = str(target.device) if plan.resident is None else f"{target.device} and {plan.offload_source}"
     card = ModelCard(entry.name, plan.weight_format.name, place, plan.context, can_chat, layers, snapshot.revision)
     drafters = (own,) if own is not None else ()
+    marks = [
+        opened.mark if owns_target else None,
+        loaded_models.mark(choice.snapshot.folder) if choice.snapshot else None,
+    ]
     yield from graph_notices((target, *drafters))
     ready = Ready(card, spec, measure_memory(opened.threads, target, *drafters))
     yield ready
@@ -258,7 +267,7 @@ def attach(
             defaults=defaults(entry, snapshot),
             stop_ids=frozenset(snapshot.eos_ids),
             decoders=(target, *drafters),
-            owned=(target, *drafters, opened.prompter) if owns_target else drafters,
+            owned=(*((target, opened.prompter) if owns_target else ()), *drafters, *filter(None, marks)),
             threads=Threads(possible(), opened.threads) if owns_target and may_change(opened) else None,
             greedy_draft=choice.greedy,
             calibration_key=timed_key(opened),

@@ -23,3 +23,13 @@ def completions(_: click.Context, __: click.Parameter, typed: str) -> list[Compl
     with suppress(LocalspecError):
         known = (*Catalog.load().models, *names())
     return [CompletionItem(name) for name in dict.fromkeys(known) if name.startswith(typed)]
+
+
+def pullable(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
+    """Names of the catalogue that a pull takes, with their repositories."""
+    from localspec.models.catalog import Catalog
+
+    with suppress(LocalspecError):
+        models = Catalog.load().models.items()
+        return [CompletionItem(key, help=table.repo) for key, table in models if table.repo and key.startswith(typed)]
+    return []

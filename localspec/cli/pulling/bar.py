@@ -1,0 +1,91 @@
+"""Progress of a download on stderr: a bar with rate and time left on a terminal, a line per tenth elsewhere.
+
+Knows the hub's events and nothing about what is fetched.
+"""
+
+from __future__ import annotations
+
+import sys
+from shutil import get_terminal_size
+from typing import Self
+
+from localspec.cli.io import print_note
+from localspec.core.sanitize import one_line
+from localspec.core.sizes import size_words
+from localspec.hub.records import Progress, Retrying
+
+WIDTH = 20
+STAGES = {"resolving": "asking the hub", "headers": "reading headers", "checking": "checking what is here"}
+STAGES |= {"downloading": "downloading", "linking": "linking"}
+
+
+class TransferBar:
+    """One bar at a time, wiped before anything else is printed."""
+
+    def __init__(self) -> None:
+        self.step: tuple[str, str, int] = ("", "", -1)  # repository, stage, tenth
+        self.drawn = False
+        self.last: Progress | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.wipe()
+
+    def show(self, event: Progress) -> None:
+        self.last = event
+        if sys.stderr.isatty():
+            self.drawn = True
+            print(f"\r\033[K{bar_line(event)[: get_terminal_size().columns - 1]}", end="", file=sys.stderr, flush=True)
+            return
+        tenth = 10 * event.done // event.total if event.total else 0
+        step = (event.repo, event.stage, tenth)
+        if step != self.step:
+            self.step = step
+            print_note(percent_line(event, 10 * tenth))
+
+    def retry(self, event: Retrying) -> None:
+        self.wipe()
+        print_note(f"{one_line(event.reason)} Trying again in {event.seconds:.0f} s; what came is kept.")
+
+    def wipe(self) -> None:
+        if self.drawn:
+            self.drawn = False
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def percent_line(event: Progress, percent: int) -> str:
+    stage = STAGES[event.stage]
+    if not event.total:
+        return f"{stage}: {one_line(event.repo)}"
+    return f"{stage} {percent} %: {amount(event)}, {one_line(event.repo)}"
+
+
+def bar_line(event: Progress) -> str:
+    if not event.total or event.stage in ("resolving", "headers", "linking"):
+        return f"  {STAGES[event.stage]} …"
+    bar = f"{'█' * (WIDTH * event.done // event.total):░<{WIDTH}}"
+    parts = [f"  {bar}", amount(event)]
+    if event.stage == "checking":
+        parts.append("checking what is here")
+    if event.bytes_per_second is not None:
+        parts.append(f"{size_words(event.bytes_per_second)}/s")
+    if event.eta_s is not None:
+        parts.append(time_words(event.eta_s))
+    if event.resumed:
+        parts.append(f"({size_words(event.resumed)} were here)")
+    return "   ".join(parts)
+
+
+def amount(event: Progress) -> str:
+    return f"{size_words(event.done)} of {size_words(event.total)}"
+
+
+def time_words(seconds: float) -> str:
+    """A span in the two largest units that matter."""
+    whole = max(0, round(seconds))
+    if whole < 90:
+        return f"{whole} s"
+    minutes = whole // 60
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,107 @@
+"""The steps of `localspec pull` around a session: in front or in the background, and what follows it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from localspec.cli.io import as_json, print_note, print_text
+from localspec.cli.pulling import screens, session
+from localspec.cli.pulling.asked import Asked
+from localspec.cli.pulling.bar import TransferBar
+from localspec.cli.pulling.record import PullRecord, watched
+from localspec.cli.pulling.session import Show
+from localspec.cli.pulling.show import JsonShow, TextShow
+from localspec.config.models_writing import store_model
+from localspec.core.errors import Cancelled, LocalspecError
+from localspec.core.events import Failure
+from localspec.core.sizes import size_words
+from localspec.hub.process import HubProcess
+from localspec.hub.records import Pulled, PullPlan
+from localspec.models.catalog import Catalog
+
+
+def pull(asked: Asked, *, background: bool = False) -> int:
+    """Pulls what was asked for; the exit code."""
+    with TransferBar() as bar, HubProcess() as hub:
+        show: Show = JsonShow() if asked.json else TextShow(bar, yes=asked.yes)
+        try:
+            watch_another(asked, show)
+            plan = session.planned(hub, asked, show)
+            if asked.dry_run:
+                return 0
+            session.check(plan, asked)
+            session.agree(plan, show)
+            if background:
+                return detach(asked)
+            after(asked, plan, session.download(hub, plan, show))
+            return 0
+        except KeyboardInterrupt:
+            return stopped(asked, bar)
+        except LocalspecError as fault:
+            return failed(fault, asked)
+
+
+def watch_another(asked: Asked, show: Show) -> None:
+    """Shows another localspec's pull of the same repository until it ends: it is not fetched twice."""
+    record = PullRecord(asked.request.repo)
+    if asked.dry_run or (free := record.take()) is not None:
+        if not asked.dry_run and free is not None:
+            free.close()
+        return
+    print_note(f"Another localspec is downloading {asked.request.repo}. Ctrl+C leaves it alone.")
+    for event in watched(record):
+        show.event(event)
+
+
+def detach(asked: Asked) -> int:
+    """Starts the same pull in a process of its own, which ends with the download."""
+    quiet = subprocess.DEVNULL
+    command = [sys.executable, "-m", "localspec", *asked.words, "--json"]
+    subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
+    print_text(f"Downloading in the background. See how far it is: localspec pull {asked.typed}")
+    return 0
+
+
+def after(asked: Asked, plan: PullPlan, pulled: Pulled) -> None:
+    """Registers the model under its key, and says how to chat with it."""
+    name = asked.request.key or (asked.typed if Catalog.load().key_of(asked.typed) else plan.target.repo)
+    if asked.request.key:
+        store_model(asked.request.key, *entry(plan, pulled))
+    if not asked.json:
+        print_text(screens.ready_words(name, plan, pulled))
+
+
+def entry(plan: PullPlan, pulled: Pulled) -> tuple[dict[str, object], dict[str, object] | None]:
+    """What models.toml says of a pulled model, and of its drafter."""
+    offer = plan.offer
+    fields: dict[str, object] = {"repo": plan.target.repo, "revision": pulled.target.commit}
+    if pulled.file:
+        fields = {"repo": None, "revision": None, "path": pulled.file}
+    elif plan.preset:
+        fields["template"] = "none"
+    if offer.kind == "none":
+        return fields, None
+    drawn = {"model": offer.name} if offer.kind == "model" else {"exit_layer": offer.exit_layer}
+    source = {"source": offer.source} if offer.source else {}
+    return fields, {"kind": offer.kind, **drawn, "k": offer.k, **source}
+
+
+def stopped(asked: Asked, bar: TransferBar) -> int:
+    """Ctrl+C: what came is kept, and how to go on."""
+    bar.wipe()
+    kept = f"{size_words(bar.last.done)} of {size_words(bar.last.total)}" if bar.last and bar.last.total else ""
+    print_note(f"Stopped. What came is kept{f': {kept}' if kept else ''}. Go on: localspec pull {asked.typed}")
+    return Cancelled.exit_code
+
+
+def failed(fault: LocalspecError, asked: Asked) -> int:
+    """Raises the error again, after its line of JSON; a closed gate has had its own screen."""
+    if asked.json:
+        event = Failure(fault.code, fault.message, fault.hint, fault.exit_code)
+        print(as_json({"type": event.type, **{name: getattr(event, name) for name in event.__struct_fields__}}))
+    if isinstance(fault, session.Declined):
+        print_note(str(fault))
+    elif not isinstance(fault, session.GateClosed):
+        raise fault
+    return fault.exit_code

@@ -1,0 +1,92 @@
+"""The record of a pull in the state folder: who fetches a repository now, and what it last said of it.
+
+A lock says that a pull runs; its events are lines of JSON, which a second terminal reads. Knows nothing about printing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from time import monotonic, sleep
+
+import msgspec
+
+from localspec.core import paths
+from localspec.core.events import Failure
+from localspec.core.locks import Lock, lock
+from localspec.hub.records import Answer, Progress
+
+ANSWERS = msgspec.json.Decoder(Answer)
+EVERY_SECONDS = 0.5  # between two lines of progress
+LOOK_SECONDS = 0.2
+
+
+class PullRecord:
+    """One repository's. Where the state folder cannot be written, every pull goes on without a record."""
+
+    def __init__(self, repo: str) -> None:
+        name = repo.replace("/", "--")
+        self._events = paths.pulls_dir() / f"{name}.jsonl"
+        self._lock_file = paths.pulls_dir() / f"{name}.lock"
+        self._written = 0.0
+
+    def take(self) -> Lock | None:
+        """The right to fetch it; None while another localspec does."""
+        return lock(self._lock_file)
+
+    def begin(self) -> None:
+        with suppress(OSError):
+            self._events.write_bytes(b"")
+
+    def add(self, event: Answer) -> None:
+        """Adds an event; of progress one every half second."""
+        if isinstance(event, Progress) and monotonic() - self._written < EVERY_SECONDS:
+            return
+        self._written = monotonic() if isinstance(event, Progress) else self._written
+        with suppress(OSError), self._events.open("ab") as file:
+            file.write(msgspec.json.encode(event) + b"\n")
+
+    def events(self, start: int = 0) -> tuple[list[Answer], int]:
+        """The events behind this byte, and where they end; a line that is half written is left for later."""
+        try:
+            with self._events.open("rb") as file:
+                file.seek(start)
+                whole, _, _ = file.read().rpartition(b"\n")
+        except OSError:
+            return [], start
+        found = []
+        for line in whole.splitlines():
+            with suppress(msgspec.DecodeError):
+                found.append(ANSWERS.decode(line))
+        return found, start + len(whole) + bool(whole)
+
+    def why_stopped(self) -> str:
+        """Why the last pull ended early; "" where it did not say."""
+        last = self.events()[0][-1:]
+        return next((f"{one.message} {one.hint}".rstrip() for one in last if isinstance(one, Failure)), "")
+
+
+def watched(record: PullRecord) -> Iterator[Answer]:
+    """What another localspec that fetches it does, until it ends."""
+    seen = 0
+    while True:
+        free = record.take()
+        events, seen = record.events(seen)
+        yield from events
+        if free is not None:
+            free.close()
+            return
+        sleep(LOOK_SECONDS)
+
+
+@contextmanager
+def recorded(record: PullRecord) -> Iterator[bool]:
+    """Holds the right to fetch a repository; False where another localspec has it."""
+    held = record.take()
+    try:
+        if held is not None:
+            record.begin()
+        yield held is not None
+    finally:
+        if held is not None:
+            held.close()

@@ -1,0 +1,119 @@
+"""What is shown before and after a download, as text: the plan, and the next command. Asks and prints nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from localspec.core.sanitize import one_line
+from localspec.core.sizes import size_words
+from localspec.hub.records import DraftOffer, Fetched, Pulled, PullPlan, Repository
+from localspec.loading.fit import FitReport
+from localspec.models.catalog import Catalog
+from localspec.models.gguf import stores
+
+SHORT = 7  # letters of a commit
+GAP = "   "
+
+
+def plan_text(plan: PullPlan) -> str:
+    """Everything that a person wants to know before the download."""
+    lines = [heading(plan.target), f"  {contents(plan.target)}{GAP}disk: {size_words(plan.disk_free)} free"]
+    lines += [f"  {line}" for line in (*fit_lines(plan), f"speculation: {offer_words(plan.offer)}")]
+    if plan.drafter is not None:
+        lines += [f"  + {heading(plan.drafter)}", f"    {contents(plan.drafter)}"]
+    lines.append(f"  chat template: {template_words(plan)}")
+    return "\n".join(lines)
+
+
+def heading(one: Repository) -> str:
+    """A repository's name, commit, licence and gate."""
+    parts = [f"{one_line(one.repo)} @ {one.commit[:SHORT]}", f"licence {one_line(one.licence.words)}"]
+    if one.access.by_hand:
+        parts.append("gated: its authors review each request")
+    elif one.access.gate != "open":
+        parts.append("gated")
+    return GAP.join(parts)
+
+
+def contents(one: Repository) -> str:
+    count = len(one.files)
+    parts = [f"{size_words(one.num_bytes)} in {count} file{'s' * (count != 1)}"]
+    if one.parameters:
+        parts.append(f"{one.parameters / 1e9:.2f} B parameters")
+    here = f" ({size_words(one.bytes_here)} are here)" if one.bytes_here else ""
+    return ", ".join([*parts, *([one_line(one.dtype)] if one.dtype else [])]) + here
+
+
+def fit_lines(plan: PullPlan) -> Iterator[str]:
+    if plan.unloadable:
+        yield f"this machine: cannot load it: {one_line(plan.unloadable)}"
+    elif plan.fit is not None:
+        yield f"this machine: {fit_words(plan.fit)}"
+
+
+def fit_words(fit: FitReport) -> str:
+    """How a model fits, with what is free and what a better format would need."""
+    where = " on the GPU" if fit.device.startswith("cuda") else ""
+    free = f"{size_words(fit.free_bytes)} free{where}"
+    needs = {one.quant: size_words(one.total_bytes) for one in fit.formats}
+    if not fit.chosen:
+        smallest = min(fit.formats, key=lambda one: one.total_bytes, default=None)
+        least = f"{smallest.quant} needs {needs[smallest.quant]}, " if smallest else ""
+        return f"{fit.word} ({least}{free})"
+    best = fit.formats[0].quant
+    named = dict.fromkeys((fit.chosen, best))
+    figures = ", ".join(f"{quant} needs {needs[quant]}" for quant in named if quant in needs)
+    return f"{fit.word} with {fit.context} tokens ({free}; {figures})"
+
+
+def offer_words(offer: DraftOffer) -> str:
+    source = f" ({one_line(offer.source)})" if offer.source else ""
+    match offer.kind:
+        case "early-exit":
+            return f"early exit after layer {offer.exit_layer}, k {offer.k}{source}; no second model"
+        case "model":
+            verdict = f"; {one_line(offer.verdict.reason)}: {one_line(offer.verdict.detail)}" if offer.verdict else ""
+            return f"{one_line(offer.name)} drafts{source}{verdict}"
+    return f"none: {one_line(offer.detail)}" if offer.detail else "none"
+
+
+def template_words(plan: PullPlan) -> str:
+    if plan.target.chat_template:
+        return "its own"
+    used = f'; "{one_line(plan.preset)}" will be used' if plan.preset else "; it completes text"
+    return f"none in it (a base model){used}"
+
+
+def variants_text(plan: PullPlan) -> str:
+    """The files of a GGUF repository, each with its fit."""
+    from localspec.history.text.columns import columns
+
+    rows = [(one_line(one.name), one_line(one.word)) for one in plan.variants]
+    return columns(rows)
+
+
+def checked_words(fetched: Fetched, repository: Repository) -> str:
+    """How many files have the hub's hash."""
+    hashed = sum(bool(file.sha256) for file in repository.files)
+    return f"checked: {fetched.checked} of {hashed} files have the hub's sha256"
+
+
+def ready_words(name: str, plan: PullPlan, pulled: Pulled) -> str:
+    """The next command. `name`: what loads it, if that is no file."""
+    found = gguf_name(pulled.file) if pulled.file else name
+    return f"Ready. localspec chat {one_line(found)}{draft_words(found, plan)}"
+
+
+def draft_words(name: str, plan: PullPlan) -> str:
+    """The flag for a drafter that the catalogue does not name for this model."""
+    catalog, offer = Catalog.load(), plan.offer
+    key = catalog.key_of(name)
+    known = catalog.models[key] if key else (catalog.of_repository(name) or ("", None))[1]
+    if offer.kind == "none" or (known is not None and known.draft is not None):
+        return ""
+    return f" --draft {one_line(offer.name)}" if offer.kind == "model" else f" --draft early-exit:{offer.exit_layer}"
+
+
+def gguf_name(file: str) -> str:
+    """The name of a GGUF file that was fetched, as every command takes it."""
+    return next((one.name for one in stores.kept() if str(one.file) == file), file)

@@ -1,0 +1,141 @@
+"""One pull from the question to the next command: plan, gate, licence, yes or no, download.
+
+Talks to the hub's process and to a Show; knows nothing about terminals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from time import sleep
+from typing import Protocol
+
+from localspec.cli.pulling.asked import Asked
+from localspec.cli.pulling.record import PullRecord, recorded, watched
+from localspec.core.errors import (
+    AccessDenied,
+    Cancelled,
+    CheckpointError,
+    DoesNotFit,
+    LocalspecError,
+    PullError,
+    UsageError,
+)
+from localspec.core.events import Failure
+from localspec.hub.licences import acknowledge, must_acknowledge
+from localspec.hub.process import HubProcess
+from localspec.hub.records import Answer, AskPull, Go, Pulled, PullPlan, Repository
+
+GATE_SECONDS = 600.0  # between two looks at a gate
+
+
+class Show(Protocol):
+    """Prints what happens, and asks."""
+
+    def plan(self, plan: PullPlan) -> None: ...
+
+    def gate(self, plan: PullPlan, *, waits: bool) -> None: ...
+
+    def event(self, event: Answer) -> None: ...
+
+    def confirmed(self, question: str, *, yes: str, default: bool = True) -> bool:
+        """The answer to a question; True without one where all was agreed to, `yes` then says so."""
+        ...
+
+
+class Declined(Cancelled):
+    """The user said no. Nothing was fetched."""
+
+
+class GateClosed(AccessDenied):
+    """The gate is closed, and its screen was shown."""
+
+
+def planned(hub: HubProcess, asked: Asked, show: Show) -> PullPlan:
+    """The plan, shown; waits for a gate to open if that is wanted. GateClosed where it is closed."""
+    gate = ""
+    while True:
+        plan = one_plan(hub, asked, show)
+        if all(one.access.may_read for one in repositories(plan)):
+            show.plan(plan)
+            return plan
+        closed = next(one for one in repositories(plan) if not one.access.may_read)
+        if gate != closed.access.gate:
+            gate = closed.access.gate
+            show.gate(plan, waits=asked.wait)
+        if not asked.wait:
+            raise GateClosed(f"{closed.repo} may not be read yet ({gate}).")
+        sleep(GATE_SECONDS)
+
+
+def one_plan(hub: HubProcess, asked: Asked, show: Show) -> PullPlan:
+    for event in hub.ask(AskPull(asked.request)):
+        if isinstance(event, PullPlan):
+            return event
+        show.event(event)
+    raise PullError("The hub gave no plan.", hint="Repeat the command.")
+
+
+def repositories(plan: PullPlan) -> tuple[Repository, ...]:
+    return (plan.target, plan.drafter) if plan.drafter else (plan.target,)
+
+
+def check(plan: PullPlan, asked: Asked) -> None:
+    """Refuses before a byte what localspec could not load, or the disk not hold."""
+    if plan.unloadable:
+        raise CheckpointError(plan.unloadable, hint="Nothing was downloaded.")
+    if plan.variants and not asked.request.variant:
+        first = plan.variants[0].name
+        raise UsageError(
+            f"{plan.target.repo} has several files.", hint=f"Choose one: localspec pull {plan.target.repo}:{first}"
+        )
+    if plan.disk_needed > plan.disk_free:
+        raise DoesNotFit(
+            f"The disk has {plan.disk_free / 1e9:.1f} GB free, and {plan.disk_needed / 1e9:.1f} GB are needed.",
+            hint="Free some space, or set HF_HUB_CACHE to another folder.",
+        )
+
+
+def agree(plan: PullPlan, show: Show) -> None:
+    """Asks what has to be asked; Declined, or DoesNotFit, after a no."""
+    for one in repositories(plan):
+        if must_acknowledge(one.repo, one.licence):
+            sentence = f"The licence of {one.repo} ({one.licence.words}) allows no commercial use."
+            if not show.confirmed(f"{sentence} Do you accept it?", yes=f"{sentence} --yes accepts it.", default=False):
+                raise Declined("The licence was not accepted.", hint="Nothing was downloaded.")
+            acknowledge(one.repo, one.licence)
+    if plan.fit is not None and not plan.fit.chosen:
+        sentence = f"{plan.target.repo} does not fit on this machine."
+        if not show.confirmed(f"{sentence} Download it anyway?", yes=f"{sentence} --yes downloads it.", default=False):
+            raise DoesNotFit(sentence, hint="Nothing was downloaded. A smaller context may fit: --ctx 2048")
+    elif plan.bytes_left and not show.confirmed("Download?", yes=""):
+        raise Declined("Nothing was downloaded.")
+
+
+def download(hub: HubProcess, plan: PullPlan, show: Show) -> Pulled:
+    """Fetches what the plan says. What happens is recorded for other terminals; where one of them fetches the same,
+    waits for it first."""
+    record = PullRecord(plan.target.repo)
+    while True:
+        with recorded(record) as ours:
+            if ours:
+                return finished(noted(hub.ask(Go()), record), show)
+        for event in watched(record):
+            show.event(event)
+
+
+def noted(events: Iterator[Answer], record: PullRecord) -> Iterator[Answer]:
+    try:
+        for event in events:
+            record.add(event)
+            yield event
+    except LocalspecError as fault:
+        record.add(Failure(fault.code, fault.message, fault.hint, fault.exit_code))
+        raise
+
+
+def finished(events: Iterator[Answer], show: Show) -> Pulled:
+    for event in events:
+        show.event(event)
+        if isinstance(event, Pulled):
+            return event
+    raise PullError("The download ended early.", hint="Repeat the command: what came is kept.")

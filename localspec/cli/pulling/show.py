@@ -1,0 +1,82 @@
+"""How a pull is shown: as text with a bar, or as one event a line of JSON. Prints; decides nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+import msgspec
+
+from localspec.cli.io import as_json, print_note, print_notice, print_text
+from localspec.cli.pulling import screens
+from localspec.cli.pulling.bar import TransferBar
+from localspec.core.errors import UsageError
+from localspec.core.events import Notice
+from localspec.hub.gates import gate_lines
+from localspec.hub.records import Answer, Fetched, Progress, PullPlan, Repository, Retrying
+
+
+class TextShow:
+    """The plan on stdout; questions and progress on stderr."""
+
+    def __init__(self, bar: TransferBar, *, yes: bool) -> None:
+        self._bar, self._yes = bar, yes
+        self._repositories: Sequence[Repository] = ()
+
+    def plan(self, plan: PullPlan) -> None:
+        self._bar.wipe()
+        self._repositories = [one for one in (plan.target, plan.drafter) if one]
+        print_text(screens.plan_text(plan))
+        if plan.variants:
+            print_text(screens.variants_text(plan))
+
+    def gate(self, plan: PullPlan, *, waits: bool) -> None:
+        self._bar.wipe()
+        closed = next(one for one in (plan.target, plan.drafter) if one and not one.access.may_read)
+        print_text(screens.heading(closed))
+        for line in gate_lines(closed.repo, closed.access, plan.meanwhile):
+            print_text(f"  {line}")
+        if waits:
+            print_note("Waiting; the gate is looked at every 10 minutes. Ctrl+C ends it.")
+
+    def event(self, event: Answer) -> None:
+        match event:
+            case Progress():
+                self._bar.show(event)
+            case Retrying():
+                self._bar.retry(event)
+            case Notice():
+                self._bar.wipe()
+                print_notice(event)
+            case Fetched():
+                self._bar.wipe()
+                known = next((one for one in self._repositories if one.repo == event.repo), None)
+                if known is not None:
+                    print_text(f"  {screens.checked_words(event, known)}")
+
+    def confirmed(self, question: str, *, yes: str, default: bool = True) -> bool:
+        self._bar.wipe()
+        if self._yes:
+            if yes:
+                print_note(yes)
+            return True
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise UsageError("Not a terminal: add --yes to download without asking.")
+        return click.confirm(question, default=default, err=True)
+
+
+class JsonShow:
+    """Every event on stdout; no questions."""
+
+    def plan(self, plan: PullPlan) -> None:
+        self.event(plan)
+
+    def gate(self, plan: PullPlan, **_: object) -> None:
+        self.event(plan)
+
+    def event(self, event: Answer) -> None:
+        print(as_json(msgspec.to_builtins(event)), flush=True)
+
+    def confirmed(self, *_: object, **__: object) -> bool:
+        return True

@@ -1,0 +1,58 @@
+"""`localspec pull` alone: what is unfinished, and going on with it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from localspec.cli.io import print_note, print_text
+from localspec.cli.pulling.asked import Asked
+from localspec.cli.pulling.command import pull
+from localspec.core.errors import Cancelled, UsageError
+from localspec.core.sanitize import one_line
+from localspec.core.sizes import size_words
+from localspec.history.text.columns import columns
+from localspec.hub.pulls import Unfinished, unfinished
+from localspec.hub.records import PullRequest
+
+
+def go_on(*, yes: bool, as_json: bool) -> int:
+    """Lists what is unfinished, asks, and goes on with all of it; the exit code of the first that fails."""
+    found = unfinished()
+    if not found:
+        print_note("Nothing is unfinished. Download a model: localspec pull ORG/NAME, or a name of the catalogue.")
+        return 0
+    if not as_json:
+        print_text(unfinished_table(found))
+    if not (yes or continued()):
+        return Cancelled.exit_code
+    for repo, request in requests(found).items():
+        if code := pull(Asked(repo, request, yes=True, json=as_json)):
+            return code
+    return 0
+
+
+def continued() -> bool:
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError("Not a terminal: add --yes to go on without asking.")
+    return click.confirm("Continue?", default=True, err=True)
+
+
+def requests(found: Sequence[Unfinished]) -> dict[str, PullRequest]:
+    """What to pull, each once: a drafter's part belongs to its target's pull; another program's part has no request."""
+    asked = [one.request or PullRequest(one.repo, draft="none") for one in found]
+    return {one.repo: one for one in asked}
+
+
+def unfinished_table(found: Sequence[Unfinished]) -> str:
+    return columns([(one_line(one.repo), size_of(one), state(one)) for one in found])
+
+
+def size_of(one: Unfinished) -> str:
+    return f"{size_words(one.done)} of {size_words(one.total)}" if one.total else size_words(one.done)
+
+
+def state(one: Unfinished) -> str:
+    return "is being downloaded" if one.running else one_line(one.reason)
