@@ -17,6 +17,7 @@ from localspec.core import paths
 from localspec.core.errors import AccessDenied, CheckpointError, LocalspecError, PullError
 from localspec.core.events import Record
 from localspec.core.json_store import JsonStore
+from localspec.hub.gates import next_step, state_sentence
 from localspec.hub.process import HubProcess
 from localspec.hub.records import Answer, AskPull, Go, Progress, Pulled, PullPlan, PullRequest, Retrying
 
@@ -251,6 +252,6 @@ def answers(hub: HubProcess, request: PullRequest) -> Iterator[Answer]:
 def check(plan: PullPlan) -> None:
     access = plan.target.access
     if not access.may_read:
-        raise AccessDenied(f"{plan.target.repo} may not be read by this account.", hint=f"See {access.page}")
+        raise AccessDenied(state_sentence(access), hint=next_step(plan.target.repo, access.page, access))
     if plan.unloadable:
         raise CheckpointError(plan.unloadable)

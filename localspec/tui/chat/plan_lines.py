@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
-from localspec.hub.records import Access, PullPlan, Repository
+from localspec.hub.gates import gate_lines
+from localspec.hub.licences import acknowledge, must_acknowledge
+from localspec.hub.records import PullPlan, Repository
 from localspec.loading.fit import FitReport
 
 BOTH, ALONE, PAGE = "both", "alone", "page"
 VARIANT = "variant:"
 SHORT_COMMIT = 7
-GATES = {
-    "logged-out": "Not logged in: only people with access may have this model. Next: hf auth login, then again.",
-    "no-request": "Logged in as {account}, without access yet. Next: ask for it on its page.",
-    "awaiting": "Access was asked for as {account}; its authors have not answered yet. Nothing else is to be done.",
-    "scope": "The token of {account} may not read gated repositories. Next: allow it in the token's settings.",
-}
 
 
 def plan_lines(plan: PullPlan) -> list[str]:
     """Everything a person wants to know before the download."""
     lines = [repository_line(plan.target)]
     if not plan.target.access.may_read:
-        return [*lines, gate_line(plan.target.access), f"Its page: {one_line(plan.target.access.page)}"]
+        return [*lines, *gate_lines(plan.target.repo, plan.target.access, plan.meanwhile)]
     if plan.drafter is not None:
         lines.append(f"with {repository_line(plan.drafter)}")
     lines += [size_line(plan), fit_line(plan.fit), draft_line(plan)]
@@ -41,11 +39,6 @@ def repository_line(repository: Repository) -> str:
     if repository.access.gate == "granted":
         facts.append("gated, and open to you")
     return " · ".join(facts)
-
-
-def gate_line(access: Access) -> str:
-    words = GATES[access.gate].format(account=one_line(access.account) or "this account")
-    return f"{words} The authors review each request." if access.by_hand and access.gate == "no-request" else words
 
 
 def size_line(plan: PullPlan) -> str:
@@ -93,16 +86,26 @@ def choices(plan: PullPlan) -> list[tuple[str, str]]:
         return [(VARIANT + one.name, variant_words(one)) for one in plan.variants]
     if plan.unloadable or plan.disk_free < plan.disk_needed:
         return page
-    accept = "Accept the licence (non-commercial) and download" if needs_acceptance(plan) else "Download"
+    begin = "Accept the licence (non-commercial) and download" if needs_acceptance(plan) else "Download"
     if plan.drafter is None:
-        return [(BOTH, accept), *page]
-    return [(BOTH, f"{accept} both ({size_words(plan.bytes_left)})"), (ALONE, f"{accept} it alone"), *page]
+        return [(BOTH, begin), *page]
+    return [(BOTH, f"{begin} both ({size_words(plan.bytes_left)})"), (ALONE, f"{begin} it alone"), *page]
 
 
 def needs_acceptance(plan: PullPlan) -> bool:
-    """Whether a licence is in the way of commercial use."""
-    repositories = filter(None, (plan.target, plan.drafter))
-    return any(one.licence.non_commercial for one in repositories)
+    """Whether a licence that forbids commercial use is to be acknowledged first."""
+    return any(must_acknowledge(one.repo, one.licence) for one in repositories(plan))
+
+
+def accept(plan: PullPlan) -> None:
+    """Remember that its licences were acknowledged."""
+    for one in repositories(plan):
+        if must_acknowledge(one.repo, one.licence):
+            acknowledge(one.repo, one.licence)
+
+
+def repositories(plan: PullPlan) -> Iterator[Repository]:
+    yield from filter(None, (plan.target, plan.drafter))
 
 
 def variant_words(report: FitReport) -> str:

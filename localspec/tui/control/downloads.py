@@ -87,7 +87,7 @@ class Downloads:
         ask_again: Callable[[PullRequest], object],
         reply: str | None,
     ) -> None:
-        from localspec.tui.chat.plan_lines import ALONE, BOTH, PAGE, VARIANT
+        from localspec.tui.chat.plan_lines import ALONE, BOTH, PAGE, VARIANT, accept
 
         if reply == PAGE:
             self.page(request.repo)
@@ -95,6 +95,7 @@ class Downloads:
             ask_again(replace(request, variant=reply.removeprefix(VARIANT)))
         elif reply in (BOTH, ALONE):
             chosen = plan if reply == BOTH else replace(plan, drafter=None)
+            accept(chosen)
             drafter = chosen.drafter.repo if chosen.drafter else "none"
             wanted = replace(request, draft=drafter)
             self.queue.add(wanted, done=chosen.num_bytes - chosen.bytes_left, total=chosen.num_bytes)

@@ -11,7 +11,9 @@ from localspec.tui.panels.hub_rows import Listing, rank
 
 Sort = Literal["trending", "downloads", "likes", "created", "fit"]
 SORTS: tuple[Sort, ...] = get_args(Sort)
-OPTIONS = "{{hub.sort}} sort: {sort}   {{hub.fits}} {fits} fits only   {{hub.gated}} {gated} gated   {{hub.gguf}} {gguf} GGUF"
+OPTIONS = (
+    "{{hub.sort}} sort: {sort}   {{hub.fits}} {fits} fits   {{hub.gated}} {gated} gated   {{hub.gguf}} {gguf} GGUF"
+)
 
 
 @dataclass(frozen=True, slots=True)
