@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from textual.message import Message
 
 from localspec.core.sanitize import one_line
+from localspec.models import hub_cache
 from localspec.tui.control.parts import Parts
 from localspec.tui.screens.asking import Asking, Reply
 
@@ -21,9 +22,12 @@ if TYPE_CHECKING:
     from localspec.hub.queue import Downloads as Queue
     from localspec.hub.records import PullPlan, PullRequest
 
-COMPLETE = "{repo} is complete. {models} and Enter load it, or /model {repo}"
+COMPLETE = "{repo} is complete.\n{models} and Enter load it, or:\n/model {repo}"
 SECONDS = 12.0  # of the toast
 KEEP, DELETE = "keep", "delete"
+
+
+OfRepo = Callable[[str], object]
 
 
 class Changed(Message):
@@ -35,11 +39,11 @@ class Changed(Message):
 
 
 class Downloads:
-    """`arrived` is called when a model is complete: whoever lists models looks again."""
+    """`arrived` is called when a model is complete, `page` to see one's page, `delete_parts` with what was dropped."""
 
-    def __init__(self, parts: Parts, *, arrived: Callable[[str], object], page: Callable[[str], object]) -> None:
+    def __init__(self, parts: Parts, *, arrived: OfRepo, page: OfRepo, delete_parts: OfRepo) -> None:
         self.screen, self.state, self.feedback = parts.screen, parts.state, parts.feedback
-        self.arrived, self.page = arrived, page
+        self.arrived, self.page, self.delete_parts = arrived, page, delete_parts
         self.is_made = False
 
     @cached_property
@@ -102,12 +106,13 @@ class Downloads:
 
     def ask_drop(self, item: Download) -> None:
         lines = [f"{one_line(item.request.repo)} is not complete ({item.percent} %)."]
-        replies = [
-            Reply(KEEP, "Drop it, and keep the parts: downloading it again goes on from there"),
-            Reply(DELETE, "Drop it, and delete the parts"),
-        ]
+        replies = [Reply(KEEP, "Drop it, and keep the parts: another download goes on from there")]
+        if hub_cache.snapshot(item.request.repo) is None:  # else an older version would go with them
+            replies.append(Reply(DELETE, "Drop it, and delete the parts"))
         self.screen.app.push_screen(Asking("Drop this download?", lines, replies), partial(self.drop, item))
 
     def drop(self, item: Download, reply: str | None) -> None:
         if reply is not None:
             self.queue.drop(item.key)
+        if reply == DELETE:
+            self.delete_parts(item.request.repo)

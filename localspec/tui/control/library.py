@@ -5,7 +5,6 @@ Deleting is the hub's process's, which is ended when it has answered. Knows no l
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,6 +18,7 @@ from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
 from localspec.models import hub_cache
 from localspec.runtime.origins import origin_of
+from localspec.tui.chat.pages import page_of
 from localspec.tui.control.downloads import Downloads
 from localspec.tui.control.outside import Outside
 from localspec.tui.control.parts import Parts
@@ -27,10 +27,9 @@ from localspec.tui.screens.asking import Asking, Reply
 
 if TYPE_CHECKING:
     from localspec.hub.process import HubProcess
-    from localspec.hub.records import Deleted, DeletePlan, SearchRow
+    from localspec.hub.records import Deleted, DeletePlan
     from localspec.runtime.local_models import Shelved
 
-HUB = "https://huggingface.co"
 DELETE = "delete"
 LOADED = "{name} is loaded. Load another model, or /unload it, then delete it."
 NOT_OURS = {
@@ -48,7 +47,12 @@ class Library:
         self.screen, self.state, self.feedback, self.tuning = parts.screen, parts.state, parts.feedback, parts.tuning
         self.outside = outside
         self.listed_anew: Callable[[str], object] = nothing
-        self.downloads = Downloads(parts, arrived=lambda repo: self.listed_anew(repo), page=self.open_page)  # noqa: PLW0108 - set later
+        self.downloads = Downloads(
+            parts,
+            arrived=lambda repo: self.listed_anew(repo),  # noqa: PLW0108 - set later
+            page=self.open_page,
+            delete_parts=lambda repo: self.work(partial(self.delete_parts, repo)),
+        )
 
     # --- what is free
 
@@ -89,16 +93,13 @@ class Library:
 
     def plan_deletion(self, repo: str) -> None:
         """Runs in a thread."""
-        from localspec.hub.process import HubProcess
-        from localspec.hub.records import AskDelete, DeletePlan
-
-        hub = HubProcess()
-        try:
-            plan = next(answer for answer in hub.ask(AskDelete((repo,))) if isinstance(answer, DeletePlan))
-        except BaseException:
-            hub.close()
-            raise
+        hub, plan = planned_deletion(repo)
         self.screen.app.call_from_thread(self.ask_deletion, hub, plan)
+
+    def delete_parts(self, repo: str) -> None:
+        """Deletes a repository of which only parts are here. Runs in a thread."""
+        hub, _ = planned_deletion(repo)
+        self.carry_out(hub)
 
     def ask_deletion(self, hub: HubProcess, plan: DeletePlan) -> None:
         lines = [f"This frees {size_words(plan.freed_bytes)} of the disk."]
@@ -127,19 +128,9 @@ class Library:
 
     # --- pages
 
-    def show_page(self, row: SearchRow, what: str) -> None:
-        """The page of a repository, or its licence with its own page."""
-        if what == "licence":
-            words = f"{one_line(row.repo)}: {one_line(row.licence.words)}"
-            self.say(f"{words}. Its text: {one_line(row.licence.link) or self.address(row.repo)}")
-        else:
-            self.open_page(row.repo)
-
     def open_page(self, repo: str) -> None:
-        self.outside.ask_about(self.address(repo))
-
-    def address(self, repo: str) -> str:
-        return f"{os.environ.get('HF_ENDPOINT', HUB).rstrip('/')}/{repo}"
+        """Ask whether to open a repository's page."""
+        self.outside.ask_about(page_of(repo))
 
     # --- for all of them
 
@@ -156,6 +147,19 @@ class Library:
             work()
         except LocalspecError as fault:
             self.screen.app.call_from_thread(self.say, str(fault), warns=True)
+
+
+def planned_deletion(repo: str) -> tuple[HubProcess, DeletePlan]:
+    """What deleting it frees, and the process that waits for Go. Waits for it."""
+    from localspec.hub.process import HubProcess
+    from localspec.hub.records import AskDelete, DeletePlan
+
+    hub = HubProcess()
+    try:
+        return hub, next(answer for answer in hub.ask(AskDelete((repo,))) if isinstance(answer, DeletePlan))
+    except BaseException:
+        hub.close()
+        raise
 
 
 def nothing(_repo: str) -> None:

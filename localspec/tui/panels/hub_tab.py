@@ -39,6 +39,7 @@ from localspec.hub.records import (
     SearchPage,
 )
 from localspec.models import hub_cache
+from localspec.tui.chat.pages import page_of
 from localspec.tui.control.hub_link import Answered, HubLink
 from localspec.tui.keys.key_names import with_keys
 from localspec.tui.keys.models_keys import HUB_KEYS
@@ -75,7 +76,7 @@ class HubList(OptionList):
 
 
 class HubTab(Vertical):
-    """`link` is its own while it is on the screen."""
+    """`searches` and `facts` ask processes of their own: a search does not wait for the headers of a row."""
 
     class Planned(Message):
         """What is wanted is known; whether to begin is to be asked."""
@@ -85,19 +86,20 @@ class HubTab(Vertical):
             self.request, self.plan = request, plan
 
     class Page(Message):
-        """A repository's page, or its licence's, is to be seen."""
+        """A repository's page is to be seen."""
 
-        def __init__(self, listing: Listing, what: str) -> None:
+        def __init__(self, repo: str) -> None:
             super().__init__()
-            self.listing, self.what = listing, what
+            self.repo = repo
 
     typing: TimerHandle | None = None
     resting: TimerHandle | None = None
-    link: HubLink | None = None
 
     def __init__(self, queue: Downloads) -> None:
         super().__init__(id="hub")
         self.queue, self.search = queue, Search()
+        self.searches, self.facts = HubLink(self), HubLink(self)
+        self.is_open = False
         self.listings: Sequence[Listing] = ()
         self.drawn: Sequence[str] = ()  # the repositories of the rows, in order
         self.on_disk = frozenset[str]()
@@ -117,8 +119,8 @@ class HubTab(Vertical):
         for timer in (self.typing, self.resting):
             if timer is not None:
                 timer.cancel()
-        if self.link is not None:
-            self.link.close()
+        self.searches.close()
+        self.facts.close()
 
     def open(self) -> None:
         """The tab is on the screen: only now the hub is asked, for what is most wanted at present."""
@@ -127,8 +129,9 @@ class HubTab(Vertical):
             self.words.disabled = True
             self.list.focus()
             return
-        if self.link is None:
-            self.link = HubLink(self)
+        self.words.disabled = False
+        if not self.is_open:
+            self.is_open = True
             self.ask_search()
         (self.list if self.listings else self.words).focus()
 
@@ -156,9 +159,9 @@ class HubTab(Vertical):
         if self.typing is not None:
             self.typing.cancel()
         self.search = replace(self.search, words=self.words.value.strip())
-        if self.link is not None:
+        if self.is_open:
             self.say(SEARCHING)
-            self.link.ask(AskSearch(self.search.request(cursor)))
+            self.searches.ask(AskSearch(self.search.request(cursor)))
 
     @on(Answered)
     def hear(self, message: Answered) -> None:
@@ -261,9 +264,9 @@ class HubTab(Vertical):
     def read_headers(self) -> None:
         """The exact fit of the row, once; of one that is behind a gate nothing can be read."""
         listing = self.listing
-        if listing is not None and listing.fit is None and not listing.row.note and self.link is not None:
+        if listing is not None and listing.fit is None and not listing.row.note:
             drafter = listing.drafter.name if listing.drafter else ""
-            self.link.ask(AskFit(FitRequest(listing.row.repo, drafter=drafter)))
+            self.facts.ask(AskFit(FitRequest(listing.row.repo, drafter=drafter)))
 
     def take_fit(self, asked: FitRequest, found: FitFound) -> None:
         self.change(asked.repo, lambda one: replace(one, fit=found.report), drafter=asked.drafter)
@@ -289,10 +292,9 @@ class HubTab(Vertical):
 
     def plan(self, request: PullRequest) -> None:
         """Find out all there is to know before a download."""
-        if self.link is not None:
-            self.planning = request.repo
-            self.say(f"{one_line(request.repo)}: asking the hub…")
-            self.link.ask(AskPull(request))
+        self.planning = request.repo
+        self.say(f"{one_line(request.repo)}: asking the hub…")
+        self.facts.ask(AskPull(request))
 
     def take_plan(self, request: PullRequest, plan: PullPlan) -> None:
         if self.planning == request.repo:
@@ -307,10 +309,19 @@ class HubTab(Vertical):
             self.words.focus()
         elif message.what in ("sort", "fits", "gated", "gguf"):
             self.rearrange(message.what)
-        elif self.listing is not None and message.what == "drafter":
-            self.find_drafter(self.listing)
-        elif self.listing is not None:
-            self.post_message(self.Page(self.listing, message.what))
+        elif (listing := self.listing) is not None:
+            self.act_on(listing, message.what)
+
+    def act_on(self, listing: Listing, what: str) -> None:
+        match what:
+            case "drafter":
+                self.find_drafter(listing)
+            case "licence":
+                licence = listing.row.licence
+                text = licence.link or page_of(listing.row.repo)
+                self.say(f"{listing.row.repo} is under {licence.words}. Its text: {text}")
+            case _:
+                self.post_message(self.Page(listing.row.repo))
 
     def rearrange(self, what: str) -> None:
         before = self.search.request()
@@ -329,9 +340,9 @@ class HubTab(Vertical):
             self.read_headers()
         elif listing.row.pair == "early exit":
             self.say(f"{one_line(repo)} drafts for itself by early exit: no second model is needed.")
-        elif self.link is not None:
+        else:
             self.say(f"Looking for a drafter for {one_line(repo)}…")
-            self.link.ask(AskPair(PairRequest(repo)))
+            self.facts.ask(AskPair(PairRequest(repo)))
 
     def take_pair(self, asked: PairRequest, found: PairFound) -> None:
         good = next((one for one in found.candidates if one.verdict is None or one.verdict.ok), None)

@@ -134,7 +134,7 @@ class ModelsScreen(Screen[Pick | None]):
         self.library.downloads.ask(message.request, message.plan, self.hub.plan)
 
     def on_hub_tab_page(self, message: HubTab.Page) -> None:
-        self.library.show_page(message.listing.row, message.what)
+        self.library.open_page(message.repo)
 
     def on_downloads_tab_dropped(self, message: DownloadsTab.Dropped) -> None:
         self.library.downloads.ask_drop(message.item)
