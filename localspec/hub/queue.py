@@ -73,7 +73,7 @@ class Downloads:
         self._disk = ThreadPoolExecutor(1, "downloads")  # a slow disk holds up no screen
         self._worker: Thread | None = None
         self._hub: HubProcess | None = None
-        self._told_at = 0.0
+        self._changed_at = 0.0
 
     # --- what there is
 
@@ -209,8 +209,8 @@ class Downloads:
             known = replace(known, done=max(item.done, at.done), total=max(item.total, at.total), **speed)
         self._items[item.key] = known
         now = monotonic()
-        if item.state != "downloading" or now - self._told_at >= self._pace:
-            self._told_at = now
+        if item.state != "downloading" or now - self._changed_at >= self._pace:
+            self._changed_at = now
             self._changed(known)
 
     def _fail(self, key: str, fault: LocalspecError) -> None:

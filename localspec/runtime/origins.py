@@ -1,4 +1,4 @@
-"""Where a model on this machine comes from: the program whose folder it is in, and the commit. Opens no file."""
+"""Finds where a model on this machine comes from: the program whose folder it is in, and the commit. Opens no file."""
 
 from __future__ import annotations
 

@@ -16,7 +16,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from localspec.tui.screens.picker import Picker
 from textual.widgets import OptionList
 
 from localspec.cli.progress import Progress
@@ -33,6 +32,7 @@ from localspec.tui.app import ChatApp
 from localspec.tui.chat.recorder import HistoryRecorder
 from localspec.tui.control.tuning import Tuning
 from localspec.tui.screens.compare import CompareScreen
+from localspec.tui.screens.models import ModelsScreen
 from localspec.tui.screens.overflow import Overflow
 from localspec.tui.screens.sampling_form import SamplingForm
 from localspec.tui.terminal.driver import TITLE
@@ -127,7 +127,7 @@ async def test_models_and_drafters_to_choose_from(text: str, monkeypatch: pytest
     monkeypatch.setattr(local_models, "on_disk", lambda *_, **__: models)
     async with watched(text=text) as stage:
         await stage.send("/model")
-        await stage.until(lambda: isinstance(stage.app.screen, Picker))
+        await stage.until(lambda: isinstance(stage.app.screen, ModelsScreen))
         await stage.until(lambda: stage.app.screen.query_one("#drafts", OptionList).option_count == 2)
         await stage.sees("[/nope]")
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import date, datetime, timedelta
 
 import pytest
-from localspec.tui.screens.picker import Picker
 from textual.widgets import Input
 
 from localspec.core.events import Failure, Loading, ModelCard, Ready, Step
 from localspec.history import Attachment, Chat, History, OpenChat, StoredMessage, Tree
 from localspec.runtime.local_models import UNREADABLE, Shelved
 from localspec.tui.screens.compare import CompareScreen
+from localspec.tui.screens.models import ModelsScreen
 from localspec.tui.screens.overflow import Overflow
 from localspec.tui.screens.sampling_form import SamplingForm
 from tests.support.chat_stage import Stage, kept_chat, open_chat
@@ -186,7 +186,7 @@ async def test_the_models_to_choose_from(monkeypatch: pytest.MonkeyPatch):
     async with open_chat(ScriptedEngine()) as stage:
         await stage.ready()
         await stage.pilot.press("ctrl+o")
-        await stage.until(lambda: isinstance(stage.app.screen, Picker) and stage.app.screen.models)
+        await stage.until(lambda: isinstance(stage.app.screen, ModelsScreen) and stage.app.screen.disk.models)
         await shows(stage, "models")
         await stage.pilot.press("escape")
 

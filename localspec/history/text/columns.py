@@ -19,6 +19,15 @@ def _cells(char: str) -> int:
     return 2 if unicodedata.east_asian_width(char) in "WF" else 1
 
 
+def cut(text: str, width: int) -> str:
+    """The text within this width; where it is longer, its end is replaced by an ellipsis."""
+    if cells(text) <= width:
+        return text
+    while text and cells(text) >= width:
+        text = text[:-1]
+    return f"{text}…"
+
+
 def columns(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> str:
     """Lines with aligned columns; those in `right` are right-aligned."""
     widths = [max(map(cells, column)) for column in zip(*rows, strict=True)]

@@ -33,7 +33,7 @@ class HubLink:
         self._listener, self._hub = listener, HubProcess()
         self._lock = Lock()
         self._waiting: dict[type[Question], Question] = {}
-        self._works = self._closed = False
+        self._works = self._is_over = False
 
     def ask(self, question: Question) -> None:
         """Ask it instead of one of its kind that still waits."""
@@ -45,7 +45,7 @@ class HubLink:
 
     def close(self) -> None:
         """End what is asked."""
-        self._closed = True
+        self._is_over = True
         self._hub.close()
 
     def _work(self) -> None:
@@ -59,13 +59,13 @@ class HubLink:
                 self._tell_fault(question, PullError("The hub's process ended.", hint="Try again."))
 
     def _tell_fault(self, question: Question, fault: LocalspecError) -> None:
-        if not self._closed:
+        if not self._is_over:
             self._listener.post_message(Answered(question, fault))
 
     def _next(self) -> Question | None:
         with self._lock:
             kind = next((kind for kind in ORDER if kind in self._waiting), None)
-            if kind is None or self._closed:
+            if kind is None or self._is_over:
                 self._works = False
                 return None
             return self._waiting.pop(kind)

@@ -82,7 +82,7 @@ class Library:
 
     @property
     def loaded_repositories(self) -> set[str]:
-        """Those that the model and its drafter come from; none while no model is in memory."""
+        """The repositories of the model and its drafter; none while no model is in memory."""
         if self.state.phase in AWAY - {"loading"}:
             return set()
         found = set[str]()
@@ -139,7 +139,7 @@ class Library:
         self.screen.app.notify(one_line(sentence), severity="warning" if warns else "information", markup=False)
 
     def work(self, work: Callable[[], object]) -> None:
-        """In a thread; a fault is said."""
+        """Run this in a thread, and show its fault."""
         self.screen.run_worker(partial(self.guarded, work), thread=True, exit_on_error=False, group="library")
 
     def guarded(self, work: Callable[[], object]) -> None:
@@ -163,7 +163,7 @@ def planned_deletion(repo: str) -> tuple[HubProcess, DeletePlan]:
 
 
 def nothing(_repo: str) -> None:
-    """Until somebody lists them."""
+    """Stands in until the models are listed."""
 
 
 def disk_free(folder: Path) -> int:

@@ -8,8 +8,9 @@ from textual.content import Content
 
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
+from localspec.history.text.columns import cut
 from localspec.hub.queue import Download
-from localspec.tui.panels.hub_rows import QUIET, cut, padded
+from localspec.tui.panels.hub_rows import QUIET, padded
 
 BAR = 16  # columns
 NAME = (18, 40)  # of columns, at least and at most

@@ -37,7 +37,7 @@ class DownloadList(OptionList):
 
 
 class DownloadsTab(Vertical):
-    """Follows the queue when it is told to."""
+    """Shows the queue as it was at the last `follow`."""
 
     class Dropped(Message):
         """One is to be taken off the queue; what becomes of its parts is to be asked."""

@@ -12,7 +12,7 @@ from textual.content import Content
 
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
-from localspec.history.text.columns import cells
+from localspec.history.text.columns import cells, cut
 from localspec.hub.records import SearchRow
 from localspec.loading.fit import FitReport
 from localspec.runtime.pairs import Candidate
@@ -51,7 +51,7 @@ class Listing:
 
     @property
     def num_bytes(self) -> int:
-        """Of both, where it has a drafter."""
+        """The size, of both where it has a drafter."""
         return self.row.num_bytes + (self.drafter.num_bytes if self.drafter else 0)
 
     @property
@@ -71,7 +71,7 @@ class Listing:
 
 
 def rank(word: str) -> int:
-    """Where a word stands among those for a fit, the best first."""
+    """The place of a word among those for a fit, the best first."""
     return next((place for place, known in enumerate(RANKS) if known and word.startswith(known)), RANKS.index(""))
 
 
@@ -85,14 +85,6 @@ def tone(listing: Listing) -> str:
 def short(repo: str) -> str:
     """The repository without its owner."""
     return one_line(repo).rpartition("/")[2]
-
-
-def cut(text: str, width: int) -> str:
-    """The text within this width, its end replaced where it is longer."""
-    text = one_line(text)
-    while cells(text) > width:
-        text = text[:-2].rstrip("…") + "…" if len(text) > 1 else ""
-    return text
 
 
 def padded(text: str, width: int, *, right: bool = False) -> str:

@@ -32,7 +32,7 @@ class Search:
         return SearchRequest(self.words, gguf=self.gguf, gated=None if self.gated else False, sort=sort, cursor=cursor)
 
     def changed(self, what: str) -> Search:
-        """With the next order, or one of the filters the other way."""
+        """The search with the next order, or with one of its filters the other way."""
         match what:
             case "sort":
                 return replace(self, sort=SORTS[(SORTS.index(self.sort) + 1) % len(SORTS)])
@@ -44,7 +44,7 @@ class Search:
                 return replace(self, gguf=not self.gguf)
 
     def arranged(self, listings: Sequence[Listing]) -> list[Listing]:
-        """Those that are shown, in order."""
+        """The rows that are shown, in order."""
         shown = [one for one in listings if one.fits or not self.fits]
         return sorted(shown, key=lambda one: rank(one.word)) if self.sort == "fit" else shown
 

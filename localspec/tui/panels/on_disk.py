@@ -20,7 +20,7 @@ from textual.worker import Worker, WorkerState, get_current_worker
 
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
-from localspec.history.text.columns import columns
+from localspec.history.text.columns import GAP, cells, columns, cut
 from localspec.history.text.lists import model_name
 from localspec.tui.keys.models_keys import DISK_KEYS
 
@@ -33,6 +33,7 @@ NONE_FOUND = "No models were found on this machine."
 PACE = 0.1  # seconds between what is shown while more is looked for
 WIDE = 100  # columns from which origin and last use have their own
 SHORT_COMMIT = 7
+LEAST_NAME, AROUND = 10, 7  # columns: of a name, and of the mark, the edges and the scroll bar
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +190,11 @@ class OnDisk(Vertical):
     def lines(self) -> list[str]:
         wide = self.app.size.width >= WIDE
         rows = [self.row(model, wide=wide) for model in self.models]
-        return columns(rows, right={3}).splitlines() if rows else []
+        if not rows:
+            return []
+        others = sum(max(map(cells, column)) + len(GAP) for column in [*zip(*rows, strict=True)][2:])
+        left = max(LEAST_NAME, self.app.size.width - others - AROUND)
+        return columns([(mark, cut(name, left), *rest) for mark, name, *rest in rows], right={3}).splitlines()
 
     def row(self, model: Shelved, *, wide: bool) -> tuple[str, ...]:
         first = NOW if model.name == self.now.model else " ", model_name(model.name), one_line(model.quant)

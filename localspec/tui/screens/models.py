@@ -31,12 +31,11 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.5  # between two looks at what Hugging Face's cache holds: another program may fetch, too
 KEYS: dict[Tab, str] = {
-    "disk": "Enter chooses · Tab other list · {disk.delete} delete · {disk.verify} verify files "
-    "· {models.close} closes",
-    "hub": "Enter download · {hub.drafter} + drafter · {hub.licence} licence · {hub.page} page · {hub.search} search "
-    "· {models.close} closes",
-    "downloads": "{downloads.pause} pause, go on · {downloads.retry} try now · {downloads.up} {downloads.down} move "
-    "· {downloads.drop} drop · {models.close} closes",
+    "disk": "Enter chooses · Tab other list · {models.close} closes · {disk.delete} delete · {disk.verify} verify",
+    "hub": "Enter download · {hub.drafter} + drafter · {models.close} closes · {hub.licence} licence · {hub.page} page "
+    "· {hub.search} search",
+    "downloads": "{downloads.pause} pause, go on · {downloads.retry} now · {models.close} closes "
+    "· {downloads.drop} drop · {downloads.up} {downloads.down} move",
 }
 
 
