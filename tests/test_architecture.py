@@ -45,7 +45,7 @@ def test_from_a_key_to_the_screen_a_reader_opens_few_files():
         ("weight format", "core/weight_formats.py", "FORMATS"),
         ("weight format", "loading/kernels.py", "KERNELS"),
         ("int8 and int4", "engine/cpu/pack.py", "quantise4"),
-        ("Roll back", "engine/session.py", "settle"),
+        ("Roll back", "engine/session.py", "roll_back"),
         ("plan", "loading/plan.py", "Plan"),
         ("model family", "engine/arch.py", "Arch"),
         ("event", "core/events.py", "AnyEvent"),

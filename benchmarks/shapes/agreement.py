@@ -23,7 +23,7 @@ from localspec.engine.decode import decode
 from localspec.engine.decoder import Decoder
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.drafters.empty import NoDrafter
-from localspec.engine.policy import Steered
+from localspec.engine.policy import SteerablePolicy
 from localspec.engine.protocols import Draft, Drafter, Round, Sampler
 from localspec.engine.samplers import Greedy
 from localspec.engine.sampling import Sampling
@@ -129,7 +129,7 @@ class Ours:
         self.name = f"{kind} plain" if self.agreement is None else f"{kind} early exit"
         self.plain, self.peer = f"{kind} plain", f"{name_of(RIVALS[kind])} plain" if kind in RIVALS else ""
         wish = SpecWish.of(draft_length(k))
-        self.policy = Steered(wish.mode, wish.k)
+        self.policy = SteerablePolicy(wish.mode, wish.k)
 
     def write(self, turn: int) -> Writing:
         if isinstance(self.drafter, ForcedAgreement):

@@ -24,7 +24,7 @@ from localspec.core.weight_formats import ListedFormat
 from localspec.engine.decode import decode
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.drafters.empty import NoDrafter
-from localspec.engine.policy import Constant, Steered
+from localspec.engine.policy import Constant, SteerablePolicy
 from localspec.engine.samplers import Greedy
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
@@ -79,7 +79,7 @@ def open_forced(request: LoadRequest) -> Generator[Loading | Ready, None, Model]
             ready,
             prompter,
             session,
-            policy=Steered("on", LENGTH),
+            policy=SteerablePolicy("on", LENGTH),
             defaults=SamplingOptions(temperature=0.0),
             stop_ids=frozenset(),
             decoders=(decoder,),

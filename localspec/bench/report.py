@@ -132,7 +132,7 @@ class Report:
         )
 
     def own_plain(self, way: Way) -> dict[Key, Run] | None:
-        """The same engine's plain in the same format; None where that failed."""
+        """Plain decoding by this engine in the same format; None where that failed."""
         own = [one for one in self.runs if (one.engine, one.quant, one.kind) == (way.engine, way.quant, PLAIN)]
         return self.runs[own[0]] if own else None
 

@@ -114,7 +114,7 @@ def as_json(value: Any) -> str:
 
 
 def safe_json(text: str) -> str:
-    """The same JSON, with every code point escaped that drives a terminal or that stdout cannot encode."""
+    """JSON with every code point escaped that drives a terminal or that stdout cannot encode."""
     escaped = text.translate(ESCAPES)
     if (sys.stdout.encoding or "utf-8").lower() == "utf-8":
         return escaped

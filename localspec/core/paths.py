@@ -40,7 +40,7 @@ def variable(purpose: str) -> str:
 
 
 def state_dir() -> Path:
-    """The folder of logs, calibration, verdicts and copied text; safe to delete. LOCALSPEC_STATE_DIR overrides it."""
+    """The folder of logs, calibration, self-checks, copied text; safe to delete. LOCALSPEC_STATE_DIR overrides it."""
     return made(folder("state"))
 
 
@@ -133,8 +133,8 @@ def themes_dir() -> Path:
     return config_dir() / "themes"
 
 
-def admissions_file() -> Path:
-    return state_dir() / "admissions.json"
+def self_checks_file() -> Path:
+    return state_dir() / "self-checks.json"
 
 
 def loaded_dir() -> Path:

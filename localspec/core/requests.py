@@ -97,7 +97,7 @@ class LoadRequest(Record, frozen=True):
 
     `draft`: "auto", "off", a drafter's name ("early-exit:E"), a key, a folder, or one of the records above.
 
-    `folding`: what is typed is read as the catalogue says of the model, if it does.
+    `folding`: what the user types is corrected, if models.toml has a [folding] table for the model.
     """
 
     model: str = "guide"
@@ -115,7 +115,7 @@ class LoadRequest(Record, frozen=True):
         return cls(model, weights=WeightOptions(**weights), **given)
 
     def in_format(self, name: str) -> Self:
-        """The same request in another weight format."""
+        """This request in another weight format."""
         return replace(self, weights=replace(self.weights, weight_format=name))
 
 
@@ -230,7 +230,7 @@ def read_draft_length(written: str | int) -> DraftLength | None:
 
 
 def draft_length(written: str | int) -> DraftLength:
-    """The same; UsageError if it is none."""
+    """Parses a draft length; UsageError for what is none."""
     found = read_draft_length(written)
     if found is None:
         raise UsageError(f"'{written}' is not a draft length.", hint=f"Use --k auto, heuristic, or 0 to {MAX_DRAFT}.")

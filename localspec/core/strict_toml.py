@@ -10,7 +10,7 @@ DEEP_KEY = re.compile(rf"(?<![\w-]){PART}(?:[ \t]*+\.[ \t]*+{PART}){{{MOST_PARTS
 
 
 def shallow(text: str) -> str:
-    """The same text; RecursionError where a dotted key has too many parts."""
+    """The text; RecursionError where a dotted key has too many parts."""
     if DEEP_KEY.search(text):
         raise RecursionError("a key has too many parts")
     return text

@@ -31,7 +31,7 @@ def speculative_round(session: Session, k: int) -> Round:
         tokens = (*draft.tokens[:accepted].tolist(), token)
         session.commit(tokens)
     finally:
-        session.settle()  # rolls back what was not committed; a cancel is no special case
+        session.roll_back()  # what was not committed; a cancel is no special case
     return Round(tokens, tuple(draft.tokens.tolist()), accepted, drafted - started, perf_counter() - drafted)
 
 
@@ -40,7 +40,7 @@ def decode(session: Session, policy: Policy, *, max_tokens: int) -> Iterator[Rou
     left = max_tokens
     while left > 0:
         k = min(policy.next(), left - 1, session.tokens_left - 1)
-        done = end(speculative_round(session, k), session, left)
+        done = check_end(speculative_round(session, k), session, left)
         left -= len(done.tokens)
         policy.observe(done)
         yield done
@@ -48,8 +48,8 @@ def decode(session: Session, policy: Policy, *, max_tokens: int) -> Iterator[Rou
             return
 
 
-def end(done: Round, session: Session, left: int) -> Round:
-    """The round, cut after its first stop id, with the reason if the generation ends here."""
+def check_end(done: Round, session: Session, left: int) -> Round:
+    """The round, with the reason if the generation ends here; after a stop id it is cut, and the session rewound."""
     for index, token in enumerate(done.tokens):
         if token in session.stop_ids:
             return replace(cut(done, session, index + 1), ended="stop")

@@ -1,8 +1,8 @@
 """Length policies: how many tokens to draft in the next round. They see rounds, know no models and have no clock.
 
 `Auto` maximises expected committed tokens over measured cost, and explores within a fixed share of the time. `Probed`
-inserts rounds without a draft, from which the speed-up is measured. `Steered` switches between policies between any two
-rounds.
+inserts rounds without a draft, from which the speed-up is measured. `SteerablePolicy` switches
+between policies between any two rounds.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def fixed(k: int | Literal["heuristic"]) -> Policy:
     return Heuristic() if k == "heuristic" else Constant(k)
 
 
-class Steered:
+class SteerablePolicy:
     """Off: no drafts. Auto: `Auto` decides. On: every round but the probes drafts `k` tokens. It can be steered at any
     time, from any thread; measurements and the schedule of the probes stay."""
 
@@ -237,8 +237,8 @@ class Steered:
         else:
             self.probed.policy = self.auto if mode == "auto" or k == "auto" else fixed(k)
 
-    def once(self, speculate: bool) -> Policy:
-        """A policy for one generation: as if the mode were not off, or without any draft; no probes."""
+    def for_one_answer(self, speculate: bool) -> Policy:
+        """A policy for one answer, without probes: it drafts even where the mode is off, or never."""
         if not speculate:
             return Constant(0)
         return self.auto if self.mode == "off" else self.probed.policy

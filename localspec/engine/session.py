@@ -79,9 +79,9 @@ class Session:
     def rewind(self, length: int) -> None:
         """Keeps the first `length` committed tokens; the last of them is pending again."""
         del self.tokens[length:]
-        self.settle()
+        self.roll_back()
 
-    def settle(self) -> None:
+    def roll_back(self) -> None:
         """Rolls both caches back to the committed tokens: a counter each."""
         length = max(len(self.tokens) - 1, 0)
         self.target.crop(length)

@@ -58,7 +58,7 @@ class PlanRequest:
         return self.options.offloads and self.max_bytes is None
 
     def asking(self, **options: object) -> PlanRequest:
-        """The same request with other options."""
+        """This request with other options."""
         return replace(self, options=msgspec.structs.replace(self.options, **options))
 
 

@@ -41,7 +41,7 @@ class DraftEntry:
 
     @property
     def request(self) -> DraftRequest:
-        """The same as if it had been asked for."""
+        """The request that --draft would make."""
         return DraftRequest(self.kind, self.model or (str(self.exit_layer) if self.exit_layer else ""))
 
 

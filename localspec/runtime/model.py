@@ -27,7 +27,7 @@ from localspec.engine.drafters.table import check_exit
 from localspec.engine.drafters.temporary import TemporaryDrafter
 from localspec.engine.first_look import FirstLook
 from localspec.engine.memory import give_back, is_out_of_memory
-from localspec.engine.policy import Policy, Steered
+from localspec.engine.policy import Policy, SteerablePolicy
 from localspec.engine.protocols import Resident, Round, Sampler, is_layered
 from localspec.engine.recording_sampler import RecordingSampler
 from localspec.engine.samplers import make_sampler
@@ -60,7 +60,7 @@ class Parts:
     ready: Ready
     prompter: AnyPrompter
     session: Session
-    policy: Steered
+    policy: SteerablePolicy
     defaults: SamplingOptions
     stop_ids: frozenset[int]
     decoders: tuple[Resident, ...]
@@ -273,9 +273,9 @@ class Model:
     def _policy(self, request: GenerateRequest) -> Policy:
         """The usual policy; a fresh one for a temporary drafter, since measurements do not carry over."""
         if request.exit_layer is not None:
-            return Steered(self.spec.mode, self.spec.k).once(request.speculate is not False)
+            return SteerablePolicy(self.spec.mode, self.spec.k).for_one_answer(request.speculate is not False)
         steered = self._parts.policy
-        return steered if request.speculate is None else steered.once(request.speculate)
+        return steered if request.speculate is None else steered.for_one_answer(request.speculate)
 
     def _tallied(self, event: AnyEvent) -> AnyEvent:
         self.tally.add(event)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -25,7 +24,7 @@ from localspec.engine.drafters.table import DRAFTERS
 from localspec.engine.foreign import keep_offline
 from localspec.engine.generic_arch import is_generic
 from localspec.engine.memory import give_back
-from localspec.engine.policy import Steered
+from localspec.engine.policy import SteerablePolicy
 from localspec.engine.protocols import Resident, is_layered
 from localspec.engine.session import Session
 from localspec.loading.devices import gpu_bytes, gpu_faults, pick_device, spare_gpu_bytes, unused
@@ -44,9 +43,6 @@ from localspec.runtime import draft_choice
 from localspec.runtime import loaded as loaded_models
 from localspec.runtime.model import Model, Parts, graph_notices
 from localspec.runtime.sampling_defaults import defaults
-
-if TYPE_CHECKING:
-    pass
 
 Opening = Loading | Notice | Ready
 
@@ -263,7 +259,7 @@ def attach(
             ready,
             opened.prompter,
             Session(target, drafter if choice.kind == "off" else Guarded(drafter), device=str(target.device)),
-            policy=Steered(wish.mode, wish.k, opened.request.probe_every),
+            policy=SteerablePolicy(wish.mode, wish.k, opened.request.probe_every),
             defaults=defaults(entry, snapshot),
             stop_ids=frozenset(snapshot.eos_ids),
             decoders=(target, *drafters),

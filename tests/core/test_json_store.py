@@ -10,7 +10,7 @@ import pytest
 
 from localspec.core.errors import UsageError
 from localspec.core.json_store import JsonStore
-from localspec.core.verdicts import STORE, difference_of
+from localspec.core.self_check_results import STORE, difference_of
 
 
 def store(file: Path) -> JsonStore[int]:

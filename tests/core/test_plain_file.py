@@ -15,7 +15,7 @@ import pytest
 
 from localspec.cli.doctor import login
 from localspec.config import reading
-from localspec.core import calibration, paths, strict_json, verdicts
+from localspec.core import calibration, paths, self_check_results, strict_json
 from localspec.core.errors import CatalogError, CheckpointError, HistoryError, UsageError
 from localspec.core.plain_file import plain
 from localspec.engine.cpu import program
@@ -87,7 +87,7 @@ def listed_models(_: Path) -> None:
 
 QUIET: dict[str, tuple[Callable[[], Path], Callable[[Path], object], object]] = {
     "what was measured": (paths.calibration_file, lambda _: calibration.STORE.read(), {}),
-    "what was checked": (paths.admissions_file, lambda _: verdicts.STORE.read(), {}),
+    "what was checked": (paths.self_checks_file, lambda _: self_check_results.STORE.read(), {}),
     "what was explained": (paths.hints_file, lambda _: hints.STORE.read(), {}),
     "the engine's log": (paths.engine_log, lambda _: worker.log_file(), os.devnull),
     "compiled code": (lambda: paths.compiled_dir() / "x.bin", program.read, None),

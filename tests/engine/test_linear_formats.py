@@ -713,7 +713,7 @@ def test_a_wrong_product_is_not_admitted_and_a_verdict_is_remembered(monkeypatch
     formats.verify_format(CONFIG, maker)
     formats.verify_format(CONFIG, maker)
     assert len(asked) == 1
-    paths.admissions_file().unlink()
+    paths.self_checks_file().unlink()
     whole = FourBit.__call__
     monkeypatch.setattr(FourBit, "__call__", lambda self, rows: whole(self, rows) * (1 + 0.3 * (rows.shape[0] == 5)))
     with pytest.raises(EngineError, match="computes nf4 wrongly") as met:

@@ -82,13 +82,13 @@ MUTANTS = {
     "bonus from the wrong row, greedy": Mutant(
         "L3", samplers.Greedy, "accept", "int(chosen[accepted])", "int(chosen[max(accepted - 1, 0)])"
     ),
-    "no crop": Mutant("L3", session.Session, "settle", "self.target.crop(length)", "pass"),
-    "no crop of the drafter": Mutant("L3", session.Session, "settle", "self.drafter.crop(length)", "pass"),
+    "no crop": Mutant("L3", session.Session, "roll_back", "self.target.crop(length)", "pass"),
+    "no crop of the drafter": Mutant("L3", session.Session, "roll_back", "self.drafter.crop(length)", "pass"),
     "crop one too few": Mutant(
-        "L3", session.Session, "settle", "self.target.crop(length)", "self.target.crop(length + 1)"
+        "L3", session.Session, "roll_back", "self.target.crop(length)", "self.target.crop(length + 1)"
     ),
     "crop one too many": Mutant(
-        "L3", session.Session, "settle", "self.target.crop(length)", "self.target.crop(max(length - 1, 0))"
+        "L3", session.Session, "roll_back", "self.target.crop(length)", "self.target.crop(max(length - 1, 0))"
     ),
     "crop that raises the counter": Mutant("L4", cache.Cache, "crop", "min(self.length, length)", "length"),
     "position off by one, drafting": Mutant(

@@ -12,7 +12,7 @@ import pytest
 
 from localspec.core.events import DraftLength, Mode
 from localspec.core.requests import MAX_DRAFT
-from localspec.engine.policy import Auto, Constant, Heuristic, Policy, Probed, Steered, line
+from localspec.engine.policy import Auto, Constant, Heuristic, Policy, Probed, SteerablePolicy, line
 from localspec.engine.protocols import Round
 from tests.support.virtual_time import policy_of, world
 
@@ -145,7 +145,7 @@ def test_a_slow_start_does_not_end_drafting(cost: str, accept: str, times: float
     """One to three rounds, of the first 400 tokens: 1.75 times the best constant, up to 7, where they were believed."""
     costs = []
     for seed in range(SEEDS):
-        slow = SlowAtFirst(COSTS[cost], times, 1 + seed % 3, Steered("auto", "auto"))
+        slow = SlowAtFirst(COSTS[cost], times, 1 + seed % 3, SteerablePolicy("auto", "auto"))
         rounds = world(slow, slow, ACCEPTS[accept], tokens=400, seed=seed)[6:]
         costs.append(true_cost(rounds, COSTS[cost]) / best_constant(COSTS[cost], ACCEPTS[accept]))
     assert fmean(costs) <= 1.2
@@ -307,7 +307,7 @@ def test_probes_are_rounds_2_5_and_9_then_after_16_32_and_every_64(k: str):
 
 
 def test_probes_come_as_often_as_was_asked():
-    policy = Steered("on", 3, probe_every=8)
+    policy = SteerablePolicy("on", 3, probe_every=8)
     for place in range(1, 120):
         assert (policy.next() == 0) == (place in {2, 5, 9, 17, 33, 65, 97}), place
         policy.observe(Round((0,), (0,) * policy.next(), 0, 0.0, 1.0))
@@ -361,7 +361,7 @@ def rounds_of(policy: Policy, count: int, cost: str = "cheap draft") -> list[Rou
 def test_a_steered_policy_does_as_it_is_told_from_the_next_round_on(mode: Mode, k: DraftLength, lengths: set[int]):
     """Probes aside, which are where they were: they do not begin again with every change."""
     for before in range(1, 30):
-        policy = Steered("auto", "auto")
+        policy = SteerablePolicy("auto", "auto")
         rounds_of(policy, before)
         policy.steer(mode, k)
         found = rounds_of(policy, 40)
@@ -371,7 +371,7 @@ def test_a_steered_policy_does_as_it_is_told_from_the_next_round_on(mode: Mode, 
 
 
 def test_on_drafts_even_where_it_does_not_pay_and_auto_stops():
-    policy = Steered("on", "auto")
+    policy = SteerablePolicy("on", "auto")
     rounds = world(policy, COSTS["useless"], ACCEPTS[".2"], tokens=600)
     assert share_of_best(rounds[300:], {1}) > 0.9
     assert [place for place, done in enumerate(rounds[:377], start=1) if done.drafted == 0] == PROBES
@@ -381,7 +381,7 @@ def test_on_drafts_even_where_it_does_not_pay_and_auto_stops():
 
 
 def test_what_auto_has_learnt_survives_being_off():
-    policy = Steered("auto", "auto")
+    policy = SteerablePolicy("auto", "auto")
     rounds_of(policy, 100)
     learnt = dict(policy.auto.costs.medians)
     policy.steer("off", "auto")
@@ -393,9 +393,9 @@ def test_what_auto_has_learnt_survives_being_off():
 
 @pytest.mark.parametrize("mode", ["on", "auto", "off"])
 def test_one_generation_may_be_plain_or_drafted_whatever_the_mode(mode: Mode):
-    policy = Steered(mode, 3)
-    assert {done.drafted for done in rounds_of(policy.once(False), 30)} == {0}
-    drafted = {done.drafted for done in rounds_of(policy.once(True), 30)}
+    policy = SteerablePolicy(mode, 3)
+    assert {done.drafted for done in rounds_of(policy.for_one_answer(False), 30)} == {0}
+    drafted = {done.drafted for done in rounds_of(policy.for_one_answer(True), 30)}
     assert drafted == {3} if mode == "on" else max(drafted) > 0
     assert policy.probed.rounds == 0
     assert policy.mode == mode

@@ -179,7 +179,7 @@ ALL = {**{name: config_of(name) for name in FAMILIES}, **REAL}
 @pytest.mark.parametrize("name", ALL)
 def test_every_family_passes_the_self_check(name: str):
     config_check.verify_config(ALL[name])
-    (verdict,) = json.loads(paths.admissions_file().read_text()).values()
+    (verdict,) = json.loads(paths.self_checks_file().read_text()).values()
     assert verdict <= config_check.TOLERANCE
 
 
@@ -377,9 +377,9 @@ def test_a_refusal_is_remembered_too(monkeypatch: pytest.MonkeyPatch):
 )
 def test_a_damaged_file_of_verdicts_is_an_empty_one(damage: bytes, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(config_check, "difference", lambda _: 0.0)
-    paths.admissions_file().write_bytes(damage)
+    paths.self_checks_file().write_bytes(damage)
     config_check.verify_config(BASE)
-    assert list(json.loads(paths.admissions_file().read_text()).values()) == [0.0]
+    assert list(json.loads(paths.self_checks_file().read_text()).values()) == [0.0]
 
 
 def test_admission_draws_no_random_numbers_from_others():
@@ -406,7 +406,7 @@ def engine() -> Program:
 @pytest.mark.parametrize("name", ALL)
 def test_every_family_passes_the_self_check_to_the_engine(name: str, kind: Any, engine: Program):
     cpu.verify_packed(ALL[name], kind, engine)
-    (verdict,) = json.loads(paths.admissions_file().read_text()).values()
+    (verdict,) = json.loads(paths.self_checks_file().read_text()).values()
     assert verdict <= cpu.TOLERANCE / 10
 
 

@@ -129,9 +129,9 @@ def test_what_draft_does_not_take(text: str):
 
 
 def test_a_drafter_without_an_argument_takes_none():
-    assert table.parse_nothing(None) == ""
+    assert table.refuse_argument(None) == ""
     with pytest.raises(UsageError):
-        table.parse_nothing("")
+        table.refuse_argument("")
 
 
 @pytest.mark.parametrize(

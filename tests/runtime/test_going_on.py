@@ -253,7 +253,7 @@ def test_both_probabilities_of_what_was_rejected_come_when_they_are_asked_for(fo
 @pytest.fixture
 def engine(folder: Path, warm_engines: None) -> Iterator[EngineProcess]:  # noqa: ARG001
     key = config.fingerprint(json.loads((folder / "config.json").read_text()))
-    paths.admissions_file().write_text(json.dumps({key: 0.0}))  # a verdict that is remembered
+    paths.self_checks_file().write_text(json.dumps({key: 0.0}))  # a verdict that is remembered
     process = EngineProcess(LoadRequest.of(str(folder), draft="early-exit:2", k=2, quant="fp64", threads=1))
     process.start()
     yield process

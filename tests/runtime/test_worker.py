@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def request_of(folder: Path) -> Callable[..., LoadRequest]:
     """A load whose verdict is remembered, so that no child imports transformers."""
     key = config.fingerprint(json.loads((folder / "config.json").read_text()))
-    paths.admissions_file().write_text(json.dumps({key: 0.0}))
+    paths.self_checks_file().write_text(json.dumps({key: 0.0}))
 
     def make(draft: str | EarlyExit = "early-exit:2", k: str = "2") -> LoadRequest:
         return LoadRequest.of(str(folder), draft=draft, k=k, threads=1)

@@ -6,14 +6,14 @@ import random
 from collections.abc import Callable
 
 from localspec.core.requests import SpecWish, draft_length
-from localspec.engine.policy import Policy, Steered
+from localspec.engine.policy import Policy, SteerablePolicy
 from localspec.engine.protocols import Round
 
 
-def policy_of(k: str) -> Steered:
+def policy_of(k: str) -> SteerablePolicy:
     """What --k says."""
     wish = SpecWish.of(draft_length(k))
-    return Steered(wish.mode, wish.k)
+    return SteerablePolicy(wish.mode, wish.k)
 
 
 def world(

@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def request_(folder: Path) -> LoadRequest:
     """A load whose verdict is remembered, so that no child imports transformers."""
     key = config.fingerprint(json.loads((folder / "config.json").read_text()))
-    paths.admissions_file().write_text(json.dumps({key: 0.0}))
+    paths.self_checks_file().write_text(json.dumps({key: 0.0}))
     return LoadRequest.of(str(folder), draft="early-exit:2", k=2, threads=1, quant="fp64")
 
 

@@ -21,7 +21,8 @@ RECORD_BYTES: dict[PackedFormat, int] = {
 }
 
 # Levels of a 4-bit weight as bytes w + 128: zero is one of them, and they reach farther on one side, for a scale may be
-# negative: so each group puts its heavier side there. Fitted to normal groups (docs/measurements.md, 4-bit levels).
+# negative: so each group puts its heavier side there. Fitted to normal groups (docs/measurements-archive.md, "4-bit
+# levels").
 CODES = (22, 47, 65, 80, 93, 105, 117, 128, 139, 150, 162, 175, 189, 206, 226, 255)
 LEVELS = tuple(code - 128 for code in CODES)
 BORDERS = tuple((low + high) / 2 for low, high in pairwise(LEVELS))

@@ -1,5 +1,5 @@
 """Requests huge pages for memory: a forward reads gigabytes, and pages of 4 KB cost it 4 % of its speed
-(docs/measurements.md). Knows nothing about what the memory holds.
+(docs/measurements-archive.md). Knows nothing about what the memory holds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ ADVICE: Final[int | None] = getattr(mmap, "MADV_HUGEPAGE", None)  # Linux only
 
 
 def in_large_pages(buffer: Tensor) -> Tensor:
-    """The same buffer, not yet written to, after asking the system for huge pages; it may refuse."""
+    """The buffer, not yet written to, after asking the system for huge pages; it may refuse."""
     first = -(-buffer.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
     inside = buffer.data_ptr() + buffer.nbytes - first
     if ADVICE is not None and inside > 0:

@@ -43,19 +43,19 @@ class Checked:
     notice: Notice | None = None
 
 
-def parse_nothing(argument: str | None) -> str:
+def refuse_argument(argument: str | None) -> str:
     """Refuses an argument: the default of a row."""
     if argument is not None:
         raise UsageError(f"This drafter takes no ':{argument[:40]}'.", hint="Leave it out.")
     return ""
 
 
-def check_nothing(argument: str, target: DraftTarget) -> Checked:  # noqa: ARG001 - any target will do
+def allow_any_target(argument: str, target: DraftTarget) -> Checked:  # noqa: ARG001 - any target will do
     """Allows every target: the default of a row."""
     return Checked(argument)
 
 
-def is_worth_a_hint(target: DraftTarget) -> bool:  # noqa: ARG001 - any target will do
+def suits_any_target(target: DraftTarget) -> bool:  # noqa: ARG001 - any target will do
     return True
 
 
@@ -79,9 +79,9 @@ class DrafterRow:
     label: Callable[[str], str]
     summary: Callable[[str], str]
     spelling: Callable[[SpecCard], str]
-    parse: Callable[[str | None], str] = parse_nothing
-    check: Callable[[str, DraftTarget], Checked] = check_nothing
-    suits: Callable[[DraftTarget], bool] = is_worth_a_hint
+    parse: Callable[[str | None], str] = refuse_argument
+    check: Callable[[str, DraftTarget], Checked] = allow_any_target
+    suits: Callable[[DraftTarget], bool] = suits_any_target
     setting: Literal["exit_layer", "model", ""] = ""
 
     @property

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from localspec.core.errors import CheckpointError
-from localspec.core.verdicts import difference_of
+from localspec.core.self_check_results import difference_of
 from localspec.core.version import __version__
 from localspec.engine.arch import ELSE, NEUTRAL, Arch, read_arch
 from localspec.engine.foreign import own_faults, transformers_faults

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from localspec.core.errors import EngineError
 from localspec.core.requests import MAX_DRAFT
-from localspec.core.verdicts import difference_of
+from localspec.core.self_check_results import difference_of
 from localspec.core.weight_formats import FLOATS
 from localspec.engine.arch import Arch, read_arch
 from localspec.engine.cpu.formats import PackedFormat

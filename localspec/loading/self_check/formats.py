@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from localspec.core.errors import EngineError
-from localspec.core.verdicts import difference_of
+from localspec.core.self_check_results import difference_of
 from localspec.core.weight_formats import FLOATS
 from localspec.engine.arch import Arch, read_arch
 from localspec.engine.four_bit import dequantised, library, quantise

@@ -16,7 +16,7 @@ from localspec.core.sanitize import clean
 from localspec.history import Attachment
 from localspec.tui.chat.conversation import Utterance
 from localspec.tui.chat.details import details
-from localspec.tui.control.commands import typed
+from localspec.tui.control.commands import escape_slash
 from localspec.tui.control.copies import Copies
 from localspec.tui.control.parts import Parts
 from localspec.tui.control.turns import Turns
@@ -140,7 +140,7 @@ class Branches:
         if self.edited is None:
             self.draft = self.prompt.text, self.prompt.pills.attachments
         self.edited, self.cursor = question, None
-        self.prompt.text = typed(clean(question.text))  # it may be from a history that another program wrote
+        self.prompt.text = escape_slash(clean(question.text))  # it may be from a history that another program wrote
         self.prompt.pills.attachments = question.attachments
         self.prompt.move_cursor(self.prompt.document.end)
         self.prompt.border_title = Content(self.feedback.with_keys(EDITING))

@@ -8,7 +8,7 @@ from inspect import isawaitable
 from localspec.core.sanitize import one_line
 from localspec.history import Attachment
 from localspec.tui.control.branches import Branches
-from localspec.tui.control.commands import Command, Known, find, literal, parse, typed, unknown
+from localspec.tui.control.commands import Command, Known, escape_slash, find, parse, unescape_slash, unknown
 from localspec.tui.control.parts import Parts
 from localspec.tui.control.turns import Turns
 from localspec.tui.panels.prompt import Prompt
@@ -34,7 +34,7 @@ class CommandLine:
                 prompt.pills.add(*message.attachments)
                 await self.run_command(message.text, *command)
             else:
-                await self.say(literal(message.text), message.attachments)
+                await self.say(unescape_slash(message.text), message.attachments)
         finally:
             prompt.put_back()
 
@@ -43,7 +43,7 @@ class CommandLine:
         if self.branches.take_edit():
             await self.turns.say(text, attachments)
         else:
-            self.feedback.prompt.give(typed(text), attachments)
+            self.feedback.prompt.give(escape_slash(text), attachments)
 
     async def run_command(self, text: str, name: str, argument: str) -> None:
         """A slash command is never sent to the model, not even one that does not exist. It is over before what was

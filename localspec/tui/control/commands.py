@@ -186,8 +186,8 @@ def parse(text: str) -> tuple[str, str] | None:
     return (typed[1].lower(), typed[2].strip()) if typed else None
 
 
-def literal(text: str) -> str:
-    """A message that begins with a slash is typed with two."""
+def unescape_slash(text: str) -> str:
+    """The message `/x` of a typed `//x`: two slashes begin a message, one a command."""
     return text[1:] if text.startswith("//") else text
 
 
@@ -233,6 +233,6 @@ def awaited(text: str) -> Command | None:
     return command if command and command.argument else None
 
 
-def typed(text: str) -> str:
-    """How a message is typed: the other way round."""
+def escape_slash(text: str) -> str:
+    """How the message `/x` is typed: `//x`."""
     return f"/{text}" if text.startswith("/") else text

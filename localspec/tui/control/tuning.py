@@ -57,15 +57,15 @@ class Tuning:
 
     @property
     def params(self) -> dict[str, str | int | float | bool | None]:
-        """The same, as the history keeps it with an answer."""
+        """The preset, template and sampling options that the history keeps with an answer."""
         named = {"preset": self.preset, "template": self.template.name if self.template else None}
         return {**{name: value for name, value in named.items() if value}, **self.sampling.given}
 
     @property
     def words(self) -> str:
-        """The same in a line."""
-        said = [f"{name} {value:g}" for name, value in self.sampling.given.items()]
-        return " · ".join([*([f"preset {self.preset}"] if self.preset else []), *said]) or "the model's defaults"
+        """The preset and the sampling options in a line."""
+        given = [f"{name} {value:g}" for name, value in self.sampling.given.items()]
+        return " · ".join([*([f"preset {self.preset}"] if self.preset else []), *given]) or "the model's defaults"
 
     def beneath(self, preset: str | None) -> SamplingOptions:
         """The sampling options with this preset, without those the user set."""

@@ -17,7 +17,7 @@ from localspec.core.requests import GenerateRequest
 from localspec.history import Attachment, first_line
 from localspec.tui.chat.conversation import Utterance
 from localspec.tui.chat.recorder import Kept
-from localspec.tui.control.commands import typed
+from localspec.tui.control.commands import escape_slash
 from localspec.tui.control.feed import Feed
 from localspec.tui.control.parts import Parts
 from localspec.tui.transcript.markers import Note
@@ -52,7 +52,7 @@ class Turns:
         if state.phase == "unloaded":
             self.engine.load()
         if state.queued is not None or state.phase == "gone":
-            state.prompt.give(typed(text), attachments)
+            state.prompt.give(escape_slash(text), attachments)
             self.feedback.hint(
                 WAITING if state.queued is not None else f"{state.status.state} Your message stays here."
             )
@@ -92,7 +92,7 @@ class Turns:
         self.ask(self.conversation.request(question), feed)
 
     def ask(self, request: GenerateRequest, feed: Feed) -> None:
-        """A stop that came while this was being prepared is meant for it."""
+        """Sends the request; if the user stopped meanwhile, cancels it at once."""
         feed.ask(replace(request, draft_probabilities=self.transcript.view == "rejects"))
         if self.state.phase == "stopping":
             feed.cancel()
@@ -128,7 +128,7 @@ class Turns:
         """The message that waits returns to the prompt."""
         if self.state.queued is not None:
             question, self.state.queued = self.state.queued, None
-            self.state.prompt.give(typed(question.text), question.attachments)
+            self.state.prompt.give(escape_slash(question.text), question.attachments)
             self.conversation.take_back(question)
             self.recorder.remove(question, self.conversation.head)
             await self.show_branch()

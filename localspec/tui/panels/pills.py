@@ -40,7 +40,7 @@ class Pills(Static):
         self.update(pills(self.attachments))
 
     def add(self, *attachments: Attachment) -> None:
-        """The same file only once."""
+        """Adds a file, once only."""
         for one in attachments:
             if one.path is None or one not in self.attachments:
                 self.attachments = (*self.attachments, one)

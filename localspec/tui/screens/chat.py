@@ -112,7 +112,7 @@ class ChatScreen(Painted, Screen[None]):
         self.speed.wish = {"auto": None, "on": True, "off": False}[ui.speed_panel]
 
     def make_controllers(self) -> None:
-        """Typed where the table of commands calls one."""
+        """Makes the controllers; those that the table of commands calls are annotated, for mypy."""
         parts = Parts(
             screen=self,
             state=self.state,

@@ -26,7 +26,7 @@ class Way:
     exit_layer: int | None = None
 
     def asks(self, request: GenerateRequest) -> GenerateRequest:
-        """The same question, with the same chances."""
+        """The question in this way, with one seed for all ways."""
         fixed = request.sampling.fixed_seed
         seed = SEED if fixed is None else fixed
         sampling = msgspec.structs.replace(request.sampling, seed=seed)

@@ -125,7 +125,7 @@ class TerminalDriver(LinuxDriver):
 
 
 class InlineDriver(LinuxInlineDriver):
-    """The same below the shell's last line; the terminal's title is left alone."""
+    """The driver of a chat below the shell's last line; the terminal's title is left alone."""
 
     def run_input_thread(self) -> None:
         for message in terminal_messages(self.fileno, self.exit_event, debug=self._debug):

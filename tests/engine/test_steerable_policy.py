@@ -14,7 +14,7 @@ from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.drafters.model import ModelDrafter
-from localspec.engine.policy import Steered
+from localspec.engine.policy import SteerablePolicy
 from localspec.engine.protocols import Drafter
 from localspec.engine.samplers import make_sampler
 from localspec.engine.sampling import Sampling
@@ -62,7 +62,7 @@ def test_switching_at_any_round_changes_no_token(drafter: str, sampling: Samplin
     session = Session(target, Guarded(DRAFTERS[drafter](target)))
     for pair, (first, then) in enumerate((a, b) for a in WISHES for b in WISHES if a != b):
         for place in range(1 + pair % every, 12, every):
-            policy = Steered(*first)
+            policy = SteerablePolicy(*first)
             session.begin(make_sampler(sampling))
             for _ in session.prefill(PROMPT):
                 pass
@@ -80,7 +80,7 @@ def test_switching_at_any_round_changes_no_token(drafter: str, sampling: Samplin
 def test_a_draft_model_that_was_off_is_as_good_as_before_when_it_is_on_again():
     """The target itself drafts: every draft is accepted whole, before and after twelve plain rounds."""
     target = tiny_decoder()
-    session, policy = Session(target, Guarded(DRAFTERS["itself"](target))), Steered("on", 4)
+    session, policy = Session(target, Guarded(DRAFTERS["itself"](target))), SteerablePolicy("on", 4)
     session.begin(make_sampler(GREEDY))
     for _ in session.prefill(PROMPT):
         pass

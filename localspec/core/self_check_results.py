@@ -1,6 +1,6 @@
-"""How far off each computation was that has been checked on this machine, by a fingerprint of all that it depends on.
+"""Remembers the largest error that each self-check measured on this machine, by a fingerprint of all it depends on.
 
-Knows nothing about what is compared, and not how far is too far.
+Knows nothing about what is compared, and not which error is too large.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from localspec.core import paths
 from localspec.core.json_store import JsonStore
 
 LARGEST = sys.float_info.max  # stands for infinity, which JSON cannot write
-STORE = JsonStore(paths.admissions_file, float)
+STORE = JsonStore(paths.self_checks_file, float)
 
 
 def difference_of(key: str, measure: Callable[[], float]) -> float:
