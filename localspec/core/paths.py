@@ -72,11 +72,6 @@ def packed_dir() -> Path:
     return made(cache_dir() / PACKED, variable="LOCALSPEC_CACHE_DIR")
 
 
-def headers_dir() -> Path:
-    """The folder of headers read from models that are not on this machine."""
-    return made(cache_dir() / "headers", variable="LOCALSPEC_CACHE_DIR")
-
-
 def compiled_dir() -> Path:
     """The folder of the CPU engine's machine code."""
     return made(cache_dir() / COMPILED, variable="LOCALSPEC_CACHE_DIR")

@@ -17,11 +17,13 @@ from localspec.models import hub_cache
 PART = ".localspec.incomplete"  # the library's programs count and prune what ends in .incomplete
 SHA256, GIT_SHA1 = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{40}")
 
+REVISION = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*")
+
 
 def repo_dir(repo: str) -> Path:
     if not hub_cache.REPOSITORY.fullmatch(repo) or ".." in repo:
         raise PullError(f"'{one_line(repo)}' is no name of a repository.", hint="Give owner/name.")
-    return hub_cache.folder() / (hub_cache.MODELS + repo.replace("/", "--"))
+    return hub_cache.kept(repo)
 
 
 def snapshot_dir(repo: str, commit: str) -> Path:
@@ -30,13 +32,24 @@ def snapshot_dir(repo: str, commit: str) -> Path:
     return repo_dir(repo) / "snapshots" / commit
 
 
+def known_hash(file: RemoteFile) -> str:
+    """The hash that names a file's blob: sha256, or git's own for a small one; "" where the hub gives none."""
+    found = SHA256.fullmatch(file.sha256) if file.sha256 else GIT_SHA1.fullmatch(file.blob_id)
+    return found[0] if found else ""
+
+
 def hash_of(file: RemoteFile) -> str:
-    """The hash that names a file's blob: sha256, or git's own for a small one."""
-    if SHA256.fullmatch(file.sha256):
-        return file.sha256
-    if not file.sha256 and GIT_SHA1.fullmatch(file.blob_id):
-        return file.blob_id
+    if known := known_hash(file):
+        return known
     raise PullError(f"The hub names no hash of {one_line(file.path)}.", hint="Repeat the command.")
+
+
+def check_names(repository: Repository) -> None:
+    """PullError where a name that the hub gives could lead outside of the repository's folder."""
+    snapshot_dir(repository.repo, repository.commit)
+    reference(repository.repo, repository.revision or "main")
+    for file in repository.files:
+        hash_of(file)
 
 
 def blob(repo: str, file: RemoteFile) -> Path:
@@ -62,7 +75,10 @@ def size(path: Path) -> int:
 
 
 def bytes_here(repo: str, file: RemoteFile) -> int:
-    """Bytes of a file that need not be fetched again: all of it, or those of a part."""
+    """Bytes of a file that need not be fetched again: all of it, or those of a part. 0 without a hash to find them by:
+    only what is fetched must have one."""
+    if not known_hash(file):
+        return 0
     whole = size(blob(repo, file)) == file.size and blob(repo, file).exists()
     return file.size if whole else min(file.size, size(part(repo, file)))
 
@@ -70,8 +86,8 @@ def bytes_here(repo: str, file: RemoteFile) -> int:
 def is_complete(repository: Repository) -> bool:
     """Whether all its files are linked, with the right sizes and hashes as names, and its revision names the commit:
     an earlier pull, or a program of the hub's, has finished it."""
-    commit = read_ref(repository.repo, repository.revision or "main")
-    if commit != repository.commit and repository.revision != repository.commit:
+    revision = repository.revision or "main"
+    if repository.commit not in (revision, read_reference(repository.repo, revision)):
         return False
     folder = snapshot_dir(repository.repo, repository.commit)
     return all(
@@ -80,9 +96,16 @@ def is_complete(repository: Repository) -> bool:
     )
 
 
-def read_ref(repo: str, revision: str) -> str:
+def reference(repo: str, revision: str) -> Path:
+    """The file that says which commit a branch or tag is."""
+    if not REVISION.fullmatch(revision):
+        raise PullError(f"'{one_line(revision)}' is no name of a revision.", hint="Give a branch, a tag or a commit.")
+    return repo_dir(repo) / "refs" / revision
+
+
+def read_reference(repo: str, revision: str) -> str:
     try:
-        return (repo_dir(repo) / "refs" / revision).read_text(encoding="ascii").strip()
+        return reference(repo, revision).read_text(encoding="ascii").strip()
     except (OSError, ValueError):
         return ""
 

@@ -6,18 +6,14 @@ Knows no network.
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
-from localspec.core.errors import PullError
-from localspec.core.sanitize import one_line
 from localspec.hub import blobs
 from localspec.hub.records import Repository
 from localspec.models import hub_cache
 from localspec.models.checkpoint import open_snapshot
 
-REVISION = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)*")
-CONFIG, GGUF = "config.json", ".gguf"
+GGUF = ".gguf"
 
 
 def model_path(repository: Repository) -> Path:
@@ -38,10 +34,8 @@ def name_commit(repository: Repository) -> None:
     revision = repository.revision or "main"
     if hub_cache.COMMIT.fullmatch(revision):
         return
-    if not REVISION.fullmatch(revision):
-        raise PullError(f"'{one_line(revision)}' is no name of a revision.", hint="Give a branch, a tag or a commit.")
-    folder = blobs.repo_dir(repository.repo)
-    reference, new = folder / "refs" / revision, folder / f"{os.getpid()}.localspec"
+    reference = blobs.reference(repository.repo, revision)
+    new = blobs.repo_dir(repository.repo) / f"{os.getpid()}.localspec"
     reference.parent.mkdir(parents=True, exist_ok=True)
     with new.open("w", encoding="ascii") as file:  # beside refs/: the hub's programs take every file in it for one
         file.write(repository.commit)

@@ -1,4 +1,4 @@
-"""The hub's process: `python -m localspec.hub.child SILENCE` answers questions, a line of JSON each, until stdin closes.
+"""The hub's process: `python -m localspec.hub.child SECONDS` answers questions, lines of JSON, until stdin closes.
 
 The only process that imports huggingface_hub. What libraries print goes to hub.log; the answers' descriptor is private.
 """
@@ -9,34 +9,20 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Generator
 from contextlib import closing
 from queue import SimpleQueue
 
 import msgspec
 
 from localspec.core import paths
-from localspec.core.errors import LocalspecError, UsageError
+from localspec.core.errors import LocalspecError
 from localspec.core.events import Failure
-from localspec.hub.client import ENDPOINT, Client
 from localspec.hub.faults import error_for
-from localspec.hub.login import read_login
-from localspec.hub.prepare import prepare
-from localspec.hub.pull import fetch
-from localspec.hub.records import (
-    PAUSES,
-    Account,
-    Answer,
-    AnyAsk,
-    AskAccount,
-    AskDelete,
-    AskPull,
-    Go,
-)
-from localspec.hub.transfer import Deadlines
+from localspec.hub.records import PAUSES, Answer, AnyAsk, Go
 from localspec.runtime.worker import log_file, quieten
 
 QUESTIONS = msgspec.json.Decoder(AnyAsk)
+SILENT = {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_UPDATE_CHECK": "1"}
 
 
 class Child:
@@ -64,7 +50,9 @@ class Child:
     def _answered(self, question: AnyAsk) -> AnyAsk | None:
         """Answers one question; a plan waits for Go, and any other question that comes instead is returned."""
         try:
-            with closing(self._answers_to(question)) as answers:
+            from localspec.hub.answers import answers_to  # late: what the library prints at its import goes to the log
+
+            with closing(answers_to(question, self._silence, self._send)) as answers:
                 for answer in answers:
                     self._send(answer)
                     if isinstance(answer, PAUSES) and not isinstance(following := self._asked.get(), Go):
@@ -73,25 +61,9 @@ class Child:
             self._send(Failure(fault.code, fault.message, fault.hint, fault.exit_code))
         except Exception as foreign:
             traceback.print_exception(foreign)
-            fault = error_for(foreign, "the question")
-            self._send(Failure(fault.code, fault.message, fault.hint, fault.exit_code))
+            ours = error_for(foreign, "the question")
+            self._send(Failure(ours.code, ours.message, ours.hint, ours.exit_code))
         return None
-
-    def _answers_to(self, question: AnyAsk) -> Generator[Answer]:
-        login = read_login()
-        client = Client(os.environ.get("HF_ENDPOINT") or ENDPOINT, login)
-        scratch = paths.headers_dir()
-        match question:
-            case AskPull(request):
-                plan = prepare(client, request, scratch, report=self._send)
-                yield plan
-                yield from fetch(plan, request, Deadlines(self._silence))
-            case AskDelete(repos):
-                yield from delete(repos)
-            case AskAccount():
-                yield Account(client.account(), login.source)
-            case Go():
-                raise UsageError("Nothing waits for Go.", hint="Ask for a plan first.")
 
     def _send(self, answer: Answer) -> None:
         """Writes one line, whole; a parent that is gone ends the process."""
@@ -105,6 +77,7 @@ class Child:
 
 def main() -> None:
     """Keeps the pipe's two ends for the answers and questions alone, and redirects the rest to the log."""
+    os.environ.update(SILENT)
     answers, questions = os.dup(1), os.dup(0)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)

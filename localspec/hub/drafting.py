@@ -6,7 +6,6 @@ Knows the catalogue and verdicts, and nothing about memory or the download.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +15,8 @@ from localspec.engine.drafters.table import EARLY_EXIT
 from localspec.hub.client import Client
 from localspec.hub.records import DraftOffer
 from localspec.hub.repository import Inspected, denied, files_of, inspect, see
-from localspec.models.catalog import Catalog, DraftTable, ModelTable
+from localspec.models.catalog import Catalog
+from localspec.models.catalog_file import DraftTable
 from localspec.models.checkpoint import Snapshot
 from localspec.runtime.draft_choice import exit_layers
 from localspec.runtime.pairs import pair
@@ -44,15 +44,21 @@ def drafter_for(client: Client, target: Inspected, asked: str, scratch: Path) ->
         return Drafter(DraftOffer("none", detail="none was asked for"))
     if asked != AUTO:
         return draft_model(client, target, asked, "auto", scratch, source="asked for")
-    draft = drafted_by(target.seen.repo)
+    known = Catalog.load().of_repository(target.seen.repo)
+    draft = known[1].draft if known else None
     if draft is None or draft.kind == "off":
         return Drafter(DraftOffer("none", detail=UNKNOWN.format(target.seen.repo)))
     if draft.kind == EARLY_EXIT.name:
         return Drafter(early_exit(target, draft))
+    name = draft.model or ""
     try:
-        return draft_model(client, target, repository_of(draft.model or ""), draft.k, scratch, source=draft.source)
+        found = draft_model(client, target, name, draft.k, scratch, source=draft.source)
     except LocalspecError as fault:
-        return Drafter(DraftOffer("none", name=draft.model or "", detail=fault.message.rstrip(".")))
+        return Drafter(DraftOffer("none", name=name, detail=fault.message.rstrip(".")))
+    if found.model and not found.model.seen.access.may_read:
+        why = denied(found.model.seen).message.rstrip(".")
+        return Drafter(DraftOffer("none", name=name, detail=why))
+    return found
 
 
 def early_exit(target: Inspected, draft: DraftTable) -> DraftOffer:
@@ -61,50 +67,32 @@ def early_exit(target: Inspected, draft: DraftTable) -> DraftOffer:
     layer = draft.exit_layer or max(layers // 4, 1)
     if layers and layer >= layers:
         return DraftOffer("none", detail=f"the catalogue's exit layer {layer} is beyond its {layers} layers")
-    return DraftOffer("early-exit", name=f"early exit after layer {layer}", exit_layer=layer, k=draft.k, source=draft.source)
+    return DraftOffer(
+        "early-exit", name=f"early exit after layer {layer}", exit_layer=layer, k=draft.k, source=draft.source
+    )
 
 
-def draft_model(
-    client: Client, target: Inspected, name: str, k: DraftLength, scratch: Path, *, source: str
-) -> Drafter:
-    """A repository that drafts; an error where it may not be read, cannot be loaded, or does not speak the target's
-    tokens."""
+def draft_model(client: Client, target: Inspected, name: str, k: DraftLength, scratch: Path, *, source: str) -> Drafter:
+    """A repository that drafts, which may be behind a gate; an error where it cannot be loaded, or does not speak the
+    target's tokens."""
     repo, _, variant = repository_of(name).partition(":")
     seen = see(client, repo, "", scratch)
-    if not seen.access.may_read:
-        raise denied(seen)
     found = inspect(seen, files_of(seen, variant))
-    if found.snapshot is None:
+    if found.unloadable:
         raise IncompatiblePair(f"{repo} cannot draft: {found.unloadable}", hint="Use another draft model.")
-    if target.snapshot is None:
-        return Drafter(DraftOffer("model", name=repo, k=k, source=source), found)
+    if not found.files:
+        raise IncompatiblePair(f"{repo} has several files that could draft.", hint=f"Name one: {repo}:Q8_0")
+    if target.snapshot is None or found.snapshot is None:
+        return Drafter(DraftOffer("model", name=name, k=k, source=source), found)
     verdict = pair(target.snapshot, found.snapshot)
     if not verdict.ok:
         raise IncompatiblePair(
             f"{repo} cannot draft for {target.seen.repo}: {verdict.detail}.",
             hint="Use a model with the same tokenizer, or --draft none.",
         )
-    return Drafter(DraftOffer("model", name=repo, k=k, source=source, verdict=verdict, detail=verdict.detail), found)
-
-
-def tables_of(repo: str) -> Iterator[ModelTable]:
-    """The catalogue's entries for a repository."""
-    yield from (table for table in Catalog.load().models.values() if table.repo == repo)
-
-
-def drafted_by(repo: str) -> DraftTable | None:
-    """The drafter that the catalogue names for a repository."""
-    return next((table.draft for table in tables_of(repo) if table.draft), None)
-
-
-def preset_of(repo: str) -> str:
-    """The preset that the catalogue names for a repository."""
-    return next((table.preset for table in tables_of(repo) if table.preset), "")
+    return Drafter(DraftOffer("model", name=name, k=k, source=source, verdict=verdict, detail=verdict.detail), found)
 
 
 def repository_of(name: str) -> str:
     """The repository of a key or alias of the catalogue; any other name is one already."""
-    for key, table in Catalog.load().models.items():
-        if table.repo and name in (key, *table.aliases):
-            return table.repo
-    return name
+    return Catalog.load().repository(name) or name

@@ -6,8 +6,9 @@ are states and not errors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from localspec.core.errors import (
     FULL,
@@ -23,9 +24,82 @@ from localspec.core.errors import (
 from localspec.core.sanitize import one_line
 
 AGAIN = "Repeat the command: what came is kept."
+LATER = f"Wait a minute. {AGAIN}"
 LOG_IN = "Log in: hf auth login"
-LONGEST = 200  # characters of the hub's own words in a message
-Maker = Callable[[str, BaseException], LocalspecError]
+LONGEST = 200  # characters of a name, or of the hub's own words, in a message
+
+
+class Meaning(NamedTuple):
+    """What a foreign error means: {} is the repository, or what else was asked for."""
+
+    kind: type[LocalspecError]
+    message: str
+    hint: str
+
+
+DENIED = Meaning(AccessDenied, "The hub does not let this account read {}.", "Ask for access on its page, or log in.")
+DISABLED = Meaning(AccessDenied, "The hub has disabled {}.", "Choose another model.")
+NO_REPOSITORY = Meaning(
+    NotDownloaded,
+    "The hub has no model '{}' that this account may see.",
+    "Check the name: OWNER/MODEL. If it is private, log in: hf auth login",
+)
+NO_REVISION = Meaning(
+    NotDownloaded, "The hub has no such revision of {}.", "Use a branch, a tag or a commit of it: OWNER/MODEL@REVISION"
+)
+NO_FILE = Meaning(PullError, "The hub has no such file of {} any more.", "Repeat the command: the repository changed.")
+NOT_HERE = Meaning(NotDownloaded, "{} is not complete on this machine.", "Fetch the rest: localspec pull {}")
+OFFLINE = Meaning(
+    PullError,
+    "The network is switched off: HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set.",
+    "Unset it to reach the hub. What is on this machine works.",
+)
+BAD_NAME = Meaning(UsageError, "'{}' is not the name of a repository.", "Write OWNER/MODEL.")
+BAD_LOGIN = Meaning(AccessDenied, "The hub does not accept the login.", LOG_IN)
+NO_SAFETENSORS = Meaning(CheckpointError, "{} has no safetensors that can be read.", "Choose another model.")
+NO_ROUTE = Meaning(PullError, "There is no route to the hub.", f"Check the connection. {AGAIN}")
+SILENT = Meaning(PullError, "The hub stopped answering.", AGAIN)
+CUT = Meaning(PullError, "The line to the hub was cut.", AGAIN)
+TOO_MANY = Meaning(PullError, "The hub asks this machine to wait: too many requests.", LATER)
+FULL_DISK = Meaning(DoesNotFit, "The disk is full.", "Free some space, then repeat the command.")
+
+BY_NAME = {
+    "GatedRepoError": DENIED,  # a subclass of RepositoryNotFoundError
+    "DisabledRepoError": DISABLED,
+    "RepositoryNotFoundError": NO_REPOSITORY,
+    "RevisionNotFoundError": NO_REVISION,
+    "RevisionResolutionError": NO_REVISION,
+    "LocalEntryNotFoundError": NOT_HERE,
+    "CacheNotFound": NOT_HERE,
+    "CachedRepoTreeNotFoundError": NOT_HERE,
+    "EntryNotFoundError": NO_FILE,
+    "RemoteEntryNotFoundError": NO_FILE,
+    "OfflineModeIsEnabled": OFFLINE,
+    "HFValidationError": BAD_NAME,
+    "HfUriError": BAD_NAME,
+    "LocalTokenNotFoundError": BAD_LOGIN,
+    "OIDCError": BAD_LOGIN,
+    "DeviceCodeError": BAD_LOGIN,
+    "SafetensorsParsingError": NO_SAFETENSORS,
+    "NotASafetensorsRepoError": NO_SAFETENSORS,
+    # httpx's, httpx2's and Python's own
+    "ConnectTimeout": NO_ROUTE,
+    "ConnectError": NO_ROUTE,
+    "ProxyError": NO_ROUTE,
+    "UnsupportedProtocol": NO_ROUTE,
+    "InvalidURL": NO_ROUTE,
+    "gaierror": NO_ROUTE,
+    "ConnectionRefusedError": NO_ROUTE,
+    "SSLError": NO_ROUTE,
+    "TimeoutException": SILENT,
+    "TimeoutError": SILENT,
+    "TransportError": CUT,
+    "StreamError": CUT,
+    "RequestError": CUT,
+    "ConnectionError": CUT,
+}
+BY_STATUS = {401: BAD_LOGIN, 404: NO_REPOSITORY, 429: TOO_MANY}
+ANSWERS = ("HfHubHTTPError", "HTTPStatusError")  # without a class of their own: the status decides
 
 
 @contextmanager
@@ -36,157 +110,45 @@ def hub_faults(what: str) -> Iterator[None]:
     except LocalspecError:
         raise
     except Exception as fault:
-        raise error_for(fault, what) from without_request(fault)
+        raise error_for(fault, what) from None  # its request has the token in a header
 
 
 def error_for(fault: BaseException, what: str) -> LocalspecError:
     """Our error for a foreign one, by the most specific class that is known."""
     subject = one_line(what)[:LONGEST]
     if isinstance(fault, OSError) and fault.errno in FULL:
-        return DoesNotFit("The disk is full.", hint="Free some space, then repeat the command.")
+        return meant(FULL_DISK, subject)
     for kind in type(fault).__mro__:
-        if make := BY_NAME.get(kind.__name__):
-            return make(subject, fault)
-    return PullError(f"The hub's answer about {subject} cannot be used ({type(fault).__name__}).", hint=AGAIN)
+        if found := BY_NAME.get(kind.__name__):
+            return meant(found, subject)
+        if kind.__name__ in ANSWERS:
+            return by_status(fault, subject)
+    return PullError(f"The hub's library failed with {subject} ({in_short(fault)}).", hint=AGAIN)
 
 
-def without_request(fault: BaseException) -> BaseException | None:
-    """The cause to keep: none of an error that holds a request, whose headers have the token."""
-    return None if hasattr(fault, "request") or hasattr(fault, "response") else fault
+def meant(found: Meaning, subject: str) -> LocalspecError:
+    return found.kind(found.message.format(subject), hint=found.hint.format(subject))
 
 
-def status_of(fault: BaseException) -> int:
-    """The status of the hub's answer; 0 if there was none."""
+def by_status(fault: BaseException, subject: str) -> LocalspecError:
+    """Our error for an answer of the hub that has no code."""
     status = getattr(getattr(fault, "response", None), "status_code", 0)
-    return status if isinstance(status, int) else 0
+    if found := BY_STATUS.get(status):
+        return meant(found, subject)
+    if status == 403:
+        words = f" ({said})" if (said := server_words(fault)) else ""
+        return AccessDenied(f"The hub refuses {subject}{words}.", hint="Check what the token may do.")
+    if status >= 500:
+        return PullError(f"The hub has a fault of its own (status {status}).", hint=LATER)
+    return PullError(f"The hub refused what was asked about {subject} (status {status}).", hint=AGAIN)
 
 
 def server_words(fault: BaseException) -> str:
     """The hub's own words, safe to show: its headers are a stranger's."""
-    return one_line(str(getattr(fault, "server_message", "") or ""))[:LONGEST]
+    return one_line(str(getattr(fault, "server_message", "") or "")).rstrip(".")[:LONGEST]
 
 
-def denied(subject: str, fault: BaseException) -> LocalspecError:
-    return AccessDenied(f"The hub does not let this account read {subject}.", hint=f"See its page, or {lower(LOG_IN)}")
-
-
-def disabled(subject: str, fault: BaseException) -> LocalspecError:
-    return AccessDenied(f"The hub has disabled {subject}.", hint="Choose another model.")
-
-
-def no_repository(subject: str, fault: BaseException) -> LocalspecError:
-    hint = f"Check the name: OWNER/MODEL. If it is private, {lower(LOG_IN)}"
-    return NotDownloaded(f"The hub has no model '{subject}' that this account may see.", hint=hint)
-
-
-def no_revision(subject: str, fault: BaseException) -> LocalspecError:
-    return NotDownloaded(f"The hub has no such revision of {subject}.", hint="Use a branch, a tag or a commit of it.")
-
-
-def no_file(subject: str, fault: BaseException) -> LocalspecError:
-    return PullError(f"The hub has no such file of {subject}.", hint="Repeat the command: the repository has changed.")
-
-
-def not_here(subject: str, fault: BaseException) -> LocalspecError:
-    return NotDownloaded(f"{subject} is not complete on this machine.", hint=f"Run: localspec pull {subject}")
-
-
-def offline(subject: str, fault: BaseException) -> LocalspecError:
-    message = "The network is switched off: HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set."
-    return PullError(message, hint="Unset it to reach the hub. What is on this machine works.")
-
-
-def bad_name(subject: str, fault: BaseException) -> LocalspecError:
-    return UsageError(f"'{subject}' is not the name of a repository.", hint="Write OWNER/MODEL.")
-
-
-def no_route(subject: str, fault: BaseException) -> LocalspecError:
-    return PullError("There is no route to the hub.", hint=f"Check the connection. {AGAIN}")
-
-
-def silent(subject: str, fault: BaseException) -> LocalspecError:
-    return PullError("The hub stopped answering.", hint=AGAIN)
-
-
-def cut(subject: str, fault: BaseException) -> LocalspecError:
-    return PullError("The line to the hub was cut.", hint=AGAIN)
-
-
-def no_login(subject: str, fault: BaseException) -> LocalspecError:
-    return AccessDenied("The login to the hub does not work.", hint=LOG_IN)
-
-
-def not_safetensors(subject: str, fault: BaseException) -> LocalspecError:
-    return CheckpointError(f"{subject} has no safetensors that can be read.", hint="Choose another model.")
-
-
-def by_status(subject: str, fault: BaseException) -> LocalspecError:
-    """Our error for an answer of the hub without a code of its own."""
-    status = status_of(fault)
-    if status == 401:
-        return AccessDenied("The hub does not accept the token.", hint=LOG_IN)
-    if status == 403:
-        said = server_words(fault)
-        return AccessDenied(f"The hub refuses {subject}{f' ({said})' if said else ''}.", hint="Check the token's rights.")
-    if status == 404:
-        return no_repository(subject, fault)
-    if status == 429:
-        return PullError("The hub asks this machine to wait: too many requests.", hint=f"Wait a minute. {AGAIN}")
-    if status >= 500:
-        return PullError(f"The hub has a fault of its own (status {status}).", hint=f"Wait a minute. {AGAIN}")
-    return PullError(f"The hub refused the request about {subject} (status {status}).", hint=AGAIN)
-
-
-def of_the_library(subject: str, fault: BaseException) -> LocalspecError:
-    said = one_line(first_line(fault))[:LONGEST]
-    return PullError(f"The hub's library failed with {subject} ({said}).", hint=AGAIN)
-
-
-def lower(sentence: str) -> str:
-    return sentence[0].lower() + sentence[1:]
-
-
-BY_NAME: dict[str, Maker] = {
-    "GatedRepoError": denied,  # a subclass of the next but one, so looked up first
-    "DisabledRepoError": disabled,
-    "RepositoryNotFoundError": no_repository,
-    "RevisionNotFoundError": no_revision,
-    "RevisionResolutionError": no_revision,
-    "RemoteEntryNotFoundError": no_file,
-    "LocalEntryNotFoundError": not_here,
-    "IncompleteSnapshotError": not_here,
-    "CacheNotFound": not_here,
-    "CachedRepoTreeNotFoundError": not_here,
-    "EntryNotFoundError": no_file,
-    "OfflineModeIsEnabled": offline,
-    "HFValidationError": bad_name,
-    "HfUriError": bad_name,
-    "LocalTokenNotFoundError": no_login,
-    "OIDCError": no_login,
-    "DeviceCodeError": no_login,
-    "SafetensorsParsingError": not_safetensors,
-    "NotASafetensorsRepoError": not_safetensors,
-    "HfHubHTTPError": by_status,
-    "HTTPStatusError": by_status,
-    "ConnectTimeout": no_route,
-    "ConnectError": no_route,
-    "ProxyError": no_route,
-    "UnsupportedProtocol": no_route,
-    "InvalidURL": no_route,
-    "PoolTimeout": silent,
-    "TimeoutException": silent,
-    "NetworkError": cut,
-    "ProtocolError": cut,
-    "TransportError": cut,
-    "StreamError": cut,
-    "RequestError": cut,
-    "XetDownloadError": of_the_library,
-    "FileMetadataError": of_the_library,
-    "DryRunError": of_the_library,
-    "CorruptedCacheException": of_the_library,
-    "TimeoutError": silent,
-    "gaierror": no_route,
-    "ConnectionRefusedError": no_route,
-    "SSLError": no_route,
-    "ConnectionError": cut,
-}
+def in_short(fault: BaseException) -> str:
+    """The error's class, and its text where that cannot hold an address or a header."""
+    plain = type(fault).__module__ in ("builtins", "json.decoder")
+    return one_line(first_line(fault))[:LONGEST] if plain and str(fault) else type(fault).__name__

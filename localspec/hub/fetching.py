@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from huggingface_hub import constants, get_hf_file_metadata, hf_hub_download, hf_hub_url, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.file_download import http_get
-from huggingface_hub.utils import WeakFileLock, build_hf_headers, tqdm
+from huggingface_hub.utils import WeakFileLock, build_hf_headers, tqdm  # type: ignore[attr-defined]  # it is lazy
 
 from localspec.core.errors import PullError
 from localspec.core.events import Notice
@@ -73,6 +73,7 @@ class Fetcher:
                 cache_dir=self._cache,
                 allow_patterns=names,
                 endpoint=self._endpoint,
+                tqdm_class=counting(lambda _: None),
             ),
             lambda: 0,
         )
@@ -227,7 +228,7 @@ def counting(moved: Callable[[int], None]) -> type[tqdm]:
     class Counting(tqdm):
         def __init__(self, *args: Any, **given: Any) -> None:
             self._on_the_line = "downloading bytes" in given.get("desc", "")
-            super().__init__(*args, **{**given, "disable": True})
+            super().__init__(*args, **{**given, "disable": True})  # type: ignore[no-untyped-call]
 
         def update(self, n: float | None = 1) -> None:
             moved(0 if self._on_the_line else int(n or 0))

@@ -12,30 +12,35 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha1, sha256
 from io import RawIOBase
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast  # Any: a stranger's config.json
 
 from localspec.core.errors import FULL, CheckpointError, DoesNotFit, PullError
 from localspec.core.sanitize import one_line
 from localspec.core.whole_file import write_whole
+from localspec.engine.generic_arch import read_any
 from localspec.hub.client import Client
 from localspec.hub.records import RemoteFile
 from localspec.hub.selection import BESIDE, GGUF, weights_of
+from localspec.models.bounds import MAX_TEMPLATE_BYTES
 from localspec.models.checkpoint import (
     MAX_CONFIG_BYTES,
-    MAX_TEMPLATE_BYTES,
     MAX_TOKENIZER_BYTES,
     Snapshot,
     open_snapshot,
+    read_config,
 )
 from localspec.models.gguf.header import MAX_LATER_BYTES, read_stream
 from localspec.models.gguf.names import ROPE_FACTORS
 from localspec.models.gguf.reading import MAX_BYTES
+from localspec.models.prequantised.stored import stored_format
 from localspec.models.safetensors_index import INDEX, MAX_HEADER_BYTES, MAX_INDEX_BYTES
 
 AT_ONCE = 8  # requests
+CONFIG = "config.json"
 FIRST_BYTES = 100_000  # of a safetensors file; most headers are shorter
 FIRST_GGUF_BYTES = 1 << 20
 MAX_ALL_HEADERS = 256 << 20  # of one model; real ones have a few MB
@@ -45,7 +50,11 @@ LIMITS = {
     "chat_template.jinja": MAX_TEMPLATE_BYTES,
     INDEX: MAX_INDEX_BYTES,
 }
-Heard = Callable[[int, int], None]  # how many headers are read, of how many
+Heard = Callable[[int, int], None]  # how many files' headers are read, of how many
+
+
+def unheard(done: int, total: int) -> None:
+    """Progress that nothing shows."""
 
 
 @dataclass(frozen=True)
@@ -92,23 +101,53 @@ def is_content(file: RemoteFile, content: bytes) -> bool:
     return not file.blob_id or blob == file.blob_id
 
 
-def open_headers(remote: Remote, chosen: Sequence[RemoteFile], heard: Heard = lambda done, total: None) -> Snapshot:
+def open_headers(remote: Remote, chosen: Sequence[RemoteFile], heard: Heard = unheard) -> Snapshot:
     """The model as the loader sees it, from headers alone; CheckpointError, with the loader's sentence, for what it
-    would not load."""
+    would not load: of a configuration that it would not, before any weight file is touched."""
     weights = weights_of(chosen)
     small = [file.path for file in chosen if file.path in (*BESIDE, INDEX)]
-    fetches = [lambda path=path: remote.read(path) for path in small]
-    fetches += [lambda file=file, left=MAX_ALL_HEADERS // len(weights): fetch(remote, file, left) for file in weights]
     with disk_faults():
         remote.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    all_of([partial(remote.read, path) for path in small], lambda done: heard(done, len(chosen)))
+    with named_by_repository(remote):
+        if small:
+            stored_format(refused_or(read_config(remote.folder / CONFIG)))
+        share = MAX_ALL_HEADERS // len(weights)
+        fetches = [partial(fetch, remote, file, share) for file in weights]
+        all_of(fetches, lambda done: heard(len(small) + done, len(chosen)))
+        trim(remote.scratch, remote.folder)
+        first = weights[0].path
+        is_file = first.lower().endswith(GGUF)
+        snapshot = open_snapshot(remote.folder / first if is_file else remote.folder, remote.repo)
+        stored_format(refused_or(snapshot.config))
+        snapshot.read_tokenizer()
+        return snapshot
+
+
+def refused_or(config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration; CheckpointError for a family that nothing here runs."""
+    read_any(config)
+    return config
+
+
+def all_of(jobs: Sequence[Callable[[], object]], heard: Callable[[int], None]) -> None:
+    """Runs the jobs, a few at once; the first fault ends it."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for done, found in enumerate([pool.submit(one) for one in fetches], start=1):
-            found.result()
-            heard(done, len(fetches))
-    trim(remote.scratch, remote.folder)
-    first = weights[0].path
+        running = [pool.submit(job) for job in jobs]
+        try:
+            for done, job in enumerate(running, start=1):
+                job.result()
+                heard(done)
+        finally:
+            for job in running:
+                job.cancel()
+
+
+@contextmanager
+def named_by_repository(remote: Remote) -> Iterator[None]:
+    """Names files in errors by their repository instead of the folder of their headers."""
     try:
-        return open_snapshot(remote.folder / first if first.lower().endswith(GGUF) else remote.folder, remote.repo)
+        yield
     except CheckpointError as fault:
         raise CheckpointError(by_repository(remote, fault.message), hint=by_repository(remote, fault.hint)) from fault
 
@@ -176,9 +215,7 @@ class Ranges(RawIOBase):
         end = min(self._file.size, self._at + max(size, self._step), MAX_BYTES)
         if end <= self._at:
             return b""
-        found = self._remote.client.read_range(
-            self._remote.repo, self._remote.commit, self._file.path, self._at, end
-        )
+        found = self._remote.client.read_range(self._remote.repo, self._remote.commit, self._file.path, self._at, end)
         self._copy.write(found)
         self._at, self._step = end, 2 * self._step
         return found
@@ -192,7 +229,9 @@ def disk_faults() -> Iterator[None]:
     except OSError as fault:
         if fault.errno in FULL:
             raise DoesNotFit("The disk is full.", hint="Free some space, then repeat the command.") from fault
-        raise PullError(f"The headers cannot be written ({fault.strerror or fault}).", hint="Set LOCALSPEC_CACHE_DIR.") from fault
+        raise PullError(
+            f"The headers cannot be written ({fault.strerror or fault}).", hint="Set LOCALSPEC_CACHE_DIR."
+        ) from fault
 
 
 def trim(scratch: Path, keep: Path) -> None:

@@ -8,7 +8,7 @@ PASSING = {408, 425, 429, 500, 502, 503, 504}
 CUT_SHORT = "Consistency check failed"  # http_get's own words for a body of another length
 
 
-class LocationExpired(Exception):  # noqa: N818 - asked for again, never shown
+class LocationExpired(Exception):
     """A signed location is refused: a new one has to be asked for."""
 
 

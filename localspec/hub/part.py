@@ -17,8 +17,8 @@ PIECE = 1 << 20
 class Part:
     """Opened at its end, made if need be, unbuffered: what was written stays when the process is killed.
 
-    `moved` is called with the bytes that arrived, negative where they were thrown away again; `size` is the whole
-    file's, and an OverflowError is raised for any byte past it.
+    `moved` is called with the bytes that arrived, negative where they were thrown away again, and with 0 before they
+    are written: what it raises stops that. `size` is the whole file's; OverflowError for bytes past it.
     """
 
     def __init__(self, path: Path, size: int, moved: Callable[[int], None]) -> None:
@@ -61,6 +61,7 @@ class Part:
     def write(self, piece: bytes) -> int:
         if self.tell() + len(piece) > self._size:
             raise OverflowError(f"more than {self._size:,} bytes")
+        self._moved(0)
         rest = memoryview(piece)
         while rest:
             count = self._file.write(rest) or 0

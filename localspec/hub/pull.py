@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
-from localspec.core.errors import AccessDenied, DoesNotFit, LocalspecError
+from localspec.core.errors import AccessDenied, CheckpointError, DoesNotFit, LocalspecError, UsageError
 from localspec.core.events import Notice
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
@@ -25,19 +25,20 @@ USUAL = Deadlines()
 
 def fetch(plan: PullPlan, request: PullRequest, deadlines: Deadlines = USUAL) -> Iterator[Happening]:
     """Fetches what was planned, the target first: it is useful alone."""
+    refuse_unready(plan)
     repositories = [plan.target, *([plan.drafter] if plan.drafter else [])]
     for repository in repositories:
+        blobs.check_names(repository)
         refuse_gate(repository)
     refuse_full(plan)
     for repository in repositories:
         pulls.begin(repository, request)
     if request.xet:
         yield Notice("info", "xet", "The hub's library fetches the weights (--xet): a stopped download begins anew.")
-    fetched = []
-    for repository in repositories:
-        fetched.append((yield from fetch_one(repository, request, deadlines)))
+    target = yield from fetch_one(plan.target, request, deadlines)
+    drafter = (yield from fetch_one(plan.drafter, request, deadlines)) if plan.drafter else None
     path = cache.model_path(plan.target)
-    yield Pulled(*fetched, file="" if path.is_dir() else str(path))
+    yield Pulled(target, drafter, "" if path.is_dir() else str(path))
 
 
 def fetch_one(
@@ -61,6 +62,15 @@ def fetch_one(
     fetched = Fetched(repository.repo, repository.commit, str(folder), repository.num_bytes, checked)
     yield fetched
     return fetched
+
+
+def refuse_unready(plan: PullPlan) -> None:
+    """Raises where the plan is no plan yet: no file is chosen, or localspec could not load them."""
+    repo = plan.target.repo
+    if plan.unloadable:
+        raise CheckpointError(plan.unloadable, hint="Choose another copy of the model.")
+    if not plan.target.files:
+        raise UsageError(f"{repo} has several models.", hint=f"Choose one: localspec pull {repo}:NAME")
 
 
 def refuse_gate(repository: Repository) -> None:

@@ -61,7 +61,14 @@ def begin(repository: Repository, request: PullRequest) -> None:
     """Notes that this process downloads it; should it be killed, this stays."""
     own = psutil.Process()
     kept = Kept(
-        repository.repo, repository.commit, repository.files, request, INTERRUPTED, time.time(), own.pid, own.create_time()
+        repository.repo,
+        repository.commit,
+        repository.files,
+        request,
+        INTERRUPTED,
+        time.time(),
+        own.pid,
+        own.create_time(),
     )
     write(kept)
 

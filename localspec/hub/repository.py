@@ -12,12 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from localspec.core.errors import AccessDenied, CheckpointError, PullError, UsageError
 from localspec.core.sanitize import one_line
-from localspec.engine.generic_arch import read_any
+from localspec.hub.blobs import bytes_here
 from localspec.hub.client import Client, Info, Sibling
 from localspec.hub.gates import closed_gate, next_step, state_sentence
-from localspec.hub.headers import Heard, Remote, open_headers
+from localspec.hub.headers import Heard, Remote, open_headers, unheard
 from localspec.hub.licences import read_licence
 from localspec.hub.records import Access, Licence, RemoteFile, Repository
 from localspec.hub.selection import check_paths, is_gguf, pick, select
@@ -26,7 +28,6 @@ from localspec.models import hub_cache
 from localspec.models.checkpoint import Snapshot
 from localspec.models.prequantised.stored import stored_format
 
-INCOMPLETE = ".localspec.incomplete"  # the end of a part's name, beside the blobs
 NAME = re.compile(r"[A-Za-z0-9_][\w.-]{0,95}(/[A-Za-z0-9_][\w.-]{0,95})?", re.ASCII)
 WRITE = "Write OWNER/MODEL."
 
@@ -84,21 +85,7 @@ def see(client: Client, repo: str, revision: str, scratch: Path) -> Seen:
 def remote_file(repo: str, found: Sibling) -> RemoteFile:
     size = found.lfs.size if found.lfs else found.size or 0
     file = RemoteFile(found.rfilename, size, found.lfs.sha256 if found.lfs else "", found.blob_id or "")
-    return RemoteFile(file.path, file.size, file.sha256, file.blob_id, min(bytes_here(repo, file), size))
-
-
-def bytes_here(repo: str, file: RemoteFile) -> int:
-    """How many bytes of a file are in the shared cache already, complete or as a part."""
-    name = file.sha256 or file.blob_id
-    if not re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", name):
-        return 0
-    blobs = hub_cache.folder() / (hub_cache.MODELS + repo.replace("/", "--")) / "blobs"
-    for kept in (blobs / name, blobs / f"{name}{INCOMPLETE}"):
-        try:
-            return kept.stat().st_size
-        except OSError:
-            continue
-    return 0
+    return msgspec.structs.replace(file, here=bytes_here(repo, file))
 
 
 def access_to(client: Client, repo: str, info: Info) -> Access:
@@ -131,18 +118,14 @@ def files_of(seen: Seen, variant: str) -> tuple[RemoteFile, ...]:
     return select(seen.repo, seen.all_files, seen.remote.read if seen.access.may_read else None)
 
 
-def inspect(seen: Seen, files: Sequence[RemoteFile], heard: Heard = lambda done, total: None) -> Inspected:
+def inspect(seen: Seen, files: Sequence[RemoteFile], heard: Heard = unheard) -> Inspected:
     """The model of these files, from headers; without one where the gate is closed or the loader would refuse it."""
-    if not seen.access.may_read:
+    if not (seen.access.may_read and files):
         return Inspected(seen, tuple(files), None)
     try:
-        snapshot = open_headers(seen.remote, files, heard)
-        read_any(snapshot.config)
-        stored_format(snapshot.config)
-        snapshot.read_tokenizer()
+        return Inspected(seen, tuple(files), open_headers(seen.remote, files, heard))
     except CheckpointError as fault:
         return Inspected(seen, tuple(files), None, one_line(str(fault)))
-    return Inspected(seen, tuple(files), snapshot)
 
 
 def record(found: Inspected) -> Repository:

@@ -97,7 +97,8 @@ def shards(repo: str, top: dict[str, RemoteFile], read: Read | None) -> list[str
 
 
 def variants(files: Sequence[RemoteFile]) -> dict[str, tuple[RemoteFile, ...]]:
-    """The models of a GGUF repository, each with all its parts, smallest first, by quantisation where that is unique."""
+    """The models of a GGUF repository, each with all its parts, smallest first: by quantisation where that is one's
+    own."""
     models: dict[str, list[RemoteFile]] = {}
     for file in files:
         path = PurePosixPath(file.path)
@@ -136,7 +137,7 @@ def pick(repo: str, files: Sequence[RemoteFile], asked: str) -> tuple[RemoteFile
 def ends_with(label: str, wanted: str) -> bool:
     """Whether a file that is listed by its path is of this quantisation."""
     quant = QUANT.search(PurePosixPath(label).stem)
-    return bool(quant) and quant[1].lower() == wanted
+    return quant is not None and quant[1].lower() == wanted
 
 
 def checked_parts(repo: str, parts: Sequence[RemoteFile]) -> tuple[RemoteFile, ...]:

@@ -15,15 +15,15 @@ from queue import Empty
 from threading import Thread
 
 from localspec.core.errors import FULL, PullError
-from localspec.core.events import Notice
 from localspec.core.sizes import size_words
 from localspec.hub import blobs
 from localspec.hub.fetching import Fetcher
 from localspec.hub.meter import Meter
-from localspec.hub.records import Progress, Repository, Retrying, Stage
+from localspec.hub.records import Progress, Repository, Stage
 from localspec.hub.watch import Reported, Stopped, Watch
 
 AT_ONCE = 4  # files; one stream rarely fills a line
+THREADS = "a file's download"
 SECOND = 1.0  # the longest time between two events
 
 
@@ -65,7 +65,7 @@ class Transfer:
     def _run(self, jobs: Sequence[Callable[[], None]], stage: Stage | None = None) -> Iterator[Progress | Reported]:
         """Runs these in threads, and yields what happens until all have ended; the first fault ends them."""
         waiting = deque(jobs)
-        threads = [Thread(target=self._work, args=(waiting,), daemon=True) for _ in jobs[:AT_ONCE]]
+        threads = [Thread(target=self._work, args=(waiting,), name=THREADS, daemon=True) for _ in jobs[:AT_ONCE]]
         for thread in threads:
             thread.start()
         shown, shown_bytes = 0.0, -1

@@ -19,7 +19,7 @@ Reported = Retrying | Notice
 A_MEGABYTE = 1_000_000
 
 
-class Stopped(Exception):  # noqa: N818 - no fault
+class Stopped(Exception):
     """Raised in a thread of a transfer that has ended."""
 
 
@@ -46,7 +46,9 @@ class Watch:
     def kept(self) -> str:
         """What a person has when it ends here."""
         have = self.have_bytes
-        return f"{size_words(have)} are kept; repeat to go on." if have >= A_MEGABYTE else "Repeat the command to go on."
+        return (
+            f"{size_words(have)} are kept; repeat to go on." if have >= A_MEGABYTE else "Repeat the command to go on."
+        )
 
     @property
     def arrived_bytes(self) -> int:

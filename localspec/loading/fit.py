@@ -36,6 +36,7 @@ from localspec.loading.plan_request import (
 from localspec.models.checkpoint import Snapshot
 
 FitWord = Literal["fits", "from disk", "too large"]
+TOO_LARGE: Literal["too large"] = "too large"
 ROUGH_BESIDE = 1.15  # KV store and workspace beside the weights, as a factor; a guess, so its word is approximate
 
 
@@ -138,18 +139,18 @@ def format_word(snapshot: Snapshot, request: PlanRequest, row: WeightFormat, fre
     asking = request.asking(weight_format=AUTO if row.is_read_only else row.name, device="offload")
     try:
         if row not in offloadable(snapshot, asking):
-            return "too large"
+            return TOO_LARGE
     except UsageError:
-        return "too large"
+        return TOO_LARGE
     most = request.min_resident if limit is None else needs.resident(limit)
     resident = min(most, needs.layers - 1)
     fits = request.min_resident <= most and not short_of_main_memory(request, needs, resident, free)
-    return "from disk" if fits else "too large"
+    return "from disk" if fits else TOO_LARGE
 
 
 def word_of(snapshot: Snapshot, request: PlanRequest, plan: Plan | None) -> str:
     if plan is None:
-        return "too large"
+        return TOO_LARGE
     if plan.resident is not None:
         return "from disk"
     best = choices(snapshot, request)[0]
@@ -187,6 +188,5 @@ def rough_fit(parameters: int, *, free: int, gpu_bytes: int | None = None) -> st
     formats = auto_formats(device, packed=device == "cpu")
     fitting = [row for row in formats if parameters * row.bytes_per_weight * ROUGH_BESIDE <= limit]
     if not fitting:
-        return "too large"
+        return TOO_LARGE
     return "fits" if fitting[0] == formats[0] else f"fits in {fitting[0]}"
-

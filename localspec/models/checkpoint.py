@@ -21,7 +21,8 @@ from localspec.models import hub_cache
 from localspec.models.bounds import MAX_TEMPLATE_BYTES, check_enough_bytes, check_heads, check_numbers
 from localspec.models.dtypes import refuse_not_floats
 from localspec.models.foreign_code import refuse_foreign_code, without_foreign_code
-from localspec.models.gguf.config import read_config, read_generation, stored_as
+from localspec.models.gguf import config as gguf_config
+from localspec.models.gguf.config import read_generation, stored_as
 from localspec.models.gguf.header import name_of, read_gguf
 from localspec.models.gguf.names import renamed
 from localspec.models.gguf.tokenizer import chat_template, read_vocabulary
@@ -115,7 +116,7 @@ def open_snapshot(path: Path, name: str = "") -> Snapshot:
 
 
 def _open_folder(folder: Path, name: str) -> Snapshot:
-    config = _read_config(folder / "config.json")
+    config = read_config(folder / "config.json")
     tensors = find_tensors(folder, name)
     unpacked = find_weights(config, tensors)
     refuse_not_floats(config, tensors, unpacked)
@@ -142,7 +143,7 @@ def _open_folder(folder: Path, name: str) -> Snapshot:
 
 def _open_gguf(file: Path, name: str) -> Snapshot:
     model = read_gguf(file)
-    config, tensors = read_config(model), renamed(model)
+    config, tensors = gguf_config.read_config(model), renamed(model)
     check_numbers(model.file, config)
     check_heads(model.file, config)
     check_enough_bytes(model.file, config, tensors)
@@ -243,7 +244,8 @@ def tokenizer_faults(where: str) -> Iterator[None]:
         raise CheckpointError(f"{where} is not a working tokenizer ({reason}).", hint=REPEAT) from error
 
 
-def _read_config(file: Path) -> dict[str, Any]:
+def read_config(file: Path) -> dict[str, Any]:
+    """The checked config.json of a model's folder."""
     if not file.exists():
         if gguf := sorted(filter(Path.is_file, file.parent.glob("*.gguf"))):
             raise CheckpointError(f"{file.parent} has GGUF files.", hint=f"Give one of them: {gguf[0]}")

@@ -60,9 +60,13 @@ def speculative_config(pair: OtherPair) -> dict[str, str | int | bool]:
     """vLLM's --speculative-config."""
     if pair.drafter == LOOKUP:
         return {"method": "ngram", "num_speculative_tokens": pair.num_draft_tokens, **LOOKUP_NGRAMS}
-    padded: dict[str, str | int | bool] = {"use_heterogeneous_vocab": True} if pair.reason == PADDED else {}
-    drafted = {"method": "draft_model", "model": pair.drafter, "num_speculative_tokens": pair.num_draft_tokens}
-    return drafted | padded
+    padded = {"use_heterogeneous_vocab": True} if pair.reason == PADDED else {}
+    return {
+        "method": "draft_model",
+        "model": pair.drafter,
+        "num_speculative_tokens": pair.num_draft_tokens,
+        **padded,
+    }
 
 
 def llama_server(pair: OtherPair) -> str:

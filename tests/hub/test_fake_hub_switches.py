@@ -141,9 +141,13 @@ def test_a_range_is_ignored_and_a_length_is_wrong(hub: FakeHub):
     assert (got.headers["Content-Length"], got.broken) == (str(len(WEIGHTS) + 3), True)
 
 
-def test_a_slow_line_is_slow_and_whole(hub: FakeHub):
-    hub.switches.drip = Drip(40_000, 0.001)
+@pytest.mark.parametrize(("piece", "waits"), [(40_000, 2), (70_000, 1), (len(WEIGHTS) + 1, 0)])
+def test_a_slow_line_waits_after_so_many_bytes(hub: FakeHub, monkeypatch: pytest.MonkeyPatch, piece: int, waits: int):
+    waited: list[float] = []
+    monkeypatch.setattr(hub.closing, "wait", waited.append)
+    hub.switches.drip = Drip(piece, 0.5)
     assert fetch(hub).body == WEIGHTS
+    assert waited == [0.5] * waits
 
 
 def test_what_hangs_is_let_go_by_release(hub: FakeHub):

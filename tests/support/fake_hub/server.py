@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.support.fake_hub.repository import FakeFile
 from tests.support.fake_hub.routes import Asked, changed, ranged
-from tests.support.fake_hub.switches import Answer, Switches
+from tests.support.fake_hub.switches import Answer, Drip, Switches
 
 if TYPE_CHECKING:
     from tests.support.fake_hub import FakeHub
@@ -138,7 +138,7 @@ class Reply(BaseHTTPRequestHandler):
         breaks = cut is not None and cut.after < len(part) and hub.spend(cut)
         end = cut.after if cut and breaks else len(part)
         held, sent = switches.hold_after, 0
-        for piece in self._paced(pieces, switches):
+        for piece in self._paced(pieces, switches.drip):
             kept = piece[: end - sent]
             if held is not None and 0 <= held - sent < len(kept):
                 yield kept[: held - sent]
@@ -151,11 +151,17 @@ class Reply(BaseHTTPRequestHandler):
                 break
         self.close_connection |= breaks
 
-    def _paced(self, pieces: Iterator[bytes], switches: Switches) -> Iterator[bytes]:
-        if switches.drip is None:
+    def _paced(self, pieces: Iterator[bytes], drip: Drip | None) -> Iterator[bytes]:
+        """The pieces, with a wait after so many bytes each."""
+        if drip is None:
             yield from pieces
             return
+        left = drip.piece
         for piece in pieces:
-            for start in range(0, len(piece), switches.drip.piece):
-                yield piece[start : start + switches.drip.piece]
-                self.server.hub.closing.wait(switches.drip.seconds)
+            rest = memoryview(piece)
+            while rest:
+                yield bytes(rest[:left])
+                left, rest = left - len(rest[:left]), rest[left:]
+                if not left:
+                    self.server.hub.closing.wait(drip.seconds)
+                    left = drip.piece

@@ -1,0 +1,55 @@
+"""What the hub's process answers to each question. Knows no pipe."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator
+
+from localspec.core import paths
+from localspec.core.errors import UsageError
+from localspec.hub.client import ENDPOINT, Client
+from localspec.hub.deletion import delete
+from localspec.hub.login import read_login
+from localspec.hub.prepare import prepare
+from localspec.hub.pull import fetch
+from localspec.hub.records import (
+    Account,
+    Answer,
+    AnyAsk,
+    AskAccount,
+    AskDelete,
+    AskFit,
+    AskPair,
+    AskPull,
+    AskSearch,
+    Go,
+    Progress,
+)
+from localspec.hub.remote_fit import answer_fit
+from localspec.hub.remote_pair import answer_pair
+from localspec.hub.search import search
+from localspec.hub.transfer import Deadlines
+
+
+def answers_to(question: AnyAsk, silence: float, report: Callable[[Progress], None]) -> Generator[Answer]:
+    """The answers, one after the other; `report` hears what comes before a plan. Nothing is downloaded or deleted
+    unless the plan that comes first is iterated past."""
+    login, scratch = read_login(), paths.headers_dir()
+    client = Client(os.environ.get("HF_ENDPOINT") or ENDPOINT, login)
+    match question:
+        case AskPull(request):
+            plan = prepare(client, request, scratch, report=report)
+            yield plan
+            yield from fetch(plan, request, Deadlines(silence))
+        case AskSearch(searched):
+            yield search(client, searched)
+        case AskFit(fitted):
+            yield answer_fit(client, fitted, scratch)
+        case AskPair(paired):
+            yield answer_pair(client, paired, scratch)
+        case AskDelete(repos):
+            yield from delete(repos)
+        case AskAccount():
+            yield Account(client.account(), login.source)
+        case Go():
+            raise UsageError("Nothing waits for Go.", hint="Ask for a plan first.")

@@ -1,0 +1,166 @@
+"""Deleting cached models: what it frees is known before and measured after; what others share stays."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from localspec.core.errors import NotDownloaded, PullError, UsageError
+from localspec.hub import blobs, pulls
+from localspec.hub.deletion import delete
+from localspec.hub.pull import fetch
+from localspec.hub.records import Deleted, DeletePlan, PullPlan, PullRequest
+from localspec.hub.transfer import Deadlines
+from localspec.models import hub_cache
+from tests.support.fake_hub import FakeHub
+from tests.support.pull_stage import MEBI, NAME, QUICK, a_plan, as_planned, hub, model
+
+__all__ = ["hub"]
+MODEL, NEWER, OTHER = model(), model(seed=1), model("org/other", MEBI)
+PATIENT = Deadlines(silence=20, waits=QUICK.waits, tick=0.01)
+BLOCK = 4096
+XET = "c" * 64
+
+
+def pulled(plan: PullPlan) -> None:
+    for _ in fetch(plan, PullRequest(plan.target.repo), PATIENT):
+        pass
+
+
+def deleted(*repos: str) -> tuple[DeletePlan, Deleted]:
+    plan, done = delete(repos)
+    assert isinstance(plan, DeletePlan)
+    assert isinstance(done, Deleted)
+    return plan, done
+
+
+def disk_bytes() -> int:
+    """All that the cache's files take, however many names one has."""
+    files = [Path(at) / name for at, _, names in os.walk(hub_cache.folder()) for name in names]
+    return sum(file.lstat().st_size for file in files if not file.is_symlink())
+
+
+def assert_as_planned(plan: DeletePlan, done: Deleted, before: int) -> None:
+    assert done.freed_bytes == before - disk_bytes()
+    assert abs(plan.freed_bytes - done.freed_bytes) <= BLOCK
+
+
+def test_it_frees_what_it_said(hub: FakeHub):
+    """Check 15."""
+    hub.push(OTHER)
+    pulled(a_plan(MODEL))
+    pulled(a_plan(OTHER))
+    before = disk_bytes()
+    plan, done = deleted(NAME)
+    assert_as_planned(plan, done, before)
+    assert done.freed_bytes >= as_planned(MODEL).num_bytes
+    assert plan.repos == done.repos == (NAME,)
+    assert hub_cache.snapshot(NAME) is None
+    assert hub_cache.snapshot(OTHER.name)
+
+
+@pytest.mark.usefixtures("hub")
+def test_only_the_plan_is_made_until_it_is_agreed_to():
+    pulled(a_plan(MODEL))
+    before = disk_bytes()
+    plan = next(delete([NAME]))
+    assert isinstance(plan, DeletePlan)
+    assert disk_bytes() == before
+
+
+def test_every_version_goes(hub: FakeHub):
+    pulled(a_plan(MODEL))
+    hub.push(NEWER)
+    pulled(a_plan(NEWER))
+    before = disk_bytes()
+    plan, done = deleted(NAME)
+    assert_as_planned(plan, done, before)
+    assert not blobs.repo_dir(NAME).exists()
+
+
+@pytest.mark.usefixtures("hub")
+def test_parts_and_what_is_known_of_them_go_too():
+    pulled(a_plan(MODEL))
+    part = blobs.repo_dir(NAME) / "blobs" / f"{'a' * 64}{blobs.PART}"
+    part.write_bytes(bytes(MEBI))
+    pulls.begin(as_planned(MODEL), PullRequest(NAME))
+    before = disk_bytes()
+    plan, done = deleted(NAME)
+    assert plan.unfinished_bytes == MEBI
+    assert_as_planned(plan, done, before)
+    assert pulls.unfinished() == []
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_download_that_never_came_to_an_end_can_be_deleted():
+    """The hub's library calls such a folder damaged, and does not list it."""
+    part = blobs.part(NAME, next(file for file in as_planned(MODEL).files if file.sha256))
+    part.parent.mkdir(parents=True)
+    part.write_bytes(bytes(MEBI))
+    plan, done = deleted(NAME)
+    assert plan.freed_bytes == plan.unfinished_bytes == done.freed_bytes == MEBI
+    assert not blobs.repo_dir(NAME).exists()
+
+
+def test_blobs_that_another_repository_shares_stay(hub: FakeHub):
+    """Check 15: with Xet, a blob of several repositories is one file, to which each has a link."""
+    hub.push(OTHER)
+    pulled(a_plan(MODEL))
+    pulled(a_plan(OTHER))
+    shared = share(NAME, OTHER.name)
+    before = disk_bytes()
+    plan, done = deleted(NAME)
+    assert plan.shared_bytes == shared.stat().st_size
+    assert_as_planned(plan, done, before)
+    plan, done = deleted(OTHER.name)
+    assert plan.shared_bytes == 0
+    assert not shared.exists()
+
+
+def share(*repos: str) -> Path:
+    """Replaces the weights of these by one file, as the library's shared blobs are laid out."""
+    store = hub_cache.folder() / "blobs"
+    whole = store / XET[:2] / XET
+    whole.parent.mkdir(parents=True)
+    (store / ".huggingface-shared-blobs").write_text("1\n")
+    links = [max(blobs.repo_dir(repo).glob("blobs/*"), key=blobs.size) for repo in repos]
+    for link in links:
+        os.replace(link, whole)
+        link.symlink_to(os.path.relpath(whole, link.parent))
+    lines = "".join(f"{link.relative_to(hub_cache.folder())}\n" for link in links)
+    whole.with_name(f"{XET}.refs").write_text(lines)
+    return whole
+
+
+@pytest.mark.usefixtures("hub")
+def test_two_repositories_with_the_same_commit_are_two():
+    """The library finds a commit by its hash alone, and a copied repository has the same ones."""
+    copied = replace(as_planned(model("org/copied")), commit=MODEL.commit)
+    pulled(a_plan(MODEL))
+    twin = blobs.repo_dir(copied.repo)
+    shutil.copytree(blobs.repo_dir(NAME), twin, symlinks=True)
+    for repo, other in ((NAME, copied.repo), (copied.repo, NAME)):
+        plan = next(delete([repo]))
+        assert isinstance(plan, DeletePlan)
+        assert plan.freed_bytes >= as_planned(MODEL).num_bytes
+        assert hub_cache.snapshot(other)
+    deleted(NAME)
+    assert hub_cache.snapshot(NAME) is None
+    assert hub_cache.snapshot(copied.repo)
+
+
+@pytest.mark.usefixtures("hub")
+def test_what_is_not_here_or_being_downloaded_is_not_deleted(monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(NotDownloaded):
+        deleted("org/unknown")
+    with pytest.raises(PullError):
+        deleted("../..")
+    pulled(a_plan(MODEL))
+    monkeypatch.setattr("localspec.hub.pulls.running", lambda _: True)
+    with pytest.raises(UsageError, match="is being downloaded"):
+        deleted(NAME)
+    assert hub_cache.snapshot(NAME)

@@ -1,0 +1,341 @@
+"""Downloads of one repository: resumed by byte, hashed, under deadlines, with a bar that never goes back."""
+
+from __future__ import annotations
+
+import os
+import resource
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from itertools import pairwise
+
+import pytest
+
+from localspec.core.errors import PullError
+from localspec.core.events import Notice
+from localspec.hub import blobs
+from localspec.hub.pull import fetch
+from localspec.hub.records import Progress, PullRequest, RemoteFile, Retrying
+from localspec.hub.transfer import Deadlines, Transfer
+from tests.support.fake_hub import HANG, Answer, Cut, Drip, FakeHub, FakeRepository, Flip
+from tests.support.pull_stage import ANA, MEBI, NAME, QUICK, WEIGHTS, a_plan, as_planned, hub, model
+
+__all__ = ["hub"]
+MODEL = model()
+FILE = MODEL.tree[WEIGHTS]
+LARGE = RemoteFile(FILE.path, FILE.size, FILE.sha256, FILE.oid)
+PATIENT = Deadlines(silence=20, waits=QUICK.waits, tick=0.01)
+Events = list[Progress | Retrying | Notice]
+
+
+def transferred(fake: FakeRepository = MODEL, deadlines: Deadlines = PATIENT) -> Events:
+    return list(Transfer(as_planned(fake), deadlines=deadlines).events())
+
+
+def bars(events: Events) -> list[Progress]:
+    return [event for event in events if isinstance(event, Progress)]
+
+
+def is_whole(fake: FakeRepository = MODEL) -> bool:
+    """Every file is linked, with its own bytes."""
+    folder = blobs.snapshot_dir(fake.name, fake.commit)
+    return all(sha256((folder / path).read_bytes()).hexdigest() == file.sha256 for path, file in fake.tree.items())
+
+
+def part_bytes() -> int:
+    return blobs.size(blobs.part(NAME, LARGE))
+
+
+def stopped_at(hub: FakeHub, count: int) -> None:
+    """Downloads until the CDN has sent so many bytes, and stops there."""
+    hub.switches.hold_after = count
+    transfer = Transfer(as_planned(MODEL), deadlines=PATIENT)
+    events = transfer.events()
+    for _ in events:
+        if part_bytes() == count:
+            break
+    events.close()
+    hub.switches.hold_after = None
+    hub.release()
+
+
+def assert_never_back(events: Events) -> None:
+    shown = bars(events)
+    assert all(later.done >= sooner.done for sooner, later in pairwise(shown))
+    assert all(0 <= event.done <= event.total == shown[0].total for event in shown)
+
+
+def test_a_download_is_whole_checked_and_linked(hub: FakeHub):
+    transfer = Transfer(as_planned(MODEL), deadlines=PATIENT)
+    events = list(transfer.events())
+    assert is_whole()
+    assert transfer.checked == 1
+    assert bars(events)[-1].done == as_planned(MODEL).num_bytes
+    assert_never_back(events)
+    assert hub.weight_bytes == FILE.size
+
+
+@pytest.mark.parametrize("count", [1, 100_000, FILE.size - 1])
+def test_what_came_is_not_fetched_again(hub: FakeHub, count: int):
+    """Check 1: the next request asks for the bytes from where the part ends, and the hash is that of the whole."""
+    stopped_at(hub, count)
+    hub.forget()
+    events = transferred()
+    (request,) = hub.seen("cdn")
+    assert request.range == f"bytes={count}-"
+    assert request.sent_bytes == FILE.size - count
+    assert bars(events)[0].resumed >= count
+    assert is_whole()
+
+
+def test_a_part_that_is_the_whole_file_needs_no_request(hub: FakeHub):
+    part = blobs.part(NAME, LARGE)
+    part.parent.mkdir(parents=True)
+    part.write_bytes(MODEL.files[WEIGHTS])  # type: ignore[arg-type]
+    transferred()
+    assert is_whole()
+    assert not hub.seen("cdn")
+
+
+def test_a_part_with_wrong_bytes_is_fetched_anew(hub: FakeHub):
+    """Check 4: what is left of another time is hashed before it is believed."""
+    part = blobs.part(NAME, LARGE)
+    part.parent.mkdir(parents=True)
+    part.write_bytes(bytes(1000))
+    transferred()
+    assert is_whole()
+    assert [request.range for request in hub.seen("cdn")] == ["bytes=1000-", ""]
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_part_that_is_too_long_is_fetched_anew():
+    part = blobs.part(NAME, LARGE)
+    part.parent.mkdir(parents=True)
+    part.write_bytes(bytes(FILE.size + 1))
+    transferred()
+    assert is_whole()
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_blob_with_wrong_bytes_is_fetched_anew():
+    """Check 4: the hub's own programs do not check what they fetch."""
+    blob = blobs.blob(NAME, LARGE)
+    blob.parent.mkdir(parents=True)
+    blob.write_bytes(bytes(FILE.size))
+    transferred()
+    assert is_whole()
+
+
+def test_a_flipped_byte_is_fetched_again_once(hub: FakeHub):
+    """Check 4."""
+    hub.switches.flip = Flip(times=1)
+    events = transferred()
+    assert is_whole()
+    assert len(hub.seen("cdn")) == 2
+    assert_never_back(events)
+
+
+@pytest.mark.parametrize("at", [0, -1])
+def test_bytes_that_stay_wrong_are_never_used(hub: FakeHub, at: int):
+    """Check 4: the sentence names the file; neither a blob nor a part of it is left."""
+    hub.switches.flip = Flip(at=at)
+    with pytest.raises(PullError, match=r"model\.safetensors: its bytes do not have the hub's hash") as fault:
+        transferred()
+    assert fault.value.exit_code == 7
+    assert len(hub.seen("cdn")) == 2
+    assert not blobs.blob(NAME, LARGE).exists()
+    assert not part_bytes()
+
+
+def test_a_small_file_with_other_bytes_is_never_used(hub: FakeHub):
+    """Check 4: git's own hash is checked, too."""
+    body = b"[]" + bytes(MODEL.tree["config.json"].size - 2)
+    headers = {"X-Repo-Commit": MODEL.commit, "ETag": f'"{MODEL.tree["config.json"].oid}"'}
+    hub.always("resolve", Answer(200, headers, body))
+    small = as_planned(FakeRepository(NAME, {"config.json": MODEL.files["config.json"]}))
+    with pytest.raises(PullError, match=r"config\.json: its bytes do not have"):
+        list(Transfer(small, deadlines=QUICK).events())
+    assert not blobs.blob(NAME, small.files[0]).exists()
+
+
+def test_a_server_that_ignores_the_range_does_not_move_the_bar_back(hub: FakeHub):
+    """Checks 4 and 6: the library begins the file anew; the bar holds still until the bytes have passed it."""
+    stopped_at(hub, MEBI)
+    hub.switches.ignore_range = True
+    hub.switches.drip = Drip(MEBI // 4, 0.02)
+    events = transferred()
+    assert is_whole()
+    assert_never_back(events)
+    assert bars(events)[0].done >= MEBI
+
+
+def test_a_length_that_is_too_short_still_ends_in_the_right_bytes(hub: FakeHub):
+    """Check 4: each answer says less than there is, and the rest is asked for."""
+    hub.switches.length_off_by = -1000
+    with pytest.raises(PullError, match="The download stopped: the line was cut"):
+        transferred(deadlines=QUICK)
+    assert not blobs.blob(NAME, LARGE).exists()
+    hub.switches.length_off_by = 0
+    transferred()
+    assert is_whole()
+
+
+def test_a_length_that_is_too_long_is_a_line_that_was_cut(hub: FakeHub):
+    """Check 4: the bytes are all there when the line ends."""
+    hub.switches.length_off_by = 1000
+    transferred()
+    assert is_whole()
+
+
+def test_a_refused_range_begins_the_file_anew(hub: FakeHub):
+    """Check 4: 416."""
+    stopped_at(hub, MEBI)
+    hub.instead("cdn", Answer(416, {"Content-Range": "bytes */1"}))
+    transferred()
+    assert is_whole()
+
+
+def test_a_cut_line_goes_on_where_it_was_cut(hub: FakeHub):
+    hub.switches.cut = Cut(200_000, times=5)
+    events = transferred()
+    assert is_whole()
+    assert hub.weight_bytes == FILE.size
+    assert_never_back(events)
+
+
+def test_an_address_that_has_expired_is_asked_for_again(hub: FakeHub):
+    """Signed addresses are good for a while only: a refusal by the CDN is answered by a new HEAD."""
+    hub.switches.signature_uses = 1
+    hub.switches.cut = Cut(MEBI, times=1)
+    events = transferred()
+    assert is_whole()
+    assert [event.reason for event in events if isinstance(event, Retrying)] == ["the address of the file has expired"]
+    assert sum(request.sent_bytes for request in hub.seen("cdn") if request.status < 300) == FILE.size
+
+
+def test_a_hub_with_a_fault_of_its_own_is_asked_again_with_waits(hub: FakeHub):
+    hub.instead("cdn", Answer(503), Answer(503))
+    events = transferred()
+    assert is_whole()
+    assert [event.seconds for event in events if isinstance(event, Retrying)] == list(QUICK.waits[:2])
+
+
+def test_after_the_last_wait_it_ends_and_says_what_is_kept(hub: FakeHub):
+    stopped_at(hub, 2 * MEBI)
+    hub.always("cdn", Answer(503))
+    with pytest.raises(PullError, match=r"The download stopped: the hub answered 503\.") as fault:
+        transferred()
+    assert fault.value.hint == "2 MB are kept; repeat to go on."
+    assert part_bytes() == 2 * MEBI
+
+
+@pytest.mark.parametrize("kind", ["resolve", "cdn", "tree"])
+def test_a_hub_that_never_answers_ends_it_with_a_sentence(hub: FakeHub, kind: str):
+    """Check 5: at each request of a download; what came stays."""
+    stopped_at(hub, 2 * MEBI)
+    hub.always(kind, HANG)  # type: ignore[arg-type]
+    with pytest.raises(PullError, match=r"The hub stopped answering \(0\.5 s\)\.") as fault:
+        transferred(deadlines=QUICK)
+    assert fault.value.exit_code == 7
+    assert "MB are kept; repeat to go on." in fault.value.hint
+    assert part_bytes() >= 2 * MEBI or blobs.blob(NAME, LARGE).exists()
+
+
+def test_a_line_that_falls_silent_in_the_middle_ends_it(hub: FakeHub):
+    """Check 5."""
+    hub.switches.hold_after = 2 * MEBI
+    with pytest.raises(PullError, match=r"stopped answering") as fault:
+        transferred(deadlines=QUICK)
+    assert fault.value.hint == "2 MB are kept; repeat to go on."
+
+
+def test_a_slow_line_is_not_silent(hub: FakeHub):
+    """Check 6: a byte now and then is enough, for much longer than the deadline of silence."""
+    tiny = model(NAME, 20)
+    hub.push(tiny)
+    hub.switches.drip = Drip(1, 0.01)
+    events = transferred(tiny, Deadlines(silence=0.25, waits=QUICK.waits, tick=0.01))
+    assert is_whole(tiny)
+    assert_never_back(events)
+    assert len({event.done for event in bars(events)}) > 10  # each byte is shown, not each 10 MiB
+
+
+def test_a_full_disk_says_what_is_kept_and_what_to_free(hub: FakeHub):
+    """Check 8: exit 7; the next try goes on."""
+    other = blobs.repo_dir("some/other") / "blobs" / "abc.1234.incomplete"
+    other.parent.mkdir(parents=True)
+    other.write_bytes(bytes(MEBI))
+    with pytest.raises(PullError) as fault, limited_files(2_000_000):
+        transferred()
+    assert fault.value.message == "The disk is full: 2 MB of 3 MB are kept."
+    shown = "(localspec ls --unfinished shows 1 MB of others' parts)"
+    assert fault.value.hint == f"Free 1 MB {shown}, then repeat."
+    assert fault.value.exit_code == 7
+    assert part_bytes() == 2_000_000
+    hub.forget()
+    transferred()
+    assert is_whole()
+    assert hub.weight_bytes == FILE.size - 2_000_000
+
+
+@contextmanager
+def limited_files(count: int) -> Iterator[None]:
+    """No file grows over so many bytes, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (count, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_two_at_once_fetch_the_weights_once(hub: FakeHub):
+    """Check 9: the second waits, shows what the first has, and finds the blob there."""
+    hub.switches.hold_after = 2 * MEBI
+    second: Events = []
+    first = threading.Thread(target=transferred)
+    first.start()
+    assert hub.stalled.wait(20)
+    for event in Transfer(as_planned(MODEL), deadlines=PATIENT).events():
+        second.append(event)
+        if isinstance(event, Progress) and event.done >= 2 * MEBI:
+            hub.release()
+    first.join()
+    assert is_whole()
+    assert hub.weight_bytes == FILE.size
+    assert [event.code for event in second if isinstance(event, Notice)] == ["waits"]
+    assert_never_back(second)
+
+
+def test_four_files_come_at_once(hub: FakeHub):
+    shards = model(NAME, *[MEBI] * 6)
+    hub.push(shards)
+    hub.switches.hold_after = 1000
+    transfer = Transfer(as_planned(shards), deadlines=PATIENT)
+    events = transfer.events()
+    at_once = 0
+    for _ in events:
+        at_once = len(hub.seen("cdn"))
+        if at_once == 4:
+            hub.switches.hold_after = None
+            hub.release()
+    assert is_whole(shards)
+    assert transfer.checked == 6
+
+
+def test_the_token_is_for_the_hub_alone(hub: FakeHub):
+    """Check 7."""
+    events = list(fetch(a_plan(MODEL), PullRequest(NAME), PATIENT))
+    assert ANA.token not in repr(events)
+    assert all(request.has_authorization for request in hub.seen("resolve"))
+    assert hub.seen("cdn")
+    assert not any(request.has_authorization for request in hub.seen("cdn"))
+    assert not hub.seen("agent-harnesses")
+
+
+def test_bytes_are_on_the_disk_as_they_come(hub: FakeHub):
+    """The library alone would keep up to 10 MiB of them in memory."""
+    stopped_at(hub, 12_345)
+    assert part_bytes() == 12_345
+    assert os.listdir(blobs.blob(NAME, LARGE).parent)
