@@ -19,7 +19,7 @@ from localspec.core.sanitize import one_line
 from localspec.core.version import __version__
 from localspec.hub.faults import AGAIN, hub_faults
 from localspec.hub.gates import GATED
-from localspec.hub.login import Login
+from localspec.hub.login import Login, read_login
 
 ENDPOINT = "https://huggingface.co"
 SECONDS = 10.0  # without a byte
@@ -120,6 +120,13 @@ class Client:
             token=self.login.token or False, library_name="localspec", library_version=__version__
         )
         self._counting, self.bytes_read = Lock(), 0
+
+    @classmethod
+    def of_this_machine(cls) -> Client:
+        """The client of the hub and the login that the environment names."""
+        from huggingface_hub import constants
+
+        return cls(constants.ENDPOINT, read_login())
 
     def info(self, repo: str, revision: str = "") -> Info:
         """A repository at a revision, with its files' sizes and hashes."""

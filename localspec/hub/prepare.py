@@ -17,7 +17,7 @@ from localspec.hub.drafting import Drafter, drafter_for
 from localspec.hub.meanwhile import meanwhile
 from localspec.hub.records import DraftOffer, Progress, PullPlan, PullRequest
 from localspec.hub.repository import Inspected, Seen, files_of, inspect, record, see
-from localspec.hub.selection import variants, weights_of
+from localspec.hub.selection import variants
 from localspec.loading.fit import FitReport, fit_report, request_here, usable_gpu_bytes
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog
@@ -38,7 +38,7 @@ def prepare(client: Client, request: PullRequest, scratch: Path, *, report: Repo
     )
     if target.unloadable:
         return plan_of(target, Drafter(DraftOffer("none", detail="it cannot be loaded")))
-    if not target.files:
+    if seen.access.may_read and not target.files:
         plan = plan_of(target, Drafter(DraftOffer("none", detail="no file is chosen yet")))
         return msgspec.structs.replace(plan, variants=variant_fits(seen, request.weights))
     report(Progress(repo, "checking", 0, 0))
@@ -79,14 +79,11 @@ def variant_fits(seen: Seen, options: WeightOptions) -> tuple[FitReport, ...]:
     """The fit of each model in a GGUF repository. They are of one architecture, and are converted to the same formats
     while they are loaded, so the header of the smallest one is enough; its name and size are each one's own."""
     known = variants(seen.all_files)
-    if not seen.access.may_read:
-        return ()
-    first = inspect(seen, next(iter(known.values())))
+    first = inspect(seen, next(iter(known.values())).parts)
     fit = fit_of(first, Drafter(DraftOffer("none")), options)
     if fit is None:
         return ()
-    sizes = {label: sum(file.size for file in weights_of(files)) for label, files in known.items()}
-    return tuple(msgspec.structs.replace(fit, name=label, num_bytes=size) for label, size in sizes.items())
+    return tuple(msgspec.structs.replace(fit, name=label, num_bytes=one.num_bytes) for label, one in known.items())
 
 
 def preset_of(repo: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 
@@ -50,7 +51,7 @@ def check_paths(repo: str, files: Sequence[RemoteFile]) -> None:
 def is_gguf(files: Sequence[RemoteFile]) -> bool:
     """Whether a repository's weights are GGUF files: it has some, and no safetensors at its top."""
     top = [file.path for file in files if "/" not in file.path]
-    return bool(variants(files)) and not any(fnmatch(path, "*.safetensors") for path in top)
+    return bool(models_in(files)) and not any(fnmatch(path, "*.safetensors") for path in top)
 
 
 def select(repo: str, files: Sequence[RemoteFile], read: Read | None = None) -> tuple[RemoteFile, ...]:
@@ -63,9 +64,14 @@ def select(repo: str, files: Sequence[RemoteFile], read: Read | None = None) -> 
         raise CheckpointError(f"{repo} has no config.json: it is not a model that localspec loads.", hint=ELSE)
     if "tokenizer.json" not in top:
         raise CheckpointError(f"{repo} has no tokenizer.json.", hint="Choose a copy of the model that has one.")
-    papers = [path for path in top if any(fnmatch(path, pattern) for pattern in PAPERS)]
+    papers = [path for path in top if is_paper(path)]
     names = dict.fromkeys((*(name for name in BESIDE if name in top), *papers, *weights))
     return tuple(top[name] for name in names)
+
+
+def is_paper(path: str) -> bool:
+    """Whether a file is a licence or the model's card."""
+    return any(fnmatch(path, pattern) for pattern in PAPERS)
 
 
 def weight_names(repo: str, top: dict[str, RemoteFile], read: Read | None) -> list[str]:
@@ -96,48 +102,62 @@ def shards(repo: str, top: dict[str, RemoteFile], read: Read | None) -> list[str
     return names
 
 
-def variants(files: Sequence[RemoteFile]) -> dict[str, tuple[RemoteFile, ...]]:
-    """The models of a GGUF repository, each with all its parts, smallest first: by quantisation where that is one's
-    own."""
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A model in a GGUF repository. `file`: its path without the numbers of parts; `quant`: as its name ends, or ""."""
+
+    file: str
+    quant: str
+    parts: tuple[RemoteFile, ...]
+
+    @property
+    def words(self) -> set[str]:
+        """What it may be called: its path, its name with and without the ending, its quantisation."""
+        path = PurePosixPath(self.file)
+        return {word.lower() for word in (self.file, path.name, path.stem, self.quant) if word}
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(file.size for file in self.parts)
+
+
+def models_in(files: Sequence[RemoteFile]) -> list[Variant]:
+    """The models of a GGUF repository, each with all its parts, smallest first. Projectors are none."""
     models: dict[str, list[RemoteFile]] = {}
     for file in files:
         path = PurePosixPath(file.path)
         if path.suffix.lower() == GGUF and PROJECTOR not in path.name.lower():
             part = SPLIT.fullmatch(path.name)
             models.setdefault(str(path.with_name(f"{part[1]}{GGUF}")) if part else file.path, []).append(file)
-    stems = {name: PurePosixPath(name).stem for name in models}
-    quants = {name: quant[1].upper() for name, stem in stems.items() if (quant := QUANT.search(stem))}
-    labels = {name: quants.get(name, name) for name in models}
-    counts = list(labels.values())
-    found = {
-        (labels[name] if counts.count(labels[name]) == 1 else name): tuple(sorted(parts, key=lambda file: file.path))
-        for name, parts in models.items()
-    }
-    return dict(sorted(found.items(), key=lambda item: sum(file.size for file in item[1])))
+    found = []
+    for name, parts in models.items():
+        quant = QUANT.search(PurePosixPath(name).stem)
+        in_order = tuple(sorted(parts, key=lambda file: file.path))
+        found.append(Variant(name, quant[1].upper() if quant else "", in_order))
+    return sorted(found, key=lambda one: one.num_bytes)
+
+
+def variants(files: Sequence[RemoteFile]) -> dict[str, Variant]:
+    """The models of a GGUF repository by what picks one: its quantisation where no other has that, else its file."""
+    found = models_in(files)
+    quants = [one.quant for one in found]
+    return {one.quant if one.quant and quants.count(one.quant) == 1 else one.file: one for one in found}
 
 
 def pick(repo: str, files: Sequence[RemoteFile], asked: str) -> tuple[RemoteFile, ...]:
-    """The files of the variant that is asked for, by quantisation or file; the papers go with it. UsageError with the
-    nearest names where there is none, or more than one."""
+    """The files of the variant that is asked for; the papers go with it. UsageError with the nearest names where there
+    is none, or more than one."""
     known = variants(files)
-    wanted = asked.lower().removesuffix(GGUF)
-    by_name = {label.lower().removesuffix(GGUF): label for label in known}
-    exact = by_name.get(wanted)
-    matching = [exact] if exact else [label for label in known if PurePosixPath(label).stem.lower() == wanted]
-    matching = matching or [label for label in known if ends_with(label, wanted)]
+    matching = [label for label, one in known.items() if asked.lower() in one.words]
     if len(matching) != 1:
         near = matching or difflib.get_close_matches(asked.upper(), known, n=3, cutoff=0.3) or list(known)
+        if not near:
+            raise UsageError(f"{repo} has no GGUF files to choose from.", hint=f"Use {repo} alone.")
         what = "more than one file" if matching else "no file"
         shown = ", ".join(one_line(label) for label in near[:6])
         raise UsageError(f"{repo} has {what} for '{one_line(asked)[:80]}'.", hint=f"Use {repo}:NAME, e.g. {shown}.")
-    papers = [file for file in files if any(fnmatch(file.path, pattern) for pattern in PAPERS)]
-    return (*papers, *checked_parts(repo, known[matching[0]]))
-
-
-def ends_with(label: str, wanted: str) -> bool:
-    """Whether a file that is listed by its path is of this quantisation."""
-    quant = QUANT.search(PurePosixPath(label).stem)
-    return quant is not None and quant[1].lower() == wanted
+    papers = [file for file in files if "/" not in file.path and is_paper(file.path)]
+    return (*papers, *checked_parts(repo, known[matching[0]].parts))
 
 
 def checked_parts(repo: str, parts: Sequence[RemoteFile]) -> tuple[RemoteFile, ...]:

@@ -126,7 +126,10 @@ def test_a_named_drafter_that_speaks_other_tokens_is_refused(tmp_path: Path):
     from tests.support.tokenizers import gpt2_like
 
     other = {**guide_draft().files, "tokenizer.json": gpt2_like().to_str().encode()}
-    with FakeHub(guide(), FakeRepository("org/other", other)) as hub, pytest.raises(IncompatiblePair, match="org/other"):
+    with (
+        FakeHub(guide(), FakeRepository("org/other", other)) as hub,
+        pytest.raises(IncompatiblePair, match="org/other"),
+    ):
         plan_of(hub, tmp_path, "org/guide", draft="org/other")
 
 

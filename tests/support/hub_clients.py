@@ -69,8 +69,9 @@ def in_shards(folder: Path, into: Path) -> Path:
 
 
 def small_model(**changes: Any) -> dict[str, bytes]:
-    """The files of a model whose weights are refused or never read: its config and what else is changed."""
-    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], **changes.pop("config", {})}
+    """The guide's small files with other weights, which are refused or never read; fields of its config and files may be
+    changed, and files left out by None."""
+    config = json.loads((GUIDE / "target" / "config.json").read_bytes()) | changes.pop("config", {})
     files = {
         "config.json": json.dumps(config).encode(),
         "tokenizer.json": (GUIDE / "target" / "tokenizer.json").read_bytes(),

@@ -1,0 +1,78 @@
+"""A pair as other programs' commands: valid for them, and saying no more than localspec knows."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import pytest
+
+from localspec.core.errors import IncompatiblePair, UsageError
+from localspec.runtime.other_programs import PROGRAMS, OtherPair, printed
+
+# vLLM's fields, by method (pull-serve.md, D2)
+FIELDS = {
+    "draft_model": {"method", "model", "num_speculative_tokens"},
+    "ngram": {"method", "num_speculative_tokens", "prompt_lookup_min", "prompt_lookup_max"},
+}
+REASONS = ("same", "padding", "extra-tokens", "controls-differ")
+HOSTILE = "o/m'; rm -rf ~ #"
+
+
+def option(command: str, flag: str) -> str:
+    words = shlex.split(command)
+    return words[words.index(flag) + 1]
+
+
+def config(command: str) -> dict[str, object]:
+    found = json.loads(option(command, "--speculative-config"))
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_vllms_configuration_is_json_of_its_fields(reason: str):
+    """Check 24: use_heterogeneous_vocab exactly where the rows differ and the tokens do not."""
+    found = config(printed(OtherPair("o/target", "o/draft", reason, num_draft_tokens=4), "vllm"))
+    extra = {"use_heterogeneous_vocab"} if reason == "padding" else set()
+    assert found.keys() == FIELDS["draft_model"] | extra
+    assert (found["model"], found["num_speculative_tokens"]) == ("o/draft", 4)
+    assert found.get("use_heterogeneous_vocab") is (True if extra else None)
+
+
+def test_lookup_needs_no_second_model():
+    vllm, llama = (printed(OtherPair("o/target", "lookup"), program) for program in PROGRAMS)
+    assert config(vllm).keys() == FIELDS["ngram"]
+    assert option(llama, "--spec-type") == "ngram-mod"
+
+
+@pytest.mark.parametrize("drafter", ["o/draft", "./draft.gguf", "lookup"])
+def test_llama_server_always_has_a_spec_type(drafter: str):
+    """Check 24: without one it loads the drafter and never uses it."""
+    command = printed(OtherPair("o/target", drafter, "same", context=4096), "llama-server")
+    assert option(command, "--spec-type") == ("ngram-mod" if drafter == "lookup" else "draft-simple")
+    assert option(command, "-c") == "4096"
+    assert option(command, "-m") == "T.gguf"
+    assert drafter == "lookup" or option(command, "-md") == ("./draft.gguf" if "gguf" in drafter else "D.gguf")
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_an_early_exit_is_only_ours_and_lookup_is_offered(program: str):
+    with pytest.raises(UsageError, match="Only localspec drafts with an early exit") as raised:
+        printed(OtherPair("o/target", "early-exit:4"), program)
+    assert raised.value.hint.endswith(f"localspec pair o/target lookup --print {program}")
+
+
+def test_what_cannot_draft_has_no_command():
+    with pytest.raises(IncompatiblePair, match="tokens-differ"):
+        printed(OtherPair("o/target", "o/draft", "tokens-differ", ok=False), "vllm")
+    with pytest.raises(UsageError, match="no command for 'ollama'"):
+        printed(OtherPair("o/target", "o/draft", "same"), "ollama")
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_names_are_words_to_a_shell(program: str):
+    """A name runs nothing when the line is pasted."""
+    words = shlex.split(printed(OtherPair(HOSTILE, f"{HOSTILE}.gguf", "same"), program))
+    assert "rm" not in words
+    assert any(HOSTILE in word for word in words)
