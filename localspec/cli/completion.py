@@ -33,3 +33,10 @@ def pullable(_: click.Context, __: click.Parameter, typed: str) -> list[Completi
         models = Catalog.load().models.items()
         return [CompletionItem(key, help=table.repo) for key, table in models if table.repo and key.startswith(typed)]
     return []
+
+
+def deletable(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
+    """Repositories in the Hugging Face cache."""
+    from localspec.models import hub_cache
+
+    return [CompletionItem(name) for name in hub_cache.repositories() if name.startswith(typed)]

@@ -19,10 +19,12 @@ from typing import Any, TypeVar  # Any: click's parsed options
 import click
 from click.shell_completion import shell_complete
 
+from localspec.cli.completion import completions
 from localspec.cli.config import config
 from localspec.cli.history import history
 from localspec.cli.io import discard_output, mend_streams, print_error, print_os_error, read_prompt
-from localspec.cli.completion import completions
+from localspec.cli.judge import fit, pair
+from localspec.cli.models import ls, rm, show, verify_files
 from localspec.cli.moved import where_it_went
 from localspec.cli.pull import pull
 from localspec.core.errors import Cancelled, LocalspecError, UsageError
@@ -261,7 +263,7 @@ def doctor(as_json: bool) -> int:
     return int(report.is_broken)
 
 
-for command in (pull, history, config):
+for command in (pull, ls, show, rm, verify_files, fit, pair, history, config):
     cli.add_command(command)
 
 

@@ -20,9 +20,20 @@ NEW = f"schema_version = {SCHEMA_VERSION}\n"
 def store_model(key: str, fields: Mapping[str, Any], draft: Mapping[str, Any] | None = None) -> Path:
     """Sets these fields of [models.KEY], and [models.KEY.draft] whole if one is given; returns the file. UsageError
     where the result could not be read again."""
+    file = paths.models_file()
+    save(file, changed(file, key, fields, draft))
+    return file
+
+
+def check_key(key: str, repo: str) -> None:
+    """UsageError for a name that models.toml could not give to this repository."""
+    changed(paths.models_file(), key, {"repo": repo}, None)
+
+
+def changed(file: Path, key: str, fields: Mapping[str, Any], draft: Mapping[str, Any] | None) -> str:
+    """The file's text with the change, checked."""
     import tomlkit
 
-    file = paths.models_file()
     document: Any = tomlkit.parse(written(file))
     table = child(child(document, "models", is_super=True), key)
     for name in ("path", *(name for name, value in fields.items() if value is None)):
@@ -32,8 +43,7 @@ def store_model(key: str, fields: Mapping[str, Any], draft: Mapping[str, Any] | 
         table.pop("draft", None)
         child(table, "draft").update(draft)
     check(document.unwrap(), file, key)
-    save(file, tomlkit.dumps(document))
-    return file
+    return tomlkit.dumps(document)
 
 
 def written(file: Path) -> str:

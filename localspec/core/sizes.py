@@ -19,4 +19,7 @@ def read_size(written: str) -> int | None:
 
 
 def size_words(num_bytes: float) -> str:
-    return f"{num_bytes / 1e9:.1f} GB" if num_bytes >= 1e9 else f"{num_bytes / 1e6:.0f} MB"
+    """A size in its unit: GB to a tenth, MB, or kB."""
+    if num_bytes >= 1e9:
+        return f"{num_bytes / 1e9:.1f} GB"
+    return f"{num_bytes / 1e6:.0f} MB" if num_bytes >= 5e5 else f"{num_bytes / 1e3:.0f} kB"

@@ -79,7 +79,9 @@ def bar_line(event: Progress) -> str:
 
 
 def amount(event: Progress) -> str:
-    return f"{size_words(event.done)} of {size_words(event.total)}"
+    """How much has come, with one unit if both have the same."""
+    done, total = size_words(event.done), size_words(event.total)
+    return f"{done.removesuffix(total[-3:])} of {total}"
 
 
 def time_words(seconds: float) -> str:

@@ -8,14 +8,13 @@ import sys
 from localspec.cli.io import as_json, print_note, print_text
 from localspec.cli.pulling import screens, session
 from localspec.cli.pulling.asked import Asked
-from localspec.cli.pulling.bar import TransferBar
+from localspec.cli.pulling.bar import TransferBar, amount
 from localspec.cli.pulling.record import PullRecord, watched
 from localspec.cli.pulling.session import Show
 from localspec.cli.pulling.show import JsonShow, TextShow
-from localspec.config.models_writing import store_model
+from localspec.config.models_writing import check_key, store_model
 from localspec.core.errors import Cancelled, LocalspecError
 from localspec.core.events import Failure
-from localspec.core.sizes import size_words
 from localspec.hub.process import HubProcess
 from localspec.hub.records import Pulled, PullPlan
 from localspec.models.catalog import Catalog
@@ -26,6 +25,8 @@ def pull(asked: Asked, *, background: bool = False) -> int:
     with TransferBar() as bar, HubProcess() as hub:
         show: Show = JsonShow() if asked.json else TextShow(bar, yes=asked.yes)
         try:
+            if asked.request.key:
+                check_key(asked.request.key, asked.request.repo)
             watch_another(asked, show)
             plan = session.planned(hub, asked, show)
             if asked.dry_run:
@@ -90,8 +91,8 @@ def entry(plan: PullPlan, pulled: Pulled) -> tuple[dict[str, object], dict[str, 
 def stopped(asked: Asked, bar: TransferBar) -> int:
     """Ctrl+C: what came is kept, and how to go on."""
     bar.wipe()
-    kept = f"{size_words(bar.last.done)} of {size_words(bar.last.total)}" if bar.last and bar.last.total else ""
-    print_note(f"Stopped. What came is kept{f': {kept}' if kept else ''}. Go on: localspec pull {asked.typed}")
+    kept = f": {amount(bar.last)}" if bar.last and bar.last.total else ""
+    print_note(f"Stopped. What came is kept{kept}. Go on: localspec pull {asked.typed}")
     return Cancelled.exit_code
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
+from localspec.cli import asking
 from localspec.core.errors import NotDownloaded
 from localspec.core.requests import WeightOptions
 from localspec.models.catalog import Catalog
@@ -19,9 +18,9 @@ def pull_if_missing(model: str, draft: str = "auto") -> None:
         catalog.resolve(model)
     except NotDownloaded:
         repo = catalog.repository(model)
-        if not repo or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        if not repo or not asking.interactive():
             raise
-        if not click.confirm(f"{repo} is not on this machine. Pull it now?", default=True, err=True):
+        if not asking.confirmed(f"{repo} is not on this machine. Pull it now?", default=True, to_do="download"):
             raise
         pull_now(model, draft, catalog)
 

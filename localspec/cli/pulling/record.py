@@ -22,7 +22,7 @@ LOOK_SECONDS = 0.2
 
 
 class PullRecord:
-    """One repository's. Where the state folder cannot be written, every pull goes on without a record."""
+    """One repository's."""
 
     def __init__(self, repo: str) -> None:
         name = repo.replace("/", "--")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
-import click
 import msgspec
 
+from localspec.cli.asking import confirmed
 from localspec.cli.io import as_json, print_note, print_notice, print_text
 from localspec.cli.pulling import screens
 from localspec.cli.pulling.bar import TransferBar
-from localspec.core.errors import UsageError
 from localspec.core.events import Notice
 from localspec.hub.gates import gate_lines
 from localspec.hub.records import Answer, Fetched, Progress, PullPlan, Repository, Retrying
@@ -61,9 +59,7 @@ class TextShow:
             if yes:
                 print_note(yes)
             return True
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise UsageError("Not a terminal: add --yes to download without asking.")
-        return click.confirm(question, default=default, err=True)
+        return confirmed(question, default=default, to_do="download")
 
 
 class JsonShow:

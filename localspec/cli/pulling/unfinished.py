@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
-import click
-
+from localspec.cli.asking import confirmed
 from localspec.cli.io import print_note, print_text
 from localspec.cli.pulling.asked import Asked
 from localspec.cli.pulling.command import pull
-from localspec.core.errors import Cancelled, UsageError
+from localspec.core.errors import Cancelled
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
 from localspec.history.text.columns import columns
@@ -26,18 +24,12 @@ def go_on(*, yes: bool, as_json: bool) -> int:
         return 0
     if not as_json:
         print_text(unfinished_table(found))
-    if not (yes or continued()):
+    if not (yes or confirmed("Continue?", default=True, to_do="go on")):
         return Cancelled.exit_code
     for repo, request in requests(found).items():
         if code := pull(Asked(repo, request, yes=True, json=as_json)):
             return code
     return 0
-
-
-def continued() -> bool:
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError("Not a terminal: add --yes to go on without asking.")
-    return click.confirm("Continue?", default=True, err=True)
 
 
 def requests(found: Sequence[Unfinished]) -> dict[str, PullRequest]:

@@ -1,0 +1,72 @@
+"""A fit as a table, and verdicts about pairs as sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from localspec.core.sanitize import one_line
+from localspec.core.sizes import size_words
+from localspec.history.text.columns import columns
+from localspec.hub.records import FitFound
+from localspec.loading.fit import FitReport, FormatFit
+from localspec.runtime.pairs import Candidate, PairVerdict
+
+REMARKS = {
+    "padding": " vLLM needs use_heterogeneous_vocab.",
+    "controls-differ": " Few drafts are accepted; the text stays correct.",
+}
+
+
+def fit_text(found: FitFound) -> str:
+    """A row for each format: what it takes, part by part, in GB, and whether it fits."""
+    report = found.report
+    beside = f" with {one_line(report.drafter)}" if report.drafter else ""
+    read = f" (not downloaded: {size_words(found.bytes_read)} of headers were read)" if found.bytes_read else ""
+    where = " on the GPU" if report.device.startswith("cuda") else ""
+    head = f"{one_line(report.name)}{beside}{read}"
+    names = (
+        "",
+        "target",
+        "drafter",
+        f"KV {report.context}",
+        "work",
+        "sum",
+        f"of {gb(report.free_bytes)} GB{where}",
+    )
+    rows = [names, *(format_row(one, report) for one in report.formats)]
+    return f"{head}\n{columns(rows, right=range(1, 6))}"
+
+
+def format_row(one: FormatFit, report: FitReport) -> tuple[str, ...]:
+    parts = (one.target_bytes, one.drafter_bytes, one.kv_bytes, one.work_bytes, one.total_bytes)
+    left = report.free_bytes - one.total_bytes
+    spare = f", {gb(left)} left" if one.word == "fits" else f", {gb(-left)} too little" if left < 0 else ""
+    taken = "   ← localspec takes this" if one.quant == report.chosen else ""
+    return one.quant, *map(gb, parts), f"{one.word}{spare}{taken}"
+
+
+def gb(num_bytes: int) -> str:
+    """Gigabytes to a tenth; hundredths below one."""
+    return f"{num_bytes / 1e9:.1f}" if abs(num_bytes) >= 1e9 else f"{num_bytes / 1e9:.2f}"
+
+
+def verdict_text(verdict: PairVerdict) -> str:
+    """Whether the pair can be used, and why."""
+    target, drafter = one_line(verdict.target), one_line(verdict.drafter)
+    detail = one_line(verdict.detail)
+    if not verdict.ok:
+        return f"{one_line(verdict.reason)}: {detail}. {drafter} cannot draft for {target}."
+    remark = REMARKS.get(verdict.reason, "")
+    return f"{one_line(verdict.reason)}: {detail}. {drafter} can draft for {target}.{remark}"
+
+
+def candidates_table(found: Sequence[Candidate]) -> str:
+    head = ("DRAFTER", "SIZE", "WHERE", "VERDICT")
+    return columns([head, *map(candidate_row, found)], right={1})
+
+
+def candidate_row(one: Candidate) -> tuple[str, str, str, str]:
+    verdict = one.verdict
+    words = "not compared" if verdict is None else f"{verdict.reason}: {verdict.detail}"
+    where = "on this machine" if one.on_disk else "hub"
+    return one_line(one.name), size_words(one.num_bytes) if one.num_bytes else "–", where, one_line(words)

@@ -1,0 +1,88 @@
+"""`localspec pair`: the verdict, the candidates, the entry in models.toml, and another program's command."""
+
+from __future__ import annotations
+
+import re
+
+from localspec.cli import judge_text
+from localspec.cli.io import print_note, print_text
+from localspec.cli.output import print_records
+from localspec.config.models_writing import store_model
+from localspec.core import paths
+from localspec.core.errors import IncompatiblePair, UsageError
+from localspec.hub.judging import pair
+from localspec.models.catalog import Catalog
+from localspec.runtime.other_programs import EARLY_EXIT, LOOKUP, OtherPair, printed
+from localspec.runtime.pairs import Candidate
+
+
+def judge(target: str, drafter: str, *, on_hub: bool, write: bool, as_json: bool) -> int:
+    """Prints the verdict, or the candidates; the exit code."""
+    found = pair(target, drafter, hub=on_hub)
+    if as_json:
+        print_records(found)
+    elif drafter:
+        print_text("\n".join(judge_text.verdict_text(one.verdict) for one in found if one.verdict))
+    elif found:
+        print_text(judge_text.candidates_table(found))
+    best = next((one for one in found if one.verdict is not None and one.verdict.ok), None)
+    if best is None:
+        return unpaired(target, drafter, on_hub=on_hub)
+    if write:
+        print_note(f"Written to {write_pair(target, best)}. Chat with the pair: localspec chat {target}")
+    return 0
+
+
+def unpaired(target: str, drafter: str, *, on_hub: bool) -> int:
+    if not drafter:
+        more = "" if on_hub else f" Look on the hub: localspec pair {target} --hub"
+        print_note(f"No model {'on the hub' if on_hub else 'on this machine'} can draft for {target}.{more}")
+    return IncompatiblePair.exit_code
+
+
+def write_pair(target: str, drafter: Candidate) -> str:
+    """Makes the drafter the target's own in models.toml: in its entry, or in a new one. Returns the file."""
+    catalog = Catalog.load()
+    draft = {"kind": "model", "model": lasting(drafter.name, catalog)}
+    known = catalog.key_of(target) or (catalog.of_repository(target) or ("", None))[0]
+    if known:
+        return str(store_model(known, {}, draft))
+    fields = {"repo": target} if catalog.repository(target) else {"path": lasting(target, catalog)}
+    return str(store_model(new_key(target), fields, draft))
+
+
+def lasting(name: str, catalog: Catalog) -> str:
+    """A name for models.toml, which is read from any folder."""
+    return str(paths.expanded(name).absolute()) if paths.expanded(name).exists() else catalog.repository(name) or name
+
+
+def new_key(target: str) -> str:
+    """A key from the last part of a name or path."""
+    name = re.sub(r"[^\w.+-]+", "-", target.rstrip("/").rpartition("/")[2].lower()).strip("-.")
+    if not name:
+        raise UsageError(f"'{target[:200]}' gives no name for models.toml.", hint="Write the entry yourself.")
+    return name
+
+
+def print_command(target: str, drafter: str, program: str) -> int:
+    """Prints the command that runs the pair in another program."""
+    catalog = Catalog.load()
+    name = catalog.repository(target) or target
+    drafter = drafter or own_drafter(target, catalog)
+    if drafter.partition(":")[0] in (EARLY_EXIT, LOOKUP):
+        print_text(printed(OtherPair(name, drafter), program))
+        return 0
+    (found,) = pair(target, drafter)
+    assert found.verdict is not None  # of a named drafter there is one
+    drafts = catalog.repository(drafter) or drafter
+    print_text(printed(OtherPair(name, drafts, found.verdict.reason, found.verdict.ok), program))
+    return 0
+
+
+def own_drafter(target: str, catalog: Catalog) -> str:
+    """The drafter that the catalogue names for a target; look-up, which needs none, where it names none."""
+    key = catalog.key_of(target) or (catalog.of_repository(target) or ("", None))[0]
+    draft = catalog.models[key].draft if key else None
+    if draft is None or draft.kind == "off":
+        return LOOKUP
+    return draft.model or draft.kind

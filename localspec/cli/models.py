@@ -1,0 +1,79 @@
+"""The commands about models on this machine: ls, show, rm, verify-files. They parse, call hub/ and print."""
+
+from __future__ import annotations
+
+import click
+
+from localspec.cli.completion import completions, deletable
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
+MODEL = click.argument("model", shell_complete=completions)
+
+
+@click.command()
+@click.option("--unfinished", "only_unfinished", is_flag=True, help="List unfinished downloads alone.")
+@json_option
+def ls(only_unfinished: bool, as_json: bool) -> None:
+    """List the models on this machine: size, fit, drafter, licence, last used."""
+    from localspec.cli import io, models_text
+    from localspec.cli.output import print_records
+    from localspec.hub.pulls import unfinished
+    from localspec.hub.shelf import models
+
+    started, found = unfinished(), () if only_unfinished else models()
+    if as_json:
+        print_records(started if only_unfinished else found)
+        return
+    if found:
+        io.print_text(models_text.models_table(found))
+    if started:
+        io.print_text(models_text.unfinished_lines(started))
+    if only_unfinished and not started:
+        io.print_note("Nothing is unfinished.")
+
+
+@click.command()
+@MODEL
+@click.option("--license", "licence", is_flag=True, help="Print its licence's text.")
+@click.option("--template", is_flag=True, help="Print its chat template.")
+@json_option
+def show(model: str, licence: bool, template: bool, as_json: bool) -> None:
+    """Print what is known of a model: licence, commit, architecture, template, drafters, files, measured speeds."""
+    from localspec.cli import io, models_text
+    from localspec.cli.output import print_records
+    from localspec.hub.shelf import details
+
+    found = details(model)
+    if as_json:
+        print_records(found)
+    elif licence:
+        named = f"{found.model.licence.words} {found.model.licence.link}".rstrip()
+        io.print_unchanged(found.licence_text or f"{named}\n")
+    elif template:
+        io.print_unchanged(found.template or "There is none: this is a base model.\n")
+    else:
+        io.print_text(models_text.details_text(found))
+
+
+@click.command()
+@click.argument("models", nargs=-1, required=True, shell_complete=deletable)
+@click.option("--yes", is_flag=True, help="Delete without asking.")
+def rm(models: tuple[str, ...], yes: bool) -> int:
+    """Delete downloaded models from the Hugging Face cache, after showing what that frees.
+
+    What other models share stays. A model that a running localspec has loaded is refused.
+    """
+    from localspec.cli.deleting import delete
+
+    return delete(models, yes=yes)
+
+
+@click.command("verify-files")
+@MODEL
+@click.option("--fetch", is_flag=True, help="Download wrong and missing files again, alone, without asking.")
+@json_option
+def verify_files(model: str, fetch: bool, as_json: bool) -> int:
+    """Check a model's files against their hashes. Needs no network; the exit code is 7 if a file is wrong."""
+    from localspec.cli.verifying import verify
+
+    return verify(model, fetch=fetch, as_json=as_json)

@@ -1,0 +1,90 @@
+"""The models on this machine as text: a list, one in full, what a deletion frees, and what a check found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from localspec.cli.pulling.unfinished import size_of, state
+from localspec.core.sanitize import clean, one_line
+from localspec.core.sizes import size_words
+from localspec.history.records import ModelTotals
+from localspec.history.text.columns import columns
+from localspec.history.text.lists import count, model_name, speed, when
+from localspec.hub.pulls import Unfinished
+from localspec.hub.records import DeletePlan
+from localspec.hub.shelf import Details, OnDisk
+from localspec.hub.verify_files import FilesVerified
+
+SHORT = 7  # letters of a commit
+
+
+def models_table(models: Sequence[OnDisk]) -> str:
+    head = ("NAME", "FORMAT", "SIZE", "FIT", "DRAFTER", "LICENCE", "LAST USED")
+    return columns([head, *(model_row(one) for one in models)], right={2})
+
+
+def model_row(one: OnDisk) -> tuple[str, ...]:
+    licence = one_line(one.licence.words) if one.licence.tag or one.licence.name else "–"
+    used = "now" if one.loaded else when(one.last_used) if one.last_used else "–"
+    size = size_words(one.num_bytes) if one.num_bytes else "–"
+    return model_name(one.name), one_line(one.quant), size, one.fit, one_line(one.drafter) or "–", licence, used
+
+
+def unfinished_lines(found: Sequence[Unfinished]) -> str:
+    head = ("UNFINISHED", "SIZE", "STATE")
+    return columns([head, *((one_line(one.repo), size_of(one), state(one)) for one in found)])
+
+
+def details_text(found: Details) -> str:
+    """A model's card."""
+    model = found.model
+    commit = f" @ {model.commit[:SHORT]}" if model.commit else ""
+    newer = "a newer version is there; models.toml fixes this one" if model.newer else ""
+    rows = [
+        ("repository", f"{one_line(model.repo)}{commit}" if model.repo else ""),
+        ("", newer),
+        ("path", one_line(model.path)),
+        ("licence", one_line(model.licence.words)),
+        ("weights", f"{one_line(model.quant)}, {size_words(model.num_bytes)}: {model.fit}"),
+        ("architecture", architecture(found)),
+        ("chat template", "its own" if found.template else "none (a base model)"),
+        *listed("drafters", [f"{one_line(name)}: {one_line(about)}" for name, about in found.drafts]),
+        *listed("files", [f"{one_line(file.path)}, {size_words(file.num_bytes)}" for file in found.files]),
+        *listed("answers", [answers_line(one) for one in found.answers]),
+    ]
+    return "\n".join([one_line(model.name), columns([row for row in rows if row[1]])])
+
+
+def listed(name: str, lines: Sequence[str]) -> list[tuple[str, str]]:
+    """Rows of which the first has the name."""
+    return [(name if not index else "", line) for index, line in enumerate(lines)]
+
+
+def architecture(found: Details) -> str:
+    layers = f", {found.layers} layers" if found.layers else ", run by transformers"
+    return f"{one_line(found.architecture)}{layers}, context {found.context:,}, vocabulary {found.vocabulary:,}"
+
+
+def answers_line(one: ModelTotals) -> str:
+    rate, accepted, gain = speed(one)
+    return f"{count(one.answers, 'answer')}: {rate} tokens/s, {accepted} of drafts accepted, {gain}"
+
+
+def deletion_text(plan: DeletePlan) -> str:
+    """What a deletion frees, and what stays."""
+    names = ", ".join(map(one_line, plan.repos))
+    parts = [f"Deleting {names} frees {size_words(plan.freed_bytes)}"]
+    if plan.unfinished_bytes:
+        parts.append(f"{size_words(plan.unfinished_bytes)} of it unfinished")
+    if plan.shared_bytes:
+        parts.append(f"{size_words(plan.shared_bytes)} stay, since other models share them")
+    return "; ".join(parts) + "."
+
+
+def verified_text(found: FilesVerified) -> str:
+    """The result of a check: its counts, and each file that is not right."""
+    right = sum(file.state == "right" for file in found.files)
+    of = count(len(found.files), "file")
+    lines = [f"{one_line(found.name)}: {right} of {of} have the hash that is known of them."]
+    rows = [(one_line(file.path), file.state, one_line(file.detail)) for file in found.files if file.state != "right"]
+    return clean("\n".join([*lines, *([columns(rows)] if rows else [])]))

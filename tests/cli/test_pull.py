@@ -1,0 +1,464 @@
+"""`localspec pull`: what it shows, asks and answers in every state of a hub, from scripted answers; and what chat and
+run offer where a model is not here."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable, Sequence
+
+import pytest
+from msgspec.structs import replace
+
+from localspec.cli.pulling import session
+from localspec.cli.pulling.bar import bar_line, time_words
+from localspec.cli.pulling.record import PullRecord
+from localspec.core import paths
+from localspec.core.errors import CheckpointError, PullError
+from localspec.core.requests import WeightOptions
+from localspec.hub.licences import must_acknowledge
+from localspec.hub.records import (
+    Answer,
+    AskPull,
+    DraftOffer,
+    Fetched,
+    Go,
+    Licence,
+    Progress,
+    Pulled,
+    PullPlan,
+    PullRequest,
+    Retrying,
+)
+from localspec.models.catalog import Catalog
+from localspec.runtime.pairs import PairVerdict
+from tests.conftest import Program
+from tests.support.scripted_hub import (
+    COMMIT,
+    GB,
+    ScriptedHub,
+    a_fetched,
+    a_fit,
+    a_plan,
+    a_pulled,
+    a_repository,
+    gated,
+)
+
+LAYERSKIP = "facebook/layerskip-llama2-7B"
+FAIR = Licence("fair", non_commercial=True)
+ARRIVING = (
+    Progress("org/model", "downloading", GB, 4 * GB, GB),
+    Progress("org/model", "downloading", 3 * GB, 4 * GB, GB, bytes_per_second=9.2e7, eta_s=11.0),
+)
+Install = Callable[..., ScriptedHub]
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Install:
+    """A hub with this plan, or these one after the other, and a download of what they name."""
+
+    def install(*plans: PullPlan | Exception, arrives: Sequence[Answer | Exception] | None = None) -> ScriptedHub:
+        shown = plans or (a_plan(),)
+        last = next((plan for plan in reversed(shown) if isinstance(plan, PullPlan)), a_plan())
+        repositories = [one for one in (last.target, last.drafter) if one]
+        whole = [*ARRIVING, *map(a_fetched, repositories), a_pulled(last)]
+        resolving = Progress(last.target.repo, "resolving", 0, 0)
+        scripts = {AskPull: [[resolving, plan] for plan in shown], Go: [whole if arrives is None else arrives]}
+        return ScriptedHub(scripts).install(monkeypatch)
+
+    return install
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], list[str]]:
+    """A user at a terminal, who gives this answer to every question; the questions."""
+
+    def give(answer: bool) -> list[str]:
+        asked: list[str] = []
+
+        def confirm(question: str, **_: object) -> bool:
+            asked.append(question)
+            return answer
+
+        monkeypatch.setattr("localspec.cli.asking.interactive", lambda: True)
+        monkeypatch.setattr("click.confirm", confirm)
+        return asked
+
+    return give
+
+
+def test_a_pull_shows_the_plan_then_progress_then_the_next_command(hub: Install, localspec: Program):
+    scripted = hub()
+    code, out, err = localspec("pull", "org/model", "--yes")
+    assert code == 0
+    assert out.splitlines() == [
+        "org/model @ 1a2b3c4   licence apache-2.0",
+        "  4.0 GB in 2 files, 2.00 B parameters, BF16 (1.0 GB are here)   disk: 212.0 GB free",
+        "  this machine: fits in int8 with 4096 tokens (12.0 GB free; int8 needs 10.0 GB, bf16 needs 16.0 GB)",
+        "  speculation: none: no drafter is known for it",
+        "  chat template: its own",
+        "  checked: 2 of 2 files have the hub's sha256",
+        "Ready. localspec chat org/model",
+    ]
+    assert "downloading 20 %: 1.0 of 4.0 GB, org/model\n" in err
+    assert "downloading 70 %: 3.0 of 4.0 GB, org/model\n" in err
+    assert [type(each) for each in scripted.asked] == [AskPull, Go]
+
+
+@pytest.mark.parametrize(
+    ("typed", "request_"),
+    [
+        ("org/model", PullRequest("org/model")),
+        ("org/model@v1.0", PullRequest("org/model", "v1.0")),
+        ("org/model:Q4_K_M", PullRequest("org/model", variant="Q4_K_M")),
+        ("org/model@v1:Q4_K_M", PullRequest("org/model", "v1", "Q4_K_M")),
+        ("qwen3-8b", PullRequest("Qwen/Qwen3-8B")),
+        ("qwen3:8b", PullRequest("Qwen/Qwen3-8B")),
+        ("qwen3-8b@" + COMMIT, PullRequest("Qwen/Qwen3-8B", COMMIT)),
+    ],
+)
+def test_what_is_typed_names_a_repository(typed: str, request_: PullRequest, hub: Install, localspec: Program):
+    scripted = hub()
+    localspec("pull", typed, "--dry-run")
+    assert scripted.asked == [AskPull(request_)]
+
+
+def test_options_are_what_the_hub_is_asked(hub: Install, localspec: Program):
+    scripted = hub()
+    localspec("pull", "a/b", "--dry-run", "--draft", "none", "--quant", "int4", "--ctx", "512", "--xet", "--as", "mine")
+    weights = WeightOptions(weight_format="int4", ctx=512)
+    assert scripted.asked == [AskPull(PullRequest("a/b", draft="none", key="mine", weights=weights, xet=True))]
+
+
+def test_a_dry_run_downloads_nothing(hub: Install, localspec: Program):
+    scripted = hub()
+    code, out, _ = localspec("pull", "org/model", "--dry-run")
+    assert (code, [type(each) for each in scripted.asked]) == (0, [AskPull])
+    assert "org/model @ 1a2b3c4" in out
+    assert "Ready" not in out
+
+
+UNUSABLE = {
+    "a typing error": (("qwen3-8",), 3, "did you mean 'qwen3-8b'"),
+    "the built-in model": (("guide",), 2, "on this machine already"),
+    "no name of a repository": (("a/b/c",), 3, "There is no folder or file a/b/c"),
+    "a name that escapes": (("../x/y",), 3, "There is no folder or file"),
+    "JSON without an answer": (("org/model", "--json"), 2, "--json asks no questions"),
+    "no terminal": (("org/model",), 2, "Not a terminal: add --yes to download"),
+}
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_what_cannot_be_pulled_is_one_sentence(name: str, hub: Install, localspec: Program):
+    hub()
+    words, exit_code, sentence = UNUSABLE[name]
+    code, _, err = localspec("pull", *words)
+    assert code == exit_code
+    assert sentence in err
+
+
+def test_a_yes_downloads_and_a_no_does_not(hub: Install, answers, localspec: Program):
+    scripted = hub()
+    assert answers(True) == []
+    assert localspec("pull", "org/model")[0] == 0
+    asked = answers(False)
+    code, _, err = localspec("pull", "org/model")
+    assert (code, asked) == (130, ["Download?"])
+    assert "Nothing was downloaded." in err
+    assert "error" not in err
+    assert [type(each) for each in scripted.asked] == [AskPull, Go, AskPull]
+
+
+def test_what_is_here_already_is_not_asked_about(hub: Install, answers, localspec: Program):
+    whole = a_repository(files=tuple(replace(file, here=file.size) for file in a_repository().files))
+    hub(a_plan(whole))
+    asked = answers(False)
+    code, out, _ = localspec("pull", "org/model")
+    assert (code, asked) == (0, [])
+    assert "Ready. localspec chat org/model" in out
+
+
+GATES = {
+    "logged-out": ("Not logged in", "hf auth login"),
+    "no-request": ("logged in as ana", "--wait"),
+    "awaiting": ("its authors have not answered yet", "--wait"),
+    "scope": ("The token is too small", "https://huggingface.co/settings/tokens"),
+}
+
+
+@pytest.mark.parametrize("gate", GATES)
+def test_a_closed_gate_is_a_state_with_its_next_step(gate: str, hub: Install, localspec: Program):
+    scripted = hub(a_plan(gated(a_repository(LAYERSKIP, licence=FAIR), gate), fit=None))
+    code, out, err = localspec("pull", LAYERSKIP, "--yes")
+    assert code == 4
+    assert f"{LAYERSKIP} @ 1a2b3c4   licence fair (non-commercial)   gated: its authors review each request" in out
+    for said in GATES[gate]:
+        assert said in out
+    assert "Nothing was downloaded." in out
+    assert "error" not in err
+    assert [type(each) for each in scripted.asked] == [AskPull]
+
+
+def test_waiting_looks_again_and_goes_on_when_the_gate_opens(
+    hub: Install, localspec: Program, monkeypatch: pytest.MonkeyPatch
+):
+    slept: list[float] = []
+    monkeypatch.setattr(session, "sleep", slept.append)
+    closed = a_plan(gated(a_repository(LAYERSKIP), "awaiting"), fit=None)
+    scripted = hub(closed, closed, a_plan(a_repository(LAYERSKIP)))
+    code, out, _ = localspec("pull", LAYERSKIP, "--yes", "--wait")
+    assert code == 0
+    assert slept == [session.GATE_SECONDS, session.GATE_SECONDS] == [600.0, 600.0]
+    assert out.count("its authors have not answered yet") == 1, "a state is said once"
+    assert [type(each) for each in scripted.asked] == [AskPull, AskPull, AskPull, Go]
+
+
+def test_a_non_commercial_licence_is_acknowledged_once_for_a_repository(hub: Install, answers, localspec: Program):
+    plan = a_plan(a_repository(LAYERSKIP, licence=FAIR))
+    hub(plan)
+    asked = answers(False)
+    assert localspec("pull", LAYERSKIP)[0] == 130
+    assert must_acknowledge(LAYERSKIP, FAIR), "a no acknowledges nothing"
+    assert asked == [f"The licence of {LAYERSKIP} (fair (non-commercial)) allows no commercial use. Do you accept it?"]
+    asked = answers(True)
+    assert localspec("pull", LAYERSKIP)[0] == 0
+    assert len(asked) == 2
+    asked = answers(True)
+    assert localspec("pull", LAYERSKIP)[0] == 0
+    assert asked == ["Download?"]
+
+
+def test_yes_acknowledges_the_licence_and_says_so(hub: Install, localspec: Program):
+    hub(a_plan(a_repository(LAYERSKIP, licence=FAIR)))
+    code, _, err = localspec("pull", LAYERSKIP, "--yes")
+    assert code == 0
+    assert "allows no commercial use. --yes accepts it." in err
+    assert not must_acknowledge(LAYERSKIP, FAIR)
+    assert "commercial" not in localspec("pull", LAYERSKIP, "--yes")[2]
+
+
+def test_what_does_not_fit_is_asked_about_and_yes_goes_on(hub: Install, answers, localspec: Program):
+    hub(a_plan(fit=a_fit(chosen="", word="too large")))
+    code, out, err = localspec("pull", "org/model", "--yes")
+    assert code == 0
+    assert "this machine: too large (int8 needs 10.0 GB, 12.0 GB free)" in out
+    assert "org/model does not fit on this machine. --yes downloads it." in err
+    asked = answers(False)
+    code, _, err = localspec("pull", "org/model")
+    assert code == 5
+    assert asked == ["org/model does not fit on this machine. Download it anyway?"]
+    assert "Nothing was downloaded." in err
+
+
+def test_a_disk_without_the_bytes_is_refused_before_the_first(hub: Install, localspec: Program):
+    scripted = hub(a_plan(disk_free=GB, disk_needed=3 * GB))
+    code, _, err = localspec("pull", "org/model", "--yes")
+    assert code == 5
+    assert "The disk has 1.0 GB free, and 3.0 GB are needed." in err
+    assert [type(each) for each in scripted.asked] == [AskPull]
+
+
+def test_what_localspec_could_not_load_is_refused_before_the_first_byte(hub: Install, localspec: Program):
+    hub(a_plan(unloadable="It has only pickles."), CheckpointError("It has no tokenizer.json.", hint="Choose another."))
+    code, _, err = localspec("pull", "org/model", "--yes")
+    assert (code, "It has only pickles. Nothing was downloaded." in err) == (1, True)
+    code, _, err = localspec("pull", "org/model", "--yes")
+    assert (code, "It has no tokenizer.json. Choose another." in err) == (1, True)
+
+
+def test_of_a_gguf_repository_every_file_is_listed_with_its_fit(hub: Install, localspec: Program):
+    hub(a_plan(fit=None, variants=(a_fit("Q4_K_M", word="fits"), a_fit("Q8_0", word="too large"))))
+    code, out, err = localspec("pull", "org/model", "--yes")
+    assert code == 2
+    assert re.search(r"^Q4_K_M +fits\nQ8_0 +too large$", out, re.MULTILINE)
+    assert "Choose one: localspec pull org/model:Q4_K_M" in err
+    assert localspec("pull", "org/model", "--dry-run")[0] == 0
+
+
+def test_a_stop_of_the_hub_says_what_to_do_and_what_it_said_before(hub: Install, localspec: Program):
+    stop = PullError("The hub stopped answering (30 s).", hint="3.0 GB are kept; repeat to go on.")
+    hub(arrives=[*ARRIVING, Retrying("org/model", "The line was cut.", 8), stop])
+    code, _, err = localspec("pull", "org/model", "--yes")
+    assert code == 7
+    assert "The line was cut. Trying again in 8 s; what came is kept." in err
+    assert "error: The hub stopped answering (30 s). 3.0 GB are kept; repeat to go on." in err
+    assert (
+        PullRecord("org/model").why_stopped() == "The hub stopped answering (30 s). 3.0 GB are kept; repeat to go on."
+    )
+
+
+def test_ctrl_c_keeps_what_came_and_says_how_to_go_on(hub: Install, localspec: Program):
+    scripted = hub(arrives=[*ARRIVING, KeyboardInterrupt()])  # type: ignore[list-item]
+    code, _, err = localspec("pull", "org/model", "--yes")
+    assert code == 130
+    assert "Stopped. What came is kept: 3.0 of 4.0 GB. Go on: localspec pull org/model" in err
+    assert scripted.closed == 1
+
+
+def drafted() -> PullPlan:
+    drafter = a_repository("org/small")
+    verdict = PairVerdict("org/model", "org/small", True, "padding", "same 7 tokens")
+    return a_plan(drafter=drafter, offer=DraftOffer("model", "org/small", source="asked for", verdict=verdict))
+
+
+def test_a_target_and_its_drafter_are_one_plan(hub: Install, localspec: Program):
+    hub(drafted())
+    _, out, _ = localspec("pull", "org/model", "--draft", "org/small", "--yes")
+    assert "  speculation: org/small drafts (asked for); padding: same 7 tokens\n" in out
+    assert "  + org/small @ 1a2b3c4   licence apache-2.0\n" in out
+    assert out.count("checked: 2 of 2 files") == 2
+    assert out.endswith("Ready. localspec chat org/model --draft org/small\n"), "the catalogue does not know the pair"
+
+
+def test_an_early_exit_names_its_layer_and_the_source_of_it(hub: Install, localspec: Program):
+    offer = DraftOffer("early-exit", exit_layer=8, k=6, source="LayerSkip's README")
+    hub(a_plan(a_repository(LAYERSKIP, chat_template=False), offer=offer))
+    _, out, _ = localspec("pull", "layerskip-llama2-7b", "--yes")
+    assert "  speculation: early exit after layer 8, k 6 (LayerSkip's README); no second model\n" in out
+    assert "  chat template: none in it (a base model)" in out
+    assert out.endswith("Ready. localspec chat layerskip-llama2-7b\n"), "the catalogue knows the layer"
+
+
+def test_as_writes_the_model_with_its_commit_and_pair_and_keeps_what_the_user_wrote(hub: Install, localspec: Program):
+    file = paths.models_file()
+    file.parent.mkdir(parents=True)
+    file.write_text("# mine\nschema_version = 1\n[models.other]\npath = '/x'  # here\n")
+    hub(drafted())
+    _, out, _ = localspec("pull", "org/model", "--yes", "--as", "pair")
+    assert out.endswith("Ready. localspec chat pair\n")
+    table = Catalog.load().models["pair"]
+    assert (table.repo, table.revision) == ("org/model", COMMIT)
+    assert table.draft is not None
+    assert (table.draft.kind, table.draft.model, table.draft.source) == ("model", "org/small", "asked for")
+    assert file.read_text().startswith("# mine\nschema_version = 1\n[models.other]\npath = '/x'  # here\n")
+
+
+def test_a_key_that_cannot_be_written_is_refused_before_the_download(hub: Install, localspec: Program):
+    scripted = hub()
+    code, _, err = localspec("pull", "org/model", "--yes", "--as", "qwen3:8b")
+    assert (code, "names both" in err) == (2, True)
+    assert scripted.asked == []
+
+
+def test_json_is_an_event_a_line_and_an_error_is_one_too(hub: Install, localspec: Program):
+    hub(drafted())
+    code, out, _ = localspec("pull", "org/model", "--yes", "--json")
+    kinds = [json.loads(line)["type"] for line in out.splitlines()]
+    assert (code, kinds) == (0, ["progress", "plan", "progress", "progress", "fetched", "fetched", "pulled"])
+    hub(a_plan(gated(a_repository(), "awaiting")))
+    code, out, _ = localspec("pull", "org/model", "--yes", "--json")
+    *_, plan, failure = map(json.loads, out.splitlines())
+    assert (code, plan["target"]["access"]["gate"]) == (4, "awaiting")
+    assert (failure["type"], failure["code"], failure["exit_code"]) == ("failure", "access_denied", 4)
+
+
+def test_a_second_terminal_shows_the_first_ones_download_and_fetches_nothing_twice(hub: Install, localspec: Program):
+    record = PullRecord("org/model")
+    first = record.take()
+    assert first is not None
+    record.begin()
+    record.add(ARRIVING[1])
+
+    def ends() -> None:
+        record.add(Fetched("org/model", COMMIT, "/x", 4 * GB, 2))
+        record.add(Pulled(Fetched("org/model", COMMIT, "/x", 4 * GB, 2)))
+        first.close()
+
+    timer = threading.Timer(0.3, ends)
+    timer.start()
+    whole = a_repository(files=tuple(replace(file, here=file.size) for file in a_repository().files))
+    hub(a_plan(whole), arrives=[a_fetched(), a_pulled()])
+    code, out, err = localspec("pull", "org/model")
+    timer.join()
+    assert code == 0
+    assert "Another localspec is downloading org/model." in err
+    assert "downloading 70 %: 3.0 of 4.0 GB, org/model\n" in err
+    assert out.endswith("Ready. localspec chat org/model\n")
+
+
+def test_in_the_background_the_same_pull_runs_without_a_question(
+    hub: Install, localspec: Program, monkeypatch: pytest.MonkeyPatch
+):
+    started: list[list[str]] = []
+    monkeypatch.setattr("subprocess.Popen", lambda command, **_: started.append(command))
+    scripted = hub()
+    code, out, _ = localspec("pull", "org/model@v1", "--yes", "--background", "--quant", "int8", "--as", "k")
+    assert code == 0
+    assert started[0][1:] == [
+        "-m", "localspec", "pull", "org/model@v1", "--yes", "--draft", "auto", "--as", "k", "--quant", "int8", "--json"
+    ]  # fmt: skip
+    assert out.endswith("Downloading in the background. See how far it is: localspec pull org/model@v1\n")
+    assert [type(each) for each in scripted.asked] == [AskPull]
+
+
+def test_text_from_the_hub_cannot_drive_the_terminal(hub: Install, localspec: Program):
+    hostile = a_repository("org/\x1b[2Jmodel", licence=Licence("mit\x1b]0;x\x07\n\u202e"), dtype="BF16\r")
+    hub(a_plan(hostile, offer=DraftOffer("none", detail="\x1b[31m"), unloadable="\x9b1m"))
+    _, out, err = localspec("pull", "org/model", "--yes")
+    assert not set("\x1b\x07\r\x9b\u202e") & {*out, *err}
+
+
+def test_the_bar_shows_rate_time_and_what_was_here():
+    assert bar_line(ARRIVING[1]) == "  ███████████████░░░░░   3.0 of 4.0 GB   92 MB/s   11 s   (1.0 GB were here)"
+    assert [time_words(seconds) for seconds in (0, 89, 90, 5399, 5400, 90000)] == [
+        "0 s", "89 s", "1 min", "89 min", "1 h 30 min", "25 h 0 min"
+    ]  # fmt: skip
+
+
+def test_pull_alone_goes_on_with_what_is_unfinished(hub: Install, answers, localspec: Program, monkeypatch):
+    from localspec.hub.pulls import Unfinished
+
+    found = [
+        Unfinished("org/model", COMMIT, GB, 4 * GB, "The line was cut", 1.0, PullRequest("org/model", "v1")),
+        Unfinished("other/model", "", GB, 0, "begun by another program", 0.0),
+    ]
+    monkeypatch.setattr("localspec.cli.pulling.unfinished.unfinished", lambda: found)
+    scripted = hub()
+    asked = answers(False)
+    code, out, _ = localspec("pull")
+    assert (code, asked) == (130, ["Continue?"])
+    assert re.search(r"^org/model +1\.0 GB of 4\.0 GB +The line was cut$", out, re.MULTILINE)
+    assert localspec("pull", "--yes")[0] == 0
+    requests = [each.request for each in scripted.asked if isinstance(each, AskPull)]
+    assert requests == [PullRequest("org/model", "v1"), PullRequest("other/model", draft="none")]
+
+
+def test_pull_alone_says_when_nothing_is_unfinished(localspec: Program):
+    code, out, err = localspec("pull")
+    assert (code, out) == (0, "")
+    assert "Nothing is unfinished." in err
+
+
+@pytest.mark.parametrize("command", [("chat", "qwen3-8b"), ("run", "qwen3-8b", "hi")])
+def test_a_catalogued_model_that_is_not_here_names_the_command(command: tuple[str, ...], localspec: Program):
+    code, _, err = localspec(*command)
+    assert code == 3
+    assert "'qwen3-8b' (Qwen/Qwen3-8B) is not on this machine. Fetch it: localspec pull qwen3-8b" in err
+
+
+def test_on_a_terminal_chat_offers_to_pull_it(hub: Install, answers, localspec: Program):
+    scripted = hub(a_plan(gated(a_repository("Qwen/Qwen3-8B"), "awaiting")))
+    asked = answers(True)
+    code, out, _ = localspec("chat", "qwen3-8b")
+    assert asked == ["Qwen/Qwen3-8B is not on this machine. Pull it now?"]
+    assert scripted.asked == [AskPull(PullRequest("Qwen/Qwen3-8B"))]
+    assert (code, "its authors have not answered yet" in out) == (4, True), "the pull's own end"
+    asked = answers(False)
+    assert localspec("chat", "qwen3-8b")[0] == 3
+
+
+def test_a_name_that_nobody_knows_is_not_offered(answers, localspec: Program):
+    asked = answers(True)
+    assert localspec("chat", "qwen3-8")[0] == 3
+    assert asked == []
+
+
+def test_names_of_the_catalogue_are_completed():
+    from click.shell_completion import ShellComplete
+
+    from localspec.cli.main import cli
+
+    found = ShellComplete(cli, {}, "localspec", "_LOCALSPEC_COMPLETE").get_completions(["pull"], "qwen3-")
+    assert [each.value for each in found] == ["qwen3-4b", "qwen3-8b", "qwen3-14b", "qwen3-32b"]
