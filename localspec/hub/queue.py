@@ -17,6 +17,7 @@ from localspec.core import paths
 from localspec.core.errors import AccessDenied, CheckpointError, LocalspecError, PullError
 from localspec.core.events import Record
 from localspec.core.json_store import JsonStore
+from localspec.hub import pulls
 from localspec.hub.gates import next_step, state_sentence
 from localspec.hub.process import HubProcess
 from localspec.hub.records import Answer, AskPull, Go, Progress, Pulled, PullPlan, PullRequest, Retrying
@@ -109,6 +110,16 @@ class Downloads:
         self._work_on()
         return new
 
+    def find_unfinished(self) -> None:
+        """Take in what `localspec pull` has begun and no process is at, paused. Reads the disk."""
+        for one in pulls.unfinished():
+            if one.request is not None and not one.running:
+                with self._lock:
+                    last = max((item.position for item in self._items.values()), default=0)
+                    found = Download(one.request, last + 1, "paused", one.done, one.total)
+                    if found.key not in self._items:
+                        self._put(found)
+
     def pause(self, key: str) -> None:
         self._stop(key, "paused")
 
@@ -124,7 +135,7 @@ class Downloads:
             if dropped is not None and dropped.is_running and self._hub is not None:
                 self._hub.close()
         if dropped is not None:
-            self._disk.submit(self._store.remove, key)
+            self._disk.submit(self._forget, dropped)
             self._changed(dropped)
 
     def move(self, key: str, by: int) -> None:
@@ -229,6 +240,12 @@ class Downloads:
             self._put(replace(item, state=state, reason="", bytes_per_second=None, eta_s=None))
             if item.is_running and self._hub is not None:
                 self._hub.close()
+
+    def _forget(self, item: Download) -> None:
+        """Let no list of what is unfinished name it again."""
+        self._store.remove(item.key)
+        for repo in (item.request.repo, item.request.draft):
+            pulls.finish(repo)
 
     def _put(self, item: Download) -> Download:
         self._items[item.key] = item

@@ -161,8 +161,8 @@ def folders_of_chats(catalog: Catalog) -> list[str]:
 
 
 def last_used() -> dict[str, str]:
-    """When a chat last had each model, of the recent ones."""
+    """When a chat last had each model, by the name that the chat has for it."""
     used: dict[str, str] = {}
-    for chat in peek(limit=MOST_CHATS):
-        used.setdefault(chat.model_key, chat.updated_at)
+    for chat in peek():
+        used[chat.model_key] = max(used.get(chat.model_key, ""), chat.updated_at)
     return used

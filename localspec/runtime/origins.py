@@ -28,8 +28,5 @@ def origin_of(name: str, path: Path) -> Origin:
     """`name` is what loads it: for other programs' files it begins with the program's."""
     if path.is_relative_to(paths.packaged("assets")):
         return Origin(BUILT_IN)
-    try:
-        kept, _, commit = path.relative_to(hub_cache.folder()).parts[:3]
-    except ValueError:
-        return Origin(PROGRAMS.get(name.partition(":")[0], FOLDER))
-    return Origin(HUB, hub_cache.repository(kept), commit)
+    repo, commit = hub_cache.fetched_from(path)
+    return Origin(HUB, repo, commit) if repo else Origin(PROGRAMS.get(name.partition(":")[0], FOLDER))

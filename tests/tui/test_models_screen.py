@@ -267,7 +267,7 @@ async def test_a_model_is_deleted_when_that_is_said_and_one_that_is_not_ours_nev
         assert not hub.of(Go)
         await stage.pilot.press("enter")
         await stage.sees("Deleted org/cached: 4.0 GB are free again.")
-        monkeypatch.setattr("localspec.tui.control.library.Library.loaded_repositories", {"org/cached"})
+        monkeypatch.setattr("localspec.tui.control.library.is_loaded", lambda _: True)
         await stage.pilot.press("x")
         await stage.sees("org/cached is loaded.")
         assert len(hub.of(AskDelete)) == 2

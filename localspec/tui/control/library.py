@@ -7,31 +7,33 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 
-from localspec.core.errors import LocalspecError
+from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.main_memory import available_bytes
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
 from localspec.models import hub_cache
-from localspec.runtime.origins import origin_of
+from localspec.runtime.loaded import is_loaded
 from localspec.tui.chat.pages import page_of
 from localspec.tui.control.downloads import Downloads
 from localspec.tui.control.outside import Outside
 from localspec.tui.control.parts import Parts
-from localspec.tui.control.state import AWAY
 from localspec.tui.screens.asking import Asking, Reply
 
 if TYPE_CHECKING:
     from localspec.hub.process import HubProcess
     from localspec.hub.records import Deleted, DeletePlan
+    from localspec.hub.verify_files import FilesVerified
     from localspec.runtime.local_models import Shelved
 
-DELETE = "delete"
-LOADED = "{name} is loaded. Load another model, or /unload it, then delete it."
+DELETE, FETCH, FETCH_WORDS = "delete", "fetch", "Delete what is wrong, and download it again"
+PACE = 0.1  # seconds between two words about how far a check is
+LOADED = "{name} is loaded. Load another model, or /unload this one, then delete it."
 NOT_OURS = {
     "built in": "{name} comes with localspec and is not deleted.",
     "Ollama": "{name} is Ollama's. Try: ollama rm {rest}",
@@ -40,12 +42,32 @@ NOT_OURS = {
 OF_ANOTHER = "{name} is {program}'s: delete it there."
 
 
+Show = Callable[[str], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """Repositories of which only parts are here, begun by other programs or dropped, and the bytes of those."""
+
+    repos: tuple[str, ...] = ()
+    num_bytes: int = 0
+
+    @property
+    def words(self) -> str:
+        names = ", ".join(map(one_line, self.repos))
+        return f"{size_words(self.num_bytes)} of unfinished downloads: {names}" if self.repos else ""
+
+
+NO_LEFTOVERS = Leftovers()
+
+
 class Library:
     """`downloads` outlive the screen; what is deleted is asked about first."""
 
     def __init__(self, parts: Parts, outside: Outside) -> None:
         self.screen, self.state, self.feedback, self.tuning = parts.screen, parts.state, parts.feedback, parts.tuning
         self.outside = outside
+        self.leftovers = NO_LEFTOVERS
         self.listed_anew: Callable[[str], object] = nothing
         self.downloads = Downloads(
             parts,
@@ -64,41 +86,43 @@ class Library:
         memory = f"RAM {size_words(available_bytes())} free" if gpu is None else f"GPU {size_words(gpu)} free"
         return f"{memory} · disk {size_words(disk_free(hub_cache.folder()))}"
 
+    def find_leftovers(self) -> Leftovers:
+        """Looks for what is not complete: what `localspec pull` has begun joins the queue. Reads the disk."""
+        from localspec.hub import pulls
+
+        self.downloads.queue.find_unfinished()
+        found = [one for one in pulls.unfinished() if one.request is None and hub_cache.snapshot(one.repo) is None]
+        self.leftovers = Leftovers(tuple(one.repo for one in found), sum(one.done for one in found))
+        return self.leftovers
+
     # --- deleting
 
     def delete(self, model: Shelved) -> None:
         """Ask with what it frees; a model that is loaded, or is not the hub's, is refused with the reason."""
-        if why := self.refusal(model):
-            self.say(why, warns=True)
-        else:
-            self.work(partial(self.plan_deletion, model.origin.repo))
+        self.work(partial(self.plan_deletion, model))
 
-    def refusal(self, model: Shelved) -> str:
-        name, (program, repo, _) = one_line(model.name), model.origin
-        if not repo:
-            sentence = NOT_OURS.get(program, OF_ANOTHER)
-            return sentence.format(name=name, program=program, rest=name.partition(":")[2])
-        return LOADED.format(name=name) if repo in self.loaded_repositories else ""
+    def delete_leftovers(self) -> None:
+        """Ask with what it frees: parts of downloads that no queue has."""
+        if repos := self.leftovers.repos:
+            self.work(partial(self.plan, repos))
 
-    @property
-    def loaded_repositories(self) -> set[str]:
-        """The repositories of the model and its drafter; none while no model is in memory."""
-        if self.state.phase in AWAY - {"loading"}:
-            return set()
-        found = set[str]()
-        for name in (self.tuning.name, str(self.tuning.load.draft)):
-            with suppress(LocalspecError):
-                found.add(origin_of(name, self.tuning.catalog.resolve(name).path).repo)
-        return found
-
-    def plan_deletion(self, repo: str) -> None:
+    def plan_deletion(self, model: Shelved) -> None:
         """Runs in a thread."""
-        hub, plan = planned_deletion(repo)
+        repo = model.origin.repo
+        if not repo:
+            raise UsageError(not_ours(model))
+        if is_loaded(hub_cache.kept(repo)):
+            raise UsageError(LOADED.format(name=one_line(model.name)))
+        self.plan((repo,))
+
+    def plan(self, repos: tuple[str, ...]) -> None:
+        """Runs in a thread."""
+        hub, plan = planned_deletion(repos)
         self.screen.app.call_from_thread(self.ask_deletion, hub, plan)
 
     def delete_parts(self, repo: str) -> None:
         """Deletes a repository of which only parts are here. Runs in a thread."""
-        hub, _ = planned_deletion(repo)
+        hub, _ = planned_deletion((repo,))
         self.carry_out(hub)
 
     def ask_deletion(self, hub: HubProcess, plan: DeletePlan) -> None:
@@ -126,6 +150,47 @@ class Library:
         self.say(f"Deleted {', '.join(done.repos)}: {size_words(done.freed_bytes)} are free again.")
         self.listed_anew("")
 
+    # --- checking
+
+    def verify(self, model: Shelved, show: Show) -> None:
+        """Check a model's files; `show` says in words how far that is. What is wrong can be fetched again."""
+        self.work(partial(self.check, model, show))
+
+    def check(self, model: Shelved, show: Show) -> None:
+        """Runs in a thread."""
+        from localspec.hub.verify_files import FilesVerified, verify_files
+
+        call, shown_at = self.screen.app.call_from_thread, 0.0
+        for event in verify_files(self.tuning.catalog.resolve(model.name).path, model.name):
+            if isinstance(event, FilesVerified):
+                call(show, "")
+                call(self.verified, event, model)
+            elif monotonic() - shown_at > PACE:
+                shown_at = monotonic()
+                call(show, f"Checking {one_line(event.file)}: {100 * event.done // max(event.total, 1)} %")
+
+    def verified(self, found: FilesVerified, model: Shelved) -> None:
+        unknown = [file.path for file in found.files if file.state == "unknown"]
+        names = ", ".join(one_line(file.path) for file in found.bad)
+        if not found.bad:
+            known = len(found.files) - len(unknown)
+            more = f"; of {len(unknown)} no hash is known" if unknown else ""
+            self.say(f"{one_line(model.name)}: {known} of {len(found.files)} files have their hashes{more}.")
+        elif not model.origin.repo:
+            self.say(f"{names}: not the bytes that were promised. Fetch the model again.", warns=True)
+        else:
+            asking = Asking("Fetch again?", [f"Not the bytes that were promised: {names}"], [Reply(FETCH, FETCH_WORDS)])
+            self.screen.app.push_screen(asking, partial(self.mend, found, model))
+
+    def mend(self, found: FilesVerified, model: Shelved, reply: str | None) -> None:
+        """The same commit again: all files but the wrong ones are here."""
+        if reply == FETCH:
+            from localspec.hub.records import PullRequest
+            from localspec.hub.verify_files import mend
+
+            mend(found)
+            self.downloads.queue.add(PullRequest(model.origin.repo, model.origin.commit, draft="none"))
+
     # --- pages
 
     def open_page(self, repo: str) -> None:
@@ -149,14 +214,20 @@ class Library:
             self.screen.app.call_from_thread(self.say, str(fault), warns=True)
 
 
-def planned_deletion(repo: str) -> tuple[HubProcess, DeletePlan]:
-    """What deleting it frees, and the process that waits for Go. Waits for it."""
+def not_ours(model: Shelved) -> str:
+    """Why a model is not deleted here, and where it would be."""
+    name, program = one_line(model.name), model.origin.words
+    return NOT_OURS.get(program, OF_ANOTHER).format(name=name, program=program, rest=name.partition(":")[2])
+
+
+def planned_deletion(repos: tuple[str, ...]) -> tuple[HubProcess, DeletePlan]:
+    """What deleting them frees, and the process that waits for Go. Waits for it."""
     from localspec.hub.process import HubProcess
     from localspec.hub.records import AskDelete, DeletePlan
 
     hub = HubProcess()
     try:
-        return hub, next(answer for answer in hub.ask(AskDelete((repo,))) if isinstance(answer, DeletePlan))
+        return hub, next(answer for answer in hub.ask(AskDelete(repos)) if isinstance(answer, DeletePlan))
     except BaseException:
         hub.close()
         raise

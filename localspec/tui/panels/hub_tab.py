@@ -10,11 +10,9 @@ from asyncio import TimerHandle
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar
 
 from textual import events, on
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
@@ -42,9 +40,9 @@ from localspec.models import hub_cache
 from localspec.tui.chat.pages import page_of
 from localspec.tui.control.hub_link import Answered, HubLink
 from localspec.tui.keys.key_names import with_keys
-from localspec.tui.keys.models_keys import HUB_KEYS
 from localspec.tui.panels.download_rows import STAGES, here_words
 from localspec.tui.panels.field import LONGEST, Field
+from localspec.tui.panels.hub_list import HubList
 from localspec.tui.panels.hub_rows import Listing, detail, listed
 from localspec.tui.panels.hub_search import Search
 from localspec.tui.terminal.timer import once
@@ -59,20 +57,6 @@ ALL_HIDDEN = "Nothing of what was found fits; {hub.fits} shows the rest."
 
 def is_offline() -> bool:
     return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
-
-
-class HubList(OptionList):
-    """The rows. A key that is pressed there is a message to the tab."""
-
-    BINDINGS: ClassVar[list[BindingType]] = HUB_KEYS
-
-    class Wanted(Message):
-        def __init__(self, what: str) -> None:
-            super().__init__()
-            self.what = what
-
-    def action_want(self, what: str) -> None:
-        self.post_message(self.Wanted(what))
 
 
 class HubTab(Vertical):

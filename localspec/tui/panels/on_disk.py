@@ -94,12 +94,13 @@ class OnDisk(Vertical):
         self.model_list = ModelList(id="models", markup=False)
         self.draft_list = OptionList(id="drafts", markup=False)
         self.state = Static(LOOKING, markup=False)
-        self.detail = Static(markup=False, classes="detail")
+        self.detail, self.leftovers = (Static(markup=False, classes=name) for name in ("detail", "leftovers"))
+        self.leftovers.display = False
         self.chosen = chosen or now.model  # the one to be selected when it comes
         self.detailed = ""  # the one whose drafters are shown
 
     def compose(self) -> ComposeResult:
-        yield from (self.state, self.model_list, self.detail)
+        yield from (self.state, self.model_list, self.leftovers, self.detail)
         yield Static("Its draft model", markup=False, classes="heading")
         yield self.draft_list
 
@@ -164,9 +165,17 @@ class OnDisk(Vertical):
         if models:
             self.begin()
 
+    def say(self, words: str) -> None:
+        """A line over the list; "" for none."""
+        self.state.update(Content(words))
+        self.state.display = bool(words)
+
+    def show_leftovers(self, words: str) -> None:
+        self.leftovers.update(Content(words))
+        self.leftovers.display = bool(words)
+
     def show_state(self, *, more: bool) -> None:
-        self.state.update(LOOKING if more else "" if self.models else NONE_FOUND)
-        self.state.display = more or not self.models
+        self.say(LOOKING if more else "" if self.models else NONE_FOUND)
         self.post_message(self.Listed())
 
     def begin(self) -> None:

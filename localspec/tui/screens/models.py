@@ -107,8 +107,12 @@ class ModelsScreen(Screen[Pick | None]):
 
     def read_free(self) -> None:
         """Runs in a thread."""
-        words = self.shelf.free()
-        self.app.call_from_thread(setattr, self.strip, "free", words)
+        free, leftovers = self.shelf.free(), self.library.find_leftovers().words
+        self.app.call_from_thread(self.show_free, free, leftovers)
+
+    def show_free(self, free: str, leftovers: str) -> None:
+        self.strip.free = free
+        self.disk.show_leftovers(with_keys(self, f"{{disk.clean}} deletes {leftovers}") if leftovers else "")
 
     def look(self) -> None:
         """See whether another program has fetched a model."""
@@ -126,8 +130,12 @@ class ModelsScreen(Screen[Pick | None]):
         self.dismiss(message.pick)
 
     def on_on_disk_wanted(self, message: OnDisk.Wanted) -> None:
-        act = self.library.delete if message.what == "delete" else self.library.verify
-        act(message.model)
+        if message.what == "clean":
+            self.library.delete_leftovers()
+        elif message.what == "delete":
+            self.library.delete(message.model)
+        else:
+            self.library.verify(message.model, self.disk.say)
 
     def on_hub_tab_planned(self, message: HubTab.Planned) -> None:
         self.library.downloads.ask(message.request, message.plan, self.hub.plan)
