@@ -71,7 +71,6 @@ def shelf(*names: str) -> list[Shelved]:
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("TYPING_SECONDS", "REST_SECONDS"):
         monkeypatch.setattr(hub_tab, name, 0.0)
-    monkeypatch.setattr(models_screen, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr("localspec.runtime.local_models.on_disk", lambda *_, **__: shelf())
     monkeypatch.setattr(
         "localspec.tui.control.library.Library.free_words", lambda _: "RAM 22.1 GB free · disk 212.0 GB"
@@ -281,6 +280,7 @@ async def test_without_a_network_the_hub_says_so_in_a_line_and_all_else_works(mo
     hub = PacedHub({AskSearch: [[no_route]]}).install(monkeypatch)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr(hub_cache, "repositories", lambda: ["org/cached"])
+    monkeypatch.setattr(models_screen, "LOOK_SECONDS", 0.05)
     async with models(tab="2") as stage:
         await stage.sees("Offline: HF_HUB_OFFLINE is set")
         assert not hub.asked

@@ -19,13 +19,13 @@ def _cells(char: str) -> int:
     return 2 if unicodedata.east_asian_width(char) in "WF" else 1
 
 
-def cut(text: str, width: int) -> str:
-    """The text within this width; where it is longer, its end is replaced by an ellipsis."""
+def cut(text: str, width: int, *, keep_end: bool = False) -> str:
+    """The text within this width; where it is longer, its end or its beginning is replaced by an ellipsis."""
     if cells(text) <= width:
         return text
     while text and cells(text) >= width:
-        text = text[:-1]
-    return f"{text}…"
+        text = text[1:] if keep_end else text[:-1]
+    return f"…{text.lstrip('…')}" if keep_end else f"{text}…"
 
 
 def columns(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> str:

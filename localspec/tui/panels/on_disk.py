@@ -203,7 +203,9 @@ class OnDisk(Vertical):
             return []
         others = sum(max(map(cells, column)) + len(GAP) for column in [*zip(*rows, strict=True)][2:])
         left = max(LEAST_NAME, self.app.size.width - others - AROUND)
-        return columns([(mark, cut(name, left), *rest) for mark, name, *rest in rows], right={3}).splitlines()
+        return columns(
+            [(mark, cut(name, left, keep_end=True), *rest) for mark, name, *rest in rows], right={3}
+        ).splitlines()
 
     def row(self, model: Shelved, *, wide: bool) -> tuple[str, ...]:
         first = NOW if model.name == self.now.model else " ", model_name(model.name), one_line(model.quant)
