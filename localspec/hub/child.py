@@ -18,7 +18,7 @@ from localspec.core import paths
 from localspec.core.errors import LocalspecError
 from localspec.core.events import Failure
 from localspec.hub.faults import error_for
-from localspec.hub.records import PAUSES, Answer, AnyAsk, Go
+from localspec.hub.records import PAUSES, Answer, AnyAsk, AskFit, AskPull, Go
 from localspec.runtime.worker import log_file, quieten
 
 QUESTIONS = msgspec.json.Decoder(AnyAsk)
@@ -61,7 +61,7 @@ class Child:
             self._send(Failure(fault.code, fault.message, fault.hint, fault.exit_code))
         except Exception as foreign:
             traceback.print_exception(foreign)
-            ours = error_for(foreign, "the question")
+            ours = error_for(foreign, subject(question))
             self._send(Failure(ours.code, ours.message, ours.hint, ours.exit_code))
         return None
 
@@ -73,6 +73,15 @@ class Child:
                 rest = rest[os.write(self._answers, rest) :]
         except BrokenPipeError:
             os._exit(0)
+
+
+def subject(question: AnyAsk) -> str:
+    """What a question is about, for a sentence about an error that was not expected."""
+    match question:
+        case AskPull(request) | AskFit(request):
+            return request.repo
+        case _:
+            return "the request"
 
 
 def main() -> None:

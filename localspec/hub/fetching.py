@@ -9,7 +9,7 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha1, sha256
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast  # Any: what a bar of tqdm is given
@@ -81,6 +81,14 @@ class Fetcher:
         for file in self._files:
             if blobs.size(folder / file.path) != file.size:
                 raise PullError(f"{one_line(file.path)} could not be linked.", hint="Repeat the command.")
+            self._sweep(file)
+
+    def _sweep(self, file: RemoteFile) -> None:
+        """Deletes what killed processes left of a file that is whole now, unless one is still at it."""
+        if left := list(blobs.blob(self._repo, file).parent.glob(f"{blobs.hash_of(file)}.*incomplete")):
+            with suppress(TimeoutError), WeakFileLock(blobs.lock(self._repo, file), timeout=LOCK_SECONDS):
+                for part in left:
+                    part.unlink(missing_ok=True)
 
     def _fetch_small(self, file: RemoteFile) -> bool:
         """Fetches a file that git itself keeps, and says whether it has git's hash."""

@@ -8,15 +8,18 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
+from inspect import Parameter, getsource, signature
 from itertools import pairwise
 
 import pytest
+from huggingface_hub import constants
+from huggingface_hub.file_download import http_get
 
 from localspec.core.errors import PullError
 from localspec.core.events import Notice
 from localspec.hub import blobs
 from localspec.hub.pull import fetch
-from localspec.hub.records import Progress, PullRequest, RemoteFile, Retrying
+from localspec.hub.records import Fetched, Progress, PullRequest, RemoteFile, Retrying
 from localspec.hub.transfer import Deadlines, Transfer
 from tests.support.fake_hub import HANG, Answer, Cut, Drip, FakeHub, FakeRepository, Flip
 from tests.support.pull_stage import ANA, MEBI, NAME, QUICK, WEIGHTS, a_plan, as_planned, hub, model
@@ -339,3 +342,29 @@ def test_bytes_are_on_the_disk_as_they_come(hub: FakeHub):
     stopped_at(hub, 12_345)
     assert part_bytes() == 12_345
     assert os.listdir(blobs.blob(NAME, LARGE).parent)
+
+
+def test_the_library_can_be_asked_to_fetch_the_weights(hub: FakeHub):
+    """--xet: said so; without Xet it fetches them by HTTP. The bytes are hashed all the same."""
+    events = list(fetch(a_plan(MODEL), PullRequest(NAME, xet=True), PATIENT))
+    assert [event.code for event in events if isinstance(event, Notice)] == ["xet"]
+    assert is_whole()
+    assert [event.checked for event in events if isinstance(event, Fetched)] == [1]
+    assert hub.weight_bytes == FILE.size
+
+
+def test_what_the_library_fetched_wrongly_is_not_used(hub: FakeHub):
+    hub.switches.flip = Flip()
+    with pytest.raises(PullError, match="its bytes do not have the hub's hash"):
+        list(fetch(a_plan(MODEL), PullRequest(NAME, xet=True), PATIENT))
+    assert not blobs.blob(NAME, LARGE).exists()
+
+
+def test_the_library_has_what_is_used_of_it():
+    """Check 26: http_get is not documented, and its size of a chunk is read when it is called."""
+    given = signature(http_get).parameters
+    assert list(given)[:2] == ["url", "temp_file"]
+    wanted = {"resume_size", "headers", "expected_size", "displayed_filename", "tqdm_class"}
+    assert wanted <= {name for name, one in given.items() if one.kind is Parameter.KEYWORD_ONLY}
+    assert constants.DOWNLOAD_CHUNK_SIZE is None
+    assert "constants.DOWNLOAD_CHUNK_SIZE" in getsource(http_get)

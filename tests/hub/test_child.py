@@ -1,0 +1,222 @@
+"""The hub's process from its parent's side: one question at a time, a plan that waits, an end with its parent."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from localspec.core import paths
+from localspec.core.errors import AccessDenied, NotDownloaded, PullError, UsageError
+from localspec.core.events import Notice
+from localspec.hub import api, blobs, process, pulls
+from localspec.hub.process import HubProcess
+from localspec.hub.records import (
+    Account,
+    Answer,
+    AskAccount,
+    AskDelete,
+    AskPull,
+    Deleted,
+    DeletePlan,
+    Fetched,
+    Go,
+    Progress,
+    Pulled,
+    PullPlan,
+    PullRequest,
+)
+from localspec.models import hub_cache
+from tests.support.fake_hub import HANG, Account as FakeAccount, Cut, FakeHub, FakeRepository
+from tests.support.pull_stage import ANA, MEBI, NAME, WEIGHTS, as_planned, child, hub, model
+
+__all__ = ["child", "hub"]
+MODEL = model()
+REQUEST = PullRequest(NAME, draft="none")
+ASKED = json.dumps({"op": "pull", "request": {"repo": NAME, "draft": "none"}}).encode() + b"\n"
+
+
+def weights_part() -> Path:
+    return next(blobs.part(NAME, file) for file in as_planned(MODEL).files if file.sha256)
+
+
+def planned(answers: list[Answer]) -> PullPlan:
+    assert isinstance(answers[-1], PullPlan)
+    return answers[-1]
+
+
+def test_from_a_name_to_a_folder(hub: FakeHub):
+    """The plan, and what happens when the caller goes on; the whole of it in records."""
+    events = list(api.pull_events(REQUEST))
+    assert [event.type for event in events if not isinstance(event, Progress)] == ["plan", "fetched", "pulled"]
+    assert {event.stage for event in events if isinstance(event, Progress)} >= {"resolving", "downloading", "linking"}
+    pulled = events[-1]
+    assert isinstance(pulled, Pulled)
+    assert Path(pulled.target.folder) == hub_cache.snapshot(NAME)
+    assert hub.seen("agent-harnesses") == ()
+
+
+def test_a_plan_waits_and_another_question_drops_it(child: HubProcess, hub: FakeHub):
+    plan = planned(list(child.ask(AskPull(REQUEST))))
+    assert plan.target.commit == MODEL.commit
+    assert list(child.ask(AskAccount())) == [Account("ana", "HF_TOKEN")]
+    sent = hub.weight_bytes
+    with pytest.raises(UsageError, match="Nothing waits for Go"):
+        list(child.ask(Go()))
+    assert hub.weight_bytes == sent
+    assert hub_cache.snapshot(NAME) is None
+    assert pulls.unfinished() == []
+    assert list(child.ask(AskAccount()))  # after a failure there is another process
+
+
+def test_what_is_pulled_is_deleted_again(child: HubProcess):
+    """Check 15, through the process."""
+    list(child.ask(AskPull(REQUEST)))
+    assert isinstance(list(child.ask(Go()))[-1], Pulled)
+    plan = list(child.ask(AskDelete((NAME,))))[-1]
+    deleted = list(child.ask(Go()))[-1]
+    assert isinstance(plan, DeletePlan)
+    assert isinstance(deleted, Deleted)
+    assert abs(plan.freed_bytes - deleted.freed_bytes) <= 4096
+    assert hub_cache.snapshot(NAME) is None
+
+
+def test_closed_in_the_middle_it_goes_on_from_there(hub: FakeHub):
+    """Check 1, as a caller stops: the iterator is closed, the process is killed."""
+    hub.switches.hold_after = MEBI
+    hub.switches.only = WEIGHTS
+    events = api.pull_events(REQUEST)
+    for event in events:
+        if isinstance(event, Progress) and event.stage == "downloading" and blobs.size(weights_part()) == MEBI:
+            break
+    events.close()  # type: ignore[attr-defined]
+    (left,) = pulls.unfinished()
+    assert (left.repo, left.reason, left.running) == (NAME, "interrupted", False)
+    hub.switches.hold_after = None
+    hub.release()
+    assert api.pull(NAME, draft="none") == hub_cache.snapshot(NAME)
+    assert hub.seen("cdn")[-1].range == f"bytes={MEBI}-"
+    assert pulls.unfinished() == []
+
+
+def test_it_ends_with_its_parent_in_the_middle_of_a_download(hub: FakeHub):
+    """No orphan goes on by itself: its standard input closes, and nothing else tells it."""
+    hub.switches.hold_after = MEBI
+    hub.switches.only = WEIGHTS
+    running = subprocess.Popen(
+        [sys.executable, "-m", process.CHILD, "20"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert running.stdin
+    assert running.stdout
+    with running.stdout as answers:
+        running.stdin.write(ASKED + b'{"op":"go"}\n')
+        running.stdin.flush()
+        for line in answers:
+            if b'"downloading"' in line and blobs.size(weights_part()) == MEBI:
+                break
+        running.stdin.close()
+        assert running.wait(20) == 0
+    assert weights_part().exists()
+
+
+def test_a_killed_process_is_a_sentence(hub: FakeHub):
+    hub.switches.hold_after = MEBI
+    hub.switches.only = WEIGHTS
+    events = api.pull_events(REQUEST)
+    with pytest.raises(PullError, match=r"The download's process ended\.") as fault:
+        for event in events:
+            if isinstance(event, Progress) and event.stage == "downloading":
+                (left,) = pulls.unfinished()
+                assert left.running
+                os.kill(pulls.read(pulls.state_file(NAME)).pid, signal.SIGKILL)  # type: ignore[union-attr]
+    assert fault.value.exit_code == 7
+
+
+@pytest.mark.parametrize("kind", ["info", "resolve"])
+def test_a_hub_that_never_answers_is_a_sentence(hub: FakeHub, kind: str):
+    """Check 5: before the plan, too, and nothing is left behind."""
+    hub.always(kind, HANG)  # type: ignore[arg-type]
+    with pytest.raises(PullError, match=r"The hub stopped answering") as fault:
+        list(api.pull_events(REQUEST, silence=1.5))
+    assert fault.value.exit_code == 7
+    assert hub_cache.snapshot(NAME) is None
+
+
+def test_two_processes_fetch_the_weights_once(hub: FakeHub):
+    """Check 9: both come to their end, and the second has said that it waits."""
+    hub.switches.hold_after = MEBI
+    hub.switches.only = WEIGHTS
+    ends: list[list[Answer]] = [[], []]
+
+    def pull(end: list[Answer]) -> None:
+        for event in api.pull_events(REQUEST):
+            end.append(event)
+            if isinstance(event, Notice):
+                hub.release()
+
+    first, second = (threading.Thread(target=pull, args=(end,)) for end in ends)
+    first.start()
+    assert hub.stalled.wait(20)
+    hub.switches.hold_after = None
+    second.start()
+    first.join()
+    second.join()
+    assert all(isinstance(end[-1], Pulled) for end in ends)
+    assert [event.code for event in ends[1] if isinstance(event, Notice)] == ["waits"]
+    assert [one.range for one in hub.seen("cdn") if not one.range.startswith("bytes=0-")] == [""]
+
+
+def test_what_a_library_prints_goes_to_the_log(hub: FakeHub, monkeypatch: pytest.MonkeyPatch):
+    """Neither its words nor a traceback reach the parent: an unexpected fault is one of ours."""
+    monkeypatch.setattr(process, "CHILD", "tests.support.noisy_child")
+    with pytest.raises(PullError, match="a fault that nobody expected") as fault:
+        list(api.pull_events(REQUEST))
+    assert fault.value.exit_code == 7
+    log = paths.hub_log().read_text()
+    assert "printed by a library" in log
+    assert "written past Python" in log
+    assert "a fault that nobody expected" in log
+    assert hub.log == ()
+
+
+def test_a_name_that_is_not_there_is_a_sentence(child: HubProcess):
+    with pytest.raises(NotDownloaded):
+        list(child.ask(AskPull(PullRequest("org/unknown"))))
+
+
+def test_the_token_is_written_nowhere(hub: FakeHub, tmp_path: Path):
+    """Check 7: no log, no event, no file, and no request to another host than the hub's; with a line that breaks, and
+    with a gate that is closed."""
+    hub.account = FakeAccount(may_read=frozenset({"org/gated"}), pending=frozenset({"org/closed"}))
+    for name in ("org/gated", "org/closed"):
+        hub.push(FakeRepository(name, MODEL.files, gated="manual", licence="fair"))
+    hub.switches.cut = Cut(MEBI, times=1)
+    events = list(api.pull_events(PullRequest("org/gated", draft="none")))
+    assert isinstance(events[-1], Pulled)
+    with pytest.raises(AccessDenied) as denied:
+        events.extend(api.pull_events(PullRequest("org/closed", draft="none")))
+    assert ANA.token not in repr(events) + str(denied.value)
+    assert not any(one.has_authorization for one in hub.seen("cdn"))
+    written = [file for file in tmp_path.rglob("*") if file.is_file() and not file.is_symlink()]
+    assert paths.hub_log() in written
+    assert not any(ANA.token.encode() in file.read_bytes() for file in written)
+
+
+def test_a_closed_gate_ends_it_after_the_plan(hub: FakeHub):
+    """Check 7: no byte of the weights; the plan itself says which gate it is."""
+    gated = FakeRepository("org/gated", MODEL.files, gated="manual", licence="fair")
+    hub.push(gated)
+    hub.account = FakeAccount(pending=frozenset({"org/gated"}))
+    events = api.pull_events(PullRequest("org/gated", draft="none"))
+    found: list[Answer] = []
+    with pytest.raises(AccessDenied) as fault:
+        found.extend(events)
+    assert fault.value.exit_code == 4
+    assert hub.weight_bytes == 0
+    assert not any(isinstance(event, Fetched) for event in found)
