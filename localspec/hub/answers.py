@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator
+from threading import Lock
 
 from localspec.core import paths
 from localspec.core.errors import UsageError
@@ -34,11 +35,11 @@ from localspec.hub.transfer import Deadlines
 def answers_to(question: AnyAsk, silence: float, report: Callable[[Progress], None]) -> Generator[Answer]:
     """The answers, one after the other; `report` hears what comes before a plan. Nothing is downloaded or deleted
     unless the plan that comes first is iterated past."""
-    login, scratch = read_login(), paths.headers_dir()
-    client = Client(os.environ.get("HF_ENDPOINT") or ENDPOINT, login)
+    login, scratch, said = read_login(), paths.headers_dir(), Reported(report)
+    client = Client(os.environ.get("HF_ENDPOINT") or ENDPOINT, login, heard=said.again)
     match question:
         case AskPull(request):
-            plan = prepare(client, request, scratch, report=report)
+            plan = prepare(client, request, scratch, report=said)
             yield plan
             yield from fetch(plan, request, Deadlines(silence))
         case AskSearch(searched):
@@ -53,3 +54,18 @@ def answers_to(question: AnyAsk, silence: float, report: Callable[[Progress], No
             yield Account(client.account(), login.source)
         case Go():
             raise UsageError("Nothing waits for Go.", hint="Ask for a plan first.")
+
+
+class Reported:
+    """Reports progress, and repeats the last of it while bytes arrive: a slow hub is not a silent one."""
+
+    def __init__(self, report: Callable[[Progress], None]) -> None:
+        self._report, self._last, self._lock = report, Progress("", "resolving", 0, 0), Lock()
+
+    def __call__(self, progress: Progress) -> None:
+        with self._lock:
+            self._last = progress
+            self._report(progress)
+
+    def again(self) -> None:
+        self(self._last)

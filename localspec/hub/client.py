@@ -6,7 +6,7 @@ All of it is a stranger's, so types are checked and sizes bounded here; every wa
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Lock
 from typing import Any, Literal, TypeVar  # Any: the library's client is httpx's or httpx2's; a card's fields
@@ -19,11 +19,12 @@ from localspec.core.sanitize import one_line
 from localspec.core.version import __version__
 from localspec.hub.faults import AGAIN, hub_faults
 from localspec.hub.gates import GATED
-from localspec.hub.login import Login, read_login
+from localspec.hub.login import Login
 
 ENDPOINT = "https://huggingface.co"
 SECONDS = 10.0  # without a byte
 ANSWER_SECONDS = 20.0  # for a whole answer of JSON
+HEARD_SECONDS = 1.0  # between two signs that bytes arrive
 MAX_JSON_BYTES = 64 << 20
 T = TypeVar("T")
 
@@ -102,7 +103,7 @@ class Who(msgspec.Struct, frozen=True):
 
 class Client:
     """Asks one hub, with one login; several threads may. `seconds`: how long it waits for a byte; `answer_seconds`: for
-    a whole answer of JSON."""
+    a whole answer of JSON. `heard` is called now and then while bytes arrive."""
 
     def __init__(
         self,
@@ -111,22 +112,17 @@ class Client:
         *,
         seconds: float = SECONDS,
         answer_seconds: float = ANSWER_SECONDS,
+        heard: Callable[[], None] = lambda: None,
     ) -> None:
-        from huggingface_hub.utils import build_hf_headers
+        from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # it is lazy
 
         self.endpoint, self.login = endpoint.rstrip("/"), login or Login()
         self._seconds, self._answer_seconds = seconds, answer_seconds
         self._headers = build_hf_headers(
             token=self.login.token or False, library_name="localspec", library_version=__version__
         )
+        self._heard, self._heard_at = heard, time.monotonic()
         self._counting, self.bytes_read = Lock(), 0
-
-    @classmethod
-    def of_this_machine(cls) -> Client:
-        """The client of the hub and the login that the environment names."""
-        from huggingface_hub import constants
-
-        return cls(constants.ENDPOINT, read_login())
 
     def info(self, repo: str, revision: str = "") -> Info:
         """A repository at a revision, with its files' sizes and hashes."""
@@ -209,13 +205,16 @@ class Client:
         for piece in response.iter_bytes():
             with self._counting:
                 self.bytes_read += len(piece)
+                if time.monotonic() - self._heard_at >= HEARD_SECONDS:
+                    self._heard_at = time.monotonic()
+                    self._heard()
             yield piece
 
     @contextmanager
     def _open(self, path: str, what: str, headers: Mapping[str, str] | None = None) -> Iterator[Any]:
         """An answer whose body is not read yet. Redirects are followed; the library's client sends the token to no
         other host."""
-        from huggingface_hub.utils import get_session
+        from huggingface_hub.utils import get_session  # type: ignore[attr-defined]  # it is lazy
 
         asked = {**self._headers, **(headers or {})}
         with (
@@ -227,7 +226,7 @@ class Client:
 
 def raise_for_status(response: Any) -> None:
     """The library's error for a refusal: `hub_faults` makes it one of ours."""
-    from huggingface_hub.utils import hf_raise_for_status
+    from huggingface_hub.utils import hf_raise_for_status  # type: ignore[attr-defined]  # it is lazy
 
     hf_raise_for_status(response)
 

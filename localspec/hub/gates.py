@@ -9,7 +9,7 @@ from localspec.core.sanitize import one_line
 from localspec.hub.records import Access, Gate, Meanwhile
 
 GATED = "GatedRepo"  # X-Error-Code
-AWAITS = "awaiting a review"  # in the hub's text about a request that nobody has answered
+AWAITS = "awaiting a review"  # in the hub's text about a request without an answer
 TOKENS = "https://huggingface.co/settings/tokens"
 
 

@@ -1,6 +1,6 @@
 """The fit of a repository that is not downloaded, from its headers alone.
 
-Knows no drafter that nobody asked for.
+Knows no drafter but the one that is asked for.
 """
 
 from __future__ import annotations

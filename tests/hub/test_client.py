@@ -156,3 +156,14 @@ def test_where_the_login_comes_from(monkeypatch: pytest.MonkeyPatch, tmp_path):
     saved.unlink()
     monkeypatch.delenv("HF_TOKEN")
     assert read_login() == Login()
+
+
+def test_a_slow_hub_is_heard(monkeypatch: pytest.MonkeyPatch):
+    """Now and then while bytes arrive, so that nobody takes it for a silent one."""
+    monkeypatch.setattr("localspec.hub.client.HEARD_SECONDS", 0.0)
+    heard: list[int] = []
+    with FakeHub(pushed := guide()) as hub:
+        client = Client(hub.endpoint, heard=lambda: heard.append(client.bytes_read))
+        client.read("org/guide", pushed.commit, "tokenizer.json", 1 << 20)
+    assert heard == sorted(heard)
+    assert len(heard) > 1

@@ -1,4 +1,4 @@
-"""Headers read by ranges into a folder that the loader opens as it is, of every kind of file, and kept within bounds."""
+"""Headers read by ranges into a folder that the loader opens as it is, of every kind of file, within bounds."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""What a pull knows before its first weight byte, at the fake hub: fit, drafter, gate, licence, disk, what is refused."""
+"""What a pull knows before its first weight byte, at the fake hub: fit, drafter, gate, licence, disk, refusals."""
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 

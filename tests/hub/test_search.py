@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -108,7 +107,7 @@ def test_the_familys_name_ends_where_the_size_begins(repo: str, words: str):
     assert family(repo) == words
 
 
-def test_hostile_rows_are_made_safe_or_left_as_they_are(tmp_path: Path):
+def test_hostile_rows_are_made_safe_or_left_as_they_are():
     """Names and licences with escape codes; counts that cannot be."""
     bad = replace(guide("org/\x1b[2Jx\u202e"), licence="m\x1b]0;t\x07it")
     with FakeHub(bad) as hub:

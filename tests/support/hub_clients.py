@@ -1,4 +1,4 @@
-"""Clients of a fake hub inside the test's process, whose library is told of no network elsewhere; and its repositories."""
+"""Clients of a fake hub inside the test's own process, and repositories for it."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def in_shards(folder: Path, into: Path) -> Path:
 
 
 def small_model(**changes: Any) -> dict[str, bytes]:
-    """The guide's small files with other weights, which are refused or never read; fields of its config and files may be
+    """The guide's small files with other weights, which are refused or never read; its config and files may be
     changed, and files left out by None."""
     config = json.loads((GUIDE / "target" / "config.json").read_bytes()) | changes.pop("config", {})
     files = {
