@@ -33,10 +33,16 @@ if TYPE_CHECKING:
         UsageError,
     )
     from localspec.core.requests import DraftModel, EarlyExit, Message, SpecWish
+    from localspec.hub.api import pull, pull_events
+    from localspec.hub.judging import fit, pair
+    from localspec.hub.shelf import list_models
     from localspec.runtime.api import LLM, Chat, Result, Stream, load, load_events
 
 _WHERE = {
     **dict.fromkeys(("LLM", "Chat", "Result", "Stream", "load", "load_events"), "localspec.runtime.api"),
+    **dict.fromkeys(("pull", "pull_events"), "localspec.hub.api"),
+    **dict.fromkeys(("fit", "pair"), "localspec.hub.judging"),
+    "list_models": "localspec.hub.shelf",
     **dict.fromkeys(("DraftModel", "EarlyExit", "Message", "SpecWish"), "localspec.core.requests"),
     **dict.fromkeys(
         (
@@ -51,7 +57,7 @@ __all__ = [
     "LLM", "AccessDenied", "Cancelled", "CatalogError", "Chat", "CheckpointError", "ContextOverflow", "DoesNotFit",
     "DraftModel", "EarlyExit", "EngineDied", "EngineError", "HistoryError", "IncompatiblePair", "LocalspecError",
     "Message", "NoChatTemplate", "NoSuchChat", "NotDownloaded", "PullError", "Result", "SpecWish", "Stream",
-    "UsageError", "load", "load_events",
+    "UsageError", "fit", "list_models", "load", "load_events", "pair", "pull", "pull_events",
 ]  # fmt: skip
 
 

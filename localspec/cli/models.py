@@ -18,9 +18,9 @@ def ls(only_unfinished: bool, as_json: bool) -> None:
     from localspec.cli import io, models_text
     from localspec.cli.output import print_records
     from localspec.hub.pulls import unfinished
-    from localspec.hub.shelf import models
+    from localspec.hub.shelf import list_models
 
-    started, found = unfinished(), () if only_unfinished else models()
+    started, found = unfinished(), () if only_unfinished else list_models()
     if as_json:
         print_records(started if only_unfinished else found)
         return

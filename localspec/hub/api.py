@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any  # Any: an option has a type of its own
 
+from localspec.hub.asked import pull_request
 from localspec.hub.process import ANSWER_SECONDS, HubProcess
 from localspec.hub.records import Answer, AskPull, Go, Pulled, PullPlan, PullRequest
 
 
-def pull_events(request: PullRequest, *, silence: float = ANSWER_SECONDS) -> Iterator[Answer]:
+def pull_events(model: str | PullRequest, *, silence: float = ANSWER_SECONDS, **options: Any) -> Iterator[Answer]:
     """Progress and a PullPlan; whoever iterates on agrees to it: Progress, Retrying and Notice, a Fetched for each
-    repository, and Pulled. Closed at any point, what has come stays."""
+    repository, and Pulled. Closed at any point, what has come stays. `options`: draft, quant, ctx and xet, as
+    `localspec pull` has them."""
+    request = pull_request(model, **options) if isinstance(model, str) else model
     with HubProcess(silence=silence) as hub:
         for answer in hub.ask(AskPull(request)):
             yield answer
@@ -20,10 +23,10 @@ def pull_events(request: PullRequest, *, silence: float = ANSWER_SECONDS) -> Ite
                 yield from hub.ask(Go())
 
 
-def pull(repo: str, **options: Any) -> Path:
-    """Downloads a repository and its drafter; the options are the fields of PullRequest. Returns what loads it: its
-    folder, or its GGUF file."""
-    for answer in pull_events(PullRequest(repo, **options)):
+def pull(model: str, **options: Any) -> Path:
+    """Downloads a model, a key or a repository as `localspec pull` takes it, and its drafter. Returns what loads it:
+    its folder, or its GGUF file."""
+    for answer in pull_events(model, **options):
         if isinstance(answer, Pulled):
             return Path(answer.file or answer.target.folder)
     raise AssertionError("a download ends with Pulled, or with an error")

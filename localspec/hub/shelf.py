@@ -16,6 +16,7 @@ from localspec.core.main_memory import available_bytes
 from localspec.engine.generic_arch import read_any
 from localspec.history import History, ModelTotals
 from localspec.hub.card import licence_of, licence_text
+from localspec.hub.licences import read_licence
 from localspec.hub.records import Licence
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog, Entry
@@ -43,7 +44,7 @@ class OnDisk(Record, frozen=True):
     newer: bool = False
 
 
-def models() -> tuple[OnDisk, ...]:
+def list_models() -> tuple[OnDisk, ...]:
     """Every model on this machine, as `localspec ls` lists them."""
     catalog, used = Catalog.load(), last_used()
     return tuple(described(one, catalog.resolve(one.name), catalog, used) for one in on_disk(catalog, ""))
@@ -63,7 +64,7 @@ def described(one: Shelved, entry: Entry, catalog: Catalog, used: Mapping[str, s
         one.fit,
         repo,
         commit,
-        licence if licence.tag or known is None else Licence(known.licence),
+        licence if licence.tag or known is None else read_licence({"license": known.licence}, ()),
         drafted,
         max((used.get(name, "") for name in {one.name, repo, key, str(entry.path)}), default=""),
         is_loaded(entry.path),

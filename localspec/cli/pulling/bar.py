@@ -15,8 +15,9 @@ from localspec.core.sizes import size_words
 from localspec.hub.records import Progress, Retrying
 
 WIDTH = 20
-STAGES = {"resolving": "asking the hub", "headers": "reading headers", "checking": "checking what is here"}
+STAGES = {"resolving": "asking the hub", "headers": "reading headers", "checking": "checking"}
 STAGES |= {"downloading": "downloading", "linking": "linking"}
+IN_BYTES = ("checking", "downloading")
 
 
 class TransferBar:
@@ -39,7 +40,7 @@ class TransferBar:
             self.drawn = True
             print(f"\r\033[K{bar_line(event)[: get_terminal_size().columns - 1]}", end="", file=sys.stderr, flush=True)
             return
-        tenth = 10 * event.done // event.total if event.total else 0
+        tenth = 10 * event.done // event.total if is_in_bytes(event) else 0
         step = (event.repo, event.stage, tenth)
         if step != self.step:
             self.step = step
@@ -55,15 +56,19 @@ class TransferBar:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
+def is_in_bytes(event: Progress) -> bool:
+    return event.stage in IN_BYTES and event.total > 0
+
+
 def percent_line(event: Progress, percent: int) -> str:
     stage = STAGES[event.stage]
-    if not event.total:
+    if not is_in_bytes(event):
         return f"{stage}: {one_line(event.repo)}"
     return f"{stage} {percent} %: {amount(event)}, {one_line(event.repo)}"
 
 
 def bar_line(event: Progress) -> str:
-    if not event.total or event.stage in ("resolving", "headers", "linking"):
+    if not is_in_bytes(event):
         return f"  {STAGES[event.stage]} …"
     bar = f"{'█' * (WIDTH * event.done // event.total):░<{WIDTH}}"
     parts = [f"  {bar}", amount(event)]

@@ -6,7 +6,6 @@ import click
 
 from localspec.cli import asking
 from localspec.core.errors import NotDownloaded
-from localspec.core.requests import WeightOptions
 from localspec.models.catalog import Catalog
 
 
@@ -22,14 +21,14 @@ def pull_if_missing(model: str, draft: str = "auto") -> None:
             raise
         if not asking.confirmed(f"{repo} is not on this machine. Pull it now?", default=True, to_do="download"):
             raise
-        pull_now(model, draft, catalog)
+        pull_now(model, draft)
 
 
-def pull_now(model: str, draft: str, catalog: Catalog) -> None:
+def pull_now(model: str, draft: str) -> None:
     """Pulls it with all questions; leaves the program with the pull's exit code if that is not 0."""
-    from localspec.cli.pulling.asked import Asked, request_of
+    from localspec.cli.pulling.asked import Asked
     from localspec.cli.pulling.command import pull
+    from localspec.hub.asked import pull_request
 
-    wanted = "none" if draft == "off" else "auto"
-    if code := pull(Asked(model, request_of(model, catalog, WeightOptions(), draft=wanted, key="", xet=False))):
+    if code := pull(Asked(model, pull_request(model, draft="none" if draft == "off" else "auto"))):
         raise click.exceptions.Exit(code)

@@ -1,0 +1,317 @@
+"""ls, show, rm, verify-files, fit and pair: what they print of models that are here, and of what the hub answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from localspec.core import paths
+from localspec.core.locks import lock
+from localspec.hub.records import (
+    AskDelete,
+    AskFit,
+    AskPair,
+    Deleted,
+    DeletePlan,
+    FitFound,
+    FitRequest,
+    Go,
+    PairFound,
+    PairRequest,
+)
+from localspec.models import hub_cache
+from localspec.models.catalog import Catalog
+from localspec.runtime import loaded
+from localspec.runtime.pairs import Candidate, PairVerdict
+from tests.conftest import Program
+from tests.support.models import save_snapshot
+from tests.support.scripted_hub import GB, ScriptedHub, a_fit
+from tests.support.tokenizers import CHATML, byte_level, llama2_like
+
+SPECIALS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
+COMMIT = "0123456789abcdef" * 2 + "01234567"
+CARD = "---\nlicense: cc-by-nc-4.0\nlicense_link: https://x.y\n---\n# A model\n"
+GUIDE = paths.packaged("assets/guide")
+
+
+@pytest.fixture
+def fetched() -> Path:
+    """A model as huggingface_hub leaves it in its cache."""
+    kept = hub_cache.kept("maker/tiny")
+    (kept / "refs").mkdir(parents=True)
+    (kept / "refs" / "main").write_text(COMMIT)
+    folder = kept / "snapshots" / COMMIT
+    save_snapshot(folder, byte_level(*SPECIALS), template=CHATML, eos="<|im_end|>", hidden_size=64)
+    (folder / "README.md").write_text(CARD)
+    return folder
+
+
+@pytest.mark.usefixtures("fetched")
+def test_ls_lists_what_is_here_with_licence_drafter_and_fit(localspec: Program):
+    code, out, err = localspec("ls")
+    assert (code, err) == (0, "")
+    head, guide, tiny = out.splitlines()
+    assert head.split() == ["NAME", "FORMAT", "SIZE", "FIT", "DRAFTER", "LICENCE", "LAST", "USED"]
+    assert re.match(r"guide +bf16 +15 MB +fits +early exit after layer 2 +– +–", guide)
+    assert re.match(r"maker/tiny +fp32 .* fits +– +cc-by-nc-4\.0 \(non-commercial\) +–", tiny)
+
+
+@pytest.mark.usefixtures("fetched")
+def test_ls_as_json_is_what_python_gives(localspec: Program):
+    import msgspec
+
+    import localspec as package
+
+    code, out, _ = localspec("ls", "--json")
+    assert (code, out.count("\n")) == (0, 1)
+    assert json.loads(out) == json.loads(msgspec.json.encode(package.list_models()))
+    assert [model["name"] for model in json.loads(out)] == ["guide", "maker/tiny"]
+    assert json.loads(out)[1]["commit"] == COMMIT
+
+
+def test_unfinished_downloads_are_listed_behind_the_models(localspec: Program):
+    part = hub_cache.kept("maker/large") / "blobs" / ("a" * 64 + ".12345678.incomplete")
+    part.parent.mkdir(parents=True)
+    part.write_bytes(bytes(2_000_000))
+    _, out, _ = localspec("ls")
+    assert re.search(r"^maker/large +2 MB +begun by another program$", out, re.MULTILINE)
+    _, out, _ = localspec("ls", "--unfinished", "--json")
+    assert [one["repo"] for one in json.loads(out)] == ["maker/large"]
+
+
+def test_show_prints_the_card_of_a_model(fetched: Path, localspec: Program):
+    code, out, _ = localspec("show", "maker/tiny")
+    assert code == 0
+    for line in (
+        rf"repository +maker/tiny @ {COMMIT[:7]}",
+        rf"path +{re.escape(str(fetched))}",
+        r"licence +cc-by-nc-4\.0 \(non-commercial\)",
+        r"architecture +llama, \d+ layers, context 512, vocabulary [\d,]+",
+        r"chat template +its own",
+        r"drafters +off: off, decode plain",
+        r"files +README\.md, 0 kB",
+    ):
+        assert re.search(rf"^{line}$", out, re.MULTILINE), line
+    assert localspec("show", "maker/tiny", "--template")[1] == CHATML
+    assert localspec("show", "maker/tiny", "--license")[1] == "cc-by-nc-4.0 (non-commercial) https://x.y\n"
+    (fetched / "LICENSE").write_text("You may.\n")
+    assert localspec("show", "maker/tiny", "--license")[1] == "You may.\n"
+
+
+def test_show_says_that_a_newer_version_is_there_than_the_one_that_was_pulled(fetched: Path, localspec: Program):
+    older = fetched.with_name("f" * 40)
+    fetched.rename(older)
+    fetched.mkdir()
+    paths.models_file().parent.mkdir(parents=True)
+    text = f"schema_version = 1\n[models.mine]\nrepo = 'maker/tiny'\nrevision = '{older.name}'\n"
+    paths.models_file().write_text(text)
+    _, out, _ = localspec("show", "mine")
+    assert f"maker/tiny @ {older.name[:7]}\n" in out
+    assert "a newer version is there; models.toml fixes this one" in out
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("show", "nobody/x"), ("verify-files", "nobody/x"), ("rm", "nobody/x"), ("show", "gide"), ("fit", "gide")],
+)
+def test_what_is_not_here_ends_with_3_and_the_next_command(command: tuple[str, ...], localspec: Program):
+    code, out, err = localspec(*command)
+    assert (code, out) == (3, "")
+    assert "Fetch it: localspec pull nobody/x" in err or "did you mean 'guide'" in err
+
+
+def deleting(monkeypatch: pytest.MonkeyPatch) -> ScriptedHub:
+    plan = DeletePlan(("maker/tiny",), 13 * GB, 2 * GB, GB)
+    scripts = {AskDelete: [[plan]], Go: [[Deleted(("maker/tiny",), 13 * GB)]]}
+    return ScriptedHub(scripts).install(monkeypatch)
+
+
+@pytest.mark.usefixtures("fetched")
+def test_rm_says_what_it_frees_before_it_asks(localspec: Program, monkeypatch: pytest.MonkeyPatch):
+    hub, asked = deleting(monkeypatch), []
+    monkeypatch.setattr("localspec.cli.asking.interactive", lambda: True)
+    monkeypatch.setattr("click.confirm", lambda question, **_: bool(asked.append(question)))
+    code, out, err = localspec("rm", "maker/tiny")
+    freed = "Deleting maker/tiny frees 13.0 GB; 2.0 GB of it unfinished; 1.0 GB stay, since other models share them.\n"
+    assert (code, out, err, asked) == (0, freed, "Nothing was deleted.\n", ["Delete?"])
+    assert localspec("rm", "maker/tiny", "maker/tiny", "--yes")[1] == freed + "Freed 13.0 GB.\n"
+    assert hub.asked == [AskDelete(("maker/tiny",)), AskDelete(("maker/tiny",)), Go()]
+
+
+@pytest.mark.usefixtures("fetched")
+def test_rm_without_a_terminal_needs_a_yes(localspec: Program, monkeypatch: pytest.MonkeyPatch):
+    deleting(monkeypatch)
+    code, _, err = localspec("rm", "maker/tiny")
+    assert (code, "Not a terminal: add --yes to delete" in err) == (2, True)
+
+
+def test_rm_refuses_a_model_that_is_loaded(fetched: Path, localspec: Program, monkeypatch: pytest.MonkeyPatch):
+    hub = deleting(monkeypatch)
+    mark = loaded.mark(fetched)
+    assert mark is not None
+    code, _, err = localspec("rm", "maker/tiny", "--yes")
+    assert (code, "maker/tiny is loaded by a running localspec." in err) == (2, True)
+    assert hub.asked == []
+    mark.close()
+    assert localspec("rm", "maker/tiny", "--yes")[0] == 0
+
+
+@pytest.mark.parametrize("name", ["guide", "./mine"])
+def test_rm_deletes_nothing_that_localspec_did_not_fetch(
+    name: str, localspec: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "mine").mkdir()
+    monkeypatch.chdir(tmp_path)
+    code, _, err = localspec("rm", name, "--yes")
+    assert (code, "is not in the Hugging Face cache" in err) == (2, True)
+    assert (tmp_path / "mine").is_dir()
+
+
+def test_marks_of_several_processes_are_shared_and_end_with_them(tmp_path: Path):
+    first, second = loaded.mark(tmp_path / "a"), loaded.mark(tmp_path / "a")
+    assert first is not None
+    assert second is not None
+    assert loaded.loaded() == [tmp_path / "a"]
+    first.close()
+    assert loaded.is_loaded(tmp_path)
+    second.close()
+    assert loaded.loaded() == []
+
+
+def test_a_lock_is_one_process_or_several_that_share(tmp_path: Path):
+    alone = lock(tmp_path / "x")
+    assert alone is not None
+    assert lock(tmp_path / "x") is None
+    assert lock(tmp_path / "x", shared=True) is None
+    alone.close()
+    alone.close()
+    shared = [lock(tmp_path / "x", shared=True) for _ in range(2)]
+    assert None not in shared
+    assert lock(tmp_path / "x") is None
+
+
+def test_verify_files_names_the_file_that_is_wrong(localspec: Program, fetched: Path):
+    """As the hub has it: a blob is named by its hash."""
+    from hashlib import sha256
+
+    blobs = hub_cache.kept("maker/tiny") / "blobs"
+    blobs.mkdir()
+    weights = fetched / "model.safetensors"
+    blob = blobs / sha256(weights.read_bytes()).hexdigest()
+    weights.rename(blob)
+    weights.symlink_to(os.path.relpath(blob, fetched))
+    code, out, _ = localspec("verify-files", "maker/tiny")
+    assert (code, "maker/tiny: 1 of" in out) == (0, True)
+    blob.write_bytes(blob.read_bytes()[:-1] + b"\x00\x01"[-1:])
+    code, out, err = localspec("verify-files", "maker/tiny")
+    assert code == 7
+    assert re.search(r"^model\.safetensors +wrong", out, re.MULTILINE)
+    assert "error: model.safetensors: not the bytes that were promised." in err
+    assert localspec("verify-files", "maker/tiny", "--json")[0] == 7
+
+
+def test_fit_is_a_table_of_formats_with_what_each_part_takes(localspec: Program):
+    code, out, _ = localspec("fit", str(GUIDE / "target"), "--draft", str(GUIDE / "draft"), "--ctx", "512")
+    assert code == 0
+    head, columns, *rows = out.splitlines()
+    assert head == f"{GUIDE / 'target'} with {GUIDE / 'draft'}"
+    assert re.fullmatch(r" +target +drafter +KV 512 +work +sum +of [\d.]+ GB", columns)
+    assert [row.split()[0] for row in rows] == ["int8", "int4", "fp32", "bf16"]
+    assert sum("← localspec takes this" in row for row in rows) == 1
+    assert "← localspec takes this" in rows[0]
+
+
+def test_fit_as_json_is_what_python_gives(localspec: Program):
+    import msgspec
+
+    import localspec as package
+
+    report = json.loads(localspec("fit", "guide", "--json")[1])
+    assert report["formats"] == json.loads(msgspec.json.encode(package.fit("guide")))["formats"]
+    assert report["chosen"] == "int8"
+
+
+def test_fit_of_what_is_not_here_is_asked_of_the_hub_and_5_is_its_no(
+    localspec: Program, monkeypatch: pytest.MonkeyPatch
+):
+    fits, large = FitFound(a_fit("Qwen/Qwen3-8B"), 23_000_000), FitFound(a_fit("a/b", chosen="", word="too large"))
+    hub = ScriptedHub({AskFit: [[fits], [large]]}).install(monkeypatch)
+    code, out, _ = localspec("fit", "qwen3-8b", "--draft", "Qwen/Qwen3-0.6B", "--quant", "int8")
+    assert code == 0
+    assert out.splitlines()[0] == "Qwen/Qwen3-8B (not downloaded: 23 MB of headers were read)"
+    assert re.search(r"^bf16 +13\.0 +0\.00 +2\.0 +1\.0 +16\.0 +too large, 4\.0 too little$", out, re.MULTILINE)
+    assert re.search(r"^int8 .* 10\.0 +fits, 2\.0 left +← localspec takes this$", out, re.MULTILINE)
+    assert localspec("fit", "a/b:Q4_K_M", "--json")[0] == 5
+    first, second = (asked.request for asked in hub.asked if isinstance(asked, AskFit))
+    assert (first.repo, first.drafter, first.weights.weight_format) == ("Qwen/Qwen3-8B", "Qwen/Qwen3-0.6B", "int8")
+    assert second == FitRequest("a/b", variant="Q4_K_M")
+
+
+def test_pair_says_whether_and_why(localspec: Program, tmp_path: Path):
+    save_snapshot(tmp_path / "other", llama2_like(), seed=2)
+    code, out, _ = localspec("pair", "guide", str(GUIDE / "draft"))
+    assert (code, out) == (0, f"same: same 2048 tokens. {GUIDE / 'draft'} can draft for guide.\n")
+    code, out, _ = localspec("pair", "guide", str(tmp_path / "other"))
+    assert code == 6
+    assert out.startswith("tokens-differ: tokenizers differ")
+    assert out.endswith("cannot draft for guide.\n")
+
+
+@pytest.mark.usefixtures("fetched")
+def test_without_a_drafter_pair_lists_what_is_here_or_on_the_hub(localspec: Program, monkeypatch: pytest.MonkeyPatch):
+    code, out, err = localspec("pair", "maker/tiny")
+    assert (code, out) == (6, "")
+    assert "Look on the hub: localspec pair maker/tiny --hub" in err
+    verdict = PairVerdict("maker/tiny", "maker/mini", True, "padding", "same 7 tokens, padding differs: compatible")
+    found = PairFound((Candidate("maker/mini", 2 * GB, False, verdict), Candidate("maker/micro", 0, False)))
+    hub = ScriptedHub({AskPair: [[found]]}).install(monkeypatch)
+    code, out, _ = localspec("pair", "maker/tiny", "--hub")
+    assert code == 0
+    assert re.search(r"^maker/mini +2\.0 GB +hub +padding: same 7 tokens", out, re.MULTILINE)
+    assert re.search(r"^maker/micro +– +hub +not compared$", out, re.MULTILINE)
+    assert hub.asked == [AskPair(PairRequest("maker/tiny"))]
+
+
+def test_write_makes_the_pair_the_models_own(localspec: Program, fetched: Path):
+    draft = str(GUIDE / "draft")
+    code, _, err = localspec("pair", "guide", draft, "--write")
+    assert (code, str(paths.models_file()) in err) == (0, True)
+    written = Catalog.load().models["guide"].draft
+    assert written is not None
+    assert (written.kind, written.model, written.exit_layer) == ("model", draft, None)
+    assert Catalog.load().models["guide"].path == "assets/guide/target"
+    assert localspec("pair", "maker/tiny", "maker/tiny", "--write")[0] == 0
+    table = Catalog.load().models["tiny"]
+    assert (table.repo, table.draft and table.draft.model) == ("maker/tiny", "maker/tiny")
+    assert Catalog.load().resolve("tiny").path == fetched
+
+
+def test_another_programs_command_for_a_pair(localspec: Program, monkeypatch: pytest.MonkeyPatch):
+    verdict = PairVerdict("Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen2.5-0.5B-Instruct", True, "padding", "…")
+    found = PairFound((Candidate("Qwen/Qwen2.5-0.5B-Instruct", GB, False, verdict),))
+    ScriptedHub({AskPair: [[found]]}).install(monkeypatch)
+    code, out, _ = localspec("pair", "qwen2.5-7b", "--print", "vllm")
+    assert code == 0
+    (config,) = re.findall(r"--speculative-config '(.*)'", out)
+    assert json.loads(config) == {
+        "method": "draft_model",
+        "model": "Qwen/Qwen2.5-0.5B-Instruct",
+        "num_speculative_tokens": 5,
+        "use_heterogeneous_vocab": True,
+    }
+    assert "--spec-type draft-simple" in localspec("pair", "qwen2.5-7b", "--print", "llama-server")[1]
+    assert "--spec-type ngram-mod" in localspec("pair", "guide", "lookup", "--print", "llama-server")[1]
+    code, _, err = localspec("pair", "layerskip-llama2-7b", "--print", "vllm")
+    assert (code, "Only localspec drafts with an early exit" in err) == (2, True)
+
+
+def test_a_licence_and_a_name_from_a_card_cannot_drive_the_terminal(fetched: Path, localspec: Program):
+    (fetched / "README.md").write_text("---\nlicense: mit\x1b[2J\x9b\u202e\n---\n")
+    _, out, _ = localspec("ls")
+    _, more, _ = localspec("show", "maker/tiny")
+    assert not set("\x1b\x9b\u202e") & {*out, *more}
+    assert "mit" in out

@@ -1,0 +1,202 @@
+"""From a name to a chat, as a new user would: the program, the hub's process and a hub on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from localspec.core import paths
+from localspec.models import hub_cache
+from tests.conftest import Program
+from tests.support.fake_hub import Account, FakeHub
+from tests.support.hub_clients import guide, guide_draft
+
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("one_state_folder")]
+
+LAYERSKIP = "facebook/layerskip-llama2-7B"
+QUESTION = "What is speculative decoding?"
+HEADER = 100_001  # bytes that are read of a file for its header
+MAY = Account(may_read=frozenset({LAYERSKIP}))
+# The checkpoint that stands for it has fewer layers, and a template: of the catalogue's entry only these differ.
+OWN = """
+schema_version = 1
+[models.layerskip-llama2-7b]
+template = "auto"
+[models.layerskip-llama2-7b.draft]
+kind = "early-exit"
+exit_layer = 2
+source = "how guide was trained"
+"""
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    """A model trained for early exit under LayerSkip's name, gated by hand as that is, and a small one."""
+    small = guide_draft("org/small")
+    with FakeHub(guide(LAYERSKIP, gated="manual", licence="fair"), small, account=MAY) as running:
+        for name, value in running.variables(tmp_path / "hf").items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("LOCALSPEC_CACHE_DIR", str(tmp_path / "cache"))
+        paths.models_file().parent.mkdir(parents=True)
+        paths.models_file().write_text(OWN)
+        yield running
+
+
+@pytest.mark.usefixtures("hub")
+def test_from_a_name_to_an_answer_in_one_command_each(localspec: Program):
+    """The README's quick start. The answer with drafts is the answer without."""
+    code, out, _ = localspec("pull", LAYERSKIP, "--yes")
+    assert code == 0
+    assert "early exit after layer 2, k auto (how guide was trained); no second model" in out
+    assert "checked: 1 of 1 files have the hub's sha256" in out
+    assert out.endswith(f"Ready. localspec chat {LAYERSKIP}\n")
+    options = ("--temperature", "0", "--max-tokens", "24", "--stats", "--device", "cpu", "--quant", "fp32")
+    code, drafted, err = localspec("run", LAYERSKIP, QUESTION, *options)
+    assert code == 0
+    figures = json.loads(err.strip().splitlines()[-1])
+    assert figures["draft_kind"] == "early-exit"
+    assert figures["draft_n_accepted"] > 0
+    _, plain, _ = localspec("run", LAYERSKIP, QUESTION, *options, "--draft", "off")
+    assert drafted == plain
+    assert "draft" in plain.lower()
+
+
+def test_what_is_pulled_is_listed_shown_checked_and_deleted_to_the_last_byte(hub: FakeHub, localspec: Program):
+    localspec("pull", LAYERSKIP, "--yes")
+    _, out, _ = localspec("ls")
+    assert re.search(r"^layerskip-llama2-7b +bf16 +15 MB +fits +early exit after layer 2 +fair", out, re.MULTILINE)
+    (_, model) = json.loads(localspec("ls", "--json")[1])
+    assert (model["repo"], model["licence"]["non_commercial"], len(model["commit"])) == (LAYERSKIP, True, 40)
+    _, out, _ = localspec("show", "layerskip-llama2-7b")
+    assert f"{LAYERSKIP} @ {model['commit'][:7]}" in out
+    assert "llama, 12 layers, context 2,048, vocabulary 2,048" in out
+    hub.forget()
+    assert (
+        localspec("verify-files", LAYERSKIP)[1] == f"{LAYERSKIP}: 5 of 5 files have the hash that is known of them.\n"
+    )
+    assert hub.log == (), "a check asks no network"
+    code, out, _ = localspec("rm", LAYERSKIP, "--yes")
+    assert (code, out) == (0, f"Deleting {LAYERSKIP} frees 15 MB.\nFreed 15 MB.\n")
+    left = [file for file in hub_cache.folder().rglob("*") if file.is_file() and "layerskip" in str(file)]
+    assert sum(file.stat().st_size for file in left) < 4096
+    assert localspec("run", LAYERSKIP, "hi")[0] == 3
+
+
+def test_a_file_that_went_bad_is_named_and_fetched_again_alone(hub: FakeHub, localspec: Program):
+    localspec("pull", LAYERSKIP, "--yes")
+    folder = hub_cache.snapshot(LAYERSKIP)
+    assert folder is not None
+    weights = Path(os.path.realpath(folder / "model.safetensors"))
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    code, out, err = localspec("verify-files", LAYERSKIP)
+    assert code == 7
+    assert re.search(r"^model\.safetensors +wrong", out, re.MULTILINE)
+    assert f"localspec verify-files {LAYERSKIP} --fetch" in err
+    hub.forget()
+    assert localspec("verify-files", LAYERSKIP, "--fetch")[0] == 0
+    assert len(hub.seen("cdn")) == 1, "the rest was right"
+    assert localspec("verify-files", LAYERSKIP)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("account", "said"),
+    [
+        (None, "Not logged in"),
+        (Account(), "No request yet: logged in as ana"),
+        (Account(pending=frozenset({LAYERSKIP})), "Awaiting review: ana has asked"),
+        (replace(MAY, reads_gated=False), "The token is too small"),
+    ],
+)
+def test_every_state_of_the_gate_is_its_own_screen_and_no_byte_of_weights(
+    account: Account | None, said: str, hub: FakeHub, localspec: Program, monkeypatch: pytest.MonkeyPatch
+):
+    hub.account = account
+    monkeypatch.setenv("HF_TOKEN", account.token if account else "")
+    code, out, err = localspec("pull", LAYERSKIP, "--yes")
+    assert (code, said in out, hub.weight_bytes) == (4, True, 0)
+    assert "Nothing was downloaded." in out
+    assert MAY.token not in out + err
+
+
+def test_a_dry_run_fit_and_pair_write_nothing_to_the_cache(hub: FakeHub, localspec: Program):
+    assert localspec("pull", LAYERSKIP, "--dry-run")[0] == 0
+    assert localspec("fit", LAYERSKIP, "--draft", "org/small")[0] == 0
+    assert localspec("pair", LAYERSKIP, "org/small")[0] == 0
+    assert not hub_cache.folder().exists()
+    assert all(request.range and request.sent_bytes <= HEADER for request in hub.seen("cdn")), "headers alone"
+
+
+def test_fit_and_pair_before_a_download_are_those_after_it(hub: FakeHub, localspec: Program):
+    """To the byte of the plan; what is free is another matter."""
+
+    def judged() -> tuple[list[object], object]:
+        report = json.loads(localspec("fit", LAYERSKIP, "--draft", "org/small", "--json")[1])
+        (candidate,) = json.loads(localspec("pair", LAYERSKIP, "org/small", "--json")[1])
+        return report["formats"], candidate["verdict"]
+
+    before = judged()
+    assert localspec("pull", LAYERSKIP, "--draft", "org/small", "--yes")[0] == 0
+    hub.forget()
+    assert judged() == before
+    assert hub.log == ()
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_target_and_a_drafter_that_was_named_are_one_pull_under_one_key(localspec: Program):
+    code, out, _ = localspec("pull", LAYERSKIP, "--draft", "org/small", "--as", "two", "--yes")
+    assert code == 0
+    assert out.endswith("Ready. localspec chat two\n")
+    options = ("--max-tokens", "8", "--temperature", "0", "--stats", "--device", "cpu", "--quant", "fp32")
+    code, _, err = localspec("run", "two", QUESTION, *options)
+    assert (code, json.loads(err.strip().splitlines()[-1])["draft_kind"]) == (0, "model")
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_model_that_is_loaded_is_not_deleted(localspec: Program):
+    import localspec as package
+
+    localspec("pull", LAYERSKIP, "--yes")
+    with package.load(LAYERSKIP, device="cpu", quant="fp32"):
+        code, _, err = localspec("rm", LAYERSKIP, "--yes")
+        assert (code, "is loaded by a running localspec" in err) == (2, True)
+        (_, model) = json.loads(localspec("ls", "--json")[1])
+        assert model["loaded"]
+    assert localspec("rm", LAYERSKIP, "--yes")[0] == 0
+
+
+def test_only_names_and_the_token_leave_the_machine_and_the_token_goes_to_the_hub_alone(
+    hub: FakeHub, localspec: Program
+):
+    """As SECURITY.md says: repository and file names; nothing of a chat, no telemetry."""
+    localspec("pull", LAYERSKIP, "--yes")
+    localspec("run", LAYERSKIP, "a-secret-question", "--max-tokens", "2", "--device", "cpu", "--quant", "fp32")
+    assert hub.seen("cdn")
+    assert not any(request.has_authorization for request in hub.seen("cdn"))
+    assert hub.seen("agent-harnesses") == ()
+    allowed = re.compile(rf"/(api/models/)?({LAYERSKIP}|[0-9a-f]{{64}}|api/whoami-v2)")
+    for request in hub.log:
+        assert allowed.match(request.path), request.path
+        words = " ".join([request.path, *request.headers.values()])
+        assert "secret" not in words
+        assert "torch" not in request.headers.get("user-agent", "")
+
+
+def test_without_a_network_what_is_here_works_and_a_pull_says_why_it_cannot(
+    hub: FakeHub, localspec: Program, monkeypatch: pytest.MonkeyPatch
+):
+    localspec("pull", LAYERSKIP, "--yes")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    hub.forget()
+    for words in (("ls",), ("show", LAYERSKIP), ("fit", LAYERSKIP), ("verify-files", LAYERSKIP)):
+        assert localspec(*words)[0] == 0
+    code, _, err = localspec("pull", "org/small", "--yes")
+    assert (code, "HF_HUB_OFFLINE" in err) == (7, True)
+    assert hub.log == ()
