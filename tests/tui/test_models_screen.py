@@ -38,6 +38,7 @@ from localspec.runtime.local_models import Shelved
 from localspec.runtime.origins import Origin
 from localspec.runtime.pairs import Candidate, PairVerdict
 from localspec.tui.panels import hub_tab
+from localspec.tui.screens import asking
 from localspec.tui.screens import models as models_screen
 from localspec.tui.screens.asking import Asking
 from localspec.tui.screens.models import ModelsScreen
@@ -71,6 +72,7 @@ def shelf(*names: str) -> list[Shelved]:
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("TYPING_SECONDS", "REST_SECONDS"):
         monkeypatch.setattr(hub_tab, name, 0.0)
+    monkeypatch.setattr(asking, "REST_SECONDS", 0.0)
     monkeypatch.setattr("localspec.runtime.local_models.on_disk", lambda *_, **__: shelf())
     monkeypatch.setattr(
         "localspec.tui.control.library.Library.free_words", lambda _: "RAM 22.1 GB free · disk 212.0 GB"

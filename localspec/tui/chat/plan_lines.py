@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from localspec.core.sanitize import one_line
-from localspec.core.sizes import size_words
+from localspec.core.sizes import count_words, size_words
 from localspec.hub.gates import gate_lines
 from localspec.hub.licences import acknowledge, must_acknowledge
 from localspec.hub.records import PullPlan, Repository
@@ -34,7 +34,7 @@ def plan_lines(plan: PullPlan) -> list[str]:
 def repository_line(repository: Repository) -> str:
     facts = [f"{one_line(repository.repo)} @ {one_line(repository.commit)[:SHORT_COMMIT]}"]
     if repository.parameters:
-        facts.append(f"{repository.parameters / 1e9:.2f} B {one_line(repository.dtype)}".rstrip())
+        facts.append(f"{count_words(repository.parameters)} {one_line(repository.dtype)}".rstrip())
     facts.append(f"licence {one_line(repository.licence.words)}")
     if repository.access.gate == "granted":
         facts.append("gated, and open to you")

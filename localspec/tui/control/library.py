@@ -170,12 +170,9 @@ class Library:
                 call(show, f"Checking {one_line(event.file)}: {100 * event.done // max(event.total, 1)} %")
 
     def verified(self, found: FilesVerified, model: Shelved) -> None:
-        unknown = [file.path for file in found.files if file.state == "unknown"]
         names = ", ".join(one_line(file.path) for file in found.bad)
         if not found.bad:
-            known = len(found.files) - len(unknown)
-            more = f"; of {len(unknown)} no hash is known" if unknown else ""
-            self.say(f"{one_line(model.name)}: {known} of {len(found.files)} files have their hashes{more}.")
+            self.say(f"{one_line(model.name)}: {right_words(found)}")
         elif not model.origin.repo:
             self.say(f"{names}: not the bytes that were promised. Fetch the model again.", warns=True)
         else:
@@ -212,6 +209,15 @@ class Library:
             work()
         except LocalspecError as fault:
             self.screen.app.call_from_thread(self.say, str(fault), warns=True)
+
+
+def right_words(found: FilesVerified) -> str:
+    """What was checked of files of which none is wrong."""
+    unknown = sum(file.state == "unknown" for file in found.files)
+    known = len(found.files) - unknown
+    if not known:
+        return f"no hash is known of its {unknown} files; their form and length are right."
+    return f"{known} files have the hub's hashes{f'; of {unknown} none is known' if unknown else ''}."
 
 
 def not_ours(model: Shelved) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from textual.content import Content
 
 from localspec.core.sanitize import one_line
-from localspec.core.sizes import size_words
+from localspec.core.sizes import count_words, size_words
 from localspec.history.text.columns import cells, cut
 from localspec.hub.records import SearchRow
 from localspec.loading.fit import FitReport
@@ -20,6 +20,7 @@ from localspec.runtime.pairs import Candidate
 WIDE = 100  # columns from which licence and pair have their own
 NAMES = (14, 34)  # columns of a repository's name: at least, at most
 ABOUT = "≈"
+GGUF = "GGUF"  # a note that excludes nothing
 GATES = {"": "", "auto": "gated", "manual": "gated by hand"}
 QUIET = "$foreground-muted"
 TONES = {"fits": "$text-success", "from disk": "$text-warning", "too large": "$text-error"}
@@ -122,7 +123,7 @@ def detail(listing: Listing) -> Content:
     row = listing.row
     facts = [one_line(row.repo)]
     if row.parameters:
-        facts.append(f"{row.parameters / 1e9:.2f} B {one_line(row.dtype)}".rstrip())
+        facts.append(f"{count_words(row.parameters)} {one_line(row.dtype)}".rstrip())
     facts += [one_line(row.licence.words), listing.gate or "open"]
     facts += [listing.pair] if listing.pair else []
     return Content.assemble((" · ".join(facts), QUIET), "\n", exact(listing))
@@ -130,6 +131,8 @@ def detail(listing: Listing) -> Content:
 
 def exact(listing: Listing) -> str:
     """The fit in figures, or why there are none."""
+    if listing.row.note == GGUF:
+        return "GGUF: Enter lists its files, each with its fit."
     if listing.row.note:
         return f"Not for localspec: {one_line(listing.row.note)}."
     if listing.fit is None:

@@ -87,7 +87,7 @@ class HubTab(Vertical):
         self.listings: Sequence[Listing] = ()
         self.drawn: Sequence[str] = ()  # the repositories of the rows, in order
         self.on_disk = frozenset[str]()
-        self.cursor, self.planning = "", ""
+        self.cursor, self.planning, self.waits = "", "", ""
         self.words = Field(placeholder="name, author or words", compact=True, max_length=LONGEST, id="hub-words")
         self.options, self.state = Static(markup=False, classes="options"), Static(markup=False, classes="state")
         self.list, self.detail = HubList(markup=False, id="hub-list"), Static(markup=False, classes="detail")
@@ -144,7 +144,7 @@ class HubTab(Vertical):
             self.typing.cancel()
         self.search = replace(self.search, words=self.words.value.strip())
         if self.is_open:
-            self.say(SEARCHING)
+            self.wait(SEARCHING)
             self.searches.ask(AskSearch(self.search.request(cursor)))
 
     @on(Answered)
@@ -161,7 +161,7 @@ class HubTab(Vertical):
             case PullPlan() as plan if isinstance(message.question, AskPull):
                 self.take_plan(message.question.request, plan)
             case Progress() as progress:
-                self.say(f"{one_line(progress.repo)}: {STAGES.get(progress.stage, progress.stage)}…")
+                self.wait(f"{one_line(progress.repo)}: {STAGES.get(progress.stage, progress.stage)}…")
             case LocalspecError() as fault:
                 self.fail(message.question, fault)
 
@@ -171,7 +171,7 @@ class HubTab(Vertical):
         known = {one.row.repo: one for one in self.listings}
         new = [known.get(row.repo) or Listing(row) for row in page.rows]
         self.listings = [*self.listings, *new] if asked.request.cursor else new
-        self.cursor = page.cursor
+        self.cursor, self.waits = page.cursor, ""
         self.show_rows(first=not asked.request.cursor)
 
     def fail(self, question: object, fault: LocalspecError) -> None:
@@ -180,6 +180,7 @@ class HubTab(Vertical):
         if isinstance(question, AskFit):
             self.detail.update(Content(one_line(str(fault))))
         else:
+            self.waits = ""
             self.say(str(fault))
 
     # --- what is shown
@@ -187,6 +188,11 @@ class HubTab(Vertical):
     def say(self, sentence: str) -> None:
         self.state.update(Content(one_line(sentence)))
         self.state.display = bool(sentence)
+
+    def wait(self, words: str) -> None:
+        """Say what is waited for, until its answer."""
+        self.waits = words
+        self.say(words)
 
     def show_options(self) -> None:
         self.options.update(Content(with_keys(self, self.search.options)))
@@ -222,7 +228,7 @@ class HubTab(Vertical):
             at = self.drawn.index(listing.row.repo) if listing and listing.row.repo in self.drawn else 0
             self.list.set_options([Option(line) for line in lines])
             self.list.highlighted = (0 if first else at) if lines else None
-        self.say("" if lines else with_keys(self, ALL_HIDDEN) if self.listings else NOTHING)
+        self.say(self.waits or ("" if lines else with_keys(self, ALL_HIDDEN) if self.listings else NOTHING))
         self.show_detail()
 
     def show_detail(self) -> None:
@@ -270,20 +276,20 @@ class HubTab(Vertical):
     @on(OptionList.OptionSelected)
     def download(self, event: OptionList.OptionSelected) -> None:
         event.stop()
-        if self.listing is not None:
+        if self.listing is not None and self.planning != self.listing.row.repo:
             drafter = self.listing.drafter
             self.plan(PullRequest(self.listing.row.repo, draft=drafter.name if drafter else "auto"))
 
     def plan(self, request: PullRequest) -> None:
         """Find out all there is to know before a download."""
         self.planning = request.repo
-        self.say(f"{one_line(request.repo)}: asking the hub…")
+        self.wait(f"{one_line(request.repo)}: asking the hub…")
         self.facts.ask(AskPull(request))
 
     def take_plan(self, request: PullRequest, plan: PullPlan) -> None:
         if self.planning == request.repo:
             self.planning = ""
-            self.say("")
+            self.wait("")
             self.post_message(self.Planned(request, plan))
 
     @on(HubList.Wanted)
@@ -325,10 +331,11 @@ class HubTab(Vertical):
         elif listing.row.pair == "early exit":
             self.say(f"{one_line(repo)} drafts for itself by early exit: no second model is needed.")
         else:
-            self.say(f"Looking for a drafter for {one_line(repo)}…")
+            self.wait(f"Looking for a drafter for {one_line(repo)}…")
             self.facts.ask(AskPair(PairRequest(repo)))
 
     def take_pair(self, asked: PairRequest, found: PairFound) -> None:
+        self.wait("")
         good = next((one for one in found.candidates if one.verdict is None or one.verdict.ok), None)
         if good is None:
             self.say(f"No drafter was found for {one_line(asked.target)}.")

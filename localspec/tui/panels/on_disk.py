@@ -153,7 +153,7 @@ class OnDisk(Vertical):
             self.model_list.replace_option_prompt_at_index(index, line)
         self.model_list.add_options([Option(line) for line in lines[before:]])
         is_untouched = self.model_list.has_focus and self.model_list.highlighted == 0
-        chosen_came = any(model.name == self.chosen for model in message.models)
+        chosen_came = any(map(self.is_chosen, message.models))
         if (not before and self.models) or (is_untouched and chosen_came):
             self.begin()
 
@@ -180,11 +180,15 @@ class OnDisk(Vertical):
 
     def begin(self) -> None:
         """Selects the model that is loaded, which is among the first; again, if it comes after others were shown."""
-        names = [model.name for model in self.models]
-        self.model_list.highlighted = names.index(self.chosen) if self.chosen in names else 0
-        if self.drafts_first and self.now.model in names:
+        places = [place for place, model in enumerate(self.models) if self.is_chosen(model)]
+        self.model_list.highlighted = places[0] if places else 0
+        if self.drafts_first and places:
             self.drafts_first = False
             self.draft_list.focus()
+
+    def is_chosen(self, model: Shelved) -> bool:
+        """Whether it is the one that is wanted: the catalogue may have another name for a repository."""
+        return self.chosen in (model.name, model.origin.repo)
 
     @property
     def model(self) -> Shelved | None:

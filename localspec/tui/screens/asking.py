@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from time import monotonic
 from typing import ClassVar
 
 from textual import events
@@ -20,6 +21,9 @@ from localspec.tui.keys.key_names import with_keys
 from localspec.tui.screens.too_small import TooSmall
 
 KEYS = "↑ ↓ Enter · {asking.leave} leaves all as it is"
+
+
+REST_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,7 @@ class Asking(ModalScreen[str | None]):
     def __init__(self, title: str, lines: Sequence[str], replies: Sequence[Reply]) -> None:
         super().__init__()
         self._title, self._lines, self._replies = title, lines, replies
+        self._shown_at = 0.0
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as dialog:
@@ -50,7 +55,14 @@ class Asking(ModalScreen[str | None]):
         yield TooSmall()
 
     def on_mount(self) -> None:
+        self._shown_at = monotonic()
         self.query_one(OptionList).focus()
+
+    def on_key(self, event: events.Key) -> None:
+        """Whoever pressed Enter again, because this took its time, has not answered."""
+        if event.key == "enter" and event.time - self._shown_at < REST_SECONDS:
+            event.stop()
+            event.prevent_default()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         event.stop()
