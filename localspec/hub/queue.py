@@ -213,7 +213,9 @@ class Downloads:
             return True
 
     def _progress(self, item: Download, at: Progress) -> None:
-        """The first after a pause on the line changes the state, and is not left out."""
+        """The first that brings a byte after a pause on the line changes the state, and is not left out."""
+        if item.state == "retrying" and at.stage == item.stage and at.done <= item.done:
+            return
         known = replace(item, state="downloading", stage=at.stage, reason="")
         if at.stage in ("downloading", "linking"):
             speed = {"bytes_per_second": at.bytes_per_second, "eta_s": at.eta_s}

@@ -188,11 +188,16 @@ async def test_the_queue_is_there_after_a_restart_paused_and_is_kept_in_order(mo
     for position, name in enumerate(("org/one", "org/two", "org/three"), 1):
         kept_downloads().put(name, Download(PullRequest(name), position, "downloading", GB, 4 * GB))
     stall, ends = Event(), Event()
+    at_a_quarter = replace(FETCHING, done=GB)
     stalled = Retrying("org/one", "the hub stopped answering (30 s)", 8.0)
     script = a_hub(
         AskPull=[[a_plan(a_repository("org/one"))]],
         AskDelete=[[DeletePlan(("org/two",), GB, GB)]],
-        Go=[[stall, stalled, ends, PullsEnd], [ends, PullsEnd], [Deleted(("org/two",), GB)]],
+        Go=[
+            [at_a_quarter, stall, stalled, at_a_quarter, ends, PullsEnd],
+            [ends, PullsEnd],
+            [Deleted(("org/two",), GB)],
+        ],
     )
     hub = PacedHub(script).install(monkeypatch)
     async with models() as stage:
@@ -236,11 +241,16 @@ async def test_gates_and_licences_are_part_of_the_question(monkeypatch: pytest.M
     """A closed gate has its next step and no download; a non-commercial licence is acknowledged once."""
     closed = a_plan(gated(a_repository("facebook/layers", licence=FAIR), "awaiting"), fit=None)
     granted = a_plan(a_repository("facebook/layers", licence=FAIR))
-    ends = Event()
-    hub = PacedHub(a_hub(AskPull=[[closed], [granted]], Go=[[ends, a_pulled(granted)]])).install(monkeypatch)
+    asked, ends = Event(), Event()
+    reading = Progress("facebook/layers", "headers", 0, 0)
+    hub = PacedHub(a_hub(AskPull=[[reading, asked, closed], [granted]], Go=[[ends, a_pulled(granted)]])).install(
+        monkeypatch
+    )
     async with models(tab="2", size=(80, 24)) as stage:
         await stage.sees("facebook/layers")
         await stage.pilot.press("down", "down", "down", "enter")
+        await stage.sees("facebook/layers: reading headers…")
+        asked.set()
         await stage.sees("Awaiting review: ana has asked", "Nothing was downloaded.", "See its page")
         assert "Download both" not in stage.seen
         await stage.pilot.press("escape", "enter")

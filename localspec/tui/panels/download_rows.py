@@ -12,8 +12,9 @@ from localspec.history.text.columns import cut
 from localspec.hub.queue import Download
 from localspec.tui.panels.hub_rows import QUIET, padded
 
-BAR = 16  # columns
-NAME = (18, 40)  # of columns, at least and at most
+WIDE, WIDE_BAR, BAR = 100, 16, 10  # columns
+NAME = (16, 40)  # of columns, at least and at most
+AROUND = 48  # columns: a sign, how much of how much, the rest
 SIGNS = {"downloading": "↓", "retrying": "!", "waiting": "·", "paused": "⏸", "failed": "!", "done": "✓"}
 STAGES = {"resolving": "asking the hub", "headers": "reading headers", "checking": "checking what is here"}
 
@@ -57,20 +58,22 @@ def duration(seconds: float) -> str:
 
 def listed(items: Sequence[Download], waited: dict[str, float], width: int) -> list[Content]:
     """`waited`: seconds since the hub's process said that it will try again, by key."""
-    name = max(NAME[0], min(NAME[1], width - BAR - 34))
+    bar = WIDE_BAR if width >= WIDE else BAR
+    name = max(NAME[0], min(NAME[1], width - bar - AROUND))
     running = next((item for item in items if item.is_running), None)
-    return [line(item, running, waited.get(item.key, 0.0), name) for item in items]
+    return [line(item, running, waited.get(item.key, 0.0), (name, bar)) for item in items]
 
 
-def line(item: Download, running: Download | None, waited: float, width: int) -> Content:
-    sign, name = SIGNS[item.state], padded(cut(title(item), width), width)
+def line(item: Download, running: Download | None, waited: float, widths: tuple[int, int]) -> Content:
+    (width, cells), sign = widths, SIGNS[item.state]
+    name = padded(cut(title(item), width), width)
     if item.state in ("retrying", "failed"):
         return Content.assemble(
             (f"{sign} ", "bold $text-warning"), f"{name}  ", (trouble(item, waited), "$text-warning")
         )
     share = item.done / item.total if item.total else 0.0
-    full = min(BAR, int(BAR * share))
-    bar = f"{'█' * full}{'░' * (BAR - full)}"
+    full = min(cells, int(cells * share))
+    bar = f"{'█' * full}{'░' * (cells - full)}"
     size = f"{item.done / 1e9:.1f}/{size_words(item.total)}" if item.total >= 1e9 else amount(item.total)
     tone = "$text-accent" if item.is_running else QUIET
     return Content.assemble(f"{sign} {name}  ", (bar, tone), f"  {size:<12}", (f"  {rest(item, running)}", QUIET))

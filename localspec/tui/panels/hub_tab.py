@@ -85,6 +85,7 @@ class HubTab(Vertical):
         self.searches, self.facts = HubLink(self), HubLink(self)
         self.is_open = False
         self.listings: Sequence[Listing] = ()
+        self.words_here: Sequence[str] = ()
         self.drawn: Sequence[str] = ()  # the repositories of the rows, in order
         self.on_disk = frozenset[str]()
         self.cursor, self.planning, self.waits = "", "", ""
@@ -173,6 +174,7 @@ class HubTab(Vertical):
         self.listings = [*self.listings, *new] if asked.request.cursor else new
         self.cursor, self.waits = page.cursor, ""
         self.show_rows(first=not asked.request.cursor)
+        self.say_how_many()
 
     def fail(self, question: object, fault: LocalspecError) -> None:
         """A fit that cannot be found leaves the estimate as it is."""
@@ -228,8 +230,18 @@ class HubTab(Vertical):
             at = self.drawn.index(listing.row.repo) if listing and listing.row.repo in self.drawn else 0
             self.list.set_options([Option(line) for line in lines])
             self.list.highlighted = (0 if first else at) if lines else None
-        self.say(self.waits or ("" if lines else with_keys(self, ALL_HIDDEN) if self.listings else NOTHING))
         self.show_detail()
+
+    def follow(self) -> None:
+        """The queue has changed: where a row's word for it has, too, draw anew."""
+        words = [self.here(one) for one in self.listings]
+        if words != self.words_here:
+            self.words_here = words
+            self.show_rows()
+
+    def say_how_many(self) -> None:
+        """Say what is waited for, or why there is no row."""
+        self.say(self.waits or ("" if self.drawn else with_keys(self, ALL_HIDDEN) if self.listings else NOTHING))
 
     def show_detail(self) -> None:
         self.detail.update(detail(self.listing) if self.listing else "")
@@ -321,6 +333,7 @@ class HubTab(Vertical):
             self.ask_search()
         else:
             self.show_rows()
+            self.say_how_many()
 
     def find_drafter(self, listing: Listing) -> None:
         """Lists it with the best drafter, or without the one it is listed with."""

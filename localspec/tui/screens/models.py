@@ -97,8 +97,7 @@ class ModelsScreen(Screen[Pick | None]):
     def follow(self) -> None:
         """The queue has changed."""
         self.downloads.follow()
-        if self.hub.listings:
-            self.hub.show_rows()
+        self.hub.follow()
         self.count()
 
     @on(OnDisk.Listed)
