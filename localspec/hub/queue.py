@@ -205,7 +205,8 @@ class Downloads:
                     total = answer.num_bytes
                     self._items[key] = replace(item, total=total, done=min(total, total - answer.bytes_left))
                 case Retrying():
-                    self._put(replace(item, state="retrying", reason=answer.reason, retry_seconds=answer.seconds))
+                    waits = replace(item, reason=answer.reason, retry_seconds=answer.seconds)
+                    self._put(at_rest(waits, "retrying"))
                 case Pulled():
                     self._put(replace(item, state="done", done=item.total, reason="", eta_s=None))
                 case _:
@@ -230,7 +231,8 @@ class Downloads:
         with self._lock:
             item = self._items.get(key)
             if item is not None and item.is_running:
-                self._put(replace(item, state="failed", reason=str(fault)))
+                reason = fault.message if isinstance(fault, PullError) else str(fault)  # its hint names a command
+                self._put(replace(item, state="failed", reason=reason))
 
     # --- both
 
@@ -239,7 +241,7 @@ class Downloads:
             item = self._items.get(key)
             if item is None or item.state in OVER:
                 return
-            self._put(replace(item, state=state, reason="", bytes_per_second=None, eta_s=None))
+            self._put(at_rest(replace(item, reason=""), state))
             if item.is_running and self._hub is not None:
                 self._hub.close()
 
@@ -257,6 +259,10 @@ class Downloads:
             self._disk.submit(self._store.put, item.key, item)
         self._changed(item)
         return item
+
+
+def at_rest(item: Download, state: State) -> Download:
+    return replace(item, state=state, bytes_per_second=None, eta_s=None)
 
 
 def answers(hub: HubProcess, request: PullRequest) -> Iterator[Answer]:

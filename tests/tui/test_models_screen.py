@@ -298,7 +298,7 @@ async def test_without_a_network_the_hub_says_so_in_a_line_and_all_else_works(mo
         assert not hub.asked
         monkeypatch.delenv("HF_HUB_OFFLINE")
         await stage.pilot.press("1", "2")
-        await stage.sees("There is no route to the hub. Check the connection.")
+        await stage.sees("There is no route to the hub. Enter tries again.")
         await stage.pilot.press("tab", "1")
         monkeypatch.setattr("localspec.runtime.local_models.on_disk", lambda *_, **__: shelf("org/fetched"))
         monkeypatch.setattr(hub_cache, "repositories", lambda: ["org/cached", "org/fetched"])

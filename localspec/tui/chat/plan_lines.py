@@ -23,8 +23,10 @@ def plan_lines(plan: PullPlan) -> list[str]:
         return [*lines, *gate_lines(plan.target.repo, plan.target.access, plan.meanwhile)]
     if plan.drafter is not None:
         lines.append(f"with {repository_line(plan.drafter)}")
+    if plan.variants:
+        return [*lines, "It has these files; each is a model:"]
     lines += [size_line(plan), fit_line(plan.fit), draft_line(plan)]
-    if plan.target.files and not plan.variants and not plan.unloadable:
+    if plan.target.files and not plan.unloadable:
         lines.append(template_line(plan))
     if plan.unloadable:
         lines.append(f"localspec could not load it: {one_line(plan.unloadable)}")

@@ -15,6 +15,7 @@ from textual.message import Message
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
+from localspec.core.sanitize import one_line
 from localspec.hub.queue import Download, Downloads
 from localspec.tui.keys.models_keys import DOWNLOAD_KEYS
 from localspec.tui.panels.download_rows import listed, title, total_line
@@ -101,7 +102,8 @@ class DownloadsTab(Vertical):
         return self.items[index] if index is not None and index < len(self.items) else None
 
     def show_detail(self) -> None:
-        self.detail.update(Content(title(self.item)) if self.item else "")
+        words = filter(None, (title(self.item), one_line(self.item.reason))) if self.item else ()
+        self.detail.update(Content(" · ".join(words)))
 
     @on(OptionList.OptionHighlighted)
     def move_to(self, event: OptionList.OptionHighlighted) -> None:

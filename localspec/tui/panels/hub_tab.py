@@ -19,7 +19,7 @@ from textual.message import Message
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from localspec.core.errors import LocalspecError
+from localspec.core.errors import LocalspecError, PullError
 from localspec.core.sanitize import one_line
 from localspec.hub.queue import Downloads
 from localspec.hub.records import (
@@ -183,7 +183,7 @@ class HubTab(Vertical):
             self.detail.update(Content(one_line(str(fault))))
         else:
             self.waits = ""
-            self.say(str(fault))
+            self.say(f"{fault.message} Enter tries again." if isinstance(fault, PullError) else str(fault))
 
     # --- what is shown
 
