@@ -315,6 +315,18 @@ def test_importing_localspec_imports_nothing_heavy():
     assert loaded & (HEAVY | {"click", "asyncio"}) == set()
 
 
+def test_the_hub_seen_from_the_parent_imports_neither_its_library_nor_torch():
+    """What the commands and the screen use of it (check 25)."""
+    seen = "process records gates licences"
+    loaded = modules_after("; ".join(f"import localspec.hub.{name}" for name in seen.split()))
+    assert loaded & {"huggingface_hub", "httpx", "httpx2", "torch", "numba", "transformers", "textual"} == set()
+
+
+def test_the_hubs_process_plans_without_torch():
+    loaded = modules_after("import localspec.hub.prepare, localspec.hub.remote_pair")
+    assert loaded & {"torch", "numba", "transformers", "textual"} == set()
+
+
 HELPS = ["--help", "--version", "chat --help", "run -h", "bench -h", "doctor -h"]
 HELPS += ["history -h", "history ls -h", "config -h"]
 

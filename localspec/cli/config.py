@@ -105,14 +105,16 @@ def edit() -> None:
 
 
 @config.command()
-def schema() -> None:
+@click.option("--models", is_flag=True, help="Print that of models.toml.")
+def schema(models: bool) -> None:
     """Print the JSON schema of config.toml, for editors."""
     import msgspec
 
     from localspec.cli.io import as_json
     from localspec.config.tables import Config
+    from localspec.models.catalog_file import CatalogFile
 
-    print(as_json(msgspec.json.schema(Config)))
+    print(as_json(msgspec.json.schema(CatalogFile if models else Config)))
 
 
 def shown(value: Any) -> str:

@@ -36,6 +36,8 @@ def deleted_repository(name: str) -> str:
     """The cached repository of a name; UsageError for what localspec has not fetched, and for what is loaded."""
     catalog = Catalog.load()
     repo = catalog.repository(name)
+    if "@" in name:
+        raise UsageError(f"'{name}' is a revision.", hint=f"Delete the whole repository: localspec rm {repo}")
     if repo and hub_cache.kept(repo).is_dir():
         refuse_loaded([repo])
         return repo

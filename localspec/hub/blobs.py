@@ -57,7 +57,7 @@ def blob(repo: str, file: RemoteFile) -> Path:
 
 
 def part(repo: str, file: RemoteFile) -> Path:
-    """Where the file's bytes are kept until all of them are there."""
+    """The path of the file's bytes until all of them are there."""
     return repo_dir(repo) / "blobs" / (hash_of(file) + PART)
 
 

@@ -65,6 +65,13 @@ class Info(msgspec.Struct, frozen=True, rename="camel"):
     security: dict[str, Any] | None = msgspec.field(name="securityRepoStatus", default=None)
 
     @property
+    def flagged(self) -> set[str]:
+        """The files that the hub's scanners report."""
+        issues = (self.security or {}).get("filesWithIssues")
+        found = [one.get("path") for one in issues if isinstance(one, dict)] if isinstance(issues, list) else []
+        return {path for path in found if isinstance(path, str)}
+
+    @property
     def dtype(self) -> str:
         """The dtype of most parameters."""
         counts = self.safetensors.parameters if self.safetensors else {}
@@ -114,7 +121,7 @@ class Client:
         answer_seconds: float = ANSWER_SECONDS,
         heard: Callable[[], None] = lambda: None,
     ) -> None:
-        from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # it is lazy
+        from huggingface_hub.utils import build_hf_headers
 
         self.endpoint, self.login = endpoint.rstrip("/"), login or Login()
         self._seconds, self._answer_seconds = seconds, answer_seconds
@@ -214,7 +221,7 @@ class Client:
     def _open(self, path: str, what: str, headers: Mapping[str, str] | None = None) -> Iterator[Any]:
         """An answer whose body is not read yet. Redirects are followed; the library's client sends the token to no
         other host."""
-        from huggingface_hub.utils import get_session  # type: ignore[attr-defined]  # it is lazy
+        from huggingface_hub.utils import get_session
 
         asked = {**self._headers, **(headers or {})}
         with (
@@ -226,7 +233,7 @@ class Client:
 
 def raise_for_status(response: Any) -> None:
     """The library's error for a refusal: `hub_faults` makes it one of ours."""
-    from huggingface_hub.utils import hf_raise_for_status  # type: ignore[attr-defined]  # it is lazy
+    from huggingface_hub.utils import hf_raise_for_status
 
     hf_raise_for_status(response)
 

@@ -15,7 +15,7 @@ from stat import S_ISREG
 
 from huggingface_hub import HFCacheInfo, scan_cache_dir
 from huggingface_hub.errors import CacheNotFound
-from huggingface_hub.utils import DeleteCacheStrategy  # type: ignore[attr-defined]  # it is lazy
+from huggingface_hub.utils import DeleteCacheStrategy
 
 from localspec.core.errors import NotDownloaded, UsageError
 from localspec.core.sanitize import one_line

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from huggingface_hub import constants, get_hf_file_metadata, hf_hub_download, hf_hub_url, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.file_download import http_get
-from huggingface_hub.utils import WeakFileLock, build_hf_headers, tqdm  # type: ignore[attr-defined]  # it is lazy
+from huggingface_hub.utils import WeakFileLock, build_hf_headers, tqdm
 
 from localspec.core.errors import PullError
 from localspec.core.events import Notice
@@ -73,7 +73,7 @@ class Fetcher:
                 cache_dir=self._cache,
                 allow_patterns=names,
                 endpoint=self._endpoint,
-                tqdm_class=counting(lambda _: None),
+                tqdm_class=counting(lambda _: self._watch.hear(LINKS)),
             ),
             lambda: 0,
         )

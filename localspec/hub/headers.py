@@ -211,7 +211,7 @@ class Ranges(RawIOBase):
         self._at, self._step = 0, FIRST_GGUF_BYTES
 
     def read(self, size: int = -1) -> bytes:
-        """At least `size` bytes, more than that where the header has been long already."""
+        """Reads at least `size` bytes, and more where the header has been long already."""
         end = min(self._file.size, self._at + max(size, self._step), MAX_BYTES)
         if end <= self._at:
             return b""

@@ -24,7 +24,7 @@ class Meter:
         self._samples = deque([(clock(), 0)])
 
     def arrived(self, count: int) -> None:
-        """So many bytes have come over the line by now."""
+        """Takes the count of bytes that have come over the line by now."""
         self._arrived = count
 
     def progress(self, stage: Stage, have: int, file: str = "") -> Progress:

@@ -1,6 +1,6 @@
 """Unfinished downloads: one small JSON file for each repository in the state folder, and the parts in the cache.
 
-Written by the process that downloads, read by anybody. Knows nothing about the network or the hub's library.
+Written by the process that downloads, read by all others. Knows nothing about the network or the hub's library.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def begin(repository: Repository, request: PullRequest) -> None:
 
 def stop(repo: str, reason: str) -> None:
     """Notes why it stopped."""
-    if kept := read(state_file(repo)):
+    if kept := known(repo):
         write(msgspec.structs.replace(kept, reason=reason, at=time.time(), pid=0))
 
 
@@ -95,7 +95,7 @@ def unfinished() -> list[Unfinished]:
 
 def running(repo: str) -> bool:
     """Whether another process downloads this repository now."""
-    kept = read(state_file(repo))
+    kept = known(repo)
     return kept is not None and kept.pid != os.getpid() and is_alive(kept)
 
 
@@ -138,8 +138,14 @@ def read(file: Path) -> Kept | None:
         return None
 
 
+def known(repo: str) -> Kept | None:
+    with suppress(UsageError):
+        return read(state_file(repo))
+    return None
+
+
 def write(kept: Kept) -> None:
-    with suppress(OSError):  # without it the download goes on: only `pull` alone will not name it
+    with suppress(OSError, UsageError):  # without it the download goes on: only `pull` alone will not name it
         write_whole(state_file(kept.repo), msgspec.json.format(msgspec.json.encode(kept)))
 
 

@@ -72,7 +72,8 @@ class DraftOffer(Record, frozen=True):
 
 
 class Repository(Record, frozen=True):
-    """One repository at one commit, as far as it matters before a download. `files` are those that would be fetched."""
+    """One repository at one commit, as far as it matters before a download. `files` are those that would be fetched,
+    `flagged` those of them that the hub's scanners report."""
 
     repo: str
     revision: str
@@ -84,6 +85,7 @@ class Repository(Record, frozen=True):
     dtype: str = ""
     model_type: str = ""
     chat_template: bool = False
+    flagged: tuple[str, ...] = ()
 
     @property
     def num_bytes(self) -> int:

@@ -145,6 +145,7 @@ def record(found: Inspected) -> Repository:
         chat_template=snapshot.chat_template is not None
         if snapshot
         else any(file.path == "chat_template.jinja" for file in found.files),
+        flagged=tuple(file.path for file in found.files if file.path in seen.info.flagged),
     )
 
 

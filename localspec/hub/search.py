@@ -30,26 +30,23 @@ DRAFTER_SHARE = 5  # a drafter has at most a fifth of the target's parameters
 
 def search(client: Client, request: SearchRequest) -> SearchPage:
     """A page of what the hub finds; with `drafter_for`, of that target's family what is small enough."""
-    page = client.search(request.cursor or query(client, request))
+    target = client.info(check_name(request.drafter_for)) if request.drafter_for else None
+    most = target.parameters // DRAFTER_SHARE if target else 0
+    page = client.search(request.cursor or query(request, most))
     catalog, free, gpu_bytes = Catalog.load(), available_bytes(), usable_gpu_bytes()
-    return SearchPage(
-        tuple(row(one, catalog, rough(one, free, gpu_bytes)) for one in page.rows[:MOST_ROWS]), page.cursor
-    )
+    small = [one for one in page.rows[:MOST_ROWS] if not most or one.parameters <= most]
+    return SearchPage(tuple(row(one, catalog, rough(one, free, gpu_bytes)) for one in small), page.cursor)
 
 
-def query(client: Client, request: SearchRequest) -> str:
-    """The search as the hub's API has it."""
-    words, smaller = request.words, {}
-    if request.drafter_for:
-        target = client.info(check_name(request.drafter_for))
-        words = words or family(request.drafter_for)
-        smaller = {"num_parameters": f"max:{max(target.parameters // DRAFTER_SHARE, 1)}"} if target.parameters else {}
+def query(request: SearchRequest, most_parameters: int) -> str:
+    """The search as the hub's API has it; its bound is in whole billions of parameters, so a little too wide."""
+    words = request.words or (family(request.drafter_for) if request.drafter_for else "")
     fields = {
         **({"search": words} if words else {}),
         **({"author": request.author} if request.author else {}),
         **({"filter": "gguf"} if request.gguf else {"pipeline_tag": "text-generation"}),
         **({} if request.gated is None else {"gated": str(request.gated).lower()}),
-        **smaller,
+        **({"num_parameters": f"max:{-(-most_parameters // 10**9)}B"} if most_parameters else {}),
         "sort": SORTS[request.sort],
         "limit": str(min(request.limit, MOST_ROWS)),
         "expand": EXPANDED,

@@ -68,7 +68,7 @@ def described(one: Shelved, entry: Entry, catalog: Catalog, used: Mapping[str, s
         drafted,
         max((used.get(name, "") for name in {one.name, repo, key, str(entry.path)}), default=""),
         is_loaded(entry.path),
-        bool(known and known.revision and repo and hub_cache.main_commit(repo) not in ("", known.revision)),
+        bool(known and known.revision and repo and hub_cache.commit_of(repo) not in ("", known.revision)),
     )
 
 

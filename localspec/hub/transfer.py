@@ -15,6 +15,7 @@ from queue import Empty
 from threading import Thread
 
 from localspec.core.errors import FULL, PullError
+from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
 from localspec.hub import blobs
 from localspec.hub.fetching import Fetcher
@@ -24,17 +25,17 @@ from localspec.hub.watch import Reported, Stopped, Watch
 
 AT_ONCE = 4  # files; one stream rarely fills a line
 THREADS = "a file's download"
-SECOND = 1.0  # the longest time between two events
 
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """In seconds: no byte for so long ends a transfer; the waits before each new try while none succeeds; the shortest
-    time between two events."""
+    """Seconds: without a byte, after which a transfer ends; of the waits before each new try, while none brings a byte;
+    between two events, at least and at most."""
 
     silence: float = 30.0
     waits: tuple[float, ...] = (1, 2, 4, 8, 16, 30)
     tick: float = 0.1
+    beat: float = 1.0
 
 
 class Transfer:
@@ -69,12 +70,12 @@ class Transfer:
         for thread in threads:
             thread.start()
         shown, shown_bytes = 0.0, -1
-        while any(thread.is_alive() for thread in threads):
+        while any(thread.is_alive() for thread in threads) or not self._watch.reported.empty():
             if reported := self._next():
                 yield reported
             self._refuse()
             now, have = time.monotonic(), self._watch.have_bytes
-            if now - shown >= (self._deadlines.tick if have != shown_bytes else SECOND):
+            if now - shown >= (self._deadlines.tick if have != shown_bytes else self._deadlines.beat):
                 shown, shown_bytes = now, have
                 yield self._progress(stage)
         self._refuse()
@@ -83,10 +84,8 @@ class Transfer:
     def _work(self, waiting: deque[Callable[[], None]]) -> None:
         """A thread's life: one job after the other, until one of any thread fails."""
         try:
-            while waiting and not self._faults:
-                with suppress(IndexError):  # another thread took the last one
-                    job = waiting.popleft()
-                    job()
+            while not self._faults and (job := taken(waiting)):
+                job()
         except Stopped:
             pass
         except Exception as fault:
@@ -110,6 +109,9 @@ class Transfer:
             fault = self._faults[0]
             if isinstance(fault, OSError) and fault.errno in FULL:
                 raise self._full() from fault
+            if isinstance(fault, OSError) and fault.filename:
+                message = f"{one_line(str(fault.filename))} cannot be written ({fault.strerror})."
+                raise PullError(message, hint="Check its rights, or move the cache: HF_HUB_CACHE.") from fault
             raise fault
         if self._watch.silent_seconds > (silence := self._deadlines.silence):
             raise PullError(f"The hub stopped answering ({silence:g} s).", hint=self._watch.kept)
@@ -123,3 +125,11 @@ class Transfer:
             f"The disk is full: {size_words(have)} of {size_words(total)} are kept.",
             hint=f"Free {size_words(total - have)}{shown}, then repeat.",
         )
+
+
+def taken(waiting: deque[Callable[[], None]]) -> Callable[[], None] | None:
+    """The next job; None when other threads have taken the last."""
+    try:
+        return waiting.popleft()
+    except IndexError:
+        return None

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 State = Literal["right", "wrong", "missing", "unknown"]
 OLLAMA = re.compile(r"sha256[-:]([0-9a-f]{64})")
 SHA256_DIGITS = 64
+STEPS = 500  # of progress, however large the model is
 FORM_IS_RIGHT = "no hash of it is known; its header and its length are right"
 NOTHING_KNOWN = "no hash of it is known"
 MAX_TREE_BYTES = 64 << 20
@@ -91,7 +92,7 @@ def verify_files(path: Path, name: str = "") -> Iterator[Verifying | FilesVerifi
     folder, names = (path, walked(path)) if path.is_dir() else (path.parent, [path.name])
     listed = listed_in(folder)
     total = sum(size(folder / file) for file in names)
-    done, found = 0, []
+    done, shown, found = 0, 0, []
     for file in names:
         checking = check(folder / file, file, listed.get(file))
         for step in checking:
@@ -99,7 +100,9 @@ def verify_files(path: Path, name: str = "") -> Iterator[Verifying | FilesVerifi
                 found.append(step)
             else:
                 done += step
-                yield Verifying(file, min(done, total), total)
+                if done - shown >= total / STEPS or done == total:
+                    shown = done
+                    yield Verifying(file, min(done, total), total)
     found += [FileFound(file, 0, "missing", detail) for file, detail in absent(folder, names)]
     yield FilesVerified(name or path.name, str(path), tuple(found))
 

@@ -67,12 +67,17 @@ class Watch:
             return time.monotonic() - max(self._heard.values()) if self._heard else 0.0
 
     def moved(self, path: str, count: int) -> None:
-        """So many bytes of a file came; negative: they were thrown away."""
+        """Counts bytes of a file that came; negative: they were thrown away."""
         self.go_on()
         with self._lock:
             self._have[path] += count
             self._arrived += max(0, count)
             self.latest = path
+        self.hear(path)
+
+    def hear(self, path: str) -> None:
+        """The hub has answered something about this file."""
+        with self._lock:
             if path in self._heard:
                 self._heard[path] = time.monotonic()
 

@@ -98,10 +98,12 @@ class Catalog:
         return next(((key, table) for key, table in self.models.items() if table.repo == repo), None)
 
     def repository(self, name: str) -> str:
-        """The repository that is pulled for a name: a key's or an alias', or the name itself; "" if it can be none."""
+        """The repository that is pulled for a name: that of a key or an alias, or of ORG/NAME and ORG/NAME@REV; "" if
+        it can be none."""
         if key := self.key_of(name):
             return self.models[key].repo or ""
-        return name if "/" in name and hub_cache.REPOSITORY.fullmatch(name) else ""
+        repo = name.partition("@")[0]
+        return repo if "/" in repo and hub_cache.REPOSITORY.fullmatch(repo) else ""
 
     def lasting_name(self, name: str) -> str:
         """A name that stays valid in any folder: a key, a repository, or an absolute path."""
@@ -132,10 +134,10 @@ class Catalog:
         near = difflib.get_close_matches(name, known, n=1)
         raise NotDownloaded(f"There is no model '{name[:200]}'" + meant(near), hint=ELSE)
 
-    def _fetched(self, repo: str, folder: Path) -> Entry:
-        """A cached repository, with what the catalogue says of it."""
-        known = self.of_repository(repo)
-        return replace(_at(folder, *known), key=repo, name=repo) if known else Entry(repo, repo, folder)
+    def _fetched(self, name: str, folder: Path) -> Entry:
+        """A cached repository, at whatever revision, with what the catalogue says of it."""
+        known = self.of_repository(name.partition("@")[0])
+        return replace(_at(folder, *known), key=name, name=name) if known else Entry(name, name, folder)
 
 
 def fetch(name: str) -> str:

@@ -10,7 +10,8 @@ from localspec.core.plain_file import read_small
 
 REPOSITORY = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")
 COMMIT = re.compile(r"[0-9a-f]{40}")
-MODELS = "models--"
+REVISION = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)*")
+MODELS, MAIN = "models--", "main"
 
 
 def folder() -> Path:
@@ -37,12 +38,13 @@ def repository(name: str) -> str:
     return name.removeprefix(MODELS).replace("--", "/", 1)
 
 
-def snapshot(repository: str, commit: str | None = None) -> Path | None:
-    """The folder with the files of this commit, else with the last downloaded ones of its `main`; None if there is
-    none."""
+def snapshot(name: str, commit: str | None = None) -> Path | None:
+    """The folder with the files of a repository at this commit, else at the last downloaded one of its branch: of
+    ORG/NAME its `main`, of ORG/NAME@REV that branch, tag or commit. None if there is none."""
+    repository, _, revision = name.partition("@")
     if not REPOSITORY.fullmatch(repository):
         return None
-    commit = commit or main_commit(repository)
+    commit = commit or commit_of(repository, revision or MAIN)
     files = kept(repository) / "snapshots" / commit
     return files if COMMIT.fullmatch(commit) and files.is_dir() else None
 
@@ -60,10 +62,14 @@ def fetched_from(path: Path) -> tuple[str, str]:
     return repository(inside[0]), inside[2]
 
 
-def main_commit(repository: str) -> str:
-    """What refs/main says; "" where it cannot be read."""
+def commit_of(repository: str, revision: str = MAIN) -> str:
+    """The commit that a branch or tag was when it was last downloaded; a commit is itself. "" for what is not here."""
+    if COMMIT.fullmatch(revision):
+        return revision
+    if not REVISION.fullmatch(revision):
+        return ""
     try:
-        return read_small(kept(repository) / "refs" / "main").decode("ascii").strip()
+        return read_small(kept(repository) / "refs" / revision).decode("ascii").strip()
     except (OSError, ValueError):
         return ""
 

@@ -238,11 +238,13 @@ def pairing_notice(drafter: Snapshot, target: Snapshot) -> Notice | None:
 
 
 def find_draft(name: str, entry: Entry, catalog: Catalog) -> Path:
-    """The folder of a draft that models.toml names for this target, else of any model by key or folder."""
+    """The folder of a draft that models.toml names for this target, else of any model by key, repository or folder."""
     named = entry.named_draft(name)
     try:
         return entry_folder(named, catalog) if named else catalog.resolve(name).path
     except NotDownloaded as fault:
+        if catalog.repository(name):
+            raise
         known = ", ".join(["auto", "off", *table.spellings(), *dict(entry.drafts)])
         hint = f"Use --draft {known}, or the folder or GGUF file of a small model."
         raise NotDownloaded(fault.message, hint=hint) from fault

@@ -60,6 +60,14 @@ def test_the_schema_knows_every_section(localspec: Program):
     )
 
 
+def test_the_schema_of_models_toml_knows_every_key(localspec: Program):
+    code, out, _ = localspec("config", "schema", "--models")
+    tables = json.loads(out)["$defs"]
+    assert code == 0
+    assert {"repo", "path", "revision", "licence", "gated", "draft"} <= set(tables["ModelTable"]["properties"])
+    assert {"kind", "model", "exit_layer", "k", "source"} == set(tables["DraftTable"]["properties"])
+
+
 def test_a_theme_that_is_set_must_be_there_as_one_that_is_asked_for(localspec: Program):
     code, out, err = localspec("config", "set", "ui.theme", "nordd")
     assert (code, out) == (2, "")

@@ -66,7 +66,7 @@ def test_json_is_one_line_with_every_key_of_the_report(localspec: Program):
     assert tuple(found) == Report.__struct_fields__
     assert keys(found) == keys(json.loads(msgspec.json.encode(report)))
     assert found["processor"]["read_gbs"] == 30.0
-    assert {folder["purpose"] for folder in found["folders"]} == {"config", "cache", "state", "data"}
+    assert {folder["purpose"] for folder in found["folders"]} == {"config", "cache", "state", "data", "models"}
 
 
 def test_the_text_says_what_the_report_says_within_80_columns(localspec: Program, monkeypatch: pytest.MonkeyPatch):

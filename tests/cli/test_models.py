@@ -160,6 +160,12 @@ def test_rm_refuses_a_model_that_is_loaded(fetched: Path, localspec: Program, mo
     assert localspec("rm", "maker/tiny", "--yes")[0] == 0
 
 
+@pytest.mark.usefixtures("fetched")
+def test_rm_deletes_no_single_revision(localspec: Program):
+    code, _, err = localspec("rm", f"maker/tiny@{COMMIT}", "--yes")
+    assert (code, "localspec rm maker/tiny" in err) == (2, True)
+
+
 @pytest.mark.parametrize("name", ["guide", "./mine"])
 def test_rm_deletes_nothing_that_localspec_did_not_fetch(
     name: str, localspec: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Sequence
 
@@ -382,7 +384,13 @@ def test_in_the_background_the_same_pull_runs_without_a_question(
     hub: Install, localspec: Program, monkeypatch: pytest.MonkeyPatch
 ):
     started: list[list[str]] = []
-    monkeypatch.setattr("subprocess.Popen", lambda command, **_: started.append(command))
+
+    def start(command: list[str], *, pass_fds: tuple[int, ...], env: dict[str, str], **_: object) -> None:
+        assert env["LOCALSPEC_PULL_LOCK"] == str(*pass_fds)
+        assert PullRecord("org/model").take() is None, "it is held from the start"
+        started.append(command)
+
+    monkeypatch.setattr("subprocess.Popen", start)
     scripted = hub()
     code, out, _ = localspec("pull", "org/model@v1", "--yes", "--background", "--quant", "int8", "--as", "k")
     assert code == 0
@@ -462,3 +470,18 @@ def test_names_of_the_catalogue_are_completed():
 
     found = ShellComplete(cli, {}, "localspec", "_LOCALSPEC_COMPLETE").get_completions(["pull"], "qwen3-")
     assert [each.value for each in found] == ["qwen3-4b", "qwen3-8b", "qwen3-14b", "qwen3-32b"]
+
+
+@pytest.mark.parametrize("words", ["ls", "show guide", "fit guide", "pair guide", "chat qwen3-8b"])
+def test_what_is_about_models_imports_neither_the_hubs_library_nor_torch(words: str):
+    """In this process: the hub's own asks, and the engine's computes."""
+    heavy = ("huggingface_hub", "torch", "transformers")
+    program = f"""
+import atexit, sys
+atexit.register(lambda: print("imported", [name for name in {heavy} if name in sys.modules]))
+sys.argv = ["localspec", *{words.split()}]
+from localspec.cli.main import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, input="")
+    assert done.stdout.splitlines()[-1] == "imported []", done.stderr

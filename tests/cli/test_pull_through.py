@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from localspec.core import paths
 from localspec.models import hub_cache
 from tests.conftest import Program
-from tests.support.fake_hub import Account, FakeHub
+from tests.support.fake_hub import Account, FakeHub, FakeRepository
 from tests.support.hub_clients import guide, guide_draft
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("one_state_folder")]
@@ -200,3 +201,74 @@ def test_without_a_network_what_is_here_works_and_a_pull_says_why_it_cannot(
     code, _, err = localspec("pull", "org/small", "--yes")
     assert (code, "HF_HUB_OFFLINE" in err) == (7, True)
     assert hub.log == ()
+
+
+@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")  # as it shall be
+def test_in_the_background_it_goes_on_without_its_terminal_and_another_one_sees_it_end(
+    hub: FakeHub, localspec: Program
+):
+    hub.switches.hold_after = 1_000_000
+    assert localspec("pull", LAYERSKIP, "--yes", "--background")[0] == 0
+    threading.Timer(0.5, lambda: (setattr(hub.switches, "hold_after", None), hub.release())).start()
+    code, out, err = localspec("pull", LAYERSKIP)
+    assert code == 0
+    assert f"Another localspec is downloading {LAYERSKIP}." in err
+    assert out.endswith(f"Ready. localspec chat {LAYERSKIP}\n")
+    assert len([request for request in hub.seen("cdn") if request.sent_bytes > HEADER]) == 1, "fetched once"
+
+
+def test_a_drafter_that_is_not_here_is_a_notice_with_its_command_and_the_model_answers(
+    hub: FakeHub, localspec: Program
+):
+    paths.models_file().write_text(
+        f"schema_version = 1\n[models.k]\nrepo = '{LAYERSKIP}'\n[models.k.draft]\nkind = 'model'\nmodel = 'org/small'\n"
+    )
+    localspec("pull", LAYERSKIP, "--yes", "--draft", "none")
+    hub.forget()
+    options = ("--max-tokens", "4", "--device", "cpu", "--quant", "fp32")
+    code, out, err = localspec("run", "k", QUESTION, *options)
+    assert (code, bool(out.strip())) == (0, True)
+    assert "warning: 'org/small' is not on this machine. Fetch it: localspec pull org/small" in err
+    code, _, err = localspec("run", "k", QUESTION, "--draft", "org/small", *options)
+    assert (code, "Fetch it: localspec pull org/small" in err) == (3, True), "asked for, so it is an error"
+    assert hub.log == (), "neither asks the hub"
+
+
+def test_python_pulls_in_the_same_words(hub: FakeHub):
+    import localspec as package
+
+    folder = package.pull("layerskip-llama2-7b")
+    assert folder == hub_cache.snapshot(LAYERSKIP)
+    kinds = [event.type for event in package.pull_events(LAYERSKIP)]
+    assert (kinds[0], kinds[-1]) == ("progress", "pulled")
+    assert "plan" in kinds
+    assert hub.weight_bytes > 15_000_000
+
+
+def test_one_file_of_a_gguf_repository_is_pulled_by_its_quantisation_and_runs(
+    hub: FakeHub, localspec: Program, tmp_path: Path
+):
+    from tests.support.gguf_files import save_pair  # imports torch
+
+    file, _ = save_pair(tmp_path / "made", "Q8_0")
+    hub.push(FakeRepository("org/tiny-GGUF", {"tiny-Q8_0.gguf": file, "tiny-Q4_0.gguf": file}))
+    code, out, err = localspec("pull", "org/tiny-GGUF", "--yes")
+    assert code == 2
+    assert re.search(r"^.*Q8_0.* fits", out, re.MULTILINE)
+    assert "Choose one: localspec pull org/tiny-GGUF:Q" in err
+    code, out, _ = localspec("pull", "org/tiny-GGUF:Q8_0", "--yes", "--as", "tiny")
+    assert (code, out.splitlines()[-1]) == (0, "Ready. localspec chat tiny")
+    for name in ("tiny", "hf:org/tiny-GGUF/tiny-Q8_0"):
+        code, out, _ = localspec("run", name, "once", "--raw", "--max-tokens", "2", "--device", "cpu")
+        assert (code, out != "") == (0, True)
+    assert localspec("ls")[1].count("tiny-Q8_0") == 1, "the other was not fetched"
+
+
+def test_a_tag_is_pulled_and_run_by_its_name_and_main_stays_as_it_was(hub: FakeHub, localspec: Program):
+    hub.push(guide_draft("org/tagged"), "v1")
+    code, out, _ = localspec("pull", "org/tagged@v1", "--yes")
+    assert (code, out.splitlines()[-1]) == (0, "Ready. localspec chat org/tagged@v1")
+    options = ("--max-tokens", "2", "--device", "cpu", "--quant", "fp32")
+    assert localspec("run", "org/tagged@v1", QUESTION, *options)[0] == 0
+    code, _, err = localspec("run", "org/tagged", QUESTION, *options)
+    assert (code, "Fetch it: localspec pull org/tagged" in err) == (3, True)

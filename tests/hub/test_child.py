@@ -33,7 +33,8 @@ from localspec.hub.records import (
     PullRequest,
 )
 from localspec.models import hub_cache
-from tests.support.fake_hub import HANG, Account as FakeAccount, Cut, FakeHub, FakeRepository
+from tests.support.fake_hub import HANG, Cut, FakeHub, FakeRepository
+from tests.support.fake_hub import Account as FakeAccount
 from tests.support.pull_stage import ANA, MEBI, NAME, WEIGHTS, as_planned, child, hub, model
 
 __all__ = ["child", "hub"]
@@ -129,12 +130,13 @@ def test_a_killed_process_is_a_sentence(hub: FakeHub):
     hub.switches.hold_after = MEBI
     hub.switches.only = WEIGHTS
     events = api.pull_events(REQUEST)
+    while not (isinstance(event := next(events), Progress) and event.stage == "downloading"):
+        continue
+    (left,) = pulls.unfinished()
+    assert left.running
+    os.kill(pulls.read(pulls.state_file(NAME)).pid, signal.SIGKILL)  # type: ignore[union-attr]
     with pytest.raises(PullError, match=r"The download's process ended\.") as fault:
-        for event in events:
-            if isinstance(event, Progress) and event.stage == "downloading":
-                (left,) = pulls.unfinished()
-                assert left.running
-                os.kill(pulls.read(pulls.state_file(NAME)).pid, signal.SIGKILL)  # type: ignore[union-attr]
+        list(events)
     assert fault.value.exit_code == 7
 
 

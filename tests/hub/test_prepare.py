@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from localspec.hub.records import Gate, Progress, PullPlan, PullRequest
 from localspec.loading.fit import fit_report, request_here
 from localspec.models import hub_cache
 from localspec.models.checkpoint import open_snapshot
-from tests.support.fake_hub import Account, FakeHub, FakeRepository
+from tests.support.fake_hub import Account, Answer, FakeHub, FakeRepository
 from tests.support.hub_clients import GUIDE, client_of, guide, guide_draft, in_shards, small_model
 
 pytestmark = pytest.mark.usefixtures("online")
@@ -244,3 +245,15 @@ def test_what_the_hub_does_not_have_is_said(tmp_path: Path):
                 plan_of(hub, tmp_path, repo)
         with pytest.raises(NotDownloaded, match="no such revision of org/guide"):
             plan_of(hub, tmp_path, "org/guide", revision="v9")
+
+
+def test_files_that_the_hubs_scanners_report_are_named(tmp_path: Path):
+    """Of those that would be fetched; whatever else stands in the report."""
+    with FakeHub(pushed := guide()) as hub:
+        issues = [{"path": "model.safetensors"}, {"path": "other.bin"}, {"path": 7}, "x"]
+        facts = {"id": "org/guide", "sha": pushed.commit, "securityRepoStatus": {"filesWithIssues": issues}}
+        facts["siblings"] = [file.sibling for file in pushed.tree.values()]
+        hub.instead("info", Answer(200, {}, json.dumps(facts).encode()))
+        plan = plan_of(hub, tmp_path, "org/guide", draft="none")
+        assert plan.target.flagged == ("model.safetensors",)
+        assert plan_of(hub, tmp_path, "org/guide", draft="none").target.flagged == ()

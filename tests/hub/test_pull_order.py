@@ -50,6 +50,18 @@ def test_a_complete_one_asks_the_hub_for_nothing(hub: FakeHub):
     assert hub.log == ()
 
 
+@pytest.mark.heavy
+def test_of_a_gguf_repository_the_file_is_what_loads(hub: FakeHub, tmp_path: Path):
+    from tests.support.gguf_files import save_pair  # imports torch
+
+    file, _ = save_pair(tmp_path / "made")
+    fake = FakeRepository("org/tiny-GGUF", {"tiny-F32.gguf": file, "README.md": b"of a model"})
+    hub.push(fake)
+    found = pulled(a_plan(fake))
+    assert Path(found.file) == hub_cache.kept(fake.name) / "snapshots" / fake.commit / "tiny-F32.gguf"
+    assert open_snapshot(Path(found.file)).is_gguf
+
+
 def test_the_target_comes_first_and_its_drafter_after(hub: FakeHub):
     hub.push(DRAFTER)
     found = list(fetch(a_plan(MODEL, DRAFTER), PullRequest(NAME), PATIENT))
@@ -127,10 +139,11 @@ def test_files_that_could_not_be_loaded_are_not_named(hub: FakeHub):
     assert hub_cache.snapshot(NAME) is None
 
 
+@pytest.mark.usefixtures("hub")
 @pytest.mark.parametrize(
     ("revision", "named"), [("", "main"), ("main", "main"), ("v1", "v1"), ("refs/pr/1", "refs/pr/1")]
 )
-def test_only_what_was_asked_for_names_the_commit(hub: FakeHub, revision: str, named: str):
+def test_only_what_was_asked_for_names_the_commit(revision: str, named: str):
     pulled(a_plan(MODEL, revision=revision))
     references = blobs.repo_dir(NAME) / "refs"
     found = [file.relative_to(references).as_posix() for file in references.rglob("*") if file.is_file()]
@@ -216,6 +229,15 @@ def test_parts_of_other_programs_are_unfinished_too():
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"repo": "../x"}'])
 def test_a_damaged_note_is_no_download(content: str):
     (pulls.state_file(NAME)).write_text(content)
+    assert pulls.unfinished() == []
+
+
+@pytest.mark.usefixtures("hub")
+def test_without_a_folder_for_notes_it_is_downloaded_all_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("LOCALSPEC_STATE_DIR", str(tmp_path / "file" / "state"))
+    pulled(a_plan(MODEL))
+    assert hub_cache.snapshot(NAME)
     assert pulls.unfinished() == []
 
 

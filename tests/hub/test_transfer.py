@@ -5,22 +5,25 @@ from __future__ import annotations
 import os
 import resource
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from hashlib import sha256
 from inspect import Parameter, getsource, signature
 from itertools import pairwise
 
 import pytest
-from huggingface_hub import constants
+from huggingface_hub import constants, hf_hub_download
 from huggingface_hub.file_download import http_get
 
 from localspec.core.errors import PullError
 from localspec.core.events import Notice
 from localspec.hub import blobs
+from localspec.hub.part import Part
 from localspec.hub.pull import fetch
 from localspec.hub.records import Fetched, Progress, PullRequest, RemoteFile, Retrying
 from localspec.hub.transfer import Deadlines, Transfer
+from localspec.models import hub_cache
 from tests.support.fake_hub import HANG, Answer, Cut, Drip, FakeHub, FakeRepository, Flip
 from tests.support.pull_stage import ANA, MEBI, NAME, QUICK, WEIGHTS, a_plan, as_planned, hub, model
 
@@ -158,7 +161,7 @@ def test_a_small_file_with_other_bytes_is_never_used(hub: FakeHub):
     hub.always("resolve", Answer(200, headers, body))
     small = as_planned(FakeRepository(NAME, {"config.json": MODEL.files["config.json"]}))
     with pytest.raises(PullError, match=r"config\.json: its bytes do not have"):
-        list(Transfer(small, deadlines=QUICK).events())
+        list(Transfer(small, deadlines=PATIENT).events())
     assert not blobs.blob(NAME, small.files[0]).exists()
 
 
@@ -177,7 +180,7 @@ def test_a_length_that_is_too_short_still_ends_in_the_right_bytes(hub: FakeHub):
     """Check 4: each answer says less than there is, and the rest is asked for."""
     hub.switches.length_off_by = -1000
     with pytest.raises(PullError, match="The download stopped: the line was cut"):
-        transferred(deadlines=QUICK)
+        transferred()
     assert not blobs.blob(NAME, LARGE).exists()
     hub.switches.length_off_by = 0
     transferred()
@@ -257,11 +260,25 @@ def test_a_slow_line_is_not_silent(hub: FakeHub):
     """Check 6: a byte now and then is enough, for much longer than the deadline of silence."""
     tiny = model(NAME, 20)
     hub.push(tiny)
-    hub.switches.drip = Drip(1, 0.01)
-    events = transferred(tiny, Deadlines(silence=0.25, waits=QUICK.waits, tick=0.01))
+    hub.switches.drip = Drip(1, 0.015)
+    events = transferred(tiny, replace(PATIENT, silence=1))
     assert is_whole(tiny)
     assert_never_back(events)
     assert len({event.done for event in bars(events)}) > 10  # each byte is shown, not each 10 MiB
+
+
+def test_events_come_while_no_byte_does(hub: FakeHub):
+    """Whoever reads them knows that the process lives."""
+    hub.switches.hold_after = MEBI
+    events = Transfer(as_planned(MODEL), deadlines=replace(PATIENT, beat=0.02)).events()
+    still = 0
+    for event in events:
+        still += isinstance(event, Progress) and hub.stalled.is_set()
+        if still == 5:
+            break
+    events.close()
+    assert still == 5
+    hub.release()
 
 
 def test_a_full_disk_says_what_is_kept_and_what_to_free(hub: FakeHub):
@@ -311,18 +328,69 @@ def test_two_at_once_fetch_the_weights_once(hub: FakeHub):
     assert_never_back(second)
 
 
+def test_the_hubs_own_programs_wait_for_us(hub: FakeHub):
+    """Check 9: `hf download` beside us takes the same lock, and finds the blob when it has it."""
+    hub.switches.hold_after = 2 * MEBI
+    found: list[str] = []
+    ours = threading.Thread(target=transferred)
+    ours.start()
+    assert hub.stalled.wait(20)
+    heads = len(hub.seen("resolve"))
+    cache = hub_cache.folder()
+    theirs = threading.Thread(
+        target=lambda: found.append(
+            hf_hub_download(NAME, WEIGHTS, revision=MODEL.commit, cache_dir=cache, endpoint=hub.endpoint)
+        )
+    )
+    theirs.start()
+    while len(hub.seen("resolve")) == heads:
+        theirs.join(0.01)
+    hub.release()
+    ours.join()
+    theirs.join()
+    assert found == [str(blobs.snapshot_dir(NAME, MODEL.commit) / WEIGHTS)]
+    assert hub.weight_bytes == FILE.size
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_cache_that_cannot_be_written_is_a_sentence():
+    hub_cache.folder().mkdir(parents=True)
+    (hub_cache.folder() / ".locks").write_text("no folder")
+    with pytest.raises(PullError, match=r"\.locks.* cannot be written"):
+        transferred()
+
+
+def test_what_is_there_is_read_before_it_is_believed(hub: FakeHub, monkeypatch: pytest.MonkeyPatch):
+    """A large part takes a while to be read: the stage says so, and the bar begins with its bytes."""
+    stopped_at(hub, 2 * MEBI)
+    read = Part.read_again
+
+    def slowly(part: Part, step: Callable[[], None]) -> None:
+        threading.Event().wait(0.1)
+        read(part, step)
+
+    monkeypatch.setattr(Part, "read_again", slowly)
+    checking = [
+        event for event in bars(transferred(deadlines=replace(PATIENT, beat=0.01))) if event.stage == "checking"
+    ]
+    assert checking
+    assert all(event.done >= 2 * MEBI for event in checking)
+
+
 def test_four_files_come_at_once(hub: FakeHub):
     shards = model(NAME, *[MEBI] * 6)
     hub.push(shards)
     hub.switches.hold_after = 1000
     transfer = Transfer(as_planned(shards), deadlines=PATIENT)
     events = transfer.events()
-    at_once = 0
+    most = 0
     for _ in events:
-        at_once = len(hub.seen("cdn"))
-        if at_once == 4:
+        if hub.switches.hold_after and len(hub.seen("cdn")) == 4:
+            threading.Event().wait(0.05)
+            most = len(hub.seen("cdn"))
             hub.switches.hold_after = None
             hub.release()
+    assert most == 4
     assert is_whole(shards)
     assert transfer.checked == 6
 
@@ -368,3 +436,15 @@ def test_the_library_has_what_is_used_of_it():
     assert wanted <= {name for name, one in given.items() if one.kind is Parameter.KEYWORD_ONLY}
     assert constants.DOWNLOAD_CHUNK_SIZE is None
     assert "constants.DOWNLOAD_CHUNK_SIZE" in getsource(http_get)
+
+
+def test_a_fault_of_our_own_is_no_file_that_is_left_out(hub: FakeHub, monkeypatch: pytest.MonkeyPatch):
+    """Whatever a thread raises ends the download, and nothing is linked."""
+
+    def fail(*_: object) -> bool:
+        raise IndexError("a bug")
+
+    monkeypatch.setattr("localspec.hub.fetching.Fetcher._fetch_large", fail)
+    with pytest.raises(IndexError, match="a bug"):
+        transferred()
+    assert not hub.seen("tree")

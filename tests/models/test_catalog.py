@@ -160,6 +160,20 @@ def test_a_fetched_repository_has_what_the_catalogue_says_of_it() -> None:
     assert by_repository.key == "facebook/layerskip-llama2-7B"
 
 
+def test_a_branch_a_tag_or_a_commit_that_was_fetched_is_found_by_its_name() -> None:
+    main = fetched("Somebody/Far-7B")
+    older = main.with_name("f" * 40)
+    older.mkdir()
+    (main.parents[1] / "refs" / "v1").write_text(older.name)
+    catalog = Catalog.load()
+    for revision in ("v1", older.name):
+        assert catalog.resolve(f"Somebody/Far-7B@{revision}").path == older
+    assert catalog.resolve("Somebody/Far-7B@main").path == catalog.resolve("Somebody/Far-7B").path == main
+    for revision in ("v2", "../refs/v1", "e" * 40):
+        with pytest.raises(NotDownloaded, match="is not on this machine"):
+            catalog.resolve(f"Somebody/Far-7B@{revision}")
+
+
 def test_a_model_with_a_commit_is_that_commit_whatever_main_says(tmp_path: Path) -> None:
     main, older = fetched("Somebody/Far-7B"), "f" * 40
     pinned = EXAMPLE + f'revision = "{older}"\n'

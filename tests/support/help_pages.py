@@ -13,7 +13,7 @@ from localspec.cli.main import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "cli.md"
-BLOCK = re.compile(r"```console\n\$ localspec (?P<words>[a-z ]*)--help\n.*?```", re.DOTALL)
+BLOCK = re.compile(r"```console\n\$ localspec (?P<words>(?:[a-z][a-z-]* )*)--help\n.*?```", re.DOTALL)
 
 
 def with_help(text: str) -> str:

@@ -77,6 +77,8 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeHub]:
         clock = SimpleNamespace(sleep=lambda _: None, time=time.time)
         for module in ("file_download", "utils._http"):
             monkeypatch.setattr(f"huggingface_hub.{module}.time", clock)
+        # To older versions of the library another port of the same host is the hub, and no CDN.
+        running.switches.location = lambda address: address.replace("127.0.0.1", "localhost")
         close_session()
         yield running
     for thread in threading.enumerate():

@@ -151,6 +151,7 @@ COSTLY = (
     "the pills",
     "Markdown",
     "a search of the hub",
+    "the downloads",
 )
 
 

@@ -12,6 +12,7 @@ VITAL = {"torch", "transformers", "safetensors", "tokenizers", "jinja2", "msgspe
 SPARE_BYTES = 256 << 20  # of a disk: with less, nothing can be saved
 SPARE_SHARE = 0.1  # of a GPU's memory: with less, another program uses it
 KEEPS = {"cache": "packed weights and compiled code", "state": "logs and measurements", "data": "chats"}
+KEEPS |= {"models": "downloads"}
 
 
 def findings(report: Report) -> Iterator[Finding]:

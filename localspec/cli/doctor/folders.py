@@ -1,4 +1,6 @@
-"""The folders of localspec: whether they are writable, and how much is stored. Creates none of them."""
+"""The folders of localspec, and the cache that `pull` fills: whether they are writable, and how much is stored.
+
+Creates none of them."""
 
 from __future__ import annotations
 
@@ -10,14 +12,16 @@ from pathlib import Path
 
 from localspec.cli.doctor.records import Folder, Kept
 from localspec.core import paths
+from localspec.models import hub_cache
 
 
 def look() -> tuple[Folder, ...]:
-    return tuple(folder(purpose, paths.variable(purpose)) for purpose in paths.PURPOSES)
+    own = [folder(purpose, paths.folder(purpose), paths.variable(purpose)) for purpose in paths.PURPOSES]
+    return (*own, folder("models", hub_cache.folder(), "HF_HUB_CACHE"))
 
 
-def folder(purpose: str, variable: str) -> Folder:
-    path = paths.folder(purpose).absolute()
+def folder(purpose: str, path: Path, variable: str) -> Folder:
+    path = path.absolute()
     existing = nearest(path)
     return Folder(purpose, str(path), variable, os.path.isdir(path), free_bytes(existing), write_fault(existing))
 

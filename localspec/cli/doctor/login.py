@@ -10,6 +10,7 @@ from localspec.core.plain_file import read_small
 from localspec.models import hub_cache
 
 VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 YES = {"1", "ON", "YES", "TRUE"}
 
 
@@ -17,7 +18,7 @@ def look() -> Login:
     given = next((token for name in VARIABLES if (token := os.environ.get(name, "").strip())), "")
     saved = in_file()
     source: Source | None = "HF_TOKEN" if given else "file" if saved else None
-    offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in YES
+    offline = any(os.environ.get(name, "").upper() in YES for name in OFFLINE)
     return Login(source, hides_another=bool(given and saved and given != saved), is_offline=offline)
 
 

@@ -81,7 +81,7 @@ def login(report: Report) -> Iterator[str]:
     sources = {"HF_TOKEN": "token from HF_TOKEN", "file": "logged in", None: "none; for gated models: hf auth login"}
     yield sources[report.login.source]
     if report.login.is_offline:
-        yield "offline (HF_HUB_OFFLINE)"
+        yield "offline (HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE)"
 
 
 def terminal(report: Report) -> Iterator[str]:

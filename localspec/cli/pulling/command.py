@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -9,11 +10,11 @@ from localspec.cli.io import as_json, print_note, print_text
 from localspec.cli.pulling import screens, session
 from localspec.cli.pulling.asked import Asked
 from localspec.cli.pulling.bar import TransferBar, amount
-from localspec.cli.pulling.record import PullRecord, watched
+from localspec.cli.pulling.record import HELD, PullRecord, recorded, watched
 from localspec.cli.pulling.session import Show
 from localspec.cli.pulling.show import JsonShow, TextShow
 from localspec.config.models_writing import check_key, store_model
-from localspec.core.errors import Cancelled, LocalspecError
+from localspec.core.errors import Cancelled, LocalspecError, UsageError
 from localspec.core.events import Failure
 from localspec.hub.process import HubProcess
 from localspec.hub.records import Pulled, PullPlan
@@ -45,10 +46,11 @@ def pull(asked: Asked, *, background: bool = False) -> int:
 
 def watch_another(asked: Asked, show: Show) -> None:
     """Shows another localspec's pull of the same repository until it ends: it is not fetched twice."""
+    if asked.dry_run or HELD in os.environ:
+        return
     record = PullRecord(asked.request.repo)
-    if asked.dry_run or (free := record.take()) is not None:
-        if not asked.dry_run and free is not None:
-            free.close()
+    if (free := record.take()) is not None:
+        free.close()
         return
     print_note(f"Another localspec is downloading {asked.request.repo}. Ctrl+C leaves it alone.")
     for event in watched(record):
@@ -56,21 +58,42 @@ def watch_another(asked: Asked, show: Show) -> None:
 
 
 def detach(asked: Asked) -> int:
-    """Starts the same pull in a process of its own, which ends with the download."""
-    quiet = subprocess.DEVNULL
-    command = [sys.executable, "-m", "localspec", *asked.words, "--json"]
-    subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
+    """Starts the same pull in a process of its own, which has the right to fetch from the start and ends with the
+    download."""
+    with recorded(PullRecord(asked.request.repo)) as held:
+        if held is None:
+            raise UsageError(f"Another localspec is downloading {asked.request.repo}.", hint="See it: run this again.")
+        quiet, environment = subprocess.DEVNULL, {**os.environ, HELD: str(held.fd)}
+        command = [sys.executable, "-m", "localspec", *asked.words, "--json"]
+        subprocess.Popen(
+            command,
+            stdin=quiet,
+            stdout=quiet,
+            stderr=quiet,
+            env=environment,
+            pass_fds=(held.fd,),
+            start_new_session=True,
+        )
     print_text(f"Downloading in the background. See how far it is: localspec pull {asked.typed}")
     return 0
 
 
 def after(asked: Asked, plan: PullPlan, pulled: Pulled) -> None:
     """Registers the model under its key, and says how to chat with it."""
-    name = asked.request.key or (asked.typed if Catalog.load().key_of(asked.typed) else plan.target.repo)
     if asked.request.key:
         store_model(asked.request.key, *entry(plan, pulled))
     if not asked.json:
-        print_text(screens.ready_words(name, plan, pulled))
+        print_text(screens.ready_words(asked.request.key or name_of(asked, pulled), plan))
+
+
+def name_of(asked: Asked, pulled: Pulled) -> str:
+    """What loads a pulled model: the key that was typed, its file or its repository."""
+    if pulled.file:
+        return screens.gguf_name(pulled.file)
+    if Catalog.load().key_of(asked.typed):
+        return asked.typed
+    revision = asked.request.revision
+    return f"{pulled.target.repo}@{revision}" if revision not in ("", "main") else pulled.target.repo
 
 
 def entry(plan: PullPlan, pulled: Pulled) -> tuple[dict[str, object], dict[str, object] | None]:

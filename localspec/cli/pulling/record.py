@@ -5,6 +5,7 @@ A lock says that a pull runs; its events are lines of JSON, which a second termi
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from time import monotonic, sleep
@@ -19,6 +20,7 @@ from localspec.hub.records import Answer, Progress
 ANSWERS = msgspec.json.Decoder(Answer)
 EVERY_SECONDS = 0.5  # between two lines of progress
 LOOK_SECONDS = 0.2
+HELD = "LOCALSPEC_PULL_LOCK"  # the lock's descriptor, in a background pull's environment
 
 
 class PullRecord:
@@ -31,8 +33,9 @@ class PullRecord:
         self._written = 0.0
 
     def take(self) -> Lock | None:
-        """The right to fetch it; None while another localspec does."""
-        return lock(self._lock_file)
+        """The right to fetch it, which a background pull has from its parent; None while another localspec has it."""
+        inherited = os.environ.pop(HELD, "")
+        return Lock(int(inherited)) if inherited.isdecimal() else lock(self._lock_file)
 
     def begin(self) -> None:
         with suppress(OSError):
@@ -80,13 +83,13 @@ def watched(record: PullRecord) -> Iterator[Answer]:
 
 
 @contextmanager
-def recorded(record: PullRecord) -> Iterator[bool]:
-    """Holds the right to fetch a repository; False where another localspec has it."""
+def recorded(record: PullRecord) -> Iterator[Lock | None]:
+    """Holds the right to fetch a repository, with a new record; None where another localspec has it."""
     held = record.take()
     try:
         if held is not None:
             record.begin()
-        yield held is not None
+        yield held
     finally:
         if held is not None:
             held.close()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
-from localspec.hub.records import DraftOffer, Fetched, Pulled, PullPlan, Repository
+from localspec.hub.records import DraftOffer, Fetched, PullPlan, Repository
 from localspec.loading.fit import FitReport
 from localspec.models.catalog import Catalog
 from localspec.models.gguf import stores
@@ -98,17 +98,16 @@ def checked_words(fetched: Fetched, repository: Repository) -> str:
     return f"checked: {fetched.checked} of {hashed} files have the hub's sha256"
 
 
-def ready_words(name: str, plan: PullPlan, pulled: Pulled) -> str:
-    """The next command. `name`: what loads it, if that is no file."""
-    found = gguf_name(pulled.file) if pulled.file else name
-    return f"Ready. localspec chat {one_line(found)}{draft_words(found, plan)}"
+def ready_words(name: str, plan: PullPlan) -> str:
+    """The next command. `name`: what loads the model."""
+    return f"Ready. localspec chat {one_line(name)}{draft_words(name, plan)}"
 
 
 def draft_words(name: str, plan: PullPlan) -> str:
     """The flag for a drafter that the catalogue does not name for this model."""
     catalog, offer = Catalog.load(), plan.offer
     key = catalog.key_of(name)
-    known = catalog.models[key] if key else (catalog.of_repository(name) or ("", None))[1]
+    known = catalog.models[key] if key else (catalog.of_repository(plan.target.repo) or ("", None))[1]
     if offer.kind == "none" or (known is not None and known.draft is not None):
         return ""
     return f" --draft {one_line(offer.name)}" if offer.kind == "model" else f" --draft early-exit:{offer.exit_layer}"

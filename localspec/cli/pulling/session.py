@@ -116,8 +116,8 @@ def download(hub: HubProcess, plan: PullPlan, show: Show) -> Pulled:
     waits for it first."""
     record = PullRecord(plan.target.repo)
     while True:
-        with recorded(record) as ours:
-            if ours:
+        with recorded(record) as held:
+            if held is not None:
                 return finished(noted(hub.ask(Go()), record), show)
         for event in watched(record):
             show.event(event)

@@ -43,7 +43,8 @@ class Server(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
+        """Its address. The CDN has another host's name, as on the real hub: huggingface_hub 1.x compares no ports."""
+        return f"http://{'localhost' if self.name == 'cdn' else '127.0.0.1'}:{self.server_port}"
 
     def process_request(self, request: Any, client_address: Any) -> None:
         self.lines.add(request)
