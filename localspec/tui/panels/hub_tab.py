@@ -5,7 +5,6 @@ Asks through a HubLink, and puts downloads into the queue. Nothing is asked befo
 
 from __future__ import annotations
 
-import os
 from asyncio import TimerHandle
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -38,7 +37,7 @@ from localspec.hub.records import (
 )
 from localspec.models import hub_cache
 from localspec.tui.chat.pages import page_of
-from localspec.tui.control.hub_link import Answered, HubLink
+from localspec.tui.control.hub_link import Answered, HubLink, is_offline
 from localspec.tui.keys.key_names import with_keys
 from localspec.tui.panels.download_rows import STAGES, here_words
 from localspec.tui.panels.field import LONGEST, Field
@@ -53,10 +52,6 @@ OFFLINE = "Offline: HF_HUB_OFFLINE is set, so nothing is asked of the hub. What 
 SEARCHING = "Asking the hub…"
 NOTHING = "Nothing was found."
 ALL_HIDDEN = "Nothing of what was found fits; {hub.fits} shows the rest."
-
-
-def is_offline() -> bool:
-    return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
 
 
 class HubTab(Vertical):

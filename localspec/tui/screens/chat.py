@@ -61,8 +61,7 @@ from localspec.tui.transcript.transcript import Transcript
 if TYPE_CHECKING:
     from textual.widgets import Markdown
 
-BODY = "localspec.tui.transcript.body"  # the first answer needs it, and by then it is there
-MODELS = "localspec.tui.screens.models"  # the same of Ctrl+O
+SOON = "transcript.body", "screens.models"  # the first answer and Ctrl+O need them, and by then they are there
 
 
 class ChatScreen(Painted, Screen[None]):
@@ -166,8 +165,8 @@ class ChatScreen(Painted, Screen[None]):
         """Imports, in a thread, what is needed soon."""
         from localspec.runtime.local_models import names
 
-        import_module(BODY)
-        import_module(MODELS)
+        for name in SOON:
+            import_module(f"localspec.tui.{name}")
         self.command_line.others = names()
 
     async def on_unmount(self) -> None:
