@@ -102,7 +102,7 @@ class Plan:
 
 
 def measure_ui(plan: Plan, tell: Callable[[float], None]) -> UiReport:
-    """As many answers of each, and as many starts, after one that is not counted."""
+    """Plays as many answers of each, and as many starts, after one that is not counted."""
     need = COPIES * SHAPES[plan.shape].num_weights * BITS[plan.kind] / 8
     if need > available_bytes():
         raise DoesNotFit(

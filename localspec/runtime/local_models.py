@@ -161,7 +161,7 @@ def folders_of_chats(catalog: Catalog) -> list[str]:
 
 
 def last_used() -> dict[str, str]:
-    """When a chat last had each model, by the name that the chat has for it."""
+    """The time of each model's last chat, by the name that the chat has for it."""
     used: dict[str, str] = {}
     for chat in peek():
         used[chat.model_key] = max(used.get(chat.model_key, ""), chat.updated_at)

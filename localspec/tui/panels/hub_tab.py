@@ -86,6 +86,7 @@ class HubTab(Vertical):
         self.cursor, self.planning, self.waits = "", "", ""
         self.words = Field(placeholder="name, author or words", compact=True, max_length=LONGEST, id="hub-words")
         self.options, self.state = Static(markup=False, classes="options"), Static(markup=False, classes="state")
+        self.state.display = False
         self.list, self.detail = HubList(markup=False, id="hub-list"), Static(markup=False, classes="detail")
 
     def compose(self) -> ComposeResult:
@@ -93,7 +94,6 @@ class HubTab(Vertical):
 
     def on_mount(self) -> None:
         self.show_options()
-        self.say("")
 
     def on_unmount(self) -> None:
         for timer in (self.typing, self.resting):
