@@ -23,9 +23,13 @@ def cut(text: str, width: int, *, keep_end: bool = False) -> str:
     """The text within this width; where it is longer, its end or its beginning is replaced by an ellipsis."""
     if cells(text) <= width:
         return text
-    while text and cells(text) >= width:
-        text = text[1:] if keep_end else text[:-1]
-    return f"…{text.lstrip('…')}" if keep_end else f"{text}…"
+    kept, left = list[str](), width - 1
+    for char in reversed(text) if keep_end else text:
+        left -= _cells(char)
+        if left < 0:
+            break
+        kept.append(char)
+    return f"…{''.join(reversed(kept)).lstrip('…')}" if keep_end else f"{''.join(kept)}…"
 
 
 def columns(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> str:
