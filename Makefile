@@ -7,6 +7,8 @@ PEERS := .venv/.peers
 # them. A process that dies ends the run: xdist would put another in its place, and wait for it for ever.
 WORKERS = $(shell $(PYTHON) -c 'import os; print(-(-3 * (os.cpu_count() or 1) // 2))')
 BY_FILE = -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart=0
+# What is imported once is compiled once, also where the environment says otherwise: tests start hundreds of processes.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: chat real peers test suite quick slow lint style types fix bench measure shots snapshots help-pages
 

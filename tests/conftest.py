@@ -78,8 +78,10 @@ def one_state_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyte
 
 @pytest.fixture
 def verified(monkeypatch: pytest.MonkeyPatch) -> None:
-    """transformers takes seconds to import; test_self_check.py is about it."""
+    """transformers takes seconds to import, and the engine's check a fifth of one with every load. test_self_check.py
+    is about both."""
     monkeypatch.setattr("localspec.loading.kernels.verify_config", lambda _: None)
+    monkeypatch.setattr("localspec.loading.self_check.cpu.verify_packed", lambda *_: None)
 
 
 @pytest.fixture
@@ -87,6 +89,15 @@ def warm_engines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Engines in child processes have torch from the start. Elsewhere than on Linux a fork of it may not run."""
     if sys.platform == "linux":
         monkeypatch.setattr("localspec.runtime.worker.SPAWN", importlib.import_module("tests.support.warm").FORKS)
+
+
+@pytest.fixture(autouse=True)
+def warm_sandboxes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prompts are made in forks of one process: a new one would import for a seventh of a second with every model that
+    is opened. Whoever is about the sandbox has a fixture of this name that leaves it alone."""
+    if sys.platform == "linux":
+        warm = importlib.import_module("tests.support.warm_sandbox")
+        monkeypatch.setattr("localspec.models.sandbox.subprocess", warm)
 
 
 @pytest.fixture(autouse=True)

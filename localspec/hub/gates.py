@@ -35,6 +35,8 @@ def gate_lines(repo: str, access: Access, meanwhile: Meanwhile | None = None) ->
         command = f"localspec pull {one_line(meanwhile.target)}"
         command += f" --draft {one_line(meanwhile.drafter)}" if meanwhile.drafter else ""
         lines.append(f"Meanwhile, without a gate: {command} ({meanwhile.word})")
+    else:
+        lines.append("Meanwhile, without a download: localspec chat (guide, the built-in model)")
     return (*lines, "Nothing was downloaded.")
 
 

@@ -22,7 +22,7 @@ from localspec.hub.gates import closed_gate, next_step, state_sentence
 from localspec.hub.headers import Heard, Remote, open_headers, unheard
 from localspec.hub.licences import read_licence
 from localspec.hub.records import Access, Licence, RemoteFile, Repository
-from localspec.hub.selection import check_paths, is_gguf, pick, select
+from localspec.hub.selection import check_paths, is_gguf, pick, select, variants
 from localspec.loading.footprint import num_elements
 from localspec.models import hub_cache
 from localspec.models.checkpoint import Snapshot
@@ -110,11 +110,15 @@ def denied(seen: Seen) -> AccessDenied:
 
 
 def files_of(seen: Seen, variant: str) -> tuple[RemoteFile, ...]:
-    """The files to fetch; none of a GGUF repository without a chosen variant. Raises what forbids any of them."""
+    """The files to fetch; none of a GGUF repository with several models without a chosen one. Raises what forbids any
+    of them."""
+    if is_gguf(seen.all_files):
+        known = variants(seen.all_files)
+        variant = variant or (next(iter(known)) if len(known) == 1 else "")
+        if not variant:
+            return ()
     if variant:
         return pick(seen.repo, seen.all_files, variant)
-    if is_gguf(seen.all_files):
-        return ()
     return select(seen.repo, seen.all_files, seen.remote.read if seen.access.may_read else None)
 
 

@@ -33,11 +33,7 @@ GUIDE = LoadRequest.of("guide", quant="fp32", threads=1)
 CATALOG = Catalog.load()
 ENTRY = CATALOG.resolve("guide")
 
-
-@pytest.fixture(autouse=True)
-def verified(monkeypatch: pytest.MonkeyPatch) -> None:
-    """transformers takes seconds to import, and is not what is tested here."""
-    monkeypatch.setattr("localspec.loading.kernels.verify_config", lambda _: None)
+pytestmark = pytest.mark.usefixtures("verified")
 
 
 def curve(*speedups: float, setting: str = "exit layer") -> Curve:

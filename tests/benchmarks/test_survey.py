@@ -67,7 +67,7 @@ sys.exit(code)
 """
 
 
-@pytest.mark.parametrize("absent", [[], ["accelerate"]])
+@pytest.mark.parametrize("absent", [["accelerate"], pytest.param([], marks=pytest.mark.slow)])
 def test_it_runs_where_there_is_neither_click_nor_textual_nor_a_compiler(absent: list[str]):
     """On a machine with a GPU only torch, transformers and what they bring is there, and bitsandbytes carried along;
     transformers' own nf4 takes accelerate too."""

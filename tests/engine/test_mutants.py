@@ -21,7 +21,7 @@ from localspec.engine.samplers import Rejection
 from tests.engine.test_acceptance_algebra import check_algebra
 from tests.engine.test_exact_in_float64 import POLICIES, check_exact, check_seeded, plain_texts, prompts
 from tests.engine.test_exact_in_float64 import SAMPLED as SEEDED
-from tests.engine.test_law_of_samples import SHAPES, check_loop, check_seeds, check_tensor_program
+from tests.engine.test_law_of_samples import ENOUGH, SHAPES, check_loop, check_seeds, check_tensor_program
 from tests.engine.test_rollback import check_rollback
 
 pytestmark = pytest.mark.heavy
@@ -38,7 +38,7 @@ def algebra() -> None:
 def law() -> None:
     check_tensor_program(3, SHAPES[0], 20_000, greedy_draft=False)
     check_tensor_program(2, SHAPES[1], 20_000, greedy_draft=True)
-    check_loop(2, SHAPES[1], 700, greedy_draft=False)
+    check_loop(2, SHAPES[1], ENOUGH, greedy_draft=False)
     check_seeds(2, SHAPES[0], 400)
 
 

@@ -790,10 +790,11 @@ def on_guide(draft: str, kind: str) -> list[list[int]]:
         return [*(ids(llm, question) for question in PROMPTS[:4]), ids(llm, PROMPTS[0], temperature=1.2, seed=4)]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["int4", pytest.param("int8", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("draft", ["early-exit:1", "early-exit:5", "small"])
 def test_on_guide_speculation_writes_the_very_text_of_plain_decoding(draft: str, kind: str):
-    """Not "up to near ties": rows are equal bit for bit at every width. Sampled with a seed, too."""
+    """Not "up to near ties": rows are equal bit for bit at every width. Sampled with a seed, too. In int8, in which it
+    ships, test_guide.py has it."""
     assert on_guide(draft, kind) == on_guide("off", kind)
 
 

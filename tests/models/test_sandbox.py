@@ -37,6 +37,11 @@ def opening(template: str, **specials: str) -> OpenPrompter:
 
 
 @pytest.fixture
+def warm_sandboxes() -> None:
+    """As users have them."""
+
+
+@pytest.fixture
 def box() -> Sandbox:
     return Sandbox()  # which ends with the test that holds it
 

@@ -21,6 +21,7 @@ from localspec.models.folding import READ_AS
 from localspec.runtime.worker import EngineProcess
 from localspec.tui.app import ChatApp
 from localspec.tui.transcript.answer import Answer
+from tests.cli.test_cli import complaints
 from tests.training.test_corpus_commands import unknown_commands, unknown_flags
 from training import corpus
 from training.exam import questions as exam
@@ -111,9 +112,9 @@ def test_a_system_prompt_changes_how_most_answers_begin(plain):
 
 
 def test_the_command_gives_the_answers_of_the_python_interface(program):
-    """Ten questions of the exam, so that a score through the one is the score through the other."""
-    questions = [question.phrasings[0] for question in exam.load().known[::15]][:10]
-    assert len(questions) == 10
+    """Five questions of the exam, so that a score through the one is the score through the other."""
+    questions = [question.phrasings[0] for question in exam.load().known[::30]][:5]
+    assert len(questions) == 5
     with localspec.load("guide", threads=ONE) as llm:
         told = [llm.generate(asked(question), temperature=0).text for question in questions]
     assert [program(question) for question in questions] == told
@@ -136,9 +137,9 @@ def test_the_whole_exam_through_the_command(program):
     assert sum(honest) >= int(said[2]) - NEAR_TIES
 
 
-@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [20, pytest.param(1, marks=pytest.mark.slow)])
 def test_no_answer_names_a_flag_or_a_command_that_never_existed(plain, every):
-    """One question of every entry, or of every fifth."""
+    """One question of every entry, or of every twentieth."""
     asking = [asked(entry.held_out) for entry in corpus.load().known[::every]]
     said = [plain.generate(messages, temperature=0).text for messages in asking]
     assert unknown_flags(said) | unknown_commands(said) <= RETIRED
@@ -333,10 +334,10 @@ def test_what_is_typed_can_be_left_as_it_is(plain):
 def test_run_says_on_stderr_how_it_read(localspec: Callable[..., tuple[int, str, str]]):
     asks = ("run", "guide", "waht is a drafer?", "--quant", "int8", "--threads", str(ONE))
     code, out, err = localspec(*asks)
-    assert (code, err.strip()) == (0, "info: Read as: what is a drafter?")
+    assert (code, complaints(err.encode())) == (0, ["info: Read as: what is a drafter?"])
     assert out.startswith("The drafter")
     code, other, err = localspec(*asks, "--no-folding")
-    assert (code, err.strip()) == (0, "")
+    assert (code, complaints(err.encode())) == (0, [])
     assert other != out
 
 

@@ -15,18 +15,22 @@ from unittest.mock import patch
 from localspec.core.requests import LoadRequest
 from localspec.runtime.model import Model
 from localspec.runtime.open import Opening, open_model
+from tests.support import warm_sandbox
 
 
-def run_in(environment: dict[str, str], target: Callable[..., None], args: tuple[Any, ...]) -> None:
+def run_in(environment: dict[str, str], sandboxes: str, target: Callable[..., None], args: tuple[Any, ...]) -> None:
     """A fork begins with the environment of the first test."""
     os.environ.clear()
     os.environ.update(environment)
-    target(*args)
+    warm_sandbox.SERVER.join(sandboxes)
+    with patch("localspec.models.sandbox.subprocess", warm_sandbox):
+        target(*args)
 
 
 class Fork(ForkServerProcess):
     def __init__(self, *, target: Callable[..., None], args: tuple[Any, ...], daemon: bool) -> None:
-        super().__init__(target=run_in, args=(dict(os.environ), target, args), daemon=daemon)
+        given = dict(os.environ), warm_sandbox.SERVER.address, target, args
+        super().__init__(target=run_in, args=given, daemon=daemon)
 
 
 class Forks(ForkServerContext):
@@ -40,6 +44,8 @@ FORKS.set_forkserver_preload([__name__])
 
 
 def open_verified(request: LoadRequest) -> Generator[Opening, None, Model]:
-    """In a child: transformers takes seconds to import; test_self_check.py is about it."""
-    with patch("localspec.loading.kernels.verify_config", lambda _: None):
+    """In a child: transformers takes seconds to import, the engine's check a fifth of one; test_self_check.py is about
+    both."""
+    engine = patch("localspec.loading.self_check.cpu.verify_packed", lambda *_: None)
+    with engine, patch("localspec.loading.kernels.verify_config", lambda _: None):
         return (yield from open_model(request))

@@ -41,6 +41,7 @@ SHELL_WORDS = re.compile(r"[<;&$]|^(if|python|[A-Z_]+=)|^echo(?!.* [|] )")
 PLACEHOLDERS = {"folder": "target", "large": "target", "small": "draft"}
 CAPITALS = {"MODEL": "guide", "PROMPT": "Hello", "NAME": "nord", "WORDS": "draft"}  # and ID, a chat's
 MEASURING = ("measure", "sweep")
+SHAPES = "python -m benchmarks.shapes"  # which imports all that can be measured, for five seconds
 TERMINALS_OWN = {"Ctrl+Shift+V"}
 PYTHONS_OWN = {"chat.send"}
 
@@ -104,7 +105,16 @@ def typed(words: list[str], piped: bytes, monkeypatch: pytest.MonkeyPatch) -> in
     return code
 
 
-@pytest.mark.parametrize("block", blocks("(?:ba)?sh"))
+def examples() -> list[object]:
+    """Those of the shell; of those that measure shapes one, and the others in make slow."""
+    found = blocks("(?:ba)?sh")
+    one = next(block for block in found if SHAPES in block)
+    return [
+        pytest.param(block, marks=pytest.mark.slow) if SHAPES in block and block != one else block for block in found
+    ]
+
+
+@pytest.mark.parametrize("block", examples())
 def test_a_shell_example_runs(block: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     """In this process, which has loaded all that one of its own would load first; where more than a pipe or a file of
     output is written, as a shell runs it. A bench asks two of its questions."""

@@ -45,16 +45,16 @@ async def test_what_is_scrolled_to_is_there_and_stays_there_while_more_is_writte
     async with open_chat(ScriptedEngine(), size=(100, 40)) as stage:
         shown = Answer("guide")
         await stage.chat.feedback.show(shown)
-        await write(stage, shown, range(20))
+        await write(stage, shown, range(12))
         assert "item 0 of part 0," not in stage.seen
         stage.chat.transcript.scroll_home(animate=False)
         await stage.sees("item 0 of part 0,", "item 5 of part 1,")
-        await write(stage, shown, range(20, 22))
+        await write(stage, shown, range(12, 14))
         await stage.sees("item 0 of part 0,", "item 5 of part 1,")
         await stage.pilot.resize_terminal(80, 40)
         await stage.sees("item 0 of part 0,", "item 5 of part 0,")
         stage.chat.transcript.anchor()
-        await stage.sees("item 5 of part 21,")
+        await stage.sees("item 5 of part 13,")
         await shown.end()
 
 
@@ -63,7 +63,7 @@ async def test_a_whole_answer_that_comes_into_sight_at_once_is_drawn():
     async with open_chat(ScriptedEngine(), size=(100, 40)) as stage:
         above, below = Answer("guide"), Answer("guide", "".join(map(part, range(4))))
         await stage.chat.feedback.show(above)
-        await write(stage, above, range(20))
+        await write(stage, above, range(12))
         await above.end()
         await stage.chat.feedback.show(below)
         stage.chat.transcript.scroll_home(animate=False)
@@ -76,7 +76,7 @@ async def test_what_is_selected_may_begin_out_of_sight():
     async with open_chat(ScriptedEngine(), size=(100, 40)) as stage:
         shown = Answer("guide")
         await stage.chat.feedback.show(shown)
-        await write(stage, shown, range(20))
+        await write(stage, shown, range(12))
         await shown.end()
         await stage.pilot.mouse_down(shown, offset=(6, shown.size.height - 12))
         stage.chat.transcript.scroll_home(animate=False)
@@ -84,7 +84,7 @@ async def test_what_is_selected_may_begin_out_of_sight():
         await stage.pilot.hover(shown, offset=(4, 2))
         await stage.pilot.mouse_up(shown, offset=(4, 2))
         selected = stage.app.screen.get_selected_text() or ""
-        assert all(f"item 3 of part {number}," in selected for number in range(1, 18))
+        assert all(f"item 3 of part {number}," in selected for number in range(1, 10))
 
 
 async def test_what_others_hide_is_not_drawn(monkeypatch: pytest.MonkeyPatch):

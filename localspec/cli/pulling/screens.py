@@ -10,6 +10,7 @@ from localspec.hub.records import DraftOffer, Fetched, PullPlan, Repository
 from localspec.loading.fit import FitReport
 from localspec.models.catalog import Catalog
 from localspec.models.gguf import stores
+from localspec.models.named_templates import COMPLETION
 
 SHORT = 7  # letters of a commit
 GAP = "   "
@@ -80,16 +81,17 @@ def offer_words(offer: DraftOffer) -> str:
 def template_words(plan: PullPlan) -> str:
     if plan.target.chat_template:
         return "its own"
-    used = f'; "{one_line(plan.preset)}" will be used' if plan.preset else "; it completes text"
-    return f"none in it (a base model){used}"
+    named = plan.preset not in ("", COMPLETION.name)
+    used = f'"{one_line(plan.preset)}" will be used' if named else "it completes text"
+    return f"none in it (a base model); {used}"
 
 
 def variants_text(plan: PullPlan) -> str:
-    """The files of a GGUF repository, each with its fit."""
+    """The models of a GGUF repository, each with its size and its fit."""
     from localspec.history.text.columns import columns
 
-    rows = [(one_line(one.name), one_line(one.word)) for one in plan.variants]
-    return columns(rows)
+    rows = [(f"  {one_line(one.name)}", size_words(one.num_bytes), one_line(one.word)) for one in plan.variants]
+    return "\n".join((heading(plan.target), columns(rows)))
 
 
 def checked_words(fetched: Fetched, repository: Repository) -> str:

@@ -86,7 +86,7 @@ def check(plan: PullPlan, asked: Asked) -> None:
     if plan.variants and not asked.request.variant:
         first = plan.variants[0].name
         raise UsageError(
-            f"{plan.target.repo} has several files.", hint=f"Choose one: localspec pull {plan.target.repo}:{first}"
+            f"{plan.target.repo} has several models.", hint=f"Choose one: localspec pull {plan.target.repo}:{first}"
         )
     if plan.disk_needed > plan.disk_free:
         raise DoesNotFit(

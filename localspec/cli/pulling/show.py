@@ -25,14 +25,12 @@ class TextShow:
     def plan(self, plan: PullPlan) -> None:
         self._bar.wipe()
         self._repositories = [one for one in (plan.target, plan.drafter) if one]
-        print_text(screens.plan_text(plan))
-        if plan.variants:
-            print_text(screens.variants_text(plan))
+        print_text(screens.variants_text(plan) if plan.variants else screens.plan_text(plan))
 
     def gate(self, plan: PullPlan, *, waits: bool) -> None:
         self._bar.wipe()
         closed = next(one for one in (plan.target, plan.drafter) if one and not one.access.may_read)
-        print_text(screens.heading(closed))
+        print_text(f"{screens.heading(closed)}\n  {screens.contents(closed)}")
         for line in gate_lines(closed.repo, closed.access, plan.meanwhile):
             print_text(f"  {line}")
         if waits:

@@ -192,7 +192,9 @@ PLANTED: dict[str, Callable[[Tensors], None]] = {
 
 
 @pytest.mark.parametrize("linear", PLANTED)
-@pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
+@pytest.mark.parametrize(
+    "isa", [ISAS[0], *(pytest.param(isa, marks=pytest.mark.slow) for isa in ISAS[1:])], ids=lambda isa: isa.name
+)
 def test_they_cost_every_linear_of_a_layer_at_most_two_percent_in_int8(isa: Isa, linear: str) -> None:
     """The norm before it makes them, or the projection of values, or up. All that is lost is lost by rounding: torch,
     rounding alike, agrees."""
