@@ -43,6 +43,7 @@ AT_HOME = (  # what measures the screen, and the weights themselves; not for a b
     "benchmarks.pieces",
     "benchmarks.quality",
     "benchmarks.timed_chat",
+    "benchmarks.ui.busy_hub",
     "benchmarks.ui.chat_program",
 )
 ENGINE_BOX = {"torch", "transformers", "safetensors", "msgspec"}  # what a GPU box has

@@ -23,6 +23,7 @@ def read_arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--format", choices=[str(row) for row in auto_formats("cpu", packed=True)], default="int8", help="weight format"
     )
+    parser.add_argument("--downloading", action="store_true", help="while a download reports its progress in the chat")
     parser.add_counts(TOKENS, REPEATS, of="answers of each, and starts")
     parser.add_output()
     return parser.parse_args(words)
@@ -32,10 +33,11 @@ def main(words: Sequence[str]) -> None:
     given = read_arguments(words)
     if sys.platform == "win32":
         raise UsageError("The screen is measured in a terminal of Unix.", hint="Use Linux, macOS or WSL.")
-    from benchmarks.ui.measure import measure_ui
+    from benchmarks.ui.measure import Plan, measure_ui
 
     def measure(tell: Tell) -> UiReport:
-        return measure_ui(given.shape, given.format, given.max_tokens, given.repeats, shares(tell, "the chat"))
+        played = Plan(given.shape, given.format, given.max_tokens, given.repeats, given.downloading)
+        return measure_ui(played, shares(tell, "the chat"))
 
     show(measure, given.output)
 

@@ -2,7 +2,7 @@
 
 It saves the chat in the folder that the environment names.
 
-python -m benchmarks.ui.chat_program OPENER MODEL FORMAT TOKENS FD. Knows no terminal and no figures but its own.
+python -m benchmarks.ui.chat_program OPENER MODEL FORMAT TOKENS [--downloading] FD. Knows no terminal.
 """
 
 from __future__ import annotations
@@ -19,20 +19,24 @@ from benchmarks.timed_chat import TimedChat
 from localspec.core.events import Notice, Step
 from localspec.core.requests import LoadRequest, WeightOptions
 from localspec.history import Answered, NewChat, Update, Writer
+from localspec.hub import process
+from localspec.hub.records import PullRequest
 from localspec.runtime.worker import EngineProcess
 from localspec.tui.chat.recorder import HistoryRecorder
 from localspec.tui.terminal.collector import collect_at_rest
 
+BUSY_HUB = "benchmarks.ui.busy_hub"
 LOOK_SECONDS = 0.1  # to look costs the model too
 
 
 class MeasuredChat(TimedChat):
-    """Counts from the beginning of an answer, which it looks for now and then."""
+    """Counts from the beginning of an answer, which it looks for now and then. `downloads`: with a download that
+    reports its progress meanwhile."""
 
-    def __init__(self, request: LoadRequest, opener: str, tell: Callable[..., None]) -> None:
+    def __init__(self, request: LoadRequest, opener: str, tell: Callable[..., None], *, downloads: bool) -> None:
         super().__init__(lambda: EngineProcess(request, opener), recorder=HistoryRecorder(self, NewChat(request.model)))
         self.writer = Writer()
-        self.tell_figures = tell
+        self.tell_figures, self.downloads = tell, downloads
         self.cpu_before = 0.0
 
     def on_mount(self) -> None:
@@ -41,6 +45,8 @@ class MeasuredChat(TimedChat):
     async def look(self) -> None:
         while self.chat.state.phase == "loading":
             await asyncio.sleep(LOOK_SECONDS)
+        if self.downloads:
+            self.chat.library.downloads.queue.add(PullRequest("org/model"))
         self.tell_figures(ready=True)
         while True:
             if not self.chat.state.answering:
@@ -73,11 +79,15 @@ class MeasuredChat(TimedChat):
             )
 
 
-def main(opener: str, model: str, kind: str, tokens: str, fd: str) -> None:
+def main(opener: str, model: str, kind: str, tokens: str, *rest: str) -> None:
+    *downloading, fd = rest
+
     def tell(**figures: Any) -> None:
         os.write(int(fd), f"{json.dumps(figures)}\n".encode())
 
-    chat = MeasuredChat(LoadRequest(model, weights=WeightOptions(kind, ctx=int(tokens))), opener, tell)
+    process.CHILD = BUSY_HUB
+    request = LoadRequest(model, weights=WeightOptions(kind, ctx=int(tokens)))
+    chat = MeasuredChat(request, opener, tell, downloads=bool(downloading))
     collect_at_rest()
     try:
         chat.run()

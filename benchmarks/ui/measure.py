@@ -85,33 +85,60 @@ class Progress:
         self.tell(self.done / self.all)
 
 
-def measure_ui(shape: str, kind: ListedFormat, tokens: int, repeats: int, tell: Callable[[float], None]) -> UiReport:
-    """`repeats` answers of each, and as many starts, after one that is not counted."""
-    need = COPIES * SHAPES[shape].num_weights * BITS[kind] / 8
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is measured: `repeats` answers of each program. `downloading`: a download reports its progress meanwhile."""
+
+    shape: str
+    kind: ListedFormat
+    tokens: int
+    repeats: int
+    downloading: bool = False
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """The arguments of both programs."""
+        return self.shape, self.kind, str(self.tokens)
+
+
+def measure_ui(plan: Plan, tell: Callable[[float], None]) -> UiReport:
+    """Plays as many answers of each, and as many starts, after one that is not counted."""
+    need = COPIES * SHAPES[plan.shape].num_weights * BITS[plan.kind] / 8
     if need > available_bytes():
         raise DoesNotFit(
-            f"Two {shape} in {kind} do not fit in memory.", hint="Try: python -m benchmarks.ui --shape tiny"
+            f"Two {plan.shape} in {plan.kind} do not fit in memory.", hint="Try: python -m benchmarks.ui --shape tiny"
         )
+    repeats = plan.repeats
     progress = Progress((repeats + 1) * (PAINT + ANSWERS) + COPIES * LOAD, tell)
     paints = [first_paint(progress) for _ in range(repeats + 1)][1:]
     with TemporaryDirectory() as folder:
-        turns, echoes = play((shape, kind, str(tokens)), folder, repeats + 1, progress)
+        turns, echoes = play(plan, folder, progress)
     machine = describe_machine(processor.physical_cores(), "cpu")
     runs, chats = zip(*turns[1:], strict=True)
-    return UiReport(shape, kind, tokens, repeats, machine, runs, chats, echoes, tuple(paints))
+    return UiReport(
+        plan.shape,
+        plan.kind,
+        plan.tokens,
+        repeats,
+        machine,
+        runs,
+        chats,
+        echoes,
+        tuple(paints),
+        downloading=plan.downloading,
+    )
 
 
-def play(
-    asked: tuple[str, ...], folder: str, count: int, progress: Progress
-) -> tuple[list[tuple[Played, Played]], tuple[float, ...]]:
-    """Plays `count` turns of both programs; returns them, and the milliseconds from key to echo in all but the
-    first."""
+def play(plan: Plan, folder: str, progress: Progress) -> tuple[list[tuple[Played, Played]], tuple[float, ...]]:
+    """Plays the turns of both programs, one more than are counted; returns them, and the milliseconds from key to echo
+    in all but the first."""
+    meanwhile = ("--downloading",) if plan.downloading else ()
     turns, echoes = list[tuple[Played, Played]](), list[float]()
-    with playing("benchmarks.ui.run_program", folder, *asked) as run:
+    with playing("benchmarks.ui.run_program", folder, *plan.asked) as run:
         progress.add(LOAD)
-        with playing("benchmarks.ui.chat_program", folder, OPENER, *asked) as chat:
+        with playing("benchmarks.ui.chat_program", folder, OPENER, *plan.asked, *meanwhile) as chat:
             progress.add(LOAD)
-            for turn in range(count):
+            for turn in range(plan.repeats + 1):
                 turns.append(by_both(run, chat, echoes if turn else [], chat_first=turn % 2 == 0))
                 progress.add(ANSWERS)
     return turns, tuple(echoes)

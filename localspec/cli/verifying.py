@@ -14,8 +14,8 @@ from localspec.core.errors import PullError
 from localspec.core.events import Loading
 from localspec.core.sanitize import one_line
 from localspec.hub.records import PullRequest
-from localspec.hub.shelf import cached
 from localspec.hub.verify_files import FilesVerified, Verifying, verify_files
+from localspec.models import hub_cache
 from localspec.models.catalog import Catalog
 
 
@@ -29,7 +29,7 @@ def verify(model: str, *, fetch: bool, as_json: bool) -> int:
         print_text(verified_text(found))
     if not found.bad:
         return 0
-    repo, commit = cached(path)
+    repo, commit = hub_cache.fetched_from(path)
     if repo and (fetch or (not as_json and wanted(found))):
         return fetch_again(found, repo, commit, as_json=as_json)
     names = ", ".join(one_line(file.path) for file in found.bad)

@@ -38,3 +38,12 @@ class JsonStore(Generic[Value]):
             write_whole(self._file(), msgspec.json.format(msgspec.json.encode(whole)))
             return True
         return False
+
+    def remove(self, key: str) -> bool:
+        """False: the file cannot be written."""
+        with self._writing, suppress(OSError, UsageError):
+            whole = self.read()
+            if whole.pop(key, None) is not None:
+                write_whole(self._file(), msgspec.json.format(msgspec.json.encode(whole)))
+            return True
+        return False

@@ -119,6 +119,11 @@ def hints_file() -> Path:
     return state_dir() / "hints.json"
 
 
+def downloads_file() -> Path:
+    """The file of the downloads that wait or are not complete."""
+    return state_dir() / "downloads.json"
+
+
 def themes_dir() -> Path:
     return config_dir() / "themes"
 

@@ -23,3 +23,8 @@ def size_words(num_bytes: float) -> str:
     if num_bytes >= 1e9:
         return f"{num_bytes / 1e9:.1f} GB"
     return f"{num_bytes / 1e6:.0f} MB" if num_bytes >= 5e5 else f"{num_bytes / 1e3:.0f} kB"
+
+
+def count_words(number: int) -> str:
+    """A number of parameters: 8.19 B, 135 M."""
+    return f"{number / 1e9:.2f} B" if number >= 1e9 else f"{number / 1e6:.0f} M"

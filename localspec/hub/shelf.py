@@ -14,7 +14,7 @@ from localspec.core.errors import LocalspecError
 from localspec.core.events import Record
 from localspec.core.main_memory import available_bytes
 from localspec.engine.generic_arch import read_any
-from localspec.history import History, ModelTotals, peek
+from localspec.history import History, ModelTotals
 from localspec.hub.card import licence_of, licence_text
 from localspec.hub.licences import read_licence
 from localspec.hub.records import Licence
@@ -23,7 +23,7 @@ from localspec.models.catalog import Catalog, Entry
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.draft_choice import exit_layers
 from localspec.runtime.loaded import is_loaded
-from localspec.runtime.local_models import Shelved, drafters, on_disk, shelved
+from localspec.runtime.local_models import Shelved, drafters, last_used, on_disk, shelved
 
 
 class OnDisk(Record, frozen=True):
@@ -51,7 +51,7 @@ def list_models() -> tuple[OnDisk, ...]:
 
 
 def described(one: Shelved, entry: Entry, catalog: Catalog, used: Mapping[str, str]) -> OnDisk:
-    repo, commit = cached(entry.path)
+    repo, commit = hub_cache.fetched_from(entry.path)
     key = catalog.key_of(one.name)
     known = catalog.models[key] if key else (catalog.of_repository(repo) or ("", None))[1]
     licence = licence_of(folder_of(entry.path))
@@ -70,22 +70,6 @@ def described(one: Shelved, entry: Entry, catalog: Catalog, used: Mapping[str, s
         is_loaded(entry.path),
         bool(known and known.revision and repo and hub_cache.commit_of(repo) not in ("", known.revision)),
     )
-
-
-def cached(path: Path) -> tuple[str, str]:
-    """The repository and commit of a path in the hub's cache; "" for any other."""
-    inside = path.parts[len(hub_cache.folder().parts) :] if path.is_relative_to(hub_cache.folder()) else ()
-    if len(inside) < 3 or inside[1] != "snapshots":
-        return "", ""
-    return hub_cache.repository(inside[0]), inside[2]
-
-
-def last_used() -> dict[str, str]:
-    """The time of each model's last chat, by the name that its chat has."""
-    found: dict[str, str] = {}
-    for chat in peek():
-        found[chat.model_key] = max(found.get(chat.model_key, ""), chat.updated_at)
-    return found
 
 
 class ModelFile(Record, frozen=True):

@@ -54,6 +54,14 @@ def kept(repository: str) -> Path:
     return folder() / (MODELS + repository.replace("/", "--"))
 
 
+def fetched_from(path: Path) -> tuple[str, str]:
+    """The repository and commit of a path in the cache; "" for any other."""
+    inside = path.parts[len(folder().parts) :] if path.is_relative_to(folder()) else ()
+    if len(inside) < 3 or inside[1] != "snapshots":
+        return "", ""
+    return repository(inside[0]), inside[2]
+
+
 def commit_of(repository: str, revision: str = MAIN) -> str:
     """The commit that a branch or tag was when it was last downloaded; a commit is itself. "" for what is not here."""
     if COMMIT.fullmatch(revision):

@@ -25,6 +25,7 @@ from localspec.models.gguf import stores
 from localspec.models.gguf.header import read_gguf
 from localspec.models.gguf.stores import Kept
 from localspec.models.prequantised.stored import stored_format
+from localspec.runtime.origins import UNKNOWN, Origin, origin_of
 
 STORED = {"F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16"}
 UNREADABLE = "cannot be loaded"  # loading it says why
@@ -34,19 +35,27 @@ MOST_CHATS = 200  # that are searched for folders
 @dataclass(frozen=True, slots=True)
 class Shelved:
     """`name` loads it. `quant` is how its weights are stored, and before that how they are loaded, if they are; `fit`
-    whether they fit."""
+    whether they fit. `used_at`: when a chat last had it; "" for never."""
 
     name: str
     quant: str
     num_bytes: int
     fit: str
     drafts: tuple[tuple[str, str], ...]
+    origin: Origin = UNKNOWN
+    used_at: str = ""
 
 
 def on_disk(catalog: Catalog, now: str, *, held_bytes: int = 0, loaded: str = "") -> Iterator[Shelved]:
     """Lists them, with the model that is loaded `now` in this format; its `held_bytes` are freed before another is. One
     after the other, as they are found: the headers of many take a while."""
-    free = available_bytes() + held_bytes
+    used = last_used()
+    for model in found_on_disk(catalog, now, available_bytes() + held_bytes, loaded=loaded):
+        yield replace(model, used_at=used.get(model.name, ""))
+
+
+def found_on_disk(catalog: Catalog, now: str, free: int, *, loaded: str) -> Iterator[Shelved]:
+    """`free`: bytes of memory."""
     named = set[str]()
     keys = [key for key, table in catalog.models.items() if now == key or now != table.repo]
     for name in dict.fromkeys((*keys, now, *folders_of_chats(catalog))):
@@ -85,8 +94,9 @@ def of_another(one: Kept, free: int) -> Shelved | None:
         if model is None:
             return None
         if isinstance(model, Snapshot):
-            return Shelved(one.name, stored(model), model.total_bytes, fit_word(model, free), drafts)
-    return Shelved(one.name, "–", 0, UNREADABLE, drafts)
+            word = fit_word(model, free)
+            return Shelved(one.name, stored(model), model.total_bytes, word, drafts, origin_of(one.name, one.file))
+    return Shelved(one.name, "–", 0, UNREADABLE, drafts, origin_of(one.name, one.file))
 
 
 @lru_cache(maxsize=512)
@@ -119,8 +129,9 @@ def shelved(name: str, entry: Entry, free: int) -> Shelved:
         snapshot = open_snapshot(entry.path, entry.key)
         word = fit_word(snapshot, free)
     except LocalspecError:
-        return Shelved(name, "–", 0, UNREADABLE, drafters(entry))
-    return Shelved(name, stored(snapshot), snapshot.total_bytes, word, drafters(entry))
+        return Shelved(name, "–", 0, UNREADABLE, drafters(entry), origin_of(name, entry.path))
+    origin = origin_of(name, entry.path)
+    return Shelved(name, stored(snapshot), snapshot.total_bytes, word, drafters(entry), origin)
 
 
 def stored(snapshot: Snapshot) -> str:
@@ -147,3 +158,11 @@ def folders_of_chats(catalog: Catalog) -> list[str]:
     """Model folders of recent chats that are still there; a history that cannot be read has none."""
     names = dict.fromkeys(chat.model_key for chat in peek(limit=MOST_CHATS))
     return [name for name in names if name not in catalog.models and Path(name).is_absolute()]
+
+
+def last_used() -> dict[str, str]:
+    """The time of each model's last chat, by the name that the chat has for it."""
+    used: dict[str, str] = {}
+    for chat in peek():
+        used[chat.model_key] = max(used.get(chat.model_key, ""), chat.updated_at)
+    return used

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from time import monotonic, sleep
 
 import pytest
 
@@ -14,6 +16,7 @@ from benchmarks.program import run
 from benchmarks.terminal import Terminal
 from benchmarks.timed_chat import Frames, TimedChat
 from benchmarks.ui.__main__ import main
+from benchmarks.ui.chat_program import BUSY_HUB
 from benchmarks.ui.forced_model import QUESTION, open_forced, word
 from benchmarks.ui.measure import playing
 from benchmarks.ui.report import Played, UiReport, percentile
@@ -23,6 +26,9 @@ from localspec.core.errors import DoesNotFit, EngineError
 from localspec.core.events import Done, Step
 from localspec.core.requests import GenerateRequest, LoadRequest, Message
 from localspec.history import History
+from localspec.hub import process
+from localspec.hub.queue import Download, Downloads
+from localspec.hub.records import PullRequest
 from tests.support.chat_stage import HELLO, Stage
 from tests.support.scripted_engine import ScriptedEngine
 
@@ -42,6 +48,8 @@ def test_each_turn_is_compared_with_its_own_and_the_median_counts():
     assert "| chat over run, median | ×0.800 | ≥ 0.95 |" in report.to_markdown()
     assert "| first paint, median | 400 ms | ≤ 500 ms |" in report.to_markdown()
     assert "| frame, p95 and max | 30 ms, 30 ms | |" in report.to_markdown()
+    assert "| longest without a look for keys | 40 ms |  |" in report.to_markdown()
+    assert "| longest without a look for keys | 40 ms | ≤ 50 ms |" in replace(report, downloading=True).to_markdown()
     assert json.loads(report.to_json())["figures"]["echo_p95_ms"] == 9.0
     assert len(report.to_csv().splitlines()) == 4
 
@@ -119,6 +127,21 @@ def test_the_model_that_means_nothing_agrees_as_often_as_forced_and_always_says_
     model.close()
     assert len(texts) == 1
     assert 0.7 < accepted / drafted < 0.9
+
+
+def test_the_download_that_a_chat_is_measured_with_is_one_for_the_real_queue(monkeypatch: pytest.MonkeyPatch):
+    """Through the real pipe, decoder and throttle."""
+    monkeypatch.setattr(process, "CHILD", BUSY_HUB)
+    heard: list[Download] = []
+    queue = Downloads(heard.append)
+    try:
+        queue.add(PullRequest("org/model"))
+        until = monotonic() + 60
+        while not any(item.done for item in heard) and monotonic() < until:
+            sleep(0.01)
+    finally:
+        queue.close()
+    assert any(item.done and item.is_running for item in heard)
 
 
 @pytest.mark.slow

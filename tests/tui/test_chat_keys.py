@@ -21,28 +21,29 @@ from localspec.tui.control import interrupts
 from localspec.tui.control.commands import COMMANDS
 from localspec.tui.control.tuning import Tuning
 from localspec.tui.markdown.paragraph import Paragraph
+from localspec.tui.panels.on_disk import Pick
 from localspec.tui.panels.prompt import Prompt
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.screens.compare import CompareScreen
 from localspec.tui.screens.compare_methods import Way
 from localspec.tui.screens.help import HelpScreen
+from localspec.tui.screens.models import ModelsScreen, Shelf
 from localspec.tui.screens.overflow import Overflow
-from localspec.tui.screens.picker import Pick, Picker
 from localspec.tui.screens.sampling_form import SamplingForm
 from localspec.tui.transcript.answer import Answer
 from localspec.tui.transcript.question import Question
 from localspec.tui.transcript.transcript import Transcript
-from tests.support.chat_stage import HELLO, open_chat, scrolled_up
+from tests.support.chat_stage import HELLO, Stage, open_chat, scrolled_up
 from tests.support.scripted_engine import ScriptedEngine, totals
 
 pytestmark = pytest.mark.heavy
 
-OVER: dict[str, Callable[[], Screen[Any]]] = {
-    "help": lambda: HelpScreen([("F1", "Help")]),
-    "compare": lambda: CompareScreen(GenerateRequest(), (Way("plain", False), Way("drafted", True)), lambda _: None),
-    "overflow": lambda: Overflow("The chat is full.", 2),
-    "picker": lambda: Picker(list, Pick("guide", "auto")),
-    "sampling": lambda: SamplingForm(Tuning()),
+OVER: dict[str, Callable[[Stage], Screen[Any]]] = {
+    "help": lambda _: HelpScreen([("F1", "Help")]),
+    "compare": lambda _: CompareScreen(GenerateRequest(), (Way("plain", False), Way("drafted", True)), lambda _: None),
+    "overflow": lambda _: Overflow("The chat is full.", 2),
+    "models": lambda stage: ModelsScreen(Shelf(list, str, Pick("guide", "auto")), stage.chat.library),
+    "sampling": lambda _: SamplingForm(Tuning()),
 }
 
 
@@ -269,10 +270,10 @@ async def test_a_terminal_too_small_says_so_and_growing_again_loses_nothing():
 
 
 @pytest.mark.parametrize("over", OVER.values(), ids=OVER)
-async def test_whatever_lies_over_the_chat_says_that_the_terminal_is_too_small(over: Callable[[], Screen[Any]]):
+async def test_whatever_lies_over_the_chat_says_that_the_terminal_is_too_small(over: Callable[[Stage], Screen[Any]]):
     async with open_chat(ScriptedEngine(HELLO)) as stage:
         await stage.ready()
-        stage.app.push_screen(over())
+        stage.app.push_screen(over(stage))
         await stage.until(lambda: stage.app.screen is not stage.chat)
         for width, height in [(40, 10), (0, 0), (60, 15), (59, 16)]:
             await stage.pilot.resize_terminal(width, height)
@@ -287,12 +288,12 @@ async def test_whatever_lies_over_the_chat_says_that_the_terminal_is_too_small(o
         await stage.sees("Enlarge the terminal to 60×16", "40×10.")
 
 
-@pytest.mark.parametrize("over", [*OVER.values(), CommandPalette], ids=[*OVER, "palette"])
-async def test_ctrl_c_closes_whatever_lies_over_the_chat(over: Callable[[], Screen[Any]]):
+@pytest.mark.parametrize("over", [*OVER.values(), lambda _: CommandPalette()], ids=[*OVER, "palette"])
+async def test_ctrl_c_closes_whatever_lies_over_the_chat(over: Callable[[Stage], Screen[Any]]):
     async with open_chat(ScriptedEngine(HELLO)) as stage:
         await stage.ready()
         await stage.write("a draft")
-        stage.app.push_screen(over())
+        stage.app.push_screen(over(stage))
         await stage.until(lambda: stage.app.screen is not stage.chat)
         await stage.pilot.press("ctrl+c")
         await stage.until(lambda: stage.app.screen is stage.chat)

@@ -19,7 +19,8 @@ from localspec.history import History, NewChat
 from localspec.models.catalog import Catalog
 from localspec.runtime.local_models import on_disk
 from localspec.tui.control.tuning import Tuning, begin
-from localspec.tui.screens.picker import Picker
+from localspec.tui.panels.on_disk import OnDisk
+from localspec.tui.screens.models import ModelsScreen
 from localspec.tui.screens.sampling_form import SamplingForm
 from localspec.tui.themes import Look, look, user_themes
 from localspec.tui.transcript.markers import Note
@@ -421,10 +422,10 @@ def test_a_model_without_room_says_so(monkeypatch: pytest.MonkeyPatch):
     assert words == {"fits", "fits in int4", "from disk", "too large"}
 
 
-async def picker(stage: Stage) -> Picker:
-    await stage.until(lambda: isinstance(stage.app.screen, Picker) and stage.app.screen.models)
-    assert isinstance(stage.app.screen, Picker)
-    return stage.app.screen
+async def picker(stage: Stage) -> OnDisk:
+    await stage.until(lambda: isinstance(stage.app.screen, ModelsScreen) and stage.app.screen.disk.models)
+    assert isinstance(stage.app.screen, ModelsScreen)
+    return stage.app.screen.disk
 
 
 @pytest.mark.parametrize("size", [(60, 16), (120, 40)])
@@ -521,7 +522,7 @@ async def test_another_drafter_is_picked_for_the_same_model():
         await stage.send("/draft")
         opened = await picker(stage)
         await stage.sees("●  guide  int8, stored bf16")
-        await stage.until(lambda: opened.focused is opened.draft_list)
+        await stage.until(lambda: opened.draft_list.has_focus)
         await stage.pilot.press("down", "enter")
         await stage.until(lambda: len(stage.engines) == 2)
         assert stage.chat.tuning.load == LoadRequest(GUIDE, draft="small")
@@ -581,7 +582,7 @@ async def test_a_model_that_does_not_load_says_why_and_another_can_be_picked(tmp
         await stage.pilot.press("ctrl+o")
         opened = await picker(stage)
         await stage.pilot.press("enter")
-        await stage.until(lambda: opened.focused is opened.draft_list)
+        await stage.until(lambda: opened.draft_list.has_focus)
         await stage.pilot.press("enter")
         await stage.until(lambda: len(stage.engines) == 3)
         await stage.ready()

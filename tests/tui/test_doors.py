@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from textual.content import Content
 from textual.widgets import Static
 
 from localspec.core.events import Loading, ModelCard, Proposal, SpecCard, Stats, Token
 from localspec.history import Attachment
+from localspec.hub.queue import Download
+from localspec.hub.records import Access, DraftOffer, Licence, PullPlan, PullRequest, Repository, SearchRow
+from localspec.loading.fit import FitReport, FormatFit
 from localspec.runtime.local_models import Shelved
+from localspec.runtime.pairs import Candidate
 from localspec.tui.chat.attachments import from_paste
 from localspec.tui.chat.draft_length import why_off
 from localspec.tui.chat.info import Info, info
+from localspec.tui.chat.plan_lines import choices, plan_lines
 from localspec.tui.keys.palette import shown as shown_model
 from localspec.tui.markdown.parser import parser
+from localspec.tui.panels.download_rows import listed as listed_downloads
+from localspec.tui.panels.download_rows import percent_line
 from localspec.tui.panels.header import Header
+from localspec.tui.panels.hub_rows import Listing, detail, listed
 from localspec.tui.panels.pills import Pills
 from localspec.tui.panels.speed_panel import Reading, drafting
 from localspec.tui.panels.stats_line import loading_words
@@ -92,6 +102,30 @@ def markdown(text: str) -> str:
     return "".join(part.content for found in tokens for part in (found.children or [found]))
 
 
+def of_the_hub(text: str) -> str:
+    """A row of a search, all about it, and the question before its download."""
+    licence, report = (
+        Licence(text, link=text),
+        FitReport(text, text, 4096, 2, (FormatFit(text, "fits", 1, 1, 1, 1),), text, text),
+    )
+    found = Listing(SearchRow(text, 1, text, licence, "", 1, 1, text, text, text), report, Candidate(text, 1, False))
+    rows = (found, replace(found, row=structs.replace(found.row, note="")))
+    access = Access("no-request", text, text, by_hand=True)
+    kept = Repository(text, text, text, (), licence, Access(), 1, text, text)
+    plans = (
+        PullPlan(one, kept, DraftOffer("model", text, source=text, detail=text), report, 9, 1, text)
+        for one in (kept, structs.replace(kept, access=access))
+    )
+    asked = (line for plan in plans for line in (*plan_lines(plan), *(words for _, words in choices(plan))))
+    return "".join((*(str(line) for one in rows for line in (*listed([one], 500), detail(one))), *asked))
+
+
+def downloads(text: str) -> str:
+    item = Download(PullRequest(text, draft=f"{text}/"), 1, "failed", 1, 2, text, reason=text)
+    running = structs.replace(item, state="downloading")
+    return "".join(map(str, (*listed_downloads([item, running], {}, 500), percent_line(running))))
+
+
 DOORS: dict[str, Callable[[str], str]] = {
     "a note, an error, a notice": lambda text: plain(Note(text, level="error")),
     "a question and its attachments": question,
@@ -103,12 +137,22 @@ DOORS: dict[str, Callable[[str], str]] = {
     "a model in the palette": model_row,
     "the state while a model loads": lambda text: loading_words(Loading(text, 1, 2, unit="steps")),
     "the pills": pills,
+    "a search of the hub": of_the_hub,
+    "the downloads": downloads,
     "a token": token,
     "Markdown": markdown,
 }
 
 
-COSTLY = ("a question and its attachments", "the speaker of an answer", "the header", "the pills", "Markdown")
+COSTLY = (
+    "a question and its attachments",
+    "the speaker of an answer",
+    "the header",
+    "the pills",
+    "Markdown",
+    "a search of the hub",
+    "the downloads",
+)
 
 
 @pytest.mark.parametrize("count", COUNTS)

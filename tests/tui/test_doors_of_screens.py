@@ -32,8 +32,8 @@ from localspec.tui.app import ChatApp
 from localspec.tui.chat.recorder import HistoryRecorder
 from localspec.tui.control.tuning import Tuning
 from localspec.tui.screens.compare import CompareScreen
+from localspec.tui.screens.models import ModelsScreen
 from localspec.tui.screens.overflow import Overflow
-from localspec.tui.screens.picker import Picker
 from localspec.tui.screens.sampling_form import SamplingForm
 from localspec.tui.terminal.driver import TITLE
 from tests.core.test_sanitize import FORBIDDEN, fuzzed
@@ -127,7 +127,7 @@ async def test_models_and_drafters_to_choose_from(text: str, monkeypatch: pytest
     monkeypatch.setattr(local_models, "on_disk", lambda *_, **__: models)
     async with watched(text=text) as stage:
         await stage.send("/model")
-        await stage.until(lambda: isinstance(stage.app.screen, Picker))
+        await stage.until(lambda: isinstance(stage.app.screen, ModelsScreen))
         await stage.until(lambda: stage.app.screen.query_one("#drafts", OptionList).option_count == 2)
         await stage.sees("[/nope]")
 

@@ -16,26 +16,29 @@ from localspec.tui.control.tuning import Tuning
 from localspec.tui.keys import ids
 from localspec.tui.keys.ids import known_ids
 from localspec.tui.keys.keymap import Bound, bound, remap, spelled
+from localspec.tui.panels.on_disk import Pick
+from localspec.tui.screens.asking import Asking, Reply
 from localspec.tui.screens.compare import CompareScreen
 from localspec.tui.screens.compare_methods import Way
 from localspec.tui.screens.help import HelpScreen
 from localspec.tui.screens.link import LinkScreen
+from localspec.tui.screens.models import ModelsScreen, Shelf
 from localspec.tui.screens.overflow import Overflow
-from localspec.tui.screens.picker import Pick, Picker
 from localspec.tui.screens.sampling_form import SamplingForm
-from tests.support.chat_stage import HELLO, kept_chat, open_chat, own_keys
+from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat, own_keys
 from tests.support.scripted_engine import ScriptedEngine
 
 pytestmark = pytest.mark.heavy
 
 ways = (Way("plain", False), Way("drafted", True))
-OVER: dict[str, Callable[[], Screen[Any]]] = {
-    "compare.close": lambda: CompareScreen(GenerateRequest(), ways, lambda _: None),
-    "picker.close": lambda: Picker(list, Pick("guide", "auto")),
-    "form.close": lambda: SamplingForm(Tuning()),
-    "overflow.leave": lambda: Overflow("The chat is full.", 2),
-    "link.leave": lambda: LinkScreen("https://example.org/"),
-    "help.close": lambda: HelpScreen([("F1", "Help")]),
+OVER: dict[str, Callable[[Stage], Screen[Any]]] = {
+    "compare.close": lambda _: CompareScreen(GenerateRequest(), ways, lambda _: None),
+    "models.close": lambda stage: ModelsScreen(Shelf(list, str, Pick("guide", "auto")), stage.chat.library),
+    "asking.leave": lambda _: Asking("Delete it?", ["It is large."], [Reply("yes", "Delete it")]),
+    "form.close": lambda _: SamplingForm(Tuning()),
+    "overflow.leave": lambda _: Overflow("The chat is full.", 2),
+    "link.leave": lambda _: LinkScreen("https://example.org/"),
+    "help.close": lambda _: HelpScreen([("F1", "Help")]),
 }
 
 
@@ -43,7 +46,7 @@ OVER: dict[str, Callable[[], Screen[Any]]] = {
 async def test_what_lies_over_the_chat_closes_with_the_users_key_and_says_which(name: str):
     async with open_chat(ScriptedEngine(HELLO), tuning=own_keys({name: "f9"}), size=(100, 40)) as stage:
         await stage.ready()
-        opened = OVER[name]()
+        opened = OVER[name](stage)
         stage.app.push_screen(opened)
         await stage.until(lambda: stage.app.screen is opened)
         await stage.sees("F9")
@@ -108,7 +111,7 @@ async def test_the_keys_beside_the_chats_can_be_others():
 
 
 async def test_the_page_of_keys_and_the_footer_show_them_as_they_are_mapped():
-    keys = own_keys({"chats.pin": "f8", "find.next": "f9", "msg.copy": "x", "picker.close": "f10", "new": "f12"})
+    keys = own_keys({"chats.pin": "f8", "find.next": "f9", "msg.copy": "x", "models.close": "f10", "new": "f12"})
     async with open_chat(ScriptedEngine(HELLO), tuning=keys, size=(100, 140)) as stage:
         await stage.ready()
         await stage.sees("F12 New")
@@ -134,7 +137,7 @@ def test_a_key_leaves_only_those_that_would_hear_it():
         "stop": Bound(("escape",), "chat"),
         "send": Bound(("enter",), "chat.prompt"),
         "pin": Bound(("p",), "chat.list", writes=False),
-        "close": Bound(("escape",), "picker", writes=False),
+        "close": Bound(("escape",), "models", writes=False),
     }
     assert remap({"close": "p"}, known).keys == {"close": "p"}
     assert remap({"pin": "enter"}, known).keys == {"pin": "enter"}

@@ -1,4 +1,4 @@
-"""The picker shows what it has found while it looks on, and what is chosen there stays chosen."""
+"""The list of models shows what it has found while it looks on, and what is chosen there stays chosen."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 from textual.widgets import OptionList
 
 from localspec.runtime.local_models import Shelved
-from localspec.tui.screens import picker
-from localspec.tui.screens.picker import LOOKING, Picker
+from localspec.tui.panels import on_disk
+from localspec.tui.panels.on_disk import LOOKING
+from localspec.tui.screens.models import ModelsScreen
 from tests.support.chat_stage import open_chat
 from tests.support.scripted_engine import ScriptedEngine
 
@@ -27,7 +28,7 @@ async def test_models_are_shown_while_others_are_looked_for(monkeypatch: pytest.
         go_on.wait()
         yield Shelved("lmstudio:somebody/a-long-name/a-long-name", "Q8_0", 9_900_000_000, "too large", (OFF,))
 
-    monkeypatch.setattr(picker, "PACE", 0)
+    monkeypatch.setattr(on_disk, "PACE", 0)
     monkeypatch.setattr("localspec.runtime.local_models.on_disk", found)
     try:
         async with open_chat(ScriptedEngine(), size=(110, 30)) as stage:
@@ -56,7 +57,7 @@ async def test_the_model_in_use_is_chosen_though_it_is_found_after_another(monke
         go_on.wait()
         yield Shelved("guide", "int8", 29_000_000, "fits", (*DRAFTS, ("small", "a smaller model")))
 
-    monkeypatch.setattr(picker, "PACE", 0)
+    monkeypatch.setattr(on_disk, "PACE", 0)
     monkeypatch.setattr("localspec.runtime.local_models.on_disk", found)
     try:
         async with open_chat(ScriptedEngine(), size=(110, 30)) as stage:
@@ -72,7 +73,7 @@ async def test_the_model_in_use_is_chosen_though_it_is_found_after_another(monke
         go_on.set()
 
 
-async def test_a_picker_that_is_closed_looks_no_further(monkeypatch: pytest.MonkeyPatch):
+async def test_a_list_that_is_closed_looks_no_further(monkeypatch: pytest.MonkeyPatch):
     go_on, ended, looked = threading.Event(), threading.Event(), list[int]()
 
     def found(*_: object, **__: object) -> Iterator[Shelved]:
@@ -84,16 +85,16 @@ async def test_a_picker_that_is_closed_looks_no_further(monkeypatch: pytest.Monk
         finally:
             ended.set()
 
-    monkeypatch.setattr(picker, "PACE", 0)
+    monkeypatch.setattr(on_disk, "PACE", 0)
     monkeypatch.setattr("localspec.runtime.local_models.on_disk", found)
     try:
         async with open_chat(ScriptedEngine(), size=(110, 30)) as stage:
             await stage.ready()
             await stage.pilot.press("ctrl+o")
             await stage.sees("m0")
-            assert isinstance(stage.app.screen, Picker)
+            assert isinstance(stage.app.screen, ModelsScreen)
             await stage.pilot.press("escape")
-            await stage.until(lambda: not isinstance(stage.app.screen, Picker))
+            await stage.until(lambda: not isinstance(stage.app.screen, ModelsScreen))
             go_on.set()
             await stage.until(ended.is_set)
             assert len(looked) == 2

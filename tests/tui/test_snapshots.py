@@ -9,22 +9,30 @@ from textual.widgets import Input
 
 from localspec.core.events import Failure, Loading, ModelCard, Ready, Step
 from localspec.history import Attachment, Chat, History, OpenChat, StoredMessage, Tree
+from localspec.hub.queue import Download, kept_downloads
+from localspec.hub.records import AskFit, AskSearch, FitFound, PullRequest, SearchPage
 from localspec.runtime.local_models import UNREADABLE, Shelved
+from localspec.runtime.origins import Origin
 from localspec.tui.screens.compare import CompareScreen
+from localspec.tui.screens.models import ModelsScreen
 from localspec.tui.screens.overflow import Overflow
-from localspec.tui.screens.picker import Picker
 from localspec.tui.screens.sampling_form import SamplingForm
 from tests.support.chat_stage import Stage, kept_chat, open_chat
 from tests.support.chats import chat
+from tests.support.paced_hub import PacedHub
 from tests.support.scripted_engine import READY, TEXT, ScriptedEngine, answer, rounds, step
+from tests.support.scripted_hub import GB, a_fit
 from tests.support.snapshots import check
 from tests.tui.test_chat_hostile import ATTACKS
+from tests.tui.test_models_screen import ROWS
 from tests.tui.test_sidebar import dated
 
 pytestmark = pytest.mark.heavy
 
 QUESTION = "What is speculative decoding?"
 THOUGHT = "<think>\nA small model proposes.\nThe large one verifies.\n</think>\n\nBoth."
+OFF = (("off", "off, decode plain"),)
+DRAFTS = (("auto", "early exit after layer 1"), ("small", "small, a model: guide-draft"), *OFF)
 FULL = Failure("context_overflow", "The prompt is 8,609 tokens and the context holds 8,192.", "Shorten it.", 5, 3)
 
 
@@ -174,21 +182,51 @@ async def test_the_chats_beside_the_one_that_runs(monkeypatch: pytest.MonkeyPatc
         await shows(stage, "chats")
 
 
-async def test_the_models_to_choose_from(monkeypatch: pytest.MonkeyPatch):
-    off = ("off", "off, decode plain")
-    drafts = (("auto", "early exit after layer 1"), ("small", "small, a model: guide-draft"), off)
-    models = [
-        Shelved("guide", "int8", 29_000_000, "fits well", drafts),
-        Shelved("qwen7b", "bf16", 15_200_000_000, "too large", (off,)),
-        Shelved("/models/[/nope]", "–", 0, UNREADABLE, (off,)),
+@pytest.mark.parametrize("size", [(120, 30), (80, 24)], ids=["120", "80"])
+async def test_the_tabs_of_the_models_screen(size: tuple[int, int], monkeypatch: pytest.MonkeyPatch):
+    """On disk, the hub's rows before and after their headers are read, a download of every kind."""
+    on_disk = [
+        Shelved("guide", "int8", 29_000_000, "fits well", DRAFTS, Origin("built in")),
+        Shelved("Qwen/Qwen2.5-7B", "bf16", 15_200_000_000, "too large", OFF, Origin("Hugging Face", "a/b", "1a2b3c4d")),
+        Shelved("ollama:qwen3:8b", "Q4_K_M", 5_200_000_000, "fits", OFF, Origin("Ollama")),
+        Shelved("/models/[/nope]", "–", 0, UNREADABLE, OFF, Origin("a folder")),
     ]
-    monkeypatch.setattr("localspec.runtime.local_models.on_disk", lambda *_, **__: models)
-    async with open_chat(ScriptedEngine()) as stage:
+    monkeypatch.setattr("localspec.runtime.local_models.on_disk", lambda *_, **__: on_disk)
+    monkeypatch.setattr(
+        "localspec.tui.control.library.Library.free_words", lambda _: "RAM 22.1 GB free · disk 212.0 GB"
+    )
+    PacedHub({AskSearch: [[SearchPage(ROWS)]], AskFit: [[FitFound(a_fit())]]}).install(monkeypatch)
+    for item in downloads()[1:]:
+        kept_downloads().put(item.key, item)
+    async with open_chat(ScriptedEngine(), size=size) as stage:
         await stage.ready()
         await stage.pilot.press("ctrl+o")
-        await stage.until(lambda: isinstance(stage.app.screen, Picker) and stage.app.screen.models)
-        await shows(stage, "models")
-        await stage.pilot.press("escape")
+        await stage.sees("[/nope]", "disk 212.0 GB", "Downloads 4")
+        await shows(stage, f"models on disk {size[0]}")
+        await stage.pilot.press("2")
+        await stage.sees("with 4,096 tokens")
+        await shows(stage, f"models hub {size[0]}")
+        screen = stage.app.screen
+        assert isinstance(screen, ModelsScreen)
+        queue = screen.downloads.queue
+        queue._items = {item.key: item for item in downloads()}
+        screen.follow()
+        await stage.pilot.press("down", "3")
+        await shows(stage, f"models downloads {size[0]}")
+
+
+def downloads() -> list[Download]:
+    """One that runs, one that waits for the hub, one that was paused, one that failed; and one that is complete."""
+    stall = "the hub stopped answering (30 s)"
+    return [
+        Download(PullRequest("org/done"), 0, "done", 4 * GB, 4 * GB),
+        Download(
+            PullRequest("org/model", draft="org/small"), 1, "downloading", 2 * GB, 4 * GB, "downloading", 88e6, 23
+        ),
+        Download(PullRequest("org/stalled"), 2, "retrying", GB, 4 * GB, reason=stall),
+        Download(PullRequest("org/paused"), 3, "paused", GB, 4 * GB),
+        Download(PullRequest("org/[/nope]"), 4, "failed", reason="There is no route to the hub."),
+    ]
 
 
 async def test_the_form_for_sampling():

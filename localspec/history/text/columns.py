@@ -19,6 +19,19 @@ def _cells(char: str) -> int:
     return 2 if unicodedata.east_asian_width(char) in "WF" else 1
 
 
+def cut(text: str, width: int, *, keep_end: bool = False) -> str:
+    """The text within this width; where it is longer, its end or its beginning is replaced by an ellipsis."""
+    if cells(text) <= width:
+        return text
+    kept, left = list[str](), width - 1
+    for char in reversed(text) if keep_end else text:
+        left -= _cells(char)
+        if left < 0:
+            break
+        kept.append(char)
+    return f"…{''.join(reversed(kept)).lstrip('…')}" if keep_end else f"{''.join(kept)}…"
+
+
 def columns(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> str:
     """Lines with aligned columns; those in `right` are right-aligned."""
     widths = [max(map(cells, column)) for column in zip(*rows, strict=True)]

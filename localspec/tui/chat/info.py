@@ -18,20 +18,22 @@ QUIET = "$foreground-muted"
 @dataclass(frozen=True, slots=True)
 class Info:
     """The current settings. `spec` is the switch, and `why` the reason where nothing is drafted though it is not
-    turned off."""
+    turned off. `download`: what is being downloaded."""
 
     preset: str | None = None
     seed: int | None = None
     spec: str = ""
     why: str = ""
+    download: str = ""
 
 
 def info(now: Info, stats: Stats, width: int) -> Content:
-    """The info that fits: the seed is left out first, then the preset, the reason, the context."""
-    used, seed = context(stats), f"seed {UNSAID if now.seed is None else now.seed}"
+    """The info that fits: the seed is left out first, then the preset, the reason, the context, the switch."""
+    used, seed, load = context(stats), f"seed {UNSAID if now.seed is None else now.seed}", one_line(now.download)
     preset, spec = f"preset {one_line(now.preset or '') or UNSAID}", now.spec
     reason = f"{spec} — {now.why}" if now.why else spec
     ways = [(used, preset, seed, reason), (used, preset, reason), (used, reason), (used, spec), (spec,)]
+    ways = [*((*way, load) for way in ways), (load,)] if load else ways
     fitting = (found for found in map(joined, ways) if cell_len(found) <= width)
     words = next(fitting, "")
     tone = "bold $text-warning" if used and nearly_full(stats) else QUIET

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING
 from textual.message import Message
 
 from localspec.core.errors import LocalspecError
+from localspec.tui.control.library import Library
 from localspec.tui.control.parts import Parts
 from localspec.tui.control.speculation import Speculation
 from localspec.tui.control.state import AWAY
 from localspec.tui.control.tuning import Choice
 from localspec.tui.control.turns import Turns
-from localspec.tui.screens.picker import Pick, Picker
+from localspec.tui.panels.on_disk import Pick
 
 if TYPE_CHECKING:
+    from localspec.hub.queue import Download
     from localspec.runtime.local_models import Shelved
 
 STOP_FIRST = "Stop the answer first: press {stop}."
@@ -36,10 +38,12 @@ class Chosen(Message):
 class Models:
     """An answer that is being written is stopped and saved; a question that waits goes back to the prompt."""
 
-    def __init__(self, parts: Parts, turns: Turns, speculation: Speculation) -> None:
+    def __init__(self, parts: Parts, turns: Turns, speculation: Speculation, library: Library) -> None:
         self.screen, self.state, self.feedback, self.engine = parts.screen, parts.state, parts.feedback, parts.engine
         self.tuning, self.recorder = parts.tuning, parts.recorder
-        self.turns, self.speculation = turns, speculation
+        self.turns, self.speculation, self.library = turns, speculation, library
+        self.newest = ""  # the last that was downloaded, until the models are looked at
+        library.listed_anew = self.list_anew
 
     def model(self, argument: str) -> None:
         """/model"""
@@ -50,7 +54,30 @@ class Models:
         self.choose(self.tuning.load.model, argument) if argument else self.pick(drafts_first=True)
 
     def pick(self, *, drafts_first: bool = False) -> None:
-        self.screen.app.push_screen(Picker(self.here, self.in_use, drafts_first=drafts_first), self.picked)
+        """Opens the models screen."""
+        from localspec.tui.screens.models import ModelsScreen, Shelf
+
+        shelf = Shelf(self.here, self.library.free_words, self.in_use, self.newest)
+        self.newest = ""
+        self.screen.app.push_screen(ModelsScreen(shelf, self.library, drafts_first=drafts_first), self.picked)
+
+    def follow(self, item: Download) -> None:
+        """A download has changed: the chat and the models screen show it."""
+        from localspec.tui.screens.models import ModelsScreen
+
+        self.library.downloads.follow(item)
+        for screen in self.screen.app.screen_stack:
+            if isinstance(screen, ModelsScreen):
+                screen.follow()
+
+    def list_anew(self, newest: str) -> None:
+        """What is on the disk has changed; `newest` has come, if that is it."""
+        from localspec.tui.screens.models import ModelsScreen
+
+        opened = [screen for screen in self.screen.app.screen_stack if isinstance(screen, ModelsScreen)]
+        self.newest = "" if opened else newest or self.newest
+        for screen in opened:
+            screen.disk.look_again()
 
     @property
     def in_use(self) -> Pick:

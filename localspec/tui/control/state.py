@@ -51,6 +51,7 @@ class ChatState:
     drafter_failed = False
     exit_code = 0  # of a start that failed
     title = ""  # of the chat
+    download = ""  # that runs, in a few words
 
     said: Utterance | None = None  # the answer being written, whose widget is `answer`
     answer: Answer | None = None
@@ -181,7 +182,7 @@ class ChatState:
         if why and not before and self.spec is not None and self.spec.kind != "off":
             self.status.give_hint(f"Drafting is paused: {why}.")
         spec = switch(self.spec) if self.spec else ""
-        self.status.info = Info(self.tuning.preset, self.tuning.sampling.fixed_seed, spec, why)
+        self.status.info = Info(self.tuning.preset, self.tuning.sampling.fixed_seed, spec, why, self.download)
 
     def show_spec(self, spec: SpecCard) -> None:
         """A drafter that failed stays out, whatever the engine says of the switch."""

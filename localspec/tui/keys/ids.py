@@ -8,16 +8,17 @@ from textual.binding import BindingType
 
 from localspec.tui.control.branches import LETTERS
 from localspec.tui.keys.keymap import Bound, bound
+from localspec.tui.keys.models_keys import DISK_KEYS, DOWNLOAD_KEYS, HUB_KEYS, SCREEN_KEYS
 from localspec.tui.panels.chat_list import ChatList
 from localspec.tui.panels.find import FindBar, Words
 from localspec.tui.panels.prompt import Prompt
 from localspec.tui.panels.sidebar import Sidebar
+from localspec.tui.screens.asking import Asking
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.screens.compare import CompareScreen
 from localspec.tui.screens.help import HelpScreen
 from localspec.tui.screens.link import LinkScreen
 from localspec.tui.screens.overflow import Overflow
-from localspec.tui.screens.picker import Picker
 from localspec.tui.screens.sampling_form import SamplingForm
 
 
@@ -32,7 +33,11 @@ def known_ids(everywhere: Iterable[BindingType]) -> dict[str, Bound]:
         **bound(Sidebar.BINDINGS, "chat.list"),
         **bound(ChatList.BINDINGS, "chat.list", writes=False),
         **bound(CompareScreen.BINDINGS, "compare", writes=False),
-        **bound(Picker.BINDINGS, "picker", writes=False),
+        **bound(SCREEN_KEYS, "models", writes=False),
+        **bound(DISK_KEYS, "models.disk", writes=False),
+        **bound(HUB_KEYS, "models.hub", writes=False),
+        **bound(DOWNLOAD_KEYS, "models.downloads", writes=False),
+        **bound(Asking.BINDINGS, "asking", writes=False),
         **bound(SamplingForm.BINDINGS, "form"),
         **bound(Overflow.BINDINGS, "overflow", writes=False),
         **bound(LinkScreen.BINDINGS, "link", writes=False),

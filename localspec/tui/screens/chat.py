@@ -26,11 +26,13 @@ from localspec.tui.control.branches import Branches
 from localspec.tui.control.chats import Chats
 from localspec.tui.control.command_line import CommandLine
 from localspec.tui.control.copies import Copies
+from localspec.tui.control.downloads import Changed
 from localspec.tui.control.engine_link import EngineLink
 from localspec.tui.control.feed import Arrived, Engine
 from localspec.tui.control.feedback import Feedback
 from localspec.tui.control.full_context import FullContext
 from localspec.tui.control.interrupts import Interrupts
+from localspec.tui.control.library import Library
 from localspec.tui.control.measuring import Measuring
 from localspec.tui.control.models import Chosen, Models
 from localspec.tui.control.outside import Outside
@@ -59,7 +61,7 @@ from localspec.tui.transcript.transcript import Transcript
 if TYPE_CHECKING:
     from textual.widgets import Markdown
 
-BODY = "localspec.tui.transcript.body"  # the first answer needs it, and by then it is there
+SOON = "transcript.body", "screens.models"  # the first answer and Ctrl+O need them, and by then they are there
 
 
 class ChatScreen(Painted, Screen[None]):
@@ -130,7 +132,8 @@ class ChatScreen(Painted, Screen[None]):
         self.chats: Chats = Chats(parts, self.turns, self.branches)
         self.sidebar, self.find = self.chats.sidebar, self.chats.find
         self.full_context = FullContext(parts, self.turns, begin_chat=self.chats.begin)
-        self.models: Models = Models(parts, self.turns, self.speculation)
+        self.library = Library(parts, self.outside)
+        self.models: Models = Models(parts, self.turns, self.speculation, self.library)
         self.measuring: Measuring = Measuring(parts, self.models)
         self.views: Views = Views(parts, self.legend)
         self.interrupts = Interrupts(parts, self.turns, self.branches, self.chats, copies=self.copies, views=self.views)
@@ -162,12 +165,14 @@ class ChatScreen(Painted, Screen[None]):
         """Imports, in a thread, what is needed soon."""
         from localspec.runtime.local_models import names
 
-        import_module(BODY)
+        for name in SOON:
+            import_module(f"localspec.tui.{name}")
         self.command_line.others = names()
 
     async def on_unmount(self) -> None:
         self.recorder.end(self.state.tally.stats, "cancelled")
         self.engine.close()
+        self.library.downloads.close()
         self.chats.store.close()
         await self.measuring.stop_bench()
 
@@ -239,6 +244,9 @@ class ChatScreen(Painted, Screen[None]):
 
     async def on_chosen(self, message: Chosen) -> None:
         await self.models.change(message.choice)
+
+    def on_changed(self, message: Changed) -> None:
+        self.models.follow(message.item)
 
     async def on_prompt_sent(self, message: Prompt.Sent) -> None:
         await self.command_line.send(message)

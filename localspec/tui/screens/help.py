@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar  # Any: each screen is left with a result of its own
+from typing import ClassVar
 
 from rich.table import Table
 from rich.text import Text
@@ -17,23 +17,28 @@ from localspec.tui.control.branches import LETTERS
 from localspec.tui.control.commands import COMMANDS
 from localspec.tui.keys.key_names import rows, with_keys
 from localspec.tui.keys.keymap import default_keys, spelled, twins
+from localspec.tui.keys.models_keys import DISK_KEYS, DOWNLOAD_KEYS, HUB_KEYS, SCREEN_KEYS
 from localspec.tui.panels.chat_list import ChatList
 from localspec.tui.panels.find import FindBar, Words
 from localspec.tui.panels.sidebar import Sidebar
+from localspec.tui.screens.asking import Asking
 from localspec.tui.screens.compare import CompareScreen
 from localspec.tui.screens.link import LinkScreen
 from localspec.tui.screens.overflow import Overflow
-from localspec.tui.screens.picker import Picker
 from localspec.tui.screens.sampling_form import SamplingForm
 from localspec.tui.screens.too_small import TooSmall
 from localspec.tui.transcript.legend import meanings
 
-OVER: dict[str, type[Screen[Any]]] = {
-    "a comparison": CompareScreen,
-    "the models": Picker,
-    "sampling": SamplingForm,
-    "a full context": Overflow,
-    "a link": LinkScreen,
+OVER: dict[str, list[BindingType]] = {
+    "a comparison": CompareScreen.BINDINGS,
+    "the models": SCREEN_KEYS,
+    "on disk": DISK_KEYS,
+    "the hub": HUB_KEYS,
+    "downloads": DOWNLOAD_KEYS,
+    "a question": Asking.BINDINGS,
+    "sampling": SamplingForm.BINDINGS,
+    "a full context": Overflow.BINDINGS,
+    "a link": LinkScreen.BINDINGS,
 }
 WIDEST = 24
 WHO = "Who wrote a token, as {tokens} shows it"
@@ -50,7 +55,7 @@ class HelpScreen(ModalScreen[None]):
         self._keys = keys
 
     def compose(self) -> ComposeResult:
-        over = [(keys, f"{where}: {does}") for where, one in OVER.items() for keys, does in rows(self, one.BINDINGS)]
+        over = [(keys, f"{where}: {does}") for where, one in OVER.items() for keys, does in rows(self, one)]
         sections: dict[str, Iterable[tuple[str, str]]] = {
             "Commands": [(command.usage, command.says) for command in COMMANDS],
             "Keys": self._keys,

@@ -48,6 +48,7 @@ class More(Static):
         self.post_message(self.Pressed(self.direction))
 
 
+OFFER = " {models}: find and download models."
 COLUMN = 10  # of the keys
 KEYS = (
     ("{stop}", "stop the answer and keep what was written"),
@@ -67,7 +68,7 @@ class Welcome(Static):
     def on_mount(self) -> None:
         keys = [self.newline, *((with_keys(self, key), what) for key, what in KEYS)]
         lines = [
-            Content.styled("Ask anything.", "bold $text-accent"),
+            Content.assemble(("Ask anything.", "bold $text-accent"), with_keys(self, OFFER)),
             Content("It runs on this computer; nothing you write leaves it."),
             Content("Try: How does speculative decoding work?"),
             *(Content.assemble((f"{key:<{COLUMN}}", "bold"), (what, "$foreground-muted")) for key, what in keys),

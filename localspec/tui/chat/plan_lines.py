@@ -1,0 +1,114 @@
+"""A download's plan in the lines of a question, and the answers that there are to it. Knows records only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from localspec.core.sanitize import one_line
+from localspec.core.sizes import count_words, size_words
+from localspec.hub.gates import gate_lines
+from localspec.hub.licences import acknowledge, must_acknowledge
+from localspec.hub.records import PullPlan, Repository
+from localspec.loading.fit import FitReport
+
+BOTH, ALONE, PAGE = "both", "alone", "page"
+VARIANT = "variant:"
+SHORT_COMMIT = 7
+
+
+def plan_lines(plan: PullPlan) -> list[str]:
+    """Everything a person wants to know before the download."""
+    lines = [repository_line(plan.target)]
+    if not plan.target.access.may_read:
+        return [*lines, *gate_lines(plan.target.repo, plan.target.access, plan.meanwhile)]
+    if plan.drafter is not None:
+        lines.append(f"with {repository_line(plan.drafter)}")
+    if plan.variants:
+        return [*lines, "It has these files; each is a model:"]
+    lines += [size_line(plan), fit_line(plan.fit), draft_line(plan)]
+    if plan.target.files and not plan.unloadable:
+        lines.append(template_line(plan))
+    if plan.unloadable:
+        lines.append(f"localspec could not load it: {one_line(plan.unloadable)}")
+    return list(filter(None, lines))
+
+
+def repository_line(repository: Repository) -> str:
+    facts = [f"{one_line(repository.repo)} @ {one_line(repository.commit)[:SHORT_COMMIT]}"]
+    if repository.parameters:
+        facts.append(f"{count_words(repository.parameters)} {one_line(repository.dtype)}".rstrip())
+    facts.append(f"licence {one_line(repository.licence.words)}")
+    if repository.access.gate == "granted":
+        facts.append("gated, and open to you")
+    return " · ".join(facts)
+
+
+def size_line(plan: PullPlan) -> str:
+    count = len(plan.target.files) + (len(plan.drafter.files) if plan.drafter else 0)
+    here = plan.num_bytes - plan.bytes_left
+    parts = f" ({size_words(here)} are here)" if here else ""
+    return f"{size_words(plan.num_bytes)} in {count} files{parts} · disk: {size_words(plan.disk_free)} free"
+
+
+def fit_line(report: FitReport | None) -> str:
+    if report is None:
+        return ""
+    chosen = next((each for each in report.formats if each.quant == report.chosen), None)
+    takes = f": {size_words(chosen.total_bytes)} of {size_words(report.free_bytes)} free" if chosen else ""
+    about = "about " if report.approximate else ""
+    return f"This machine: {about}{one_line(report.word)} with {report.context:,} tokens{takes}"
+
+
+def draft_line(plan: PullPlan) -> str:
+    offer = plan.offer
+    match offer.kind:
+        case "early-exit":
+            source = f" ({one_line(offer.source)})" if offer.source else ""
+            return f"Speculation: early exit after layer {offer.exit_layer}{source}, no second model"
+        case "model":
+            verdict = f", tokens: {one_line(offer.verdict.reason)}" if offer.verdict else ""
+            return f"Speculation: {one_line(offer.name)} drafts{verdict}"
+        case _:
+            return f"Speculation: none{f', {one_line(offer.detail)}' if offer.detail else ''}"
+
+
+def template_line(plan: PullPlan) -> str:
+    if plan.target.chat_template:
+        return ""
+    used = f'; preset "{one_line(plan.preset)}" will be used' if plan.preset else ""
+    return f"Chat template: none in it (a base model){used}"
+
+
+def choices(plan: PullPlan) -> list[tuple[str, str]]:
+    """The answers to choose from, as values and words; none that would fetch what cannot be used."""
+    page = [(PAGE, "See its page")]
+    if not plan.target.access.may_read:
+        return page
+    if plan.variants:
+        return [(VARIANT + one.name, variant_words(one)) for one in plan.variants]
+    if plan.unloadable or plan.disk_free < plan.disk_needed:
+        return page
+    begin = "Accept the licence (non-commercial) and download" if needs_acceptance(plan) else "Download"
+    if plan.drafter is None:
+        return [(BOTH, begin), *page]
+    return [(BOTH, f"{begin} both ({size_words(plan.bytes_left)})"), (ALONE, f"{begin} it alone"), *page]
+
+
+def needs_acceptance(plan: PullPlan) -> bool:
+    """Whether a licence that forbids commercial use is to be acknowledged first."""
+    return any(must_acknowledge(one.repo, one.licence) for one in repositories(plan))
+
+
+def accept(plan: PullPlan) -> None:
+    """Remember that its licences were acknowledged."""
+    for one in repositories(plan):
+        if must_acknowledge(one.repo, one.licence):
+            acknowledge(one.repo, one.licence)
+
+
+def repositories(plan: PullPlan) -> Iterator[Repository]:
+    yield from filter(None, (plan.target, plan.drafter))
+
+
+def variant_words(report: FitReport) -> str:
+    return f"{one_line(report.name)}  {one_line(report.word)}"

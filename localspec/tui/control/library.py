@@ -1,0 +1,249 @@
+"""What the models screen does beyond its lists: deletes and checks models, shows pages, says what is free.
+
+Deleting is the hub's process's, which is ended when it has answered. Knows no list and no tab.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from localspec.core.errors import LocalspecError, UsageError
+from localspec.core.main_memory import available_bytes
+from localspec.core.sanitize import one_line
+from localspec.core.sizes import size_words
+from localspec.models import hub_cache
+from localspec.runtime.loaded import is_loaded
+from localspec.tui.chat.pages import page_of
+from localspec.tui.control.downloads import Downloads
+from localspec.tui.control.outside import Outside
+from localspec.tui.control.parts import Parts
+from localspec.tui.screens.asking import Asking, Reply
+
+if TYPE_CHECKING:
+    from localspec.hub.process import HubProcess
+    from localspec.hub.records import Deleted, DeletePlan
+    from localspec.hub.verify_files import FilesVerified
+    from localspec.runtime.local_models import Shelved
+
+DELETE, FETCH, FETCH_WORDS = "delete", "fetch", "Delete what is wrong, and download it again"
+PACE = 0.1  # seconds between two words about how far a check is
+LOADED = "{name} is loaded. Load another model, or /unload this one, then delete it."
+NOT_OURS = {
+    "built in": "{name} comes with localspec and is not deleted.",
+    "Ollama": "{name} is Ollama's. Try: ollama rm {rest}",
+    "a folder": "{name} is a folder of yours: localspec does not delete it.",
+}
+OF_ANOTHER = "{name} is {program}'s: delete it there."
+
+
+Show = Callable[[str], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """Repositories of which only parts are here, begun by other programs or dropped, and the bytes of those."""
+
+    repos: tuple[str, ...] = ()
+    num_bytes: int = 0
+
+    @property
+    def words(self) -> str:
+        names = ", ".join(map(one_line, self.repos))
+        return f"{size_words(self.num_bytes)} of unfinished downloads: {names}" if self.repos else ""
+
+
+NO_LEFTOVERS = Leftovers()
+
+
+class Library:
+    """`downloads` outlive the screen; what is deleted is asked about first."""
+
+    def __init__(self, parts: Parts, outside: Outside) -> None:
+        self.screen, self.state, self.feedback, self.tuning = parts.screen, parts.state, parts.feedback, parts.tuning
+        self.outside = outside
+        self.leftovers = NO_LEFTOVERS
+        self.listed_anew: Callable[[str], object] = nothing
+        self.downloads = Downloads(
+            parts,
+            arrived=lambda repo: self.listed_anew(repo),  # noqa: PLW0108 - set later
+            page=self.open_page,
+            delete_parts=lambda repo: self.work(partial(self.delete_parts, repo)),
+        )
+
+    # --- what is free
+
+    def free_words(self) -> str:
+        """Memory and disk. Reads the driver and the disk."""
+        from localspec.core import nvidia
+
+        gpu = nvidia.free_bytes()
+        memory = f"RAM {size_words(available_bytes())} free" if gpu is None else f"GPU {size_words(gpu)} free"
+        return f"{memory} · disk {size_words(disk_free(hub_cache.folder()))}"
+
+    def find_leftovers(self) -> Leftovers:
+        """Looks for what is not complete: what `localspec pull` has begun joins the queue. Reads the disk."""
+        from localspec.hub import pulls
+
+        self.downloads.queue.find_unfinished()
+        found = [one for one in pulls.unfinished() if one.request is None and hub_cache.snapshot(one.repo) is None]
+        self.leftovers = Leftovers(tuple(one.repo for one in found), sum(one.done for one in found))
+        return self.leftovers
+
+    # --- deleting
+
+    def delete(self, model: Shelved) -> None:
+        """Ask with what it frees; a model that is loaded, or is not the hub's, is refused with the reason."""
+        self.work(partial(self.plan_deletion, model))
+
+    def delete_leftovers(self) -> None:
+        """Ask with what it frees: parts of downloads that no queue has."""
+        if repos := self.leftovers.repos:
+            self.work(partial(self.plan, repos))
+
+    def plan_deletion(self, model: Shelved) -> None:
+        """Runs in a thread."""
+        repo = model.origin.repo
+        if not repo:
+            raise UsageError(not_ours(model))
+        if is_loaded(hub_cache.kept(repo)):
+            raise UsageError(LOADED.format(name=one_line(model.name)))
+        self.plan((repo,))
+
+    def plan(self, repos: tuple[str, ...]) -> None:
+        """Runs in a thread."""
+        hub, plan = planned_deletion(repos)
+        self.screen.app.call_from_thread(self.ask_deletion, hub, plan)
+
+    def delete_parts(self, repo: str) -> None:
+        """Deletes a repository of which only parts are here. Runs in a thread."""
+        hub, _ = planned_deletion((repo,))
+        self.carry_out(hub)
+
+    def ask_deletion(self, hub: HubProcess, plan: DeletePlan) -> None:
+        lines = [f"This frees {size_words(plan.freed_bytes)} of the disk."]
+        if plan.unfinished_bytes:
+            lines.append(f"{size_words(plan.unfinished_bytes)} of them are parts of unfinished downloads.")
+        if plan.shared_bytes:
+            lines.append(f"{size_words(plan.shared_bytes)} stay: other repositories share them.")
+        replies = [Reply(DELETE, f"Delete it, and free {size_words(plan.freed_bytes)}")]
+        asking = Asking(f"Delete {', '.join(plan.repos)}?", lines, replies)
+        self.screen.app.push_screen(asking, partial(self.answer_deletion, hub))
+
+    def answer_deletion(self, hub: HubProcess, reply: str | None) -> None:
+        self.work(partial(self.carry_out, hub) if reply == DELETE else hub.close)
+
+    def carry_out(self, hub: HubProcess) -> None:
+        """Runs in a thread."""
+        from localspec.hub.records import Deleted, Go
+
+        with hub:
+            done = next(answer for answer in hub.ask(Go()) if isinstance(answer, Deleted))
+        self.screen.app.call_from_thread(self.deleted, done)
+
+    def deleted(self, done: Deleted) -> None:
+        self.say(f"Deleted {', '.join(done.repos)}: {size_words(done.freed_bytes)} are free again.")
+        self.listed_anew("")
+
+    # --- checking
+
+    def verify(self, model: Shelved, show: Show) -> None:
+        """Check a model's files; `show` says in words how far that is. What is wrong can be fetched again."""
+        self.work(partial(self.check, model, show))
+
+    def check(self, model: Shelved, show: Show) -> None:
+        """Runs in a thread."""
+        from localspec.hub.verify_files import FilesVerified, verify_files
+
+        call, shown_at = self.screen.app.call_from_thread, 0.0
+        for event in verify_files(self.tuning.catalog.resolve(model.name).path, model.name):
+            if isinstance(event, FilesVerified):
+                call(show, "")
+                call(self.verified, event, model)
+            elif monotonic() - shown_at > PACE:
+                shown_at = monotonic()
+                call(show, f"Checking {one_line(event.file)}: {100 * event.done // max(event.total, 1)} %")
+
+    def verified(self, found: FilesVerified, model: Shelved) -> None:
+        names = ", ".join(one_line(file.path) for file in found.bad)
+        if not found.bad:
+            self.say(f"{one_line(model.name)}: {right_words(found)}")
+        elif not model.origin.repo:
+            self.say(f"{names}: not the bytes that were promised. Fetch the model again.", warns=True)
+        else:
+            asking = Asking("Fetch again?", [f"Not the bytes that were promised: {names}"], [Reply(FETCH, FETCH_WORDS)])
+            self.screen.app.push_screen(asking, partial(self.mend, found, model))
+
+    def mend(self, found: FilesVerified, model: Shelved, reply: str | None) -> None:
+        """The same commit again: all files but the wrong ones are here."""
+        if reply == FETCH:
+            from localspec.hub.records import PullRequest
+            from localspec.hub.verify_files import mend
+
+            mend(found)
+            self.downloads.queue.add(PullRequest(model.origin.repo, model.origin.commit, draft="none"))
+
+    # --- pages
+
+    def open_page(self, repo: str) -> None:
+        """Ask whether to open a repository's page."""
+        self.outside.ask_about(page_of(repo))
+
+    # --- for all of them
+
+    def say(self, sentence: str, *, warns: bool = False) -> None:
+        """A sentence over whatever screen is open."""
+        self.screen.app.notify(one_line(sentence), severity="warning" if warns else "information", markup=False)
+
+    def work(self, work: Callable[[], object]) -> None:
+        """Run this in a thread, and show its fault."""
+        self.screen.run_worker(partial(self.guarded, work), thread=True, exit_on_error=False, group="library")
+
+    def guarded(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except LocalspecError as fault:
+            self.screen.app.call_from_thread(self.say, str(fault), warns=True)
+
+
+def right_words(found: FilesVerified) -> str:
+    """What was checked of files of which none is wrong."""
+    unknown = sum(file.state == "unknown" for file in found.files)
+    known = len(found.files) - unknown
+    if not known:
+        return f"no hash is known of its {unknown} files; their form and length are right."
+    return f"{known} files have the hub's hashes{f'; of {unknown} none is known' if unknown else ''}."
+
+
+def not_ours(model: Shelved) -> str:
+    """Why a model is not deleted here, and where it would be."""
+    name, program = one_line(model.name), model.origin.words
+    return NOT_OURS.get(program, OF_ANOTHER).format(name=name, program=program, rest=name.partition(":")[2])
+
+
+def planned_deletion(repos: tuple[str, ...]) -> tuple[HubProcess, DeletePlan]:
+    """What deleting them frees, and the process that waits for Go. Waits for it."""
+    from localspec.hub.process import HubProcess
+    from localspec.hub.records import AskDelete, DeletePlan
+
+    hub = HubProcess()
+    try:
+        return hub, next(answer for answer in hub.ask(AskDelete(repos)) if isinstance(answer, DeletePlan))
+    except BaseException:
+        hub.close()
+        raise
+
+
+def nothing(_repo: str) -> None:
+    """Stands in until the models are listed."""
+
+
+def disk_free(folder: Path) -> int:
+    """Bytes free where this folder is, or will be."""
+    there = next((one for one in (folder, *folder.parents) if one.exists()), Path("/"))
+    return shutil.disk_usage(there).free

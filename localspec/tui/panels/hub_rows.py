@@ -1,0 +1,147 @@
+"""What a search of the hub found, as lines: repository, size, fit, licence, gate, pair, and whether it is here.
+
+Knows records; the widths that they are shown in are the caller's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from textual.content import Content
+
+from localspec.core.sanitize import one_line
+from localspec.core.sizes import count_words, size_words
+from localspec.history.text.columns import cells, cut
+from localspec.hub.records import SearchRow
+from localspec.loading.fit import FitReport
+from localspec.runtime.pairs import Candidate
+
+WIDE = 100  # columns from which licence and pair have their own
+NAMES = (14, 34)  # columns of a repository's name: at least, at most
+ABOUT = "≈"
+GGUF = "GGUF"  # a note that excludes nothing
+GATES = {"": "", "auto": "gated", "manual": "gated by hand"}
+QUIET = "$foreground-muted"
+TONES = {"fits": "$text-success", "from disk": "$text-warning", "too large": "$text-error"}
+RANKS = ("fits", "from disk", "", "too large")
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A row of the search with what was found out since. `fit` None: its size and fit are estimates. `drafter`: it is
+    listed with this one. `here`: "✓ disk", "↓ 50 %", …"""
+
+    row: SearchRow
+    fit: FitReport | None = None
+    drafter: Candidate | None = None
+    here: str = ""
+
+    @property
+    def word(self) -> str:
+        """The word for its fit, or why it is none for localspec."""
+        return self.row.note or (self.fit.word if self.fit else self.row.fit)
+
+    @property
+    def is_estimate(self) -> bool:
+        return self.fit is None or self.fit.approximate
+
+    @property
+    def fits(self) -> bool:
+        return not self.row.note and rank(self.word) < RANKS.index("")
+
+    @property
+    def num_bytes(self) -> int:
+        """The size, of both where it has a drafter."""
+        return self.row.num_bytes + (self.drafter.num_bytes if self.drafter else 0)
+
+    @property
+    def size(self) -> str:
+        return f"{ABOUT if self.is_estimate else ''}{size_words(self.num_bytes)}" if self.num_bytes else "–"
+
+    @property
+    def gate(self) -> str:
+        return GATES[self.row.gated]
+
+    @property
+    def pair(self) -> str:
+        if self.drafter is not None:
+            verdict = self.drafter.verdict
+            return f"+ {short(self.drafter.name)}{f' {one_line(verdict.reason)}' if verdict else ''}"
+        return one_line(self.row.pair) if self.row.pair in ("", "early exit") else f"+ {short(self.row.pair)}"
+
+
+def rank(word: str) -> int:
+    """The place of a word among those for a fit, the best first."""
+    return next((place for place, known in enumerate(RANKS) if known and word.startswith(known)), RANKS.index(""))
+
+
+def tone(listing: Listing) -> str:
+    """The colour of the word: an estimate has none."""
+    if listing.is_estimate or listing.row.note:
+        return QUIET
+    return next((tone for word, tone in TONES.items() if listing.word.startswith(word)), "")
+
+
+def short(repo: str) -> str:
+    """The repository without its owner."""
+    return one_line(repo).rpartition("/")[2]
+
+
+def padded(text: str, width: int, *, right: bool = False) -> str:
+    gap = " " * max(0, width - cells(text))
+    return gap + text if right else text + gap
+
+
+def listed(listings: Sequence[Listing], width: int) -> list[Content]:
+    """The rows in columns. The name is cut first; licence and pair are left to the detail line where it is narrow."""
+    texts = [columns_of(one, wide=width >= WIDE) for one in listings]
+    if not texts:
+        return []
+    widths = [max(map(cells, column)) for column in zip(*texts, strict=True)]
+    others = sum(widths[1:]) + 2 * sum(1 for each in widths[1:] if each)
+    name = max(NAMES[0], min(widths[0], width - others, NAMES[1] if width >= WIDE else width))
+    return [line(one, text, [name, *widths[1:]]) for one, text in zip(listings, texts, strict=True)]
+
+
+def columns_of(listing: Listing, *, wide: bool) -> tuple[str, ...]:
+    row = listing.row
+    first = (one_line(row.repo), listing.size, one_line(listing.word) or "unknown")
+    middle = (one_line(row.licence.words), listing.gate, listing.pair) if wide else (listing.gate,)
+    return (*first, *middle, listing.here)
+
+
+def line(listing: Listing, texts: Sequence[str], widths: Sequence[int]) -> Content:
+    name, size, word, *others = texts
+    first = f"{padded(cut(name, widths[0]), widths[0])}  {padded(size, widths[1], right=True)}  "
+    rest = "".join(f"  {padded(text, width)}" for text, width in zip(others, widths[3:], strict=True) if width)
+    return Content.assemble(first, (padded(word, widths[2]), tone(listing)), (rest.rstrip(), QUIET))
+
+
+def detail(listing: Listing) -> Content:
+    """Everything known about one, the exact fit last."""
+    row = listing.row
+    facts = [one_line(row.repo)]
+    if row.parameters:
+        facts.append(f"{count_words(row.parameters)} {one_line(row.dtype)}".rstrip())
+    facts += [one_line(row.licence.words), listing.gate or "open"]
+    facts += [listing.pair] if listing.pair else []
+    return Content.assemble((" · ".join(facts), QUIET), "\n", exact(listing))
+
+
+def exact(listing: Listing) -> str:
+    """The fit in figures, or why there are none."""
+    if listing.row.note == GGUF:
+        return "GGUF: Enter lists its files, each with its fit."
+    if listing.row.note:
+        return f"Not for localspec: {one_line(listing.row.note)}."
+    if listing.fit is None:
+        return "Estimated from the number of parameters."
+    report = listing.fit
+    chosen = next((each for each in report.formats if each.quant == report.chosen), None)
+    using = f"with {short(listing.drafter.name)} and " if listing.drafter else "with "
+    if chosen is None:
+        return f"{using}{report.context:,} tokens: {one_line(report.word)}; {size_words(report.free_bytes)} are free"
+    left = report.free_bytes - chosen.total_bytes
+    rest = f"{size_words(left)} left" if left >= 0 else f"{size_words(-left)} too little"
+    return f"{using}{report.context:,} tokens: {size_words(chosen.total_bytes)} in {one_line(chosen.quant)}, {rest}"

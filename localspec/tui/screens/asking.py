@@ -1,0 +1,75 @@
+"""One question with a few answers, over whatever screen asks it. Knows lines and words; what is done is the asker's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
+
+from localspec.core.sanitize import clean, one_line
+from localspec.tui.keys.key_names import with_keys
+from localspec.tui.screens.too_small import TooSmall
+
+KEYS = "↑ ↓ Enter · {asking.leave} leaves all as it is"
+
+
+REST_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer to choose, and the value that stands for it."""
+
+    value: str
+    words: str
+
+
+class Asking(ModalScreen[str | None]):
+    """The value of the chosen reply; None: leave all as it is. `lines` may be a stranger's words."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss", "Leave", key_display="Esc", priority=True, id="asking.leave")
+    ]
+
+    def __init__(self, title: str, lines: Sequence[str], replies: Sequence[Reply]) -> None:
+        super().__init__()
+        self._title, self._lines, self._replies = title, lines, replies
+        self._shown_at = 0.0
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog") as dialog:
+            dialog.border_title, dialog.border_subtitle = Content(one_line(self._title)), Content(with_keys(self, KEYS))
+            with VerticalScroll(can_focus=False):
+                yield Static(clean("\n".join(self._lines)), markup=False)
+            yield OptionList(*(Option(Content(one_line(one.words))) for one in self._replies), markup=False)
+        yield TooSmall()
+
+    def on_mount(self) -> None:
+        self._shown_at = monotonic()
+        self.query_one(OptionList).focus()
+
+    def on_key(self, event: events.Key) -> None:
+        """Whoever pressed Enter again, because this took its time, has not answered."""
+        if event.key == "enter" and event.time - self._shown_at < REST_SECONDS:
+            event.stop()
+            event.prevent_default()
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        self.dismiss(self._replies[event.option_index].value)
+
+    async def action_dismiss(self, result: str | None = None) -> None:
+        self.dismiss(result)
+
+    def on_click(self, event: events.Click) -> None:
+        event.stop()

@@ -1,0 +1,146 @@
+"""The models screen: what is on this machine, what the hub has, what is being downloaded. Knows no engine.
+
+What a key does beyond its own lists is the opener's: it hears what the tabs say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import Static
+
+from localspec.models import hub_cache
+from localspec.tui.control.library import Library
+from localspec.tui.keys.key_names import with_keys
+from localspec.tui.keys.models_keys import SCREEN_KEYS
+from localspec.tui.panels.downloads_tab import DownloadsTab
+from localspec.tui.panels.hub_tab import HubTab
+from localspec.tui.panels.on_disk import OnDisk, Pick
+from localspec.tui.panels.tab_strip import TABS, Counts, Tab, TabStrip
+from localspec.tui.screens.too_small import TooSmall
+
+if TYPE_CHECKING:
+    from localspec.runtime.local_models import Shelved
+
+LOOK_SECONDS = 0.5  # between two looks at what Hugging Face's cache holds: another program may fetch, too
+KEYS: dict[Tab, str] = {
+    "disk": "Enter chooses · Tab other list · {models.close} closes · {disk.delete} delete · {disk.verify} verify",
+    "hub": "Enter download · {hub.drafter} + drafter · {models.close} closes · {hub.licence} licence · {hub.page} page "
+    "· {hub.search} search",
+    "downloads": "{downloads.pause} pause, go on · {downloads.retry} now · {models.close} closes "
+    "· {downloads.drop} drop · {downloads.up} {downloads.down} move",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """What the screen is opened with. `look` lists the models on this machine, and `free` says in words what memory
+    and disk are free: both read, in a thread. `now` is loaded; `chosen` is selected at first, if it is there."""
+
+    look: Callable[[], Iterable[Shelved]]
+    free: Callable[[], str]
+    now: Pick
+    chosen: str = ""
+
+
+class ModelsScreen(Screen[Pick | None]):
+    """The model and drafter to load, if any."""
+
+    AUTO_FOCUS = ""
+    BINDINGS: ClassVar[list[BindingType]] = SCREEN_KEYS
+
+    def __init__(self, shelf: Shelf, library: Library, *, drafts_first: bool = False) -> None:
+        super().__init__()
+        self.shelf, self.library = shelf, library
+        self.strip = TabStrip()
+        self.disk = OnDisk(shelf.look, shelf.now, drafts_first=drafts_first, chosen=shelf.chosen)
+        self.hub, self.downloads = HubTab(library.downloads.queue), DownloadsTab(library.downloads.queue)
+        self.keys = Static(markup=False, id="tab-keys")
+        self.here: list[str] = []
+
+    def compose(self) -> ComposeResult:
+        yield from (self.strip, self.disk, self.hub, self.downloads, self.keys, TooSmall())
+
+    def on_mount(self) -> None:
+        self.action_open("disk")
+        self.follow()
+        self.run_worker(self.read_free, thread=True, exit_on_error=False, group="free")
+        self.set_interval(LOOK_SECONDS, self.look)
+
+    # --- tabs
+
+    def action_open(self, name: Tab) -> None:
+        self.strip.tab = name
+        for tab in TABS:
+            self.query_one(f"#{tab}").display = tab == name
+        self.keys.update(Content(with_keys(self, KEYS[name])))
+        {"disk": self.disk.open, "hub": self.hub.open, "downloads": self.downloads.open}[name]()
+
+    def action_turn(self, by: int) -> None:
+        self.action_open(TABS[(TABS.index(self.strip.tab) + by) % len(TABS)])
+
+    def on_tab_strip_chosen(self, message: TabStrip.Chosen) -> None:
+        self.action_open(message.tab)
+
+    def action_close(self) -> None:
+        self.dismiss(None)
+
+    # --- what changes while it is open
+
+    def follow(self) -> None:
+        """The queue has changed."""
+        self.downloads.follow()
+        self.hub.follow()
+        self.count()
+
+    @on(OnDisk.Listed)
+    def count(self) -> None:
+        self.strip.counts = Counts(len(self.disk.models), len(self.library.downloads.queue.unfinished))
+
+    def read_free(self) -> None:
+        """Runs in a thread."""
+        free, leftovers = self.shelf.free(), self.library.find_leftovers().words
+        self.app.call_from_thread(self.show_free, free, leftovers)
+
+    def show_free(self, free: str, leftovers: str) -> None:
+        self.strip.free = free
+        self.disk.show_leftovers(with_keys(self, f"{{disk.clean}} deletes {leftovers}") if leftovers else "")
+
+    def look(self) -> None:
+        """See whether another program has fetched a model."""
+        self.run_worker(self.look_at_disk, thread=True, exit_on_error=False, exclusive=True, group="watch")
+
+    def look_at_disk(self) -> None:
+        """Runs in a thread."""
+        here, self.here = self.here, hub_cache.repositories()
+        if here and here != self.here:
+            self.app.call_from_thread(self.disk.look_again)
+
+    # --- what is wanted
+
+    def on_on_disk_picked(self, message: OnDisk.Picked) -> None:
+        self.dismiss(message.pick)
+
+    def on_on_disk_wanted(self, message: OnDisk.Wanted) -> None:
+        if message.what == "clean":
+            self.library.delete_leftovers()
+        elif message.what == "delete":
+            self.library.delete(message.model)
+        else:
+            self.library.verify(message.model, self.disk.say)
+
+    def on_hub_tab_planned(self, message: HubTab.Planned) -> None:
+        self.library.downloads.ask(message.request, message.plan, self.hub.plan)
+
+    def on_hub_tab_page(self, message: HubTab.Page) -> None:
+        self.library.open_page(message.repo)
+
+    def on_downloads_tab_dropped(self, message: DownloadsTab.Dropped) -> None:
+        self.library.downloads.ask_drop(message.item)

@@ -1,0 +1,313 @@
+"""The models screen: what is on disk, a search of the hub, and downloads that go on whatever is on the screen."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from localspec.hub.queue import Download, kept_downloads
+from localspec.hub.records import (
+    AskDelete,
+    AskFit,
+    AskPair,
+    AskPull,
+    AskSearch,
+    Deleted,
+    DeletePlan,
+    FitFound,
+    Go,
+    Licence,
+    PairFound,
+    Progress,
+    Pulled,
+    PullRequest,
+    Retrying,
+    SearchPage,
+    SearchRow,
+)
+from localspec.models import hub_cache
+from localspec.runtime.local_models import Shelved
+from localspec.runtime.origins import Origin
+from localspec.runtime.pairs import Candidate, PairVerdict
+from localspec.tui.panels import hub_tab
+from localspec.tui.screens import asking
+from localspec.tui.screens import models as models_screen
+from localspec.tui.screens.asking import Asking
+from localspec.tui.screens.models import ModelsScreen
+from tests.support.chat_stage import HELLO, Stage, open_chat
+from tests.support.paced_hub import PacedHub
+from tests.support.scripted_engine import ScriptedEngine
+from tests.support.scripted_hub import COMMIT, GB, a_fit, a_plan, a_pulled, a_repository, gated
+
+pytestmark = pytest.mark.heavy
+
+OFF = (("off", "off, decode plain"),)
+FAIR = Licence("fair", non_commercial=True)
+ROWS = (
+    SearchRow("org/model", 4 * GB, "fits", Licence("apache-2.0"), "", 900, 2_000_000_000, "BF16", "org/small"),
+    SearchRow("org/huge", 140 * GB, "too large", Licence("llama3"), "auto", 700, 70_000_000_000, "BF16"),
+    SearchRow("facebook/layers", 13 * GB, "fits", FAIR, "manual", 500, 6_740_000_000, "F16", "early exit"),
+    SearchRow("org/head", GB, "", Licence("mit"), "", 100, note="head for vLLM"),
+)
+VERDICT = PairVerdict("org/model", "org/small", True, "same", "the same tokens")
+FETCHING = Progress("org/model", "downloading", 2 * GB, 4 * GB, bytes_per_second=88e6, eta_s=23.0)
+
+
+def shelf(*names: str) -> list[Shelved]:
+    hub = Origin("Hugging Face", "org/cached", COMMIT)
+    found = [Shelved("guide", "int8", 29_000_000, "fits", OFF, Origin("built in"))]
+    found.append(Shelved("org/cached", "bf16", 4 * GB, "fits in int8", OFF, hub))
+    return [*found, *(Shelved(name, "bf16", GB, "fits", OFF, Origin("Hugging Face", name, COMMIT)) for name in names)]
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TYPING_SECONDS", "REST_SECONDS"):
+        monkeypatch.setattr(hub_tab, name, 0.0)
+    monkeypatch.setattr(asking, "REST_SECONDS", 0.0)
+    monkeypatch.setattr("localspec.runtime.local_models.on_disk", lambda *_, **__: shelf())
+    monkeypatch.setattr(
+        "localspec.tui.control.library.Library.free_words", lambda _: "RAM 22.1 GB free · disk 212.0 GB"
+    )
+
+
+@asynccontextmanager
+async def models(*engines: ScriptedEngine, size: tuple[int, int] = (120, 30), tab: str = "") -> AsyncIterator[Stage]:
+    async with open_chat(*(engines or (ScriptedEngine(),)), size=size) as stage:
+        await stage.ready()
+        await stage.pilot.press("ctrl+o")
+        await stage.sees("org/cached")
+        if tab:
+            await stage.pilot.press(tab)
+        yield stage
+
+
+def screen(stage: Stage) -> ModelsScreen:
+    assert isinstance(stage.app.screen, ModelsScreen)
+    return stage.app.screen
+
+
+def a_hub(**scripts: Any) -> dict[Any, Any]:
+    """A search that finds ROWS, exact fits, and a download that waits for the test before its last bytes."""
+    usual: dict[Any, Any] = {
+        AskSearch: [[SearchPage(ROWS)]],
+        AskFit: [[FitFound(a_fit())]],
+        AskPair: [[PairFound((Candidate("org/small", GB, False, VERDICT),))]],
+        AskPull: [[a_plan()]],
+    }
+    return usual | {globals()[name]: script for name, script in scripts.items()}
+
+
+async def test_the_hub_is_asked_only_when_its_tab_is_opened_and_a_row_says_all_before_a_download(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """A search, the exact fit in place of the estimate, a drafter as one item, order and filters, the licence."""
+    exact = Event()
+    hub = PacedHub(a_hub(AskFit=[[exact, FitFound(a_fit(word="fits"))]])).install(monkeypatch)
+    async with models() as stage:
+        await stage.pilot.press("escape")
+        await stage.until(lambda: stage.app.screen is stage.chat)
+        assert not hub.asked
+        await stage.pilot.press("ctrl+o")
+        await stage.sees("org/cached", "On disk 2", "RAM 22.1 GB free · disk 212.0 GB")
+        await stage.pilot.press("2")
+        await stage.sees("org/model", "≈4.0 GB", "≈140.0 GB", "too large", "head for vLLM", "gated by hand", "+ small")
+        await stage.sees("fair (non-commercial)", "Estimated from the number of parameters.")
+        await stage.pilot.press(*"qwen 2", "enter")
+        await stage.until(lambda: hub.of(AskSearch)[-1].request.words == "qwen 2")
+        exact.set()
+        await stage.sees("with 4,096 tokens: 10.0 GB in int8, 2.0 GB left")
+        await stage.pilot.press("d")
+        await stage.sees("+ small same", "5.0 GB", "with small and 4,096 tokens")
+        assert hub.of(AskFit)[-1].request.drafter == "org/small"
+        await stage.pilot.press("d")
+        await stage.until(lambda: "+ small same" not in stage.seen)
+        await stage.pilot.press("f")
+        await stage.until(lambda: "org/huge" not in stage.seen and "org/head" not in stage.seen)
+        await stage.pilot.press("f", "g")
+        await stage.until(lambda: hub.of(AskSearch)[-1].request.gated is False)
+        await stage.pilot.press("s", "s")
+        await stage.until(lambda: hub.of(AskSearch)[-1].request.sort == "likes")
+        await stage.pilot.press("i")
+        await stage.sees("org/model is under apache-2.0. Its text: https://huggingface.co/org/model")
+        await stage.pilot.press("o")
+        await stage.sees("This link leads to huggingface.co")
+        await stage.pilot.press("escape")
+        await stage.until(lambda: screen(stage))
+
+
+async def test_a_download_is_one_question_and_goes_on_whatever_is_on_the_screen(monkeypatch: pytest.MonkeyPatch):
+    """Check 16: the screen closed, an answer running, a new chat. Check 17: the list has it, no focus moves."""
+    go_on, ends = Event(), Event()
+    script = a_hub(Go=[[FETCHING, go_on, replace(FETCHING, done=3 * GB), ends, a_pulled()]])
+    hub = PacedHub(script).install(monkeypatch)
+    engine = ScriptedEngine(HELLO, paused=True)
+    engine.permit(1)
+    async with models(engine, tab="2") as stage:
+        await stage.sees("org/model")
+        await stage.pilot.press("enter", "enter")
+        await stage.sees("Download org/model?", "org/model @ 1a2b3c4 · 2.00 B BF16 · licence apache-2.0")
+        await stage.sees("4.0 GB in 2 files (1.0 GB are here) · disk: 212.0 GB free", "fits in int8 with 4,096 tokens")
+        assert not hub.of(Go)
+        await stage.pilot.press("enter")
+        await stage.sees("↓ 50 %", "Downloads 1")
+        await stage.pilot.press("3")
+        await stage.sees("████████░░░░░░░░", "2.0/4.0 GB", "50 % · 88 MB/s · 23 s", "2.0 GB of 4.0 GB · 88 MB/s · 23 s")
+        await stage.pilot.press("escape")
+        await stage.until(lambda: stage.app.screen is stage.chat)
+        await stage.begins("go")
+        await stage.sees("↓ 50 % model")
+        go_on.set()
+        await stage.sees("↓ 75 % model", "generating")
+        stage.engine.permit()
+        await stage.sees("Bye.", "idle")
+        await stage.pilot.press("ctrl+n")
+        await stage.sees("Ask anything.", "↓ 75 % model")
+        await stage.pilot.press("ctrl+o")
+        await stage.sees("org/cached")
+        await stage.pilot.press("tab")
+        focused = screen(stage).focused
+        monkeypatch.setattr("localspec.runtime.local_models.on_disk", lambda *_, **__: shelf("org/model"))
+        ends.set()
+        await stage.sees("org/model is complete.", "Ctrl+O and Enter load it, or:", "/model org/model", "On disk 3")
+        assert screen(stage).focused is focused
+        assert "Downloads 1" not in stage.seen
+        assert not kept_downloads().read()
+
+
+async def test_the_queue_is_there_after_a_restart_paused_and_is_kept_in_order(monkeypatch: pytest.MonkeyPatch):
+    """Pause, go on, order, drop with its question, a stall with its reason and its key."""
+    for position, name in enumerate(("org/one", "org/two", "org/three"), 1):
+        kept_downloads().put(name, Download(PullRequest(name), position, "downloading", GB, 4 * GB))
+    stall, ends = Event(), Event()
+    at_a_quarter = replace(FETCHING, done=GB)
+    stalled = Retrying("org/one", "the hub stopped answering (30 s)", 8.0)
+    script = a_hub(
+        AskPull=[[a_plan(a_repository("org/one"))]],
+        AskDelete=[[DeletePlan(("org/two",), GB, GB)]],
+        Go=[
+            [at_a_quarter, stall, stalled, at_a_quarter, ends, PullsEnd],
+            [ends, PullsEnd],
+            [Deleted(("org/two",), GB)],
+        ],
+    )
+    hub = PacedHub(script).install(monkeypatch)
+    async with models() as stage:
+        await stage.sees("Downloads 3")
+        assert not hub.asked
+        await stage.pilot.press("3")
+        await stage.sees("⏸ org/one", "paused at 25 %", "3.0 GB of 12.0 GB")
+        assert not hub.asked
+        await stage.pilot.press("p")
+        await stage.sees("↓ org/one")
+        await stage.pilot.press("down", "J")
+        rows = lambda: [item.request.repo for item in screen(stage).downloads.items]  # noqa: E731
+        await stage.until(lambda: rows() == ["org/one", "org/three", "org/two"])
+        stall.set()
+        await stage.sees("! org/one", "the hub stopped answering (30 s); tries again in", "r now")
+        await stage.pilot.press("up", "up", "r")
+        await stage.until(lambda: len(hub.of(Go)) == 2)
+        await stage.sees("↓ org/one")
+        await stage.pilot.press("p")
+        await stage.sees("⏸ org/one")
+        await stage.pilot.press("end", "x")
+        await stage.sees("org/two is not complete (25 %).", "keep the parts")
+        await stage.pilot.press("down", "enter")
+        await stage.until(lambda: rows() == ["org/one", "org/three"])
+        await stage.until(lambda: hub.of(AskDelete))
+        await stage.sees("1.0 GB are free again")
+    assert [(item.request.repo, item.state) for item in sorted(kept_downloads().read().values(), key=by_position)] == [
+        ("org/one", "paused"),
+        ("org/three", "paused"),
+    ]
+
+
+PullsEnd = Pulled(a_pulled().target)
+
+
+def by_position(item: Download) -> int:
+    return item.position
+
+
+async def test_gates_and_licences_are_part_of_the_question(monkeypatch: pytest.MonkeyPatch):
+    """A closed gate has its next step and no download; a non-commercial licence is acknowledged once."""
+    closed = a_plan(gated(a_repository("facebook/layers", licence=FAIR), "awaiting"), fit=None)
+    granted = a_plan(a_repository("facebook/layers", licence=FAIR))
+    asked, ends = Event(), Event()
+    reading = Progress("facebook/layers", "headers", 0, 0)
+    hub = PacedHub(a_hub(AskPull=[[reading, asked, closed], [granted]], Go=[[ends, a_pulled(granted)]])).install(
+        monkeypatch
+    )
+    async with models(tab="2", size=(80, 24)) as stage:
+        await stage.sees("facebook/layers")
+        await stage.pilot.press("down", "down", "down", "enter")
+        await stage.sees("facebook/layers: reading headers…")
+        asked.set()
+        await stage.sees("Awaiting review: ana has asked", "Nothing was downloaded.", "See its page")
+        assert "Download both" not in stage.seen
+        await stage.pilot.press("escape", "enter")
+        await stage.sees("Accept the licence (non-commercial) and download")
+        await stage.pilot.press("enter")
+        await stage.until(lambda: hub.of(Go))
+        ends.set()
+        await stage.sees("facebook/layers is complete.")
+        await stage.pilot.press("enter")
+        await stage.until(lambda: isinstance(stage.app.screen, Asking))
+        await stage.sees("Download facebook/layers?")
+        assert "Accept the licence" not in stage.seen
+
+
+async def test_a_model_is_deleted_when_that_is_said_and_one_that_is_not_ours_never(monkeypatch: pytest.MonkeyPatch):
+    plan = DeletePlan(("org/cached",), 4 * GB, shared_bytes=GB)
+    hub = PacedHub({AskDelete: [[plan]], Go: [[Deleted(("org/cached",), 4 * GB)]]}).install(monkeypatch)
+    async with models() as stage:
+        await stage.pilot.press("x")
+        await stage.sees("guide comes with localspec and is not deleted.")
+        await stage.pilot.press("down", "x")
+        await stage.sees("Delete org/cached?", "This frees 4.0 GB of the disk.", "1.0 GB stay: other repositories")
+        await stage.pilot.press("escape", "x")
+        await stage.until(lambda: isinstance(stage.app.screen, Asking) and len(hub.of(AskDelete)) == 2)
+        assert not hub.of(Go)
+        await stage.pilot.press("enter")
+        await stage.sees("Deleted org/cached: 4.0 GB are free again.")
+        monkeypatch.setattr("localspec.tui.control.library.is_loaded", lambda _: True)
+        await stage.pilot.press("x")
+        await stage.sees("org/cached is loaded.")
+        assert len(hub.of(AskDelete)) == 2
+
+
+async def test_without_a_network_the_hub_says_so_in_a_line_and_all_else_works(monkeypatch: pytest.MonkeyPatch):
+    """HF_HUB_OFFLINE asks nothing; a hub out of reach is a sentence. What another program fetches comes by itself."""
+    from localspec.core.errors import PullError
+
+    no_route = PullError("There is no route to the hub.", hint="Check the connection.")
+    hub = PacedHub({AskSearch: [[no_route]]}).install(monkeypatch)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(hub_cache, "repositories", lambda: ["org/cached"])
+    monkeypatch.setattr(models_screen, "LOOK_SECONDS", 0.05)
+    async with models(tab="2") as stage:
+        await stage.sees("Offline: HF_HUB_OFFLINE is set")
+        assert not hub.asked
+        monkeypatch.delenv("HF_HUB_OFFLINE")
+        await stage.pilot.press("1", "2")
+        await stage.sees("There is no route to the hub. Enter tries again.")
+        await stage.pilot.press("tab", "1")
+        monkeypatch.setattr("localspec.runtime.local_models.on_disk", lambda *_, **__: shelf("org/fetched"))
+        monkeypatch.setattr(hub_cache, "repositories", lambda: ["org/cached", "org/fetched"])
+        await stage.sees("org/fetched", "On disk 3")
+        assert screen(stage).disk.model_list.has_focus
+
+
+def test_the_screen_and_its_queue_import_no_hub_library(tmp_path: Path):
+    """Check 25."""
+    code = "import sys, localspec.tui.app, localspec.tui.screens.models\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert {"huggingface_hub", "torch", "httpx"} & set(done.stdout.split()) == set()
