@@ -271,9 +271,15 @@ def test_what_localspec_could_not_load_is_refused_before_the_first_byte(hub: Ins
 
 
 def test_of_a_gguf_repository_every_file_is_listed_with_its_fit(hub: Install, localspec: Program):
-    hub(a_plan(fit=None, variants=(
-        replace(a_fit("Q4_K_M", word="fits"), num_bytes=5 * GB), replace(a_fit("Q8_0", word="too large"), num_bytes=8 * GB)
-    )))
+    hub(
+        a_plan(
+            fit=None,
+            variants=(
+                replace(a_fit("Q4_K_M", word="fits"), num_bytes=5 * GB),
+                replace(a_fit("Q8_0", word="too large"), num_bytes=8 * GB),
+            ),
+        )
+    )
     code, out, err = localspec("pull", "org/model", "--yes")
     assert code == 2
     assert re.search(r"^  Q4_K_M +5\.0 GB +fits\n  Q8_0 +8\.0 GB +too large$", out, re.MULTILINE)

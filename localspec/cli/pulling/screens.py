@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from localspec.core.sanitize import one_line
-from localspec.core.sizes import size_words
+from localspec.core.sizes import count_words, size_words
 from localspec.hub.records import DraftOffer, Fetched, PullPlan, Repository
 from localspec.loading.fit import FitReport
 from localspec.models.catalog import Catalog
@@ -40,7 +40,7 @@ def contents(one: Repository) -> str:
     count = len(one.files)
     parts = [f"{size_words(one.num_bytes)} in {count} file{'s' * (count != 1)}"]
     if one.parameters:
-        parts.append(f"{one.parameters / 1e9:.2f} B parameters")
+        parts.append(f"{count_words(one.parameters)} parameters")
     here = f" ({size_words(one.bytes_here)} are here)" if one.bytes_here else ""
     return ", ".join([*parts, *([one_line(one.dtype)] if one.dtype else [])]) + here
 
