@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
 from localspec.core.plain_file import read_small
@@ -30,20 +29,20 @@ def read_login() -> Login:
     """The login by the hub library's own rules, which also refresh a saved one."""
     from huggingface_hub import get_token
 
-    given = next((token for name in VARIABLES if (token := os.environ.get(name, "").strip())), "")
-    token = get_token() or ""
-    saved = saved_token()
+    given, saved, token = given_token(), saved_token(), get_token() or ""
     source: Source = "" if not token else "HF_TOKEN" if given else "hf auth login"
     return Login(token, source, hides_saved=bool(given and saved and saved != given))
 
 
+def given_token() -> str:
+    """The token in the environment; "" for none."""
+    return next((token for name in VARIABLES if (token := os.environ.get(name, "").strip())), "")
+
+
 def saved_token() -> str:
+    """The token that `hf auth login` saved; "" for none."""
     chosen = os.environ.get("HF_TOKEN_PATH")
     file = hub_cache.expanded(chosen) if chosen else hub_cache.home() / "token"
-    return read_token(file)
-
-
-def read_token(file: Path) -> str:
     try:
         return read_small(file).decode().strip()
     except (OSError, ValueError):

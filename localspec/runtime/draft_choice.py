@@ -22,7 +22,7 @@ from localspec.loading.plan_request import check_memory
 from localspec.models.catalog import Catalog, DraftEntry, Entry
 from localspec.models.catalog_file import EDIT
 from localspec.models.checkpoint import Snapshot, open_snapshot
-from localspec.models.sandbox import compare_tokenizers
+from localspec.runtime.pairs import compared
 
 NOTHING_KNOWN = Calibration()
 THREADS_PER_PROCESSOR = 8
@@ -225,7 +225,7 @@ def pairing_notice(drafter: Snapshot, target: Snapshot) -> Notice | None:
         raise IncompatiblePair(
             f"Draft '{drafter.name}' cannot be checked: a tokenizer.json is missing.", hint="Use --draft off."
         )
-    verdict = compare_tokenizers(target.read_tokenizer(), drafter.read_tokenizer())
+    verdict = compared(target.read_tokenizer(), drafter.read_tokenizer())
     if not verdict.ok:
         raise IncompatiblePair(
             f"Draft '{drafter.name}' cannot draft for '{target.name}': {verdict.detail}.",

@@ -58,15 +58,15 @@ def pair(target: Snapshot, drafter: Snapshot) -> PairVerdict:
     here, there = target.read_tokenizer(), drafter.read_tokenizer()
     hashes = hash_of(here), hash_of(there)
     try:
-        found = remembered(here, there, hashes)
+        found = compared(here, there)
     except CheckpointError as fault:
         return PairVerdict(*names, False, "broken-tokenizer", fault.message.rstrip("."), *hashes)
     return PairVerdict(*names, found.ok, found.reason, found.detail, *hashes)
 
 
-def remembered(target: TokenizerText, drafter: TokenizerText, hashes: tuple[str, str]) -> Verdict:
+def compared(target: TokenizerText, drafter: TokenizerText) -> Verdict:
     """The verdict of an earlier comparison, else a new one. The rows of the embeddings are part of the question."""
-    key = f"{hashes[0]}:{target.rows} {hashes[1]}:{drafter.rows}"
+    key = f"{hash_of(target)}:{target.rows} {hash_of(drafter)}:{drafter.rows}"
     if known := REMEMBERED.read().get(key):
         return known
     found = compare_tokenizers(target, drafter)

@@ -2,34 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 from localspec.cli.doctor.records import Login, Source
-from localspec.core.plain_file import read_small
-from localspec.models import hub_cache
-
-VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
-OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
-YES = {"1", "ON", "YES", "TRUE"}
+from localspec.hub.login import given_token, saved_token
+from localspec.hub.offline import is_offline
 
 
 def look() -> Login:
-    given = next((token for name in VARIABLES if (token := os.environ.get(name, "").strip())), "")
-    saved = in_file()
+    given, saved = given_token(), saved_token()
     source: Source | None = "HF_TOKEN" if given else "file" if saved else None
-    offline = any(os.environ.get(name, "").upper() in YES for name in OFFLINE)
-    return Login(source, hides_another=bool(given and saved and given != saved), is_offline=offline)
-
-
-def in_file() -> str:
-    try:
-        return read_small(token_file()).decode().strip()
-    except (OSError, ValueError):
-        return ""
-
-
-def token_file() -> Path:
-    if chosen := os.environ.get("HF_TOKEN_PATH"):
-        return hub_cache.expanded(chosen)
-    return hub_cache.home() / "token"
+    return Login(source, hides_another=bool(given and saved and given != saved), is_offline=is_offline())

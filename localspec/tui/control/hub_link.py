@@ -5,7 +5,6 @@ Starts no process before the first question. Knows no widget but the one that he
 
 from __future__ import annotations
 
-import os
 from threading import Lock
 
 from textual.message import Message
@@ -70,8 +69,3 @@ class HubLink:
                 self._works = False
                 return None
             return self._waiting.pop(kind)
-
-
-def is_offline() -> bool:
-    """Whether HF_HUB_OFFLINE is set, as the hub's library reads it."""
-    return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}

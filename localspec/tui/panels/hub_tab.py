@@ -20,6 +20,7 @@ from textual.widgets.option_list import Option
 
 from localspec.core.errors import LocalspecError, PullError
 from localspec.core.sanitize import one_line
+from localspec.hub.offline import is_offline
 from localspec.hub.queue import Downloads
 from localspec.hub.records import (
     AskFit,
@@ -37,7 +38,7 @@ from localspec.hub.records import (
 )
 from localspec.models import hub_cache
 from localspec.tui.chat.pages import page_of
-from localspec.tui.control.hub_link import Answered, HubLink, is_offline
+from localspec.tui.control.hub_link import Answered, HubLink
 from localspec.tui.keys.key_names import with_keys
 from localspec.tui.panels.download_rows import STAGES, here_words
 from localspec.tui.panels.field import LONGEST, Field
@@ -48,7 +49,7 @@ from localspec.tui.terminal.timer import once
 
 TYPING_SECONDS = 0.3  # without a key, until what is typed is searched for
 REST_SECONDS = 0.3  # on a row, until its headers are read
-OFFLINE = "Offline: HF_HUB_OFFLINE is set, so nothing is asked of the hub. What is on disk works."
+OFFLINE = "Offline: HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set. What is on disk works."
 SEARCHING = "Asking the hub…"
 NOTHING = "Nothing was found."
 ALL_HIDDEN = "Nothing of what was found fits; {hub.fits} shows the rest."
