@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from localspec.core.plain_file import read_small
@@ -41,9 +42,13 @@ def given_token() -> str:
 
 def saved_token() -> str:
     """The token that `hf auth login` saved; "" for none."""
-    chosen = os.environ.get("HF_TOKEN_PATH")
-    file = hub_cache.expanded(chosen) if chosen else hub_cache.home() / "token"
     try:
-        return read_small(file).decode().strip()
+        return read_small(token_file()).decode().strip()
     except (OSError, ValueError):
         return ""
+
+
+def token_file() -> Path:
+    """The file of the saved token, by the hub's own rules."""
+    chosen = os.environ.get("HF_TOKEN_PATH")
+    return hub_cache.expanded(chosen) if chosen else hub_cache.home() / "token"

@@ -19,13 +19,14 @@ import msgspec
 import pytest
 import torch
 
-from localspec.cli.doctor import backend, examine, login, packages
+from localspec.cli.doctor import backend, examine, packages
 from localspec.cli.doctor.findings import bitsandbytes_findings, driver_findings, package_findings
 from localspec.cli.doctor.records import Bitsandbytes, Package, Report, Torch
 from localspec.cli.doctor.text import WIDTH
 from localspec.core import paths, processor
 from localspec.core.nvidia import Driver
 from localspec.core.version import __version__
+from localspec.hub import login
 from tests.conftest import Program
 
 ASKED = backend.probing
