@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from localspec.tui.transcript.answer import Answer
 from localspec.tui.transcript.question import Question
 from tests.support.scripted_engine import ScriptedEngine, answer, step
 
+PATIENCE_SECONDS = 60  # a machine may be busy
 HELLO = answer(step("Hello", " there", accepted=1), step(", world", "."), step(" Bye", "."))
 RULES: dict[tuple[object, ...], list[RuleSet]] = {}
 parse = Stylesheet._parse_rules
@@ -72,11 +74,14 @@ class Stage:
         return "\n".join(strip.text for strip in self.app.screen._compositor.render_strips())
 
     async def until(self, predicate: Callable[[], object]) -> None:
-        for _ in range(1000):
-            if predicate():
-                return
-            await self.pilot.pause(0.01)
-        raise AssertionError(f"never came true; the screen:\n{self.seen}")
+        """Waits until it is true, and then until every widget has heard of it."""
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while not predicate():
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            raise AssertionError(f"never came true; the screen:\n{self.seen}") from None
+        await self.pilot.pause()
 
     async def sees(self, *texts: str) -> None:
         await self.until(lambda: (seen := self.seen) and all(text in seen for text in texts))

@@ -294,7 +294,7 @@ async def test_without_a_network_the_hub_says_so_in_a_line_and_all_else_works(mo
     monkeypatch.setattr(hub_cache, "repositories", lambda: ["org/cached"])
     monkeypatch.setattr(models_screen, "LOOK_SECONDS", 0.05)
     async with models(tab="2") as stage:
-        await stage.sees("Offline: HF_HUB_OFFLINE is set")
+        await stage.sees("Offline: HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set")
         assert not hub.asked
         monkeypatch.delenv("HF_HUB_OFFLINE")
         await stage.pilot.press("1", "2")
