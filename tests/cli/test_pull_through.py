@@ -19,7 +19,6 @@ from localspec.hub.process import HubProcess
 from localspec.hub.records import (
     Answer,
     AnyAsk,
-    AskAccount,
     AskSearch,
     Fetched,
     Progress,
@@ -224,10 +223,9 @@ SEARCHED = {
 
 
 def ask_everything(localspec: Program) -> None:
-    """Every command that asks the hub, and one that must not; the search of the Hub tab and the account."""
+    """Every command that asks the hub, and one that must not; the search of the Hub tab."""
     pages = [ask_hub(AskSearch(SearchRequest("draft"))), ask_hub(AskSearch(SearchRequest(drafter_for=LAYERSKIP)))]
     assert all(isinstance(page, SearchPage) for page in pages)
-    assert ask_hub(AskAccount()).type == "account"
     for words in (("fit", LAYERSKIP, "--draft", "org/small"), ("pair", LAYERSKIP, "org/small"), ("pull", LAYERSKIP)):
         assert localspec(*words, *(("--yes",) if words[0] == "pull" else ()))[0] == 0
     assert localspec("pair", LAYERSKIP, "--hub")[0] in (0, 6)
