@@ -5,10 +5,9 @@ Knows no plan's making and no pipe.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Generator, Iterator
-from pathlib import Path
 
+from localspec.core.disk import free_bytes
 from localspec.core.errors import AccessDenied, CheckpointError, DoesNotFit, LocalspecError, UsageError
 from localspec.core.events import Notice
 from localspec.core.sanitize import one_line
@@ -87,10 +86,3 @@ def refuse_full(plan: PullPlan) -> None:
             f"The disk is too full: {size_words(free)} are free, the download needs {size_words(plan.disk_needed)}.",
             hint="Free some space, or move the cache with HF_HUB_CACHE.",
         )
-
-
-def free_bytes(folder: Path) -> int:
-    """Free bytes of the disk that a folder is on, or will be."""
-    while not folder.exists():
-        folder = folder.parent
-    return shutil.disk_usage(folder).free

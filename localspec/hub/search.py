@@ -43,7 +43,6 @@ def query(request: SearchRequest, most_parameters: int) -> str:
     words = request.words or (family(request.drafter_for) if request.drafter_for else "")
     fields = {
         **({"search": words} if words else {}),
-        **({"author": request.author} if request.author else {}),
         **({"filter": "gguf"} if request.gguf else {"pipeline_tag": "text-generation"}),
         **({} if request.gated is None else {"gated": str(request.gated).lower()}),
         **({"num_parameters": f"max:{-(-most_parameters // 10**9)}B"} if most_parameters else {}),
@@ -58,7 +57,7 @@ def family(repo: str) -> str:
     """The words by which the models of a target's family are found: the beginning of its name, up to its size."""
     name = repo.rpartition("/")[2]
     size = SIZE.search(name)
-    return name[: size.start()].strip("-_. ") if size and size.start() else name
+    return name[: size.start()].strip("-_.: ") if size and size.start() else name
 
 
 def row(found: Info, catalog: Catalog, fit: str) -> SearchRow:
