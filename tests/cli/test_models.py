@@ -279,7 +279,7 @@ def test_without_a_drafter_pair_lists_what_is_here_or_on_the_hub(localspec: Prog
     assert code == 0
     assert re.search(r"^maker/mini +2\.0 GB +hub +padding: same 7 tokens", out, re.MULTILINE)
     assert re.search(r"^maker/micro +– +hub +not compared$", out, re.MULTILINE)
-    assert hub.asked == [AskPair(PairRequest("maker/tiny"))]
+    assert hub.asked == [AskPair(PairRequest("maker/tiny", hub=True))]
 
 
 def test_write_makes_the_pair_the_models_own(localspec: Program, fetched: Path):

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from itertools import chain, repeat
 from pathlib import Path
 
 import pytest
@@ -18,11 +19,10 @@ from localspec.core.events import Notice
 from localspec.hub import api, blobs, process, pulls
 from localspec.hub.process import HubProcess
 from localspec.hub.records import (
-    Account,
     Answer,
-    AskAccount,
     AskDelete,
     AskPull,
+    AskSearch,
     Deleted,
     DeletePlan,
     Fetched,
@@ -31,6 +31,8 @@ from localspec.hub.records import (
     Pulled,
     PullPlan,
     PullRequest,
+    SearchPage,
+    SearchRequest,
 )
 from localspec.models import hub_cache
 from tests.support.fake_hub import HANG, Cut, FakeHub, FakeRepository
@@ -66,14 +68,16 @@ def test_from_a_name_to_a_folder(hub: FakeHub):
 def test_a_plan_waits_and_another_question_drops_it(child: HubProcess, hub: FakeHub):
     plan = planned(list(child.ask(AskPull(REQUEST))))
     assert plan.target.commit == MODEL.commit
-    assert list(child.ask(AskAccount())) == [Account("ana", "HF_TOKEN")]
+    (page,) = child.ask(AskSearch(SearchRequest()))
+    assert isinstance(page, SearchPage)
+    assert [row.repo for row in page.rows] == [NAME]
     sent = hub.weight_bytes
     with pytest.raises(UsageError, match="Nothing waits for Go"):
         list(child.ask(Go()))
     assert hub.weight_bytes == sent
     assert hub_cache.snapshot(NAME) is None
     assert pulls.unfinished() == []
-    assert list(child.ask(AskAccount()))  # after a failure there is another process
+    assert list(child.ask(AskSearch(SearchRequest())))  # after a failure there is another process
 
 
 def test_what_is_pulled_is_deleted_again(child: HubProcess):
@@ -148,6 +152,17 @@ def test_a_hub_that_never_answers_is_a_sentence(hub: FakeHub, kind: str):
         list(api.pull_events(REQUEST, silence=1.5))
     assert fault.value.exit_code == 7
     assert hub_cache.snapshot(NAME) is None
+
+
+def test_a_hub_that_goes_silent_behind_a_gate_is_asked_for_less_long_than_the_parent_waits(hub: FakeHub):
+    """Who is logged in, and what to run meanwhile, each have an end of their own: the plan comes."""
+    repo = "facebook/layerskip-llama2-7B"
+    hub.push(FakeRepository(repo, MODEL.files, gated="manual"))
+    hub.switches.instead["info"] = chain([None], repeat(HANG))
+    hub.always("whoami", HANG)
+    with HubProcess(silence=3) as process:
+        plan = planned(list(process.ask(AskPull(PullRequest(repo)))))
+    assert (plan.target.access.gate, plan.meanwhile) == ("no-request", None)
 
 
 def test_two_processes_fetch_the_weights_once(hub: FakeHub):

@@ -58,7 +58,7 @@ def test_what_is_not_for_localspec_says_why():
     }
 
 
-def test_words_author_gate_and_kind_are_the_hubs_to_filter():
+def test_words_gate_and_kind_are_the_hubs_to_filter():
     repositories = [guide("ana/qwen3-x"), guide("bob/qwen3-y", gated="auto"), guide("bob/llama")]
     with FakeHub(*repositories) as hub:
         client = client_of(hub)
@@ -67,7 +67,6 @@ def test_words_author_gate_and_kind_are_the_hubs_to_filter():
             return {row.repo for row in search(client, SearchRequest(**asked)).rows}  # type: ignore[arg-type]
 
         assert found(words="qwen3") == {"ana/qwen3-x", "bob/qwen3-y"}
-        assert found(author="bob") == {"bob/qwen3-y", "bob/llama"}
         assert found(gated=False) == {"ana/qwen3-x", "bob/llama"}
         assert found(words="qwen3", gated=True) == {"bob/qwen3-y"}
         assert found(gguf=True) == set()
