@@ -10,6 +10,7 @@ from contextlib import suppress
 
 from localspec.core import paths
 from localspec.core.errors import LocalspecError
+from localspec.engine.generic_arch import read_any
 from localspec.hub.asked import asked_repository
 from localspec.hub.client import Client
 from localspec.hub.records import SearchRequest, SearchRow
@@ -26,10 +27,12 @@ MOST_FOUND = 30
 
 
 def others(catalog: Catalog) -> Iterator[Snapshot]:
-    """Every model on this machine that can be opened."""
+    """Every model on this machine that can be opened, and whose shape can be read."""
     for name in dict.fromkeys((*catalog.models, *names())):
         with suppress(LocalspecError):
-            yield open_snapshot(catalog.resolve(name).path, name)
+            model = open_snapshot(catalog.resolve(name).path, name)
+            read_any(model.config)
+            yield model
 
 
 def of_its_family(client: Client, target: Snapshot, name: str) -> list[SearchRow]:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from itertools import chain, repeat
 from pathlib import Path
 
@@ -35,6 +36,7 @@ from localspec.hub.records import (
     SearchRequest,
 )
 from localspec.models import hub_cache
+from tests.conftest import Program
 from tests.support.fake_hub import HANG, Cut, FakeHub, FakeRepository
 from tests.support.fake_hub import Account as FakeAccount
 from tests.support.pull_stage import ANA, MEBI, NAME, WEIGHTS, as_planned, child, hub, model
@@ -223,6 +225,47 @@ def test_the_token_is_written_nowhere(hub: FakeHub, tmp_path: Path):
     written = [file for file in tmp_path.rglob("*") if file.is_file() and not file.is_symlink()]
     assert paths.hub_log() in written
     assert not any(ANA.token.encode() in file.read_bytes() for file in written)
+
+
+def test_the_token_is_in_no_argument(hub: FakeHub):
+    """Check 7: everybody on the machine may read a process's arguments."""
+    hub.switches.hold_after = MEBI
+    hub.switches.only = WEIGHTS
+    with closing(api.pull_events(REQUEST)) as events:  # type: ignore[type-var]
+        while not (isinstance(event := next(events), Progress) and event.stage == "downloading"):
+            continue
+        kept = pulls.read(pulls.state_file(NAME))
+        assert kept is not None
+        words = Path(f"/proc/{kept.pid}/cmdline").read_bytes()
+    assert process.CHILD.encode() in words
+    assert ANA.token.encode() not in words
+
+
+def contents(folder: Path) -> dict[str, object]:
+    """Every entry below a folder: a link's target, a file's bytes with its time, or that it is a folder."""
+    return {
+        str(one.relative_to(folder)): os.readlink(one)
+        if one.is_symlink()
+        else (one.read_bytes(), one.stat().st_mtime_ns)
+        if one.is_file()
+        else "folder"
+        for one in folder.rglob("*")
+    }
+
+
+def test_a_dry_run_and_a_fit_leave_the_cache_as_it_is(hub: FakeHub, localspec: Program):
+    """Check 3: with a finished model, a part of another's file, and a newer commit at the hub."""
+    list(api.pull_events(REQUEST))
+    newer = hub.push(model(NAME, 2 * MEBI, seed=5), "v2")
+    file = next(file for file in as_planned(newer).files if file.sha256)
+    blobs.part(NAME, file).write_bytes(bytes(1000))
+    before = contents(hub_cache.folder())
+    assert {str(blobs.part(NAME, file).relative_to(hub_cache.folder()))} < before.keys()
+    assert localspec("pull", NAME, "--draft", "none", "--dry-run")[0] == 0
+    assert localspec("fit", f"{NAME}@v2")[0] == 0
+    assert len(hub.seen("info")) > 1
+    assert contents(hub_cache.folder()) == before
+    assert [one.request for one in pulls.unfinished()] == [None]  # the part, of no download of ours
 
 
 def test_a_closed_gate_ends_it_after_the_plan(hub: FakeHub):

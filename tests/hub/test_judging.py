@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,8 +19,9 @@ from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.pairs import Candidate
 from tests.support.fake_hub import FakeHub, FakeRepository
 from tests.support.hub_clients import GUIDE, guide, guide_draft, in_cache
-from tests.support.pull_stage import hub as hub
+from tests.support.pull_stage import hub
 
+__all__ = ["hub"]
 LARGE, SMALL = (open_snapshot(GUIDE / name).total_bytes for name in ("target", "draft"))
 
 
@@ -100,11 +103,20 @@ def test_a_folder_and_a_repository_are_a_pair(hub: FakeHub, monkeypatch: pytest.
     assert judging.fit("org/guide", draft="./draft").drafter == "./draft"
 
 
-def test_candidates_on_disk_of_a_model_that_is_not_here(hub: FakeHub):
-    """Without `hub` nothing is searched."""
+def broken(folder: Path) -> Path:
+    """A model that can be opened, and whose shape cannot be read."""
+    shutil.copytree(GUIDE / "draft", folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"num_attention_heads": "four"}))
+    return folder
+
+
+def test_candidates_on_disk_of_a_model_that_is_not_here(hub: FakeHub, tmp_path: Path):
+    """Without `hub` nothing is searched. One that is broken does not hide the others."""
     hub.push(guide("org/Guide-7B"))
     hub.push(guide_draft("org/Guide-1B"))
     in_cache("org/small", GUIDE / "draft")
+    in_cache("org/broken", broken(tmp_path / "broken"))
     found = only(judging.pair("org/Guide-7B"))
     assert (found.name, found.on_disk) == ("org/small", True)
     assert not hub.seen("search")

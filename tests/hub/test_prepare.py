@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain, repeat
@@ -35,7 +37,7 @@ def plan_of(hub: FakeHub, scratch: Path, repo: str, **asked: str) -> PullPlan:
 
 @pytest.mark.parametrize("sharded", [False, True])
 def test_the_fit_before_a_download_is_the_fit_of_the_folder_after(tmp_path: Path, sharded: bool):
-    """Check 13: to the byte of every part, for the guide pair and for shards; not even torch is imported for it."""
+    """Check 13: to the byte of every part, for the guide pair and for shards."""
     folder = in_shards(GUIDE / "target", tmp_path / "shards") if sharded else GUIDE / "target"
     with FakeHub(FakeRepository.from_folder("org/guide", folder), guide_draft()) as hub:
         before = plan_of(hub, tmp_path / "scratch", "org/guide", draft="org/small").fit
@@ -44,6 +46,26 @@ def test_the_fit_before_a_download_is_the_fit_of_the_folder_after(tmp_path: Path
     assert before is not None
     assert (before.formats, before.chosen, before.word) == (after.formats, after.chosen, after.word)
     assert (before.context, before.num_bytes, before.drafter) == (after.context, after.num_bytes, "org/small")
+
+
+PLAN = """
+import sys
+from pathlib import Path
+from localspec.hub.client import Client
+from localspec.hub.prepare import prepare
+from localspec.hub.records import PullRequest
+plan = prepare(Client(sys.argv[1]), PullRequest("org/Guide-7B"), Path(sys.argv[2]))
+assert plan.fit and plan.offer.verdict and plan.offer.verdict.ok, plan
+print(*sorted({"torch", "transformers", "numba"} & sys.modules.keys()))
+"""
+
+
+def test_a_plan_needs_no_torch(tmp_path: Path):
+    """Check 13: architecture, fit and the pair's verdict are judged before a download without it."""
+    with FakeHub(guide("org/Guide-7B"), guide_draft("org/Guide-1B")) as hub:
+        words = [sys.executable, "-c", PLAN, hub.endpoint, str(tmp_path / "scratch")]
+        run = subprocess.run(words, env=hub.environment(tmp_path), capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout, run.stderr) == (0, "\n", "")
 
 
 def test_only_headers_are_read_and_nothing_is_written_to_the_cache(tmp_path: Path):

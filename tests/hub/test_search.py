@@ -100,6 +100,8 @@ def test_drafters_are_looked_for_in_the_family_and_are_small():
         ("EleutherAI/pythia-1.4b", "pythia"),
         ("org/guide", "guide"),
         ("org/7B", "7B"),
+        ("bartowski/SmolLM2-1.7B-Instruct-GGUF", "SmolLM2"),
+        ("org/Phi-3-mini-4k-instruct-gguf", "Phi-3-mini-4k-instruct"),
     ],
 )
 def test_the_familys_name_ends_where_the_size_begins(repo: str, words: str):
