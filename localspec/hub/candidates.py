@@ -27,7 +27,7 @@ MOST_FOUND = 30
 
 
 def others(catalog: Catalog) -> Iterator[Snapshot]:
-    """Every model on this machine that can be opened, and whose shape can be read."""
+    """Every model on this machine that can be opened, and is of a kind that can be loaded."""
     for name in dict.fromkeys((*catalog.models, *names())):
         with suppress(LocalspecError):
             model = open_snapshot(catalog.resolve(name).path, name)

@@ -94,10 +94,11 @@ def found_here(target: Snapshot, heard: Callable[[], None]) -> Drafter | None:
     small = [one for one in others(Catalog.load()) if is_small(one.total_bytes, target.total_bytes)]
     for one in by_promise(target, small)[:MOST_COMPARED]:
         heard()
-        verdict = pair(target, one)
-        if verdict.ok:
-            offer = DraftOffer("model", one.name, source=HERE, verdict=verdict, detail=verdict.detail)
-            return Drafter(offer, here=one)
+        with skipping_unusable():
+            verdict = pair(target, one)
+            if verdict.ok:
+                offer = DraftOffer("model", one.name, source=HERE, verdict=verdict, detail=verdict.detail)
+                return Drafter(offer, here=one)
     return None
 
 

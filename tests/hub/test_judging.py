@@ -103,20 +103,20 @@ def test_a_folder_and_a_repository_are_a_pair(hub: FakeHub, monkeypatch: pytest.
     assert judging.fit("org/guide", draft="./draft").drafter == "./draft"
 
 
-def broken(folder: Path) -> Path:
-    """A model that can be opened, and whose shape cannot be read."""
+def strange(folder: Path) -> Path:
+    """A model that can be opened, and of a kind that is not supported."""
     shutil.copytree(GUIDE / "draft", folder)
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"num_attention_heads": "four"}))
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "vampire"}))
     return folder
 
 
 def test_candidates_on_disk_of_a_model_that_is_not_here(hub: FakeHub, tmp_path: Path):
-    """Without `hub` nothing is searched. One that is broken does not hide the others."""
+    """Without `hub` nothing is searched. One of a strange kind does not end it."""
     hub.push(guide("org/Guide-7B"))
     hub.push(guide_draft("org/Guide-1B"))
     in_cache("org/small", GUIDE / "draft")
-    in_cache("org/broken", broken(tmp_path / "broken"))
+    in_cache("org/strange", strange(tmp_path / "strange"))
     found = only(judging.pair("org/Guide-7B"))
     assert (found.name, found.on_disk) == ("org/small", True)
     assert not hub.seen("search")
