@@ -131,7 +131,7 @@ class Catalog:
         if name.partition(":")[0] in stores.STORES:
             near = difflib.get_close_matches(name, [one.name for one in stores.kept()], n=1)
             raise NotDownloaded(f"'{name[:200]}' is not on this machine" + meant(near), hint=LISTED)
-        if self.repository(name):
+        if self.repository(name.partition(":")[0]):
             raise NotDownloaded(f"'{name}' is not on this machine.", hint=fetch(name))
         if "/" in name:
             raise NotDownloaded(f"There is no folder or file {name[:200]}.", hint=ELSE)
