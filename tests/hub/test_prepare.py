@@ -237,6 +237,15 @@ def test_a_gguf_target_is_compared_by_the_tokenizer_in_its_header(tmp_path: Path
     assert (none.offer.kind, none.drafter) == ("none", None)
 
 
+def test_behind_a_closed_gate_no_drafter_is_looked_for(tmp_path: Path):
+    """There are no tokens to compare with."""
+    with FakeHub(guide(FAMILY, gated="manual"), guide_draft("org/Guide-first"), account=Account()) as hub:
+        plan = plan_of(hub, tmp_path, FAMILY)
+        assert not hub.seen("search")
+    assert (plan.offer.kind, plan.fit) == ("none", None)
+    assert "its tokens cannot be read yet" in plan.offer.detail
+
+
 def test_a_named_drafter_that_speaks_other_tokens_is_refused(tmp_path: Path):
     with (
         FakeHub(guide(), other_tokens("org/other")) as hub,
