@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from threading import Event
@@ -74,6 +74,7 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(hub_tab, name, 0.0)
     monkeypatch.setattr(asking, "REST_SECONDS", 0.0)
     monkeypatch.setattr("localspec.runtime.local_models.on_disk", lambda *_, **__: shelf())
+    monkeypatch.setattr("localspec.runtime.local_models.in_repository", lambda _, repo, *__, **___: shelf(repo)[2:])
     monkeypatch.setattr(
         "localspec.tui.control.library.Library.free_words", lambda _: "RAM 22.1 GB free · disk 212.0 GB"
     )
@@ -175,9 +176,22 @@ async def test_a_download_is_one_question_and_goes_on_whatever_is_on_the_screen(
         await stage.sees("org/cached")
         await stage.pilot.press("tab")
         focused = screen(stage).focused
-        monkeypatch.setattr("localspec.runtime.local_models.on_disk", lambda *_, **__: shelf("org/model"))
-        ends.set()
-        await stage.sees("org/model is complete.", "Ctrl+O and Enter load it, or:", "/model org/model", "On disk 3")
+        headers = Event()
+
+        def looked(*_: object, **__: object) -> Iterator[Shelved]:
+            headers.wait()
+            yield from shelf("org/model")
+
+        monkeypatch.setattr("localspec.runtime.local_models.on_disk", looked)
+        try:
+            ends.set()
+            await stage.sees("org/model is complete.", "Ctrl+O and Enter load it, or:", "/model org/model", "On disk 3")
+            assert screen(stage).disk.model_list.option_count == 3  # and no header of another has been read again
+            assert screen(stage).focused is focused
+        finally:
+            headers.set()
+        await stage.until(lambda: not [one for one in stage.app.workers if one.group == "look" and one.is_running])
+        assert [model.name for model in screen(stage).disk.models] == ["guide", "org/cached", "org/model"]
         assert screen(stage).focused is focused
         assert "Downloads 1" not in stage.seen
         assert not kept_downloads().read()
