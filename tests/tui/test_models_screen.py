@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from localspec.core.errors import PullError
 from localspec.hub.queue import Download, kept_downloads
 from localspec.hub.records import (
     AskDelete,
@@ -112,7 +113,7 @@ async def test_the_hub_is_asked_only_when_its_tab_is_opened_and_a_row_says_all_b
 ):
     """A search, the exact fit in place of the estimate, a drafter as one item, order and filters, the licence."""
     exact = Event()
-    hub = PacedHub(a_hub(AskFit=[[exact, FitFound(a_fit(word="fits"))]])).install(monkeypatch)
+    hub = PacedHub(a_hub(AskFit=[[exact, FitFound(a_fit(word="fits", num_bytes=3_700_000_000))]])).install(monkeypatch)
     async with models() as stage:
         await stage.pilot.press("escape")
         await stage.until(lambda: stage.app.screen is stage.chat)
@@ -125,9 +126,10 @@ async def test_the_hub_is_asked_only_when_its_tab_is_opened_and_a_row_says_all_b
         await stage.pilot.press(*"qwen 2", "enter")
         await stage.until(lambda: hub.of(AskSearch)[-1].request.words == "qwen 2")
         exact.set()
-        await stage.sees("with 4,096 tokens: 10.0 GB in int8, 2.0 GB left")
+        await stage.sees("with 4,096 tokens: 10.0 GB in int8, 2.0 GB left", " 3.7 GB  fits")
+        assert "4.0 GB" not in stage.seen, "the search's estimate of it"
         await stage.pilot.press("d")
-        await stage.sees("+ small same", "5.0 GB", "with small and 4,096 tokens")
+        await stage.sees("+ small same", "4.7 GB", "with small and 4,096 tokens")
         assert hub.of(AskFit)[-1].request.drafter == "org/small"
         await stage.pilot.press("d")
         await stage.until(lambda: "+ small same" not in stage.seen)
@@ -244,6 +246,30 @@ async def test_the_queue_is_there_after_a_restart_paused_and_is_kept_in_order(mo
     ]
 
 
+async def test_a_full_disk_and_a_gate_that_closed_stop_one_download_and_neither_the_next_nor_the_chat(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Check 8: the rows say why, with the key that tries again; a question is answered as ever."""
+    for position, name in enumerate(("org/one", "org/two", "org/three"), 1):
+        kept_downloads().put(name, Download(PullRequest(name), position, "downloading", GB, 4 * GB))
+    full = PullError("The disk is full: 1.0 GB of 4.0 GB are kept.", hint="Free 3.0 GB, then repeat the command.")
+    closed = a_plan(gated(a_repository("org/two"), "awaiting"), fit=None)
+    plans = [[a_plan(a_repository(name))] for name in ("org/one", "org/three")]
+    hub = PacedHub(
+        a_hub(AskPull=[plans[0], [closed], plans[1]], Go=[[replace(FETCHING, done=GB), full], [FETCHING, Event()]])
+    ).install(monkeypatch)
+    engine = ScriptedEngine(HELLO)
+    async with models(engine, tab="3") as stage:
+        await stage.sees("⏸ org/one", "⏸ org/two", "⏸ org/three")
+        await stage.pilot.press("p", "down", "p", "down", "p")
+        await stage.sees("! org/one", "The disk is full: 1.0 GB of 4.0 GB are kept. r tries again")
+        await stage.sees("! org/two", "Awaiting review: ana has asked", "↓ org/three", "50 %")
+        assert len(hub.of(Go)) == 2
+        await stage.pilot.press("escape")
+        await stage.until(lambda: stage.app.screen is stage.chat)
+        await stage.asks("go", "Hello there, world.", "Bye.", "↓ 50 % three")
+
+
 PullsEnd = Pulled(a_pulled().target)
 
 
@@ -300,8 +326,6 @@ async def test_a_model_is_deleted_when_that_is_said_and_one_that_is_not_ours_nev
 
 async def test_without_a_network_the_hub_says_so_in_a_line_and_all_else_works(monkeypatch: pytest.MonkeyPatch):
     """HF_HUB_OFFLINE asks nothing; a hub out of reach is a sentence. What another program fetches comes by itself."""
-    from localspec.core.errors import PullError
-
     no_route = PullError("There is no route to the hub.", hint="Check the connection.")
     hub = PacedHub({AskSearch: [[no_route]]}).install(monkeypatch)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
