@@ -96,7 +96,7 @@ class OnDisk(Vertical):
     ) -> None:
         super().__init__(id="disk")
         self.look, self.look_at, self.now, self.drafts_first = look, look_at, now, drafts_first
-        self.newest = [chosen] if chosen else []
+        self.newest: Sequence[str] = [chosen] if chosen else []
         self.models: Sequence[Shelved] = ()
         self.drafts: list[str] = []
         self.model_list = ModelList(id="models", markup=False)
