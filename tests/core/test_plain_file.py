@@ -13,13 +13,13 @@ from typing import NoReturn, TypeVar
 
 import pytest
 
-from localspec.cli.doctor import login
 from localspec.config import reading
 from localspec.core import calibration, paths, self_check_results, strict_json
 from localspec.core.errors import CatalogError, CheckpointError, HistoryError, UsageError
 from localspec.core.plain_file import plain
 from localspec.engine.cpu import program
 from localspec.history import History, peek
+from localspec.hub import login
 from localspec.models import checkpoint, hub_cache, named_templates
 from localspec.models.catalog import Catalog
 from localspec.models.safetensors_index import read_header
@@ -91,7 +91,7 @@ QUIET: dict[str, tuple[Callable[[], Path], Callable[[Path], object], object]] = 
     "what was explained": (paths.hints_file, lambda _: hints.STORE.read(), {}),
     "the engine's log": (paths.engine_log, lambda _: worker.log_file(), os.devnull),
     "compiled code": (lambda: paths.compiled_dir() / "x.bin", program.read, None),
-    "a token of the hub": (lambda: hub_cache.home() / "token", lambda _: login.in_file(), ""),
+    "a token of the hub": (lambda: hub_cache.home() / "token", lambda _: login.saved_token(), ""),
     "a ref of the hub": (lambda: hub_cache.folder() / "models--a/refs/main", lambda _: hub_cache.snapshot("a"), None),
     "the chats, looked at": (paths.history_file, peek, []),
 }

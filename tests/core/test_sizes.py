@@ -30,5 +30,5 @@ def test_what_is_no_size_is_none(written: str):
     assert read_size(written) is None
 
 
-def test_sizes_are_told_in_two_units():
-    assert [size_words(n) for n in (1_260_000_000, 350_400_000, 0)] == ["1.3 GB", "350 MB", "0 MB"]
+def test_sizes_are_shown_in_three_units():
+    assert [size_words(n) for n in (1_260_000_000, 350_400_000, 12_300, 0)] == ["1.3 GB", "350 MB", "12 kB", "0 kB"]

@@ -57,7 +57,7 @@ def as_read(name: str, folder: Path) -> dict[str, Any]:
     """The configuration as it comes out of a file."""
     file = folder / "config.json"
     file.write_text(json.dumps(CONFIGS[name]))
-    return checkpoint._read_config(file)
+    return checkpoint.read_config(file)
 
 
 def theirs(config: dict[str, Any]) -> Any:

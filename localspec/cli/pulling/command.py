@@ -40,6 +40,9 @@ def pull(asked: Asked, *, background: bool = False) -> int:
             return 0
         except KeyboardInterrupt:
             return stopped(asked, bar)
+        except session.GateClosed as closed:
+            note_failure(closed.fault, asked)
+            return closed.fault.exit_code
         except LocalspecError as fault:
             return failed(fault, asked)
 
@@ -120,12 +123,16 @@ def stopped(asked: Asked, bar: TransferBar) -> int:
 
 
 def failed(fault: LocalspecError, asked: Asked) -> int:
-    """Raises the error again, after its line of JSON; a closed gate has had its own screen."""
+    """Raises the error again, after its line of JSON; what the user declined is a note."""
+    note_failure(fault, asked)
+    if not isinstance(fault, Cancelled):
+        raise fault
+    print_note(str(fault))
+    return fault.exit_code
+
+
+def note_failure(fault: LocalspecError, asked: Asked) -> None:
+    """Prints the line of JSON that ends a pull in an error."""
     if asked.json:
         event = Failure(fault.code, fault.message, fault.hint, fault.exit_code)
         print(as_json({"type": event.type, **{name: getattr(event, name) for name in event.__struct_fields__}}))
-    if isinstance(fault, session.Declined):
-        print_note(str(fault))
-    elif not isinstance(fault, session.GateClosed):
-        raise fault
-    return fault.exit_code

@@ -42,12 +42,11 @@ class Show(Protocol):
         ...
 
 
-class Declined(Cancelled):
-    """The user said no. Nothing was fetched."""
+class GateClosed(Exception):
+    """The gate is closed, and its screen was shown. `fault`: what it is for a program that reads JSON."""
 
-
-class GateClosed(AccessDenied):
-    """The gate is closed, and its screen was shown."""
+    def __init__(self, repo: str, gate: str) -> None:
+        self.fault = AccessDenied(f"{repo} may not be read yet ({gate}).")
 
 
 def planned(hub: HubProcess, asked: Asked, show: Show) -> PullPlan:
@@ -63,7 +62,7 @@ def planned(hub: HubProcess, asked: Asked, show: Show) -> PullPlan:
             gate = closed.access.gate
             show.gate(plan, waits=asked.wait)
         if not asked.wait:
-            raise GateClosed(f"{closed.repo} may not be read yet ({gate}).")
+            raise GateClosed(closed.repo, gate)
         sleep(GATE_SECONDS)
 
 
@@ -96,19 +95,19 @@ def check(plan: PullPlan, asked: Asked) -> None:
 
 
 def agree(plan: PullPlan, show: Show) -> None:
-    """Asks what has to be asked; Declined, or DoesNotFit, after a no."""
+    """Asks what has to be asked; Cancelled, or DoesNotFit, after a no."""
     for one in repositories(plan):
         if must_acknowledge(one.repo, one.licence):
             sentence = f"The licence of {one.repo} ({one.licence.words}) allows no commercial use."
             if not show.confirmed(f"{sentence} Do you accept it?", yes=f"{sentence} --yes accepts it.", default=False):
-                raise Declined("The licence was not accepted.", hint="Nothing was downloaded.")
+                raise Cancelled("The licence was not accepted.", hint="Nothing was downloaded.")
             acknowledge(one.repo, one.licence)
     if plan.fit is not None and not plan.fit.chosen:
         sentence = f"{plan.target.repo} does not fit on this machine."
         if not show.confirmed(f"{sentence} Download it anyway?", yes=f"{sentence} --yes downloads it.", default=False):
             raise DoesNotFit(sentence, hint="Nothing was downloaded. A smaller context may fit: --ctx 2048")
     elif plan.bytes_left and not show.confirmed("Download?", yes=""):
-        raise Declined("Nothing was downloaded.")
+        raise Cancelled("Nothing was downloaded.")
 
 
 def download(hub: HubProcess, plan: PullPlan, show: Show) -> Pulled:
