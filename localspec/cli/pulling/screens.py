@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import count_words, size_words
-from localspec.hub.records import DraftOffer, Fetched, PullPlan, Repository
+from localspec.hub.plan_words import offer_words, template_words
+from localspec.hub.records import Fetched, PullPlan, Repository
 from localspec.loading.fit import FitReport
 from localspec.models.catalog import Catalog
 from localspec.models.gguf import stores
-from localspec.models.named_templates import COMPLETION
 
 SHORT = 7  # letters of a commit
 GAP = "   "
@@ -65,25 +65,6 @@ def fit_words(fit: FitReport) -> str:
     named = dict.fromkeys((fit.chosen, best))
     figures = ", ".join(f"{quant} needs {needs[quant]}" for quant in named if quant in needs)
     return f"{fit.word} with {fit.context} tokens ({free}; {figures})"
-
-
-def offer_words(offer: DraftOffer) -> str:
-    source = f" ({one_line(offer.source)})" if offer.source else ""
-    match offer.kind:
-        case "early-exit":
-            return f"early exit after layer {offer.exit_layer}, k {offer.k}{source}; no second model"
-        case "model":
-            verdict = f"; {one_line(offer.verdict.reason)}: {one_line(offer.verdict.detail)}" if offer.verdict else ""
-            return f"{one_line(offer.name)} drafts{source}{verdict}"
-    return f"none: {one_line(offer.detail)}" if offer.detail else "none"
-
-
-def template_words(plan: PullPlan) -> str:
-    if plan.target.chat_template:
-        return "its own"
-    named = plan.preset not in ("", COMPLETION.name)
-    used = f'"{one_line(plan.preset)}" will be used' if named else "it completes text"
-    return f"none in it (a base model); {used}"
 
 
 def variants_text(plan: PullPlan) -> str:
