@@ -8,7 +8,7 @@ from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
 from localspec.history.text.columns import columns
 from localspec.hub.records import FitFound
-from localspec.loading.fit_text import fit_table
+from localspec.loading.fit_text import parts_table
 from localspec.runtime.pairs import Candidate, PairVerdict
 
 REMARKS = {
@@ -22,7 +22,7 @@ def fit_text(found: FitFound) -> str:
     report = found.report
     beside = f" with {one_line(report.drafter)}" if report.drafter else ""
     read = f" (not downloaded: {size_words(found.bytes_read)} of headers were read)" if found.bytes_read else ""
-    return f"{one_line(report.name)}{beside}{read}\n{fit_table(report)}"
+    return f"{one_line(report.name)}{beside}{read}\n{parts_table(report)}"
 
 
 def verdict_text(verdict: PairVerdict) -> str:

@@ -1,4 +1,4 @@
-"""A fit as a table of text: a row for each weight format, with its parts in GB. Reads nothing."""
+"""A fit as a table of text: a row for each weight format, in GB. Reads nothing."""
 
 from __future__ import annotations
 
@@ -6,20 +6,33 @@ from localspec.history.text.columns import columns
 from localspec.loading.fit import FitReport, FormatFit
 
 
-def fit_table(report: FitReport) -> str:
-    """What each format takes, part by part, in GB, whether it fits, and which one would be loaded."""
-    where = " on the GPU" if report.device.startswith("cuda") else ""
-    sums = f"of {gb(report.free_bytes)} GB{where}"
-    names = ("", "target", "drafter", f"KV {report.context}", "work", "sum", sums)
-    return columns([names, *(format_row(one, report) for one in report.formats)], right=range(1, 6))
+def parts_table(report: FitReport) -> str:
+    """What each format takes, part by part, and what comes of it."""
+    names = ("", "target", "drafter", f"KV {report.context}", "work", "sum", of_words(report))
+    rows = [(one.quant, *parts(one), gb(one.total_bytes), verdict(one, report)) for one in report.formats]
+    return columns([names, *rows], right=range(1, 6))
 
 
-def format_row(one: FormatFit, report: FitReport) -> tuple[str, ...]:
-    parts = (one.target_bytes, one.drafter_bytes, one.kv_bytes, one.work_bytes, one.total_bytes)
+def sums_table(report: FitReport) -> str:
+    """The same without the parts, where columns are few."""
+    rows = [(one.quant, gb(one.total_bytes), verdict(one, report)) for one in report.formats]
+    return columns([("", "sum", of_words(report)), *rows], right={1})
+
+
+def parts(one: FormatFit) -> tuple[str, ...]:
+    return tuple(map(gb, (one.target_bytes, one.drafter_bytes, one.kv_bytes, one.work_bytes)))
+
+
+def of_words(report: FitReport) -> str:
+    return f"of {gb(report.free_bytes)} GB{' on the GPU' if report.device.startswith('cuda') else ''}"
+
+
+def verdict(one: FormatFit, report: FitReport) -> str:
+    """Whether it fits, and whether it is the one that would be loaded."""
     left = report.free_bytes - one.total_bytes
     spare = f", {gb(left)} left" if one.word == "fits" else f", {gb(-left)} too little" if left < 0 else ""
     taken = "   ← localspec takes this" if one.quant == report.chosen else ""
-    return one.quant, *map(gb, parts), f"{one.word}{spare}{taken}"
+    return f"{one.word}{spare}{taken}"
 
 
 def gb(num_bytes: int) -> str:

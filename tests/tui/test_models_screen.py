@@ -187,7 +187,7 @@ async def test_a_download_is_one_question_and_goes_on_whatever_is_on_the_screen(
         monkeypatch.setattr("localspec.runtime.local_models.on_disk", looked)
         try:
             ends.set()
-            await stage.sees("org/model is complete.", "Ctrl+O and Enter load it, or:", "/model org/model", "On disk 3")
+            await stage.sees("org/model is complete.", "1 lists it: Enter loads it.", "On disk 3")
             assert screen(stage).disk.model_list.option_count == 3  # and no header of another has been read again
             assert screen(stage).focused is focused
         finally:
@@ -252,14 +252,13 @@ async def test_a_full_disk_and_a_gate_that_closed_stop_one_download_and_neither_
     """Check 8: the rows say why, with the key that tries again; a question is answered as ever."""
     for position, name in enumerate(("org/one", "org/two", "org/three"), 1):
         kept_downloads().put(name, Download(PullRequest(name), position, "downloading", GB, 4 * GB))
+    ends = Event()
     full = PullError("The disk is full: 1.0 GB of 4.0 GB are kept.", hint="Free 3.0 GB, then repeat the command.")
     closed = a_plan(gated(a_repository("org/two"), "awaiting"), fit=None)
     plans = [[a_plan(a_repository(name))] for name in ("org/one", "org/three")]
-    hub = PacedHub(
-        a_hub(AskPull=[plans[0], [closed], plans[1]], Go=[[replace(FETCHING, done=GB), full], [FETCHING, Event()]])
-    ).install(monkeypatch)
-    engine = ScriptedEngine(HELLO)
-    async with models(engine, tab="3") as stage:
+    goes = [[replace(FETCHING, done=GB), full], [FETCHING, ends, a_pulled()]]
+    hub = PacedHub(a_hub(AskPull=[plans[0], [closed], plans[1]], Go=goes)).install(monkeypatch)
+    async with models(ScriptedEngine(HELLO), tab="3") as stage:
         await stage.sees("⏸ org/one", "⏸ org/two", "⏸ org/three")
         await stage.pilot.press("p", "down", "p", "down", "p")
         await stage.sees("! org/one", "The disk is full: 1.0 GB of 4.0 GB are kept. r tries again")
@@ -268,6 +267,8 @@ async def test_a_full_disk_and_a_gate_that_closed_stop_one_download_and_neither_
         await stage.pilot.press("escape")
         await stage.until(lambda: stage.app.screen is stage.chat)
         await stage.asks("go", "Hello there, world.", "Bye.", "↓ 50 % three")
+        ends.set()
+        await stage.sees("org/three is complete.", "Ctrl+O and Enter load it, or:", "/model org/three")
 
 
 PullsEnd = Pulled(a_pulled().target)

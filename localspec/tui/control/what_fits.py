@@ -1,4 +1,4 @@
-"""The chat's /fit: the table of `localspec fit` for the model of the chat, what would be loaded, and what stays in 16
+"""The chat's /fit: what `localspec fit` says of the model of the chat, what would be loaded, and what stays in 16
 bits of it. Reads headers; loads nothing."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
 from localspec.engine.generic_arch import read_any
 from localspec.loading.fit import fit_report, request_here
-from localspec.loading.fit_text import fit_table
+from localspec.loading.fit_text import sums_table
 from localspec.loading.footprint import in_16_bits
 from localspec.loading.plan import Plan, make_plan
 from localspec.loading.plan_request import PlanRequest, choose_context
@@ -41,7 +41,7 @@ def what_fits(load: LoadRequest, context: int | None, *, held_bytes: int = 0, gp
     report = fit_report(snapshot, request, held_bytes=held_bytes)
     head = f"{one_line(entry.name)}{drafted_by(drafter)} at {tokens:,} tokens"
     guess = OF_GPU if report.device == "cuda" else GUESS
-    return "\n".join([head, fit_table(report), verdict(snapshot, request, held_bytes), guess])
+    return "\n".join([head, sums_table(report), verdict(snapshot, request, held_bytes), guess])
 
 
 def drafted_by(drafter: Choice) -> str:
