@@ -228,8 +228,8 @@ def test_a_gpu_that_another_program_has_is_one_sentence(run: Command, monkeypatc
 @pytest.mark.usefixtures("gpus")
 def test_a_gpu_that_is_full_is_one_sentence_before_anything_is_loaded(run: Command, monkeypatch: pytest.MonkeyPatch):
     full(monkeypatch, 3_000_000)
-    refused(run(), 5, "Not enough memory", "3 1 kB free on the GPU", "--device cpu")
-    refused(run("--quant", "nf4"), 5, "in nf4 (needs", "3 1 kB free on the GPU", "--device cpu")
+    refused(run(), 5, "Not enough memory", "3 MB free on the GPU", "--device cpu")
+    refused(run("--quant", "nf4"), 5, "in nf4 (needs", "3 MB free on the GPU", "--device cpu")
 
 
 @pytest.mark.usefixtures("gpus")
