@@ -9,7 +9,7 @@ from localspec.core.errors import UsageError
 from localspec.core.requests import WeightOptions
 from localspec.core.weight_formats import AUTO
 from localspec.hub.records import PullRequest
-from localspec.models.catalog import Catalog
+from localspec.models.catalog import Catalog, variant_of
 
 
 def pull_request(
@@ -22,13 +22,13 @@ def pull_request(
 
 
 def asked_repository(typed: str) -> tuple[str, str, str]:
-    """Its repository, revision and variant; of a key the commit that models.toml has, if it has one."""
+    """Its repository, revision and variant; of a key the commit and file that models.toml has, if it has them."""
     catalog = Catalog.load()
     if known := catalog.key_of(typed):
         table = catalog.models[known]
         if table.repo is None:
             raise UsageError(f"'{typed}' is on this machine already.", hint=f"Chat with it: localspec chat {typed}")
-        return table.repo, table.revision or "", ""
+        return table.repo, table.revision or "", variant_of(table.file) if table.file else ""
     name, at, behind = typed.partition("@")
     if not at:
         name, _, variant = typed.partition(":")

@@ -56,13 +56,16 @@ def on_disk(catalog: Catalog, now: str, *, held_bytes: int = 0, loaded: str = ""
 
 def found_on_disk(catalog: Catalog, now: str, free: int, *, loaded: str) -> Iterator[Shelved]:
     """`free`: bytes of memory."""
-    named = set[str]()
+    named, files = set[str](), {file_of(now, catalog)}  # a file is listed once, as the user calls it
     keys = [key for key, table in catalog.models.items() if now == key or now != table.repo]
     for name in dict.fromkeys((*keys, now, *folders_of_chats(catalog))):
         with suppress(NotDownloaded):
-            model = shelved(name, catalog.resolve(name), free)
-            named.add(name)
-            yield as_loaded(model, loaded) if name == now else model
+            entry = catalog.resolve(name)
+            if name == now or entry.path not in files:
+                model = shelved(name, entry, free)
+                named.add(name)
+                files.add(file_of(name, catalog))
+                yield as_loaded(model, loaded) if name == now else model
     named |= {table.repo for table in catalog.models.values() if table.repo}
     for name in fetched():
         if name not in named:
@@ -70,8 +73,16 @@ def found_on_disk(catalog: Catalog, now: str, free: int, *, loaded: str) -> Iter
             if model.fit != UNREADABLE:  # there are models that write no text, too
                 yield model
     for one in stores.kept():
-        if one.name not in named and (found := of_another(one, free)):
+        if one.file not in files and (found := of_another(one, free)):
             yield found
+
+
+def file_of(name: str, catalog: Catalog) -> Path | None:
+    """The GGUF file that a name means; None for a folder, and for what is not here."""
+    with suppress(LocalspecError):
+        path = catalog.resolve(name).path
+        return path if path.is_file() else None
+    return None
 
 
 def names() -> tuple[str, ...]:
@@ -161,8 +172,11 @@ def folders_of_chats(catalog: Catalog) -> list[str]:
 
 
 def last_used() -> dict[str, str]:
-    """The time of each model's last chat, by the name that the chat has for it."""
-    used: dict[str, str] = {}
-    for chat in peek():
-        used[chat.model_key] = max(used.get(chat.model_key, ""), chat.updated_at)
+    """The time of each model's last chat, by the names that load it."""
+    used, chats = dict[str, str](), peek()
+    is_by_path = any(chat.model_key.startswith(f"{stores.HUGGING_FACE}:") for chat in chats)
+    names = {one.by_path: one.name for one in stores.kept()} if is_by_path else {}
+    for chat in chats:
+        for name in {chat.model_key, names.get(chat.model_key, chat.model_key)}:
+            used[name] = max(used.get(name, ""), chat.updated_at)
     return used
