@@ -5,11 +5,9 @@ Imports no huggingface_hub and starts the hub's process only for what is not her
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
 from typing import TypeVar
 
-from localspec.core.errors import LocalspecError, NotDownloaded, UsageError
+from localspec.core.errors import NotDownloaded, UsageError
 from localspec.core.requests import WeightOptions
 from localspec.hub.process import HubProcess
 from localspec.hub.records import AnyAsk, AskFit, AskPair, FitFound, FitRequest, PairFound, PairRequest
@@ -17,7 +15,7 @@ from localspec.loading.fit import FitReport, fit_report, request_here, usable_gp
 from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import Snapshot, open_snapshot
 from localspec.runtime import pairs
-from localspec.runtime.local_models import names
+from localspec.runtime.local_models import snapshots
 from localspec.runtime.pairs import Candidate
 
 Found = TypeVar("Found", FitFound, PairFound)
@@ -49,7 +47,7 @@ def pair(target: str, draft: str = "", *, hub: bool = False) -> tuple[Candidate,
     if first is not None and second is not None:
         return (Candidate(draft, second.total_bytes, on_disk=True, verdict=pairs.pair(first, second)),)
     if first is not None and not draft and not hub:
-        return tuple(pairs.candidates(first, others(catalog)))
+        return tuple(pairs.candidates(first, snapshots(catalog)))
     repo, drafter = on_hub(target, catalog)[0], on_hub(draft, catalog)[0] if draft else ""
     return answer(AskPair(PairRequest(repo, drafter)), PairFound).candidates
 
@@ -62,13 +60,6 @@ def here(name: str, catalog: Catalog) -> Snapshot | None:
         if catalog.repository(name) or catalog.repository(name.partition(":")[0]):
             return None
         raise
-
-
-def others(catalog: Catalog) -> Iterator[Snapshot]:
-    """Every model on this machine that can be opened."""
-    for name in dict.fromkeys((*catalog.models, *names())):
-        with suppress(LocalspecError):
-            yield open_snapshot(catalog.resolve(name).path, name)
 
 
 def on_hub(name: str, catalog: Catalog) -> tuple[str, str]:

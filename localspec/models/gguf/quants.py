@@ -11,7 +11,7 @@ ENDING = ".gguf"
 
 
 def quant_of(path: str) -> str:
-    """As its name ends, in capitals; "" where it ends in none."""
+    """The quantisation in capitals; "" where the name ends in none."""
     found = QUANT.search(PurePosixPath(whole(path)).stem)
     return found[1].upper() if found else ""
 
