@@ -11,6 +11,7 @@ import pytest
 
 from localspec.core import paths
 from localspec.core.locks import lock
+from localspec.hub.licences import remember
 from localspec.hub.records import (
     AskDelete,
     AskFit,
@@ -20,6 +21,7 @@ from localspec.hub.records import (
     FitFound,
     FitRequest,
     Go,
+    Licence,
     PairFound,
     PairRequest,
 )
@@ -58,6 +60,15 @@ def test_ls_lists_what_is_here_with_licence_drafter_and_fit(localspec: Program):
     assert head.split() == ["NAME", "FORMAT", "SIZE", "FIT", "DRAFTER", "LICENCE", "LAST", "USED"]
     assert re.match(r"guide +bf16 +15 MB +fits +early exit after layer 2 +apache-2\.0 +–", guide)
     assert re.match(r"maker/tiny +fp32 .* fits +– +cc-by-nc-4\.0 \(non-commercial\) +–", tiny)
+
+
+def test_show_knows_the_licence_of_the_built_in_model_and_of_what_was_pulled(fetched: Path, localspec: Program):
+    assert re.search(r"^licence +apache-2\.0$", localspec("show", "guide")[1], re.MULTILINE)
+    (fetched / "README.md").unlink()
+    assert re.search(r"^licence +not named$", localspec("show", "maker/tiny")[1], re.MULTILINE)
+    remember("maker/tiny", Licence("mit"))
+    assert re.search(r"^licence +mit$", localspec("show", "maker/tiny")[1], re.MULTILINE)
+    assert re.search(r"^maker/tiny .* mit +–$", localspec("ls")[1], re.MULTILINE)
 
 
 @pytest.mark.usefixtures("fetched")
