@@ -55,7 +55,7 @@ def never(*_: object) -> None:
 
 
 @pytest.mark.usefixtures("fetched")
-def test_where_nothing_is_known_nobody_turned_it_off():
+def test_where_nothing_is_known_that_is_the_reason():
     assert listed("org/big") == (OFF,)
     for draft in ("auto", "off"):
         assert (chosen(draft).kind, chosen(draft).reason) == ("off", NO_DRAFTER)
