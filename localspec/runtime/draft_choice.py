@@ -24,11 +24,19 @@ from localspec.models.catalog_file import EDIT
 from localspec.models.checkpoint import Snapshot, open_snapshot
 from localspec.runtime.known_pairs import pulled_draft
 from localspec.runtime.local_models import drafters, known_pairs
-from localspec.runtime.pairs import compared
+from localspec.runtime.pairs import pair
 
 NOTHING_KNOWN = Calibration()
 NO_DRAFTER = "no drafter is known for this model"
 THREADS_PER_PROCESSOR = 8
+REFUSALS = {  # by a verdict's reason: the end of the sentence about a draft model, and its hint
+    "recurrent": (
+        "is a recurrent model: its state cannot be rolled back",
+        "Use a draft of another kind, or --draft off.",
+    ),
+    "no-tokenizer": ("cannot be checked: a tokenizer.json is missing", "Use --draft off."),
+}
+UNLIKE = "cannot draft for '{target}': {detail}", "Use a draft with the same tokenizer, or --draft off."
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,20 +233,11 @@ def no_rewind(target: Snapshot) -> Choice:
 
 def pairing_notice(drafter: Snapshot, target: Snapshot) -> Notice | None:
     """A notice about a draft model for this target, if any; IncompatiblePair when it cannot draft for it."""
-    if not read_any(drafter.config).can_rewind:
-        raise IncompatiblePair(
-            f"Draft '{drafter.name}' is a recurrent model: its state cannot be rolled back.",
-            hint="Use a draft of another kind, or --draft off.",
-        )
-    if target.tokenizer_file is None or drafter.tokenizer_file is None:
-        raise IncompatiblePair(
-            f"Draft '{drafter.name}' cannot be checked: a tokenizer.json is missing.", hint="Use --draft off."
-        )
-    verdict = compared(target.read_tokenizer(), drafter.read_tokenizer())
+    verdict = pair(target, drafter)
     if not verdict.ok:
+        words, hint = REFUSALS.get(verdict.reason, UNLIKE)
         raise IncompatiblePair(
-            f"Draft '{drafter.name}' cannot draft for '{target.name}': {verdict.detail}.",
-            hint="Use a draft with the same tokenizer, or --draft off.",
+            f"Draft '{drafter.name}' {words.format(target=target.name, detail=verdict.detail)}.", hint=hint
         )
     if verdict.reason != "controls-differ":
         return None

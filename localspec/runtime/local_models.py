@@ -17,6 +17,7 @@ from localspec.core.errors import CheckpointError, LocalspecError, NotDownloaded
 from localspec.core.main_memory import available_bytes
 from localspec.core.requests import DraftRequest
 from localspec.engine.drafters.table import summary
+from localspec.engine.generic_arch import read_any
 from localspec.history import peek
 from localspec.loading.plan import fit_word
 from localspec.models import hub_cache
@@ -181,10 +182,12 @@ def known_pairs(catalog: Catalog) -> KnownPairs:
 
 
 def snapshots(catalog: Catalog) -> Iterator[Snapshot]:
-    """Every model on this machine that can be opened."""
+    """Every model on this machine that can be opened, and is of a kind that can be loaded."""
     for name in dict.fromkeys((*catalog.models, *names())):
         with suppress(LocalspecError):
-            yield open_snapshot(catalog.resolve(name).path, name)
+            model = open_snapshot(catalog.resolve(name).path, name)
+            read_any(model.config)
+            yield model
 
 
 def folders_of_chats(catalog: Catalog) -> list[str]:
