@@ -35,7 +35,7 @@ def fetch(plan: PullPlan, request: PullRequest, deadlines: Deadlines = USUAL) ->
         yield Notice("info", "xet", "The hub's library fetches the weights (--xet): a stopped download begins anew.")
     target = yield from fetch_one(plan.target, request, deadlines)
     drafter = (yield from fetch_one(plan.drafter, request, deadlines)) if plan.drafter else None
-    if drafter is not None and plan.offer.kind == "model":
+    if plan.offer.kind == "model":
         known_pairs.PULLED.put(plan.target.repo, plan.offer.name)
     path = cache.model_path(plan.target)
     yield Pulled(target, drafter, "" if path.is_dir() else str(path))
