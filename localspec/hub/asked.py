@@ -9,7 +9,7 @@ from localspec.core.errors import UsageError
 from localspec.core.requests import WeightOptions
 from localspec.core.weight_formats import AUTO
 from localspec.hub.records import PullRequest
-from localspec.models.catalog import Catalog
+from localspec.models.catalog import Catalog, variant_of
 
 
 def pull_request(
@@ -22,14 +22,15 @@ def pull_request(
 
 
 def asked_repository(typed: str) -> tuple[str, str, str]:
-    """Its repository, revision and variant; of a key the commit that models.toml has, if it has one."""
+    """Its repository, revision and variant; of a key the commit and file that models.toml has, if it has them."""
     catalog = Catalog.load()
     name, revision, variant = (typed, "", "") if catalog.key_of(typed) else parts_of(typed)
     if known := catalog.key_of(name):
         table = catalog.models[known]
         if table.repo is None:
             raise UsageError(f"'{known}' is on this machine already.", hint=f"Chat with it: localspec chat {known}")
-        return table.repo, revision or table.revision or "", variant
+        own = variant_of(table.file) if table.file else ""
+        return table.repo, revision or table.revision or "", variant or own
     if repo := catalog.repository(name):
         return repo, revision, variant
     catalog.resolve(name)  # says what is meant, if it is a typing error
