@@ -59,12 +59,12 @@ def on_disk(catalog: Catalog, now: str, *, held_bytes: int = 0, loaded: str = ""
 
 def in_repository(catalog: Catalog, repo: str, now: str, *, held_bytes: int = 0, loaded: str = "") -> Iterator[Shelved]:
     """Lists what a fetched repository has, as `on_disk` does: the headers of no other model are read."""
-    used, free = last_used(), available_bytes() + held_bytes
+    used, free, pairs = last_used(), available_bytes() + held_bytes, known_pairs(catalog)
     known = catalog.of_repository(repo)
     name = known[0] if known and now != repo else repo
-    found = [of_another(one, free) for one in stores.in_repository(repo)]
+    found = [of_another(one, free, pairs) for one in stores.in_repository(repo)]
     with suppress(NotDownloaded):
-        found = found or [shelved(name, catalog.resolve(name), free)]
+        found = found or [shelved(name, catalog.resolve(name), free, pairs)]
     for model in found:
         if model is not None and model.fit != UNREADABLE:
             listed = as_loaded(model, loaded) if model.name == now else model
@@ -73,11 +73,8 @@ def in_repository(catalog: Catalog, repo: str, now: str, *, held_bytes: int = 0,
 
 def found_on_disk(catalog: Catalog, now: str, free: int, *, loaded: str) -> Iterator[Shelved]:
     """`free`: bytes of memory."""
-    pairs, named, files = (
-        known_pairs(catalog),
-        set[str](),
-        {file_of(now, catalog)},
-    )  # a file is listed once, as the user calls it
+    pairs, named = known_pairs(catalog), set[str]()
+    files = {file_of(now, catalog)}  # each is listed once, as the user calls it
     keys = [key for key, table in catalog.models.items() if now == key or now != table.repo]
     for name in dict.fromkeys((*keys, now, *folders_of_chats(catalog))):
         with suppress(NotDownloaded):
