@@ -150,8 +150,8 @@ def drafters(entry: Entry) -> tuple[tuple[str, str], ...]:
     found = []
     if entry.draft is not None and entry.draft.kind != "off":
         found.append(("auto", summary(entry.draft.request)))
-    found += [(name, f"{name}, {summary(draft.request)}") for name, draft in entry.drafts]
-    return (*found, ("off", "off, decode plain"))
+    found += [(name, summary(draft.request)) for name, draft in entry.drafts]
+    return (*found, ("off", "decode plain"))
 
 
 def folders_of_chats(catalog: Catalog) -> list[str]:

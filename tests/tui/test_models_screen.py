@@ -49,7 +49,7 @@ from tests.support.scripted_hub import COMMIT, GB, a_fit, a_plan, a_pulled, a_re
 
 pytestmark = pytest.mark.heavy
 
-OFF = (("off", "off, decode plain"),)
+OFF = (("off", "decode plain"),)
 FAIR = Licence("fair", non_commercial=True)
 ROWS = (
     SearchRow("org/model", 4 * GB, "fits", Licence("apache-2.0"), "", 900, 2_000_000_000, "BF16", "org/small"),
@@ -75,7 +75,7 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asking, "REST_SECONDS", 0.0)
     monkeypatch.setattr("localspec.runtime.local_models.on_disk", lambda *_, **__: shelf())
     monkeypatch.setattr(
-        "localspec.tui.control.library.Library.free_words", lambda _: "RAM 22.1 GB free · disk 212.0 GB"
+        "localspec.tui.control.library.Library.free_words", lambda _: "RAM 22.1 GB free · disk 212.0 GB free"
     )
 
 
@@ -117,10 +117,10 @@ async def test_the_hub_is_asked_only_when_its_tab_is_opened_and_a_row_says_all_b
         await stage.until(lambda: stage.app.screen is stage.chat)
         assert not hub.asked
         await stage.pilot.press("ctrl+o")
-        await stage.sees("org/cached", "On disk 2", "RAM 22.1 GB free · disk 212.0 GB")
+        await stage.sees("org/cached", "On disk 2", "RAM 22.1 GB free · disk 212.0 GB free")
         await stage.pilot.press("2")
         await stage.sees("org/model", "≈4.0 GB", "≈140.0 GB", "too large", "head for vLLM", "gated by hand", "+ small")
-        await stage.sees("fair (non-commercial)", "Estimated from the number of parameters.")
+        await stage.sees("fair, non-commercial", "Estimated from the number of parameters.")
         await stage.pilot.press(*"qwen 2", "enter")
         await stage.until(lambda: hub.of(AskSearch)[-1].request.words == "qwen 2")
         exact.set()

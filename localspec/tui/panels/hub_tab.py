@@ -6,7 +6,7 @@ Asks through a HubLink, and puts downloads into the queue. Nothing is asked befo
 from __future__ import annotations
 
 from asyncio import TimerHandle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -36,7 +36,6 @@ from localspec.hub.records import (
     PullRequest,
     SearchPage,
 )
-from localspec.models import hub_cache
 from localspec.tui.chat.pages import page_of
 from localspec.tui.control.hub_link import Answered, HubLink
 from localspec.tui.keys.key_names import with_keys
@@ -114,7 +113,7 @@ class HubTab(Vertical):
         if not self.is_open:
             self.is_open = True
             self.ask_search()
-        (self.list if self.listings else self.words).focus()
+        self.words.focus()
 
     # --- the search
 
@@ -202,7 +201,8 @@ class HubTab(Vertical):
 
     def here(self, listing: Listing) -> str:
         repo = listing.row.repo
-        if (item := self.queue.find(repo)) is not None:
+        item = self.queue.find(repo)
+        if item is not None and item.state != "done":
             return here_words(item)
         return "✓ disk" if repo in self.on_disk else ""
 
@@ -215,8 +215,6 @@ class HubTab(Vertical):
 
     def show_rows(self, *, first: bool = False) -> None:
         """Draw all rows; the cursor stays on its own unless they are of another search."""
-        if first:
-            self.on_disk = frozenset(hub_cache.repositories())
         before, shown, listing = self.drawn, self.shown, self.listing
         lines, self.drawn = listed(shown, self.size.width - 4), [one.row.repo for one in shown]
         if self.drawn == before:
@@ -227,6 +225,11 @@ class HubTab(Vertical):
             self.list.set_options([Option(line) for line in lines])
             self.list.highlighted = (0 if first else at) if lines else None
         self.show_detail()
+
+    def take_here(self, repos: Iterable[str]) -> None:
+        """These are on the disk now."""
+        self.on_disk = frozenset(repos)
+        self.follow()
 
     def follow(self) -> None:
         """The queue has changed: where a row's word for it has, too, draw anew."""
