@@ -17,9 +17,9 @@ from localspec.hub.records import SearchRow
 from localspec.loading.fit import FitReport
 from localspec.runtime.pairs import Candidate
 
-WIDE = 100  # columns from which licence and pair have their own
+WIDE, NARROW = 100, 70  # columns from which licence and pair have their own, and under which a gate may not
 LEAST_NAME, LEAST_OTHER = 14, 6  # columns of a repository's name, and of a licence or a pair that is cut
-PAIR, LICENCE = 5, 3  # columns that are cut where a name needs it, in this order from the last
+CUT_WIDE, CUT_NARROW = (5, 3), (3,)  # columns that give way to a name: the pair, the licence; a gate
 ABOUT = "≈"
 GGUF = "GGUF"  # a note that excludes nothing
 GATES = {"": "", "auto": "gated", "manual": "gated by hand"}
@@ -100,7 +100,7 @@ def listed(listings: Sequence[Listing], width: int) -> list[Content]:
     if not texts:
         return []
     widths = [max(map(cells, column)) for column in zip(*texts, strict=True)]
-    cut_last = [PAIR, LICENCE] if width >= WIDE else []
+    cut_last = CUT_WIDE if width >= WIDE else CUT_NARROW if width < NARROW else ()
     others = [index for index in range(1, len(widths)) if index not in cut_last]
     left = width - sum(widths[index] + 2 for index in others if widths[index])
     widths[0] = max(LEAST_NAME, min(widths[0], left))
