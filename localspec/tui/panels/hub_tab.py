@@ -18,7 +18,7 @@ from textual.message import Message
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from localspec.core.errors import LocalspecError, PullError
+from localspec.core.errors import AccessDenied, LocalspecError, PullError
 from localspec.core.sanitize import one_line
 from localspec.hub.offline import is_offline
 from localspec.hub.queue import Downloads
@@ -49,6 +49,7 @@ from localspec.tui.terminal.timer import once
 TYPING_SECONDS = 0.3  # without a key, until what is typed is searched for
 REST_SECONDS = 0.3  # on a row, until its headers are read
 OFFLINE = "Offline: HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set. What is on disk works."
+AT_THE_GATE = "Enter shows what to do."
 SEARCHING = "Asking the hub…"
 NOTHING = "Nothing was found."
 ALL_HIDDEN = "Nothing of what was found fits; {hub.fits} shows the rest."
@@ -172,10 +173,11 @@ class HubTab(Vertical):
         self.say_how_many()
 
     def fail(self, question: object, fault: LocalspecError) -> None:
-        """A fit that cannot be found leaves the estimate as it is."""
+        """A fit that cannot be found leaves the estimate as it is; what to do at a closed gate is Enter's to say."""
         self.planning = "" if isinstance(question, AskPull) else self.planning
         if isinstance(question, AskFit):
-            self.detail.update(Content(one_line(str(fault))))
+            words = f"{fault.message} {AT_THE_GATE}" if isinstance(fault, AccessDenied) else str(fault)
+            self.detail.update(Content(one_line(words)))
         else:
             self.waits = ""
             self.say(f"{fault.message} Enter tries again." if isinstance(fault, PullError) else str(fault))
