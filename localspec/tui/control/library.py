@@ -109,6 +109,8 @@ class Library:
         """Ask with what it frees: parts of downloads that no queue has."""
         if repos := self.leftovers.repos:
             self.work(partial(self.plan, repos, monotonic()))
+        else:
+            self.say("No parts of downloads are left over.")
 
     def plan_deletion(self, model: Shelved, asked_at: float) -> None:
         """Runs in a thread."""

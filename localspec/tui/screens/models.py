@@ -35,7 +35,8 @@ LOOK_SECONDS = 0.5  # between two looks at what Hugging Face's cache holds: anot
 KEYS: dict[Tab | Literal["words"], str] = {
     "disk": "Enter loads · Tab drafters · {models.close} closes · {disk.delete} delete · {disk.verify} verify "
     "· {disk.clean} leftovers",
-    "words": "Enter searches · Tab ↓ list · {models.close} closes · in the list {models.disk} {models.downloads} other tabs",
+    "words": "Enter searches · Tab ↓ list · {models.close} closes · in the list {models.disk} {models.downloads} "
+    "other tabs",
     "hub": "Enter download · {hub.drafter} + drafter · {models.close} closes · {hub.licence} licence · {hub.page} page "
     "· {hub.search} search",
     "downloads": "{downloads.pause} pause, go on · {downloads.retry} now · {models.close} closes "
