@@ -81,7 +81,7 @@ def listed(items: Sequence[Download], waited: dict[str, float], width: int) -> l
 
 
 def widths_of(items: Sequence[Download], running: Download | None, width: int) -> Widths:
-    """How much is told by the words at the end, which stay whole; then the name, then the size, then the bar."""
+    """The words at the end stay whole; what they leave has the name, then the size, then the bar."""
     rates = [RATE if item.state == "downloading" else cells(rest(item, running)) for item in moving(items)]
     sizes = [cells(amounts(item)) for item in moving(items)]
     names = max((cells(title(item)) for item in items), default=0)
@@ -95,7 +95,7 @@ def widths_of(items: Sequence[Download], running: Download | None, width: int) -
 
 
 def moving(items: Sequence[Download]) -> list[Download]:
-    """Those whose rows have figures; the others say what is wrong."""
+    """The downloads whose rows have figures; the others say what is wrong."""
     return [item for item in items if item.state not in ("retrying", "failed")]
 
 

@@ -229,7 +229,7 @@ class HubTab(Vertical):
         self.show_detail()
 
     def take_here(self, repos: Iterable[str]) -> None:
-        """These are on the disk now."""
+        """Marks the rows of these, which are on the disk now."""
         self.on_disk = frozenset(repos)
         self.follow()
 
