@@ -24,16 +24,20 @@ def pull_request(
 def asked_repository(typed: str) -> tuple[str, str, str]:
     """Its repository, revision and variant; of a key the commit that models.toml has, if it has one."""
     catalog = Catalog.load()
-    if known := catalog.key_of(typed):
+    name, revision, variant = (typed, "", "") if catalog.key_of(typed) else parts_of(typed)
+    if known := catalog.key_of(name):
         table = catalog.models[known]
         if table.repo is None:
-            raise UsageError(f"'{typed}' is on this machine already.", hint=f"Chat with it: localspec chat {typed}")
-        return table.repo, table.revision or "", ""
-    name, at, behind = typed.partition("@")
-    if not at:
-        name, _, variant = typed.partition(":")
-    revision, _, variant = behind.partition(":") if at else ("", "", variant)
+            raise UsageError(f"'{known}' is on this machine already.", hint=f"Chat with it: localspec chat {known}")
+        return table.repo, revision or table.revision or "", variant
     if repo := catalog.repository(name):
         return repo, revision, variant
     catalog.resolve(name)  # says what is meant, if it is a typing error
     raise UsageError(f"'{typed[:200]}' names no repository.", hint="Give owner/name, as on huggingface.co.")
+
+
+def parts_of(typed: str) -> tuple[str, str, str]:
+    """NAME, REV and VARIANT of NAME@REV:VARIANT; "" for what is not there."""
+    named, _, variant = typed.partition(":")
+    name, _, revision = named.partition("@")
+    return name, revision, variant
