@@ -19,7 +19,7 @@ from huggingface_hub.utils import DeleteCacheStrategy
 
 from localspec.core.errors import NotDownloaded, UsageError
 from localspec.core.sanitize import one_line
-from localspec.hub import blobs, pulls
+from localspec.hub import blobs, pulled, pulls
 from localspec.hub.records import Deleted, DeletePlan
 from localspec.models import hub_cache
 
@@ -42,6 +42,7 @@ def delete(repos: Sequence[str]) -> Iterator[DeletePlan | Deleted]:
     for repo, folder in zip(repos, folders, strict=True):
         shutil.rmtree(folder, ignore_errors=True)  # what the library calls damaged: an unfinished download
         pulls.finish(repo)
+        pulled.forget(repo)
     yield Deleted(repos, before - sum(map(own_bytes, measured(folders))))
 
 

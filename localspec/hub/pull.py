@@ -13,7 +13,7 @@ from localspec.core.errors import AccessDenied, CheckpointError, DoesNotFit, Loc
 from localspec.core.events import Notice
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
-from localspec.hub import blobs, cache, pulls
+from localspec.hub import blobs, cache, pulled, pulls
 from localspec.hub.faults import hub_faults
 from localspec.hub.records import Fetched, Progress, Pulled, PullPlan, PullRequest, Repository, Retrying
 from localspec.hub.transfer import Deadlines, Transfer
@@ -58,6 +58,7 @@ def fetch_one(
             raise
         checked = transfer.checked
     pulls.finish(repository.repo)
+    pulled.remember(repository)
     folder = blobs.snapshot_dir(repository.repo, repository.commit)
     fetched = Fetched(repository.repo, repository.commit, str(folder), repository.num_bytes, checked)
     yield fetched
