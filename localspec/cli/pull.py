@@ -10,6 +10,7 @@ from localspec.core.weight_formats import AUTO, LISTED, either
 
 DRAFT_HELP = "auto (the catalogue's drafter, else the best on the hub), none, or a repository.  [default: auto]"
 QUANT_HELP = f"Weight format that is planned for: {either(AUTO, *LISTED)}."
+DRY_RUN_HELP = "Only show what would be downloaded; nothing is written. Exits with 1 if it could not be loaded."
 WAIT_HELP = "Wait until a closed gate opens (looked at every 10 minutes), then download."
 
 
@@ -20,7 +21,7 @@ WAIT_HELP = "Wait until a closed gate opens (looked at every 10 minutes), then d
 @click.option("--quant", default=AUTO, metavar="FORMAT", help=QUANT_HELP)
 @click.option("--ctx", type=click.IntRange(2), metavar="N", help="Context length that is planned for, in tokens.")
 @click.option("--yes", is_flag=True, help="Download without asking; accepts a non-commercial licence.")
-@click.option("--dry-run", is_flag=True, help="Only show what would be downloaded; nothing is written.")
+@click.option("--dry-run", is_flag=True, help=DRY_RUN_HELP)
 @click.option("--wait", is_flag=True, help=WAIT_HELP)
 @click.option("--background", is_flag=True, help="Download in a process of its own; `pull` again shows it.")
 @click.option("--json", "as_json", is_flag=True, help="Print every event as a line of JSON; needs --yes or --dry-run.")
@@ -41,5 +42,5 @@ def pull(model: str | None, as_json: bool, background: bool, **given: str | int 
     if as_json and not (given["yes"] or given["dry_run"]):
         raise UsageError("--json asks no questions.", hint="Add --yes to download, or --dry-run to only see the plan.")
     if model is None:
-        return go_on(yes=bool(given["yes"]), as_json=as_json)
+        return go_on(yes=bool(given["yes"]), dry_run=bool(given["dry_run"]), as_json=as_json)
     return run(asked_for(model, given, as_json=as_json), background=background)

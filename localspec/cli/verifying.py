@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 
 from localspec.cli import asking
@@ -14,7 +13,7 @@ from localspec.core.errors import PullError
 from localspec.core.events import Loading
 from localspec.core.sanitize import one_line
 from localspec.hub.records import PullRequest
-from localspec.hub.verify_files import FilesVerified, Verifying, verify_files
+from localspec.hub.verify_files import FilesVerified, Verifying, mend, verify_files
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog
 
@@ -31,7 +30,8 @@ def verify(model: str, *, fetch: bool, as_json: bool) -> int:
         return 0
     repo, commit = hub_cache.fetched_from(path)
     if repo and (fetch or (not as_json and wanted(found))):
-        return fetch_again(found, repo, commit, as_json=as_json)
+        variant = "" if path.is_dir() else path.name
+        return fetch_again(found, PullRequest(repo, commit, variant, draft="none"), as_json=as_json)
     hint = f"Fetch it again, alone: localspec verify-files {model} --fetch" if repo else "Fetch the model again."
     raise PullError(f"{found.bad_words}.", hint=hint)
 
@@ -51,13 +51,10 @@ def wanted(found: FilesVerified) -> bool:
     return asking.interactive() and asking.confirmed(f"Fetch {names} again?", default=True, to_do="fetch")
 
 
-def fetch_again(found: FilesVerified, repo: str, commit: str, *, as_json: bool) -> int:
+def fetch_again(found: FilesVerified, request: PullRequest, *, as_json: bool) -> int:
     """Deletes what is wrong, and pulls the same commit: everything else is there."""
     from localspec.cli.pulling.asked import Asked
     from localspec.cli.pulling.command import pull
 
-    for file in found.bad:
-        for wrong in filter(None, (file.stored, str(Path(found.folder) / file.path))):
-            with suppress(OSError):
-                Path(wrong).unlink()
-    return pull(Asked(repo, PullRequest(repo, commit, draft="none"), yes=True, json=as_json))
+    mend(found)
+    return pull(Asked(request.repo, request, yes=True, json=as_json), repairs=True)

@@ -9,24 +9,29 @@ from typing import Any  # Any: an option has a type of its own
 from localspec.hub.asked import pull_request
 from localspec.hub.process import ANSWER_SECONDS, HubProcess
 from localspec.hub.records import Answer, AskPull, Go, Pulled, PullPlan, PullRequest
+from localspec.hub.refusals import refuse_licences, refuse_unready
 
 
-def pull_events(model: str | PullRequest, *, silence: float = ANSWER_SECONDS, **options: Any) -> Iterator[Answer]:
+def pull_events(
+    model: str | PullRequest, *, accept_licence: bool = False, silence: float = ANSWER_SECONDS, **options: Any
+) -> Iterator[Answer]:
     """Progress and a PullPlan; whoever iterates on agrees to it: Progress, Retrying and Notice, a Fetched for each
-    repository, and Pulled. Closed at any point, what has come stays. `options`: draft, quant, ctx and xet, as
-    `localspec pull` has them."""
+    repository, and Pulled. Closed at any point, what has come stays. `accept_licence`: of a non-commercial licence,
+    which is remembered; without it AccessDenied. `options`: draft, quant, ctx and xet, as `localspec pull` has them."""
     request = pull_request(model, **options) if isinstance(model, str) else model
     with HubProcess(silence=silence) as hub:
         for answer in hub.ask(AskPull(request)):
             yield answer
             if isinstance(answer, PullPlan):
+                refuse_unready(answer)
+                refuse_licences(answer.repositories, accepted=accept_licence)
                 yield from hub.ask(Go())
 
 
-def pull(model: str, **options: Any) -> Path:
+def pull(model: str, *, accept_licence: bool = False, **options: Any) -> Path:
     """Downloads a model, a key or a repository as `localspec pull` takes it, and its drafter. Returns what loads it:
-    its folder, or its GGUF file."""
-    for answer in pull_events(model, **options):
+    its folder, or its GGUF file. A licence that forbids commercial use is accepted once, with `accept_licence`."""
+    for answer in pull_events(model, accept_licence=accept_licence, **options):
         if isinstance(answer, Pulled):
             return Path(answer.file or answer.target.folder)
     raise AssertionError("a download ends with Pulled, or with an error")

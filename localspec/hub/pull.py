@@ -5,17 +5,14 @@ Knows no plan's making and no pipe.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Generator, Iterator
-from pathlib import Path
 
-from localspec.core.errors import AccessDenied, CheckpointError, DoesNotFit, LocalspecError, UsageError
+from localspec.core.errors import LocalspecError
 from localspec.core.events import Notice
-from localspec.core.sanitize import one_line
-from localspec.core.sizes import size_words
 from localspec.hub import blobs, cache, pulled, pulls
 from localspec.hub.faults import hub_faults
 from localspec.hub.records import Fetched, Progress, Pulled, PullPlan, PullRequest, Repository, Retrying
+from localspec.hub.refusals import free_bytes, refuse_full, refuse_unready
 from localspec.hub.transfer import Deadlines, Transfer
 from localspec.models import hub_cache
 
@@ -26,12 +23,10 @@ USUAL = Deadlines()
 def fetch(plan: PullPlan, request: PullRequest, deadlines: Deadlines = USUAL) -> Iterator[Happening]:
     """Fetches what was planned, the target first: it is useful alone."""
     refuse_unready(plan)
-    repositories = [plan.target, *([plan.drafter] if plan.drafter else [])]
-    for repository in repositories:
+    for repository in plan.repositories:
         blobs.check_names(repository)
-        refuse_gate(repository)
-    refuse_full(plan)
-    for repository in repositories:
+    refuse_full(plan, free_bytes(hub_cache.folder()))
+    for repository in plan.repositories:
         pulls.begin(repository, request)
     if request.xet:
         yield Notice("info", "xet", "The hub's library fetches the weights (--xet): a stopped download begins anew.")
@@ -63,35 +58,3 @@ def fetch_one(
     fetched = Fetched(repository.repo, repository.commit, str(folder), repository.num_bytes, checked)
     yield fetched
     return fetched
-
-
-def refuse_unready(plan: PullPlan) -> None:
-    """Raises where the plan is no plan yet: no file is chosen, or localspec could not load them."""
-    repo = plan.target.repo
-    if plan.unloadable:
-        raise CheckpointError(plan.unloadable, hint="Choose another copy of the model.")
-    if not plan.target.files:
-        raise UsageError(f"{repo} has several models.", hint=f"Choose one: localspec pull {repo}:NAME")
-
-
-def refuse_gate(repository: Repository) -> None:
-    """AccessDenied where this account may not read the files."""
-    if not repository.access.may_read:
-        page = one_line(repository.access.page)
-        raise AccessDenied(f"This account may not read {repository.repo} ({repository.access.gate}).", hint=page)
-
-
-def refuse_full(plan: PullPlan) -> None:
-    """DoesNotFit where the disk has less than the plan needs: before the first byte."""
-    if plan.bytes_left and (free := free_bytes(hub_cache.folder())) < plan.disk_needed:
-        raise DoesNotFit(
-            f"The disk is too full: {size_words(free)} are free, the download needs {size_words(plan.disk_needed)}.",
-            hint="Free some space, or move the cache with HF_HUB_CACHE.",
-        )
-
-
-def free_bytes(folder: Path) -> int:
-    """Free bytes of the disk that a folder is on, or will be."""
-    while not folder.exists():
-        folder = folder.parent
-    return shutil.disk_usage(folder).free

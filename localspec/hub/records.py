@@ -139,12 +139,16 @@ class PullPlan(Event, frozen=True, tag="plan"):
     meanwhile: Meanwhile | None = None
 
     @property
+    def repositories(self) -> tuple[Repository, ...]:
+        return (self.target, self.drafter) if self.drafter else (self.target,)
+
+    @property
     def num_bytes(self) -> int:
-        return self.target.num_bytes + (self.drafter.num_bytes if self.drafter else 0)
+        return sum(one.num_bytes for one in self.repositories)
 
     @property
     def bytes_left(self) -> int:
-        return self.target.bytes_left + (self.drafter.bytes_left if self.drafter else 0)
+        return sum(one.bytes_left for one in self.repositories)
 
 
 class Progress(Event, frozen=True):

@@ -72,7 +72,6 @@ class FilesVerified(Event, frozen=True, tag="files-verified"):
     def bad(self) -> tuple[FileFound, ...]:
         return tuple(file for file in self.files if file.state in ("wrong", "missing"))
 
-
     @property
     def bad_words(self) -> str:
         """What is not right, without a full stop."""
@@ -125,9 +124,11 @@ def verify_files(path: Path, name: str = "") -> Iterator[Verifying | FilesVerifi
 def mend(found: FilesVerified) -> tuple[str, ...]:
     """Deletes the wrong files that a pull can fetch again, and returns their paths; in other folders none."""
     deleted = []
+    model = Path(found.folder)
     for file in found.bad:
-        if file.stored and cached(Path(found.folder) / file.path):
-            (Path(found.folder) / file.path).unlink(missing_ok=True)
+        link = model / file.path if model.is_dir() else model
+        if file.stored and cached(link):
+            link.unlink(missing_ok=True)
             Path(file.stored).unlink(missing_ok=True)
             deleted.append(file.path)
     return tuple(deleted)

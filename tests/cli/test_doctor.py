@@ -283,6 +283,21 @@ def test_the_token_is_never_shown_and_its_source_always(
         assert OTHER_SECRET not in out + err
 
 
+def test_what_leaves_the_machine_is_said_with_where_it_goes(localspec: Program, monkeypatch: pytest.MonkeyPatch):
+    def said() -> str:
+        (_, words) = localspec("doctor")[1].split("leaves the machine: ")
+        return " ".join(words.partition("\n\n")[0].split())
+
+    assert said() == "nothing, since the network is off"
+    for variable in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+        monkeypatch.delenv(variable, raising=False)
+    names = "names of repositories and files, and words searched for, to "
+    assert said() == f"{names}https://huggingface.co"
+    monkeypatch.setenv("HF_ENDPOINT", "https://mirror.example")
+    monkeypatch.setenv("HF_TOKEN", SECRET)
+    assert said() == f"{names}https://mirror.example; the token to it alone"
+
+
 def test_the_tokens_file_is_where_the_hubs_own_programs_have_it(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PLACE", "/p")
     monkeypatch.setenv("HF_HOME", "$PLACE/hf")

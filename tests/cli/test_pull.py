@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
@@ -18,8 +19,10 @@ from localspec.cli.pulling.bar import bar_line, time_words
 from localspec.cli.pulling.record import PullRecord
 from localspec.core import paths
 from localspec.core.errors import CheckpointError, PullError
+from localspec.core.events import Failure
 from localspec.core.requests import WeightOptions
 from localspec.hub.licences import must_acknowledge
+from localspec.hub.lines import LocationExpired, why_cut
 from localspec.hub.records import (
     Answer,
     AskPull,
@@ -33,6 +36,7 @@ from localspec.hub.records import (
     PullRequest,
     Retrying,
 )
+from localspec.loading.fit import FormatFit
 from localspec.models.catalog import Catalog
 from localspec.runtime.pairs import PairVerdict
 from tests.conftest import Program
@@ -98,7 +102,8 @@ def test_a_pull_shows_the_plan_then_progress_then_the_next_command(hub: Install,
     assert out.splitlines() == [
         "org/model @ 1a2b3c4   licence apache-2.0",
         "  4.0 GB in 2 files, 2.00 B parameters, BF16 (1.0 GB are here)   disk: 212.0 GB free",
-        "  this machine: fits in int8 with 4096 tokens (12.0 GB free; int8 needs 10.0 GB, bf16 needs 16.0 GB)",
+        "  this machine: bf16 16.0 GB · int8 10.0 GB of 12.0 GB free",
+        "    → fits in int8 with 4096 tokens",
         "  speculation: none: no drafter is known for it",
         "  chat template: its own",
         "  checked: 2 of 2 files have the hub's sha256",
@@ -175,11 +180,12 @@ def test_a_yes_downloads_and_a_no_does_not(hub: Install, answers, localspec: Pro
 
 def test_what_is_here_already_is_not_asked_about(hub: Install, answers, localspec: Program):
     whole = a_repository(files=tuple(replace(file, here=file.size) for file in a_repository().files))
-    hub(a_plan(whole))
+    hub(a_plan(whole), arrives=[replace(a_fetched(), checked=0), a_pulled()])
     asked = answers(False)
     code, out, _ = localspec("pull", "org/model")
     assert (code, asked) == (0, [])
-    assert "Ready. localspec chat org/model" in out
+    assert "  All of it is here already.\nReady. localspec chat org/model\n" in out
+    assert "0 of 2" not in out
 
 
 GATES = {
@@ -245,7 +251,7 @@ def test_what_does_not_fit_is_asked_about_and_yes_goes_on(hub: Install, answers,
     hub(a_plan(fit=a_fit(chosen="", word="too large")))
     code, out, err = localspec("pull", "org/model", "--yes")
     assert code == 0
-    assert "this machine: too large (int8 needs 10.0 GB, 12.0 GB free)" in out
+    assert "this machine: bf16 16.0 GB · int8 10.0 GB of 12.0 GB free → too large\n" in out
     assert "org/model does not fit on this machine. --yes downloads it." in err
     asked = answers(False)
     code, _, err = localspec("pull", "org/model")
@@ -258,21 +264,58 @@ def test_a_disk_without_the_bytes_is_refused_before_the_first(hub: Install, loca
     scripted = hub(a_plan(disk_free=GB, disk_needed=3 * GB))
     code, _, err = localspec("pull", "org/model", "--yes")
     assert code == 5
-    assert "The disk has 1.0 GB free, and 3.0 GB are needed." in err
+    assert "The disk is too full: 1.0 GB are free, the download needs 3.0 GB." in err
     assert [type(each) for each in scripted.asked] == [AskPull]
 
 
 def test_what_localspec_could_not_load_is_refused_before_the_first_byte(hub: Install, localspec: Program):
     hub(a_plan(unloadable="It has only pickles."), CheckpointError("It has no tokenizer.json.", hint="Choose another."))
     code, _, err = localspec("pull", "org/model", "--yes")
-    assert (code, "It has only pickles. Nothing was downloaded." in err) == (1, True)
+    assert (code, "It has only pickles. Nothing was downloaded. Choose another copy of the model." in err) == (1, True)
     code, _, err = localspec("pull", "org/model", "--yes")
     assert (code, "It has no tokenizer.json. Choose another." in err) == (1, True)
+
+
+def test_a_dry_run_of_what_cannot_be_loaded_ends_as_the_pull_does(hub: Install, localspec: Program):
+    scripted = hub(a_plan(unloadable="It has only pickles.", fit=None))
+    codes = [localspec("pull", "org/model", flag)[0] for flag in ("--dry-run", "--yes")]
+    assert codes == [1, 1]
+    assert [type(each) for each in scripted.asked] == [AskPull, AskPull]
+    assert "Exits with 1" in " ".join(localspec("pull", "--help")[1].split())
+
+
+def test_what_the_hubs_scanners_report_is_in_the_plan_and_in_the_question(hub: Install, answers, localspec: Program):
+    scripted = hub(a_plan(a_repository(flagged=("model.safetensors", "x\x1b[2J.json"))))
+    asked = answers(False)
+    code, out, _ = localspec("pull", "org/model")
+    (question,) = asked
+    assert code == 130
+    assert "  The hub's scanners report model.safetensors, x" in out
+    assert question.startswith("The hub's scanners report model.safetensors, x")
+    assert "\x1b" not in out + question
+    assert [type(each) for each in scripted.asked] == [AskPull]
+    code, _, err = localspec("pull", "org/model", "--yes")
+    assert (code, "--yes downloads it." in err) == (0, True)
+
+
+def test_each_format_is_shown_and_no_line_is_wider_than_80(hub: Install, localspec: Program):
+    names = ("bf16", "int8", "nf4", "fp4", "int4")
+    formats = tuple(FormatFit(name, "fits", 40 * GB, 10 * GB, 2 * GB, GB) for name in names)
+    fit = a_fit(formats=formats, device="cuda:0", free_bytes=80 * GB, chosen="bf16", word="fits on the GPU in bf16")
+    hub(a_plan(fit=fit))
+    _, out, _ = localspec("pull", "org/model", "--dry-run")
+    begin = out.index("  this machine:")
+    shown = out[begin : out.index("  speculation:")]
+    assert all(f"{name} 53.0 GB" in shown for name in names), "no size is torn from its format"
+    assert "of 80.0 GB free on the GPU" in shown
+    assert "→ fits on the GPU in bf16 with 4096 tokens" in " ".join(shown.split())
+    assert all(len(line) <= 80 for line in shown.splitlines())
 
 
 def test_of_a_gguf_repository_every_file_is_listed_with_its_fit(hub: Install, localspec: Program):
     hub(
         a_plan(
+            a_repository(files=()),
             fit=None,
             variants=(
                 replace(a_fit("Q4_K_M", word="fits"), num_bytes=5 * GB),
@@ -289,14 +332,36 @@ def test_of_a_gguf_repository_every_file_is_listed_with_its_fit(hub: Install, lo
 
 def test_a_stop_of_the_hub_says_what_to_do_and_what_it_said_before(hub: Install, localspec: Program):
     stop = PullError("The hub stopped answering (30 s).", hint="3.0 GB are kept; repeat to go on.")
-    hub(arrives=[*ARRIVING, Retrying("org/model", "The line was cut.", 8), stop])
+    hub(arrives=[*ARRIVING, stop])
     code, _, err = localspec("pull", "org/model", "--yes")
     assert code == 7
-    assert "The line was cut. Trying again in 8 s; what came is kept." in err
     assert "error: The hub stopped answering (30 s). 3.0 GB are kept; repeat to go on." in err
-    assert (
-        PullRecord("org/model").why_stopped() == "The hub stopped answering (30 s). 3.0 GB are kept; repeat to go on."
-    )
+    assert PullRecord("org/model").events()[0][-1] == Failure(stop.code, stop.message, stop.hint, 7)
+
+
+class ConnectError(Exception):
+    """As httpx and httpx2 name it."""
+
+
+class TransportError(Exception):
+    """As httpx and httpx2 name it."""
+
+
+class HTTPStatusError(Exception):
+    response = SimpleNamespace(status_code=503)
+
+
+@pytest.mark.parametrize("fault", [ConnectError, TransportError, HTTPStatusError, LocationExpired])
+def test_a_new_try_is_a_whole_sentence_for_every_reason_that_there_is(
+    fault: type[Exception], hub: Install, localspec: Program
+):
+    reason = why_cut(fault())
+    assert reason
+    hub(arrives=[Retrying("org/model", reason, 8), a_fetched(), a_pulled()])
+    code, _, err = localspec("pull", "org/model", "--yes")
+    assert code == 0
+    (line,) = [line for line in err.splitlines() if "Trying again" in line]
+    assert line == f"{reason[0].upper()}{reason[1:]}. Trying again in 8 s; what came is kept."
 
 
 def test_ctrl_c_keeps_what_came_and_says_how_to_go_on(hub: Install, localspec: Program):
@@ -441,6 +506,38 @@ def test_pull_alone_goes_on_with_what_is_unfinished(hub: Install, answers, local
     assert requests == [PullRequest("org/model", "v1"), PullRequest("other/model", draft="none")]
 
 
+def test_going_on_with_a_download_accepts_no_licence_and_no_misfit(
+    hub: Install, answers, localspec: Program, monkeypatch: pytest.MonkeyPatch
+):
+    from localspec.hub.pulls import Unfinished
+
+    found = [Unfinished(LAYERSKIP, "", GB, 0, "begun by another program", 0.0)]
+    monkeypatch.setattr("localspec.cli.pulling.unfinished.unfinished", lambda: found)
+    scripted = hub(a_plan(a_repository(LAYERSKIP, licence=FAIR), fit=a_fit(chosen="", word="too large")))
+    asked = answers(True)
+    assert localspec("pull")[0] == 0
+    assert [question.rpartition(". ")[2] for question in asked] == [
+        "Continue?", "Do you accept it?", "Download it anyway?"
+    ]  # fmt: skip
+    assert [type(each) for each in scripted.asked] == [AskPull, Go]
+    scripted.asked.clear()
+    assert localspec("pull", "--dry-run")[0] == 0
+    assert [type(each) for each in scripted.asked] == [AskPull], "nothing is downloaded"
+
+
+def test_going_on_asks_once_where_nothing_else_is_to_be_asked(
+    hub: Install, answers, localspec: Program, monkeypatch: pytest.MonkeyPatch
+):
+    from localspec.hub.pulls import Unfinished
+
+    found = [Unfinished("org/model", "", GB, 0, "begun by another program", 0.0)]
+    monkeypatch.setattr("localspec.cli.pulling.unfinished.unfinished", lambda: found)
+    hub()
+    asked = answers(True)
+    assert localspec("pull")[0] == 0
+    assert asked == ["Continue?"]
+
+
 def test_pull_alone_says_when_nothing_is_unfinished(localspec: Program):
     code, out, err = localspec("pull")
     assert (code, out) == (0, "")
@@ -457,10 +554,11 @@ def test_a_catalogued_model_that_is_not_here_names_the_command(command: tuple[st
 def test_on_a_terminal_chat_offers_to_pull_it(hub: Install, answers, localspec: Program):
     scripted = hub(a_plan(gated(a_repository("Qwen/Qwen3-8B"), "awaiting")))
     asked = answers(True)
-    code, out, _ = localspec("chat", "qwen3-8b")
+    code, out, err = localspec("chat", "qwen3-8b")
     assert asked == ["Qwen/Qwen3-8B is not on this machine. Pull it now?"]
     assert scripted.asked == [AskPull(PullRequest("Qwen/Qwen3-8B"))]
-    assert (code, "its authors have not answered yet" in out) == (4, True), "the pull's own end"
+    assert (code, "its authors have not answered yet" in err) == (4, True), "the pull's own end"
+    assert out == "", "stdout is for answers"
     asked = answers(False)
     assert localspec("chat", "qwen3-8b")[0] == 3
 

@@ -10,9 +10,24 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from localspec.cli.pulling.record import ANSWERS
 from localspec.core import paths
+from localspec.hub.process import HubProcess
+from localspec.hub.records import (
+    Answer,
+    AnyAsk,
+    AskAccount,
+    AskSearch,
+    Fetched,
+    Progress,
+    Pulled,
+    PullPlan,
+    SearchPage,
+    SearchRequest,
+)
 from localspec.models import hub_cache
 from tests.conftest import Program
 from tests.support.fake_hub import Account, FakeHub, FakeRepository
@@ -66,6 +81,24 @@ def test_from_a_name_to_an_answer_in_one_command_each(localspec: Program):
     _, plain, _ = localspec("run", LAYERSKIP, QUESTION, *options, "--draft", "off")
     assert drafted == plain
     assert "draft" in plain.lower()
+
+
+def test_run_of_what_is_not_here_pulls_it_and_answers(
+    hub: FakeHub, localspec: Program, monkeypatch: pytest.MonkeyPatch
+):
+    """From a name to an answer in one command, at a terminal; stdout has the answer alone."""
+    asked: list[str] = []
+    monkeypatch.setattr("localspec.cli.asking.interactive", lambda: True)
+    monkeypatch.setattr("click.confirm", lambda question, **_: not asked.append(question))
+    options = ("--temperature", "0", "--max-tokens", "8", "--device", "cpu", "--quant", "fp32")
+    code, out, err = localspec("run", "layerskip-llama2-7b", QUESTION, *options)
+    assert code == 0
+    assert [question.rpartition(". ")[2] for question in asked] == ["Pull it now?", "Do you accept it?", "Download?"]
+    assert "early exit after layer 2, k auto (how guide was trained)" in err
+    hub.forget()
+    assert localspec("run", "layerskip-llama2-7b", QUESTION, *options)[:2] == (0, out), "here now, and nothing is asked"
+    assert out.strip()
+    assert (len(asked), hub.log) == (3, ())
 
 
 def test_what_is_pulled_is_listed_shown_checked_and_deleted_to_the_last_byte(hub: FakeHub, localspec: Program):
@@ -173,21 +206,62 @@ def test_a_model_that_is_loaded_is_not_deleted(localspec: Program):
     assert localspec("rm", LAYERSKIP, "--yes")[0] == 0
 
 
+SECRET = "a-secret-question"
+SEARCHED = {
+    "search",
+    "author",
+    "filter",
+    "pipeline_tag",
+    "gated",
+    "num_parameters",
+    "sort",
+    "limit",
+    "expand",
+    "cursor",
+}
+
+
+def ask_everything(localspec: Program) -> None:
+    """Every command that asks the hub, and one that must not; the search of the Hub tab and the account."""
+    pages = [ask_hub(AskSearch(SearchRequest("draft"))), ask_hub(AskSearch(SearchRequest(drafter_for=LAYERSKIP)))]
+    assert all(isinstance(page, SearchPage) for page in pages)
+    assert ask_hub(AskAccount()).type == "account"
+    for words in (("fit", LAYERSKIP, "--draft", "org/small"), ("pair", LAYERSKIP, "org/small"), ("pull", LAYERSKIP)):
+        assert localspec(*words, *(("--yes",) if words[0] == "pull" else ()))[0] == 0
+    assert localspec("pair", LAYERSKIP, "--hub")[0] in (0, 6)
+    assert localspec("run", LAYERSKIP, SECRET, "--max-tokens", "2", "--device", "cpu", "--quant", "fp32")[0] == 0
+
+
+def ask_hub(question: AnyAsk) -> Answer:
+    with HubProcess() as process:
+        return [*process.ask(question)][-1]
+
+
 def test_only_names_and_the_token_leave_the_machine_and_the_token_goes_to_the_hub_alone(
     hub: FakeHub, localspec: Program
 ):
-    """As SECURITY.md says: repository and file names; nothing of a chat, no telemetry."""
-    localspec("pull", LAYERSKIP, "--yes")
-    localspec("run", LAYERSKIP, "a-secret-question", "--max-tokens", "2", "--device", "cpu", "--quant", "fp32")
+    """As SECURITY.md says: names of repositories and files, words searched for, who is logged in; nothing of a chat, no
+    telemetry."""
+    ask_everything(localspec)
     assert hub.seen("cdn")
     assert not any(request.has_authorization for request in hub.seen("cdn"))
     assert hub.seen("agent-harnesses") == ()
-    allowed = re.compile(rf"/(api/models/)?({LAYERSKIP}|[0-9a-f]{{64}}|api/whoami-v2)")
+    name = rf"({LAYERSKIP}|org/small)"
+    allowed = re.compile(rf"/(api/models/{name}(/.*)?|{name}/resolve/.*|[0-9a-f]{{64}}|api/whoami-v2|api/models)")
     for request in hub.log:
-        assert allowed.match(request.path), request.path
-        words = " ".join([request.path, *request.headers.values()])
+        assert allowed.fullmatch(request.path), request.path
+        assert request.kind == "search" or set(request.query) <= {
+            "blobs",
+            "securityStatus",
+            "recursive",
+            "expand",
+            "sig",
+        }
+        assert set(request.query) <= SEARCHED or request.kind != "search", "the words of a search, and its bounds"
+        words = " ".join([request.path, *map(str, request.query.values()), *request.headers.values()])
         assert "secret" not in words
         assert "torch" not in request.headers.get("user-agent", "")
+    assert {"search", "whoami", "auth-check"} <= {request.kind for request in hub.log}
 
 
 def test_without_a_network_what_is_here_works_and_a_pull_says_why_it_cannot(
@@ -237,12 +311,45 @@ def test_a_drafter_that_is_not_here_is_a_notice_with_its_command_and_the_model_a
 def test_python_pulls_in_the_same_words(hub: FakeHub):
     import localspec as package
 
-    folder = package.pull("layerskip-llama2-7b")
+    with pytest.raises(package.AccessDenied, match=r"allows no commercial use\..*accept_licence=True"):
+        package.pull("layerskip-llama2-7b")
+    assert hub.weight_bytes < HEADER * 2, "nothing but headers"
+    folder = package.pull("layerskip-llama2-7b", accept_licence=True)
     assert folder == hub_cache.snapshot(LAYERSKIP)
     kinds = [event.type for event in package.pull_events(LAYERSKIP)]
     assert (kinds[0], kinds[-1]) == ("progress", "pulled")
     assert "plan" in kinds
     assert hub.weight_bytes > 15_000_000
+
+
+@pytest.mark.usefixtures("hub")
+def test_the_lines_of_json_are_pythons_records(localspec: Program):
+    """Of a whole pull each line is a record; of the same pull again, the same ones as Python gets."""
+    import localspec as package
+
+    def lines() -> list[Answer]:
+        return [ANSWERS.decode(line) for line in localspec("pull", LAYERSKIP, "--yes", "--json")[1].splitlines()]
+
+    assert {Progress, PullPlan, Fetched, Pulled} <= {type(event) for event in lines()}
+    again, python = ([*map(timeless, events)] for events in (lines(), package.pull_events(LAYERSKIP)))
+    assert [event for event in again if event] == [event for event in python if event]
+    assert any(isinstance(event, PullPlan) for event in python)
+
+
+def timeless(event: Answer) -> Answer | None:
+    """An event without what differs from one moment to the next."""
+    if isinstance(event, PullPlan):
+        fit = event.fit and msgspec.structs.replace(event.fit, free_bytes=0)
+        return msgspec.structs.replace(event, fit=fit, disk_free=0)
+    return None if isinstance(event, Progress) else event
+
+
+@pytest.mark.usefixtures("hub")
+def test_pair_prints_the_records_of_python(localspec: Program):
+    import localspec as package
+
+    code, out, _ = localspec("pair", LAYERSKIP, "org/small", "--json")
+    assert (code, json.loads(out)) == (0, [*msgspec.to_builtins(package.pair(LAYERSKIP, "org/small"))])
 
 
 def test_one_file_of_a_gguf_repository_is_pulled_by_its_quantisation_and_runs(
@@ -262,6 +369,12 @@ def test_one_file_of_a_gguf_repository_is_pulled_by_its_quantisation_and_runs(
         code, out, err = localspec("run", name, "once", "--raw", "--max-tokens", "2", "--device", "cpu")
         assert (code, out != "") == (0, True), err
     assert localspec("ls")[1].count("tiny-Q8_0") == 1, "the other was not fetched"
+    stored = Path(os.path.realpath(next(hub_cache.folder().rglob("tiny-Q8_0.gguf"))))
+    content = stored.read_bytes()
+    stored.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert localspec("verify-files", "tiny")[0] == 7
+    assert localspec("verify-files", "tiny", "--fetch")[0] == 0
+    assert localspec("verify-files", "tiny")[0] == 0
     assert (
         localspec("pull", "org/tiny-GGUF:Q4_0", "--yes")[1].splitlines()[-1]
         == "Ready. localspec chat org/tiny-GGUF:Q4_0"

@@ -199,7 +199,7 @@ def test_the_token_is_written_nowhere(hub: FakeHub, tmp_path: Path):
     for name in ("org/gated", "org/closed"):
         hub.push(FakeRepository(name, MODEL.files, gated="manual", licence="fair"))
     hub.switches.cut = Cut(MEBI, times=1)
-    events = list(api.pull_events(PullRequest("org/gated", draft="none")))
+    events = list(api.pull_events(PullRequest("org/gated", draft="none"), accept_licence=True))
     assert isinstance(events[-1], Pulled)
     with pytest.raises(AccessDenied) as denied:
         events.extend(api.pull_events(PullRequest("org/closed", draft="none")))

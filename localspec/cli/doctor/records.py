@@ -72,11 +72,12 @@ class Bitsandbytes(Record, frozen=True):
 
 
 class Login(Record, frozen=True):
-    """Names the source of the Hugging Face token; never the token itself."""
+    """Names the source of the Hugging Face token; never the token itself. `endpoint`: the hub that gets it."""
 
     source: Source | None
     hides_another: bool
     is_offline: bool
+    endpoint: str
 
 
 class Terminal(Record, frozen=True):

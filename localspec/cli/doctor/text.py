@@ -18,7 +18,7 @@ NEWLINE_KEYS = {True: "Shift+Enter, Alt+Enter, Ctrl+J", False: "Alt+Enter, Ctrl+
 def as_text(report: Report) -> str:
     body = [line for label, parts in rows(report) for line in row(label, parts)]
     problems = [line for finding in report.findings for line in paragraph(finding)]
-    return "\n".join([*body, "", *(problems or ["No problems found."])])
+    return "\n".join([*body, *leaving(report), "", *(problems or ["No problems found."])])
 
 
 def rows(report: Report) -> Iterator[tuple[str, Iterable[str]]]:
@@ -82,6 +82,16 @@ def login(report: Report) -> Iterator[str]:
     yield sources[report.login.source]
     if report.login.is_offline:
         yield "offline (HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE)"
+
+
+def leaving(report: Report) -> list[str]:
+    """What leaves the machine, as SECURITY.md promises it."""
+    if report.login.is_offline:
+        words = "nothing, since the network is off"
+    else:
+        words = f"names of repositories and files, and words searched for, to {one_line(report.login.endpoint)}"
+        words += "; the token to it alone" if report.login.source else ""
+    return wrapped(words, first="leaves the machine: ", rest=" " * LABEL)
 
 
 def terminal(report: Report) -> Iterator[str]:

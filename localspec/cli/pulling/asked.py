@@ -13,7 +13,8 @@ from localspec.hub.records import PullRequest
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A pull as it was typed: `typed` names it in sentences and in the command that goes on with it."""
+    """A pull as it was typed: `typed` names it in sentences and in the command that goes on with it. `agreed`: that it
+    is downloaded was asked before, so only a licence, the hub's scanners and the fit are asked about."""
 
     typed: str
     request: PullRequest
@@ -21,6 +22,7 @@ class Asked:
     dry_run: bool = False
     wait: bool = False
     json: bool = False
+    agreed: bool = False
 
     @property
     def words(self) -> list[str]:

@@ -48,12 +48,18 @@ class TransferBar:
 
     def retry(self, event: Retrying) -> None:
         self.wipe()
-        print_note(f"{one_line(event.reason)} Trying again in {event.seconds:.0f} s; what came is kept.")
+        print_note(f"{sentence(event.reason)} Trying again in {event.seconds:.0f} s; what came is kept.")
 
     def wipe(self) -> None:
         if self.drawn:
             self.drawn = False
             print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def sentence(reason: str) -> str:
+    """A reason, as the hub's process gives it inside its own sentences, as one of its own."""
+    words = one_line(reason).rstrip(".")
+    return f"{words[:1].upper()}{words[1:]}."
 
 
 def is_in_bytes(event: Progress) -> bool:

@@ -21,8 +21,9 @@ from localspec.hub.records import Pulled, PullPlan
 from localspec.models.catalog import Catalog
 
 
-def pull(asked: Asked, *, background: bool = False) -> int:
-    """Pulls what was asked for; the exit code."""
+def pull(asked: Asked, *, background: bool = False, repairs: bool = False) -> int:
+    """Pulls what was asked for; the exit code. `repairs`: files of a model that is on this machine, which needs no
+    other yes."""
     with TransferBar() as bar, HubProcess() as hub:
         show: Show = JsonShow() if asked.json else TextShow(bar, yes=asked.yes)
         try:
@@ -31,9 +32,10 @@ def pull(asked: Asked, *, background: bool = False) -> int:
             watch_another(asked, show)
             plan = session.planned(hub, asked, show)
             if asked.dry_run:
-                return 0
-            session.check(plan, asked)
-            session.agree(plan, show)
+                return session.planned_code(plan)
+            session.check(plan)
+            if not repairs:
+                session.agree(plan, asked, show)
             if background:
                 return detach(asked)
             after(asked, plan, session.download(hub, plan, show))

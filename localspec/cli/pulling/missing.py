@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import redirect_stdout
+
 import click
 
 from localspec.cli import asking
@@ -25,10 +28,14 @@ def pull_if_missing(model: str, draft: str = "auto") -> None:
 
 
 def pull_now(model: str, draft: str) -> None:
-    """Pulls it with all questions; leaves the program with the pull's exit code if that is not 0."""
+    """Pulls it with all questions, and shows it on stderr, since stdout is the answer's; leaves the program with the
+    pull's exit code if that is not 0."""
     from localspec.cli.pulling.asked import Asked
     from localspec.cli.pulling.command import pull
     from localspec.hub.asked import pull_request
 
-    if code := pull(Asked(model, pull_request(model, draft="none" if draft == "off" else "auto"))):
+    request = pull_request(model, draft="none" if draft == "off" else "auto")
+    with redirect_stdout(sys.stderr):
+        code = pull(Asked(model, request))
+    if code:
         raise click.exceptions.Exit(code)

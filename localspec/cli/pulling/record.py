@@ -13,7 +13,6 @@ from time import monotonic, sleep
 import msgspec
 
 from localspec.core import paths
-from localspec.core.events import Failure
 from localspec.core.locks import Lock, lock
 from localspec.hub.records import Answer, Progress
 
@@ -62,11 +61,6 @@ class PullRecord:
             with suppress(msgspec.DecodeError):
                 found.append(ANSWERS.decode(line))
         return found, start + len(whole) + bool(whole)
-
-    def why_stopped(self) -> str:
-        """Why the last pull ended early; "" where it did not say."""
-        last = self.events()[0][-1:]
-        return next((f"{one.message} {one.hint}".rstrip() for one in last if isinstance(one, Failure)), "")
 
 
 def watched(record: PullRecord) -> Iterator[Answer]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 
 from localspec.core.sanitize import one_line
@@ -14,12 +15,13 @@ from localspec.models.named_templates import COMPLETION
 
 SHORT = 7  # letters of a commit
 GAP = "   "
+WIDTH, SPACE = 80, "\N{NO-BREAK SPACE}"
 
 
 def plan_text(plan: PullPlan) -> str:
     """Everything that a person wants to know before the download."""
     lines = [heading(plan.target), f"  {contents(plan.target)}{GAP}disk: {size_words(plan.disk_free)} free"]
-    lines += [f"  {line}" for line in (*fit_lines(plan), f"speculation: {offer_words(plan.offer)}")]
+    lines += [*flagged_lines(plan), *fit_lines(plan), f"  speculation: {offer_words(plan.offer)}"]
     if plan.drafter is not None:
         lines += [f"  + {heading(plan.drafter)}", f"    {contents(plan.drafter)}"]
     lines.append(f"  chat template: {template_words(plan)}")
@@ -45,26 +47,37 @@ def contents(one: Repository) -> str:
     return ", ".join([*parts, *([one_line(one.dtype)] if one.dtype else [])]) + here
 
 
+def flagged_lines(plan: PullPlan) -> Iterator[str]:
+    if sentence := flagged_sentence(plan):
+        yield from wrapped(f"  {sentence}")
+
+
+def flagged_sentence(plan: PullPlan) -> str:
+    """Names the files that the hub's scanners report; "" for none."""
+    flagged = dict.fromkeys(one_line(file) for one in plan.repositories for file in one.flagged)
+    return f"The hub's scanners report {', '.join(flagged)}." if flagged else ""
+
+
 def fit_lines(plan: PullPlan) -> Iterator[str]:
     if plan.unloadable:
-        yield f"this machine: cannot load it: {one_line(plan.unloadable)}"
+        yield f"  this machine: cannot load it: {one_line(plan.unloadable)}"
     elif plan.fit is not None:
-        yield f"this machine: {fit_words(plan.fit)}"
+        yield from wrapped(f"  this machine: {fit_words(plan.fit)}")
 
 
 def fit_words(fit: FitReport) -> str:
-    """How a model fits, with what is free and what a better format would need."""
+    """What each format of this device takes, best first, of what is free, and what comes of it."""
+    sizes = " · ".join(f"{one.quant} {size_words(one.total_bytes)}".replace(" ", SPACE) for one in fit.formats)
     where = " on the GPU" if fit.device.startswith("cuda") else ""
-    free = f"{size_words(fit.free_bytes)} free{where}"
-    needs = {one.quant: size_words(one.total_bytes) for one in fit.formats}
-    if not fit.chosen:
-        smallest = min(fit.formats, key=lambda one: one.total_bytes, default=None)
-        least = f"{smallest.quant} needs {needs[smallest.quant]}, " if smallest else ""
-        return f"{fit.word} ({least}{free})"
-    best = fit.formats[0].quant
-    named = dict.fromkeys((fit.chosen, best))
-    figures = ", ".join(f"{quant} needs {needs[quant]}" for quant in named if quant in needs)
-    return f"{fit.word} with {fit.context} tokens ({free}; {figures})"
+    free = f"of {size_words(fit.free_bytes)} free{where}".replace(" ", SPACE)
+    result = f"→ {fit.word} with {fit.context} tokens" if fit.chosen else f"→ {fit.word}"
+    return " ".join(filter(None, (sizes, free, result.replace(" ", SPACE))))
+
+
+def wrapped(line: str) -> list[str]:
+    """An indented line as lines, broken between parts."""
+    found = textwrap.wrap(line, WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    return [one.replace(SPACE, " ") for one in found]
 
 
 def offer_words(offer: DraftOffer) -> str:
@@ -95,8 +108,10 @@ def variants_text(plan: PullPlan) -> str:
 
 
 def checked_words(fetched: Fetched, repository: Repository) -> str:
-    """How many files have the hub's hash."""
+    """How many files have the hub's hash; of a repository that was complete none is read again."""
     hashed = sum(bool(file.sha256) for file in repository.files)
+    if not fetched.checked and (hashed or not repository.bytes_left):
+        return "All of it is here already."
     return f"checked: {fetched.checked} of {hashed} files have the hub's sha256"
 
 

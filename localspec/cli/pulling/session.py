@@ -9,21 +9,15 @@ from collections.abc import Iterator
 from time import sleep
 from typing import Protocol
 
+from localspec.cli.pulling import screens
 from localspec.cli.pulling.asked import Asked
 from localspec.cli.pulling.record import PullRecord, recorded, watched
-from localspec.core.errors import (
-    AccessDenied,
-    Cancelled,
-    CheckpointError,
-    DoesNotFit,
-    LocalspecError,
-    PullError,
-    UsageError,
-)
+from localspec.core.errors import AccessDenied, Cancelled, CheckpointError, DoesNotFit, LocalspecError, PullError
 from localspec.core.events import Failure
-from localspec.hub.licences import acknowledge, must_acknowledge
+from localspec.hub.licences import acknowledge
 from localspec.hub.process import HubProcess
-from localspec.hub.records import Answer, AskPull, Go, Pulled, PullPlan, Repository
+from localspec.hub.records import Answer, AskPull, Go, Pulled, PullPlan
+from localspec.hub.refusals import licence_sentence, refuse_full, refuse_unready
 
 GATE_SECONDS = 600.0  # between two looks at a gate
 
@@ -54,10 +48,10 @@ def planned(hub: HubProcess, asked: Asked, show: Show) -> PullPlan:
     gate = ""
     while True:
         plan = one_plan(hub, asked, show)
-        if all(one.access.may_read for one in repositories(plan)):
+        if all(one.access.may_read for one in plan.repositories):
             show.plan(plan)
             return plan
-        closed = next(one for one in repositories(plan) if not one.access.may_read)
+        closed = next(one for one in plan.repositories if not one.access.may_read)
         if gate != closed.access.gate:
             gate = closed.access.gate
             show.gate(plan, waits=asked.wait)
@@ -74,40 +68,36 @@ def one_plan(hub: HubProcess, asked: Asked, show: Show) -> PullPlan:
     raise PullError("The hub gave no plan.", hint="Repeat the command.")
 
 
-def repositories(plan: PullPlan) -> tuple[Repository, ...]:
-    return (plan.target, plan.drafter) if plan.drafter else (plan.target,)
+def planned_code(plan: PullPlan) -> int:
+    """The exit code of a plan that is only shown: that of a pull where localspec could not load the model."""
+    return CheckpointError.exit_code if plan.unloadable else 0
 
 
-def check(plan: PullPlan, asked: Asked) -> None:
+def check(plan: PullPlan) -> None:
     """Refuses before a byte what localspec could not load, or the disk not hold."""
-    if plan.unloadable:
-        raise CheckpointError(plan.unloadable, hint="Nothing was downloaded.")
-    if plan.variants and not asked.request.variant:
-        first = plan.variants[0].name
-        raise UsageError(
-            f"{plan.target.repo} has several models.", hint=f"Choose one: localspec pull {plan.target.repo}:{first}"
-        )
-    if plan.disk_needed > plan.disk_free:
-        raise DoesNotFit(
-            f"The disk has {plan.disk_free / 1e9:.1f} GB free, and {plan.disk_needed / 1e9:.1f} GB are needed.",
-            hint="Free some space, or set HF_HUB_CACHE to another folder.",
-        )
+    refuse_unready(plan)
+    refuse_full(plan, plan.disk_free)
 
 
-def agree(plan: PullPlan, show: Show) -> None:
+def agree(plan: PullPlan, asked: Asked, show: Show) -> None:
     """Asks what has to be asked; Cancelled, or DoesNotFit, after a no."""
-    for one in repositories(plan):
-        if must_acknowledge(one.repo, one.licence):
-            sentence = f"The licence of {one.repo} ({one.licence.words}) allows no commercial use."
+    for one in plan.repositories:
+        if sentence := licence_sentence(one):
             if not show.confirmed(f"{sentence} Do you accept it?", yes=f"{sentence} --yes accepts it.", default=False):
                 raise Cancelled("The licence was not accepted.", hint="Nothing was downloaded.")
             acknowledge(one.repo, one.licence)
+    if (sentence := screens.flagged_sentence(plan)) and not anyway(sentence, show):
+        raise Cancelled("Nothing was downloaded.")
     if plan.fit is not None and not plan.fit.chosen:
         sentence = f"{plan.target.repo} does not fit on this machine."
-        if not show.confirmed(f"{sentence} Download it anyway?", yes=f"{sentence} --yes downloads it.", default=False):
+        if not anyway(sentence, show):
             raise DoesNotFit(sentence, hint="Nothing was downloaded. A smaller context may fit: --ctx 2048")
-    elif plan.bytes_left and not show.confirmed("Download?", yes=""):
+    elif plan.bytes_left and not asked.agreed and not show.confirmed("Download?", yes=""):
         raise Cancelled("Nothing was downloaded.")
+
+
+def anyway(sentence: str, show: Show) -> bool:
+    return show.confirmed(f"{sentence} Download it anyway?", yes=f"{sentence} --yes downloads it.", default=False)
 
 
 def download(hub: HubProcess, plan: PullPlan, show: Show) -> Pulled:

@@ -16,18 +16,19 @@ from localspec.hub.pulls import Unfinished, unfinished
 from localspec.hub.records import PullRequest
 
 
-def go_on(*, yes: bool, as_json: bool) -> int:
-    """Lists what is unfinished, asks, and goes on with all of it; the exit code of the first that fails."""
+def go_on(*, yes: bool, dry_run: bool = False, as_json: bool = False) -> int:
+    """Lists what is unfinished, asks, and goes on with all of it, or with `dry_run` shows what it would be; the exit
+    code of the first that fails. Its yes is to downloads alone: a licence has a question of its own."""
     found = unfinished()
     if not found:
         print_note("Nothing is unfinished. Download a model: localspec pull ORG/NAME, or a name of the catalogue.")
         return 0
     if not as_json:
         print_text(unfinished_table(found))
-    if not (yes or confirmed("Continue?", default=True, to_do="go on")):
+    if not (yes or dry_run or confirmed("Continue?", default=True, to_do="go on")):
         return Cancelled.exit_code
     for repo, request in requests(found).items():
-        if code := pull(Asked(repo, request, yes=True, json=as_json)):
+        if code := pull(Asked(repo, request, yes, dry_run, json=as_json, agreed=True)):
             return code
     return 0
 
