@@ -8,12 +8,12 @@ from typing import TypeVar
 from localspec.cli.asking import confirmed
 from localspec.cli.io import print_note, print_text
 from localspec.cli.models_text import deletion_text
-from localspec.core.errors import UsageError
+from localspec.core.errors import NotDownloaded, UsageError
 from localspec.core.sizes import size_words
 from localspec.hub.process import HubProcess
 from localspec.hub.records import Answer, AskDelete, Deleted, DeletePlan, Go
 from localspec.models import hub_cache
-from localspec.models.catalog import Catalog
+from localspec.models.catalog import LISTED, Catalog
 from localspec.models.gguf.stores import STORES
 from localspec.runtime.loaded import is_loaded
 
@@ -41,7 +41,10 @@ def deleted_repository(name: str) -> str:
     if repo and hub_cache.kept(repo).is_dir():
         refuse_loaded([repo])
         return repo
-    entry = catalog.resolve(name)  # says that there is none
+    try:
+        entry = catalog.resolve(name)
+    except NotDownloaded as fault:  # whoever deletes wants to fetch nothing
+        raise NotDownloaded(fault.message, hint=LISTED) from fault
     store = name.partition(":")[0]
     owner = f"{store} keeps it" if store in STORES else f"it is {entry.path}"
     raise UsageError(f"'{name}' is not in the Hugging Face cache: {owner}.", hint="Delete it where it is.")

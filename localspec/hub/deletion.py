@@ -48,7 +48,9 @@ def delete(repos: Sequence[str]) -> Iterator[DeletePlan | Deleted]:
 
 def refuse(repo: str) -> None:
     if pulls.running(repo):
-        raise UsageError(f"{one_line(repo)} is being downloaded.", hint="Stop the download first.")
+        raise UsageError(
+            f"{one_line(repo)} is being downloaded.", hint=f"Stop it: localspec pull --stop {one_line(repo)}"
+        )
     if not blobs.repo_dir(repo).is_dir():
         hint = "See what is: localspec ls"
         raise NotDownloaded(f"{one_line(repo)} is not in the Hugging Face cache.", hint=hint)

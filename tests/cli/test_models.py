@@ -116,12 +116,19 @@ def test_show_says_that_a_newer_version_is_there_than_the_one_that_was_pulled(fe
 
 @pytest.mark.parametrize(
     "command",
-    [("show", "nobody/x"), ("verify-files", "nobody/x"), ("rm", "nobody/x"), ("show", "gide"), ("fit", "gide")],
+    [("show", "nobody/x"), ("verify-files", "nobody/x"), ("show", "gide"), ("fit", "gide")],
 )
 def test_what_is_not_here_ends_with_3_and_the_next_command(command: tuple[str, ...], localspec: Program):
     code, out, err = localspec(*command)
     assert (code, out) == (3, "")
     assert "Fetch it: localspec pull nobody/x" in err or "did you mean 'guide'" in err
+
+
+@pytest.mark.parametrize("name", ["nobody/x", "qwen3-8b"])
+def test_rm_of_what_is_not_here_advises_no_download(name: str, localspec: Program):
+    code, _, err = localspec("rm", name, "--yes")
+    assert (code, "is not on this machine. List the models on this machine: localspec ls" in err) == (3, True)
+    assert "pull" not in err
 
 
 def deleting(monkeypatch: pytest.MonkeyPatch) -> ScriptedHub:

@@ -11,7 +11,7 @@ from typing import Self
 
 from localspec.cli.io import print_note
 from localspec.core.sanitize import one_line
-from localspec.core.sizes import size_words
+from localspec.core.sizes import of_words, size_words
 from localspec.hub.records import Progress, Retrying
 
 WIDTH = 20
@@ -90,9 +90,8 @@ def bar_line(event: Progress) -> str:
 
 
 def amount(event: Progress) -> str:
-    """How much has come, with one unit if both have the same."""
-    done, total = size_words(event.done), size_words(event.total)
-    return f"{done.removesuffix(total[-3:])} of {total}"
+    """How much has come."""
+    return of_words(event.done, event.total)
 
 
 def time_words(seconds: float) -> str:
