@@ -56,6 +56,16 @@ def test_every_command_has_its_help_in_the_pages():
     assert sorted(shown) == sorted(commands())
 
 
+def test_every_cell_about_pull_names_tests_that_there_are():
+    page = text("docs/models.md")
+    (row,) = re.findall(r"^\| \*\*localspec pull\*\* \|(.*)\|$", page, re.MULTILINE)
+    tested = re.findall(r"^- [^`]*((?:`test_\w+`,?\s*)+)$", page, re.MULTILINE)
+    assert len(tested) == len(row.split(" | ")) == 7
+    written = "".join(file.read_text(encoding="utf-8") for file in ROOT.glob("tests/**/test_*.py"))
+    named = [name for cell in tested for name in re.findall(r"`(test_\w+)`", cell)]
+    assert [name for name in named if f"\ndef {name}(" not in written] == []
+
+
 def test_every_command_in_the_pages_exists():
     named = {
         command

@@ -11,10 +11,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar  # Any: click's parsed options
+from typing import Any  # Any: click's parsed options
 
 import click
 from click.shell_completion import shell_complete
@@ -27,74 +26,16 @@ from localspec.cli.judge import fit, pair
 from localspec.cli.models import ls, rm, show, verify_files
 from localspec.cli.moved import where_it_went
 from localspec.cli.names import MODEL_NAME
+from localspec.cli.options import given_load_options, given_sampling, load_options, sampling_options, setting
 from localspec.cli.pull import pull
 from localspec.core.errors import Cancelled, LocalspecError, UsageError
-from localspec.core.requests import (
-    LOAD_OPTIONS,
-    SAMPLING_FIELDS,
-    GenerateRequest,
-    Message,
-    SamplingOptions,
-    draft_length,
-)
+from localspec.core.requests import GenerateRequest, Message
 from localspec.core.version import __version__
-from localspec.core.weight_formats import AUTO, BY_BITSANDBYTES, INT8_THRESHOLD, LISTED, either
-from localspec.engine.drafters.table import usages
-
-F = TypeVar("F", bound=Callable[..., Any])
+from localspec.core.weight_formats import LISTED
 
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE, as shells count
 
 SWEEP_HELP = "Find the best exit-layer, or k; exit-layer=2:8:2 tries 2, 4, 6 and 8.  [may be given twice]"
-QUANT_HELP = f"Weight format: {either(AUTO, *LISTED)}."
-DEVICE_HELP = "auto, cpu, cuda, cuda:N, or offload (most layers in main memory; on disk without a GPU)."
-THRESHOLD_HELP = "GPU int8: multiply inputs larger than T in 16 bits; 0 turns it off.  [default: 6]"
-SAVE_HELP = f"Cache quantised weights on disk ({BY_BITSANDBYTES}), so the next start loads them directly."
-DRAFT_QUANT_HELP = "Weight format of the draft model.  [default: same as the target, if supported]"
-FOLDING_HELP = "Do not correct what you type to guide (capitals, typos, sums)."
-DRAFT_HELP = f"Drafter: auto, off, {', '.join(usages())}, or a smaller model (a key, folder or file, like MODEL)."
-
-
-def options(*added: Callable[[F], F]) -> Callable[[F], F]:
-    """Combines click options into one decorator, in reading order."""
-
-    def decorate(command: F) -> F:
-        for option in reversed(added):
-            command = option(command)
-        return command
-
-    return decorate
-
-
-def setting(flag: str, **attributes: Any) -> Callable[[F], F]:
-    """An option that the environment may set, too: --top-k as LOCALSPEC_TOP_K."""
-    name = flag.removeprefix("--").replace("-", "_").upper()
-    return click.option(flag, envvar=f"LOCALSPEC_{name}", **attributes)
-
-
-load_options = options(
-    setting("--draft", default="auto", metavar="DRAFT", help=DRAFT_HELP, shell_complete=completions),
-    click.option("--draft-quant", default="auto", metavar="FORMAT", help=DRAFT_QUANT_HELP),
-    setting("--k", default="auto", metavar="N|auto", help="Tokens per draft: auto, heuristic, or 0 to 16."),
-    setting("--quant", default="auto", metavar="FORMAT", help=QUANT_HELP),
-    click.option("--keep-head", is_flag=True, help=f"Keep the output head in 16 bits ({BY_BITSANDBYTES})."),
-    click.option(
-        "--int8-threshold", type=click.FloatRange(0), default=INT8_THRESHOLD, metavar="T", help=THRESHOLD_HELP
-    ),
-    setting("--save-quantized", is_flag=True, help=SAVE_HELP),
-    setting("--device", default="auto", metavar="DEVICE", help=DEVICE_HELP),
-    click.option("--max-memory", metavar="SIZE", help="Memory budget, e.g. 8GB; layers that do not fit are offloaded."),
-    click.option("--no-folding", "folding", flag_value=False, default=True, help=FOLDING_HELP),
-    setting("--ctx", type=int, metavar="N", help="Context length in tokens.  [default: the model's, up to 8192]"),
-    setting("--threads", type=click.IntRange(1, 1024), metavar="N", help="Number of CPU threads.  [default: measured]"),
-)
-sampling_options = options(
-    setting("--preset", metavar="NAME", help="Sampling preset: precise, balanced, creative, or one of yours."),
-    *(
-        setting(f"--{name.replace('_', '-')}", type=field.kind, metavar=field.metavar, help=field.about)
-        for name, field in SAMPLING_FIELDS.items()
-    ),
-)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -271,21 +212,6 @@ for command in (pull, ls, show, rm, verify_files, fit, pair, history, config):
 def is_given(name: str) -> bool:
     """True for an option that was given on the command line."""
     return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-
-
-def given_load_options(given: dict[str, Any]) -> dict[str, Any]:
-    """The load options that were given by a flag or the environment."""
-    context = click.get_current_context()
-    sources = (click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.ENVIRONMENT)
-    names = [name for name in LOAD_OPTIONS if name in given]
-    found = {name: given[name] for name in names if context.get_parameter_source(name) in sources}
-    k = found.pop("k", "")
-    return {**found, "k": draft_length(k)} if k else found
-
-
-def given_sampling(given: dict[str, Any]) -> SamplingOptions:
-    """The sampling options; None for one that was not given, since they have no defaults of their own."""
-    return SamplingOptions(**{name: given[name] for name in SAMPLING_FIELDS})
 
 
 def start_without_collecting() -> None:

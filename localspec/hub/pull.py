@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 
+from localspec.core.disk import free_bytes
 from localspec.core.errors import LocalspecError
 from localspec.core.events import Notice
 from localspec.hub import blobs, cache, pulled, pulls
 from localspec.hub.faults import hub_faults
 from localspec.hub.records import Fetched, Progress, Pulled, PullPlan, PullRequest, Repository, Retrying
-from localspec.hub.refusals import free_bytes, refuse_full, refuse_unready
+from localspec.hub.refusals import refuse_full, refuse_unready
 from localspec.hub.transfer import Deadlines, Transfer
 from localspec.models import hub_cache
 

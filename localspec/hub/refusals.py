@@ -5,9 +5,7 @@ Reads a plan and the disk; knows no network and imports nothing of the hub's lib
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable
-from pathlib import Path
 
 from localspec.core.errors import AccessDenied, CheckpointError, DoesNotFit, UsageError
 from localspec.core.sanitize import one_line
@@ -58,10 +56,3 @@ def licence_sentence(one: Repository) -> str:
     if not must_acknowledge(one.repo, one.licence):
         return ""
     return f"The licence of {one_line(one.repo)} ({one_line(one.licence.words)}) allows no commercial use."
-
-
-def free_bytes(folder: Path) -> int:
-    """Free bytes of the disk that a folder is on, or will be."""
-    while not folder.exists():
-        folder = folder.parent
-    return shutil.disk_usage(folder).free

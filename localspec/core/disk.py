@@ -1,0 +1,13 @@
+"""How much is free on the disk of a folder. Knows no cache and no download."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+
+def free_bytes(folder: Path) -> int:
+    """Free bytes of the disk that a folder is on, or will be."""
+    above = (folder.absolute(), *folder.absolute().parents)
+    return shutil.disk_usage(next(filter(os.path.exists, above))).free
