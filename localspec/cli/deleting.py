@@ -8,7 +8,7 @@ from typing import TypeVar
 from localspec.cli.asking import confirmed
 from localspec.cli.io import print_note, print_text
 from localspec.cli.models_text import deletion_text
-from localspec.core.errors import NotDownloaded, UsageError
+from localspec.core.errors import Cancelled, NotDownloaded, UsageError
 from localspec.core.sizes import size_words
 from localspec.hub.process import HubProcess
 from localspec.hub.records import Answer, AskDelete, Deleted, DeletePlan, Go
@@ -26,7 +26,7 @@ def delete(names: Sequence[str], *, yes: bool) -> int:
         print_text(deletion_text(one(hub.ask(AskDelete(repos)), DeletePlan)))
         if not (yes or confirmed("Delete?", default=False, to_do="delete")):
             print_note("Nothing was deleted.")
-            return 0
+            return Cancelled.exit_code
         refuse_loaded(repos)
         print_text(f"Freed {size_words(one(hub.ask(Go()), Deleted).freed_bytes)}.")
     return 0

@@ -11,6 +11,7 @@ from localspec.hub.records import FitFound
 from localspec.loading.fit import FitReport, FormatFit
 from localspec.runtime.pairs import Candidate, PairVerdict
 
+SAME = "same"
 REMARKS = {
     "padding": " vLLM needs use_heterogeneous_vocab.",
     "controls-differ": " Few drafts are accepted; the text stays correct.",
@@ -56,8 +57,15 @@ def verdict_text(verdict: PairVerdict) -> str:
     detail = one_line(verdict.detail)
     if not verdict.ok:
         return f"{one_line(verdict.reason)}: {detail}. {drafter} cannot draft for {target}."
+    words = verdict_words(verdict)
     remark = REMARKS.get(verdict.reason, "")
-    return f"{one_line(verdict.reason)}: {detail}. {drafter} can draft for {target}.{remark}"
+    return f"{words[:1].upper()}{words[1:]}. {drafter} can draft for {target}.{remark}"
+
+
+def verdict_words(verdict: PairVerdict) -> str:
+    """Why a pair can be used or not; of equal tokenizers their tokens say all."""
+    detail = one_line(verdict.detail)
+    return detail if verdict.reason == SAME else f"{one_line(verdict.reason)}: {detail}"
 
 
 def candidates_table(found: Sequence[Candidate]) -> str:
@@ -67,6 +75,6 @@ def candidates_table(found: Sequence[Candidate]) -> str:
 
 def candidate_row(one: Candidate) -> tuple[str, str, str, str]:
     verdict = one.verdict
-    words = "not compared" if verdict is None else f"{verdict.reason}: {verdict.detail}"
+    words = "not compared" if verdict is None else verdict_words(verdict)
     where = "on this machine" if one.on_disk else "hub"
-    return one_line(one.name), size_words(one.num_bytes) if one.num_bytes else "–", where, one_line(words)
+    return one_line(one.name), size_words(one.num_bytes) if one.num_bytes else "–", where, words

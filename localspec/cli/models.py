@@ -26,7 +26,7 @@ def ls(only_unfinished: bool, as_json: bool) -> None:
         print_records(started if only_unfinished else found)
         return
     if found:
-        io.print_text(models_text.models_table(found))
+        io.print_text(models_text.models_table(found, io.columns_of_stdout()))
     if started:
         io.print_text(models_text.unfinished_lines(started))
     if only_unfinished and not started:
@@ -58,7 +58,7 @@ def show(model: str, licence: bool, template: bool, as_json: bool) -> None:
 
 @click.command()
 @click.argument("models", type=MODEL_NAME, nargs=-1, required=True, shell_complete=deletable)
-@click.option("--yes", is_flag=True, help="Delete without asking.")
+@click.option("-y", "--yes", is_flag=True, help="Delete without asking.")
 def rm(models: tuple[str, ...], yes: bool) -> int:
     """Delete downloaded models from the Hugging Face cache, after showing what that frees.
 

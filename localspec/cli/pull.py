@@ -27,7 +27,7 @@ def named(model: str | None) -> str:
 @click.option("--as", "key", default="", metavar="KEY", help="Write the model into your models.toml under this name.")
 @click.option("--quant", default=AUTO, metavar="FORMAT", help=QUANT_HELP)
 @click.option("--ctx", type=click.IntRange(2), metavar="N", help="Context length that is planned for, in tokens.")
-@click.option("--yes", is_flag=True, help="Download without asking; accepts a non-commercial licence.")
+@click.option("-y", "--yes", is_flag=True, help="Download without asking; accepts a non-commercial licence.")
 @click.option("--dry-run", is_flag=True, help=DRY_RUN_HELP)
 @click.option("--wait", is_flag=True, help=WAIT_HELP)
 @click.option("--background", is_flag=True, help="Download in a process of its own; `pull` again shows it.")
@@ -37,8 +37,8 @@ def named(model: str | None) -> str:
 def pull(model: str | None, as_json: bool, background: bool, stop: bool, **given: str | int | bool | None) -> int:
     """Download a model and its drafter from Hugging Face, so that they can be chatted with.
 
-    MODEL is a repository, ORG/NAME, perhaps with @REVISION, or :Q4_K_M for one file of a GGUF repository; or a name of
-    the catalogue: qwen3-8b. First shows size, licence, fit on this machine and drafter, then asks.
+    MODEL is a repository, ORG/NAME or its address, perhaps with @REVISION, or :Q4_K_M for one file of a GGUF
+    repository; or a name of the catalogue: qwen3-8b. First shows size, licence, fit on this machine and drafter, then asks.
 
     What has come is kept when a download stops; the same command goes on. Without MODEL: goes on with what is
     unfinished.

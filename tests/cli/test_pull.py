@@ -89,7 +89,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], list[str]]:
             return answer
 
         monkeypatch.setattr("localspec.cli.asking.interactive", lambda: True)
-        monkeypatch.setattr("click.confirm", confirm)
+        monkeypatch.setattr("localspec.cli.asking.answered", confirm)
         return asked
 
     return give
@@ -198,7 +198,7 @@ GATES = {
     "logged-out": ("Not logged in", "hf auth login"),
     "no-request": ("logged in as ana", "--wait"),
     "awaiting": ("its authors have not answered yet", "--wait"),
-    "scope": ("The token is too small", "https://huggingface.co/settings/tokens"),
+    "scope": ("This token may not read gated repositories.", "https://huggingface.co/settings/tokens"),
 }
 
 

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
+from localspec.cli.asking import answered
+from localspec.cli.io import fitted
 from localspec.cli.pulling import background, session
+from localspec.cli.pulling.bar import TransferBar, bar_line
 from localspec.cli.pulling.record import PullRecord
 from localspec.core import paths
 from localspec.core.errors import UsageError
+from localspec.core.sizes import rate_words
 from localspec.hub import pulls
 from localspec.hub.addresses import without_address
 from localspec.hub.records import AskFit, AskPair, AskPull, FitFound, PairFound, PullRequest
@@ -21,6 +29,7 @@ from tests.conftest import Program
 from tests.support.scripted_hub import COMMIT, GB, ScriptedHub, a_fit, a_plan, a_repository, gated
 
 __all__ = ["answers", "hub"]
+Capture = pytest.CaptureFixture[str]
 
 ADDRESSES = {
     "https://huggingface.co/org/model": "org/model",
@@ -222,3 +231,95 @@ def test_a_key_for_a_file_that_cannot_be_written_is_refused_before_the_pull(
     code, _, err = localspec("pull", "org/model", "--yes", "--as", "mine")
     assert (code, scripted.asked) == (2, [])
     assert f"{paths.models_file()} cannot be written" in err
+
+
+# --- on a terminal
+
+
+@pytest.mark.parametrize(("typed", "answer"), [("y\n", True), ("\n", True), ("what\nNO\n", False)])
+def test_an_answer_is_y_or_n_and_anything_else_is_asked_again(typed: str, answer: bool):
+    with CliRunner().isolation(input=typed) as (_, asked, _):
+        assert answered("Download?", default=True) == answer
+        shown = asked.getvalue().decode()
+    assert shown.count("Download? [Y/n]:") == typed.count("\n")
+    assert ("Answer y or n." in shown) == (typed.count("\n") > 1)
+    assert "nvalid" not in shown
+
+
+def test_ctrl_c_at_a_question_ends_the_line(monkeypatch: pytest.MonkeyPatch, capsys: Capture):
+    def interrupted(*_: object, **__: object) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("click.termui.visible_prompt_func", interrupted)
+    with pytest.raises(click.Abort):
+        answered("Download?", default=True)
+    assert capsys.readouterr().err.endswith("\n")
+
+
+def test_a_wide_line_is_wrapped_at_words_and_a_command_keeps_a_line_of_its_own():
+    line = "  checked: two of two files have the hub's sha256"
+    assert fitted(line, 49) == line
+    assert fitted(line, 30) == "  checked: two of two files\n    have the hub's sha256"
+    gate = "Its page: https://x.y. Go on when they have: localspec pull org/model --wait"
+    assert fitted(gate, 30).splitlines()[-1] == "  localspec pull org/model --wait"
+    ready = fitted("Ready. localspec chat org/a-long-name --draft org/another", 40)
+    assert ready == "Ready.\n  localspec chat org/a-long-name --draft org/another"
+
+
+def test_the_plan_fits_a_narrow_terminal(hub: Install, localspec: Program, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("localspec.cli.io.columns_of_stdout", lambda: 40)
+    hub()
+    _, out, _ = localspec("pull", "org/model", "--yes")
+    lines = out.splitlines()
+    assert max(map(len, lines)) <= 40
+    assert " ".join(" ".join(lines).split()).count("4.0 GB in 2 files, 2.00 B parameters, BF16") == 1
+
+
+def test_a_bar_in_a_window_that_became_narrower_is_erased_whole(monkeypatch: pytest.MonkeyPatch, capsys: Capture):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setattr("localspec.cli.pulling.bar.get_terminal_size", lambda: os.terminal_size((80, 24)))
+    bar = TransferBar()
+    bar.show(ARRIVING[1])
+    drawn = len(bar_line(ARRIVING[1]))
+    monkeypatch.setattr("localspec.cli.pulling.bar.get_terminal_size", lambda: os.terminal_size((30, 24)))
+    bar.wipe()
+    assert 60 < drawn < 80
+    assert capsys.readouterr().err.endswith("\r\033[2A\033[J")
+    bar.wipe()
+    assert capsys.readouterr().err == ""
+
+
+def test_a_slow_rate_has_a_decimal():
+    rates = [rate_words(rate) for rate in (92_000_000, 10_000_000, 9_940_000, 1_230_000, 640_000, 92_000)]
+    assert rates == ["92 MB/s", "10 MB/s", "9.9 MB/s", "1.2 MB/s", "0.6 MB/s", "92 kB/s"]
+
+
+def test_while_a_pull_waits_for_a_gate_nothing_else_is_advised(
+    hub: Install, localspec: Program, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(session, "sleep", lambda _: None)
+    closed = [a_plan(gated(a_repository(), gate), fit=None) for gate in ("no-request", "awaiting")]
+    hub(*closed, a_plan())
+    code, out, _ = localspec("pull", "org/model", "--yes", "--wait")
+    assert code == 0
+    assert "Nothing was downloaded." not in out
+    assert "--wait" not in out
+    hub(closed[1])
+    assert "Go on when they have: localspec pull org/model --wait" in localspec("pull", "org/model", "--yes")[1]
+
+
+def test_ls_on_a_narrow_terminal_has_two_lines_a_model(localspec: Program, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("localspec.cli.io.columns_of_stdout", lambda: 40)
+    out = localspec("ls")[1]
+    assert out == "guide\n  bf16 · 15 MB · fits · early exit after layer 2\n"
+    monkeypatch.setattr("localspec.cli.io.columns_of_stdout", lambda: 120)
+    assert localspec("ls")[1].startswith("NAME ")
+
+
+def test_counts_of_checked_files_are_sentences(localspec: Program, tmp_path: Path):
+    (tmp_path / "x.gguf").write_bytes(b"GGUF")
+    _, out, _ = localspec("verify-files", str(tmp_path / "x.gguf"))
+    assert "x.gguf: 0 of 1 file has the hash that is known of it.\n" in out
+    code, out, _ = localspec("verify-files", "guide")
+    assert code == 0
+    assert re.match(r"guide: \d files; no hash is known of any\.\n", out)

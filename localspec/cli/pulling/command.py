@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from localspec.cli.io import as_json, print_note, print_text
+from localspec.cli.io import as_json, print_fitted, print_note
 from localspec.cli.pulling import background as in_background
 from localspec.cli.pulling import screens, session
 from localspec.cli.pulling.asked import Asked
@@ -52,7 +52,7 @@ def after(asked: Asked, plan: PullPlan, pulled: Pulled) -> None:
     if asked.request.key:
         store_model(asked.request.key, *entry(plan, pulled))
     if not asked.json:
-        print_text(screens.ready_words(asked.request.key or name_of(asked, pulled), plan))
+        print_fitted(screens.ready_words(asked.request.key or name_of(asked, pulled), plan))
 
 
 def name_of(asked: Asked, pulled: Pulled) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
+from localspec.cli.judge_text import verdict_words
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import count_words, size_words
 from localspec.hub.records import DraftOffer, Fetched, PullPlan, Repository
@@ -86,7 +87,7 @@ def offer_words(offer: DraftOffer) -> str:
         case "early-exit":
             return f"early exit after layer {offer.exit_layer}, k {offer.k}{source}; no second model"
         case "model":
-            verdict = f"; {one_line(offer.verdict.reason)}: {one_line(offer.verdict.detail)}" if offer.verdict else ""
+            verdict = f"; {verdict_words(offer.verdict)}" if offer.verdict else ""
             return f"{one_line(offer.name)} drafts{source}{verdict}"
     return f"none: {one_line(offer.detail)}" if offer.detail else "none"
 
