@@ -38,7 +38,8 @@ def pull(model: str | None, as_json: bool, background: bool, stop: bool, **given
     """Download a model and its drafter from Hugging Face, so that they can be chatted with.
 
     MODEL is a repository, ORG/NAME or its address, perhaps with @REVISION, or :Q4_K_M for one file of a GGUF
-    repository; or a name of the catalogue: qwen3-8b. First shows size, licence, fit on this machine and drafter, then asks.
+    repository; or a name of the catalogue: qwen3-8b. First shows size, licence, fit on this machine and drafter, then
+    asks.
 
     What has come is kept when a download stops; the same command goes on. Without MODEL: goes on with what is
     unfinished.

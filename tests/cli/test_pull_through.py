@@ -95,12 +95,12 @@ def test_run_of_what_is_not_here_pulls_it_and_answers(
     options = ("--temperature", "0", "--max-tokens", "8", "--device", "cpu", "--quant", "fp32")
     code, out, err = localspec("run", "layerskip-llama2-7b", QUESTION, *options)
     assert code == 0
-    assert [question.rpartition(". ")[2] for question in asked] == ["Pull it now?", "Do you accept it?", "Download?"]
+    assert [question.rpartition(". ")[2] for question in asked] == ["Do you accept it?", "Download?"]
     assert "early exit after layer 2, k auto (how guide was trained)" in err
     hub.forget()
     assert localspec("run", "layerskip-llama2-7b", QUESTION, *options)[:2] == (0, out), "here now, and nothing is asked"
     assert out.strip()
-    assert (len(asked), hub.log) == (3, ())
+    assert (len(asked), hub.log) == (2, ())
 
 
 def test_what_is_pulled_is_listed_shown_checked_and_deleted_to_the_last_byte(hub: FakeHub, localspec: Program):
