@@ -117,6 +117,13 @@ def test_a_name_that_is_none_gets_the_nearest_and_no_advice_that_a_pull_refuses(
     assert "built-in" not in err
 
 
+def test_y_is_yes(hub: Install, localspec: Program):
+    hub()
+    assert localspec("pull", "org/model", "-y")[0] == 0
+    code, _, err = localspec("rm", "org/nope", "-y")
+    assert (code, "not on this machine" in err) == (3, True)
+
+
 def test_draft_off_is_none_and_an_early_exit_is_no_download(hub: Install, localspec: Program):
     scripted = hub()
     localspec("pull", "org/model", "--draft", "off", "--dry-run")
