@@ -11,6 +11,7 @@ from localspec.config.models_writing import store_model
 from localspec.core import paths
 from localspec.core.errors import IncompatiblePair, UsageError
 from localspec.hub.judging import pair
+from localspec.models import hub_cache
 from localspec.models.catalog import Catalog
 from localspec.runtime.other_programs import EARLY_EXIT, LOOKUP, OtherPair, printed
 from localspec.runtime.pairs import Candidate
@@ -47,13 +48,24 @@ def write_pair(target: str, drafter: Candidate) -> str:
     known = catalog.key_of(target) or (catalog.of_repository(target) or ("", None))[0]
     if known:
         return str(store_model(known, {}, draft))
-    fields = {"repo": target} if catalog.repository(target) else {"path": lasting(target, catalog)}
-    return str(store_model(new_key(target), fields, draft))
+    return str(store_model(new_key(target), fields_of(target, catalog), draft))
+
+
+def fields_of(target: str, catalog: Catalog) -> dict[str, object]:
+    """What a model is in models.toml: its repository, with the commit of a revision, or its folder or file;
+    NotDownloaded for a revision or a file of a repository that is not here."""
+    if catalog.repository(target) == target:
+        return {"repo": target}
+    path = catalog.resolve(target).path
+    repo, commit = hub_cache.fetched_from(path) if path.is_dir() else ("", "")
+    return {"repo": repo, "revision": commit} if repo else {"path": str(path.absolute())}
 
 
 def lasting(name: str, catalog: Catalog) -> str:
     """A name for models.toml, which is read from any folder."""
-    return str(paths.expanded(name).absolute()) if paths.expanded(name).exists() else catalog.repository(name) or name
+    if paths.expanded(name).exists():
+        return str(paths.expanded(name).absolute())
+    return catalog.repository(name) if catalog.key_of(name) else name
 
 
 def new_key(target: str) -> str:

@@ -14,10 +14,8 @@ from localspec.hub.login import read_login
 from localspec.hub.prepare import prepare
 from localspec.hub.pull import fetch
 from localspec.hub.records import (
-    Account,
     Answer,
     AnyAsk,
-    AskAccount,
     AskDelete,
     AskFit,
     AskPair,
@@ -35,8 +33,14 @@ from localspec.hub.transfer import Deadlines
 def answers_to(question: AnyAsk, silence: float, report: Callable[[Progress], None]) -> Generator[Answer]:
     """The answers, one after the other; `report` hears what comes before a plan. Nothing is downloaded or deleted
     unless the plan that comes first is iterated past."""
-    login, scratch, said = read_login(), paths.headers_dir(), Reported(report)
-    client = Client(os.environ.get("HF_ENDPOINT") or ENDPOINT, login, heard=said.again)
+    scratch, said = paths.headers_dir(), Reported(report)
+    client = Client(
+        os.environ.get("HF_ENDPOINT") or ENDPOINT,
+        read_login(),
+        seconds=silence / 3,  # the parent ends a process that is silent for longer than `silence`
+        answer_seconds=silence * 2 / 3,
+        heard=said.again,
+    )
     match question:
         case AskPull(request):
             plan = prepare(client, request, scratch, report=said)
@@ -50,8 +54,6 @@ def answers_to(question: AnyAsk, silence: float, report: Callable[[Progress], No
             yield answer_pair(client, paired, scratch)
         case AskDelete(repos):
             yield from delete(repos)
-        case AskAccount():
-            yield Account(client.account(), login.source)
         case Go():
             raise UsageError("Nothing waits for Go.", hint="Ask for a plan first.")
 

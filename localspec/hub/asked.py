@@ -41,15 +41,12 @@ def asked_drafter(typed: str, draft: str) -> str:
 def asked_repository(typed: str) -> tuple[str, str, str]:
     """Its repository, revision and variant; of a key the commit that models.toml has, if it has one."""
     catalog, typed = Catalog.load(), without_address(typed)
-    if known := catalog.key_of(typed):
+    name, revision, variant = (typed, "", "") if catalog.key_of(typed) else parts_of(typed)
+    if known := catalog.key_of(name):
         table = catalog.models[known]
         if table.repo is None:
             raise UsageError(here_already(known, table), hint=f"Chat with it: localspec chat {known}")
-        return table.repo, table.revision or "", ""
-    name, at, behind = typed.partition("@")
-    if not at:
-        name, _, variant = typed.partition(":")
-    revision, _, variant = behind.partition(":") if at else ("", "", variant)
+        return table.repo, revision or table.revision or "", variant
     if repo := catalog.repository(name):
         return repo, revision, variant
     try:
@@ -63,3 +60,10 @@ def here_already(key: str, table: ModelTable) -> str:
     """Why a model without a repository is not fetched."""
     ships = table.path is not None and not paths.expanded(table.path).is_absolute()
     return f"{key} is built in: there is nothing to fetch." if ships else f"'{key}' is on this machine already."
+
+
+def parts_of(typed: str) -> tuple[str, str, str]:
+    """NAME, REV and VARIANT of NAME@REV:VARIANT; "" for what is not there."""
+    named, _, variant = typed.partition(":")
+    name, _, revision = named.partition("@")
+    return name, revision, variant

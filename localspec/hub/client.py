@@ -51,7 +51,6 @@ class Info(msgspec.Struct, frozen=True, rename="camel"):
 
     id: str
     sha: str | None = None
-    private: bool | None = None
     gated: Literal["auto", "manual"] | bool | None = None
     disabled: bool | None = None
     tags: tuple[str, ...] | None = None

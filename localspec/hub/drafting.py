@@ -1,55 +1,71 @@
-"""The drafter that goes with a repository: the catalogue's early exit with its source, a draft model, or none with the
-reason.
+"""The drafter that goes with a repository: the catalogue's early exit with its source, a draft model of the catalogue,
+of this machine or of the hub, or none with the reason.
 
 Knows the catalogue and verdicts, and nothing about memory or the download.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.core.errors import IncompatiblePair, LocalspecError
 from localspec.core.events import DraftLength
 from localspec.engine.drafters.table import EARLY_EXIT
+from localspec.hub.asked import asked_repository
+from localspec.hub.candidates import MOST_COMPARED, of_its_family, others
 from localspec.hub.client import Client
+from localspec.hub.faults import skipping_unusable
 from localspec.hub.records import DraftOffer
 from localspec.hub.repository import Inspected, denied, files_of, inspect, see
 from localspec.models.catalog import Catalog
 from localspec.models.catalog_file import DraftTable
 from localspec.models.checkpoint import Snapshot
 from localspec.runtime.draft_choice import exit_layers
-from localspec.runtime.pairs import pair
+from localspec.runtime.pairs import by_promise, is_small, pair
 
 AUTO, NONE = "auto", "none"
-UNKNOWN = "the catalogue knows no drafter for it; localspec pair {} --hub looks for one"
+HERE, ON_HUB = "on this machine", "the first of its family on the hub with the same tokens"  # sources
+NOT_FOUND = "no small model with its tokens was found; localspec pair {} --hub lists what there is"
+UNREAD = "the catalogue knows no drafter for it, and its tokens cannot be read yet"
 
 
 @dataclass(frozen=True, slots=True)
 class Drafter:
-    """An offer, and the model that drafts if it is one."""
+    """An offer, and the model that drafts if it is one: to be fetched, or `here` on this machine."""
 
     offer: DraftOffer
     model: Inspected | None = None
+    here: Snapshot | None = None
 
     @property
     def snapshot(self) -> Snapshot | None:
-        return self.model.snapshot if self.model else None
+        return self.model.snapshot if self.model else self.here
 
 
-def drafter_for(client: Client, target: Inspected, asked: str, scratch: Path) -> Drafter:
-    """The drafter that is asked for: "auto" is the catalogue's, "none" is none, else a repository, whose fault is the
-    user's to hear."""
+def drafter_for(
+    client: Client, target: Inspected, asked: str, scratch: Path, *, heard: Callable[[], None] = lambda: None
+) -> Drafter:
+    """The drafter that is asked for: "auto" is the catalogue's, else the first that is found, "none" is none, else a
+    repository, whose fault is the user's to hear. `heard` is called before each model that is compared."""
     if asked == NONE:
         return Drafter(DraftOffer("none", detail="none was asked for"))
     if asked != AUTO:
         return draft_model(client, target, asked, "auto", scratch, source="asked for")
     known = Catalog.load().of_repository(target.seen.repo)
     draft = known[1].draft if known else None
-    if draft is None or draft.kind == "off":
-        return Drafter(DraftOffer("none", detail=UNKNOWN.format(target.seen.repo)))
+    if draft is None:
+        return found_drafter(client, target, scratch, heard)
+    if draft.kind == "off":
+        return Drafter(DraftOffer("none", detail="the catalogue has none for it"))
     if draft.kind == EARLY_EXIT.name:
         return Drafter(early_exit(target, draft))
+    return of_the_catalogue(client, target, draft, scratch)
+
+
+def of_the_catalogue(client: Client, target: Inspected, draft: DraftTable, scratch: Path) -> Drafter:
+    """The catalogue's draft model; none with the reason where it cannot be had."""
     name = draft.model or ""
     try:
         found = draft_model(client, target, name, draft.k, scratch, source=draft.source)
@@ -59,6 +75,44 @@ def drafter_for(client: Client, target: Inspected, asked: str, scratch: Path) ->
         why = denied(found.model.seen).message.rstrip(".")
         return Drafter(DraftOffer("none", name=name, detail=why))
     return found
+
+
+def found_drafter(client: Client, target: Inspected, scratch: Path, heard: Callable[[], None]) -> Drafter:
+    """A draft model with the target's tokens, on this machine or else on the hub; none with the reason, which may be
+    the hub's fault."""
+    if target.snapshot is None:
+        return Drafter(DraftOffer("none", detail=UNREAD))
+    try:
+        found = found_here(target.snapshot, heard) or found_on_hub(client, target, target.snapshot, scratch, heard)
+    except LocalspecError as fault:
+        return Drafter(DraftOffer("none", detail=f"looking for one failed: {fault.message.rstrip('.')}"))
+    return found or Drafter(DraftOffer("none", detail=NOT_FOUND.format(target.seen.repo)))
+
+
+def found_here(target: Snapshot, heard: Callable[[], None]) -> Drafter | None:
+    """The first model on this machine that can draft for it, those of its family and of a good size before others."""
+    small = [one for one in others(Catalog.load()) if is_small(one.total_bytes, target.total_bytes)]
+    for one in by_promise(target, small)[:MOST_COMPARED]:
+        heard()
+        with skipping_unusable():
+            verdict = pair(target, one)
+            if verdict.ok:
+                offer = DraftOffer("model", one.name, source=HERE, verdict=verdict, detail=verdict.detail)
+                return Drafter(offer, here=one)
+    return None
+
+
+def found_on_hub(
+    client: Client, target: Inspected, snapshot: Snapshot, scratch: Path, heard: Callable[[], None]
+) -> Drafter | None:
+    """The first repository of its family that can be read and can draft for it; PullError where the hub fails."""
+    for row in of_its_family(client, snapshot, target.seen.repo)[:MOST_COMPARED]:
+        heard()
+        with skipping_unusable():  # other tokens, too
+            found = draft_model(client, target, row.repo, "auto", scratch, source=ON_HUB)
+            if found.snapshot is not None:  # it is behind no gate
+                return found
+    return None
 
 
 def early_exit(target: Inspected, draft: DraftTable) -> DraftOffer:
@@ -75,8 +129,8 @@ def early_exit(target: Inspected, draft: DraftTable) -> DraftOffer:
 def draft_model(client: Client, target: Inspected, name: str, k: DraftLength, scratch: Path, *, source: str) -> Drafter:
     """A repository that drafts, which may be behind a gate; an error where it cannot be loaded, or does not speak the
     target's tokens."""
-    repo, _, variant = repository_of(name).partition(":")
-    seen = see(client, repo, "", scratch)
+    repo, revision, variant = asked_repository(name)
+    seen = see(client, repo, revision, scratch)
     found = inspect(seen, files_of(seen, variant))
     if found.unloadable:
         raise IncompatiblePair(f"{repo} cannot draft: {found.unloadable}", hint="Use another draft model.")
@@ -91,8 +145,3 @@ def draft_model(client: Client, target: Inspected, name: str, k: DraftLength, sc
             hint="Use a model with the same tokenizer, or --draft none.",
         )
     return Drafter(DraftOffer("model", name=name, k=k, source=source, verdict=verdict, detail=verdict.detail), found)
-
-
-def repository_of(name: str) -> str:
-    """The repository of a key or alias of the catalogue; any other name is one already."""
-    return Catalog.load().repository(name) or name

@@ -113,6 +113,18 @@ def hub_faults(what: str) -> Iterator[None]:
         raise error_for(fault, what) from None  # its request has the token in a header
 
 
+@contextmanager
+def skipping_unusable() -> Iterator[None]:
+    """Ends the block at what one repository lacks: it may be behind a gate, of another make, or gone. Raises PullError
+    where the hub itself fails, since the next repository would fare no better."""
+    try:
+        yield
+    except PullError:
+        raise
+    except LocalspecError:
+        pass
+
+
 def error_for(fault: BaseException, what: str) -> LocalspecError:
     """Our error for a foreign one, by the most specific class that is known."""
     subject = one_line(what)[:LONGEST]

@@ -33,6 +33,7 @@ from localspec.models import hub_cache
 TRIES = 2  # of a file whose bytes are wrong
 LOCK_SECONDS = 0.2  # between two looks at what another process has fetched
 LINKS = "links"
+TOO_LARGE = "{} is over 50 GB: the hub's library fetches it, and a stopped download of it begins anew."
 RANGE_REFUSED = 416
 
 # The library would hold bytes back until it has 10 MiB: a slow line would look dead, and a killed one lose them.
@@ -104,12 +105,15 @@ class Fetcher:
 
     def _fetch_large(self, file: RemoteFile) -> bool:
         """Fetches a file of the CDN, unless its blob is there, and says whether it has its sha256."""
-        begun = blobs.bytes_here(self._repo, file)
+        is_begun = blobs.bytes_here(self._repo, file) > 0
+        by_library = self._xet or (file.size > constants.MAX_HTTP_DOWNLOAD_SIZE and not is_begun)
         with self._locked(file):
             if self._is_whole(file):
                 return True
-            if not (self._xet or (file.size > constants.MAX_HTTP_DOWNLOAD_SIZE and not begun)):
+            if not by_library:
                 return self._download(file)
+        if not self._xet:  # which is noted once, for all files
+            self._watch.reported.put(Notice("info", "xet", TOO_LARGE.format(one_line(file.path))))
         self._by_library(file)  # it takes the lock itself
         return self._is_whole(file)
 

@@ -5,19 +5,18 @@ Imports no huggingface_hub and starts the hub's process only for what is not her
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
 from typing import TypeVar
 
-from localspec.core.errors import LocalspecError, NotDownloaded, UsageError
+from localspec.core.errors import NotDownloaded
 from localspec.core.requests import WeightOptions
+from localspec.hub.asked import asked_repository
+from localspec.hub.candidates import others
 from localspec.hub.process import HubProcess
 from localspec.hub.records import AnyAsk, AskFit, AskPair, FitFound, FitRequest, PairFound, PairRequest
 from localspec.loading.fit import FitReport, fit_report, request_here, usable_gpu_bytes
 from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import Snapshot, open_snapshot
 from localspec.runtime import pairs
-from localspec.runtime.local_models import names
 from localspec.runtime.pairs import Candidate
 
 Found = TypeVar("Found", FitFound, PairFound)
@@ -36,9 +35,8 @@ def fit_found(model: str, draft: str, weights: WeightOptions) -> FitFound:
     if target is not None and (drafter is not None or not draft):
         request = request_here(weights, drafter=drafter, gpu_bytes=usable_gpu_bytes())
         return FitFound(fit_report(target, request))
-    repo, variant = on_hub(model, catalog)
-    asked = FitRequest(repo, "", variant, ":".join(filter(None, on_hub(draft, catalog))) if draft else "", weights)
-    return answer(AskFit(asked), FitFound)
+    repo, revision, variant = asked_repository(model) if target is None else (model, "", "")
+    return answer(AskFit(FitRequest(repo, revision, variant, draft, weights)), FitFound)
 
 
 def pair(target: str, draft: str = "", *, hub: bool = False) -> tuple[Candidate, ...]:
@@ -50,8 +48,7 @@ def pair(target: str, draft: str = "", *, hub: bool = False) -> tuple[Candidate,
         return (Candidate(draft, second.total_bytes, on_disk=True, verdict=pairs.pair(first, second)),)
     if first is not None and not draft and not hub:
         return tuple(pairs.candidates(first, others(catalog)))
-    repo, drafter = on_hub(target, catalog)[0], on_hub(draft, catalog)[0] if draft else ""
-    return answer(AskPair(PairRequest(repo, drafter)), PairFound).candidates
+    return answer(AskPair(PairRequest(target, draft, hub)), PairFound).candidates
 
 
 def here(name: str, catalog: Catalog) -> Snapshot | None:
@@ -59,27 +56,8 @@ def here(name: str, catalog: Catalog) -> Snapshot | None:
     try:
         return open_snapshot(catalog.resolve(name).path, name)
     except NotDownloaded:
-        if catalog.repository(name) or catalog.repository(name.partition(":")[0]):
-            return None
-        raise
-
-
-def others(catalog: Catalog) -> Iterator[Snapshot]:
-    """Every model on this machine that can be opened."""
-    for name in dict.fromkeys((*catalog.models, *names())):
-        with suppress(LocalspecError):
-            yield open_snapshot(catalog.resolve(name).path, name)
-
-
-def on_hub(name: str, catalog: Catalog) -> tuple[str, str]:
-    """The repository of a name and the file of it that is meant; UsageError for a folder or a file."""
-    if repo := catalog.repository(name):
-        return repo, ""
-    repo, _, variant = name.partition(":")
-    if repo := catalog.repository(repo):
-        return repo, variant
-    hint = "Download the other first: localspec pull"
-    raise UsageError(f"'{name[:200]}' is on this machine, and the other model is not.", hint=hint)
+        asked_repository(name)
+        return None
 
 
 def answer(question: AnyAsk, kind: type[Found]) -> Found:

@@ -5,12 +5,12 @@ Reads headers and small files only. Decides nothing about the download itself.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
+from localspec.core.disk import free_bytes
 from localspec.core.requests import WeightOptions
 from localspec.hub.client import Client
 from localspec.hub.drafting import Drafter, drafter_for
@@ -41,11 +41,15 @@ def prepare(client: Client, request: PullRequest, scratch: Path, *, report: Repo
     if seen.access.may_read and not target.files:
         plan = plan_of(target, Drafter(DraftOffer("none", detail="no file is chosen yet")))
         return msgspec.structs.replace(plan, variants=variant_fits(seen, request.weights))
-    report(Progress(repo, "checking", 0, 0))
-    drafter = drafter_for(client, target, request.draft, scratch)
+
+    def checking() -> None:
+        report(Progress(repo, "checking", 0, 0))
+
+    checking()
+    drafter = drafter_for(client, target, request.draft, scratch, heard=checking)
     if not seen.access.may_read:
         plan = plan_of(target, drafter)
-        return msgspec.structs.replace(plan, meanwhile=meanwhile(client, repo, scratch))
+        return msgspec.structs.replace(plan, meanwhile=meanwhile(client, repo, scratch, heard=checking))
     return plan_of(target, drafter, fit_of(target, drafter, request.weights))
 
 
@@ -58,7 +62,7 @@ def plan_of(target: Inspected, drafter: Drafter, fit: FitReport | None = None) -
         drafter=model,
         offer=drafter.offer,
         fit=fit,
-        disk_free=shutil.disk_usage(existing(hub_cache.folder())).free,
+        disk_free=free_bytes(hub_cache.folder()),
         disk_needed=left + SPARE_BYTES if left else 0,
         preset=preset_of(chosen.repo) if is_base else "",
         unloadable=target.unloadable,
@@ -90,8 +94,3 @@ def preset_of(repo: str) -> str:
     """What a base model chats with: the catalogue's template, else completion."""
     known = Catalog.load().of_repository(repo)
     return (known[1].template if known else None) or COMPLETION.name
-
-
-def existing(folder: Path) -> Path:
-    """The folder, or the nearest one above it that exists."""
-    return next(one for one in (folder, *folder.absolute().parents) if one.exists())

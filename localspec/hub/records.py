@@ -195,7 +195,6 @@ class SearchRequest(Record, frozen=True):
     possible drafters are wanted."""
 
     words: str = ""
-    author: str = ""
     gguf: bool = False
     gated: bool | None = None
     sort: Literal["trending", "downloads", "likes", "created"] = "trending"
@@ -230,13 +229,20 @@ class SearchPage(Event, frozen=True):
 
 
 class FitRequest(Record, frozen=True):
-    """A model's fit from its headers alone: a repository, its drafter if any ("" for none), and how it is loaded."""
+    """A model's fit from its headers alone: a repository, or where only the drafter is not here, whatever names the
+    model; its drafter by any name ("" for none), and how it is loaded."""
 
     repo: str
     revision: str = ""
     variant: str = ""
     drafter: str = ""
     weights: WeightOptions = WeightOptions()
+
+    @property
+    def name(self) -> str:
+        """All of it as it is typed."""
+        at, behind = f"@{self.revision}" if self.revision else "", f":{self.variant}" if self.variant else ""
+        return f"{self.repo}{at}{behind}"
 
 
 class FitFound(Event, frozen=True):
@@ -247,11 +253,12 @@ class FitFound(Event, frozen=True):
 
 
 class PairRequest(Record, frozen=True):
-    """A verdict about two models, either of them a repository that need not be here; without `drafter` candidates of
-    the hub."""
+    """A verdict about two models, each by any name, perhaps with @REV and :VARIANT; what is not here is read from the
+    hub. Without `drafter` the candidates on this machine, or with `hub` those of the hub."""
 
     target: str
     drafter: str = ""
+    hub: bool = False
 
 
 class PairFound(Event, frozen=True):
@@ -273,13 +280,6 @@ class DeletePlan(Event, frozen=True, tag="delete-plan"):
 class Deleted(Event, frozen=True):
     repos: tuple[str, ...]
     freed_bytes: int
-
-
-class Account(Event, frozen=True):
-    """The login that the hub sees. `source`: "HF_TOKEN", "hf auth login" or "" for none; never the token."""
-
-    name: str
-    source: str
 
 
 class Ask(msgspec.Struct, frozen=True, tag_field="op"):
@@ -315,12 +315,8 @@ class AskDelete(Ask, frozen=True, tag="delete"):
     repos: tuple[str, ...]
 
 
-class AskAccount(Ask, frozen=True, tag="account"):
-    pass
-
-
-AnyAsk = AskPull | Go | AskSearch | AskFit | AskPair | AskDelete | AskAccount
-Found = SearchPage | FitFound | PairFound | Account
+AnyAsk = AskPull | Go | AskSearch | AskFit | AskPair | AskDelete
+Found = SearchPage | FitFound | PairFound
 Answer = PullPlan | Progress | Retrying | Fetched | Pulled | DeletePlan | Deleted | Found | Notice | Failure
 PAUSES = (PullPlan, DeletePlan)  # the process waits for Go, or for another question
-LAST = (Pulled, Deleted, SearchPage, FitFound, PairFound, Account, Failure)  # the next question may come
+LAST = (Pulled, Deleted, SearchPage, FitFound, PairFound, Failure)  # the next question may come

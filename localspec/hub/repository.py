@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,7 +94,7 @@ def access_to(client: Client, repo: str, info: Info) -> Access:
     if not info.gated:
         return Access()
     answer = client.may_read(repo)
-    account = client.account()
+    account = account_of(client)
     gate = (
         "granted"
         if not answer.says_no
@@ -101,6 +102,13 @@ def access_to(client: Client, repo: str, info: Info) -> Access:
     )
     page = f"{client.endpoint}/{repo}"
     return Access(gate, page, account, info.gated == "manual", client.login.hides_saved)
+
+
+def account_of(client: Client) -> str:
+    """The account's name; "" where the hub does not say it: the state of a gate does not depend on it."""
+    with suppress(PullError):
+        return client.account()
+    return ""
 
 
 def denied(seen: Seen) -> AccessDenied:

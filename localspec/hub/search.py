@@ -23,6 +23,7 @@ SORTS = {"trending": "trendingScore", "downloads": "downloads", "likes": "likes"
 HEADS = ("eagle", "medusa", "speculator")  # in names: heads that vLLM and llama.cpp attach to a target
 HEAD, GGUF, PICKLE, ADAPTER, MLX = "head for vLLM", "GGUF", "pickle only", "adapter", "MLX"
 SIZE = re.compile(r"\d+(\.\d+)?[bm](?![a-z])", re.IGNORECASE)  # "7B" in a name
+CONVERTED = re.compile(r"[-_.]gguf$", re.IGNORECASE)
 MOST_ROWS = 100
 LONGEST_NAME = 200
 DRAFTER_SHARE = 5  # a drafter has at most a fifth of the target's parameters
@@ -43,7 +44,6 @@ def query(request: SearchRequest, most_parameters: int) -> str:
     words = request.words or (family(request.drafter_for) if request.drafter_for else "")
     fields = {
         **({"search": words} if words else {}),
-        **({"author": request.author} if request.author else {}),
         **({"filter": "gguf"} if request.gguf else {"pipeline_tag": "text-generation"}),
         **({} if request.gated is None else {"gated": str(request.gated).lower()}),
         **({"num_parameters": f"max:{-(-most_parameters // 10**9)}B"} if most_parameters else {}),
@@ -55,10 +55,11 @@ def query(request: SearchRequest, most_parameters: int) -> str:
 
 
 def family(repo: str) -> str:
-    """The words by which the models of a target's family are found: the beginning of its name, up to its size."""
-    name = repo.rpartition("/")[2]
+    """The words by which the models of a target's family are found: the beginning of its name, up to its size, and
+    without the word that its weights are converted."""
+    name = CONVERTED.sub("", repo.rpartition("/")[2])
     size = SIZE.search(name)
-    return name[: size.start()].strip("-_. ") if size and size.start() else name
+    return name[: size.start()].strip("-_.: ") if size and size.start() else name
 
 
 def row(found: Info, catalog: Catalog, fit: str) -> SearchRow:

@@ -105,13 +105,13 @@ class Catalog:
         if key := self.key_of(name):
             return self.models[key].repo or ""
         repo = name.partition("@")[0]
-        return repo if "/" in repo and hub_cache.REPOSITORY.fullmatch(repo) else ""
+        return repo if "/" in repo and not is_path(repo) and hub_cache.REPOSITORY.fullmatch(repo) else ""
 
     def lasting_name(self, name: str) -> str:
         """A name that stays valid in any folder: a key, a repository, or an absolute path."""
         entry = self.resolve(name)
-        is_path = entry.key not in self.models and os.path.exists(paths.expanded(entry.key))
-        return str(entry.path.absolute()) if is_path else entry.key
+        has_no_key = entry.key not in self.models and os.path.exists(paths.expanded(entry.key))
+        return str(entry.path.absolute()) if has_no_key else entry.key
 
     def _folder(self, name: str) -> Entry:
         path = paths.expanded(name)
@@ -126,12 +126,12 @@ class Catalog:
             return self._fetched(name, found)
         if file := stores.find(name):
             return Entry(key=name, name=name, path=file)
-        if name.startswith((".", "~", "/")) or "\\" in name:
+        if is_path(name):
             raise NotDownloaded(f"There is no folder or file {name[:200]}.", hint=ELSE)
         if name.partition(":")[0] in stores.STORES:
             near = difflib.get_close_matches(name, [one.name for one in stores.kept()], n=1)
             raise NotDownloaded(f"'{name[:200]}' is not on this machine" + meant(near), hint=LISTED)
-        if self.repository(name):
+        if self.repository(name.partition(":")[0]):
             raise NotDownloaded(f"'{name}' is not on this machine.", hint=fetch(name))
         if "/" in name:
             raise NotDownloaded(f"There is no folder or file {name[:200]}.", hint=ELSE)
@@ -161,6 +161,11 @@ def fetch(name: str) -> str:
 def meant(near: Sequence[str]) -> str:
     """The end of a sentence about an unknown name: a suggestion, if there is one."""
     return f"; did you mean '{near[0]}'?" if near else "."
+
+
+def is_path(name: str) -> bool:
+    """True for what can only mean a folder or a file."""
+    return name.startswith((".", "~", "/")) or "\\" in name
 
 
 def is_gguf(name: str, path: Path) -> bool:

@@ -22,10 +22,18 @@ from localspec.loading.plan_request import check_memory
 from localspec.models.catalog import Catalog, DraftEntry, Entry
 from localspec.models.catalog_file import EDIT
 from localspec.models.checkpoint import Snapshot, open_snapshot
-from localspec.runtime.pairs import compared
+from localspec.runtime.pairs import pair
 
 NOTHING_KNOWN = Calibration()
 THREADS_PER_PROCESSOR = 8
+REFUSALS = {  # by a verdict's reason: the end of the sentence about a draft model, and its hint
+    "recurrent": (
+        "is a recurrent model: its state cannot be rolled back",
+        "Use a draft of another kind, or --draft off.",
+    ),
+    "no-tokenizer": ("cannot be checked: a tokenizer.json is missing", "Use --draft off."),
+}
+UNLIKE = "cannot draft for '{target}': {detail}", "Use a draft with the same tokenizer, or --draft off."
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,20 +224,11 @@ def no_rewind(target: Snapshot) -> Choice:
 
 def pairing_notice(drafter: Snapshot, target: Snapshot) -> Notice | None:
     """A notice about a draft model for this target, if any; IncompatiblePair when it cannot draft for it."""
-    if not read_any(drafter.config).can_rewind:
-        raise IncompatiblePair(
-            f"Draft '{drafter.name}' is a recurrent model: its state cannot be rolled back.",
-            hint="Use a draft of another kind, or --draft off.",
-        )
-    if target.tokenizer_file is None or drafter.tokenizer_file is None:
-        raise IncompatiblePair(
-            f"Draft '{drafter.name}' cannot be checked: a tokenizer.json is missing.", hint="Use --draft off."
-        )
-    verdict = compared(target.read_tokenizer(), drafter.read_tokenizer())
+    verdict = pair(target, drafter)
     if not verdict.ok:
+        words, hint = REFUSALS.get(verdict.reason, UNLIKE)
         raise IncompatiblePair(
-            f"Draft '{drafter.name}' cannot draft for '{target.name}': {verdict.detail}.",
-            hint="Use a draft with the same tokenizer, or --draft off.",
+            f"Draft '{drafter.name}' {words.format(target=target.name, detail=verdict.detail)}.", hint=hint
         )
     if verdict.reason != "controls-differ":
         return None

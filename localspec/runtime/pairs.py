@@ -92,14 +92,20 @@ def is_small(num_bytes: int, target_bytes: int) -> bool:
     return 0 < num_bytes * LARGEST_SHARE <= target_bytes
 
 
+def by_promise(target: Snapshot, small: Iterable[Snapshot]) -> list[Snapshot]:
+    """The models to compare first: of the target's family, then of a good size."""
+    kind, size = target.config.get("model_type"), target.total_bytes
+    return sorted(small, key=lambda one: (one.config.get("model_type") != kind, off_size(size, one.total_bytes)))
+
+
 def ranked(target_bytes: int, found: Iterable[Candidate]) -> list[Candidate]:
     """Candidates by verdict, then by how near their size is to a tenth of the target's."""
+    return sorted(found, key=lambda one: (ORDER.index(verdict_word(one)), off_size(target_bytes, one.num_bytes)))
 
-    def rank(one: Candidate) -> tuple[int, float]:
-        off = abs(math.log(target_bytes / max(one.num_bytes, 1) / BEST_RATIO)) if target_bytes else 0.0
-        return ORDER.index(verdict_word(one)), off
 
-    return sorted(found, key=rank)
+def off_size(target_bytes: int, num_bytes: int) -> float:
+    """How far a drafter's size is from a tenth of the target's."""
+    return abs(math.log(target_bytes / max(num_bytes, 1) / BEST_RATIO)) if target_bytes else 0.0
 
 
 ORDER = ("fits", "few", "unknown", "no")  # what a verdict promises, best first

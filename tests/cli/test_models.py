@@ -286,7 +286,7 @@ def test_without_a_drafter_pair_lists_what_is_here_or_on_the_hub(localspec: Prog
     assert code == 0
     assert re.search(r"^maker/mini +2\.0 GB +hub +padding: same 7 tokens", out, re.MULTILINE)
     assert re.search(r"^maker/micro +– +hub +not compared$", out, re.MULTILINE)
-    assert hub.asked == [AskPair(PairRequest("maker/tiny"))]
+    assert hub.asked == [AskPair(PairRequest("maker/tiny", hub=True))]
 
 
 def test_write_makes_the_pair_the_models_own(localspec: Program, fetched: Path):
@@ -301,6 +301,27 @@ def test_write_makes_the_pair_the_models_own(localspec: Program, fetched: Path):
     table = Catalog.load().models["tiny"]
     assert (table.repo, table.draft and table.draft.model) == ("maker/tiny", "maker/tiny")
     assert Catalog.load().resolve("tiny").path == fetched
+
+
+def test_a_revision_and_a_file_of_a_repository_are_written_whole(
+    localspec: Program, fetched: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The drafter by the name that loads it, the target by its commit; one that is not here is pulled first."""
+    refs = hub_cache.kept("maker/tiny") / "refs"
+    (refs / "v1").write_text(COMMIT)
+    (refs / "main").write_text("f" * 40)
+    assert localspec("pair", "maker/tiny@v1", "maker/tiny@v1", "--write")[0] == 0
+    table = Catalog.load().models["tiny-v1"]
+    assert (table.repo, table.revision, table.draft and table.draft.model) == ("maker/tiny", COMMIT, "maker/tiny@v1")
+    assert Catalog.load().resolve("tiny-v1").path == fetched
+    verdict = PairVerdict("a", "b", True, "same", "same 7 tokens")
+    found = PairFound((Candidate("org/x-GGUF:Q4_0", GB, False, verdict),))
+    ScriptedHub({AskPair: [[found]]}).install(monkeypatch)
+    assert localspec("pair", "guide", "org/x-GGUF:Q4_0", "--write")[0] == 0
+    draft = Catalog.load().models["guide"].draft
+    assert (draft and draft.model) == "org/x-GGUF:Q4_0"
+    code, _, err = localspec("pair", "org/x-GGUF:Q8_0", "org/x-GGUF:Q4_0", "--write")
+    assert (code, "Fetch it: localspec pull org/x-GGUF:Q8_0" in err) == (3, True)
 
 
 def test_another_programs_command_for_a_pair(localspec: Program, monkeypatch: pytest.MonkeyPatch):

@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import closing
+from itertools import chain, repeat
 from pathlib import Path
 
 import pytest
@@ -18,11 +20,10 @@ from localspec.core.events import Notice
 from localspec.hub import api, blobs, process, pulls
 from localspec.hub.process import HubProcess
 from localspec.hub.records import (
-    Account,
     Answer,
-    AskAccount,
     AskDelete,
     AskPull,
+    AskSearch,
     Deleted,
     DeletePlan,
     Fetched,
@@ -31,8 +32,11 @@ from localspec.hub.records import (
     Pulled,
     PullPlan,
     PullRequest,
+    SearchPage,
+    SearchRequest,
 )
 from localspec.models import hub_cache
+from tests.conftest import Program
 from tests.support.fake_hub import HANG, Cut, FakeHub, FakeRepository
 from tests.support.fake_hub import Account as FakeAccount
 from tests.support.pull_stage import ANA, MEBI, NAME, WEIGHTS, as_planned, child, hub, model
@@ -66,14 +70,16 @@ def test_from_a_name_to_a_folder(hub: FakeHub):
 def test_a_plan_waits_and_another_question_drops_it(child: HubProcess, hub: FakeHub):
     plan = planned(list(child.ask(AskPull(REQUEST))))
     assert plan.target.commit == MODEL.commit
-    assert list(child.ask(AskAccount())) == [Account("ana", "HF_TOKEN")]
+    (page,) = child.ask(AskSearch(SearchRequest()))
+    assert isinstance(page, SearchPage)
+    assert [row.repo for row in page.rows] == [NAME]
     sent = hub.weight_bytes
     with pytest.raises(UsageError, match="Nothing waits for Go"):
         list(child.ask(Go()))
     assert hub.weight_bytes == sent
     assert hub_cache.snapshot(NAME) is None
     assert pulls.unfinished() == []
-    assert list(child.ask(AskAccount()))  # after a failure there is another process
+    assert list(child.ask(AskSearch(SearchRequest())))  # after a failure there is another process
 
 
 def test_what_is_pulled_is_deleted_again(child: HubProcess):
@@ -150,6 +156,17 @@ def test_a_hub_that_never_answers_is_a_sentence(hub: FakeHub, kind: str):
     assert hub_cache.snapshot(NAME) is None
 
 
+def test_a_hub_that_goes_silent_behind_a_gate_is_asked_for_less_long_than_the_parent_waits(hub: FakeHub):
+    """Who is logged in, and what to run meanwhile, each have an end of their own: the plan comes."""
+    repo = "facebook/layerskip-llama2-7B"
+    hub.push(FakeRepository(repo, MODEL.files, gated="manual"))
+    hub.switches.instead["info"] = chain([None], repeat(HANG))
+    hub.always("whoami", HANG)
+    with HubProcess(silence=3) as process:
+        plan = planned(list(process.ask(AskPull(PullRequest(repo)))))
+    assert (plan.target.access.gate, plan.meanwhile) == ("no-request", None)
+
+
 def test_two_processes_fetch_the_weights_once(hub: FakeHub):
     """Check 9: both come to their end, and the second has said that it waits."""
     hub.switches.hold_after = MEBI
@@ -208,6 +225,47 @@ def test_the_token_is_written_nowhere(hub: FakeHub, tmp_path: Path):
     written = [file for file in tmp_path.rglob("*") if file.is_file() and not file.is_symlink()]
     assert paths.hub_log() in written
     assert not any(ANA.token.encode() in file.read_bytes() for file in written)
+
+
+def test_the_token_is_in_no_argument(hub: FakeHub):
+    """Check 7: everybody on the machine may read a process's arguments."""
+    hub.switches.hold_after = MEBI
+    hub.switches.only = WEIGHTS
+    with closing(api.pull_events(REQUEST)) as events:  # type: ignore[type-var]
+        while not (isinstance(event := next(events), Progress) and event.stage == "downloading"):
+            continue
+        kept = pulls.read(pulls.state_file(NAME))
+        assert kept is not None
+        words = Path(f"/proc/{kept.pid}/cmdline").read_bytes()
+    assert process.CHILD.encode() in words
+    assert ANA.token.encode() not in words
+
+
+def contents(folder: Path) -> dict[str, object]:
+    """Every entry below a folder: a link's target, a file's bytes with its time, or that it is a folder."""
+    return {
+        str(one.relative_to(folder)): os.readlink(one)
+        if one.is_symlink()
+        else (one.read_bytes(), one.stat().st_mtime_ns)
+        if one.is_file()
+        else "folder"
+        for one in folder.rglob("*")
+    }
+
+
+def test_a_dry_run_and_a_fit_leave_the_cache_as_it_is(hub: FakeHub, localspec: Program):
+    """Check 3: with a finished model, a part of another's file, and a newer commit at the hub."""
+    list(api.pull_events(REQUEST))
+    newer = hub.push(model(NAME, 2 * MEBI, seed=5), "v2")
+    file = next(file for file in as_planned(newer).files if file.sha256)
+    blobs.part(NAME, file).write_bytes(bytes(1000))
+    before = contents(hub_cache.folder())
+    assert {str(blobs.part(NAME, file).relative_to(hub_cache.folder()))} < before.keys()
+    assert localspec("pull", NAME, "--draft", "none", "--dry-run")[0] == 0
+    assert localspec("fit", f"{NAME}@v2")[0] == 0
+    assert len(hub.seen("info")) > 1
+    assert contents(hub_cache.folder()) == before
+    assert [one.request for one in pulls.unfinished()] == [None]  # the part, of no download of ours
 
 
 def test_a_closed_gate_ends_it_after_the_plan(hub: FakeHub):

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
+from functools import cached_property
+from itertools import chain, repeat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,9 +21,10 @@ from localspec.hub.prepare import prepare
 from localspec.hub.records import Gate, Progress, PullPlan, PullRequest
 from localspec.loading.fit import fit_report, request_here
 from localspec.models import hub_cache
+from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import open_snapshot
-from tests.support.fake_hub import Account, Answer, FakeHub, FakeRepository
-from tests.support.hub_clients import GUIDE, client_of, guide, guide_draft, in_shards, small_model
+from tests.support.fake_hub import HANG, Account, Answer, FakeHub, FakeRepository
+from tests.support.hub_clients import GUIDE, client_of, guide, guide_draft, in_cache, in_shards, small_model
 
 pytestmark = pytest.mark.usefixtures("online")
 LAYERSKIP = "facebook/layerskip-llama2-7B"
@@ -31,7 +37,7 @@ def plan_of(hub: FakeHub, scratch: Path, repo: str, **asked: str) -> PullPlan:
 
 @pytest.mark.parametrize("sharded", [False, True])
 def test_the_fit_before_a_download_is_the_fit_of_the_folder_after(tmp_path: Path, sharded: bool):
-    """Check 13: to the byte of every part, for the guide pair and for shards; not even torch is imported for it."""
+    """Check 13: to the byte of every part, for the guide pair and for shards."""
     folder = in_shards(GUIDE / "target", tmp_path / "shards") if sharded else GUIDE / "target"
     with FakeHub(FakeRepository.from_folder("org/guide", folder), guide_draft()) as hub:
         before = plan_of(hub, tmp_path / "scratch", "org/guide", draft="org/small").fit
@@ -40,6 +46,26 @@ def test_the_fit_before_a_download_is_the_fit_of_the_folder_after(tmp_path: Path
     assert before is not None
     assert (before.formats, before.chosen, before.word) == (after.formats, after.chosen, after.word)
     assert (before.context, before.num_bytes, before.drafter) == (after.context, after.num_bytes, "org/small")
+
+
+PLAN = """
+import sys
+from pathlib import Path
+from localspec.hub.client import Client
+from localspec.hub.prepare import prepare
+from localspec.hub.records import PullRequest
+plan = prepare(Client(sys.argv[1]), PullRequest("org/Guide-7B"), Path(sys.argv[2]))
+assert plan.fit and plan.offer.verdict and plan.offer.verdict.ok, plan
+print(*sorted({"torch", "transformers", "numba"} & sys.modules.keys()))
+"""
+
+
+def test_a_plan_needs_no_torch(tmp_path: Path):
+    """Check 13: architecture, fit and the pair's verdict are judged before a download without it."""
+    with FakeHub(guide("org/Guide-7B"), guide_draft("org/Guide-1B")) as hub:
+        words = [sys.executable, "-c", PLAN, hub.endpoint, str(tmp_path / "scratch")]
+        run = subprocess.run(words, env=hub.environment(tmp_path), capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout, run.stderr) == (0, "\n", "")
 
 
 def test_only_headers_are_read_and_nothing_is_written_to_the_cache(tmp_path: Path):
@@ -122,12 +148,107 @@ def test_a_catalogues_drafter_that_is_gone_is_none_with_the_reason(tmp_path: Pat
     assert PAIR[1] in plan.offer.detail
 
 
-def test_a_named_drafter_that_speaks_other_tokens_is_refused(tmp_path: Path):
+FAMILY = "org/Guide-7B"
+
+
+def other_tokens(name: str, **facts: Any) -> FakeRepository:
     from tests.support.tokenizers import gpt2_like
 
-    other = {**guide_draft().files, "tokenizer.json": gpt2_like().to_str().encode()}
+    return FakeRepository(name, {**guide_draft().files, "tokenizer.json": gpt2_like().to_str().encode()}, **facts)
+
+
+def test_without_the_catalogue_auto_is_the_best_draft_model_of_the_hub(tmp_path: Path):
+    """The first of its family that can draft, with its verdict: fetched with it, and in its fit. The parent hears that
+    something is done before each one."""
+    family = [
+        guide(FAMILY),
+        guide_draft("org/Guide-gated", gated="auto", downloads=9),
+        other_tokens("org/Guide-other", downloads=8),
+        guide_draft("org/Guide-first", downloads=7),
+        guide_draft("org/Guide-second", downloads=6),
+    ]
+    heard: list[Progress] = []
+    with FakeHub(*family, account=Account()) as hub:
+        plan = prepare(client_of(hub), PullRequest(FAMILY), tmp_path, report=heard.append)
+        assert not any("second" in one.path for one in hub.seen("info"))
+    assert (plan.offer.kind, plan.offer.name) == ("model", "org/Guide-first")
+    assert (plan.drafter and plan.drafter.repo, plan.fit and plan.fit.drafter) == ("org/Guide-first",) * 2
+    assert plan.offer.verdict is not None
+    assert (plan.offer.verdict.ok, plan.offer.verdict.reason) == (True, "same")
+    assert sum(one.stage == "checking" for one in heard) == 1 + 3
+
+
+def test_a_draft_model_on_disk_goes_before_those_of_the_hub(tmp_path: Path):
+    """Nothing is searched, and nothing more is fetched."""
+    in_cache("org/small", GUIDE / "draft")
+    with FakeHub(guide(FAMILY), guide_draft("org/Guide-first")) as hub:
+        plan = plan_of(hub, tmp_path, FAMILY)
+        assert not hub.seen("search")
+    assert (plan.offer.kind, plan.offer.name, plan.drafter) == ("model", "org/small", None)
+    assert (plan.offer.verdict and plan.offer.verdict.ok, plan.fit and plan.fit.drafter) == (True, "org/small")
+    assert plan.bytes_left == plan.target.bytes_left
+
+
+def test_at_most_five_models_are_compared(tmp_path: Path):
+    """The sixth might draft; `pair --hub` would list it."""
+    others = [other_tokens(f"org/Guide-{number}", downloads=9 - number) for number in range(5)]
+    with FakeHub(guide(FAMILY), *others, guide_draft("org/Guide-sixth")) as hub:
+        plan = plan_of(hub, tmp_path, FAMILY)
+        asked = {one.path.rpartition("/")[2] for one in hub.seen("info")}
+    assert asked == {"Guide-7B", *(f"Guide-{number}" for number in range(5))}
+    assert (plan.offer.kind, plan.drafter) == ("none", None)
+    assert f"localspec pair {FAMILY} --hub" in plan.offer.detail
+
+
+FAULTS = {
+    "silent at the search": ("search", HANG, "The hub stopped answering"),
+    "down at the search": ("search", Answer(503), "a fault of its own"),
+    "silent at a candidate": ("info", HANG, "The hub stopped answering"),
+    "down at a candidate": ("info", Answer(500), "a fault of its own"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_while_a_drafter_is_looked_for_is_none_with_the_reason(tmp_path: Path, fault: str):
+    """The plan is whole but for that."""
+    kind, answer, words = FAULTS[fault]
+    with FakeHub(guide(FAMILY), *(guide_draft(f"org/Guide-{number}") for number in range(3))) as hub:
+        before = {"search": 0, "info": 2}[kind]  # the target is asked about for the plan, and for the search
+        hub.switches.instead[kind] = chain([None] * before, repeat(answer))  # type: ignore[index]
+        plan = prepare(client_of(hub, seconds=0.3), PullRequest(FAMILY), tmp_path)
+        assert len(hub.seen(kind)) == before + 1  # type: ignore[arg-type]
+    assert (plan.offer.kind, plan.drafter) == ("none", None)
+    assert words in plan.offer.detail
+    assert plan.fit is not None
+
+
+def test_a_gguf_target_is_compared_by_the_tokenizer_in_its_header(tmp_path: Path):
+    from tests.support.gguf_files import save_pair
+
+    file, _ = save_pair(tmp_path / "large", num_hidden_layers=12, intermediate_size=512)
+    _, folder = save_pair(tmp_path / "small", num_hidden_layers=1)
+    small = FakeRepository.from_folder("org/Guide-draft", folder)
+    other = {**small.files, "tokenizer.json": GUIDE / "draft" / "tokenizer.json"}
+    with FakeHub(FakeRepository("org/Guide-GGUF", {"m-F32.gguf": file}), small) as hub:
+        plan = plan_of(hub, tmp_path / "scratch", "org/Guide-GGUF")
+        hub.push(FakeRepository(small.name, other))
+        none = plan_of(hub, tmp_path / "scratch", "org/Guide-GGUF")
+    assert (plan.offer.kind, plan.offer.name) == ("model", "org/Guide-draft")
+    assert (none.offer.kind, none.drafter) == ("none", None)
+
+
+def test_behind_a_closed_gate_no_drafter_is_looked_for(tmp_path: Path):
+    """There are no tokens to compare with."""
+    with FakeHub(guide(FAMILY, gated="manual"), guide_draft("org/Guide-first"), account=Account()) as hub:
+        plan = plan_of(hub, tmp_path, FAMILY)
+        assert not hub.seen("search")
+    assert (plan.offer.kind, plan.fit) == ("none", None)
+    assert "its tokens cannot be read yet" in plan.offer.detail
+
+
+def test_a_named_drafter_that_speaks_other_tokens_is_refused(tmp_path: Path):
     with (
-        FakeHub(guide(), FakeRepository("org/other", other)) as hub,
+        FakeHub(guide(), other_tokens("org/other")) as hub,
         pytest.raises(IncompatiblePair, match="org/other"),
     ):
         plan_of(hub, tmp_path, "org/guide", draft="org/other")
@@ -161,6 +282,53 @@ def test_each_gate_is_a_state_with_its_sentence_and_next_step(tmp_path: Path, ga
     assert "hf_fake" not in f"{plan}{lines}"
     others = {GATES[other][1] for other in GATES if other != gate}
     assert not any(other in line for other in others for line in lines)
+
+
+def test_a_hub_that_goes_silent_behind_a_gate_keeps_its_screen(tmp_path: Path):
+    """The account is not known then, and nothing is suggested; the silent hub is asked once, not for each pair."""
+    account = Account(pending=frozenset({LAYERSKIP}))
+    with FakeHub(guide(LAYERSKIP, gated="manual"), account=account) as hub:
+        hub.switches.instead["info"] = chain([None], repeat(HANG))
+        hub.always("whoami", HANG)
+        plan = prepare(client_of(hub, seconds=0.3), PullRequest(LAYERSKIP), tmp_path)
+        assert len(hub.seen("info")) == 2
+    assert (plan.target.access.gate, plan.target.access.account, plan.meanwhile) == ("awaiting", "", None)
+    assert gate_lines(LAYERSKIP, plan.target.access)[0].startswith("Awaiting review")
+
+
+class Claiming(FakeRepository):
+    """A repository of which the hub says that it has so many parameters."""
+
+    claimed = 0
+
+    @cached_property
+    def parameters(self) -> dict[str, int]:
+        return {"BF16": self.claimed}
+
+
+def claiming(repository: FakeRepository, parameters: int) -> FakeRepository:
+    made = Claiming(repository.name, repository.files)
+    object.__setattr__(made, "claimed", parameters)
+    return made
+
+
+def test_a_small_machine_hears_of_the_largest_pair_that_fits_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """In whatever order the catalogue has them: with 3 GB free one of its last; headers of the larger are not read."""
+    tables = [one for one in Catalog.load().models.values() if one.repo and one.draft and not one.gated]
+    repos = [one.repo for one in tables if one.repo]
+    sizes = dict.fromkeys(repos, 30 * 10**9) | {"EleutherAI/pythia-1.4b-deduped": 14 * 10**8}
+    sizes["HuggingFaceTB/SmolLM2-1.7B-Instruct"] = 17 * 10**8
+    drafters = {one.draft.model for one in tables if one.draft and one.draft.model}
+    assert repos.index("HuggingFaceTB/SmolLM2-1.7B-Instruct") > 6
+    pairs = [*(claiming(guide(repo), size) for repo, size in sizes.items()), *map(guide_draft, drafters)]
+    for module in ("hub.meanwhile", "loading.fit"):
+        monkeypatch.setattr(f"localspec.{module}.available_bytes", lambda: 3 * 10**9)
+    with FakeHub(guide(LAYERSKIP, gated="manual"), *pairs) as hub:
+        plan = plan_of(hub, tmp_path, LAYERSKIP)
+        read = {one.path.split("/resolve/")[0].strip("/") for one in hub.seen("resolve")}
+    assert plan.meanwhile is not None
+    assert plan.meanwhile.target == "HuggingFaceTB/SmolLM2-1.7B-Instruct"
+    assert read == {plan.meanwhile.target, plan.meanwhile.drafter}
 
 
 def test_a_gate_that_is_open_for_this_account_is_granted(tmp_path: Path):

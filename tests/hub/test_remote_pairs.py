@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -12,21 +11,12 @@ from localspec.hub import remote_pair
 from localspec.hub.records import FitRequest, PairRequest
 from localspec.hub.remote_fit import answer_fit
 from localspec.hub.remote_pair import answer_pair
-from localspec.models import hub_cache
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.pairs import pair
 from tests.support.fake_hub import Account, FakeHub, FakeRepository
-from tests.support.hub_clients import GUIDE, client_of, guide, guide_draft, small_model
+from tests.support.hub_clients import GUIDE, client_of, guide, guide_draft, in_cache, small_model
 
 pytestmark = pytest.mark.usefixtures("online")
-
-
-def in_cache(repo: str, folder: Path, commit: str = "a" * 40) -> None:
-    """A repository as the hub's library leaves it."""
-    kept = hub_cache.kept(repo)
-    shutil.copytree(folder, kept / "snapshots" / commit)
-    (kept / "refs").mkdir()
-    (kept / "refs" / "main").write_text(commit)
 
 
 def test_the_verdict_before_a_download_is_the_verdict_after(tmp_path: Path):
@@ -67,7 +57,7 @@ def test_candidates_of_the_hub_are_ranked_by_their_verdicts(tmp_path: Path, monk
         guide_draft("org/Guide-1B-later", downloads=6),
     ]
     with FakeHub(*repositories, account=Account()) as hub:
-        found = answer_pair(client_of(hub), PairRequest("org/Guide-7B"), tmp_path).candidates
+        found = answer_pair(client_of(hub), PairRequest("org/Guide-7B", hub=True), tmp_path).candidates
     names = [one.name.removeprefix("org/Guide-1B-") for one in found]
     assert names == ["same", "later", "other"]
     assert [one.verdict and one.verdict.ok for one in found] == [True, None, False]

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from inspect import Parameter, getsource, signature
 from itertools import pairwise
@@ -419,6 +420,26 @@ def test_the_library_can_be_asked_to_fetch_the_weights(hub: FakeHub):
     assert is_whole()
     assert [event.checked for event in events if isinstance(event, Fetched)] == [1]
     assert hub.weight_bytes == FILE.size
+
+
+def test_a_file_that_only_the_library_can_fetch_is_named(hub: FakeHub, monkeypatch: pytest.MonkeyPatch):
+    """Begun anew, over 50 GB: the notice of --xet, for that file. One that was begun is resumed, without a notice."""
+    stopped_at(hub, MEBI)
+    monkeypatch.setattr(constants, "MAX_HTTP_DOWNLOAD_SIZE", FILE.size - 1)
+    assert not [event for event in transferred() if isinstance(event, Notice)]
+    assert is_whole()
+    other = model("org/other", 2 * MEBI)
+    hub.push(other)
+    monkeypatch.setattr(constants, "MAX_HTTP_DOWNLOAD_SIZE", MEBI)
+    monkeypatch.setattr("huggingface_hub.file_download.http_get", partial(without_size, http_get))
+    (notice,) = [event for event in transferred(other) if isinstance(event, Notice)]
+    assert is_whole(other)
+    assert (notice.code, WEIGHTS in notice.message) == ("xet", True)
+
+
+def without_size(get: Callable[..., None], *where: object, **options: object) -> None:
+    """The library's download without its own bound of 50 GB, which only Xet passes."""
+    get(*where, **{**options, "expected_size": None})
 
 
 def test_what_the_library_fetched_wrongly_is_not_used(hub: FakeHub):

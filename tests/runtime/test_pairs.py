@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from localspec.core import paths
+from localspec.core.errors import IncompatiblePair
 from localspec.models.checkpoint import Snapshot, open_snapshot
-from localspec.runtime import pairs
+from localspec.runtime import draft_choice, pairs
+from localspec.runtime.draft_choice import pairing_notice
 from localspec.runtime.pairs import Candidate, PairVerdict, candidates, pair, ranked
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import gpt2_like, llama3_like
@@ -75,6 +77,33 @@ def test_what_cannot_be_compared_is_a_verdict_too(target: Snapshot, draft: Snaps
     assert (found.ok, found.reason) == (False, "broken-tokenizer")
     assert found.detail
     assert not paths.pairs_file().exists()
+
+
+def test_the_notice_at_loading_is_of_the_same_verdict(
+    target: Snapshot, draft: Snapshot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A pair is judged in one way only: what `pair` refuses is refused, each for its own reason."""
+    broken = shutil.copytree(GUIDE / "draft", tmp_path / "broken")
+    (broken / "tokenizer.json").write_text('{"model": 1}')
+    other = save_snapshot(tmp_path / "other", gpt2_like())
+    for drafter, words in (
+        (
+            replace(draft, config={**draft.config, "model_type": "mamba"}),
+            "recurrent model: its state cannot be rolled back",
+        ),
+        (replace(draft, tokenizer_file=None), "cannot be checked: a tokenizer.json is missing"),
+        (open_snapshot(broken, "broken"), "cannot draft for 'target'"),
+        (open_snapshot(other, "other"), "cannot draft for 'target': tokenizers differ"),
+    ):
+        assert not pair(target, drafter).ok
+        with pytest.raises(IncompatiblePair, match=f"^Draft '{drafter.name}' .*{words}"):
+            pairing_notice(drafter, target)
+    assert pairing_notice(draft, target) is None
+    few = PairVerdict("target", "draft", True, "controls-differ", "same tokens but for a control token (x)")
+    monkeypatch.setattr(draft_choice, "pair", lambda *_: few)
+    notice = pairing_notice(draft, target)
+    assert notice is not None
+    assert notice.message == "Draft 'draft' and 'target' have the same tokens but for a control token (x)."
 
 
 def test_candidates_are_small_of_its_family_and_can_draft_first(target: Snapshot, draft: Snapshot, tmp_path: Path):

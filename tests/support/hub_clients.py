@@ -13,6 +13,7 @@ import pytest
 
 from localspec.hub.client import Client
 from localspec.hub.login import Login
+from localspec.models import hub_cache
 from tests.support.fake_hub import FakeHub, FakeRepository
 from tests.support.fake_hub.weights import safetensors
 
@@ -51,6 +52,14 @@ def guide(name: str = "org/guide", **facts: Any) -> FakeRepository:
 
 def guide_draft(name: str = "org/small", **facts: Any) -> FakeRepository:
     return FakeRepository.from_folder(name, GUIDE / "draft", **facts)
+
+
+def in_cache(repo: str, folder: Path, commit: str = "a" * 40) -> None:
+    """A repository on this machine, as the hub's library leaves it."""
+    kept = hub_cache.kept(repo)
+    shutil.copytree(folder, kept / "snapshots" / commit)
+    (kept / "refs").mkdir()
+    (kept / "refs" / "main").write_text(commit)
 
 
 def in_shards(folder: Path, into: Path) -> Path:

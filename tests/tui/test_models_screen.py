@@ -128,6 +128,7 @@ async def test_the_hub_is_asked_only_when_its_tab_is_opened_and_a_row_says_all_b
         await stage.pilot.press("d")
         await stage.sees("+ small same", "5.0 GB", "with small and 4,096 tokens")
         assert hub.of(AskFit)[-1].request.drafter == "org/small"
+        assert hub.of(AskPair)[-1].request.hub
         await stage.pilot.press("d")
         await stage.until(lambda: "+ small same" not in stage.seen)
         await stage.pilot.press("f")

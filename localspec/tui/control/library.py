@@ -5,14 +5,13 @@ Deleting is the hub's process's, which is ended when it has answered. Knows no l
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from localspec.core import disk
 from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.main_memory import available_bytes
 from localspec.core.sanitize import one_line
@@ -84,7 +83,7 @@ class Library:
 
         gpu = nvidia.free_bytes()
         memory = f"RAM {size_words(available_bytes())} free" if gpu is None else f"GPU {size_words(gpu)} free"
-        return f"{memory} · disk {size_words(disk_free(hub_cache.folder()))}"
+        return f"{memory} · disk {size_words(disk.free_bytes(hub_cache.folder()))}"
 
     def find_leftovers(self) -> Leftovers:
         """Looks for what is not complete: what `localspec pull` has begun joins the queue. Reads the disk."""
@@ -240,9 +239,3 @@ def planned_deletion(repos: tuple[str, ...]) -> tuple[HubProcess, DeletePlan]:
 
 def nothing(_repo: str) -> None:
     """Stands in until the models are listed."""
-
-
-def disk_free(folder: Path) -> int:
-    """Bytes free where this folder is, or will be."""
-    there = next((one for one in (folder, *folder.parents) if one.exists()), Path("/"))
-    return shutil.disk_usage(there).free

@@ -341,7 +341,7 @@ class HubTab(Vertical):
             self.say(f"{one_line(repo)} drafts for itself by early exit: no second model is needed.")
         else:
             self.wait(f"Looking for a drafter for {one_line(repo)}…")
-            self.facts.ask(AskPair(PairRequest(repo)))
+            self.facts.ask(AskPair(PairRequest(repo, hub=True)))
 
     def take_pair(self, asked: PairRequest, found: PairFound) -> None:
         self.wait("")
