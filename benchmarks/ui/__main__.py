@@ -23,7 +23,11 @@ def read_arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--format", choices=[str(row) for row in auto_formats("cpu", packed=True)], default="int8", help="weight format"
     )
-    parser.add_argument("--downloading", action="store_true", help="while a download reports its progress in the chat")
+    parser.add_argument(
+        "--downloading",
+        action="store_true",
+        help="while a download reports its progress, in the chat and in its list over it",
+    )
     parser.add_counts(TOKENS, REPEATS, of="answers of each, and starts")
     parser.add_output()
     return parser.parse_args(words)

@@ -1,4 +1,6 @@
-"""A hub's process whose download reports its progress fifty times a second: what a chat's screen must bear.
+"""A hub's process whose download reports its progress ten times a second: what a chat's screen must bear.
+
+As a pull reports it: each with other bytes, another rate and another time left, and a percent more every second.
 
 python -m benchmarks.ui.busy_hub SILENCE, in place of `localspec.hub.child`. Downloads nothing and knows no network.
 """
@@ -25,14 +27,23 @@ from localspec.hub.records import (
     Repository,
 )
 
-TOTAL = 1 << 40
-EVENTS_PER_SECOND = 50
+TOTAL = 10**12
+EVENTS_PER_SECOND = 10  # as many as a pull reports at most
+EVENTS_OF_A_PERCENT = 10
+RATE = 90e6  # bytes a second, about
 ASKED = msgspec.json.Decoder(AnyAsk)
 
 
 def plan(repo: str) -> PullPlan:
     target = Repository(repo, "main", "0" * 40, (RemoteFile("model.safetensors", TOTAL),), Licence(), Access())
     return PullPlan(target, None, DraftOffer("none"), None, 2 * TOTAL, TOTAL)
+
+
+def progress(step: int) -> Progress:
+    """The bytes after so many reports; the rate goes up and down around its mean, as a line's does."""
+    done = min(TOTAL, TOTAL * step // (100 * EVENTS_OF_A_PERCENT))
+    rate = RATE * (0.8 + 0.04 * (step % 11))
+    return Progress("", "downloading", done, TOTAL, bytes_per_second=rate, eta_s=(TOTAL - done) / rate)
 
 
 def say(answer: Answer) -> None:
@@ -47,8 +58,7 @@ def main() -> None:
                 say(plan(request.repo))
             case Go():
                 for step in count():
-                    share = min(step / 1000, 1.0)
-                    say(Progress("", "downloading", int(TOTAL * share), TOTAL, bytes_per_second=9e7, eta_s=60.0))
+                    say(progress(step))
                     sleep(1 / EVENTS_PER_SECOND)
             case _:
                 return

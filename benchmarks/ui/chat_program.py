@@ -11,7 +11,8 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 from time import process_time
 from typing import Any  # Any: JSON
 
@@ -20,13 +21,16 @@ from localspec.core.events import Notice, Step
 from localspec.core.requests import LoadRequest, WeightOptions
 from localspec.history import Answered, NewChat, Update, Writer
 from localspec.hub import process
+from localspec.hub.queue import Downloads
 from localspec.hub.records import PullRequest
 from localspec.runtime.worker import EngineProcess
 from localspec.tui.chat.recorder import HistoryRecorder
+from localspec.tui.screens.models import ModelsScreen
 from localspec.tui.terminal.collector import collect_at_rest
 
 BUSY_HUB = "benchmarks.ui.busy_hub"
 LOOK_SECONDS = 0.1  # to look costs the model too
+LATE_PERCENT = 50  # from here another download is begun: none is complete before an answer is
 
 
 class MeasuredChat(TimedChat):
@@ -38,6 +42,7 @@ class MeasuredChat(TimedChat):
         self.writer = Writer()
         self.tell_figures, self.downloads = tell, downloads
         self.cpu_before = 0.0
+        self.changes, self.numbers = 0, count()
 
     def on_mount(self) -> None:
         self.run_worker(self.look())
@@ -45,14 +50,24 @@ class MeasuredChat(TimedChat):
     async def look(self) -> None:
         while self.chat.state.phase == "loading":
             await asyncio.sleep(LOOK_SECONDS)
-        if self.downloads:
-            self.chat.library.downloads.queue.add(PullRequest("org/model"))
         self.tell_figures(ready=True)
+        words, watched = "", False
         while True:
+            if self.downloads:
+                keep_downloading(self.chat.library.downloads.queue, self.numbers)
+            self.changes += self.chat.state.download != words
+            words = self.chat.state.download
             if not self.chat.state.answering:
-                self.cpu_before = process_time()
+                self.cpu_before, self.changes = process_time(), 0
+            if not self.chat.state.answering or self.watches != watched:
                 self.take_frames()
+            watched = self.watches
             await asyncio.sleep(LOOK_SECONDS)
+
+    @property
+    def watches(self) -> bool:
+        """Whether the list of downloads stands over the chat: its frames count from there."""
+        return isinstance(self.screen, ModelsScreen) and self.screen.strip.tab == "downloads"
 
     # --- the paper on which its recorder writes
 
@@ -76,7 +91,17 @@ class MeasuredChat(TimedChat):
                 engine_seconds=(stats.prompt_ms + stats.predicted_ms) / 1000,
                 frames_ms=self.frames.wall,
                 longest_ms=self.frames.longest,
+                changes=self.changes,
             )
+
+
+def keep_downloading(queue: Downloads, numbers: Iterator[int]) -> None:
+    """Let one be far from its end: where it is not, another takes its turn."""
+    item = next(iter(queue.items), None)
+    if item is None or item.percent >= LATE_PERCENT:
+        if item is not None:
+            queue.drop(item.key)
+        queue.add(PullRequest(f"org/model-{next(numbers)}"))
 
 
 def main(opener: str, model: str, kind: str, tokens: str, *rest: str) -> None:

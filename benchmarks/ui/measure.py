@@ -26,7 +26,8 @@ from localspec.core.weight_formats import ListedFormat
 LOAD_SECONDS, ANSWER_SECONDS, KEY_SECONDS, PAINT_SECONDS = 900.0, 600.0, 5.0, 60.0
 BETWEEN_KEYS = 0.4
 KEYS = [chr(code) for code in range(0x2460, 0x2474)]  # ① to ⑳: nothing else on the screen looks like them
-CLEAR, NEW_CHAT = "\x03", "\x0e"
+CLEAR, NEW_CHAT, MODELS, DOWNLOADS, CLOSE = "\x03", "\x0e", "\x0f", "3", "\x1b"
+ON_DISK, QUEUE = "Tab other list", "pause, go on"  # of the tabs' lines of keys
 FIRST_PAINT = "anything…"
 COPIES = 2  # of the weights: one in each program
 PAINT, ANSWERS, LOAD = 1, 20, 30  # about what they take, for the progress bar
@@ -42,6 +43,7 @@ class Figures(msgspec.Struct, frozen=True):
     engine_seconds: float = 0.0
     frames_ms: list[float] = []
     longest_ms: float = 0.0
+    changes: int = 0
 
 
 FIGURES = msgspec.json.Decoder(Figures)
@@ -87,7 +89,8 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is measured: `repeats` answers of each program. `downloading`: a download reports its progress meanwhile."""
+    """What is measured: `repeats` answers of each program. `downloading`: a download reports its progress, and
+    as many answers more are written behind the list of downloads."""
 
     shape: str
     kind: ListedFormat
@@ -112,7 +115,7 @@ def measure_ui(plan: Plan, tell: Callable[[float], None]) -> UiReport:
     progress = Progress((repeats + 1) * (PAINT + ANSWERS) + COPIES * LOAD, tell)
     paints = [first_paint(progress) for _ in range(repeats + 1)][1:]
     with TemporaryDirectory() as folder:
-        turns, echoes = play(plan, folder, progress)
+        turns, watched, echoes = play(plan, folder, progress)
     machine = describe_machine(processor.physical_cores(), "cpu")
     runs, chats = zip(*turns[1:], strict=True)
     return UiReport(
@@ -125,23 +128,27 @@ def measure_ui(plan: Plan, tell: Callable[[float], None]) -> UiReport:
         chats,
         echoes,
         tuple(paints),
+        watched=tuple(watched[1:]),
         downloading=plan.downloading,
     )
 
 
-def play(plan: Plan, folder: str, progress: Progress) -> tuple[list[tuple[Played, Played]], tuple[float, ...]]:
-    """Plays the turns of both programs, one more than are counted; returns them, and the milliseconds from key to echo
-    in all but the first."""
+def play(
+    plan: Plan, folder: str, progress: Progress
+) -> tuple[list[tuple[Played, Played]], list[Played], tuple[float, ...]]:
+    """Plays the turns of both programs, one more than are counted; returns them, those behind the list of downloads,
+    and the milliseconds from key to echo in all but the first."""
     meanwhile = ("--downloading",) if plan.downloading else ()
-    turns, echoes = list[tuple[Played, Played]](), list[float]()
+    turns, watched, echoes = list[tuple[Played, Played]](), list[Played](), list[float]()
     with playing("benchmarks.ui.run_program", folder, *plan.asked) as run:
         progress.add(LOAD)
         with playing("benchmarks.ui.chat_program", folder, OPENER, *plan.asked, *meanwhile) as chat:
             progress.add(LOAD)
             for turn in range(plan.repeats + 1):
                 turns.append(by_both(run, chat, echoes if turn else [], chat_first=turn % 2 == 0))
+                watched += [behind_downloads(chat)] if plan.downloading else []
                 progress.add(ANSWERS)
-    return turns, tuple(echoes)
+    return turns, watched, tuple(echoes)
 
 
 def by_both(run: Program, chat: Program, echoes: list[float], *, chat_first: bool) -> tuple[Played, Played]:
@@ -167,20 +174,42 @@ def by_chat(chat: Program, echoes: list[float]) -> Played:
             chat.terminal.type(key)
             echoes.append(1000 * (chat.terminal.wait(key, KEY_SECONDS, since=since) - pressed))
 
+    began = ask(chat)
+    done = played(chat.next_figures(ANSWER_SECONDS, press), monotonic() - began)
+    rest(chat, CLEAR, NEW_CHAT)
+    return done
+
+
+def behind_downloads(chat: Program) -> Played:
+    """One answer in a new chat, while the list of downloads stands over it; frames count from when it does."""
+    began, since = ask(chat), chat.terminal.size
+    for key, shown in ((MODELS, ON_DISK), (DOWNLOADS, QUEUE)):
+        chat.terminal.type(key)
+        chat.terminal.wait(shown, KEY_SECONDS, since=since)
+    done = played(chat.next_figures(ANSWER_SECONDS), monotonic() - began)
+    rest(chat, CLOSE, NEW_CHAT)
+    return done
+
+
+def ask(chat: Program) -> float:
+    """When the question was sent."""
     chat.terminal.type(QUESTION)
     sleep(BETWEEN_KEYS)
     began = monotonic()
     chat.terminal.type("\r")
-    done = played(chat.next_figures(ANSWER_SECONDS, press), monotonic() - began)
-    for key in (CLEAR, NEW_CHAT):
+    return began
+
+
+def rest(chat: Program, *keys: str) -> None:
+    """Press these one after the other, with time after each."""
+    for key in keys:
         sleep(BETWEEN_KEYS)
         chat.terminal.type(key)
     sleep(BETWEEN_KEYS)
-    return done
 
 
 def played(found: Figures, seconds: float) -> Played:
-    shown = tuple(found.frames_ms), found.longest_ms
+    shown = tuple(found.frames_ms), found.longest_ms, found.changes
     return Played(found.tokens, seconds, found.cpu_seconds, found.engine_seconds, *shown)
 
 

@@ -4,7 +4,7 @@ nothing."""
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import ceil
 from statistics import median
@@ -20,7 +20,8 @@ ASKED_FRAME_MS = 50  # at most, through the progress of a download
 class Played:
     """One answer as its reader saw it: from the key that asked to the end. `cpu_seconds`: of the program that shows it
     (for `run` the engine's too). `engine_seconds`: that the model itself worked. `frames_ms`: what the screen's thread
-    did between two looks for keys, if it drew. `longest_ms`: without such a look."""
+    did between two looks for keys, if it drew. `longest_ms`: without such a look. `changes`: of the chat's word for how
+    far a download is."""
 
     tokens: int
     seconds: float
@@ -28,6 +29,7 @@ class Played:
     engine_seconds: float
     frames_ms: tuple[float, ...] = ()
     longest_ms: float = 0.0
+    changes: int = 0
 
     @property
     def tokens_per_second(self) -> float:
@@ -59,7 +61,7 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class UiReport:
     """Turns in the order they were played, keys and first paints in milliseconds. `downloading`: a download reported
-    its progress in the chat meanwhile."""
+    its progress in the chat meanwhile. `watched`: answers behind the list of downloads, from when it was open."""
 
     shape: str
     quant: str
@@ -70,6 +72,7 @@ class UiReport:
     chats: tuple[Played, ...]
     echoes_ms: tuple[float, ...]
     paints_ms: tuple[float, ...]
+    watched: tuple[Played, ...] = ()
     downloading: bool = False
 
     def rows(self) -> list[Row]:
@@ -95,6 +98,17 @@ class UiReport:
             "echo_p50_ms": percentile(self.echoes_ms, 0.5),
             "echo_p95_ms": percentile(self.echoes_ms, 0.95),
             "first_paint_ms": median(self.paints_ms),
+            **(self.figures_of_downloads() if self.downloading else {}),
+        }
+
+    def figures_of_downloads(self) -> dict[str, float]:
+        """How often the chat's word for the download changed, and the frames behind the list of downloads."""
+        return {
+            "changes_per_second": median(one.changes / one.seconds for one in self.chats),
+            "watched_frames": float(sum(len(one.frames_ms) for one in self.watched)),
+            "watched_frame_p95_ms": median(percentile(one.frames_ms, 0.95) for one in self.watched),
+            "watched_frame_max_ms": max(max(one.frames_ms, default=0.0) for one in self.watched),
+            "watched_longest_ms": max(one.longest_ms for one in self.watched),
         }
 
     def to_markdown(self) -> str:
@@ -129,12 +143,23 @@ class UiReport:
             f"| screen, share of a core, median | {found['screen_core_share']:.2f} | |",
             f"| frame, p95 and max | {found['frame_p95_ms']:.0f} ms, {found['frame_max_ms']:.0f} ms | |",
             f"| longest without a look for keys | {found['longest_ms']:.0f} ms | {self.asked_of_frames} |",
+            *(self.lines_of_downloads(found) if self.downloading else ()),
             "",
             "engine: the ratio of the model's own speed, without the seconds in which it rests. screen: its share of a",
             "core. A frame: what the screen's thread does between two looks for keys, if it draws. longest: without",
             "such a look, whether it draws or not.",
         ]
         return "\n".join(lines)
+
+    def lines_of_downloads(self, found: Mapping[str, float]) -> list[str]:
+        names = "frames", "frame_p95_ms", "frame_max_ms"
+        count, frame, longest = (f"{found[f'watched_{name}']:.0f}" for name in names)
+        return [
+            f"| changes of the download in the chat, a second | {found['changes_per_second']:.1f} | |",
+            f"| behind the list of downloads, {count} frames: p95 and max | {frame} ms, {longest} ms | |",
+            f"| the same: longest without a look for keys | {found['watched_longest_ms']:.0f} ms "
+            f"| {self.asked_of_frames} |",
+        ]
 
     @property
     def asked_of_frames(self) -> str:

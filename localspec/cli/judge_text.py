@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
 from localspec.history.text.columns import columns
+from localspec.hub.plan_words import verdict_words
 from localspec.hub.records import FitFound
-from localspec.loading.fit import FitReport, FormatFit
+from localspec.loading.fit_text import parts_table
 from localspec.runtime.pairs import Candidate, PairVerdict
 
-SAME = "same"
 REMARKS = {
     "padding": " vLLM needs use_heterogeneous_vocab.",
     "controls-differ": " Few drafts are accepted; the text stays correct.",
@@ -23,32 +23,7 @@ def fit_text(found: FitFound) -> str:
     report = found.report
     beside = f" with {one_line(report.drafter)}" if report.drafter else ""
     read = f" (not downloaded: {size_words(found.bytes_read)} of headers were read)" if found.bytes_read else ""
-    where = " on the GPU" if report.device.startswith("cuda") else ""
-    head = f"{one_line(report.name)}{beside}{read}"
-    names = (
-        "",
-        "target",
-        "drafter",
-        f"KV {report.context}",
-        "work",
-        "sum",
-        f"of {gb(report.free_bytes)} GB{where}",
-    )
-    rows = [names, *(format_row(one, report) for one in report.formats)]
-    return f"{head}\n{columns(rows, right=range(1, 6))}"
-
-
-def format_row(one: FormatFit, report: FitReport) -> tuple[str, ...]:
-    parts = (one.target_bytes, one.drafter_bytes, one.kv_bytes, one.work_bytes, one.total_bytes)
-    left = report.free_bytes - one.total_bytes
-    spare = f", {gb(left)} left" if one.word == "fits" else f", {gb(-left)} too little" if left < 0 else ""
-    taken = "   ← localspec takes this" if one.quant == report.chosen else ""
-    return one.quant, *map(gb, parts), f"{one.word}{spare}{taken}"
-
-
-def gb(num_bytes: int) -> str:
-    """Gigabytes to a tenth; hundredths below one."""
-    return f"{num_bytes / 1e9:.1f}" if abs(num_bytes) >= 1e9 else f"{num_bytes / 1e9:.2f}"
+    return f"{one_line(report.name)}{beside}{read}\n{parts_table(report)}"
 
 
 def verdict_text(verdict: PairVerdict) -> str:
@@ -60,12 +35,6 @@ def verdict_text(verdict: PairVerdict) -> str:
     words = verdict_words(verdict)
     remark = REMARKS.get(verdict.reason, "")
     return f"{words[:1].upper()}{words[1:]}. {drafter} can draft for {target}.{remark}"
-
-
-def verdict_words(verdict: PairVerdict) -> str:
-    """Why a pair can be used or not; of equal tokenizers their tokens say all."""
-    detail = one_line(verdict.detail)
-    return detail if verdict.reason == SAME else f"{one_line(verdict.reason)}: {detail}"
 
 
 def candidates_table(found: Sequence[Candidate]) -> str:

@@ -208,7 +208,7 @@ class Downloads:
                     waits = replace(item, reason=answer.reason, retry_seconds=answer.seconds)
                     self._put(at_rest(waits, "retrying"))
                 case Pulled():
-                    self._put(replace(item, state="done", done=item.total, reason="", eta_s=None))
+                    self._put(at_rest(replace(item, done=item.total, reason=""), "done"))
                 case _:
                     pass
             return True
@@ -232,7 +232,7 @@ class Downloads:
             item = self._items.get(key)
             if item is not None and item.is_running:
                 reason = fault.message if isinstance(fault, PullError) else str(fault)  # its hint names a command
-                self._put(replace(item, state="failed", reason=reason))
+                self._put(at_rest(replace(item, reason=reason), "failed"))
 
     # --- both
 

@@ -54,6 +54,20 @@ def on_disk(catalog: Catalog, now: str, *, held_bytes: int = 0, loaded: str = ""
         yield replace(model, used_at=used.get(model.name, ""))
 
 
+def in_repository(catalog: Catalog, repo: str, now: str, *, held_bytes: int = 0, loaded: str = "") -> Iterator[Shelved]:
+    """Lists what a fetched repository has, as `on_disk` does: the headers of no other model are read."""
+    used, free = last_used(), available_bytes() + held_bytes
+    known = catalog.of_repository(repo)
+    name = known[0] if known and now != repo else repo
+    found = [of_another(one, free) for one in stores.in_repository(repo)]
+    with suppress(NotDownloaded):
+        found = found or [shelved(name, catalog.resolve(name), free)]
+    for model in found:
+        if model is not None and model.fit != UNREADABLE:
+            listed = as_loaded(model, loaded) if model.name == now else model
+            yield replace(listed, used_at=used.get(model.name, ""))
+
+
 def found_on_disk(catalog: Catalog, now: str, free: int, *, loaded: str) -> Iterator[Shelved]:
     """`free`: bytes of memory."""
     named = set[str]()

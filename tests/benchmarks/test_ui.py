@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from time import monotonic, sleep
 
 import pytest
@@ -16,7 +18,8 @@ from benchmarks.program import run
 from benchmarks.terminal import Terminal
 from benchmarks.timed_chat import Frames, TimedChat
 from benchmarks.ui.__main__ import main
-from benchmarks.ui.chat_program import BUSY_HUB
+from benchmarks.ui.busy_hub import EVENTS_PER_SECOND, TOTAL, progress
+from benchmarks.ui.chat_program import BUSY_HUB, keep_downloading
 from benchmarks.ui.forced_model import QUESTION, open_forced, word
 from benchmarks.ui.measure import playing
 from benchmarks.ui.report import Played, UiReport, percentile
@@ -28,9 +31,11 @@ from localspec.core.requests import GenerateRequest, LoadRequest, Message
 from localspec.history import History
 from localspec.hub import process
 from localspec.hub.queue import Download, Downloads
-from localspec.hub.records import PullRequest
+from localspec.hub.records import AskPull, Go, PullRequest
 from tests.support.chat_stage import HELLO, Stage
+from tests.support.paced_hub import PacedHub
 from tests.support.scripted_engine import ScriptedEngine
+from tests.support.scripted_hub import a_plan
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="terminals of Unix")
 
@@ -49,9 +54,22 @@ def test_each_turn_is_compared_with_its_own_and_the_median_counts():
     assert "| first paint, median | 400 ms | ≤ 500 ms |" in report.to_markdown()
     assert "| frame, p95 and max | 30 ms, 30 ms | |" in report.to_markdown()
     assert "| longest without a look for keys | 40 ms |  |" in report.to_markdown()
-    assert "| longest without a look for keys | 40 ms | ≤ 50 ms |" in replace(report, downloading=True).to_markdown()
+    assert "list of downloads" not in report.to_markdown()
     assert json.loads(report.to_json())["figures"]["echo_p95_ms"] == 9.0
     assert len(report.to_csv().splitlines()) == 4
+
+
+def test_through_a_download_frames_have_a_limit_behind_its_list_too():
+    """`changes` shows that the download was seen to go on."""
+    chats = [Played(100, 2.0, 0.1, 1.5, (1.0, 30.0), 40.0, changes) for changes in (1, 3, 4)]
+    report = UiReport(
+        "tiny", "int8", 100, 3, {}, (Played(100, 2.0, 0.0, 1.5),) * 3, tuple(chats), (5.0,), (400.0,), downloading=True
+    )
+    lines = replace(report, watched=(Played(100, 2.0, 0.1, 1.5, (2.0, 60.0), 61.0), chats[0])).to_markdown()
+    assert "| longest without a look for keys | 40 ms | ≤ 50 ms |" in lines
+    assert "| changes of the download in the chat, a second | 1.5 | |" in lines
+    assert "| behind the list of downloads, 4 frames: p95 and max | 45 ms, 60 ms | |" in lines
+    assert "| the same: longest without a look for keys | 61 ms | ≤ 50 ms |" in lines
 
 
 def test_a_frame_is_what_was_done_between_two_looks_for_keys_if_it_drew(monkeypatch: pytest.MonkeyPatch):
@@ -144,14 +162,43 @@ def test_the_download_that_a_chat_is_measured_with_is_one_for_the_real_queue(mon
     assert any(item.done and item.is_running for item in heard)
 
 
+def test_every_report_of_that_download_changes_what_is_shown():
+    """A percent more every second, other bytes and another rate each tenth: the screen has something to draw."""
+    reports = [progress(step) for step in range(60 * EVENTS_PER_SECOND)]
+    percents = [100 * one.done // TOTAL for one in reports[::EVENTS_PER_SECOND]]
+    assert percents == list(range(60))
+    for before, after in itertools.pairwise(reports):
+        assert before.done < after.done
+        assert before.bytes_per_second != after.bytes_per_second
+        assert before.eta_s != after.eta_s
+
+
+def test_a_download_is_never_complete_however_long_the_measurement_is(monkeypatch: pytest.MonkeyPatch):
+    """Another takes its turn half-way."""
+    PacedHub({AskPull: [[a_plan()]], Go: [[Event()]]}).install(monkeypatch)
+    queue, numbers = Downloads(lambda _: None), itertools.count()
+    names = lambda: [item.request.repo for item in queue.items]  # noqa: E731
+    try:
+        keep_downloading(queue, numbers)
+        keep_downloading(queue, numbers)
+        assert names() == ["org/model-0"]
+        queue.drop("org/model-0")
+        queue.add(PullRequest("org/late"), done=5, total=10)
+        keep_downloading(queue, numbers)
+        assert names() == ["org/model-1"]
+    finally:
+        queue.close()
+
+
 @pytest.mark.slow
 def test_both_are_played_in_turn_with_the_same_tokens(
     own_state_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(sys, "argv", ["benchmarks.ui", "--shape", "tiny", "-n", "64", "-r", "2", "-o", "json"])
+    words = "--shape tiny -n 64 -r 2 -o json --downloading"
+    monkeypatch.setattr(sys, "argv", ["benchmarks.ui", *words.split()])
     assert run(main) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [one["tokens"] for one in (*found["runs"], *found["chats"])] == [64] * 4
+    assert [one["tokens"] for one in (*found["runs"], *found["chats"], *found["watched"])] == [64] * 6
     assert all(0 < one["engine_seconds"] < one["seconds"] for one in (*found["runs"], *found["chats"]))
     assert len(found["paints_ms"]) == 2
     own = [own_state_folder, paths.folder("data"), paths.folder("config")]

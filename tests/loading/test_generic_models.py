@@ -25,7 +25,7 @@ from localspec.loading.plan import Plan, fit_word, ladder, make_plan, needed
 from localspec.loading.plan_request import PlanRequest
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.api import LLM, load_events
-from localspec.tui.control.fit_report import fit_report
+from localspec.tui.control.what_fits import what_fits
 from tests.support.generic_models import blurred, make_model, save_generic
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like
@@ -197,7 +197,7 @@ def test_a_draft_is_counted_in_the_format_that_it_gets(models: Path):
 
 
 def test_what_it_needs_is_told_format_by_format(models: Path):
-    told = fit_report(LoadRequest(str(models / "gpt2"), "off"), None)
+    told = what_fits(LoadRequest(str(models / "gpt2"), "off"), None)
     assert [word for word in ("fp32", "bf16", "It would be loaded in fp32.") if word not in told] == []
     assert "int8" not in told
 

@@ -34,7 +34,7 @@ from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.api import load_events
 from localspec.runtime.local_models import on_disk, shelved
-from localspec.tui.control.fit_report import fit_report
+from localspec.tui.control.what_fits import what_fits
 from tests.conftest import Program
 from tests.loading.test_packed_loading import PEAK
 from tests.support.gguf_files import KINDS, save_pair
@@ -189,12 +189,12 @@ def test_one_notice_says_what_the_file_is(models: Any):
 
 
 def test_fit_says_what_the_floats_would_take(models: Any, monkeypatch: pytest.MonkeyPatch):
-    for where in ("loading.plan", "tui.control.fit_report"):
+    for where in ("loading.plan", "loading.fit"):
         monkeypatch.setattr(f"localspec.{where}.available_bytes", lambda: 10**9)
     for name in MODELS:
         file, folder = models(name)
         for quant in ("auto", "nf4"):
-            reports = [fit_report(LoadRequest.of(str(one), draft="off", quant=quant), None) for one in (file, folder)]
+            reports = [what_fits(LoadRequest.of(str(one), draft="off", quant=quant), None) for one in (file, folder)]
             assert reports[0].splitlines()[1:] == reports[1].splitlines()[1:]
 
 

@@ -39,7 +39,7 @@ from localspec.loading.plan_request import PlanRequest
 from localspec.loading.torch import Assembly
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.api import load_events
-from localspec.tui.control.fit_report import fit_report
+from localspec.tui.control.what_fits import what_fits
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like
 
@@ -276,7 +276,7 @@ def test_a_picker_says_that_it_would_come_from_disk(folder: Path):
 
 
 def test_what_would_be_loaded_is_told_with_where_it_comes_from(folder: Path):
-    told = fit_report(LoadRequest.of(str(folder), draft="off", device="offload"), None)
+    told = what_fits(LoadRequest.of(str(folder), draft="off", device="offload"), None)
     assert "It would be loaded in int8 with layers from disk." in told
 
 

@@ -36,7 +36,7 @@ from localspec.loading.plan import Plan
 from localspec.loading.unpacking.source import Unpacked
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.api import load_events
-from localspec.tui.control.fit_report import fit_report
+from localspec.tui.control.what_fits import what_fits
 from tests.loading.test_packed_loading import PEAK
 from tests.support.models import save_snapshot
 from tests.support.prequantised import STYLES, store_folder
@@ -206,12 +206,12 @@ def test_where_int8_does_not_fit_both_are_said(models: Any, monkeypatch: pytest.
 
 
 def test_fit_says_what_the_floats_would_take(models: Any, monkeypatch: pytest.MonkeyPatch):
-    for where in ("loading.plan", "tui.control.fit_report"):
+    for where in ("loading.plan", "loading.fit"):
         monkeypatch.setattr(f"localspec.{where}.available_bytes", lambda: 10**9)
     for name in SOME:
         folder, meant = models(name)
         for quant in ("auto", "nf4"):
-            reports = [fit_report(LoadRequest.of(str(one), draft="off", quant=quant), None) for one in (folder, meant)]
+            reports = [what_fits(LoadRequest.of(str(one), draft="off", quant=quant), None) for one in (folder, meant)]
             assert reports[0].splitlines()[1:] == reports[1].splitlines()[1:]
 
 

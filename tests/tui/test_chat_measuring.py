@@ -46,7 +46,8 @@ async def test_what_the_model_needs_is_shown_format_by_format(typed: str):
         await stage.ready()
         await stage.send(typed)
         tokens = "1,024" if "," in typed else "2,048"
-        await stage.sees(f"guide at {tokens} tokens", "GB free", "int8", "int4", "GOOD", "It would be loaded in int8.")
+        await stage.sees("fits, ", " left   ← localspec takes this", "It would be loaded in int8.")
+        await stage.sees(f"guide at {tokens} tokens", "sum  of ", "int8", "int4")
         assert not stage.engine.requests
 
 
@@ -71,7 +72,7 @@ async def test_of_a_model_on_a_gpu_it_is_the_gpus_memory_that_counts():
         await stage.ready()
         assert stage.chat.state.held_bytes == 0, "none of it is main memory"
         await stage.send("/fit")
-        await stage.sees("24.0 GB on the GPU", "bf16", "nf4", "It would be loaded in bf16.", "for the whole GPU")
+        await stage.sees("of 24.0 GB on the GPU", "bf16", "nf4", "It would be loaded in bf16.", "for the whole GPU")
 
 
 async def test_what_does_not_fit_says_so_and_what_would_help(monkeypatch: pytest.MonkeyPatch):
@@ -80,7 +81,7 @@ async def test_what_does_not_fit_says_so_and_what_would_help(monkeypatch: pytest
     async with open_chat(ScriptedEngine(HELLO, opening=[tiny]), tuning=guide(), size=(100, 30)) as stage:
         await stage.ready()
         await stage.send("/fit")
-        await stage.sees("NO, ", "GB too little", "Not enough memory for guide", "Try ")
+        await stage.sees("too large, ", "too little", "Not enough memory for guide", "Try ")
 
 
 @pytest.mark.parametrize("away", ["not", "unloaded", "gone", "benchmarking"])
@@ -93,7 +94,7 @@ async def test_memory_is_given_back_by_a_model_that_is_there_and_by_no_other(
         "localspec.runtime.local_models.on_disk", lambda *_, held_bytes, **__: counted.append(held_bytes) or []
     )
     monkeypatch.setattr(
-        "localspec.tui.control.fit_report.fit_report",
+        "localspec.tui.control.what_fits.what_fits",
         lambda *_, held_bytes, **__: counted.append(held_bytes) or "It fits.",
     )
     says(monkeypatch, "import time; time.sleep(600)")

@@ -1,4 +1,4 @@
-"""What /fit says: a row for every format there is to choose and the one asked for, and what stays in 16 bits."""
+"""What /fit says: what `localspec fit` does, what would be loaded, and what stays in 16 bits."""
 
 from __future__ import annotations
 
@@ -11,21 +11,24 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from localspec.cli.judge_text import fit_text
 from localspec.core.drain import drain
 from localspec.core.requests import LoadRequest, WeightOptions
 from localspec.core.weight_formats import find_format
 from localspec.engine.linear import Dense
+from localspec.hub.judging import fit_found
 from localspec.loading.footprint import in_16_bits
 from localspec.loading.kernels import load_decoder
 from localspec.loading.plan import Plan
 from localspec.models.checkpoint import open_snapshot
-from localspec.tui.control.fit_report import fit_report
+from localspec.tui.control.what_fits import what_fits
 from tests.support.generic_models import make_model, save_generic
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like
 
 pytestmark = pytest.mark.heavy
 
+CPU = ["int8", "int4", "fp32", "bf16"]
 SIZES = {"vocab_size": 20_000, "hidden_size": 64, "intermediate_size": 128}  # a table of 2.56 MB in 16 bits
 
 
@@ -39,20 +42,22 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def told(folder: Path, **asked: Any) -> list[str]:
-    return fit_report(LoadRequest.of(str(folder), draft="off", **asked), None).splitlines()
+    """`device` "cuda": on a GPU with much memory."""
+    gpu_bytes = 10**10 if asked.get("device") == "cuda" else None
+    return what_fits(LoadRequest.of(str(folder), draft="off", **asked), None, gpu_bytes=gpu_bytes).splitlines()
 
 
 def formats(lines: list[str]) -> list[str]:
-    return [line.split()[0] for line in lines if " GB  " in line]
+    return [line.split()[0] for line in lines[2:-2]]
 
 
 @pytest.mark.parametrize(
     ("name", "asked", "rows"),
     [
-        ("apart", {}, ["int8", "int4"]),
-        ("apart", {"quant": "int4"}, ["int8", "int4"]),
-        ("apart", {"quant": "nf4"}, ["int8", "int4", "nf4"]),
-        ("apart", {"quant": "fp32", "device": "cpu"}, ["int8", "int4", "fp32"]),
+        ("apart", {}, CPU),
+        ("apart", {"quant": "int4"}, CPU),
+        ("apart", {"quant": "nf4"}, [*CPU, "nf4"]),
+        ("apart", {"quant": "fp32", "device": "cpu"}, CPU),
         ("apart", {"quant": "nf4", "device": "cuda"}, ["bf16", "int8", "nf4"]),
         ("gpt2", {"quant": "nf4"}, ["fp32", "bf16", "nf4"]),
     ],
@@ -63,12 +68,25 @@ def test_the_format_it_would_be_loaded_in_has_its_row(name: str, asked: dict[str
     assert f"It would be loaded in {asked.get('quant', 'int8')}." in lines[-2]
 
 
+@pytest.mark.parametrize("free", [10**10, 10**6])
+def test_it_is_what_localspec_fit_says(free: int, models: Path, monkeypatch: pytest.MonkeyPatch):
+    """Word for word, but for the parts, where it fits and where it does not."""
+    for where in ("fit", "plan"):
+        monkeypatch.setattr(f"localspec.loading.{where}.available_bytes", lambda: free)
+    monkeypatch.setattr("localspec.hub.judging.usable_gpu_bytes", lambda: None)
+    printed = fit_text(fit_found(str(models / "apart"), "", WeightOptions())).splitlines()
+    words = [line.split() for line in told(models / "apart")[2:-2]]
+    assert words == [[name, *rest] for name, _, _, _, _, *rest in map(str.split, printed[2:])]
+    assert ("← localspec takes this" in "\n".join(printed)) == (free == 10**10)
+
+
 def test_on_a_gpu_layers_in_four_bits_may_come_from_main_memory(models: Path):
     """On a CPU they may not come from the disk, which was what it said."""
     load = LoadRequest.of(str(models / "apart"), draft="off", quant="nf4", device="offload")
-    lines = fit_report(load, None, gpu_bytes=10**9).splitlines()
-    assert "1.0 GB on the GPU" in lines[0]
+    lines = what_fits(load, None, gpu_bytes=10**9).splitlines()
+    assert "of 1.0 GB on the GPU" in lines[1]
     assert formats(lines) == ["bf16", "int8", "nf4"]
+    assert "from disk   ← localspec takes this" in lines[4]
     assert "It would be loaded in nf4 with layers from main memory." in lines[-2]
 
 

@@ -31,9 +31,10 @@ from tests.support.scripted_engine import ScriptedEngine
 pytestmark = pytest.mark.heavy
 
 ways = (Way("plain", False), Way("drafted", True))
+SHELF = Shelf(list, lambda _: [], str, Pick("guide", "auto"))
 OVER: dict[str, Callable[[Stage], Screen[Any]]] = {
     "compare.close": lambda _: CompareScreen(GenerateRequest(), ways, lambda _: None),
-    "models.close": lambda stage: ModelsScreen(Shelf(list, str, Pick("guide", "auto")), stage.chat.library),
+    "models.close": lambda stage: ModelsScreen(SHELF, stage.chat.library),
     "asking.leave": lambda _: Asking("Delete it?", ["It is large."], [Reply("yes", "Delete it")]),
     "form.close": lambda _: SamplingForm(Tuning()),
     "overflow.leave": lambda _: Overflow("The chat is full.", 2),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from threading import Event
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from localspec.core.errors import PullError
 from localspec.hub.queue import Download, kept_downloads
 from localspec.hub.records import (
     AskDelete,
@@ -74,6 +75,7 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(hub_tab, name, 0.0)
     monkeypatch.setattr(asking, "REST_SECONDS", 0.0)
     monkeypatch.setattr("localspec.runtime.local_models.on_disk", lambda *_, **__: shelf())
+    monkeypatch.setattr("localspec.runtime.local_models.in_repository", lambda _, repo, *__, **___: shelf(repo)[2:])
     monkeypatch.setattr(
         "localspec.tui.control.library.Library.free_words", lambda _: "RAM 22.1 GB free · disk 212.0 GB"
     )
@@ -111,7 +113,7 @@ async def test_the_hub_is_asked_only_when_its_tab_is_opened_and_a_row_says_all_b
 ):
     """A search, the exact fit in place of the estimate, a drafter as one item, order and filters, the licence."""
     exact = Event()
-    hub = PacedHub(a_hub(AskFit=[[exact, FitFound(a_fit(word="fits"))]])).install(monkeypatch)
+    hub = PacedHub(a_hub(AskFit=[[exact, FitFound(a_fit(word="fits", num_bytes=3_700_000_000))]])).install(monkeypatch)
     async with models() as stage:
         await stage.pilot.press("escape")
         await stage.until(lambda: stage.app.screen is stage.chat)
@@ -124,9 +126,10 @@ async def test_the_hub_is_asked_only_when_its_tab_is_opened_and_a_row_says_all_b
         await stage.pilot.press(*"qwen 2", "enter")
         await stage.until(lambda: hub.of(AskSearch)[-1].request.words == "qwen 2")
         exact.set()
-        await stage.sees("with 4,096 tokens: 10.0 GB in int8, 2.0 GB left")
+        await stage.sees("with 4,096 tokens: 10.0 GB in int8, 2.0 GB left", " 3.7 GB  fits")
+        assert "4.0 GB" not in stage.seen, "the search's estimate of it"
         await stage.pilot.press("d")
-        await stage.sees("+ small same", "5.0 GB", "with small and 4,096 tokens")
+        await stage.sees("+ small same", "4.7 GB", "with small and 4,096 tokens")
         assert hub.of(AskFit)[-1].request.drafter == "org/small"
         assert hub.of(AskPair)[-1].request.hub
         await stage.pilot.press("d")
@@ -176,9 +179,22 @@ async def test_a_download_is_one_question_and_goes_on_whatever_is_on_the_screen(
         await stage.sees("org/cached")
         await stage.pilot.press("tab")
         focused = screen(stage).focused
-        monkeypatch.setattr("localspec.runtime.local_models.on_disk", lambda *_, **__: shelf("org/model"))
-        ends.set()
-        await stage.sees("org/model is complete.", "Ctrl+O and Enter load it, or:", "/model org/model", "On disk 3")
+        headers = Event()
+
+        def looked(*_: object, **__: object) -> Iterator[Shelved]:
+            headers.wait()
+            yield from shelf("org/model")
+
+        monkeypatch.setattr("localspec.runtime.local_models.on_disk", looked)
+        try:
+            ends.set()
+            await stage.sees("org/model is complete.", "1 lists it: Enter loads it.", "On disk 3")
+            assert screen(stage).disk.model_list.option_count == 3  # and no header of another has been read again
+            assert screen(stage).focused is focused
+        finally:
+            headers.set()
+        await stage.until(lambda: not [one for one in stage.app.workers if one.group == "look" and one.is_running])
+        assert [model.name for model in screen(stage).disk.models] == ["guide", "org/cached", "org/model"]
         assert screen(stage).focused is focused
         assert "Downloads 1" not in stage.seen
         assert not kept_downloads().read()
@@ -229,6 +245,31 @@ async def test_the_queue_is_there_after_a_restart_paused_and_is_kept_in_order(mo
         ("org/one", "paused"),
         ("org/three", "paused"),
     ]
+
+
+async def test_a_full_disk_and_a_gate_that_closed_stop_one_download_and_neither_the_next_nor_the_chat(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Check 8: the rows say why, with the key that tries again; a question is answered as ever."""
+    for position, name in enumerate(("org/one", "org/two", "org/three"), 1):
+        kept_downloads().put(name, Download(PullRequest(name), position, "downloading", GB, 4 * GB))
+    ends = Event()
+    full = PullError("The disk is full: 1.0 GB of 4.0 GB are kept.", hint="Free 3.0 GB, then repeat the command.")
+    closed = a_plan(gated(a_repository("org/two"), "awaiting"), fit=None)
+    plans = [[a_plan(a_repository(name))] for name in ("org/one", "org/three")]
+    goes = [[replace(FETCHING, done=GB), full], [FETCHING, ends, a_pulled()]]
+    hub = PacedHub(a_hub(AskPull=[plans[0], [closed], plans[1]], Go=goes)).install(monkeypatch)
+    async with models(ScriptedEngine(HELLO), tab="3") as stage:
+        await stage.sees("⏸ org/one", "⏸ org/two", "⏸ org/three")
+        await stage.pilot.press("p", "down", "p", "down", "p")
+        await stage.sees("! org/one", "The disk is full: 1.0 GB of 4.0 GB are kept. r tries again")
+        await stage.sees("! org/two", "Awaiting review: ana has asked", "↓ org/three", "50 %")
+        assert len(hub.of(Go)) == 2
+        await stage.pilot.press("escape")
+        await stage.until(lambda: stage.app.screen is stage.chat)
+        await stage.asks("go", "Hello there, world.", "Bye.", "↓ 50 % three")
+        ends.set()
+        await stage.sees("org/three is complete.", "Ctrl+O and Enter load it, or:", "/model org/three")
 
 
 PullsEnd = Pulled(a_pulled().target)
@@ -287,8 +328,6 @@ async def test_a_model_is_deleted_when_that_is_said_and_one_that_is_not_ours_nev
 
 async def test_without_a_network_the_hub_says_so_in_a_line_and_all_else_works(monkeypatch: pytest.MonkeyPatch):
     """HF_HUB_OFFLINE asks nothing; a hub out of reach is a sentence. What another program fetches comes by itself."""
-    from localspec.core.errors import PullError
-
     no_route = PullError("There is no route to the hub.", hint="Check the connection.")
     hub = PacedHub({AskSearch: [[no_route]]}).install(monkeypatch)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

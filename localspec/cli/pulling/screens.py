@@ -5,14 +5,13 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from localspec.cli.judge_text import verdict_words
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import count_words, size_words
-from localspec.hub.records import DraftOffer, Fetched, PullPlan, Repository
+from localspec.hub.plan_words import offer_words, template_words
+from localspec.hub.records import Fetched, PullPlan, Repository
 from localspec.loading.fit import FitReport
 from localspec.models.catalog import Catalog
 from localspec.models.gguf import stores
-from localspec.models.named_templates import COMPLETION
 
 SHORT = 7  # letters of a commit
 GAP = "   "
@@ -79,25 +78,6 @@ def wrapped(line: str) -> list[str]:
     """An indented line as lines, broken between parts."""
     found = textwrap.wrap(line, WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
     return [one.replace(SPACE, " ") for one in found]
-
-
-def offer_words(offer: DraftOffer) -> str:
-    source = f" ({one_line(offer.source)})" if offer.source else ""
-    match offer.kind:
-        case "early-exit":
-            return f"early exit after layer {offer.exit_layer}, k {offer.k}{source}; no second model"
-        case "model":
-            verdict = f"; {verdict_words(offer.verdict)}" if offer.verdict else ""
-            return f"{one_line(offer.name)} drafts{source}{verdict}"
-    return f"none: {one_line(offer.detail)}" if offer.detail else "none"
-
-
-def template_words(plan: PullPlan) -> str:
-    if plan.target.chat_template:
-        return "its own"
-    named = plan.preset not in ("", COMPLETION.name)
-    used = f'"{one_line(plan.preset)}" will be used' if named else "it completes text"
-    return f"none in it (a base model); {used}"
 
 
 def variants_text(plan: PullPlan) -> str:

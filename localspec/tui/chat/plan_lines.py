@@ -8,6 +8,7 @@ from localspec.core.sanitize import one_line
 from localspec.core.sizes import count_words, size_words
 from localspec.hub.gates import gate_lines
 from localspec.hub.licences import acknowledge, must_acknowledge
+from localspec.hub.plan_words import offer_words, template_words
 from localspec.hub.records import PullPlan, Repository
 from localspec.loading.fit import FitReport
 
@@ -25,9 +26,9 @@ def plan_lines(plan: PullPlan) -> list[str]:
         lines.append(f"with {repository_line(plan.drafter)}")
     if plan.variants:
         return [*lines, "It has these files; each is a model:"]
-    lines += [size_line(plan), fit_line(plan.fit), draft_line(plan)]
-    if plan.target.files and not plan.unloadable:
-        lines.append(template_line(plan))
+    lines += [size_line(plan), fit_line(plan.fit), f"Speculation: {offer_words(plan.offer)}"]
+    if plan.target.files and not plan.unloadable and not plan.target.chat_template:
+        lines.append(f"Chat template: {template_words(plan)}")
     if plan.unloadable:
         lines.append(f"localspec could not load it: {one_line(plan.unloadable)}")
     return list(filter(None, lines))
@@ -57,26 +58,6 @@ def fit_line(report: FitReport | None) -> str:
     takes = f": {size_words(chosen.total_bytes)} of {size_words(report.free_bytes)} free" if chosen else ""
     about = "about " if report.approximate else ""
     return f"This machine: {about}{one_line(report.word)} with {report.context:,} tokens{takes}"
-
-
-def draft_line(plan: PullPlan) -> str:
-    offer = plan.offer
-    match offer.kind:
-        case "early-exit":
-            source = f" ({one_line(offer.source)})" if offer.source else ""
-            return f"Speculation: early exit after layer {offer.exit_layer}{source}, no second model"
-        case "model":
-            verdict = f", tokens: {one_line(offer.verdict.reason)}" if offer.verdict else ""
-            return f"Speculation: {one_line(offer.name)} drafts{verdict}"
-        case _:
-            return f"Speculation: none{f', {one_line(offer.detail)}' if offer.detail else ''}"
-
-
-def template_line(plan: PullPlan) -> str:
-    if plan.target.chat_template:
-        return ""
-    used = f'; preset "{one_line(plan.preset)}" will be used' if plan.preset else ""
-    return f"Chat template: none in it (a base model){used}"
 
 
 def choices(plan: PullPlan) -> list[tuple[str, str]]:

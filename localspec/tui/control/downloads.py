@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from localspec.hub.records import PullPlan, PullRequest
 
 COMPLETE = "{repo} is complete.\n{models} and Enter load it, or:\n/model {repo}"
+COMPLETE_HERE = "{repo} is complete.\n{models.disk} lists it: Enter loads it."  # the models screen is open
 SECONDS = 12.0  # of the toast
 KEEP, DELETE = "keep", "delete"
 
@@ -71,7 +72,8 @@ class Downloads:
 
     def offer(self, repo: str) -> None:
         """Says that a model is there. No focus moves."""
-        words = self.feedback.with_keys(COMPLETE.replace("{repo}", "\0")).replace("\0", one_line(repo))
+        complete = COMPLETE if self.screen.is_active else COMPLETE_HERE
+        words = self.feedback.with_keys(complete.replace("{repo}", "\0")).replace("\0", one_line(repo))
         self.screen.app.notify(words, title="Downloaded", timeout=SECONDS, markup=False)
 
     # --- questions

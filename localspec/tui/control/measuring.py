@@ -39,10 +39,10 @@ class Measuring:
             self.work(look, "fit", exclusive=True)
 
     async def look_what_fits(self, context: int | None, typed: str) -> None:
-        from localspec.tui.control.fit_report import fit_report  # imports psutil
+        from localspec.tui.control.what_fits import what_fits  # imports psutil
 
         load, held, gpu = self.tuning.load, self.state.held_bytes, self.state.gpu_bytes
-        look = partial(fit_report, load, context, held_bytes=held, gpu_bytes=gpu)
+        look = partial(what_fits, load, context, held_bytes=held, gpu_bytes=gpu)
         try:
             await self.feedback.note(await asyncio.to_thread(look))
         except LocalspecError as fault:

@@ -57,7 +57,7 @@ class Models:
         """Opens the models screen."""
         from localspec.tui.screens.models import ModelsScreen, Shelf
 
-        shelf = Shelf(self.here, self.library.free_words, self.in_use, self.newest)
+        shelf = Shelf(self.here, self.there, self.library.free_words, self.in_use, self.newest)
         self.newest = ""
         self.screen.app.push_screen(ModelsScreen(shelf, self.library, drafts_first=drafts_first), self.picked)
 
@@ -77,7 +77,7 @@ class Models:
         opened = [screen for screen in self.screen.app.screen_stack if isinstance(screen, ModelsScreen)]
         self.newest = "" if opened else newest or self.newest
         for screen in opened:
-            screen.disk.look_again()
+            screen.disk.look_again([newest] if newest else [])
 
     @property
     def in_use(self) -> Pick:
@@ -87,9 +87,20 @@ class Models:
         """Yields the models on this machine as they are found. Reads the disk."""
         from localspec.runtime.local_models import on_disk  # imports psutil
 
+        return on_disk(self.tuning.catalog, self.tuning.name, held_bytes=self.state.held_bytes, loaded=self.loaded)
+
+    def there(self, repo: str) -> Iterable[Shelved]:
+        """Yields those of a repository. Reads the disk."""
+        from localspec.runtime.local_models import in_repository
+
+        state, tuning = self.state, self.tuning
+        return in_repository(tuning.catalog, repo, tuning.name, held_bytes=state.held_bytes, loaded=self.loaded)
+
+    @property
+    def loaded(self) -> str:
+        """The format that the model is in now; "" for none."""
         state = self.state
-        loaded = state.model.quant if state.model is not None and state.phase not in AWAY else ""
-        return on_disk(self.tuning.catalog, self.tuning.name, held_bytes=state.held_bytes, loaded=loaded)
+        return state.model.quant if state.model is not None and state.phase not in AWAY else ""
 
     def picked(self, pick: Pick | None) -> None:
         """Loads the picked model, unless it is loaded and loading again would not help."""

@@ -52,8 +52,9 @@ class Listing:
 
     @property
     def num_bytes(self) -> int:
-        """The size, of both where it has a drafter."""
-        return self.row.num_bytes + (self.drafter.num_bytes if self.drafter else 0)
+        """The size, of both where it has a drafter: of its weights, as soon as their headers were read."""
+        own = self.fit.num_bytes if self.fit is not None and not self.fit.approximate else 0
+        return (own or self.row.num_bytes) + (self.drafter.num_bytes if self.drafter else 0)
 
     @property
     def size(self) -> str:

@@ -45,6 +45,7 @@ from localspec.tui.panels.field import LONGEST, Field
 from localspec.tui.panels.hub_list import HubList
 from localspec.tui.panels.hub_rows import Listing, detail, listed
 from localspec.tui.panels.hub_search import Search
+from localspec.tui.panels.state_line import StateLine
 from localspec.tui.terminal.timer import once
 
 TYPING_SECONDS = 0.3  # without a key, until what is typed is searched for
@@ -84,10 +85,9 @@ class HubTab(Vertical):
         self.words_here: Sequence[str] = ()
         self.drawn: Sequence[str] = ()  # the repositories of the rows, in order
         self.on_disk = frozenset[str]()
-        self.cursor, self.planning, self.waits = "", "", ""
+        self.cursor, self.planning = "", ""
         self.words = Field(placeholder="name, author or words", compact=True, max_length=LONGEST, id="hub-words")
-        self.options, self.state = Static(markup=False, classes="options"), Static(markup=False, classes="state")
-        self.state.display = False
+        self.options, self.state = Static(markup=False, classes="options"), StateLine()
         self.list, self.detail = HubList(markup=False, id="hub-list"), Static(markup=False, classes="detail")
 
     def compose(self) -> ComposeResult:
@@ -106,7 +106,7 @@ class HubTab(Vertical):
     def open(self) -> None:
         """The tab is on the screen: only now the hub is asked, for what is most wanted at present."""
         if is_offline():
-            self.say(OFFLINE)
+            self.state.say(OFFLINE)
             self.words.disabled = True
             self.list.focus()
             return
@@ -141,7 +141,7 @@ class HubTab(Vertical):
             self.typing.cancel()
         self.search = replace(self.search, words=self.words.value.strip())
         if self.is_open:
-            self.wait(SEARCHING)
+            self.state.wait(SEARCHING)
             self.searches.ask(AskSearch(self.search.request(cursor)))
 
     @on(Answered)
@@ -158,7 +158,7 @@ class HubTab(Vertical):
             case PullPlan() as plan if isinstance(message.question, AskPull):
                 self.take_plan(message.question.request, plan)
             case Progress() as progress:
-                self.wait(f"{one_line(progress.repo)}: {STAGES.get(progress.stage, progress.stage)}…")
+                self.state.wait(f"{one_line(progress.repo)}: {STAGES.get(progress.stage, progress.stage)}…")
             case LocalspecError() as fault:
                 self.fail(message.question, fault)
 
@@ -168,7 +168,7 @@ class HubTab(Vertical):
         known = {one.row.repo: one for one in self.listings}
         new = [known.get(row.repo) or Listing(row) for row in page.rows]
         self.listings = [*self.listings, *new] if asked.request.cursor else new
-        self.cursor, self.waits = page.cursor, ""
+        self.cursor, self.state.waits = page.cursor, ""
         self.show_rows(first=not asked.request.cursor)
         self.say_how_many()
 
@@ -178,19 +178,10 @@ class HubTab(Vertical):
         if isinstance(question, AskFit):
             self.detail.update(Content(one_line(str(fault))))
         else:
-            self.waits = ""
-            self.say(f"{fault.message} Enter tries again." if isinstance(fault, PullError) else str(fault))
+            self.state.waits = ""
+            self.state.say(f"{fault.message} Enter tries again." if isinstance(fault, PullError) else str(fault))
 
     # --- what is shown
-
-    def say(self, sentence: str) -> None:
-        self.state.update(Content(one_line(sentence)))
-        self.state.display = bool(sentence)
-
-    def wait(self, words: str) -> None:
-        """Say what is waited for, until its answer."""
-        self.waits = words
-        self.say(words)
 
     def show_options(self) -> None:
         self.options.update(Content(with_keys(self, self.search.options)))
@@ -237,7 +228,7 @@ class HubTab(Vertical):
 
     def say_how_many(self) -> None:
         """Say what is waited for, or why there is no row."""
-        self.say(self.waits or ("" if self.drawn else with_keys(self, ALL_HIDDEN) if self.listings else NOTHING))
+        self.state.rest("" if self.drawn else with_keys(self, ALL_HIDDEN) if self.listings else NOTHING)
 
     def show_detail(self) -> None:
         self.detail.update(detail(self.listing) if self.listing else "")
@@ -291,13 +282,13 @@ class HubTab(Vertical):
     def plan(self, request: PullRequest) -> None:
         """Find out all there is to know before a download."""
         self.planning = request.repo
-        self.wait(f"{one_line(request.repo)}: asking the hub…")
+        self.state.wait(f"{one_line(request.repo)}: asking the hub…")
         self.facts.ask(AskPull(request))
 
     def take_plan(self, request: PullRequest, plan: PullPlan) -> None:
         if self.planning == request.repo:
             self.planning = ""
-            self.wait("")
+            self.state.wait("")
             self.post_message(self.Planned(request, plan))
 
     @on(HubList.Wanted)
@@ -317,7 +308,7 @@ class HubTab(Vertical):
             case "licence":
                 licence = listing.row.licence
                 text = licence.link or page_of(listing.row.repo)
-                self.say(f"{listing.row.repo} is under {licence.words}. Its text: {text}")
+                self.state.say(f"{listing.row.repo} is under {licence.words}. Its text: {text}")
             case _:
                 self.post_message(self.Page(listing.row.repo))
 
@@ -338,16 +329,16 @@ class HubTab(Vertical):
             self.change(repo, lambda one: replace(one, drafter=None, fit=None))
             self.read_headers()
         elif listing.row.pair == "early exit":
-            self.say(f"{one_line(repo)} drafts for itself by early exit: no second model is needed.")
+            self.state.say(f"{one_line(repo)} drafts for itself by early exit: no second model is needed.")
         else:
-            self.wait(f"Looking for a drafter for {one_line(repo)}…")
+            self.state.wait(f"Looking for a drafter for {one_line(repo)}…")
             self.facts.ask(AskPair(PairRequest(repo, hub=True)))
 
     def take_pair(self, asked: PairRequest, found: PairFound) -> None:
-        self.wait("")
+        self.state.wait("")
         good = next((one for one in found.candidates if one.verdict is None or one.verdict.ok), None)
         if good is None:
-            self.say(f"No drafter was found for {one_line(asked.target)}.")
+            self.state.say(f"No drafter was found for {one_line(asked.target)}.")
             return
         self.change(asked.target, partial(replace, drafter=good, fit=None))
         self.read_headers()

@@ -67,7 +67,8 @@ class ModelList(OptionList):
 
 
 class OnDisk(Vertical):
-    """`look` reads the disk, in a thread. `now` is loaded, and its row is marked."""
+    """`look` reads the disk, in a thread, and `look_at` no more of it than a repository, for what has just come.
+    `now` is loaded, and its row is marked."""
 
     class Picked(Message):
         def __init__(self, pick: Pick) -> None:
@@ -85,10 +86,17 @@ class OnDisk(Vertical):
         """How many there are, now."""
 
     def __init__(
-        self, look: Callable[[], Iterable[Shelved]], now: Pick, *, drafts_first: bool = False, chosen: str = ""
+        self,
+        look: Callable[[], Iterable[Shelved]],
+        look_at: Callable[[str], Iterable[Shelved]],
+        now: Pick,
+        *,
+        drafts_first: bool = False,
+        chosen: str = "",
     ) -> None:
         super().__init__(id="disk")
-        self.look, self.now, self.drafts_first = look, now, drafts_first
+        self.look, self.look_at, self.now, self.drafts_first = look, look_at, now, drafts_first
+        self.newest: Sequence[str] = [chosen] if chosen else []
         self.models: Sequence[Shelved] = ()
         self.drafts: list[str] = []
         self.model_list = ModelList(id="models", markup=False)
@@ -110,15 +118,17 @@ class OnDisk(Vertical):
     def open(self) -> None:
         self.model_list.focus()
 
-    def look_again(self, chosen: str = "") -> None:
-        """Read the disk anew. The cursor stays on its model, or goes to the `chosen` one; the focus stays."""
-        self.chosen = chosen or (self.model.name if self.model else self.chosen)
+    def look_again(self, newest: Sequence[str] = ()) -> None:
+        """Read the disk anew, the `newest` repositories first. The cursor stays on its model, and so does the focus."""
+        self.newest = newest
+        self.chosen = self.model.name if self.model else self.chosen
         self.run_worker(self.search_again, thread=True, exit_on_error=False, exclusive=True, group="look")
 
     def search(self) -> None:
         """Finds the models in a thread: it reads headers, of some files for long."""
         worker, shown_at = get_current_worker(), monotonic()
         found: list[Shelved] = []
+        self.show_newest(more=True)
         for model in self.look():
             found.append(model)
             if worker.is_cancelled:
@@ -128,9 +138,16 @@ class OnDisk(Vertical):
                 found, shown_at = [], monotonic()
         self.post_message(Found(found, more=False))
 
+    def show_newest(self, *, more: bool) -> None:
+        """Shows these before any header of another model is read. Runs in a thread."""
+        for repo in self.newest:
+            if models := [*self.look_at(repo)]:
+                self.post_message(Found(models, more=more))
+
     def search_again(self) -> None:
         """Runs in a thread. What is shown stays until all is known."""
         worker = get_current_worker()
+        self.show_newest(more=False)
         found = [model for model in self.look() if not worker.is_cancelled]
         if not worker.is_cancelled:
             self.post_message(Found(found, more=False, all_of_them=True))
@@ -141,12 +158,15 @@ class OnDisk(Vertical):
             self.state.update(one_line(f"The models on this machine cannot be listed: {event.worker.error}"))
 
     def on_found(self, message: Found) -> None:
-        """Adds the models that were found; rows that are shown already stay, whichever is selected."""
+        """Adds the models that were found, and takes what is new of those that are shown; their rows stay, whichever is
+        selected."""
         message.stop()
         if message.all_of_them:
             self.replace_all(message.models)
             return
-        before, self.models = len(self.models), [*self.models, *message.models]
+        fresh = {model.name: model for model in message.models}
+        before, shown = len(self.models), [fresh.pop(model.name, model) for model in self.models]
+        self.models = [*shown, *fresh.values()]
         self.show_state(more=message.more)
         lines = [Content(line) for line in self.lines()]
         for index, line in enumerate(lines[:before]):

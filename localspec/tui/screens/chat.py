@@ -7,7 +7,7 @@ in this screen's message queue.
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events, on
@@ -22,6 +22,7 @@ from localspec.core.events import AnyEvent, Done, Failure, Loading, Notice, Pref
 from localspec.history import OpenChat
 from localspec.tui.chat.past import conversation
 from localspec.tui.chat.recorder import SAVE_SECONDS, HistoryRecorder, Kept, Noticed
+from localspec.tui.control.ahead import read_ahead
 from localspec.tui.control.branches import Branches
 from localspec.tui.control.chats import Chats
 from localspec.tui.control.command_line import CommandLine
@@ -60,8 +61,6 @@ from localspec.tui.transcript.transcript import Transcript
 
 if TYPE_CHECKING:
     from textual.widgets import Markdown
-
-SOON = "transcript.body", "screens.models"  # the first answer and Ctrl+O need them, and by then they are there
 
 
 class ChatScreen(Painted, Screen[None]):
@@ -159,15 +158,7 @@ class ChatScreen(Painted, Screen[None]):
         if self.past is not None:
             self.turns.locate()
         self.engine.load()
-        self.run_worker(self.prepare, thread=True, exit_on_error=False, group="import")
-
-    def prepare(self) -> None:
-        """Imports, in a thread, what is needed soon."""
-        from localspec.runtime.local_models import names
-
-        for name in SOON:
-            import_module(f"localspec.tui.{name}")
-        self.command_line.others = names()
+        self.run_worker(partial(read_ahead, self.command_line), thread=True, exit_on_error=False, group="import")
 
     async def on_unmount(self) -> None:
         self.recorder.end(self.state.tally.stats, "cancelled")

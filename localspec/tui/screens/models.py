@@ -41,10 +41,12 @@ KEYS: dict[Tab, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
-    """What the screen is opened with. `look` lists the models on this machine, and `free` says in words what memory
-    and disk are free: both read, in a thread. `now` is loaded; `chosen` is selected at first, if it is there."""
+    """What the screen is opened with. `look` lists the models on this machine, `look_at` those of a repository, and
+    `free` says in words what memory and disk are free: all read, in a thread. `now` is loaded; `chosen` is listed and
+    selected at first, if it is there."""
 
     look: Callable[[], Iterable[Shelved]]
+    look_at: Callable[[str], Iterable[Shelved]]
     free: Callable[[], str]
     now: Pick
     chosen: str = ""
@@ -60,7 +62,7 @@ class ModelsScreen(Screen[Pick | None]):
         super().__init__()
         self.shelf, self.library = shelf, library
         self.strip = TabStrip()
-        self.disk = OnDisk(shelf.look, shelf.now, drafts_first=drafts_first, chosen=shelf.chosen)
+        self.disk = OnDisk(shelf.look, shelf.look_at, shelf.now, drafts_first=drafts_first, chosen=shelf.chosen)
         self.hub, self.downloads = HubTab(library.downloads.queue), DownloadsTab(library.downloads.queue)
         self.keys = Static(markup=False, id="tab-keys")
         self.here: list[str] = []
@@ -121,7 +123,7 @@ class ModelsScreen(Screen[Pick | None]):
         """Runs in a thread."""
         here, self.here = self.here, hub_cache.repositories()
         if here and here != self.here:
-            self.app.call_from_thread(self.disk.look_again)
+            self.app.call_from_thread(self.disk.look_again, [repo for repo in self.here if repo not in here])
 
     # --- what is wanted
 

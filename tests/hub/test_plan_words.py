@@ -1,0 +1,46 @@
+"""A plan's sentences: one wording, which the command's screen and the chat's question show alike."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from localspec.cli.pulling.screens import plan_text
+from localspec.hub.plan_words import offer_words, template_words
+from localspec.hub.records import DraftOffer
+from localspec.runtime.pairs import PairVerdict
+from localspec.tui.chat.plan_lines import plan_lines
+from tests.support.scripted_hub import a_plan, a_repository
+
+VERDICT = PairVerdict("org/model", "org/small", True, "same", "the same tokens")
+OFFERS = {
+    "early exit after layer 8, k 6 (LayerSkip's README); no second model": DraftOffer(
+        "early-exit", exit_layer=8, k=6, source="LayerSkip's README"
+    ),
+    "org/small drafts (the catalogue); same: the same tokens": DraftOffer(
+        "model", "org/small", source="the catalogue", verdict=VERDICT
+    ),
+    "none: no drafter is known for it": DraftOffer("none", detail="no drafter is known for it"),
+    "none": DraftOffer("none"),
+}
+TEMPLATES = {
+    'none in it (a base model); "plain" will be used': "plain",
+    "none in it (a base model); it completes text": "",
+}
+
+
+@pytest.mark.parametrize(("words", "offer"), OFFERS.items())
+def test_how_it_drafts(words: str, offer: DraftOffer):
+    plan = a_plan(offer=offer)
+    assert offer_words(offer) == words
+    assert f"speculation: {words}\n" in plan_text(plan)
+    assert f"Speculation: {words}" in plan_lines(plan)
+
+
+@pytest.mark.parametrize(("words", "preset"), TEMPLATES.items())
+def test_which_template_a_base_model_gets(words: str, preset: str):
+    plan = a_plan(a_repository(chat_template=False), preset=preset)
+    assert template_words(plan) == words
+    assert plan_text(plan).endswith(f"chat template: {words}")
+    assert plan_lines(plan)[-1] == f"Chat template: {words}"
+    assert template_words(replace(plan, target=a_repository())) == "its own"
