@@ -89,7 +89,7 @@ class Disk(OnDisk):
 @pytest.mark.parametrize("width", [120, 80])
 def test_a_model_on_disk_has_its_whole_name_where_its_origin_can_give_way(width: int):
     name = f"hf:{LONG}:Q4_K_M"
-    disk = Disk(list, Pick("guide", "auto"))
+    disk = Disk(list, lambda _: (), Pick("guide", "auto"))
     disk.width = width
     origin = Origin("Hugging Face", LONG, "1a2b3c4d" * 5)
     disk.models = [Shelved(name, "Q4_K_M", 105_000_000, "fits", (), origin, "2020-01-01T00:00:00+00:00")]
@@ -101,7 +101,7 @@ def test_a_model_on_disk_has_its_whole_name_where_its_origin_can_give_way(width:
 
 
 def test_a_long_name_on_disk_keeps_the_program_and_its_end():
-    disk = Disk(list, Pick("guide", "auto"))
+    disk = Disk(list, lambda _: (), Pick("guide", "auto"))
     disk.width = 60
     disk.models = [Shelved(f"hf:{LONG}:Q4_K_M", "Q4_K_M", 105_000_000, "fits", ())]
     assert "hf:…" in disk.lines()[0]
