@@ -75,14 +75,17 @@ def answers_line(one: ModelTotals) -> str:
     return f"{count(one.answers, 'answer')}: {rate} tokens/s, {accepted} of drafts accepted, {gain}"
 
 
-def deletion_text(plan: DeletePlan) -> str:
-    """What a deletion frees, and what stays."""
+def deletion_text(plan: DeletePlan, keys: Sequence[str] = ()) -> str:
+    """What a deletion frees, what stays, and the `keys` that go with it."""
     names = ", ".join(map(one_line, plan.repos))
-    parts = [f"Deleting {names} frees {size_words(plan.freed_bytes)}"]
+    freed = f"Deleting {names} frees {size_words(plan.freed_bytes)}"
+    parts = [freed if names else "Nothing of it is on this machine"]
     if plan.unfinished_bytes:
         parts.append(f"{size_words(plan.unfinished_bytes)} of it unfinished")
     if plan.shared_bytes:
         parts.append(f"{size_words(plan.shared_bytes)} stay, since other models share them")
+    if keys:
+        parts.append(f"also removes the key{'s' * (len(keys) > 1)} {', '.join(keys)} from models.toml")
     return "; ".join(parts) + "."
 
 

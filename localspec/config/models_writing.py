@@ -6,13 +6,14 @@ Imports tomlkit late: whoever only reads does not need it.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Collection, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any  # Any: TOML values
 
 from localspec.core import paths
 from localspec.core.errors import CatalogError, UsageError
 from localspec.core.whole_file import write_whole
+from localspec.models import hub_cache
 from localspec.models.catalog_file import SCHEMA_VERSION, checked, over, read
 
 NEW = f"schema_version = {SCHEMA_VERSION}\n"
@@ -27,7 +28,11 @@ def store_model(key: str, fields: Mapping[str, Any], draft: Mapping[str, Any] | 
 
 
 def check_key(key: str, repo: str) -> None:
-    """UsageError for a name that models.toml could not give to this repository, or a file that cannot be written."""
+    """UsageError for a name that models.toml could not give to this repository, or that is the built-in model's, or a file that cannot be
+    written."""
+    shipped = checked(read(paths.packaged("models.toml")), paths.packaged("models.toml"))
+    if any(key in (name, *table.aliases) for name, table in shipped.items() if table.path is not None):
+        raise UsageError(f"'{key}' is the built-in model's name.", hint="Choose another: --as KEY")
     changed(paths.models_file(), key, {"repo": repo}, None)
     check_writable(paths.models_file())
 
@@ -41,6 +46,61 @@ def check_writable(file: Path) -> None:
             f"{file} cannot be written: {nearest} takes no new files.",
             hint="Set LOCALSPEC_CONFIG_DIR to another folder.",
         )
+
+
+def other_model(key: str, repo: str) -> str:
+    """What the user's models.toml calls by this key, if that is another repository, or a folder; else ""."""
+    table = own_tables().get(key, {})
+    before = repository_of(table) or str(table.get("path") or "")
+    return before if before != repo else ""
+
+
+def keys_of(repos: Collection[str]) -> tuple[str, ...]:
+    """The keys that the user's models.toml gives to these repositories."""
+    return tuple(key for key, table in own_tables().items() if repository_of(table) in repos)
+
+
+def own_tables() -> dict[str, dict[str, Any]]:
+    """The models of the user's file, as written."""
+    found = read(paths.models_file()).get("models") if paths.models_file().exists() else {}
+    return {key: table for key, table in found.items() if isinstance(table, dict)} if isinstance(found, dict) else {}
+
+
+def repository_of(table: Mapping[str, Any]) -> str:
+    """The repository of an entry, also where it names a path in the cache; "" for none."""
+    inside = hub_cache.fetched_from(paths.expanded(str(table.get("path") or "")))[0]
+    return str(table.get("repo") or inside)
+
+
+def remove_models(keys: Collection[str]) -> None:
+    """Removes these models from the user's file; what stands before the next one stays, comments too."""
+    import tomlkit
+
+    file = paths.models_file()
+    document = tomlkit.parse(written(file))
+    for name, tables in document.body:
+        if name is not None and name.key == "models" and isinstance(tables, tomlkit.items.Table):
+            for index, (key, table) in enumerate(tables.value.body):
+                if key is not None and key.key in keys:
+                    tables.value.body[index] = None, tomlkit.items.Whitespace(end_of(table))
+    text = tomlkit.dumps(document)
+    left = tomlkit.parse(text).unwrap()
+    if stuck := [key for key in keys if key in left.get("models", {})]:
+        raise UsageError(f"{file} names '{stuck[0]}' in a way that is not changed here.", hint="Edit the file.")
+    check(left, file, ", ".join(keys))
+    save(file, text)
+
+
+def end_of(item: Any) -> str:
+    """The comments and empty lines at the end of a table's text, which are about what follows."""
+    import tomlkit
+
+    found = ""
+    for _, last in reversed(item.value.body if isinstance(item, tomlkit.items.Table) else ()):
+        if not isinstance(last, tomlkit.items.Comment | tomlkit.items.Whitespace):
+            return end_of(last) + found
+        found = last.as_string() + found
+    return found
 
 
 def changed(file: Path, key: str, fields: Mapping[str, Any], draft: Mapping[str, Any] | None) -> str:

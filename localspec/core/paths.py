@@ -147,6 +147,16 @@ def pairs_file() -> Path:
     return state_dir() / "pairs.json"
 
 
+def pulled_pairs_file() -> Path:
+    """The file of the drafters that models were pulled with."""
+    return state_dir() / "pulled-pairs.json"
+
+
+def pulled_licences_file() -> Path:
+    """The file of the licences that the hub named when models were pulled."""
+    return state_dir() / "pulled-licences.json"
+
+
 def licences_file() -> Path:
     """The file of the licences that the user has acknowledged, by repository."""
     return state_dir() / "licences.json"

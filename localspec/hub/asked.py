@@ -12,7 +12,7 @@ from localspec.core.weight_formats import AUTO
 from localspec.engine.drafters.table import has_model, parse
 from localspec.hub.addresses import GIVE, without_address
 from localspec.hub.records import PullRequest
-from localspec.models.catalog import Catalog
+from localspec.models.catalog import Catalog, variant_of
 from localspec.models.catalog_file import ModelTable
 
 
@@ -39,14 +39,15 @@ def asked_drafter(typed: str, draft: str) -> str:
 
 
 def asked_repository(typed: str) -> tuple[str, str, str]:
-    """Its repository, revision and variant; of a key the commit that models.toml has, if it has one."""
+    """Its repository, revision and variant; of a key the commit and file that models.toml has, if it has them."""
     catalog, typed = Catalog.load(), without_address(typed)
     name, revision, variant = (typed, "", "") if catalog.key_of(typed) else parts_of(typed)
     if known := catalog.key_of(name):
         table = catalog.models[known]
         if table.repo is None:
             raise UsageError(here_already(known, table), hint=f"Chat with it: localspec chat {known}")
-        return table.repo, revision or table.revision or "", variant
+        own = variant_of(table.file) if table.file else ""
+        return table.repo, revision or table.revision or "", variant or own
     if repo := catalog.repository(name):
         return repo, revision, variant
     try:

@@ -1,38 +1,24 @@
-"""Models that might draft for a target: those on this machine, and those of its family on the hub.
+"""Models of the hub that might draft for a target: those of its family.
 
 Knows nothing about speed, and compares no tokenizers itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
-
 from localspec.core import paths
 from localspec.core.errors import LocalspecError
-from localspec.engine.generic_arch import read_any
 from localspec.hub.asked import asked_repository
 from localspec.hub.client import Client
 from localspec.hub.records import SearchRequest, SearchRow
 from localspec.hub.search import family, search
 from localspec.models import hub_cache
-from localspec.models.catalog import Catalog
-from localspec.models.checkpoint import Snapshot, open_snapshot
+from localspec.models.checkpoint import Snapshot
 from localspec.models.gguf import stores
-from localspec.runtime.local_models import names
+from localspec.models.gguf.quants import ENDING
 from localspec.runtime.pairs import is_small
 
 MOST_COMPARED = 5  # candidates whose tokenizers are fetched
 MOST_FOUND = 30
-
-
-def others(catalog: Catalog) -> Iterator[Snapshot]:
-    """Every model on this machine that can be opened, and is of a kind that can be loaded."""
-    for name in dict.fromkeys((*catalog.models, *names())):
-        with suppress(LocalspecError):
-            model = open_snapshot(catalog.resolve(name).path, name)
-            read_any(model.config)
-            yield model
 
 
 def of_its_family(client: Client, target: Snapshot, name: str) -> list[SearchRow]:
@@ -56,4 +42,4 @@ def repository_of(name: str, target: Snapshot) -> str:
 def plain_name(name: str) -> str:
     """The last part of a folder's, a file's or another program's name."""
     store, _, rest = name.partition(":")
-    return paths.expanded(rest if store in stores.STORES else name).absolute().name.removesuffix(stores.ENDING)
+    return paths.expanded(rest if store in stores.STORES else name).absolute().name.removesuffix(ENDING)

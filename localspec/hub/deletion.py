@@ -19,9 +19,10 @@ from huggingface_hub.utils import DeleteCacheStrategy
 
 from localspec.core.errors import NotDownloaded, UsageError
 from localspec.core.sanitize import one_line
-from localspec.hub import blobs, pulled, pulls
+from localspec.hub import blobs, licences, pulled, pulls
 from localspec.hub.records import Deleted, DeletePlan
 from localspec.models import hub_cache
+from localspec.runtime import known_pairs
 
 
 def delete(repos: Sequence[str]) -> Iterator[DeletePlan | Deleted]:
@@ -43,6 +44,8 @@ def delete(repos: Sequence[str]) -> Iterator[DeletePlan | Deleted]:
         shutil.rmtree(folder, ignore_errors=True)  # what the library calls damaged: an unfinished download
         pulls.finish(repo)
         pulled.forget(repo)
+        licences.forget(repo)
+        known_pairs.PULLED.remove(repo)
     yield Deleted(repos, before - sum(map(own_bytes, measured(folders))))
 
 

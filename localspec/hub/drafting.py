@@ -14,7 +14,7 @@ from localspec.core.errors import IncompatiblePair, LocalspecError
 from localspec.core.events import DraftLength
 from localspec.engine.drafters.table import EARLY_EXIT
 from localspec.hub.asked import asked_repository
-from localspec.hub.candidates import MOST_COMPARED, of_its_family, others
+from localspec.hub.candidates import MOST_COMPARED, of_its_family
 from localspec.hub.client import Client
 from localspec.hub.faults import skipping_unusable
 from localspec.hub.records import DraftOffer
@@ -23,6 +23,7 @@ from localspec.models.catalog import Catalog
 from localspec.models.catalog_file import DraftTable
 from localspec.models.checkpoint import Snapshot
 from localspec.runtime.draft_choice import exit_layers
+from localspec.runtime.local_models import snapshots
 from localspec.runtime.pairs import by_promise, is_small, pair
 
 AUTO, NONE = "auto", "none"
@@ -91,7 +92,7 @@ def found_drafter(client: Client, target: Inspected, scratch: Path, heard: Calla
 
 def found_here(target: Snapshot, heard: Callable[[], None]) -> Drafter | None:
     """The first model on this machine that can draft for it, those of its family and of a good size before others."""
-    small = [one for one in others(Catalog.load()) if is_small(one.total_bytes, target.total_bytes)]
+    small = [one for one in snapshots(Catalog.load()) if is_small(one.total_bytes, target.total_bytes)]
     for one in by_promise(target, small)[:MOST_COMPARED]:
         heard()
         with skipping_unusable():

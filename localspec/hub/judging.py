@@ -10,13 +10,13 @@ from typing import TypeVar
 from localspec.core.errors import NotDownloaded
 from localspec.core.requests import WeightOptions
 from localspec.hub.asked import asked_repository
-from localspec.hub.candidates import others
 from localspec.hub.process import HubProcess
 from localspec.hub.records import AnyAsk, AskFit, AskPair, FitFound, FitRequest, PairFound, PairRequest
 from localspec.loading.fit import FitReport, fit_report, request_here, usable_gpu_bytes
 from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import Snapshot, open_snapshot
 from localspec.runtime import pairs
+from localspec.runtime.local_models import snapshots
 from localspec.runtime.pairs import Candidate
 
 Found = TypeVar("Found", FitFound, PairFound)
@@ -47,7 +47,7 @@ def pair(target: str, draft: str = "", *, hub: bool = False) -> tuple[Candidate,
     if first is not None and second is not None:
         return (Candidate(draft, second.total_bytes, on_disk=True, verdict=pairs.pair(first, second)),)
     if first is not None and not draft and not hub:
-        return tuple(pairs.candidates(first, others(catalog)))
+        return tuple(pairs.candidates(first, snapshots(catalog)))
     return answer(AskPair(PairRequest(target, draft, hub)), PairFound).candidates
 
 

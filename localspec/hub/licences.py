@@ -14,6 +14,7 @@ from localspec.core.json_store import JsonStore
 from localspec.core.sanitize import one_line
 from localspec.hub.records import Licence
 
+PULLED = JsonStore(paths.pulled_licences_file, Licence)
 ACKNOWLEDGED = JsonStore(paths.licences_file, str)
 PREFIX = "license:"  # of a tag
 LONGEST_NAME, LONGEST_LINK = 80, 300
@@ -52,3 +53,18 @@ def must_acknowledge(repo: str, licence: Licence) -> bool:
 def acknowledge(repo: str, licence: Licence) -> None:
     """Remembers that the user has acknowledged this licence of this repository."""
     ACKNOWLEDGED.put(repo, licence.words)
+
+
+def remember(repo: str, licence: Licence) -> None:
+    """Remembers what the hub named for a repository that is pulled."""
+    if licence.tag or licence.name:
+        PULLED.put(repo, licence)
+
+
+def remembered(repo: str) -> Licence:
+    """The licence that a repository was pulled with; without a name where none is known."""
+    return PULLED.read().get(repo, Licence())
+
+
+def forget(repo: str) -> None:
+    PULLED.remove(repo)

@@ -12,10 +12,12 @@ from localspec.core.errors import LocalspecError
 from localspec.core.events import Notice
 from localspec.hub import blobs, cache, pulled, pulls
 from localspec.hub.faults import hub_faults
+from localspec.hub.licences import remember
 from localspec.hub.records import Fetched, Progress, Pulled, PullPlan, PullRequest, Repository, Retrying
 from localspec.hub.refusals import refuse_full, refuse_unready
 from localspec.hub.transfer import Deadlines, Transfer
 from localspec.models import hub_cache
+from localspec.runtime import known_pairs
 
 Happening = Progress | Retrying | Notice | Fetched | Pulled
 USUAL = Deadlines()
@@ -33,6 +35,8 @@ def fetch(plan: PullPlan, request: PullRequest, deadlines: Deadlines = USUAL) ->
         yield Notice("info", "xet", "The hub's library fetches the weights (--xet): a stopped download begins anew.")
     target = yield from fetch_one(plan.target, request, deadlines)
     drafter = (yield from fetch_one(plan.drafter, request, deadlines)) if plan.drafter else None
+    if plan.offer.kind == "model":
+        known_pairs.PULLED.put(plan.target.repo, plan.offer.name)
     path = cache.model_path(plan.target)
     yield Pulled(target, drafter, "" if path.is_dir() else str(path))
 
@@ -55,6 +59,7 @@ def fetch_one(
         checked = transfer.checked
     pulls.finish(repository.repo)
     pulled.remember(repository)
+    remember(repository.repo, repository.licence)
     folder = blobs.snapshot_dir(repository.repo, repository.commit)
     fetched = Fetched(repository.repo, repository.commit, str(folder), repository.num_bytes, checked)
     yield fetched

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from localspec.hub.candidates import MOST_COMPARED, of_its_family, others
+from localspec.hub.candidates import MOST_COMPARED, of_its_family
 from localspec.hub.client import Client
 from localspec.hub.faults import skipping_unusable
 from localspec.hub.opening import open_any
@@ -17,6 +17,7 @@ from localspec.hub.records import PairFound, PairRequest
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import Snapshot
+from localspec.runtime.local_models import snapshots
 from localspec.runtime.pairs import Candidate, candidates, pair, ranked
 
 
@@ -28,7 +29,7 @@ def answer_pair(client: Client, request: PairRequest, scratch: Path) -> PairFoun
         verdict = pair(target, drafter)
         return PairFound((Candidate(request.drafter, drafter.total_bytes, on_disk=on_disk, verdict=verdict),))
     if not request.hub:
-        return PairFound(tuple(candidates(target, others(Catalog.load()))))
+        return PairFound(tuple(candidates(target, snapshots(Catalog.load()))))
     return PairFound(tuple(ranked(target.total_bytes, of_the_hub(client, target, request.target, scratch))))
 
 

@@ -6,7 +6,6 @@ Refuses, before any byte of weights, what cannot be loaded or must not be writte
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -17,6 +16,7 @@ from localspec.core.sanitize import clean, one_line
 from localspec.core.strict_json import parse_object
 from localspec.hub.records import RemoteFile
 from localspec.models.gguf.header import SPLIT
+from localspec.models.gguf.quants import quant_of
 from localspec.models.safetensors_index import INDEX, PICKLES, SHARD, SINGLE, shard_names
 
 NEEDED = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
@@ -26,7 +26,6 @@ GGUF, PROJECTOR = ".gguf", "mmproj"
 ELSE = "Choose another copy of the model."
 MAX_FILES = 50_000
 MAX_FILE_BYTES = 1 << 44
-QUANT = re.compile(r"(?:^|[-._])((?:UD-)?(?:I?Q\d\w*|BF16|FP?16|FP?32|MXFP4\w*|TQ\d\w*))$", re.IGNORECASE)
 
 Read = Callable[[str], bytes]  # a small file of the repository, by its path
 
@@ -131,9 +130,8 @@ def models_in(files: Sequence[RemoteFile]) -> list[Variant]:
             models.setdefault(str(path.with_name(f"{part[1]}{GGUF}")) if part else file.path, []).append(file)
     found = []
     for name, parts in models.items():
-        quant = QUANT.search(PurePosixPath(name).stem)
         in_order = tuple(sorted(parts, key=lambda file: file.path))
-        found.append(Variant(name, quant[1].upper() if quant else "", in_order))
+        found.append(Variant(name, quant_of(name), in_order))
     return sorted(found, key=lambda one: one.num_bytes)
 
 

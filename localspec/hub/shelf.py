@@ -15,7 +15,7 @@ from localspec.core.events import Record
 from localspec.core.main_memory import available_bytes
 from localspec.engine.generic_arch import read_any
 from localspec.history import History, ModelTotals
-from localspec.hub.card import licence_of, licence_text
+from localspec.hub.card import licence_at, licence_text
 from localspec.hub.licences import read_licence
 from localspec.hub.records import Licence
 from localspec.models import hub_cache
@@ -23,7 +23,7 @@ from localspec.models.catalog import Catalog, Entry
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.draft_choice import exit_layers
 from localspec.runtime.loaded import is_loaded
-from localspec.runtime.local_models import Shelved, drafters, last_used, on_disk, shelved
+from localspec.runtime.local_models import Shelved, known_pairs, last_used, on_disk, shelved
 
 
 class OnDisk(Record, frozen=True):
@@ -54,7 +54,7 @@ def described(one: Shelved, entry: Entry, catalog: Catalog, used: Mapping[str, s
     repo, commit = hub_cache.fetched_from(entry.path)
     key = catalog.key_of(one.name)
     known = catalog.models[key] if key else (catalog.of_repository(repo) or ("", None))[1]
-    licence = licence_of(folder_of(entry.path))
+    licence = licence_at(entry.path)
     drafted = dict(one.drafts).get("auto", "")
     return OnDisk(
         one.name,
@@ -100,14 +100,15 @@ def details(name: str) -> Details:
     entry = catalog.resolve(name)
     snapshot = open_snapshot(entry.path, name)
     arch, folder = read_any(snapshot.config), folder_of(entry.path)
+    one = shelved(name, entry, available_bytes(), known_pairs(catalog))
     return Details(
-        described(shelved(name, entry, available_bytes()), entry, catalog, last_used()),
+        described(one, entry, catalog, last_used()),
         str(snapshot.config.get("model_type", "")),
         exit_layers(snapshot),
         arch.max_context,
         snapshot.vocab_size or 0,
         snapshot.chat_template or "",
-        drafters(entry),
+        one.drafts,
         files(entry.path),
         licence_text(folder),
         answers({name, entry.name, entry.key}),

@@ -23,6 +23,7 @@ from localspec.models import hub_cache
 from localspec.models.catalog_file import DraftTable, FoldingTable, ModelTable, checked, over, read
 from localspec.models.gguf import stores
 from localspec.models.gguf.header import name_of
+from localspec.models.gguf.quants import quant_of, whole
 from localspec.models.gguf.stores import Kept
 
 ELSE = "Use the built-in model, guide, or a model's folder or GGUF file: ./FOLDER or ./FILE.gguf."
@@ -132,7 +133,7 @@ class Catalog:
             near = difflib.get_close_matches(name, [one.name for one in stores.kept()], n=1)
             raise NotDownloaded(f"'{name[:200]}' is not on this machine" + meant(near), hint=LISTED)
         if self.repository(name.partition(":")[0]):
-            raise NotDownloaded(f"'{name}' is not on this machine.", hint=fetch(name))
+            raise absent(name)
         if "/" in name:
             raise NotDownloaded(f"There is no folder or file {name[:200]}.", hint=ELSE)
         known = [word for key, table in self.models.items() for word in (key, *table.aliases)]
@@ -151,6 +152,16 @@ def one_of(name: str, files: Sequence[Kept]) -> Kept:
         return files[0]
     shown = ", ".join(one.name for one in files[:MOST_SHOWN])
     raise UsageError(f"'{name}' has {len(files)} models on this machine.", hint=f"Name one: {shown}")
+
+
+def absent(name: str) -> NotDownloaded:
+    """The error for a repository that is not here, or for ORG/NAME:Q8_0 of which at most others are."""
+    repository, _, variant = name.partition(":")
+    if not variant:
+        return NotDownloaded(f"'{name}' is not on this machine.", hint=fetch(name))
+    others = [one.name.removeprefix(f"{repository}:") for one in stores.in_repository(repository)][:MOST_SHOWN]
+    here = f"; {', '.join(others)} {'is' if len(others) == 1 else 'are'}" if others else ""
+    return NotDownloaded(f"{variant[:200]} of {repository} is not on this machine{here}.", hint=fetch(name))
 
 
 def fetch(name: str) -> str:
@@ -175,9 +186,17 @@ def is_gguf(name: str, path: Path) -> bool:
 
 def _entry(key: str, table: ModelTable) -> Entry:
     path = _shipped(table.path) if table.path is not None else hub_cache.snapshot(table.repo or "", table.revision)
+    if table.file is not None and (path is None or not (path / table.file).is_file()):
+        named = f"{table.repo}:{variant_of(table.file)}"
+        raise NotDownloaded(f"'{key}' ({named}) is not on this machine.", hint=f"{fetch(named)} --as {key}")
     if path is None:
         raise NotDownloaded(f"'{key}' ({table.repo}) is not on this machine.", hint=fetch(key))
-    return _at(path, key, table)
+    return _at(path / table.file if table.file else path, key, table)
+
+
+def variant_of(file: str) -> str:
+    """What `localspec pull ORG/NAME:` takes for this GGUF file: its quantisation, else its path."""
+    return quant_of(file) or whole(file)
 
 
 def _at(path: Path, key: str, table: ModelTable) -> Entry:

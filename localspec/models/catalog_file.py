@@ -28,13 +28,14 @@ LONGEST_FAULT = 300  # characters of a file's fault in a message
 NAME = r"^\w[\w.:+-]{0,99}$"
 NAME_WORDS = "a name of letters, digits and any of _ . : + -"
 EDIT = "Edit the file and try again."
-OF_A_REPOSITORY = {"repo", "path", "folding", "revision", "licence", "gated"}
+OF_A_REPOSITORY = {"repo", "path", "file", "folding", "revision", "licence", "gated"}
 
 Name = Annotated[str, msgspec.Meta(pattern=NAME)]
 Drafted = Annotated[int, msgspec.Meta(ge=0, le=MAX_DRAFT)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
 Context = Annotated[int, msgspec.Meta(ge=2)]
 Commit = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{40}$")]
+GgufPath = Annotated[str, msgspec.Meta(pattern=r"^(?!/)(?!.*(^|/)\.\.?(/|$))[^\\\x00-\x1f]{1,300}\.[gG][gG][uU][fF]$")]
 
 
 class DraftTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,12 +59,13 @@ class FoldingTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class ModelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """[models.KEY] as written, with exactly one of repo and path. `quant`, `ctx`, `system`, `preset` and `template` are
-    defaults for `chat` and `run`; `revision` is the commit that was pulled, `licence` and `gated` are as the hub names
-    them."""
+    defaults for `chat` and `run`; `revision` is the commit that was pulled, `file` the GGUF file's path inside the
+    repository, `licence` and `gated` are as the hub names them."""
 
     repo: str | None = None
     path: str | None = None
     revision: Commit | None = None
+    file: GgufPath | None = None
     name: str | None = None
     aliases: tuple[Name, ...] = ()
     licence: str = ""
@@ -161,6 +163,8 @@ def check(source: Path, written: CatalogFile) -> None:
     for key, table in written.models.items():
         if (table.repo is None) == (table.path is None):
             raise CatalogError(f"{source}: '{key}' must have exactly one of repo and path.", hint=EDIT)
+        if table.file is not None and table.repo is None:
+            raise CatalogError(f"{source}: '{key}' has a file and no repo to find it in.", hint=EDIT)
         for word in (key, *table.aliases):
             if seen.setdefault(word, key) != key:
                 raise CatalogError(f"{source}: '{word}' names both '{seen[word]}' and '{key}'.", hint=EDIT)

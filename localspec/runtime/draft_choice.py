@@ -22,9 +22,12 @@ from localspec.loading.plan_request import check_memory
 from localspec.models.catalog import Catalog, DraftEntry, Entry
 from localspec.models.catalog_file import EDIT
 from localspec.models.checkpoint import Snapshot, open_snapshot
+from localspec.runtime.known_pairs import pulled_draft
+from localspec.runtime.local_models import drafters, known_pairs
 from localspec.runtime.pairs import pair
 
 NOTHING_KNOWN = Calibration()
+NO_DRAFTER = "no drafter is known for this model"
 THREADS_PER_PROCESSOR = 8
 REFUSALS = {  # by a verdict's reason: the end of the sentence about a draft model, and its hint
     "recurrent": (
@@ -143,7 +146,8 @@ def choose(
     check_entry(entry)
     request = requested(asked)
     if request.kind == "off":
-        return Choice("off", reason="you turned it off")
+        is_known = any_known(entry, target, catalog) or swept(known, entry, target)
+        return Choice("off", reason="you turned it off" if is_known else NO_DRAFTER)
     if request.kind == "auto":
         if not read_any(target.config).can_rewind:
             return no_rewind(target)
@@ -188,11 +192,11 @@ def swept(known: Calibration, entry: Entry, target: Snapshot) -> Choice | None:
 
 
 def by_catalogue(entry: Entry, target: Snapshot, catalog: Catalog) -> Choice:
-    draft = entry.draft
+    draft = entry.draft or pulled_draft(entry, catalog)
     if draft is None or draft.kind == "off":
-        reason = "no drafter is known for this model"
         hint = f"Name one: {', or '.join(table.hints(draft_target(entry, target)))}."
-        return Choice("off", reason=reason, notice=Notice("info", "no_drafter", f"Speculation is off: {reason}.", hint))
+        notice = Notice("info", "no_drafter", f"Speculation is off: {NO_DRAFTER}.", hint)
+        return Choice("off", reason=NO_DRAFTER, notice=notice)
     try:
         choice = replace(checked(draft.request, entry, target), k=draft.k)
         if not table.has_model(draft.kind):
@@ -204,6 +208,11 @@ def by_catalogue(entry: Entry, target: Snapshot, catalog: Catalog) -> Choice:
             reason=fault.message,
             notice=Notice("warning", fault.code, str(fault), "Continuing without a drafter."),
         )
+
+
+def any_known(entry: Entry, target: Snapshot, catalog: Catalog) -> bool:
+    """Whether there is a drafter to turn off: one that the list of models has for it."""
+    return len(drafters(entry, known_pairs(catalog).of(entry, target))) > 1
 
 
 def draft_target(entry: Entry, target: Snapshot) -> DraftTarget:

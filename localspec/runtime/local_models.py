@@ -10,12 +10,14 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 from localspec.core.errors import CheckpointError, LocalspecError, NotDownloaded
 from localspec.core.main_memory import available_bytes
+from localspec.core.requests import DraftRequest
 from localspec.engine.drafters.table import summary
+from localspec.engine.generic_arch import read_any
 from localspec.history import peek
 from localspec.loading.plan import fit_word
 from localspec.models import hub_cache
@@ -25,6 +27,7 @@ from localspec.models.gguf import stores
 from localspec.models.gguf.header import read_gguf
 from localspec.models.gguf.stores import Kept
 from localspec.models.prequantised.stored import stored_format
+from localspec.runtime.known_pairs import NOTHING, Known, KnownPairs
 from localspec.runtime.origins import UNKNOWN, Origin, origin_of
 
 STORED = {"F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16"}
@@ -56,12 +59,12 @@ def on_disk(catalog: Catalog, now: str, *, held_bytes: int = 0, loaded: str = ""
 
 def in_repository(catalog: Catalog, repo: str, now: str, *, held_bytes: int = 0, loaded: str = "") -> Iterator[Shelved]:
     """Lists what a fetched repository has, as `on_disk` does: the headers of no other model are read."""
-    used, free = last_used(), available_bytes() + held_bytes
+    used, free, pairs = last_used(), available_bytes() + held_bytes, known_pairs(catalog)
     known = catalog.of_repository(repo)
     name = known[0] if known and now != repo else repo
-    found = [of_another(one, free) for one in stores.in_repository(repo)]
+    found = [of_another(one, free, pairs) for one in stores.in_repository(repo)]
     with suppress(NotDownloaded):
-        found = found or [shelved(name, catalog.resolve(name), free)]
+        found = found or [shelved(name, catalog.resolve(name), free, pairs)]
     for model in found:
         if model is not None and model.fit != UNREADABLE:
             listed = as_loaded(model, loaded) if model.name == now else model
@@ -70,22 +73,34 @@ def in_repository(catalog: Catalog, repo: str, now: str, *, held_bytes: int = 0,
 
 def found_on_disk(catalog: Catalog, now: str, free: int, *, loaded: str) -> Iterator[Shelved]:
     """`free`: bytes of memory."""
-    named = set[str]()
+    pairs, named = known_pairs(catalog), set[str]()
+    files = {file_of(now, catalog)}  # each is listed once, as the user calls it
     keys = [key for key, table in catalog.models.items() if now == key or now != table.repo]
     for name in dict.fromkeys((*keys, now, *folders_of_chats(catalog))):
         with suppress(NotDownloaded):
-            model = shelved(name, catalog.resolve(name), free)
-            named.add(name)
-            yield as_loaded(model, loaded) if name == now else model
+            entry = catalog.resolve(name)
+            if name == now or entry.path not in files:
+                model = shelved(name, entry, free, pairs)
+                named.add(name)
+                files.add(file_of(name, catalog))
+                yield as_loaded(model, loaded) if name == now else model
     named |= {table.repo for table in catalog.models.values() if table.repo}
     for name in fetched():
         if name not in named:
-            model = shelved(name, catalog.resolve(name), free)
+            model = shelved(name, catalog.resolve(name), free, pairs)
             if model.fit != UNREADABLE:  # there are models that write no text, too
                 yield model
     for one in stores.kept():
-        if one.name not in named and (found := of_another(one, free)):
+        if one.file not in files and (found := of_another(one, free, pairs)):
             yield found
+
+
+def file_of(name: str, catalog: Catalog) -> Path | None:
+    """The GGUF file that a name means; None for a folder, and for what is not here."""
+    with suppress(LocalspecError):
+        path = catalog.resolve(name).path
+        return path if path.is_file() else None
+    return None
 
 
 def names() -> tuple[str, ...]:
@@ -99,18 +114,18 @@ def fetched() -> list[str]:
     return [name for name, folder in folders.items() if folder and (folder / "config.json").exists()]
 
 
-def of_another(one: Kept, free: int) -> Shelved | None:
+def of_another(one: Kept, free: int, pairs: KnownPairs) -> Shelved | None:
     """A file of another program; None if it is only a part of a model."""
-    drafts = drafters(Entry(one.name, one.name, one.file))
+    entry = Entry(one.name, one.name, one.file)
     with suppress(LocalspecError, OSError):
         state = one.file.stat()
         model = inspected(one, state.st_size, state.st_mtime_ns)
         if model is None:
             return None
         if isinstance(model, Snapshot):
-            word = fit_word(model, free)
-            return Shelved(one.name, stored(model), model.total_bytes, word, drafts, origin_of(one.name, one.file))
-    return Shelved(one.name, "–", 0, UNREADABLE, drafts, origin_of(one.name, one.file))
+            drafts, origin = drafters(entry, pairs.of(entry, model)), origin_of(one.name, one.file)
+            return Shelved(one.name, stored(model), model.total_bytes, fit_word(model, free), drafts, origin)
+    return Shelved(one.name, "–", 0, UNREADABLE, drafters(entry), origin_of(one.name, one.file))
 
 
 @lru_cache(maxsize=512)
@@ -138,14 +153,15 @@ def as_loaded(model: Shelved, quant: str) -> Shelved:
     return replace(model, quant=f"{quant}, stored {model.quant}") if quant not in ("", model.quant) else model
 
 
-def shelved(name: str, entry: Entry, free: int) -> Shelved:
+def shelved(name: str, entry: Entry, free: int, pairs: KnownPairs | None = None) -> Shelved:
+    """`pairs`: what is known of drafters beside models.toml."""
     try:
         snapshot = open_snapshot(entry.path, entry.key)
         word = fit_word(snapshot, free)
     except LocalspecError:
         return Shelved(name, "–", 0, UNREADABLE, drafters(entry), origin_of(name, entry.path))
-    origin = origin_of(name, entry.path)
-    return Shelved(name, stored(snapshot), snapshot.total_bytes, word, drafters(entry), origin)
+    drafts = drafters(entry, pairs.of(entry, snapshot) if pairs else NOTHING)
+    return Shelved(name, stored(snapshot), snapshot.total_bytes, word, drafts, origin_of(name, entry.path))
 
 
 def stored(snapshot: Snapshot) -> str:
@@ -159,13 +175,30 @@ def stored(snapshot: Snapshot) -> str:
     return STORED.get(most[0][0], most[0][0].lower()) if most else "–"
 
 
-def drafters(entry: Entry) -> tuple[tuple[str, str], ...]:
-    """What --draft takes for the model, with a description: models.toml's drafter first, "off" last."""
-    found = []
-    if entry.draft is not None and entry.draft.kind != "off":
-        found.append(("auto", summary(entry.draft.request)))
+def drafters(entry: Entry, known: Known = NOTHING) -> tuple[tuple[str, str], ...]:
+    """What --draft takes for the model, with a description: models.toml's drafter first, else the one it was pulled
+    with, then others that are known; "off" last."""
+    found, usual, pulled = [], entry.draft or known.pulled, known.pulled
+    if usual is not None and usual.kind != "off":
+        found.append(("auto", summary(usual.request)))
     found += [(name, f"{name}, {summary(draft.request)}") for name, draft in entry.drafts]
+    named = dict.fromkeys((*([str(pulled.model)] if pulled else []), *known.compared))
+    others = [name for name in named if usual is None or name != usual.model]
+    found += [(name, summary(DraftRequest("model", name))) for name in others]
     return (*found, ("off", "off, decode plain"))
+
+
+def known_pairs(catalog: Catalog) -> KnownPairs:
+    return KnownPairs(catalog, partial(snapshots, catalog))
+
+
+def snapshots(catalog: Catalog) -> Iterator[Snapshot]:
+    """Every model on this machine that can be opened, and is of a kind that can be loaded."""
+    for name in dict.fromkeys((*catalog.models, *names())):
+        with suppress(LocalspecError):
+            model = open_snapshot(catalog.resolve(name).path, name)
+            read_any(model.config)
+            yield model
 
 
 def folders_of_chats(catalog: Catalog) -> list[str]:
@@ -175,8 +208,11 @@ def folders_of_chats(catalog: Catalog) -> list[str]:
 
 
 def last_used() -> dict[str, str]:
-    """The time of each model's last chat, by the name that the chat has for it."""
-    used: dict[str, str] = {}
-    for chat in peek():
-        used[chat.model_key] = max(used.get(chat.model_key, ""), chat.updated_at)
+    """The time of each model's last chat, by the names that load it."""
+    used, chats = dict[str, str](), peek()
+    is_by_path = any(chat.model_key.startswith(f"{stores.HUGGING_FACE}:") for chat in chats)
+    names = {one.by_path: one.name for one in stores.kept()} if is_by_path else {}
+    for chat in chats:
+        for name in {chat.model_key, names.get(chat.model_key, chat.model_key)}:
+            used[name] = max(used.get(name, ""), chat.updated_at)
     return used

@@ -66,12 +66,17 @@ def pair(target: Snapshot, drafter: Snapshot) -> PairVerdict:
 
 def compared(target: TokenizerText, drafter: TokenizerText) -> Verdict:
     """The verdict of an earlier comparison, else a new one. The rows of the embeddings are part of the question."""
-    key = f"{hash_of(target)}:{target.rows} {hash_of(drafter)}:{drafter.rows}"
+    key = f"{side(hash_of(target), target.rows)} {side(hash_of(drafter), drafter.rows)}"
     if known := REMEMBERED.read().get(key):
         return known
     found = compare_tokenizers(target, drafter)
     REMEMBERED.put(key, found)
     return found
+
+
+def side(tokenizer_hash: str, rows: int | None) -> str:
+    """One model's half of a remembered pair."""
+    return f"{tokenizer_hash}:{rows}"
 
 
 def hash_of(tokenizer: TokenizerText) -> str:

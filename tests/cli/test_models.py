@@ -11,6 +11,7 @@ import pytest
 
 from localspec.core import paths
 from localspec.core.locks import lock
+from localspec.hub.licences import remember
 from localspec.hub.records import (
     AskDelete,
     AskFit,
@@ -20,6 +21,7 @@ from localspec.hub.records import (
     FitFound,
     FitRequest,
     Go,
+    Licence,
     PairFound,
     PairRequest,
 )
@@ -56,8 +58,17 @@ def test_ls_lists_what_is_here_with_licence_drafter_and_fit(localspec: Program):
     assert (code, err) == (0, "")
     head, guide, tiny = out.splitlines()
     assert head.split() == ["NAME", "FORMAT", "SIZE", "FIT", "DRAFTER", "LICENCE", "LAST", "USED"]
-    assert re.match(r"guide +bf16 +15 MB +fits +early exit after layer 2 +– +–", guide)
+    assert re.match(r"guide +bf16 +15 MB +fits +early exit after layer 2 +apache-2\.0 +–", guide)
     assert re.match(r"maker/tiny +fp32 .* fits +– +cc-by-nc-4\.0 \(non-commercial\) +–", tiny)
+
+
+def test_show_knows_the_licence_of_the_built_in_model_and_of_what_was_pulled(fetched: Path, localspec: Program):
+    assert re.search(r"^licence +apache-2\.0$", localspec("show", "guide")[1], re.MULTILINE)
+    (fetched / "README.md").unlink()
+    assert re.search(r"^licence +not named$", localspec("show", "maker/tiny")[1], re.MULTILINE)
+    remember("maker/tiny", Licence("mit"))
+    assert re.search(r"^licence +mit$", localspec("show", "maker/tiny")[1], re.MULTILINE)
+    assert re.search(r"^maker/tiny .* mit +–$", localspec("ls")[1], re.MULTILINE)
 
 
 @pytest.mark.usefixtures("fetched")
@@ -165,6 +176,79 @@ def test_rm_refuses_a_model_that_is_loaded(fetched: Path, localspec: Program, mo
     assert hub.asked == []
     mark.close()
     assert localspec("rm", "maker/tiny", "--yes")[0] == 0
+
+
+OWN = f"""# mine
+schema_version = 1
+[models.first]  # one
+path = "/x"
+
+# about smol
+[models.smol]
+repo = "maker/tiny"
+revision = "{COMMIT}"  # fixed
+[models.smol.draft]
+kind = "off"
+
+# about the last
+[models.last]
+path = "/y"
+[models.qwen3-8b]
+quant = "int4"
+"""
+LEFT = """# mine
+schema_version = 1
+[models.first]  # one
+path = "/x"
+
+# about smol
+
+# about the last
+[models.last]
+path = "/y"
+[models.qwen3-8b]
+quant = "int4"
+"""
+
+
+@pytest.mark.usefixtures("fetched")
+@pytest.mark.parametrize("name", ["smol", "maker/tiny"])
+def test_rm_says_that_a_key_goes_with_it_and_removes_it_alone(
+    name: str, localspec: Program, monkeypatch: pytest.MonkeyPatch
+):
+    hub = deleting(monkeypatch)
+    paths.models_file().parent.mkdir(parents=True)
+    paths.models_file().write_text(OWN)
+    monkeypatch.setattr("localspec.cli.asking.interactive", lambda: True)
+    monkeypatch.setattr("click.confirm", lambda *_, **__: False)
+    assert "; also removes the key smol from models.toml.\n" in localspec("rm", name)[1]
+    assert paths.models_file().read_text() == OWN
+    assert localspec("rm", name, "--yes")[0] == 0
+    assert hub.asked[-1] == Go()
+    assert paths.models_file().read_text() == LEFT
+
+
+def test_rm_of_a_key_whose_files_are_gone_removes_the_key(localspec: Program):
+    paths.models_file().parent.mkdir(parents=True)
+    paths.models_file().write_text(OWN)
+    code, out, _ = localspec("rm", "smol", "--yes")
+    assert (code, out) == (0, "Nothing of it is on this machine; also removes the key smol from models.toml.\n")
+    assert paths.models_file().read_text() == LEFT
+    assert localspec("rm", "first", "--yes")[0] == 2
+    assert localspec("rm", "qwen3-8b", "--yes")[0] == 3, "no key of the user's own names a repository"
+
+
+def test_rm_of_one_gguf_file_of_several_names_the_repository(localspec: Program, monkeypatch: pytest.MonkeyPatch):
+    kept = hub_cache.kept("maker/tiny")
+    (kept / "refs").mkdir(parents=True)
+    (kept / "refs" / "main").write_text(COMMIT)
+    (folder := kept / "snapshots" / COMMIT).mkdir(parents=True)
+    (folder / "m-Q8_0.gguf").write_text("")
+    deleting(monkeypatch)
+    assert localspec("rm", "maker/tiny:Q8_0", "--yes")[0] == 0
+    (folder / "m-Q4_0.gguf").write_text("")
+    code, _, err = localspec("rm", "maker/tiny:Q8_0", "--yes")
+    assert (code, "is one of 2 models of maker/tiny. " in err, "localspec rm maker/tiny" in err) == (2, True, True)
 
 
 @pytest.mark.usefixtures("fetched")

@@ -423,6 +423,48 @@ def test_a_key_that_cannot_be_written_is_refused_before_the_download(hub: Instal
     assert scripted.asked == []
 
 
+def own_models(text: str) -> None:
+    paths.models_file().parent.mkdir(parents=True, exist_ok=True)
+    paths.models_file().write_text(f"schema_version = 1\n{text}")
+
+
+def test_the_built_in_models_name_is_no_key(hub: Install, localspec: Program):
+    scripted = hub()
+    code, _, err = localspec("pull", "org/model", "--yes", "--as", "guide")
+    assert (code, scripted.asked) == (2, [])
+    assert "'guide' is the built-in model's name." in err
+    assert "Choose another: --as KEY" in err
+    assert not paths.models_file().exists()
+
+
+def test_a_key_of_another_model_is_replaced_only_after_a_yes_to_that(hub: Install, answers, localspec: Program):
+    scripted = hub()
+    own_models("[models.k]\nrepo = 'org/other'\n")
+    code, _, err = localspec("pull", "org/model", "--yes", "--as", "k")
+    assert (code, scripted.asked) == (2, [])
+    assert "'k' is org/other in your models.toml, not org/model." in err
+    asked = answers(False)
+    code, _, err = localspec("pull", "org/model", "--as", "k")
+    assert (code, scripted.asked, Catalog.load().models["k"].repo) == (130, [], "org/other")
+    assert asked == ["'k' is org/other in your models.toml. Replace it with org/model?"]
+    answers(True)
+    assert localspec("pull", "org/model", "--as", "k")[0] == 0
+    assert Catalog.load().models["k"].repo == "org/model"
+    assert localspec("pull", "org/model", "--yes", "--as", "k")[0] == 0, "the same repository"
+
+
+def test_a_key_of_a_gguf_file_is_its_repository_commit_and_file(hub: Install, localspec: Program):
+    own_models("[models.q]\nrepo = 'org/model'\nfile = 'old.gguf'\n")
+    folder = a_fetched().folder
+    hub(arrives=[a_fetched(), a_pulled(file=f"{folder}/deep/m-Q4_1.gguf")])
+    assert localspec("pull", "org/model:Q4_1", "--yes", "--as", "smol")[0] == 0
+    table = Catalog.load().models["smol"]
+    assert (table.repo, table.path, table.revision, table.file) == ("org/model", None, COMMIT, "deep/m-Q4_1.gguf")
+    hub()
+    assert localspec("pull", "org/model", "--yes", "--as", "q")[0] == 0
+    assert Catalog.load().models["q"].file is None
+
+
 def test_json_is_an_event_a_line_and_an_error_is_one_too(hub: Install, localspec: Program):
     hub(drafted())
     code, out, _ = localspec("pull", "org/model", "--yes", "--json")

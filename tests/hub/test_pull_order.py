@@ -14,11 +14,17 @@ from msgspec.structs import replace
 from localspec.core.errors import AccessDenied, CheckpointError, DoesNotFit, PullError, UsageError
 from localspec.core.paths import packaged
 from localspec.hub import blobs, pulls
+from localspec.hub.card import licence_at
+from localspec.hub.deletion import delete
+from localspec.hub.licences import remembered
 from localspec.hub.pull import fetch
-from localspec.hub.records import Access, Fetched, Pulled, PullPlan, PullRequest
+from localspec.hub.records import Access, DraftOffer, Fetched, Licence, Pulled, PullPlan, PullRequest
+from localspec.hub.shelf import details, list_models
 from localspec.hub.transfer import Deadlines
 from localspec.models import hub_cache
 from localspec.models.checkpoint import open_snapshot
+from localspec.runtime.known_pairs import PULLED
+from localspec.tui.chat.licence import licences
 from tests.support.fake_hub import HANG, Answer, FakeHub, FakeRepository, Flip
 from tests.support.pull_stage import MEBI, NAME, QUICK, WEIGHTS, a_plan, as_planned, hub, model
 
@@ -41,6 +47,28 @@ def test_a_model_is_found_by_its_name_and_can_be_opened(hub: FakeHub):
     assert open_snapshot(folder).revision == MODEL.commit
     assert pulls.unfinished() == []
     assert hub.seen("cdn")
+
+
+def test_what_the_hub_named_is_remembered_until_it_is_deleted(hub: FakeHub):
+    """The licence of each, and the pair."""
+    hub.push(DRAFTER)
+    plan = a_plan(MODEL, DRAFTER)
+    licensed = replace(plan.target, licence=Licence("apache-2.0"))
+    pulled(replace(plan, target=licensed, offer=DraftOffer("model", name="org/drafter")))
+    folder = hub_cache.snapshot(NAME)
+    assert folder is not None
+    assert (licence_at(folder).words, described_licence(NAME)) == ("apache-2.0", "apache-2.0")
+    assert licences(NAME).endswith(f"{NAME}: its repository says apache-2.0.")
+    assert remembered("org/drafter") == Licence(), "it named none"
+    assert dict(details(NAME).drafts)["auto"] == "a smaller model (drafter)"
+    (folder / "README.md").write_text("---\nlicense: mit\n---\n")
+    assert licence_at(folder).words == "mit", "the card comes first"
+    list(delete([NAME]))
+    assert (remembered(NAME), PULLED.read()) == (Licence(), {})
+
+
+def described_licence(name: str) -> str:
+    return next(one.licence.words for one in list_models() if one.name == name)
 
 
 def test_a_complete_one_asks_the_hub_for_nothing(hub: FakeHub):

@@ -144,7 +144,7 @@ def test_what_a_gpu_has_no_room_for_is_not_tried(folder: Path):
     assert rungs(folder, offloaded)[-1] == ("bf16", 2)
     assert rungs(folder, offloaded, WeightOptions("bf16", "offload")) == [("bf16", 1)]  # the least memory
     assert rungs(folder, 1 << 40, WeightOptions("bf16", "offload"), offloaded) == [("bf16", 2)]
-    with pytest.raises(DoesNotFit, match=r"MB free on the GPU\)") as met:
+    with pytest.raises(DoesNotFit, match=r"1 kB free on the GPU\)") as met:
         rungs(folder, 1000)
     assert "--device cpu" in met.value.hint
 

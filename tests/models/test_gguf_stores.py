@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from localspec.core.errors import NotDownloaded
+from localspec.core import paths
+from localspec.core.errors import CatalogError, NotDownloaded
 from localspec.history.text.lists import LONGEST_MODEL, model_name
+from localspec.hub.asked import asked_repository
 from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import open_snapshot
 from localspec.models.gguf import stores
@@ -163,8 +165,73 @@ def test_llama_cpps_and_hugging_faces_caches_are_found(tmp_path: Path):
     link.parent.mkdir(parents=True)
     link.symlink_to(target)
     link.with_name("gone.gguf").symlink_to("nowhere")
-    assert found() == ["llama.cpp:ggml-org_tiny-GGUF_tiny-Q8_0", "hf:somebody/tiny-GGUF/Q4_K_M/tiny-Q4_K_M"]
-    assert stores.find("hf:somebody/tiny-GGUF/Q4_K_M/tiny-Q4_K_M") == link
+    assert found() == ["llama.cpp:ggml-org_tiny-GGUF_tiny-Q8_0", "somebody/tiny-GGUF:Q4_K_M"]
+    assert stores.find("hf:somebody/tiny-GGUF/Q4_K_M/tiny-Q4_K_M") == link, "chats keep the older name"
+    assert [one.file for one in stores.in_repository("somebody/tiny-GGUF:q4_k_m")] == [link]
+
+
+def in_cache(tmp_path: Path, repository: str, *files: str) -> list[Path]:
+    kept_as = tmp_path / "hub" / f"models--{repository.replace('/', '--')}"
+    put(kept_as / "refs" / "main", COMMIT)
+    return [put(kept_as / "snapshots" / COMMIT / file) for file in files]
+
+
+def test_a_quantisation_names_a_file_where_it_is_the_only_one_of_it(tmp_path: Path):
+    files = in_cache(tmp_path, "a/b", "m-Q4_K_M.gguf", "m-UD-Q4_K_M.gguf", "x/m-Q8_0.gguf", "y/m-Q8_0.gguf", "m.gguf")
+    named = {one.name: one.file for one in kept()}
+    assert list(named) == ["a/b:Q4_K_M", "a/b:UD-Q4_K_M", "hf:a/b/m", "hf:a/b/x/m-Q8_0", "hf:a/b/y/m-Q8_0"]
+    catalog = Catalog.load()
+    assert {name: catalog.resolve(name).path for name in named} == named
+    assert catalog.resolve("hf:a/b/m-Q4_K_M").path == files[0]
+
+
+def test_a_quantisation_that_is_not_here_is_said_with_those_that_are(tmp_path: Path):
+    in_cache(tmp_path, "a/b", "m-Q4_1.gguf")
+    with pytest.raises(NotDownloaded) as fault:
+        Catalog.load().resolve("a/b:Q8_0")
+    assert fault.value.message == "Q8_0 of a/b is not on this machine; Q4_1 is."
+    assert fault.value.hint == "Fetch it: localspec pull a/b:Q8_0"
+    in_cache(tmp_path, "a/b", "m-Q5_0.gguf")
+    with pytest.raises(NotDownloaded, match=r"; Q4_1, Q5_0 are\."):
+        Catalog.load().resolve("a/b:Q8_0")
+    with pytest.raises(NotDownloaded, match=r"^Q8_0 of a/c is not on this machine\. Fetch"):
+        Catalog.load().resolve("a/c:Q8_0")
+
+
+def own(text: str) -> Catalog:
+    put(paths.models_file(), f"schema_version = 1\n{text}")
+    return Catalog.load()
+
+
+def test_a_key_of_a_gguf_file_follows_the_cache_and_says_how_to_fetch_it(tmp_path: Path):
+    (file,) = in_cache(tmp_path, "a/b", "deep/m-Q4_1.gguf")
+    table = f"[models.smol]\nrepo = 'a/b'\nrevision = '{COMMIT}'\nfile = 'deep/m-Q4_1.gguf'\n"
+    assert own(table).resolve("smol").path == file
+    assert asked_repository("smol") == ("a/b", COMMIT, "Q4_1")
+    file.unlink()
+    with pytest.raises(NotDownloaded) as fault:
+        own(table).resolve("smol")
+    assert fault.value.hint == "Fetch it: localspec pull a/b:Q4_1 --as smol"
+
+
+@pytest.mark.parametrize("file", ["../m.gguf", "/m.gguf", "a/../../m.gguf", "a\\b.gguf", "m.bin", "./m.gguf", ""])
+def test_a_file_is_inside_its_repository(file: str):
+    with pytest.raises(CatalogError):
+        own(f"[models.x]\nrepo = 'a/b'\nfile = {json.dumps(file)}\n")
+    with pytest.raises(CatalogError, match="no repo"):
+        own("[models.x]\npath = 'a'\nfile = 'b.gguf'\n")
+
+
+@pytest.mark.heavy
+def test_a_file_with_a_key_is_listed_once(tmp_path: Path):
+    (file,) = in_cache(tmp_path, "a/b", "m-Q8_0.gguf")
+    made, _ = save_pair(tmp_path / "made", "Q8_0")
+    file.unlink()
+    os.link(made, file)
+    catalog = own("[models.smol]\nrepo = 'a/b'\nfile = 'm-Q8_0.gguf'\n")
+    for now, listed in (("", "smol"), ("smol", "smol"), ("a/b:Q8_0", "a/b:Q8_0"), ("hf:a/b/m-Q8_0", "hf:a/b/m-Q8_0")):
+        assert [one.name for one in on_disk(catalog, now)] == ["guide", listed]
+    assert [one.name for one in on_disk(own(""), "")] == ["guide", "a/b:Q8_0"]
 
 
 def test_a_model_in_parts_is_one_and_projectors_are_none(home: Path):

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
+from localspec.cli.asking import confirmed
 from localspec.cli.io import as_json, print_fitted, print_note
 from localspec.cli.pulling import background as in_background
 from localspec.cli.pulling import screens, session
 from localspec.cli.pulling.asked import Asked
 from localspec.cli.pulling.bar import TransferBar, amount, is_in_bytes
+from localspec.cli.pulling.record import HELD
 from localspec.cli.pulling.session import Show
 from localspec.cli.pulling.show import JsonShow, TextShow
-from localspec.config.models_writing import check_key, store_model
-from localspec.core.errors import Cancelled, LocalspecError
+from localspec.config.models_writing import check_key, other_model, store_model
+from localspec.core.errors import Cancelled, LocalspecError, UsageError
 from localspec.core.events import Failure
+from localspec.core.sanitize import one_line
 from localspec.hub.process import HubProcess
 from localspec.hub.records import Progress, Pulled, PullPlan
 from localspec.models.catalog import Catalog
@@ -23,8 +29,7 @@ def pull(asked: Asked, *, background: bool = False, repairs: bool = False) -> in
     with TransferBar() as bar, HubProcess() as hub:
         show: Show = JsonShow() if asked.json else TextShow(bar, yes=asked.yes)
         try:
-            if asked.request.key:
-                check_key(asked.request.key, asked.request.repo)
+            agree_to_key(asked)
             in_background.watch_another(asked, show)
             plan = session.planned(hub, asked, show)
             if asked.dry_run:
@@ -45,6 +50,24 @@ def pull(asked: Asked, *, background: bool = False, repairs: bool = False) -> in
             return closed.fault.exit_code
         except LocalspecError as fault:
             return failed(fault, asked)
+
+
+def agree_to_key(asked: Asked) -> None:
+    """Refuses a key that cannot be written, and asks before it means another model; in the background that was asked
+    before."""
+    key, repo = asked.request.key, asked.request.repo
+    if not key:
+        return
+    check_key(key, repo)
+    before = one_line(other_model(key, repo))
+    if not before or asked.dry_run or HELD in os.environ:
+        return
+    if asked.yes:
+        message = f"'{key}' is {before} in your models.toml, not {repo}."
+        raise UsageError(message, hint="Choose another: --as KEY. Or leave out --yes, to be asked.")
+    question = f"'{key}' is {before} in your models.toml. Replace it with {repo}?"
+    if not confirmed(question, default=False, to_do="download"):
+        raise Cancelled(f"'{key}' stays {before}.", hint="Nothing was downloaded.")
 
 
 def after(asked: Asked, plan: PullPlan, pulled: Pulled) -> None:
@@ -68,10 +91,9 @@ def name_of(asked: Asked, pulled: Pulled) -> str:
 def entry(plan: PullPlan, pulled: Pulled) -> tuple[dict[str, object], dict[str, object] | None]:
     """What models.toml says of a pulled model, and of its drafter."""
     offer = plan.offer
-    fields: dict[str, object] = {"repo": plan.target.repo, "revision": pulled.target.commit}
-    if pulled.file:
-        fields = {"repo": None, "revision": None, "path": pulled.file}
-    elif plan.preset:
+    file = Path(pulled.file).relative_to(pulled.target.folder).as_posix() if pulled.file else None
+    fields: dict[str, object] = {"repo": plan.target.repo, "revision": pulled.target.commit, "file": file}
+    if not file and plan.preset:
         fields["template"] = "none"
     if offer.kind == "none":
         return fields, None

@@ -19,6 +19,7 @@ from typing import Any  # Any: JSON of another program
 from localspec.core import strict_json
 from localspec.core.errors import CheckpointError
 from localspec.models import hub_cache
+from localspec.models.gguf.quants import ENDING, PART, quant_of
 
 OLLAMA, LM_STUDIO, LLAMA_CPP, HUGGING_FACE = "ollama", "lmstudio", "llama.cpp", "hf"
 STORES = (OLLAMA, LM_STUDIO, LLAMA_CPP, HUGGING_FACE)
@@ -26,8 +27,6 @@ REGISTRY, LIBRARY, LATEST = "registry.ollama.ai", "library", "latest"  # what Ol
 OLLAMA_SERVICE = Path("/usr/share/ollama/.ollama/models")  # where it runs as a service
 LAYER = "application/vnd.ollama.image."
 DIGEST = re.compile(r"sha256[:-]([0-9a-f]{64})")
-PART = re.compile(r"-([0-9]{5})-of-[0-9]{5}$")
-ENDING = ".gguf"
 PROJECTOR = "mmproj"  # in the names of files for images or sound
 MAX_DEPTH = 4  # of folders; LM Studio has two, and some repositories two more
 MAX_ENTRIES = 20_000  # of a store, folders included
@@ -37,10 +36,16 @@ MAX_SETTINGS_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A GGUF model of another program; `name` loads it. `file` is its first part if it is split."""
+    """A GGUF model of another program; `name` loads it. `file` is its first part if it is split. `by_path`: of one of
+    the hub, its name by its file's path, which loads it too."""
 
     name: str
     file: Path
+    by_path: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name, self.by_path) if self.by_path not in ("", self.name) else (self.name,)
 
 
 def kept() -> list[Kept]:
@@ -54,16 +59,17 @@ def find(name: str) -> Path | None:
     if name.partition(":")[0] not in STORES:
         return None
     wanted = {name, f"{name}:{LATEST}"}
-    return next((one.file for one in kept() if one.name in wanted), None)
+    return next((one.file for one in kept() if not wanted.isdisjoint(one.names)), None)
 
 
 def in_repository(name: str) -> list[Kept]:
     """The GGUF models of a cached repository that ORG/NAME means, or ORG/NAME:Q4_K_M: by their last words."""
     repository, _, variant = name.partition(":")
-    folder = hub_cache.snapshot(repository)
-    found = list(_named(f"{HUGGING_FACE}:{repository}", folder, sign="/")) if folder else []
+    variant = variant[: -len(ENDING)] if variant.lower().endswith(ENDING) else variant
     ending = re.compile(rf"[-._/]{re.escape(variant)}$" if variant else "", re.IGNORECASE)
-    return [one for one in found if ending.search(one.name)]
+    found = list(_of_repository(repository))
+    exact = [one for one in found if one.name.lower() == name.lower()]
+    return exact or [one for one in found if ending.search(one.by_path)]
 
 
 def home() -> Path:
@@ -135,8 +141,17 @@ def _llama_cpp() -> Iterator[Kept]:
 
 def _hugging_face() -> Iterator[Kept]:
     for repository in hub_cache.repositories():
-        if folder := hub_cache.snapshot(repository):
-            yield from _named(f"{HUGGING_FACE}:{repository}", folder, sign="/")
+        yield from _of_repository(repository)
+
+
+def _of_repository(repository: str) -> Iterator[Kept]:
+    """Named as they are pulled, ORG/NAME:Q4_K_M, where one model alone has that quantisation; else by their paths."""
+    folder = hub_cache.snapshot(repository)
+    found = list(_named(f"{HUGGING_FACE}:{repository}", folder, sign="/")) if folder else []
+    quants = [quant_of(one.file.name) for one in found]
+    for one, quant in zip(found, quants, strict=True):
+        is_clear = bool(quant) and quants.count(quant) == 1
+        yield Kept(f"{repository}:{quant}" if is_clear else one.name, one.file, one.name)
 
 
 def _named(store: str, folder: Path, *, sign: str = ":") -> Iterator[Kept]:
