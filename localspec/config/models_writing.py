@@ -28,8 +28,8 @@ def store_model(key: str, fields: Mapping[str, Any], draft: Mapping[str, Any] | 
 
 
 def check_key(key: str, repo: str) -> None:
-    """UsageError for a name that models.toml could not give to this repository, or that is the built-in model's, and
-    where the file could not be written."""
+    """UsageError for a name that models.toml could not give to this repository, that is the built-in model's, or a
+    file that cannot be written."""
     shipped = checked(read(paths.packaged("models.toml")), paths.packaged("models.toml"))
     if any(key in (name, *table.aliases) for name, table in shipped.items() if table.path is not None):
         raise UsageError(f"'{key}' is the built-in model's name.", hint="Choose another: --as KEY")

@@ -43,9 +43,9 @@ def delete(repos: Sequence[str]) -> Iterator[DeletePlan | Deleted]:
     for repo, folder in zip(repos, folders, strict=True):
         shutil.rmtree(folder, ignore_errors=True)  # what the library calls damaged: an unfinished download
         pulls.finish(repo)
-        pulled.forget(repo)
         licences.forget(repo)
         known_pairs.PULLED.remove(repo)
+        pulled.forget(repo)
     yield Deleted(repos, before - sum(map(own_bytes, measured(folders))))
 
 

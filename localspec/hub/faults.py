@@ -61,6 +61,7 @@ NO_ROUTE = Meaning(PullError, "There is no route to the hub.", f"Check the conne
 SILENT = Meaning(PullError, "The hub stopped answering.", AGAIN)
 CUT = Meaning(PullError, "The line to the hub was cut.", AGAIN)
 TOO_MANY = Meaning(PullError, "The hub asks this machine to wait: too many requests.", LATER)
+PASSING = (NO_ROUTE, SILENT, CUT)  # what the same question may bring through later, with nothing changed here
 FULL_DISK = Meaning(DoesNotFit, "The disk is full.", "Free some space, then repeat the command.")
 
 BY_NAME = {
@@ -136,6 +137,11 @@ def error_for(fault: BaseException, what: str) -> LocalspecError:
         if kind.__name__ in ANSWERS:
             return by_status(fault, subject)
     return PullError(f"The hub's library failed with {subject} ({in_short(fault)}).", hint=AGAIN)
+
+
+def passes(fault: PullError) -> bool:
+    """Whether it is the line's, so that asking again later may do."""
+    return fault.message in {meaning.message for meaning in PASSING}
 
 
 def meant(found: Meaning, subject: str) -> LocalspecError:

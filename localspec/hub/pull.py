@@ -58,8 +58,8 @@ def fetch_one(
             raise
         checked = transfer.checked
     pulls.finish(repository.repo)
-    pulled.remember(repository)
     remember(repository.repo, repository.licence)
+    pulled.remember(repository)
     folder = blobs.snapshot_dir(repository.repo, repository.commit)
     fetched = Fetched(repository.repo, repository.commit, str(folder), repository.num_bytes, checked)
     yield fetched

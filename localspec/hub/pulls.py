@@ -25,6 +25,7 @@ from localspec.models import hub_cache
 
 INTERRUPTED = "interrupted"
 FOREIGN = "begun by another program"
+DROPPED = "dropped; parts kept"
 
 
 class Kept(Record, frozen=True):
@@ -41,8 +42,8 @@ class Kept(Record, frozen=True):
 
 
 class Unfinished(Record, frozen=True):
-    """A download that is not complete. `total` 0 and `request` None: another program's, of which only the parts are
-    known. `at`: when it began or stopped, in seconds since 1970; `running`: a process is at it now."""
+    """A download that is not complete. `total` 0 and `request` None: another program's or a dropped one, of which only
+    the parts are known. `at`: when it began or stopped, in seconds since 1970; `running`: a process is at it now."""
 
     repo: str
     commit: str
@@ -106,14 +107,15 @@ def found_of(kept: Kept) -> Unfinished:
 
 
 def foreign(ours: set[str]) -> Iterator[Unfinished]:
-    """Parts in the cache that belong to no download of ours."""
+    """Parts in the cache that belong to no download of ours, or no longer: ours have a name of their own."""
     left: dict[str, list[Path]] = {}
     for part in blobs.parts():
         left.setdefault(hub_cache.repository(part.parent.parent.name), []).append(part)
     for repo, found in left.items():
         if repo not in ours:
             at = max(map(changed, found))
-            yield Unfinished(repo, "", sum(map(blobs.size, found)), 0, FOREIGN, at)
+            reason = DROPPED if any(part.name.endswith(blobs.PART) for part in found) else FOREIGN
+            yield Unfinished(repo, "", sum(map(blobs.size, found)), 0, reason, at)
 
 
 def changed(path: Path) -> float:

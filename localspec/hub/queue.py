@@ -5,9 +5,10 @@ Belongs to a program, not to a screen. Knows nothing about how it is shown.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from threading import RLock, Thread
+from threading import Event, RLock, Thread
 from time import monotonic
 from typing import Literal
 
@@ -18,7 +19,9 @@ from localspec.core.errors import AccessDenied, CheckpointError, LocalspecError,
 from localspec.core.events import Record
 from localspec.core.json_store import JsonStore
 from localspec.hub import pulls
+from localspec.hub.faults import passes
 from localspec.hub.gates import next_step, state_sentence
+from localspec.hub.offline import is_offline
 from localspec.hub.process import HubProcess
 from localspec.hub.records import Answer, AskPull, Go, Progress, Pulled, PullPlan, PullRequest, Retrying
 
@@ -26,6 +29,7 @@ State = Literal["waiting", "downloading", "retrying", "paused", "failed", "done"
 RUNNING: tuple[State, ...] = ("downloading", "retrying")
 OVER: tuple[State, ...] = ("done",)
 PACE = 0.1  # seconds between two changes that only say how far it is
+WAITS = (5.0, 10.0, 30.0)  # seconds before the hub is asked again that cannot be reached
 ENDED = PullError("The download's process ended.", hint="What came is kept.")
 
 
@@ -67,8 +71,11 @@ class Downloads:
     """`changed` is called from any thread: with each new state, and at most every `pace` seconds with progress. What
     was not complete when the last program ended is there, paused."""
 
-    def __init__(self, changed: Callable[[Download], object], *, pace: float = PACE) -> None:
-        self._changed, self._pace = changed, pace
+    def __init__(
+        self, changed: Callable[[Download], object], *, pace: float = PACE, waits: tuple[float, ...] = WAITS
+    ) -> None:
+        self._changed, self._pace, self._waits = changed, pace, waits
+        self._failures, self._woken = Counter[str](), Event()
         self._lock, self._store = RLock(), kept_downloads()
         self._items = {key: replace(item, state="paused") for key, item in self._store.read().items()}
         self._disk = ThreadPoolExecutor(1, "downloads")  # a slow disk holds up no screen
@@ -111,14 +118,28 @@ class Downloads:
         return new
 
     def find_unfinished(self) -> None:
-        """Take in what `localspec pull` has begun and no process is at, paused. Reads the disk."""
+        """Take in what `localspec pull` has begun and no process is at, paused; and of what is here already how much of
+        it is on the disk: a program that was killed could not note it. Reads the disk."""
+        found: dict[str, Download] = {}
         for one in pulls.unfinished():
             if one.request is not None and not one.running:
-                with self._lock:
-                    last = max((item.position for item in self._items.values()), default=0)
-                    found = Download(one.request, last + 1, "paused", one.done, one.total)
-                    if found.key not in self._items:
-                        self._put(found)
+                new = Download(one.request, 0, "paused")
+                known = found.get(new.key, new)  # a drafter has the request of its target
+                found[new.key] = replace(known, done=known.done + one.done, total=known.total + one.total)
+        for item in found.values():
+            self._take_in(item)
+
+    def _take_in(self, found: Download) -> None:
+        with self._lock:
+            known = self._items.get(found.key)
+            if known is None:
+                last = max((item.position for item in self._items.values()), default=0)
+                self._put(replace(found, position=last + 1))
+            elif known.state not in (*RUNNING, *OVER):
+                total = known.total or found.total  # of the target alone, too, when that is complete
+                now = replace(known, total=total, done=max(0, total - (found.total - found.done)))
+                if now != known:
+                    self._put(now)
 
     def pause(self, key: str) -> None:
         self._stop(key, "paused")
@@ -132,6 +153,7 @@ class Downloads:
         """Take it off the queue; the parts that came stay where they are."""
         with self._lock:
             dropped = self._items.pop(key, None)
+            self._woken.set()
             if dropped is not None and dropped.is_running and self._hub is not None:
                 self._hub.close()
         if dropped is not None:
@@ -153,8 +175,10 @@ class Downloads:
         """End what runs: the file has it, and so has the disk what came of it."""
         with self._lock:
             for item in self.unfinished:
-                self._items[item.key] = replace(item, state="paused")
+                self._items[item.key] = paused = replace(item, state="paused")
+                self._disk.submit(self._store.put, item.key, paused)
             hub = self._hub
+            self._woken.set()
         if hub is not None:
             hub.close()
         self._disk.shutdown()
@@ -188,7 +212,10 @@ class Downloads:
                     if not self._take(item.key, answer):
                         return
             except LocalspecError as fault:
-                self._fail(item.key, fault)
+                if isinstance(fault, PullError) and passes(fault) and not is_offline():
+                    self._wait(item.key, fault)
+                else:
+                    self._fail(item.key, fault)
             except (OSError, ValueError):  # its pipes were closed while it was read
                 self._fail(item.key, ENDED)
 
@@ -202,6 +229,7 @@ class Downloads:
                 case Progress():
                     self._progress(item, answer)
                 case PullPlan():
+                    del self._failures[key]
                     total = answer.num_bytes
                     self._items[key] = replace(item, total=total, done=min(total, total - answer.bytes_left))
                 case Retrying():
@@ -227,6 +255,22 @@ class Downloads:
             self._changed_at = now
             self._changed(known)
 
+    def _wait(self, key: str, fault: PullError) -> None:
+        """The hub was not reached at all: let it wait before its next try, longer each time."""
+        with self._lock:
+            item = self._items.get(key)
+            if item is None or not item.is_running:
+                return
+            seconds = self._waits[min(self._failures[key], len(self._waits) - 1)]
+            self._failures[key] += 1
+            self._woken.clear()
+            self._put(at_rest(replace(item, reason=fault.message, retry_seconds=seconds), "retrying"))
+        self._woken.wait(seconds)
+        with self._lock:
+            item = self._items.get(key)
+            if item is not None and item.state == "retrying":
+                self._put(replace(item, state="waiting"))
+
     def _fail(self, key: str, fault: LocalspecError) -> None:
         with self._lock:
             item = self._items.get(key)
@@ -242,6 +286,7 @@ class Downloads:
             if item is None or item.state in OVER:
                 return
             self._put(at_rest(replace(item, reason=""), state))
+            self._woken.set()
             if item.is_running and self._hub is not None:
                 self._hub.close()
 

@@ -29,7 +29,7 @@ class Licence(Record, frozen=True):
     @property
     def words(self) -> str:
         named = self.name if self.tag in ("", "other") and self.name else self.tag
-        return f"{named or 'not named'}{' (non-commercial)' if self.non_commercial else ''}"
+        return f"{named or 'not named'}{', non-commercial' if self.non_commercial else ''}"
 
 
 class Access(Record, frozen=True):

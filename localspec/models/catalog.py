@@ -26,6 +26,7 @@ from localspec.models.gguf.header import name_of
 from localspec.models.gguf.quants import quant_of, whole
 from localspec.models.gguf.stores import Kept
 
+FETCH = "Fetch it: localspec pull"
 ELSE = "Use the built-in model, guide, or a model's folder or GGUF file: ./FOLDER or ./FILE.gguf."
 MOST_SHOWN = 6  # names in a message
 LISTED = "List the models on this machine: localspec ls"
@@ -166,7 +167,7 @@ def absent(name: str) -> NotDownloaded:
 
 def fetch(name: str) -> str:
     """The next command for a model that is not on this machine."""
-    return f"Fetch it: localspec pull {name}"
+    return f"{FETCH} {name}"
 
 
 def meant(near: Sequence[str]) -> str:

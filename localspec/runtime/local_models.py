@@ -181,11 +181,11 @@ def drafters(entry: Entry, known: Known = NOTHING) -> tuple[tuple[str, str], ...
     found, usual, pulled = [], entry.draft or known.pulled, known.pulled
     if usual is not None and usual.kind != "off":
         found.append(("auto", summary(usual.request)))
-    found += [(name, f"{name}, {summary(draft.request)}") for name, draft in entry.drafts]
+    found += [(name, summary(draft.request)) for name, draft in entry.drafts]
     named = dict.fromkeys((*([str(pulled.model)] if pulled else []), *known.compared))
     others = [name for name in named if usual is None or name != usual.model]
     found += [(name, summary(DraftRequest("model", name))) for name in others]
-    return (*found, ("off", "off, decode plain"))
+    return (*found, ("off", "decode plain"))
 
 
 def known_pairs(catalog: Catalog) -> KnownPairs:

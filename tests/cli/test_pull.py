@@ -207,7 +207,7 @@ def test_a_closed_gate_is_a_state_with_its_next_step(gate: str, hub: Install, lo
     scripted = hub(a_plan(gated(a_repository(LAYERSKIP, licence=FAIR), gate), fit=None))
     code, out, err = localspec("pull", LAYERSKIP, "--yes")
     assert code == 4
-    assert f"{LAYERSKIP} @ 1a2b3c4   licence fair (non-commercial)   gated: its authors review each request" in out
+    assert f"{LAYERSKIP} @ 1a2b3c4   licence fair, non-commercial   gated: its authors review each request" in out
     for said in GATES[gate]:
         assert said in out
     assert "Nothing was downloaded." in out
@@ -235,7 +235,7 @@ def test_a_non_commercial_licence_is_acknowledged_once_for_a_repository(hub: Ins
     asked = answers(False)
     assert localspec("pull", LAYERSKIP)[0] == 130
     assert must_acknowledge(LAYERSKIP, FAIR), "a no acknowledges nothing"
-    assert asked == [f"The licence of {LAYERSKIP} (fair (non-commercial)) allows no commercial use. Do you accept it?"]
+    assert asked == [f"The licence of {LAYERSKIP} (fair, non-commercial) allows no commercial use. Do you accept it?"]
     asked = answers(True)
     assert localspec("pull", LAYERSKIP)[0] == 0
     assert len(asked) == 2

@@ -94,7 +94,7 @@ def test_a_row_is_what_help_lists_and_the_benchmark_show(tmp_path: Path):
     assert "repeat" in table.names()
     entry = Entry("x", "x", tmp_path, draft=DraftEntry("repeat"))
     check_entry(entry)
-    assert drafters(entry) == (("auto", "the last token again"), ("off", "off, decode plain"))
+    assert drafters(entry) == (("auto", "the last token again"), ("off", "decode plain"))
     assert drafts(entry, "auto") == [("plain", "off"), ("repeat", "auto")]
     assert drafts(entry, "repeat:2")[1][0] == "repeat 2"
 

@@ -380,9 +380,9 @@ async def test_what_was_fetched_is_picked_by_its_name():
         await stage.pilot.press("ctrl+o")
         await picker(stage)
         await stage.sees("maker/tiny")
-        await stage.pilot.press("down", "enter", "enter")
+        await stage.pilot.press("down", "enter")
         await stage.until(lambda: len(stage.engines) == 2)
-        assert stage.chat.tuning.load == LoadRequest("maker/tiny", draft="off")
+        assert stage.chat.tuning.load == LoadRequest("maker/tiny")
         assert stage.chat.tuning.name == "maker/tiny"
         await stage.ready()
 
@@ -428,8 +428,13 @@ async def picker(stage: Stage) -> OnDisk:
     return stage.app.screen.disk
 
 
-@pytest.mark.parametrize("size", [(60, 16), (120, 40)])
-async def test_another_model_is_picked_and_the_conversation_goes_on(size: tuple[int, int], tmp_path: Path):
+@pytest.mark.parametrize(
+    ("size", "keys", "draft"), [((60, 16), ("enter",), "auto"), ((120, 40), ("tab", "enter"), "off")]
+)
+async def test_another_model_is_picked_and_the_conversation_goes_on(
+    size: tuple[int, int], keys: tuple[str, ...], draft: str, tmp_path: Path
+):
+    """The first Enter loads it, with its usual drafter; one of its drafters is chosen behind Tab."""
     folder = model(tmp_path / "[/nope]")
     used(folder)
     first, second = ScriptedEngine(HELLO), ScriptedEngine(HELLO)
@@ -439,13 +444,13 @@ async def test_another_model_is_picked_and_the_conversation_goes_on(size: tuple[
         await stage.pilot.press("ctrl+o")
         opened = await picker(stage)
         await stage.sees(
-            "● ", "guide", "fits", "fp32", "[/nope]", "early exit after layer 2", "off, decode plain", "Esc"
+            "● ", "guide", "fits", "fp32", "[/nope]", "auto: early exit after layer 2", "off: decode plain", "Esc"
         )
-        await stage.pilot.press("down", "enter")
+        await stage.pilot.press("down")
         await stage.until(lambda: opened.drafts == ["off"])
-        await stage.pilot.press("enter")
+        await stage.pilot.press(*keys)
         await stage.until(lambda: len(stage.engines) == 2)
-        assert stage.chat.tuning.load == LoadRequest(str(folder), draft="off")
+        assert stage.chat.tuning.load == LoadRequest(str(folder), draft=draft)
         assert first.closed
         await stage.ready()
         await asked_with(stage)
@@ -545,7 +550,7 @@ async def test_what_is_loaded_is_not_loaded_again_when_it_is_picked():
         await stage.pilot.press("ctrl+o")
         opened = await picker(stage)
         await stage.until(lambda: opened.drafts)
-        await stage.pilot.press("enter", "enter")
+        await stage.pilot.press("enter")
         await stage.sees("Nothing changes: this model and this drafter are in use.")
         assert stage.chat.state.phase == "idle"
 
@@ -557,6 +562,7 @@ async def test_what_is_loaded_is_not_loaded_again_when_it_is_picked():
         ("/draft early-exit:x", "'x' is not an exit layer."),
         ("/draft early-exit:99", "Exit layer 99 is outside"),
         ("/model /etc", "this is not the folder of a model"),
+        ("/model org/nobody", "'org/nobody' is not on this machine. Ctrl+O, Hub, finds and downloads it."),
         ("/draft nobody", "There is no model 'nobody'"),
         ("/draft lookup", "Drafting by look-up is not in this version. Use auto, off, early-exit:E,"),
     ],
@@ -580,9 +586,7 @@ async def test_a_model_that_does_not_load_says_why_and_another_can_be_picked(tmp
         await stage.ready()
         await stage.asks(f"/model {folder}", "Not enough memory for big. Try a smaller one.", "Ctrl+O another model")
         await stage.pilot.press("ctrl+o")
-        opened = await picker(stage)
-        await stage.pilot.press("enter")
-        await stage.until(lambda: opened.draft_list.has_focus)
+        await picker(stage)
         await stage.pilot.press("enter")
         await stage.until(lambda: len(stage.engines) == 3)
         await stage.ready()

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from threading import Event
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -41,7 +42,7 @@ from localspec.runtime.pairs import Candidate, PairVerdict
 from localspec.tui.panels import hub_tab
 from localspec.tui.screens import asking
 from localspec.tui.screens import models as models_screen
-from localspec.tui.screens.asking import Asking
+from localspec.tui.screens.asking import Asking, Reply
 from localspec.tui.screens.models import ModelsScreen
 from tests.support.chat_stage import HELLO, Stage, open_chat
 from tests.support.paced_hub import PacedHub
@@ -50,7 +51,7 @@ from tests.support.scripted_hub import COMMIT, GB, a_fit, a_plan, a_pulled, a_re
 
 pytestmark = pytest.mark.heavy
 
-OFF = (("off", "off, decode plain"),)
+OFF = (("off", "decode plain"),)
 FAIR = Licence("fair", non_commercial=True)
 ROWS = (
     SearchRow("org/model", 4 * GB, "fits", Licence("apache-2.0"), "", 900, 2_000_000_000, "BF16", "org/small"),
@@ -77,7 +78,7 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("localspec.runtime.local_models.on_disk", lambda *_, **__: shelf())
     monkeypatch.setattr("localspec.runtime.local_models.in_repository", lambda _, repo, *__, **___: shelf(repo)[2:])
     monkeypatch.setattr(
-        "localspec.tui.control.library.Library.free_words", lambda _: "RAM 22.1 GB free · disk 212.0 GB"
+        "localspec.tui.control.library.Library.free_words", lambda _: "RAM 22.1 GB free · disk 212.0 GB free"
     )
 
 
@@ -119,10 +120,10 @@ async def test_the_hub_is_asked_only_when_its_tab_is_opened_and_a_row_says_all_b
         await stage.until(lambda: stage.app.screen is stage.chat)
         assert not hub.asked
         await stage.pilot.press("ctrl+o")
-        await stage.sees("org/cached", "On disk 2", "RAM 22.1 GB free · disk 212.0 GB")
+        await stage.sees("org/cached", "On disk 2", "RAM 22.1 GB free · disk 212.0 GB free")
         await stage.pilot.press("2")
         await stage.sees("org/model", "≈4.0 GB", "≈140.0 GB", "too large", "head for vLLM", "gated by hand", "+ small")
-        await stage.sees("fair (non-commercial)", "Estimated from the number of parameters.")
+        await stage.sees("fair, non-commercial", "Estimated from the number of parameters.")
         await stage.pilot.press(*"qwen 2", "enter")
         await stage.until(lambda: hub.of(AskSearch)[-1].request.words == "qwen 2")
         exact.set()
@@ -312,7 +313,9 @@ async def test_a_model_is_deleted_when_that_is_said_and_one_that_is_not_ours_nev
     hub = PacedHub({AskDelete: [[plan]], Go: [[Deleted(("org/cached",), 4 * GB)]]}).install(monkeypatch)
     async with models() as stage:
         await stage.pilot.press("x")
-        await stage.sees("guide comes with localspec and is not deleted.")
+        await stage.sees("guide comes with localspec and is not deleted.", "c leftovers")
+        await stage.pilot.press("c")
+        await stage.sees("No parts of downloads are left over.")
         await stage.pilot.press("down", "x")
         await stage.sees("Delete org/cached?", "This frees 4.0 GB of the disk.", "1.0 GB stay: other repositories")
         await stage.pilot.press("escape", "x")
@@ -344,6 +347,104 @@ async def test_without_a_network_the_hub_says_so_in_a_line_and_all_else_works(mo
         monkeypatch.setattr(hub_cache, "repositories", lambda: ["org/cached", "org/fetched"])
         await stage.sees("org/fetched", "On disk 3")
         assert screen(stage).disk.model_list.has_focus
+
+
+async def test_a_complete_download_is_announced_once_and_over_no_question(monkeypatch: pytest.MonkeyPatch):
+    """J, K and r change nothing of it; a question that is open at the end is answered first. After a deletion neither
+    the queue nor the hub's tab has it, though nothing else was looked for."""
+    ends = Event()
+    delete = DeletePlan(("org/model",), 4 * GB)
+    goes = [[FETCHING, ends, a_pulled()], [Deleted(("org/model",), 4 * GB)]]
+    script = a_hub(AskPull=[[a_plan()]], AskDelete=[[delete]], Go=goes)
+    PacedHub(script).install(monkeypatch)
+    monkeypatch.setattr("localspec.runtime.local_models.on_disk", lambda *_, **__: shelf("org/model"))
+    monkeypatch.setattr(models_screen, "LOOK_SECONDS", 60.0)
+    async with models(tab="2", size=(60, 16)) as stage:
+        said = list[str]()
+        monkeypatch.setattr(stage.app, "notify", lambda words, **_: said.append(words))
+        await stage.sees("org/model")
+        await stage.pilot.press("enter", "enter")
+        await stage.sees("Download org/model?")
+        await stage.pilot.press("enter")
+        await stage.sees("↓ 50 %")
+        await stage.pilot.press("3", "x")
+        await stage.sees("Drop this download?")
+        monkeypatch.setattr(hub_cache, "repositories", lambda: ["org/model"])
+        queue = screen_below(stage).downloads.queue
+        ends.set()
+        await stage.until(lambda: not queue.unfinished)
+        assert not said
+        await stage.pilot.press("escape")
+        await stage.until(lambda: said)
+        await stage.sees("✓ org/model")
+        await stage.pilot.press("J", "K", "r", "2", "tab", "3")
+        await stage.pilot.pause()
+        assert [words.partition(".")[0] for words in said] == ["org/model is complete"]
+        await stage.pilot.press("2")
+        await stage.sees("✓ disk")
+        await stage.pilot.press("tab", "1", "end", "x")
+        await stage.sees("Delete org/model?")
+        monkeypatch.setattr(hub_cache, "repositories", list)
+        await stage.pilot.press("enter")
+        await stage.until(lambda: not queue.items)
+        await stage.pilot.press("2")
+        await stage.until(lambda: "org/model" in stage.seen and "✓ disk" not in stage.seen)
+
+
+def screen_below(stage: Stage) -> ModelsScreen:
+    """The models screen under a question."""
+    return next(each for each in stage.app.screen_stack if isinstance(each, ModelsScreen))
+
+
+async def test_the_search_has_the_focus_whenever_its_tab_is_opened(monkeypatch: pytest.MonkeyPatch):
+    """Letters are words then, and no shortcuts; Tab and Down lead to the list, whose keys stand at the bottom."""
+    PacedHub(a_hub()).install(monkeypatch)
+    async with models(tab="2") as stage:
+        for leave in ("tab", "down"):
+            await stage.sees("org/model", "Enter searches · Tab ↓ list")
+            assert screen(stage).hub.words.has_focus
+            border = screen(stage).hub.words.styles.border_left[0]
+            await stage.pilot.press(leave)
+            await stage.sees("Enter download")
+            assert screen(stage).hub.list.has_focus
+            assert screen(stage).hub.words.styles.border_left[0] != border, "in one colour, too, it shows"
+            await stage.pilot.press("1", "2")
+        await stage.pilot.press(*"sgd")
+        assert screen(stage).hub.words.value == "sgd"
+
+
+async def test_what_is_here_already_is_loaded_instead_of_downloaded(monkeypatch: pytest.MonkeyPatch):
+    hub = PacedHub(a_hub()).install(monkeypatch)
+    monkeypatch.setattr("localspec.hub.blobs.is_complete", lambda _: True)
+    async with models(tab="2") as stage:
+        chosen = list[tuple[str, str | None]]()
+        monkeypatch.setattr(stage.chat.models, "choose", lambda *choice: chosen.append(choice))
+        await stage.sees("org/model")
+        await stage.pilot.press("enter", "enter")
+        await stage.sees("It is on this machine already.", "Load it")
+        assert "Download org/model?" not in stage.seen
+        await stage.pilot.press("enter")
+        await stage.until(lambda: chosen)
+        assert chosen == [("org/model", None)]
+        assert stage.app.screen is stage.chat
+    assert not hub.of(Go)
+
+
+async def test_an_answer_counts_from_half_a_second_after_the_key_that_asked(monkeypatch: pytest.MonkeyPatch):
+    """A process had to be started in between: the question is no surprise when it comes."""
+    monkeypatch.setattr(asking, "REST_SECONDS", 600.0)
+    replies = list[str | None]()
+    async with open_chat(ScriptedEngine()) as stage:
+        await stage.ready()
+        for asked_at in (None, monotonic(), monotonic() - 601):
+            question = Asking("Delete it?", [], [Reply("yes", "Delete it")], asked_at=asked_at)
+            stage.app.push_screen(question, replies.append)
+            await stage.until(lambda: stage.app.screen is question and question.focused)  # noqa: B023 - awaited here
+            await stage.pilot.press("enter")
+            if stage.app.screen is question:
+                await stage.pilot.press("escape")
+            await stage.until(lambda: stage.app.screen is stage.chat)
+        assert replies == [None, None, "yes"]
 
 
 def test_the_screen_and_its_queue_import_no_hub_library(tmp_path: Path):

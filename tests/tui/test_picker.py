@@ -15,7 +15,7 @@ from localspec.tui.screens.models import ModelsScreen
 from tests.support.chat_stage import open_chat
 from tests.support.scripted_engine import ScriptedEngine
 
-OFF = ("off", "off, decode plain")
+OFF = ("off", "decode plain")
 DRAFTS = (("auto", "early exit after layer 1"), OFF)
 
 
@@ -39,7 +39,7 @@ async def test_models_are_shown_while_others_are_looked_for(monkeypatch: pytest.
             models, drafts = (stage.app.screen.query_one(name, OptionList) for name in ("#models", "#drafts"))
             assert (models.highlighted, drafts.highlighted) == (1, 1)
             go_on.set()
-            await stage.sees("lmstudio:…", "too large")
+            await stage.sees("lmstudio:somebody/a-long-name/a-long-name", "too large")
             await stage.until(lambda: LOOKING not in stage.seen)
             assert (models.highlighted, drafts.highlighted, drafts.has_focus) == (1, 1, True)
             assert models.option_count == 3

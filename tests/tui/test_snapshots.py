@@ -31,7 +31,7 @@ pytestmark = pytest.mark.heavy
 
 QUESTION = "What is speculative decoding?"
 THOUGHT = "<think>\nA small model proposes.\nThe large one verifies.\n</think>\n\nBoth."
-OFF = (("off", "off, decode plain"),)
+OFF = (("off", "decode plain"),)
 DRAFTS = (("auto", "early exit after layer 1"), ("small", "small, a model: guide-draft"), *OFF)
 FULL = Failure("context_overflow", "The prompt is 8,609 tokens and the context holds 8,192.", "Shorten it.", 5, 3)
 
@@ -193,7 +193,7 @@ async def test_the_tabs_of_the_models_screen(size: tuple[int, int], monkeypatch:
     ]
     monkeypatch.setattr("localspec.runtime.local_models.on_disk", lambda *_, **__: on_disk)
     monkeypatch.setattr(
-        "localspec.tui.control.library.Library.free_words", lambda _: "RAM 22.1 GB free · disk 212.0 GB"
+        "localspec.tui.control.library.Library.free_words", lambda _: "RAM 22.1 GB free · disk 212.0 GB free"
     )
     PacedHub({AskSearch: [[SearchPage(ROWS)]], AskFit: [[FitFound(a_fit())]]}).install(monkeypatch)
     for item in downloads()[1:]:

@@ -32,6 +32,17 @@ def cut(text: str, width: int, *, keep_end: bool = False) -> str:
     return f"…{''.join(reversed(kept)).lstrip('…')}" if keep_end else f"{''.join(kept)}…"
 
 
+def fitted(widths: Sequence[int], left: int, least: int) -> list[int]:
+    """Widths for further columns, one after the other, each with its gap; 0 for one that would have less than `least`,
+    unless it needs no more."""
+    given = list[int]()
+    for width in widths:
+        free = left - len(GAP)
+        given.append(min(width, free) if free >= min(width, least) else 0)
+        left -= given[-1] + len(GAP) if given[-1] else 0
+    return given
+
+
 def columns(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> str:
     """Lines with aligned columns; those in `right` are right-aligned."""
     widths = [max(map(cells, column)) for column in zip(*rows, strict=True)]

@@ -13,7 +13,7 @@ from localspec.core.sanitize import one_line
 from localspec.history import Chat, Hit, ModelTotals, Totals, first_line
 from localspec.history.export import SPEAKERS
 from localspec.history.records import ID_LENGTH
-from localspec.history.text.columns import columns
+from localspec.history.text.columns import cells, columns, cut
 from localspec.models.gguf.stores import STORES
 
 SHORTEST_ID = 4  # letters; few chats need more
@@ -89,11 +89,11 @@ def title(text: str) -> str:
     return one_line(first_line(text)) or UNTITLED
 
 
-def model_name(key: str) -> str:
+def model_name(key: str, longest: int = LONGEST_MODEL) -> str:
     """The model's name; a long one is cut to its end, with the program that keeps it."""
     name = one_line(key)
     store = next((f"{one}:" for one in STORES if name.startswith(f"{one}:")), "")
-    return name if len(name) <= LONGEST_MODEL else f"{store}…{name[len(store) + 1 - LONGEST_MODEL :]}"
+    return name if cells(name) <= longest else store + cut(name[len(store) :], longest - len(store), keep_end=True)
 
 
 def speaker(hit: Hit) -> str:

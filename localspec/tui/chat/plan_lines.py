@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import count_words, size_words
+from localspec.history.text.lists import count as count_of
+from localspec.hub import blobs
 from localspec.hub.gates import gate_lines
 from localspec.hub.licences import acknowledge, must_acknowledge
 from localspec.hub.plan_words import offer_words, template_words
@@ -48,7 +50,7 @@ def size_line(plan: PullPlan) -> str:
     count = len(plan.target.files) + (len(plan.drafter.files) if plan.drafter else 0)
     here = plan.num_bytes - plan.bytes_left
     parts = f" ({size_words(here)} are here)" if here else ""
-    return f"{size_words(plan.num_bytes)} in {count} files{parts} · disk: {size_words(plan.disk_free)} free"
+    return f"{size_words(plan.num_bytes)} in {count_of(count, 'file')}{parts} · disk: {size_words(plan.disk_free)} free"
 
 
 def fit_line(report: FitReport | None) -> str:
@@ -58,6 +60,11 @@ def fit_line(report: FitReport | None) -> str:
     takes = f": {size_words(chosen.total_bytes)} of {size_words(report.free_bytes)} free" if chosen else ""
     about = "about " if report.approximate else ""
     return f"This machine: {about}{one_line(report.word)} with {report.context:,} tokens{takes}"
+
+
+def is_here(plan: PullPlan) -> bool:
+    """Whether nothing of it has to be fetched or linked. Reads the disk."""
+    return bool(plan.target.files) and not plan.unloadable and all(map(blobs.is_complete, repositories(plan)))
 
 
 def choices(plan: PullPlan) -> list[tuple[str, str]]:

@@ -6,11 +6,13 @@ The queue is made when the models screen is first opened: a chat that never asks
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 from textual.message import Message
+from textual.screen import ModalScreen
 
 from localspec.core.sanitize import one_line
 from localspec.models import hub_cache
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
 COMPLETE = "{repo} is complete.\n{models} and Enter load it, or:\n/model {repo}"
 COMPLETE_HERE = "{repo} is complete.\n{models.disk} lists it: Enter loads it."  # the models screen is open
 SECONDS = 12.0  # of the toast
-KEEP, DELETE = "keep", "delete"
-
+KEEP, DELETE, LOAD = "keep", "delete", "load"
+HERE = "It is on this machine already."
 
 OfRepo = Callable[[str], object]
 
@@ -39,6 +41,17 @@ class Changed(Message):
         self.item = item
 
 
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What a question before a download is about. `ask_again` finds out about another file of the same repository;
+    `load` loads a model by its name."""
+
+    request: PullRequest
+    plan: PullPlan
+    ask_again: Callable[[PullRequest], object]
+    load: OfRepo
+
+
 class Downloads:
     """`arrived` is called when a model is complete, `page` to see one's page, `delete_parts` with what was dropped."""
 
@@ -46,6 +59,9 @@ class Downloads:
         self.screen, self.state, self.feedback = parts.screen, parts.state, parts.feedback
         self.arrived, self.page, self.delete_parts = arrived, page, delete_parts
         self.is_made = False
+        self.states: dict[str, str] = {}  # of each download, as it was last heard
+        self.unsaid: list[str] = []  # complete since a question is open
+        self.listens = False
 
     @cached_property
     def queue(self) -> Queue:
@@ -66,9 +82,21 @@ class Downloads:
         if words != self.state.download:
             self.state.download = words
             self.state.show_info()
-        if item.state == "done":
-            self.offer(item.request.repo)
+        before, self.states[item.key] = self.states.get(item.key), item.state
+        if item.state == "done" and before != "done":
+            self.unsaid.append(item.request.repo)
+            self.offer_all()
             self.arrived(item.request.repo)
+
+    def offer_all(self, _screen: object = None) -> None:
+        """Say which models are there, unless that would cover a question: then when it is closed."""
+        app = self.screen.app
+        if not self.listens:
+            self.listens = True
+            app.screen_change_signal.subscribe(self.screen, self.offer_all)
+        if not isinstance(app.screen, ModalScreen):
+            while self.unsaid:
+                self.offer(self.unsaid.pop(0))
 
     def offer(self, repo: str) -> None:
         """Says that a model is there. No focus moves."""
@@ -78,33 +106,43 @@ class Downloads:
 
     # --- questions
 
-    def ask(self, request: PullRequest, plan: PullPlan, ask_again: Callable[[PullRequest], object]) -> None:
-        """The one question before a download. `ask_again` finds out about another file of the same repository."""
-        from localspec.tui.chat.plan_lines import choices, plan_lines
+    def ask(self, planned: Planned) -> None:
+        """The one question before a download; of what is here already, whether to load it."""
+        from localspec.tui.chat.plan_lines import PAGE, choices, is_here, plan_lines, repository_line
 
-        replies = [Reply(value, words) for value, words in choices(plan)]
-        asking = Asking(f"Download {request.repo}?", plan_lines(plan), replies)
-        self.screen.app.push_screen(asking, partial(self.begin, request, plan, ask_again))
+        request, plan = planned.request, planned.plan
+        if is_here(plan):
+            lines = [HERE, *map(repository_line, filter(None, (plan.target, plan.drafter)))]
+            replies = [Reply(LOAD, "Load it"), Reply(PAGE, "See its page")]
+            asking = Asking(request.repo, lines, replies)
+        else:
+            replies = [Reply(value, words) for value, words in choices(plan)]
+            asking = Asking(f"Download {request.repo}?", plan_lines(plan), replies)
+        self.screen.app.push_screen(asking, partial(self.begin, planned))
 
-    def begin(
-        self,
-        request: PullRequest,
-        plan: PullPlan,
-        ask_again: Callable[[PullRequest], object],
-        reply: str | None,
-    ) -> None:
+    def begin(self, planned: Planned, reply: str | None) -> None:
+        from localspec.hub.queue import Download
         from localspec.tui.chat.plan_lines import ALONE, BOTH, PAGE, VARIANT, accept
 
+        request, plan = planned.request, planned.plan
         if reply == PAGE:
             self.page(request.repo)
+        elif reply == LOAD:
+            planned.load(Download(request).key)
         elif reply is not None and reply.startswith(VARIANT):
-            ask_again(replace(request, variant=reply.removeprefix(VARIANT)))
+            planned.ask_again(replace(request, variant=reply.removeprefix(VARIANT)))
         elif reply in (BOTH, ALONE):
             chosen = plan if reply == BOTH else replace(plan, drafter=None)
             accept(chosen)
             drafter = chosen.drafter.repo if chosen.drafter else "none"
             wanted = replace(request, draft=drafter)
             self.queue.add(wanted, done=chosen.num_bytes - chosen.bytes_left, total=chosen.num_bytes)
+
+    def forget(self, repo: str) -> None:
+        """A model was deleted: it is no complete download any more."""
+        item = self.queue.find(repo) if self.is_made else None
+        if item is not None and item.state == "done":
+            self.queue.drop(item.key)
 
     def ask_drop(self, item: Download) -> None:
         lines = [f"{one_line(item.request.repo)} is not complete ({item.percent} %)."]

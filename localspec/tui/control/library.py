@@ -16,6 +16,7 @@ from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.main_memory import available_bytes
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
+from localspec.history.text.lists import count
 from localspec.models import hub_cache
 from localspec.runtime.loaded import is_loaded
 from localspec.tui.chat.pages import page_of
@@ -50,10 +51,12 @@ class Leftovers:
 
     repos: tuple[str, ...] = ()
     num_bytes: int = 0
+    reasons: tuple[str, ...] = ()
 
     @property
     def words(self) -> str:
-        names = ", ".join(map(one_line, self.repos))
+        named = zip(self.repos, self.reasons, strict=True)
+        names = ", ".join(f"{one_line(repo)} ({reason})" for repo, reason in named)
         return f"{size_words(self.num_bytes)} of unfinished downloads: {names}" if self.repos else ""
 
 
@@ -83,7 +86,7 @@ class Library:
 
         gpu = nvidia.free_bytes()
         memory = f"RAM {size_words(available_bytes())} free" if gpu is None else f"GPU {size_words(gpu)} free"
-        return f"{memory} · disk {size_words(disk.free_bytes(hub_cache.folder()))}"
+        return f"{memory} · disk {size_words(disk.free_bytes(hub_cache.folder()))} free"
 
     def find_leftovers(self) -> Leftovers:
         """Looks for what is not complete: what `localspec pull` has begun joins the queue. Reads the disk."""
@@ -91,47 +94,50 @@ class Library:
 
         self.downloads.queue.find_unfinished()
         found = [one for one in pulls.unfinished() if one.request is None and hub_cache.snapshot(one.repo) is None]
-        self.leftovers = Leftovers(tuple(one.repo for one in found), sum(one.done for one in found))
+        reasons = tuple(one.reason for one in found)
+        self.leftovers = Leftovers(tuple(one.repo for one in found), sum(one.done for one in found), reasons)
         return self.leftovers
 
     # --- deleting
 
     def delete(self, model: Shelved) -> None:
         """Ask with what it frees; a model that is loaded, or is not the hub's, is refused with the reason."""
-        self.work(partial(self.plan_deletion, model))
+        self.work(partial(self.plan_deletion, model, monotonic()))
 
     def delete_leftovers(self) -> None:
         """Ask with what it frees: parts of downloads that no queue has."""
         if repos := self.leftovers.repos:
-            self.work(partial(self.plan, repos))
+            self.work(partial(self.plan, repos, monotonic()))
+        else:
+            self.say("No parts of downloads are left over.")
 
-    def plan_deletion(self, model: Shelved) -> None:
+    def plan_deletion(self, model: Shelved, asked_at: float) -> None:
         """Runs in a thread."""
         repo = model.origin.repo
         if not repo:
             raise UsageError(not_ours(model))
         if is_loaded(hub_cache.kept(repo)):
             raise UsageError(LOADED.format(name=one_line(model.name)))
-        self.plan((repo,))
+        self.plan((repo,), asked_at)
 
-    def plan(self, repos: tuple[str, ...]) -> None:
+    def plan(self, repos: tuple[str, ...], asked_at: float) -> None:
         """Runs in a thread."""
         hub, plan = planned_deletion(repos)
-        self.screen.app.call_from_thread(self.ask_deletion, hub, plan)
+        self.screen.app.call_from_thread(self.ask_deletion, hub, plan, asked_at)
 
     def delete_parts(self, repo: str) -> None:
         """Deletes a repository of which only parts are here. Runs in a thread."""
         hub, _ = planned_deletion((repo,))
         self.carry_out(hub)
 
-    def ask_deletion(self, hub: HubProcess, plan: DeletePlan) -> None:
+    def ask_deletion(self, hub: HubProcess, plan: DeletePlan, asked_at: float) -> None:
         lines = [f"This frees {size_words(plan.freed_bytes)} of the disk."]
         if plan.unfinished_bytes:
             lines.append(f"{size_words(plan.unfinished_bytes)} of them are parts of unfinished downloads.")
         if plan.shared_bytes:
             lines.append(f"{size_words(plan.shared_bytes)} stay: other repositories share them.")
         replies = [Reply(DELETE, f"Delete it, and free {size_words(plan.freed_bytes)}")]
-        asking = Asking(f"Delete {', '.join(plan.repos)}?", lines, replies)
+        asking = Asking(f"Delete {', '.join(plan.repos)}?", lines, replies, asked_at=asked_at)
         self.screen.app.push_screen(asking, partial(self.answer_deletion, hub))
 
     def answer_deletion(self, hub: HubProcess, reply: str | None) -> None:
@@ -147,6 +153,8 @@ class Library:
 
     def deleted(self, done: Deleted) -> None:
         self.say(f"Deleted {', '.join(done.repos)}: {size_words(done.freed_bytes)} are free again.")
+        for repo in done.repos:
+            self.downloads.forget(repo)
         self.listed_anew("")
 
     # --- checking
@@ -214,8 +222,9 @@ def right_words(found: FilesVerified) -> str:
     unknown = sum(file.state == "unknown" for file in found.files)
     known = len(found.files) - unknown
     if not known:
-        return f"no hash is known of its {unknown} files; their form and length are right."
-    return f"{known} files have the hub's hashes{f'; of {unknown} none is known' if unknown else ''}."
+        return f"no hash is known of its {count(unknown, 'file')}; their form and length are right."
+    have = f"{known} files have the hub's hashes" if known > 1 else "1 file has the hub's hash"
+    return f"{have}{f'; of {unknown} none is known' if unknown else ''}."
 
 
 def not_ours(model: Shelved) -> str:

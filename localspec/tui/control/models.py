@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from textual.message import Message
 
-from localspec.core.errors import LocalspecError
+from localspec.core.errors import LocalspecError, NotDownloaded
+from localspec.models.catalog import FETCH
 from localspec.tui.control.library import Library
 from localspec.tui.control.parts import Parts
 from localspec.tui.control.speculation import Speculation
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 STOP_FIRST = "Stop the answer first: press {stop}."
 UNLOADED = "unloaded: the next question loads it again"
+GET_IT = "{models}, Hub, finds and downloads it."
 IN_USE = "Nothing changes: this model and this drafter are in use."
 
 
@@ -78,6 +80,7 @@ class Models:
         self.newest = "" if opened else newest or self.newest
         for screen in opened:
             screen.disk.look_again([newest] if newest else [])
+            screen.look()
 
     @property
     def in_use(self) -> Pick:
@@ -107,7 +110,7 @@ class Models:
         if pick == self.in_use and not self.state.can_reload:
             self.feedback.hint(IN_USE)
         elif pick is not None:
-            self.choose(pick.model, pick.draft)
+            self.choose(pick.model, pick.draft or None)
 
     def choose(self, model: str, draft: str | None = None) -> None:
         """Load another model, or another drafter, once it is known to be there."""
@@ -120,6 +123,8 @@ class Models:
             choice = self.tuning.choice(model, draft)
         except LocalspecError as fault:
             self.screen.call_later(self.feedback.give_back, typed)
+            if isinstance(fault, NotDownloaded) and fault.hint.startswith(FETCH):
+                fault = NotDownloaded(fault.message, hint=self.feedback.with_keys(GET_IT))
             self.feedback.warn(fault)
         else:
             self.screen.post_message(Chosen(choice))

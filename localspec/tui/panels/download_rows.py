@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from textual.content import Content
 
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
-from localspec.history.text.columns import cut
-from localspec.hub.queue import Download
-from localspec.tui.panels.hub_rows import QUIET, padded
+from localspec.history.text.columns import cells, cut
+from localspec.hub.queue import Download, State
+from localspec.tui.panels.hub_rows import QUIET, padded, short
 
 WIDE, WIDE_BAR, BAR = 100, 16, 10  # columns
-NAME = (16, 40)  # of columns, at least and at most
-AROUND = 48  # columns: a sign, how much of how much, the rest
+LEAST_NAME, LEAST_BAR = 16, 4  # columns
+SIGN, GAP = 2, 2  # columns: of a sign, and between two others
+RATE = 28  # columns that share, rate and time left may come to have
 SIGNS = {"downloading": "↓", "retrying": "!", "waiting": "·", "paused": "⏸", "failed": "!", "done": "✓"}
+STOPPED: tuple[State, ...] = ("paused", "failed")
 STAGES = {"resolving": "asking the hub", "headers": "reading headers", "checking": "checking what is here"}
+
+
+@dataclass(frozen=True, slots=True)
+class Widths:
+    """Columns of a name, a bar and a size; 0 for none."""
+
+    name: int
+    bar: int
+    size: int
 
 
 def percent_line(item: Download | None) -> str:
@@ -29,20 +41,25 @@ def percent_line(item: Download | None) -> str:
 
 def here_words(item: Download) -> str:
     """The same for a row of a search."""
-    return f"{SIGNS[item.state]} {item.percent} %" if item.state != "done" else "✓ disk"
+    return f"{SIGNS[item.state]} {item.percent} %"
 
 
 def total_line(items: Sequence[Download]) -> str:
-    """All that is not complete: how much of how much, how fast, how long still."""
-    waiting = [item for item in items if item.state != "done"]
-    if not waiting:
+    """All that goes on, or where nothing does all that is not complete: how much of how much, how fast, how long
+    still. What does not go on by itself is counted behind it."""
+    unfinished = [item for item in items if item.state != "done"]
+    if not unfinished:
         return "Nothing is being downloaded."
-    done, total = sum(item.done for item in waiting), sum(item.total for item in waiting)
-    speed = next((item.bytes_per_second for item in waiting if item.is_running and item.bytes_per_second), None)
+    going = [item for item in unfinished if item.state not in STOPPED]
+    counted = going or unfinished
+    done, total = sum(item.done for item in counted), sum(item.total for item in counted)
+    speed = next((item.bytes_per_second for item in going if item.is_running and item.bytes_per_second), None)
     parts = [f"{amount(done)} of {size_words(total)}"] if total else []
     if speed:
         parts += [f"{size_words(speed)}/s", duration((total - done) / speed)]
-    return " · ".join(parts) or f"{len(waiting)} waiting"
+    stopped = {state: sum(item.state == state for item in unfinished) for state in STOPPED}
+    parts += [f"{number} {state}" for state, number in stopped.items() if number]
+    return " · ".join(parts) or f"{len(going)} waiting"
 
 
 def amount(num_bytes: int) -> str:
@@ -58,32 +75,67 @@ def duration(seconds: float) -> str:
 
 def listed(items: Sequence[Download], waited: dict[str, float], width: int) -> list[Content]:
     """`waited`: seconds since the hub's process said that it will try again, by key."""
-    bar = WIDE_BAR if width >= WIDE else BAR
-    name = max(NAME[0], min(NAME[1], width - bar - AROUND))
     running = next((item for item in items if item.is_running), None)
-    return [line(item, running, waited.get(item.key, 0.0), (name, bar)) for item in items]
+    widths = widths_of(items, running, width)
+    return [line(item, running, waited.get(item.key, 0.0), widths) for item in items]
 
 
-def line(item: Download, running: Download | None, waited: float, widths: tuple[int, int]) -> Content:
-    (width, cells), sign = widths, SIGNS[item.state]
-    name = padded(cut(title(item), width), width)
+def widths_of(items: Sequence[Download], running: Download | None, width: int) -> Widths:
+    """The words at the end stay whole; what they leave has the name, then the size, then the bar."""
+    rates = [RATE if item.state == "downloading" else cells(rest(item, running)) for item in moving(items)]
+    sizes = [cells(amounts(item)) for item in moving(items)]
+    names = max((cells(title(item)) for item in items), default=0)
+    left, size = width - SIGN - max(rates, default=0) - GAP, max(sizes, default=0)
+    if left - size - GAP < min(names, LEAST_NAME):
+        return Widths(max(1, min(names, left)), 0, 0)
+    left -= size + GAP
+    name = min(names, left)
+    bar = min(left - name - GAP, WIDE_BAR if width >= WIDE else BAR)
+    return Widths(name, bar if bar >= LEAST_BAR else 0, size)
+
+
+def moving(items: Sequence[Download]) -> list[Download]:
+    """The downloads whose rows have figures; the others say what is wrong."""
+    return [item for item in items if item.state not in ("retrying", "failed")]
+
+
+def line(item: Download, running: Download | None, waited: float, widths: Widths) -> Content:
+    sign = SIGNS[item.state]
+    name = padded(cut(named(item, widths.name), widths.name), widths.name)
     if item.state in ("retrying", "failed"):
         return Content.assemble(
             (f"{sign} ", "bold $text-warning"), f"{name}  ", (trouble(item, waited), "$text-warning")
         )
     share = item.done / item.total if item.total else 0.0
-    full = min(cells, int(cells * share))
-    bar = f"{'█' * full}{'░' * (cells - full)}"
-    size = f"{item.done / 1e9:.1f}/{size_words(item.total)}" if item.total >= 1e9 else amount(item.total)
+    full = min(widths.bar, int(widths.bar * share))
+    bar = f"  {'█' * full}{'░' * (widths.bar - full)}" if widths.bar else ""
+    size = f"  {padded(amounts(item), widths.size)}" if widths.size else ""
     tone = "$text-accent" if item.is_running else QUIET
-    return Content.assemble(f"{sign} {name}  ", (bar, tone), f"  {size:<12}", (f"  {rest(item, running)}", QUIET))
+    return Content.assemble(f"{sign} {name}", (bar, tone), size, (f"  {rest(item, running)}", QUIET))
 
 
 def title(item: Download) -> str:
     """A model, with its drafter where one was named."""
     request = item.request
     variant = f":{request.variant}" if request.variant else ""
-    return f"{one_line(request.repo + variant)}{f' + {one_line(request.draft)}' if '/' in request.draft else ''}"
+    return f"{one_line(request.repo + variant)}{f' + {short(request.draft)}' if '/' in request.draft else ''}"
+
+
+def named(item: Download, width: int) -> str:
+    """Its title, without the owner where that is too long."""
+    return title(item) if cells(title(item)) <= width else title(item).partition("/")[2] or title(item)
+
+
+def amounts(item: Download) -> str:
+    """How much of how much, in a column."""
+    return f"{item.done / 1e9:.1f}/{size_words(item.total)}" if item.total >= 1e9 else amount(item.total)
+
+
+def detail(item: Download, waited: float) -> str:
+    """Everything about one."""
+    parts = [title(item), f"{amount(item.done)} of {size_words(item.total)}" if item.total else ""]
+    trouble_words = trouble(item, waited) if item.state in ("retrying", "failed") else one_line(item.reason)
+    return " · ".join(filter(None, (*parts, trouble_words)))
 
 
 def rest(item: Download, running: Download | None) -> str:

@@ -15,10 +15,9 @@ from textual.message import Message
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from localspec.core.sanitize import one_line
 from localspec.hub.queue import Download, Downloads
 from localspec.tui.keys.models_keys import DOWNLOAD_KEYS
-from localspec.tui.panels.download_rows import listed, title, total_line
+from localspec.tui.panels.download_rows import detail, listed, total_line
 
 SECOND = 1.0  # between two looks at how long one has waited
 
@@ -102,8 +101,9 @@ class DownloadsTab(Vertical):
         return self.items[index] if index is not None and index < len(self.items) else None
 
     def show_detail(self) -> None:
-        words = filter(None, (title(self.item), one_line(self.item.reason))) if self.item else ()
-        self.detail.update(Content(" · ".join(words)))
+        item = self.item
+        since = self.waits_since.get(item.key, monotonic()) if item else 0.0
+        self.detail.update(Content(detail(item, monotonic() - since) if item else ""))
 
     @on(OptionList.OptionHighlighted)
     def move_to(self, event: OptionList.OptionHighlighted) -> None:

@@ -12,13 +12,14 @@ from textual.content import Content
 
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import count_words, size_words
-from localspec.history.text.columns import cells, cut
+from localspec.history.text.columns import cells, cut, fitted
 from localspec.hub.records import SearchRow
 from localspec.loading.fit import FitReport
 from localspec.runtime.pairs import Candidate
 
-WIDE = 100  # columns from which licence and pair have their own
-NAMES = (14, 34)  # columns of a repository's name: at least, at most
+WIDE, NARROW = 100, 70  # columns from which licence and pair have their own, and under which a gate may not
+LEAST_NAME, LEAST_OTHER = 14, 6  # columns of a repository's name, and of a licence or a pair that is cut
+CUT_WIDE, CUT_NARROW = (5, 3), (3,)  # columns that give way to a name: the pair, the licence; a gate
 ABOUT = "≈"
 GGUF = "GGUF"  # a note that excludes nothing
 GATES = {"": "", "auto": "gated", "manual": "gated by hand"}
@@ -95,14 +96,19 @@ def padded(text: str, width: int, *, right: bool = False) -> str:
 
 
 def listed(listings: Sequence[Listing], width: int) -> list[Content]:
-    """The rows in columns. The name is cut first; licence and pair are left to the detail line where it is narrow."""
+    """The rows in columns. What licence and pair have is left by the name; both are in the detail line, too."""
     texts = [columns_of(one, wide=width >= WIDE) for one in listings]
     if not texts:
         return []
     widths = [max(map(cells, column)) for column in zip(*texts, strict=True)]
-    others = sum(widths[1:]) + 2 * sum(1 for each in widths[1:] if each)
-    name = max(NAMES[0], min(widths[0], width - others, NAMES[1] if width >= WIDE else width))
-    return [line(one, text, [name, *widths[1:]]) for one, text in zip(listings, texts, strict=True)]
+    cut_last = CUT_WIDE if width >= WIDE else CUT_NARROW if width < NARROW else ()
+    others = [index for index in range(1, len(widths)) if index not in cut_last]
+    left = width - sum(widths[index] + 2 for index in others if widths[index])
+    widths[0] = max(LEAST_NAME, min(widths[0], left))
+    shares = fitted([widths[index] for index in cut_last], left - widths[0], LEAST_OTHER)
+    for index, share in zip(cut_last, shares, strict=True):
+        widths[index] = share
+    return [line(one, text, widths) for one, text in zip(listings, texts, strict=True)]
 
 
 def columns_of(listing: Listing, *, wide: bool) -> tuple[str, ...]:
@@ -115,7 +121,8 @@ def columns_of(listing: Listing, *, wide: bool) -> tuple[str, ...]:
 def line(listing: Listing, texts: Sequence[str], widths: Sequence[int]) -> Content:
     name, size, word, *others = texts
     first = f"{padded(cut(name, widths[0]), widths[0])}  {padded(size, widths[1], right=True)}  "
-    rest = "".join(f"  {padded(text, width)}" for text, width in zip(others, widths[3:], strict=True) if width)
+    shown = [(cut(text, width), width) for text, width in zip(others, widths[3:], strict=True) if width]
+    rest = "".join(f"  {padded(text, width)}" for text, width in shown)
     return Content.assemble(first, (padded(word, widths[2]), tone(listing)), (rest.rstrip(), QUIET))
 
 

@@ -6,7 +6,7 @@ Asks through a HubLink, and puts downloads into the queue. Nothing is asked befo
 from __future__ import annotations
 
 from asyncio import TimerHandle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -18,7 +18,7 @@ from textual.message import Message
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from localspec.core.errors import LocalspecError, PullError
+from localspec.core.errors import AccessDenied, LocalspecError, PullError
 from localspec.core.sanitize import one_line
 from localspec.hub.offline import is_offline
 from localspec.hub.queue import Downloads
@@ -36,7 +36,6 @@ from localspec.hub.records import (
     PullRequest,
     SearchPage,
 )
-from localspec.models import hub_cache
 from localspec.tui.chat.pages import page_of
 from localspec.tui.control.hub_link import Answered, HubLink
 from localspec.tui.keys.key_names import with_keys
@@ -51,6 +50,7 @@ from localspec.tui.terminal.timer import once
 TYPING_SECONDS = 0.3  # without a key, until what is typed is searched for
 REST_SECONDS = 0.3  # on a row, until its headers are read
 OFFLINE = "Offline: HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set. What is on disk works."
+AT_THE_GATE = "Enter shows what to do."
 SEARCHING = "Asking the hub…"
 NOTHING = "Nothing was found."
 ALL_HIDDEN = "Nothing of what was found fits; {hub.fits} shows the rest."
@@ -114,7 +114,7 @@ class HubTab(Vertical):
         if not self.is_open:
             self.is_open = True
             self.ask_search()
-        (self.list if self.listings else self.words).focus()
+        self.words.focus()
 
     # --- the search
 
@@ -173,10 +173,11 @@ class HubTab(Vertical):
         self.say_how_many()
 
     def fail(self, question: object, fault: LocalspecError) -> None:
-        """A fit that cannot be found leaves the estimate as it is."""
+        """A fit that cannot be found leaves the estimate as it is; what to do at a closed gate is Enter's to say."""
         self.planning = "" if isinstance(question, AskPull) else self.planning
         if isinstance(question, AskFit):
-            self.detail.update(Content(one_line(str(fault))))
+            words = f"{fault.message} {AT_THE_GATE}" if isinstance(fault, AccessDenied) else str(fault)
+            self.detail.update(Content(one_line(words)))
         else:
             self.state.waits = ""
             self.state.say(f"{fault.message} Enter tries again." if isinstance(fault, PullError) else str(fault))
@@ -193,7 +194,8 @@ class HubTab(Vertical):
 
     def here(self, listing: Listing) -> str:
         repo = listing.row.repo
-        if (item := self.queue.find(repo)) is not None:
+        item = self.queue.find(repo)
+        if item is not None and item.state != "done":
             return here_words(item)
         return "✓ disk" if repo in self.on_disk else ""
 
@@ -206,8 +208,6 @@ class HubTab(Vertical):
 
     def show_rows(self, *, first: bool = False) -> None:
         """Draw all rows; the cursor stays on its own unless they are of another search."""
-        if first:
-            self.on_disk = frozenset(hub_cache.repositories())
         before, shown, listing = self.drawn, self.shown, self.listing
         lines, self.drawn = listed(shown, self.size.width - 4), [one.row.repo for one in shown]
         if self.drawn == before:
@@ -218,6 +218,11 @@ class HubTab(Vertical):
             self.list.set_options([Option(line) for line in lines])
             self.list.highlighted = (0 if first else at) if lines else None
         self.show_detail()
+
+    def take_here(self, repos: Iterable[str]) -> None:
+        """Marks the rows of these, which are on the disk now."""
+        self.on_disk = frozenset(repos)
+        self.follow()
 
     def follow(self) -> None:
         """The queue has changed: where a row's word for it has, too, draw anew."""

@@ -20,7 +20,7 @@ from textual.worker import Worker, WorkerState, get_current_worker
 
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
-from localspec.history.text.columns import GAP, cells, columns, cut
+from localspec.history.text.columns import GAP, cells, columns, cut, fitted
 from localspec.history.text.lists import model_name
 from localspec.tui.keys.models_keys import DISK_KEYS
 
@@ -33,12 +33,13 @@ NONE_FOUND = "No models were found on this machine."
 PACE = 0.1  # seconds between what is shown while more is looked for
 WIDE = 100  # columns from which origin and last use have their own
 SHORT_COMMIT = 7
-LEAST_NAME, AROUND = 10, 7  # columns: of a name, and of the mark, the edges and the scroll bar
+LEAST_NAME, LEAST_OTHER, AROUND = 10, 12, 7  # columns: of a name, of an origin or a last use, and of mark and edges
+STAYING = 3  # columns that stay whole: format, size and fit
 
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """The choice, as /model and /draft take it."""
+    """The choice, as /model and /draft take it; `draft` "" is the model's usual one."""
 
     model: str
     draft: str
@@ -225,14 +226,16 @@ class OnDisk(Vertical):
         rows = [self.row(model, wide=wide) for model in self.models]
         if not rows:
             return []
-        others = sum(max(map(cells, column)) + len(GAP) for column in [*zip(*rows, strict=True)][2:])
-        left = max(LEAST_NAME, self.app.size.width - others - AROUND)
-        return columns(
-            [(mark, cut(name, left, keep_end=True), *rest) for mark, name, *rest in rows], right={3}
-        ).splitlines()
+        _, names, *others = [max(map(cells, column)) for column in zip(*rows, strict=True)]
+        left = self.app.size.width - AROUND - sum(width + len(GAP) for width in others[:STAYING])
+        name = max(LEAST_NAME, min(names, left))
+        shares = [*others[:STAYING], *fitted(others[STAYING:], left - name, LEAST_OTHER)]
+        texts = [[cut(text, share) for text, share in zip(more, shares, strict=True) if share] for _, _, *more in rows]
+        shown = [(mark, model_name(full, name), *more) for (mark, full, *_), more in zip(rows, texts, strict=True)]
+        return columns(shown, right={3}).splitlines()
 
     def row(self, model: Shelved, *, wide: bool) -> tuple[str, ...]:
-        first = NOW if model.name == self.now.model else " ", model_name(model.name), one_line(model.quant)
+        first = NOW if model.name == self.now.model else " ", one_line(model.name), one_line(model.quant)
         size = size_words(model.num_bytes) if model.num_bytes else "–"
         more = (come_from(model), last_use(model)) if wide else ()
         return (*first, size, one_line(model.fit), *more)
@@ -254,14 +257,18 @@ class OnDisk(Vertical):
         self.drafts = list(found)
         marked = self.now.draft if model.name == self.now.model and self.now.draft in self.drafts else None
         marks = [NOW if name == marked else " " for name in self.drafts]
-        lines = [f"{mark}  {one_line(words)}" for mark, words in zip(marks, found.values(), strict=True)]
+        words = map(drafter_words, found.items())
+        lines = [f"{mark}  {one_line(each)}" for mark, each in zip(marks, words, strict=True)]
         self.draft_list.set_options([Option(Content(line)) for line in lines])
         self.draft_list.highlighted = self.drafts.index(marked) if marked else 0
 
     @on(OptionList.OptionSelected, "#models")
     def choose_model(self, event: OptionList.OptionSelected) -> None:
+        """Load it with its usual drafter; of the one in use that is the one in use."""
         event.stop()
-        self.draft_list.focus()
+        if self.model is not None:
+            is_now = self.model.name == self.now.model
+            self.post_message(self.Picked(self.now if is_now else Pick(self.model.name, "")))
 
     @on(OptionList.OptionSelected, "#drafts")
     def choose(self, event: OptionList.OptionSelected) -> None:
@@ -274,6 +281,12 @@ class OnDisk(Vertical):
         message.stop()
         if self.model is not None:
             self.post_message(self.Wanted(message.what, self.model))
+
+
+def drafter_words(found: tuple[str, str]) -> str:
+    """A drafter by its name, with what it does where its name does not say so."""
+    name, words = found
+    return words if name == words else f"{name}: {words}"
 
 
 def come_from(model: Shelved) -> str:

@@ -32,6 +32,7 @@ class TabStrip(Widget):
     tab: reactive[Tab] = reactive[Tab]("disk")
     counts: reactive[Counts] = reactive(Counts())
     free: reactive[str] = reactive("")
+    """Parts with a dot between them; where that is too wide, the last alone."""
 
     class Chosen(Message):
         def __init__(self, tab: Tab) -> None:
@@ -46,8 +47,9 @@ class TabStrip(Widget):
         strip = Content("│").join(
             Content.styled(self.label(tab), "bold reverse" if tab == self.tab else "") for tab in TABS
         )
-        gap = self.content_size.width - strip.cell_length - cell_len(self.free)
-        return Content.assemble(strip, " " * gap, (self.free, "$foreground-muted")) if gap > 0 else strip
+        left = self.content_size.width - strip.cell_length
+        free = next((words for words in (self.free, self.free.rpartition(" · ")[2]) if cell_len(words) < left), "")
+        return Content.assemble(strip, " " * (left - cell_len(free)), (free, "$foreground-muted"))
 
     def on_click(self, event: object) -> None:
         x, at = getattr(event, "x", 0), 0

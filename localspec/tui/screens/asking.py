@@ -21,9 +21,7 @@ from localspec.tui.keys.key_names import with_keys
 from localspec.tui.screens.too_small import TooSmall
 
 KEYS = "↑ ↓ Enter · {asking.leave} leaves all as it is"
-
-
-REST_SECONDS = 0.5
+REST_SECONDS = 0.5  # without an answer, from the key that asked, or from when the question came
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +33,19 @@ class Reply:
 
 
 class Asking(ModalScreen[str | None]):
-    """The value of the chosen reply; None: leave all as it is. `lines` may be a stranger's words."""
+    """The value of the chosen reply; None: leave all as it is. `lines` may be a stranger's words. `asked_at`: when a
+    key that is not Enter asked for it, by the clock of events."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss", "Leave", key_display="Esc", priority=True, id="asking.leave")
     ]
 
-    def __init__(self, title: str, lines: Sequence[str], replies: Sequence[Reply]) -> None:
+    def __init__(
+        self, title: str, lines: Sequence[str], replies: Sequence[Reply], *, asked_at: float | None = None
+    ) -> None:
         super().__init__()
         self._title, self._lines, self._replies = title, lines, replies
-        self._shown_at = 0.0
+        self._asked_at, self._answers_from = asked_at, 0.0
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as dialog:
@@ -55,12 +56,13 @@ class Asking(ModalScreen[str | None]):
         yield TooSmall()
 
     def on_mount(self) -> None:
-        self._shown_at = monotonic()
+        now = monotonic()
+        self._answers_from = max(now, (now if self._asked_at is None else self._asked_at) + REST_SECONDS)
         self.query_one(OptionList).focus()
 
     def on_key(self, event: events.Key) -> None:
         """Whoever pressed Enter again, because this took its time, has not answered."""
-        if event.key == "enter" and event.time - self._shown_at < REST_SECONDS:
+        if event.key == "enter" and event.time < self._answers_from:
             event.stop()
             event.prevent_default()
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from textual import on
 from textual.app import ComposeResult
@@ -17,6 +18,7 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from localspec.models import hub_cache
+from localspec.tui.control.downloads import Planned
 from localspec.tui.control.library import Library
 from localspec.tui.keys.key_names import with_keys
 from localspec.tui.keys.models_keys import SCREEN_KEYS
@@ -30,8 +32,11 @@ if TYPE_CHECKING:
     from localspec.runtime.local_models import Shelved
 
 LOOK_SECONDS = 0.5  # between two looks at what Hugging Face's cache holds: another program may fetch, too
-KEYS: dict[Tab, str] = {
-    "disk": "Enter chooses · Tab other list · {models.close} closes · {disk.delete} delete · {disk.verify} verify",
+KEYS: dict[Tab | Literal["words"], str] = {
+    "disk": "Enter loads · Tab drafters · {models.close} closes · {disk.delete} delete · {disk.verify} verify "
+    "· {disk.clean} leftovers",
+    "words": "Enter searches · Tab ↓ list · {models.close} closes · in the list {models.disk} {models.downloads} "
+    "other tabs",
     "hub": "Enter download · {hub.drafter} + drafter · {models.close} closes · {hub.licence} licence · {hub.page} page "
     "· {hub.search} search",
     "downloads": "{downloads.pause} pause, go on · {downloads.retry} now · {models.close} closes "
@@ -65,7 +70,7 @@ class ModelsScreen(Screen[Pick | None]):
         self.disk = OnDisk(shelf.look, shelf.look_at, shelf.now, drafts_first=drafts_first, chosen=shelf.chosen)
         self.hub, self.downloads = HubTab(library.downloads.queue), DownloadsTab(library.downloads.queue)
         self.keys = Static(markup=False, id="tab-keys")
-        self.here: list[str] = []
+        self.here: list[str] | None = None
 
     def compose(self) -> ComposeResult:
         yield from (self.strip, self.disk, self.hub, self.downloads, self.keys, TooSmall())
@@ -74,6 +79,7 @@ class ModelsScreen(Screen[Pick | None]):
         self.action_open("disk")
         self.follow()
         self.run_worker(self.read_free, thread=True, exit_on_error=False, group="free")
+        self.look()
         self.set_interval(LOOK_SECONDS, self.look)
 
     # --- tabs
@@ -82,8 +88,16 @@ class ModelsScreen(Screen[Pick | None]):
         self.strip.tab = name
         for tab in TABS:
             self.query_one(f"#{tab}").display = tab == name
-        self.keys.update(Content(with_keys(self, KEYS[name])))
+        self.show_keys()
         {"disk": self.disk.open, "hub": self.hub.open, "downloads": self.downloads.open}[name]()
+
+    def on_descendant_focus(self) -> None:
+        self.show_keys()
+
+    def show_keys(self) -> None:
+        """The keys of the tab, or of the line that is written in."""
+        is_writing = self.strip.tab == "hub" and self.hub.words.has_focus
+        self.keys.update(Content(with_keys(self, KEYS["words" if is_writing else self.strip.tab])))
 
     def action_turn(self, by: int) -> None:
         self.action_open(TABS[(TABS.index(self.strip.tab) + by) % len(TABS)])
@@ -121,9 +135,16 @@ class ModelsScreen(Screen[Pick | None]):
 
     def look_at_disk(self) -> None:
         """Runs in a thread."""
-        here, self.here = self.here, hub_cache.repositories()
-        if here and here != self.here:
-            self.app.call_from_thread(self.disk.look_again, [repo for repo in self.here if repo not in here])
+        before, here = self.here, hub_cache.repositories()
+        if here != before:
+            self.app.call_from_thread(self.take_here, here)
+
+    def take_here(self, here: list[str]) -> None:
+        """What Hugging Face's cache holds has changed, or is known for the first time."""
+        before, self.here = self.here, here
+        self.hub.take_here(here)
+        if before is not None:
+            self.disk.look_again([repo for repo in here if repo not in before])
 
     # --- what is wanted
 
@@ -139,7 +160,12 @@ class ModelsScreen(Screen[Pick | None]):
             self.library.verify(message.model, self.disk.say)
 
     def on_hub_tab_planned(self, message: HubTab.Planned) -> None:
-        self.library.downloads.ask(message.request, message.plan, self.hub.plan)
+        load = partial(self.load, message.request.draft)
+        self.library.downloads.ask(Planned(message.request, message.plan, self.hub.plan, load))
+
+    def load(self, draft: str, model: str) -> None:
+        """Close, and load the model with this drafter if that is one, else with its usual one."""
+        self.dismiss(Pick(model, draft if "/" in draft else ""))
 
     def on_hub_tab_page(self, message: HubTab.Page) -> None:
         self.library.open_page(message.repo)

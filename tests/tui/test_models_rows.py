@@ -1,0 +1,126 @@
+"""The rows of the models screen at three widths: what stays whole, what a name gets, and what a sum counts."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+
+from localspec.hub.queue import Download
+from localspec.hub.records import Licence, PullRequest, SearchRow
+from localspec.hub.verify_files import FileFound, FilesVerified
+from localspec.runtime.local_models import Shelved
+from localspec.runtime.origins import Origin
+from localspec.tui.control.library import Leftovers, right_words
+from localspec.tui.panels import download_rows, hub_rows
+from localspec.tui.panels.hub_rows import Listing
+from localspec.tui.panels.on_disk import OnDisk, Pick
+
+GB = 1_000_000_000
+LONG = "localspec/SmolLM2-135M-Instruct-GGUF"
+RUNNING = Download(
+    PullRequest(LONG), 1, "downloading", 2 * GB, 4 * GB, "downloading", bytes_per_second=2e6, eta_s=1333.0
+)
+PAUSED = Download(PullRequest("org/paused"), 2, "paused", GB, 40 * GB)
+
+
+def downloads(width: int, *items: Download) -> list[str]:
+    """The edges and the scroll bar take four columns."""
+    return [line.plain.rstrip() for line in download_rows.listed(items, {}, width - 4)]
+
+
+@pytest.mark.parametrize(
+    ("width", "name"), [(120, LONG), (80, "SmolLM2-135M-Instruct-GGUF"), (60, "SmolLM2-135M-Instruct-G…")]
+)
+def test_rate_and_time_left_stay_whole_and_the_name_has_what_they_leave(width: int, name: str):
+    row, _ = downloads(width, RUNNING, PAUSED)
+    assert len(row) <= width - 4
+    assert "50 % · 2 MB/s · 22 min 13 s" in row
+    assert name in row
+
+
+def test_where_there_is_space_size_and_bar_are_shown_too():
+    wide, narrow = downloads(120, RUNNING)[0], downloads(60, RUNNING)[0]
+    assert "2.0/4.0 GB" in wide
+    assert "████████░░░░░░░░" in wide
+    assert "█" not in narrow
+
+
+def test_what_is_paused_is_in_no_rate_and_no_time_left():
+    assert download_rows.total_line([RUNNING, PAUSED]) == "2.0 GB of 4.0 GB · 2 MB/s · 16 min 40 s · 1 paused"
+    assert download_rows.total_line([PAUSED]) == "1.0 GB of 40.0 GB · 1 paused"
+
+
+@pytest.mark.parametrize(("width", "gated", "gate"), [(120, "manual", "gated by hand"), (80, "", "")])
+def test_the_name_of_a_repository_is_whole_where_licence_and_pair_can_give_way(
+    width: int, gated: Literal["", "manual"], gate: str
+):
+    row = SearchRow(LONG, GB, "fits in int4", Licence("fair", non_commercial=True), gated, 1, pair="early exit")
+    hub = hub_rows.listed([Listing(row, here="↓ 50 %")], width - 4)[0].plain
+    assert LONG in hub
+    for word in ("≈1.0 GB", "fits in int4", gate, "↓ 50 %"):
+        assert word in hub
+    assert len(hub) <= width - 4
+
+
+def test_what_is_here_already_is_seen_in_sixty_columns_too():
+    row = SearchRow(LONG, 140 * GB, "head for vLLM", Licence("mit"), "manual", 1)
+    line = hub_rows.listed([Listing(row, here="↓ 50 %")], 56)[0].plain
+    assert line.endswith("↓ 50 %")
+    assert len(line) <= 56
+
+
+def test_licence_and_pair_are_whole_where_the_name_leaves_them_their_columns():
+    row = SearchRow("org/model", GB, "fits", Licence("fair", non_commercial=True), "", 1, pair="org/small")
+    assert "fair, non-commercial" in (line := hub_rows.listed([Listing(row)], 116)[0].plain)
+    assert "+ small" in line
+
+
+class Disk(OnDisk):
+    """The list with an app of this width."""
+
+    width = 120
+
+    @property
+    def app(self):  # type: ignore[no-untyped-def,override]
+        return type("App", (), {"size": type("Size", (), {"width": self.width})})
+
+
+@pytest.mark.parametrize("width", [120, 80])
+def test_a_model_on_disk_has_its_whole_name_where_its_origin_can_give_way(width: int):
+    name = f"hf:{LONG}:Q4_K_M"
+    disk = Disk(list, Pick("guide", "auto"))
+    disk.width = width
+    origin = Origin("Hugging Face", LONG, "1a2b3c4d" * 5)
+    disk.models = [Shelved(name, "Q4_K_M", 105_000_000, "fits", (), origin, "2020-01-01T00:00:00+00:00")]
+    line = disk.lines()[0]
+    for word in (name, "Q4_K_M", "105 MB", "fits"):
+        assert word in line
+    assert len(line) <= width - 4
+    assert ("Hugging Face" in line) is (width == 120)
+
+
+def test_a_long_name_on_disk_keeps_the_program_and_its_end():
+    disk = Disk(list, Pick("guide", "auto"))
+    disk.width = 60
+    disk.models = [Shelved(f"hf:{LONG}:Q4_K_M", "Q4_K_M", 105_000_000, "fits", ())]
+    assert "hf:…" in disk.lines()[0]
+    assert "Instruct-GGUF:Q4_K_M" in disk.lines()[0]
+
+
+@pytest.mark.parametrize(
+    ("states", "words"),
+    [
+        (["right"], "1 file has the hub's hash."),
+        (["right", "right", "unknown"], "2 files have the hub's hashes; of 1 none is known."),
+        (["unknown"], "no hash is known of its 1 file; their form and length are right."),
+    ],
+)
+def test_one_file_is_not_counted_as_several(states: list[str], words: str):
+    files = tuple(FileFound(f"{index}", 1, state) for index, state in enumerate(states))  # type: ignore[arg-type]
+    assert right_words(FilesVerified("m", "f", files)) == words
+
+
+def test_leftovers_say_whose_they_are():
+    left = Leftovers(("org/a", "org/b"), 2_000_000, ("dropped; parts kept", "begun by another program"))
+    assert left.words == ("2 MB of unfinished downloads: org/a (dropped; parts kept), org/b (begun by another program)")
