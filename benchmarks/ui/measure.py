@@ -192,7 +192,7 @@ def behind_downloads(chat: Program) -> Played:
 
 
 def ask(chat: Program) -> float:
-    """When the question was sent."""
+    """The time when the question was sent."""
     chat.terminal.type(QUESTION)
     sleep(BETWEEN_KEYS)
     began = monotonic()
