@@ -9,12 +9,12 @@ from localspec.cli.asking import confirmed
 from localspec.cli.io import print_note, print_text
 from localspec.cli.models_text import deletion_text
 from localspec.config.models_writing import keys_of, remove_models
-from localspec.core.errors import UsageError
+from localspec.core.errors import Cancelled, NotDownloaded, UsageError
 from localspec.core.sizes import size_words
 from localspec.hub.process import HubProcess
 from localspec.hub.records import Answer, AskDelete, Deleted, DeletePlan, Go
 from localspec.models import hub_cache
-from localspec.models.catalog import Catalog
+from localspec.models.catalog import LISTED, Catalog
 from localspec.models.gguf.stores import STORES, in_repository
 from localspec.runtime.loaded import is_loaded
 
@@ -30,7 +30,7 @@ def delete(names: Sequence[str], *, yes: bool) -> int:
         print_text(deletion_text(plan, keys))
         if not (yes or confirmed("Delete?", default=False, to_do="delete")):
             print_note("Nothing was deleted.")
-            return 0
+            return Cancelled.exit_code
         if here:
             refuse_loaded(here)
             print_text(f"Freed {size_words(one(hub.ask(Go()), Deleted).freed_bytes)}.")
@@ -51,7 +51,10 @@ def deleted_repository(name: str) -> str:
         return repo
     if repo and catalog.key_of(name) in keys_of([repo]):
         return repo
-    entry = catalog.resolve(name)  # says that there is none
+    try:
+        entry = catalog.resolve(name)
+    except NotDownloaded as fault:  # whoever deletes wants to fetch nothing
+        raise NotDownloaded(fault.message, hint=LISTED) from fault
     if repo := hub_cache.fetched_from(entry.path)[0]:
         refuse_several(name, repo)
         refuse_loaded([repo])

@@ -20,6 +20,7 @@ from localspec.core.events import AnyEvent, Notice
 from localspec.core.sanitize import TABLE, clean
 
 ESCAPES = {code: json.dumps(chr(code))[1:-1] for code in TABLE if chr(code) not in "\t\n"} | {0x7F: "\\u007f"}
+COMMAND = re.compile(r"(?<=[:.]) (?=localspec )")  # where the command of a sentence begins
 NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
@@ -93,6 +94,28 @@ def print_sentence(sentence: str) -> None:
     """Prints a sentence on stderr: wrapped between words on a terminal, one line in a pipe."""
     text = clean(sentence)
     print(wrapped(text, get_terminal_size().columns) if sys.stderr.isatty() else text, file=sys.stderr)
+
+
+def columns_of_stdout() -> int | None:
+    """The width of the terminal that stdout is; None for a pipe or a file."""
+    return get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def print_fitted(text: str) -> None:
+    """Prints text whose lines are wrapped to the terminal; a pipe gets them whole."""
+    width = columns_of_stdout()
+    print_text(text if width is None else "\n".join(fitted(line, width) for line in text.splitlines()))
+
+
+def fitted(line: str, width: int) -> str:
+    """A line within this width, wrapped at words below its indentation. A command at its end gets a line of its own,
+    which is never broken: it is there to be copied."""
+    if len(line) <= width:
+        return line
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    words, *command = COMMAND.split(line, maxsplit=1)
+    lines = textwrap.wrap(words, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join([*lines, *(f"{indent}{one}" for one in command)])
 
 
 def wrapped(text: str, width: int) -> str:

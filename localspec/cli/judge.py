@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from localspec.cli.completion import completions
+from localspec.cli.names import MODEL_NAME
 from localspec.core.requests import WeightOptions
 from localspec.core.weight_formats import AUTO, LISTED, either
 
@@ -13,8 +14,10 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one li
 
 
 @click.command()
-@click.argument("model", shell_complete=completions)
-@click.option("--draft", default="", metavar="DRAFT", help="A draft model beside it.", shell_complete=completions)
+@click.argument("model", type=MODEL_NAME, shell_complete=completions)
+@click.option(
+    "--draft", type=MODEL_NAME, default="", metavar="DRAFT", help="A draft model beside it.", shell_complete=completions
+)
 @click.option("--ctx", type=click.IntRange(2), metavar="N", help="Context length in tokens.  [default: up to 8192]")
 @click.option("--quant", default=AUTO, metavar="FORMAT", help=f"Weight format: {either(AUTO, *LISTED)}.")
 @json_option
@@ -36,8 +39,8 @@ def fit(model: str, draft: str, ctx: int | None, quant: str, as_json: bool) -> i
 
 
 @click.command()
-@click.argument("target", shell_complete=completions)
-@click.argument("drafter", required=False, default="", shell_complete=completions)
+@click.argument("target", type=MODEL_NAME, shell_complete=completions)
+@click.argument("drafter", type=MODEL_NAME, required=False, default="", shell_complete=completions)
 @click.option("--hub", "on_hub", is_flag=True, help="Without DRAFTER: look for candidates on the hub.")
 @click.option("--write", is_flag=True, help="Write the pair into your models.toml.")
 @click.option("--print", "program", type=click.Choice(PROGRAMS), help="Print the other program's command for the pair.")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
 from localspec.history.text.columns import columns
+from localspec.hub.plan_words import verdict_words
 from localspec.hub.records import FitFound
 from localspec.loading.fit_text import parts_table
 from localspec.runtime.pairs import Candidate, PairVerdict
@@ -31,8 +32,9 @@ def verdict_text(verdict: PairVerdict) -> str:
     detail = one_line(verdict.detail)
     if not verdict.ok:
         return f"{one_line(verdict.reason)}: {detail}. {drafter} cannot draft for {target}."
+    words = verdict_words(verdict)
     remark = REMARKS.get(verdict.reason, "")
-    return f"{one_line(verdict.reason)}: {detail}. {drafter} can draft for {target}.{remark}"
+    return f"{words[:1].upper()}{words[1:]}. {drafter} can draft for {target}.{remark}"
 
 
 def candidates_table(found: Sequence[Candidate]) -> str:
@@ -42,6 +44,6 @@ def candidates_table(found: Sequence[Candidate]) -> str:
 
 def candidate_row(one: Candidate) -> tuple[str, str, str, str]:
     verdict = one.verdict
-    words = "not compared" if verdict is None else f"{verdict.reason}: {verdict.detail}"
+    words = "not compared" if verdict is None else verdict_words(verdict)
     where = "on this machine" if one.on_disk else "hub"
-    return one_line(one.name), size_words(one.num_bytes) if one.num_bytes else "–", where, one_line(words)
+    return one_line(one.name), size_words(one.num_bytes) if one.num_bytes else "–", where, words

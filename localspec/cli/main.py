@@ -25,6 +25,7 @@ from localspec.cli.io import discard_output, mend_streams, print_error, print_os
 from localspec.cli.judge import fit, pair
 from localspec.cli.models import ls, rm, show, verify_files
 from localspec.cli.moved import where_it_went
+from localspec.cli.names import MODEL_NAME
 from localspec.cli.options import given_load_options, given_sampling, load_options, sampling_options, setting
 from localspec.cli.pull import pull
 from localspec.core.errors import Cancelled, LocalspecError, UsageError
@@ -47,7 +48,7 @@ def cli() -> None:
 
 
 @cli.command()
-@click.argument("model", required=False, shell_complete=completions)
+@click.argument("model", type=MODEL_NAME, required=False, shell_complete=completions)
 @load_options
 @sampling_options
 @click.option("-s", "--system", metavar="TEXT", help="System prompt.")
@@ -94,7 +95,7 @@ def chat(
 
 
 @cli.command()
-@click.argument("model", shell_complete=completions)
+@click.argument("model", type=MODEL_NAME, shell_complete=completions)
 @click.argument("prompt", required=False)
 @load_options
 @sampling_options

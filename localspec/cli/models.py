@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 from localspec.cli.completion import completions, deletable
+from localspec.cli.names import MODEL_NAME
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
-MODEL = click.argument("model", shell_complete=completions)
+MODEL = click.argument("model", type=MODEL_NAME, shell_complete=completions)
 
 
 @click.command()
@@ -25,7 +26,7 @@ def ls(only_unfinished: bool, as_json: bool) -> None:
         print_records(started if only_unfinished else found)
         return
     if found:
-        io.print_text(models_text.models_table(found))
+        io.print_text(models_text.models_table(found, io.columns_of_stdout()))
     if started:
         io.print_text(models_text.unfinished_lines(started))
     if only_unfinished and not started:
@@ -56,8 +57,8 @@ def show(model: str, licence: bool, template: bool, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("models", nargs=-1, required=True, shell_complete=deletable)
-@click.option("--yes", is_flag=True, help="Delete without asking.")
+@click.argument("models", type=MODEL_NAME, nargs=-1, required=True, shell_complete=deletable)
+@click.option("-y", "--yes", is_flag=True, help="Delete without asking.")
 def rm(models: tuple[str, ...], yes: bool) -> int:
     """Delete downloaded models from the Hugging Face cache, after showing what that frees.
 

@@ -8,7 +8,7 @@ from localspec.cli.pulling.unfinished import size_of, state
 from localspec.core.sanitize import clean, one_line
 from localspec.core.sizes import size_words
 from localspec.history.records import ModelTotals
-from localspec.history.text.columns import columns
+from localspec.history.text.columns import cells, columns
 from localspec.history.text.lists import count, speed, when
 from localspec.hub.pulls import Unfinished
 from localspec.hub.records import DeletePlan
@@ -18,9 +18,14 @@ from localspec.hub.verify_files import FilesVerified
 SHORT = 7  # letters of a commit
 
 
-def models_table(models: Sequence[OnDisk]) -> str:
+def models_table(models: Sequence[OnDisk], width: int | None = None) -> str:
+    """A row a model; two lines a model where `width` cells are too few for that, the whole name first."""
     head = ("NAME", "FORMAT", "SIZE", "FIT", "DRAFTER", "LICENCE", "LAST USED")
-    return columns([head, *(model_row(one) for one in models)], right={2})
+    rows = [model_row(one) for one in models]
+    table = columns([head, *rows], right={2})
+    if width is None or max(map(cells, table.splitlines())) <= width:
+        return table
+    return "\n".join(f"{name}\n  {' · '.join(cell for cell in rest if cell != '–')}" for name, *rest in rows)
 
 
 def model_row(one: OnDisk) -> tuple[str, ...]:
@@ -84,10 +89,18 @@ def deletion_text(plan: DeletePlan, keys: Sequence[str] = ()) -> str:
     return "; ".join(parts) + "."
 
 
+def counted(found: FilesVerified) -> str:
+    """How many files are right, by the hashes that are known of them."""
+    total = len(found.files)
+    of = count(total, "file")
+    if all(file.state == "unknown" for file in found.files):
+        return f"{of}; no hash is known of {'any' if total > 1 else 'it'}"
+    right = sum(file.state == "right" for file in found.files)
+    return f"{right} of {of} {'have' if total > 1 else 'has'} the hash that is known of {'them' if total > 1 else 'it'}"
+
+
 def verified_text(found: FilesVerified) -> str:
     """The result of a check: its counts, and each file that is not right."""
-    right = sum(file.state == "right" for file in found.files)
-    of = count(len(found.files), "file")
-    lines = [f"{one_line(found.name)}: {right} of {of} have the hash that is known of them."]
+    lines = [f"{one_line(found.name)}: {counted(found)}."]
     rows = [(one_line(file.path), file.state, one_line(file.detail)) for file in found.files if file.state != "right"]
     return clean("\n".join([*lines, *([columns(rows)] if rows else [])]))

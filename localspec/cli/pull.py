@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from localspec.cli.completion import pullable
+from localspec.cli.names import MODEL_NAME
 from localspec.core.errors import UsageError
 from localspec.core.weight_formats import AUTO, LISTED, either
 
@@ -14,31 +15,42 @@ DRY_RUN_HELP = "Only show what would be downloaded; nothing is written. Exits wi
 WAIT_HELP = "Wait until a closed gate opens (looked at every 10 minutes), then download."
 
 
+def named(model: str | None) -> str:
+    if model is None:
+        raise UsageError("--stop needs the model's name.", hint="See what is being downloaded: localspec pull")
+    return model
+
+
 @click.command()
-@click.argument("model", metavar="[MODEL]", required=False, shell_complete=pullable)
+@click.argument("model", type=MODEL_NAME, metavar="[MODEL]", required=False, shell_complete=pullable)
 @click.option("--draft", default="auto", metavar="DRAFT", help=DRAFT_HELP)
 @click.option("--as", "key", default="", metavar="KEY", help="Write the model into your models.toml under this name.")
 @click.option("--quant", default=AUTO, metavar="FORMAT", help=QUANT_HELP)
 @click.option("--ctx", type=click.IntRange(2), metavar="N", help="Context length that is planned for, in tokens.")
-@click.option("--yes", is_flag=True, help="Download without asking; accepts a non-commercial licence.")
+@click.option("-y", "--yes", is_flag=True, help="Download without asking; accepts a non-commercial licence.")
 @click.option("--dry-run", is_flag=True, help=DRY_RUN_HELP)
 @click.option("--wait", is_flag=True, help=WAIT_HELP)
 @click.option("--background", is_flag=True, help="Download in a process of its own; `pull` again shows it.")
+@click.option("--stop", is_flag=True, help="Stop a download that runs in the background; what came is kept.")
 @click.option("--json", "as_json", is_flag=True, help="Print every event as a line of JSON; needs --yes or --dry-run.")
 @click.option("--xet", is_flag=True, help="Download through Xet: faster on some lines, starts again when cut.")
-def pull(model: str | None, as_json: bool, background: bool, **given: str | int | bool | None) -> int:
+def pull(model: str | None, as_json: bool, background: bool, stop: bool, **given: str | int | bool | None) -> int:
     """Download a model and its drafter from Hugging Face, so that they can be chatted with.
 
-    MODEL is a repository, ORG/NAME, perhaps with @REVISION, or :Q4_K_M for one file of a GGUF repository; or a name of
-    the catalogue: qwen3-8b. First shows size, licence, fit on this machine and drafter, then asks.
+    MODEL is a repository, ORG/NAME or its address, perhaps with @REVISION, or :Q4_K_M for one file of a GGUF
+    repository; or a name of the catalogue: qwen3-8b. First shows size, licence, fit on this machine and drafter, then
+    asks.
 
     What has come is kept when a download stops; the same command goes on. Without MODEL: goes on with what is
     unfinished.
     """
+    from localspec.cli.pulling import background as in_background
     from localspec.cli.pulling.asked import asked_for
     from localspec.cli.pulling.command import pull as run
     from localspec.cli.pulling.unfinished import go_on
 
+    if stop:
+        return in_background.stop(named(model))
     if as_json and not (given["yes"] or given["dry_run"]):
         raise UsageError("--json asks no questions.", hint="Add --yes to download, or --dry-run to only see the plan.")
     if model is None:

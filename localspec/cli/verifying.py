@@ -32,9 +32,8 @@ def verify(model: str, *, fetch: bool, as_json: bool) -> int:
     if repo and (fetch or (not as_json and wanted(found))):
         variant = "" if path.is_dir() else path.name
         return fetch_again(found, PullRequest(repo, commit, variant, draft="none"), as_json=as_json)
-    names = ", ".join(one_line(file.path) for file in found.bad)
     hint = f"Fetch it again, alone: localspec verify-files {model} --fetch" if repo else "Fetch the model again."
-    raise PullError(f"{names}: not the bytes that were promised.", hint=hint)
+    raise PullError(f"{found.bad_words}.", hint=hint)
 
 
 def checked(path: Path, name: str) -> FilesVerified:

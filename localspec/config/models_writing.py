@@ -5,6 +5,7 @@ Imports tomlkit late: whoever only reads does not need it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any  # Any: TOML values
@@ -27,11 +28,24 @@ def store_model(key: str, fields: Mapping[str, Any], draft: Mapping[str, Any] | 
 
 
 def check_key(key: str, repo: str) -> None:
-    """UsageError for a name that models.toml could not give to this repository, or that is the built-in model's."""
+    """UsageError for a name that models.toml could not give to this repository, that is the built-in model's, or a
+    file that cannot be written."""
     shipped = checked(read(paths.packaged("models.toml")), paths.packaged("models.toml"))
     if any(key in (name, *table.aliases) for name, table in shipped.items() if table.path is not None):
         raise UsageError(f"'{key}' is the built-in model's name.", hint="Choose another: --as KEY")
     changed(paths.models_file(), key, {"repo": repo}, None)
+    check_writable(paths.models_file())
+
+
+def check_writable(file: Path) -> None:
+    """UsageError where the file could not be written; writes nothing itself."""
+    folder = file.resolve().parent
+    nearest = next(one for one in (folder, *folder.parents) if os.path.lexists(one))
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        raise UsageError(
+            f"{file} cannot be written: {nearest} takes no new files.",
+            hint="Set LOCALSPEC_CONFIG_DIR to another folder.",
+        )
 
 
 def other_model(key: str, repo: str) -> str:

@@ -92,6 +92,11 @@ def pulls_dir() -> Path:
     return made(state_dir() / "pulls")
 
 
+def pulled_dir() -> Path:
+    """The folder of what came with complete downloads."""
+    return made(state_dir() / "pulled")
+
+
 def copied_file() -> Path:
     """The file of what was copied last where there is no clipboard."""
     return state_dir() / "copied.txt"

@@ -25,6 +25,20 @@ def size_words(num_bytes: float) -> str:
     return f"{num_bytes / 1e6:.0f} MB" if num_bytes >= 5e5 else f"{num_bytes / 1e3:.0f} kB"
 
 
+def rate_words(bytes_per_second: float) -> str:
+    """A rate: below 10 MB/s to a tenth, since a slow line is what one watches."""
+    slow = 5e5 <= bytes_per_second < 1e7
+    return f"{bytes_per_second / 1e6:.1f} MB/s" if slow else f"{size_words(bytes_per_second)}/s"
+
+
+def of_words(part: float, whole: float) -> str:
+    """How much of how much, with one unit if both have the same; the part alone where the whole is not known."""
+    if not whole:
+        return size_words(part)
+    total = size_words(whole)
+    return f"{size_words(part).removesuffix(total[-3:])} of {total}"
+
+
 def count_words(number: int) -> str:
     """A number of parameters: 8.19 B, 135 M."""
     return f"{number / 1e9:.2f} B" if number >= 1e9 else f"{number / 1e6:.0f} M"

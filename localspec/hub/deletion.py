@@ -19,7 +19,7 @@ from huggingface_hub.utils import DeleteCacheStrategy
 
 from localspec.core.errors import NotDownloaded, UsageError
 from localspec.core.sanitize import one_line
-from localspec.hub import blobs, licences, pulls
+from localspec.hub import blobs, licences, pulled, pulls
 from localspec.hub.records import Deleted, DeletePlan
 from localspec.models import hub_cache
 from localspec.runtime import known_pairs
@@ -45,12 +45,15 @@ def delete(repos: Sequence[str]) -> Iterator[DeletePlan | Deleted]:
         pulls.finish(repo)
         licences.forget(repo)
         known_pairs.PULLED.remove(repo)
+        pulled.forget(repo)
     yield Deleted(repos, before - sum(map(own_bytes, measured(folders))))
 
 
 def refuse(repo: str) -> None:
     if pulls.running(repo):
-        raise UsageError(f"{one_line(repo)} is being downloaded.", hint="Stop the download first.")
+        raise UsageError(
+            f"{one_line(repo)} is being downloaded.", hint=f"Stop it: localspec pull --stop {one_line(repo)}"
+        )
     if not blobs.repo_dir(repo).is_dir():
         hint = "See what is: localspec ls"
         raise NotDownloaded(f"{one_line(repo)} is not in the Hugging Face cache.", hint=hint)

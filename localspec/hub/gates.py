@@ -22,13 +22,15 @@ def closed_gate(status: int, code: str, message: str, *, logged_in: bool) -> Gat
     return "awaiting" if AWAITS in message.lower() else "no-request"
 
 
-def gate_lines(repo: str, access: Access, meanwhile: Meanwhile | None = None) -> tuple[str, ...]:
+def gate_lines(
+    repo: str, access: Access, meanwhile: Meanwhile | None = None, *, waits: bool = False
+) -> tuple[str, ...]:
     """What a person should know at a closed gate: the state, what to do next, and what to run meanwhile. Empty where it
-    is open."""
+    is open. `waits`: this command waits for it, so nothing else has to be typed later."""
     if access.may_read:
         return ()
     name, page = one_line(repo), one_line(access.page)
-    lines = [state_sentence(access), next_step(name, page, access)]
+    lines = [state_sentence(access), next_step(name, page, access, waits=waits)]
     if access.hides_login:
         lines.append("HF_TOKEN overrides the saved login. To use that one: unset HF_TOKEN")
     if meanwhile is not None:
@@ -37,7 +39,7 @@ def gate_lines(repo: str, access: Access, meanwhile: Meanwhile | None = None) ->
         lines.append(f"Meanwhile, without a gate: {command} ({meanwhile.word})")
     else:
         lines.append("Meanwhile, without a download: localspec chat (guide, the built-in model)")
-    return (*lines, "Nothing was downloaded.")
+    return tuple(lines) if waits else (*lines, "Nothing was downloaded.")
 
 
 def state_sentence(access: Access) -> str:
@@ -50,19 +52,20 @@ def state_sentence(access: Access) -> str:
         case "awaiting":
             return f"Awaiting review: {account} has asked, and its authors have not answered yet."
         case "scope":
-            return "The token is too small: it may not read gated repositories."
+            return "This token may not read gated repositories."
     return "Access is granted."
 
 
-def next_step(repo: str, page: str, access: Access) -> str:
+def next_step(repo: str, page: str, access: Access, *, waits: bool = False) -> str:
     review = " Its authors review each request." if access.by_hand else ""
+    later = "" if waits else f" Then wait for it: localspec pull {repo} --wait"
     match access.gate:
         case "logged-out":
-            return f"Log in, then repeat: hf auth login. Ask for access on {page}.{review}"
+            return f"Log in: hf auth login. Then run this again. Ask for access on {page}.{review}"
         case "no-request":
-            return f"Ask for access on {page}.{review} Then wait for it: localspec pull {repo} --wait"
+            return f"Ask for access on {page}.{review}{later}"
         case "awaiting":
-            return f"Its page: {page}. Go on when they have: localspec pull {repo} --wait"
+            return f"Its page: {page}." + ("" if waits else f" Go on when they have: localspec pull {repo} --wait")
         case "scope":
             return f"Allow gated repositories in the token's settings: {TOKENS}. Or log in anew: hf auth login"
     return ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from localspec.core.sanitize import one_line
 from localspec.hub.records import DraftOffer, PullPlan
 from localspec.models.named_templates import COMPLETION
+from localspec.runtime.pairs import PairVerdict
 
 
 def offer_words(offer: DraftOffer) -> str:
@@ -13,7 +14,7 @@ def offer_words(offer: DraftOffer) -> str:
         case "early-exit":
             return f"early exit after layer {offer.exit_layer}, k {offer.k}{source}; no second model"
         case "model":
-            verdict = f"; {one_line(offer.verdict.reason)}: {one_line(offer.verdict.detail)}" if offer.verdict else ""
+            verdict = f"; {verdict_words(offer.verdict)}" if offer.verdict else ""
             return f"{one_line(offer.name)} drafts{source}{verdict}"
     return f"none: {one_line(offer.detail)}" if offer.detail else "none"
 
@@ -24,3 +25,9 @@ def template_words(plan: PullPlan) -> str:
     named = plan.preset not in ("", COMPLETION.name)
     used = f'"{one_line(plan.preset)}" will be used' if named else "it completes text"
     return f"none in it (a base model); {used}"
+
+
+def verdict_words(verdict: PairVerdict) -> str:
+    """Why a pair can be used or not; of equal tokenizers their tokens say all."""
+    detail = one_line(verdict.detail)
+    return detail if verdict.reason == "same" else f"{one_line(verdict.reason)}: {detail}"

@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterator
 from localspec.core.disk import free_bytes
 from localspec.core.errors import LocalspecError
 from localspec.core.events import Notice
-from localspec.hub import blobs, cache, pulls
+from localspec.hub import blobs, cache, pulled, pulls
 from localspec.hub.faults import hub_faults
 from localspec.hub.licences import remember
 from localspec.hub.records import Fetched, Progress, Pulled, PullPlan, PullRequest, Repository, Retrying
@@ -59,6 +59,7 @@ def fetch_one(
         checked = transfer.checked
     pulls.finish(repository.repo)
     remember(repository.repo, repository.licence)
+    pulled.remember(repository)
     folder = blobs.snapshot_dir(repository.repo, repository.commit)
     fetched = Fetched(repository.repo, repository.commit, str(folder), repository.num_bytes, checked)
     yield fetched

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha1, sha256
 from pathlib import Path
@@ -18,12 +18,16 @@ import msgspec
 from localspec.core.errors import LocalspecError, first_line
 from localspec.core.events import Event, Record
 from localspec.core.plain_file import plain
-from localspec.core.strict_json import read_object
+from localspec.core.sanitize import one_line
+from localspec.core.strict_json import read_bytes, read_object
+from localspec.hub import pulled
 from localspec.hub.blobs import GIT_SHA1, SHA256, size
 from localspec.hub.part import PIECE
+from localspec.hub.records import RemoteFile
+from localspec.hub.selection import is_gguf, is_paper, select
 from localspec.models import hub_cache
 from localspec.models.gguf.header import read_gguf
-from localspec.models.safetensors_index import INDEX, MAX_INDEX_BYTES, read_header, shard_names
+from localspec.models.safetensors_index import INDEX, MAX_INDEX_BYTES, SINGLE, read_header, shard_names
 
 if TYPE_CHECKING:
     from hashlib import _Hash as Hash
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
 State = Literal["right", "wrong", "missing", "unknown"]
 OLLAMA = re.compile(r"sha256[-:]([0-9a-f]{64})")
 SHA256_DIGITS = 64
+CONFIG, WEIGHTS = "config.json", (".safetensors", ".gguf")
 STEPS = 500  # of progress, however large the model is
 FORM_IS_RIGHT = "no hash of it is known; its header and its length are right"
 NOTHING_KNOWN = "no hash of it is known"
@@ -66,6 +71,14 @@ class FilesVerified(Event, frozen=True, tag="files-verified"):
     @property
     def bad(self) -> tuple[FileFound, ...]:
         return tuple(file for file in self.files if file.state in ("wrong", "missing"))
+
+    @property
+    def bad_words(self) -> str:
+        """What is not right, without a full stop."""
+        wrong = [one_line(file.path) for file in self.files if file.state == "wrong"]
+        missing = [one_line(file.path) for file in self.files if file.state == "missing"]
+        said = {"not the bytes that were promised": wrong, "missing": missing}
+        return "; ".join(f"{', '.join(names)}: {what}" for what, names in said.items() if names)
 
 
 class Listed(msgspec.Struct, frozen=True):
@@ -103,7 +116,8 @@ def verify_files(path: Path, name: str = "") -> Iterator[Verifying | FilesVerifi
                 if done - shown >= total / STEPS or done == total:
                     shown = done
                     yield Verifying(file, min(done, total), total)
-    found += [FileFound(file, 0, "missing", detail) for file, detail in absent(folder, names)]
+    if path.is_dir():
+        found += [FileFound(file, 0, "missing", detail) for file, detail in absent(folder, names, listed).items()]
     yield FilesVerified(name or path.name, str(path), tuple(found))
 
 
@@ -165,13 +179,35 @@ def without_hash(file: Path, path: str) -> FileFound:
     return FileFound(path, size(file), "unknown", FORM_IS_RIGHT, where)
 
 
-def absent(folder: Path, names: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The shards that an index names and the folder lacks."""
-    if INDEX in names and (folder / INDEX).exists():
-        with suppress(LocalspecError):
-            for shard in shard_names(folder / INDEX, read_object(folder / INDEX, MAX_INDEX_BYTES)):
-                if shard not in names:
-                    yield shard, f"{INDEX} names it"
+def absent(folder: Path, names: Sequence[str], listed: Mapping[str, Listed]) -> dict[str, str]:
+    """The files that a model's folder lacks, each with how that is known: its download brought it, its index names it,
+    or localspec would fetch it from the hub's list. A folder with no weights at all lacks the usual file of them."""
+    known = dict.fromkeys(pulled.files_of(*hub_cache.fetched_from(folder)), "it came with the download")
+    known = known or dict.fromkeys(selected(folder, listed), "the hub lists it for this commit")
+    known |= dict.fromkeys(indexed(folder), f"{INDEX} names it")
+    if CONFIG in names and not any(name.endswith(WEIGHTS) for name in (*names, *known)):
+        known[SINGLE] = "the folder has no weights"
+    return {path: why for path, why in known.items() if path not in names}
+
+
+def indexed(folder: Path) -> list[str]:
+    """The shards that the folder's index names."""
+    with suppress(LocalspecError, OSError):
+        return shard_names(folder / INDEX, read_object(folder / INDEX, MAX_INDEX_BYTES))
+    return []
+
+
+def selected(folder: Path, listed: Mapping[str, Listed]) -> list[str]:
+    """The files of the hub's list that a download takes, but for papers; none of GGUF files, each of which is a model
+    of its own."""
+    files = [RemoteFile(path, one.size, one.lfs_sha256 or "", one.blob_id) for path, one in listed.items()]
+    if is_gguf(files):
+        return []
+    index = folder / INDEX
+    with suppress(LocalspecError, OSError):
+        taken = select(folder.name, files, (lambda _: read_bytes(index, MAX_INDEX_BYTES)) if index.exists() else None)
+        return [file.path for file in taken if not is_paper(file.path)]
+    return []
 
 
 def known_hash(file: Path) -> str:

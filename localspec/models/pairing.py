@@ -108,7 +108,7 @@ def _agreement(sizes: tuple[int, int], rows: tuple[int, int]) -> tuple[Reason, s
         return "extra-tokens", f"same {same} tokens, {extra} more in the {owner}: compatible"
     if rows[0] != rows[1]:
         return "padding", f"vocab {rows[0]} vs {rows[1]}: same {same} tokens, padding differs: compatible"
-    return "same", f"same {same} tokens"
+    return "same", f"the same {same:,} tokens"
 
 
 def _by_id(tokenizer: Tokenizer) -> Mapping[int, str]:

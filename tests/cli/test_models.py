@@ -127,12 +127,19 @@ def test_show_says_that_a_newer_version_is_there_than_the_one_that_was_pulled(fe
 
 @pytest.mark.parametrize(
     "command",
-    [("show", "nobody/x"), ("verify-files", "nobody/x"), ("rm", "nobody/x"), ("show", "gide"), ("fit", "gide")],
+    [("show", "nobody/x"), ("verify-files", "nobody/x"), ("show", "gide"), ("fit", "gide")],
 )
 def test_what_is_not_here_ends_with_3_and_the_next_command(command: tuple[str, ...], localspec: Program):
     code, out, err = localspec(*command)
     assert (code, out) == (3, "")
     assert "Fetch it: localspec pull nobody/x" in err or "did you mean 'guide'" in err
+
+
+@pytest.mark.parametrize("name", ["nobody/x", "qwen3-8b"])
+def test_rm_of_what_is_not_here_advises_no_download(name: str, localspec: Program):
+    code, _, err = localspec("rm", name, "--yes")
+    assert (code, "is not on this machine. List the models on this machine: localspec ls" in err) == (3, True)
+    assert "pull" not in err
 
 
 def deleting(monkeypatch: pytest.MonkeyPatch) -> ScriptedHub:
@@ -145,10 +152,10 @@ def deleting(monkeypatch: pytest.MonkeyPatch) -> ScriptedHub:
 def test_rm_says_what_it_frees_before_it_asks(localspec: Program, monkeypatch: pytest.MonkeyPatch):
     hub, asked = deleting(monkeypatch), []
     monkeypatch.setattr("localspec.cli.asking.interactive", lambda: True)
-    monkeypatch.setattr("click.confirm", lambda question, **_: bool(asked.append(question)))
+    monkeypatch.setattr("localspec.cli.asking.answered", lambda question, **_: bool(asked.append(question)))
     code, out, err = localspec("rm", "maker/tiny")
     freed = "Deleting maker/tiny frees 13.0 GB; 2.0 GB of it unfinished; 1.0 GB stay, since other models share them.\n"
-    assert (code, out, err, asked) == (0, freed, "Nothing was deleted.\n", ["Delete?"])
+    assert (code, out, err, asked) == (130, freed, "Nothing was deleted.\n", ["Delete?"])
     assert localspec("rm", "maker/tiny", "maker/tiny", "--yes")[1] == freed + "Freed 13.0 GB.\n"
     assert hub.asked == [AskDelete(("maker/tiny",)), AskDelete(("maker/tiny",)), Go()]
 
@@ -344,7 +351,7 @@ def test_fit_of_what_is_not_here_is_asked_of_the_hub_and_5_is_its_no(
 def test_pair_says_whether_and_why(localspec: Program, tmp_path: Path):
     save_snapshot(tmp_path / "other", llama2_like(), seed=2)
     code, out, _ = localspec("pair", "guide", str(GUIDE / "draft"))
-    assert (code, out) == (0, f"same: same 2048 tokens. {GUIDE / 'draft'} can draft for guide.\n")
+    assert (code, out) == (0, f"The same 2,048 tokens. {GUIDE / 'draft'} can draft for guide.\n")
     code, out, _ = localspec("pair", "guide", str(tmp_path / "other"))
     assert code == 6
     assert out.startswith("tokens-differ: tokenizers differ")

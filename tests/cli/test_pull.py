@@ -89,7 +89,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], list[str]]:
             return answer
 
         monkeypatch.setattr("localspec.cli.asking.interactive", lambda: True)
-        monkeypatch.setattr("click.confirm", confirm)
+        monkeypatch.setattr("localspec.cli.asking.answered", confirm)
         return asked
 
     return give
@@ -149,7 +149,11 @@ def test_a_dry_run_downloads_nothing(hub: Install, localspec: Program):
 
 UNUSABLE = {
     "a typing error": (("qwen3-8",), 3, "did you mean 'qwen3-8b'"),
-    "the built-in model": (("guide",), 2, "on this machine already"),
+    "the built-in model": (
+        ("guide",),
+        2,
+        "built in: there is nothing to fetch. Chat with it: localspec chat guide",
+    ),
     "no name of a repository": (("a/b/c",), 3, "There is no folder or file a/b/c"),
     "a name that escapes": (("../x/y",), 3, "There is no folder or file"),
     "JSON without an answer": (("org/model", "--json"), 2, "--json asks no questions"),
@@ -184,7 +188,9 @@ def test_what_is_here_already_is_not_asked_about(hub: Install, answers, localspe
     asked = answers(False)
     code, out, _ = localspec("pull", "org/model")
     assert (code, asked) == (0, [])
-    assert "  All of it is here already.\nReady. localspec chat org/model\n" in out
+    again = "localspec verify-files org/model"
+    sentence = f"  All files are here; they were not hashed again (to do so: {again}).\n"
+    assert f"{sentence}Ready. localspec chat org/model\n" in out
     assert "0 of 2" not in out
 
 
@@ -192,7 +198,7 @@ GATES = {
     "logged-out": ("Not logged in", "hf auth login"),
     "no-request": ("logged in as ana", "--wait"),
     "awaiting": ("its authors have not answered yet", "--wait"),
-    "scope": ("The token is too small", "https://huggingface.co/settings/tokens"),
+    "scope": ("This token may not read gated repositories.", "https://huggingface.co/settings/tokens"),
 }
 
 
@@ -500,20 +506,33 @@ def test_in_the_background_the_same_pull_runs_without_a_question(
 ):
     started: list[list[str]] = []
 
-    def start(command: list[str], *, pass_fds: tuple[int, ...], env: dict[str, str], **_: object) -> None:
+    def start(command: list[str], *, pass_fds: tuple[int, ...], env: dict[str, str], **_: object) -> SimpleNamespace:
         assert env["LOCALSPEC_PULL_LOCK"] == str(*pass_fds)
         assert PullRecord("org/model").take() is None, "it is held from the start"
         started.append(command)
+        return SimpleNamespace(pid=4711)
 
     monkeypatch.setattr("subprocess.Popen", start)
     scripted = hub()
     code, out, _ = localspec("pull", "org/model@v1", "--yes", "--background", "--quant", "int8", "--as", "k")
     assert code == 0
     assert started[0][1:] == [
-        "-m", "localspec", "pull", "org/model@v1", "--yes", "--draft", "auto", "--as", "k", "--quant", "int8", "--json"
+        "-m", "localspec", "pull", "org/model@v1", "--yes", "--as", "k", "--quant", "int8", "--json"
     ]  # fmt: skip
-    assert out.endswith("Downloading in the background. See how far it is: localspec pull org/model@v1\n")
-    assert [type(each) for each in scripted.asked] == [AskPull]
+    assert out.endswith(
+        "Downloading in the background.\n"
+        "  See how far it is: localspec pull org/model@v1\n"
+        "  Stop it: localspec pull --stop org/model@v1\n"
+    )
+    code, out, _ = localspec("pull", "org/model", "--yes", "--background", "--json")
+    last = json.loads(out.splitlines()[-1])
+    assert (code, last) == (0, {"type": "background", "repo": "org/model", "pid": 4711})
+    assert PullRecord("org/model").holder == 4711
+    assert [type(each) for each in scripted.asked] == [AskPull, AskPull]
+    whole = a_repository(files=tuple(replace(file, here=file.size) for file in a_repository().files))
+    hub(a_plan(whole))
+    code, out, _ = localspec("pull", "org/model", "--yes", "--background")
+    assert (code, len(started), out.splitlines()[-1]) == (0, 2, "Ready. localspec chat org/model")
 
 
 def test_text_from_the_hub_cannot_drive_the_terminal(hub: Install, localspec: Program):
@@ -597,12 +616,15 @@ def test_on_a_terminal_chat_offers_to_pull_it(hub: Install, answers, localspec: 
     scripted = hub(a_plan(gated(a_repository("Qwen/Qwen3-8B"), "awaiting")))
     asked = answers(True)
     code, out, err = localspec("chat", "qwen3-8b")
-    assert asked == ["Qwen/Qwen3-8B is not on this machine. Pull it now?"]
+    assert asked == [], "the plan asks, and a closed gate leaves nothing to ask"
+    assert "Qwen/Qwen3-8B is not on this machine." in err
     assert scripted.asked == [AskPull(PullRequest("Qwen/Qwen3-8B"))]
     assert (code, "its authors have not answered yet" in err) == (4, True), "the pull's own end"
     assert out == "", "stdout is for answers"
+    hub(a_plan(a_repository("Qwen/Qwen3-8B")))
     asked = answers(False)
-    assert localspec("chat", "qwen3-8b")[0] == 3
+    assert localspec("chat", "qwen3-8b")[0] == 130
+    assert asked == ["Download?"]
 
 
 def test_a_name_that_nobody_knows_is_not_offered(answers, localspec: Program):

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from localspec.cli.pulling.record import ANSWERS
 from localspec.core import paths
 from localspec.hub.process import HubProcess
+from localspec.hub.pulls import unfinished
 from localspec.hub.records import (
     Answer,
     AnyAsk,
@@ -89,16 +91,16 @@ def test_run_of_what_is_not_here_pulls_it_and_answers(
     """From a name to an answer in one command, at a terminal; stdout has the answer alone."""
     asked: list[str] = []
     monkeypatch.setattr("localspec.cli.asking.interactive", lambda: True)
-    monkeypatch.setattr("click.confirm", lambda question, **_: not asked.append(question))
+    monkeypatch.setattr("localspec.cli.asking.answered", lambda question, **_: not asked.append(question))
     options = ("--temperature", "0", "--max-tokens", "8", "--device", "cpu", "--quant", "fp32")
     code, out, err = localspec("run", "layerskip-llama2-7b", QUESTION, *options)
     assert code == 0
-    assert [question.rpartition(". ")[2] for question in asked] == ["Pull it now?", "Do you accept it?", "Download?"]
+    assert [question.rpartition(". ")[2] for question in asked] == ["Do you accept it?", "Download?"]
     assert "early exit after layer 2, k auto (how guide was trained)" in err
     hub.forget()
     assert localspec("run", "layerskip-llama2-7b", QUESTION, *options)[:2] == (0, out), "here now, and nothing is asked"
     assert out.strip()
-    assert (len(asked), hub.log) == (3, ())
+    assert (len(asked), hub.log) == (2, ())
 
 
 def test_what_is_pulled_is_listed_shown_checked_and_deleted_to_the_last_byte(hub: FakeHub, localspec: Program):
@@ -146,7 +148,7 @@ def test_a_file_that_went_bad_is_named_and_fetched_again_alone(hub: FakeHub, loc
         (None, "Not logged in"),
         (Account(), "No request yet: logged in as ana"),
         (Account(pending=frozenset({LAYERSKIP})), "Awaiting review: ana has asked"),
-        (replace(MAY, reads_gated=False), "The token is too small"),
+        (replace(MAY, reads_gated=False), "This token may not read gated repositories."),
     ],
 )
 def test_every_state_of_the_gate_is_its_own_screen_and_no_byte_of_weights(
@@ -283,6 +285,45 @@ def test_in_the_background_it_goes_on_without_its_terminal_and_another_one_sees_
     assert f"Another localspec is downloading {LAYERSKIP}." in err
     assert out.endswith(f"Ready. localspec chat {LAYERSKIP}\n")
     assert len([request for request in hub.seen("cdn") if request.sent_bytes > HEADER]) == 1, "fetched once"
+
+
+@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")  # as it shall be
+def test_a_download_in_the_background_is_stopped_and_goes_on_from_what_came(hub: FakeHub, localspec: Program):
+    hub.switches.hold_after = 1_000_000
+    code, out, _ = localspec("pull", LAYERSKIP, "--yes", "--background", "--json")
+    assert (code, json.loads(out.splitlines()[-1])["type"]) == (0, "background")
+    for _ in range(300):
+        if any(one.running and one.done for one in unfinished()):
+            break
+        time.sleep(0.05)
+    code, _, err = localspec("rm", LAYERSKIP, "--yes")
+    assert (code, f"is being downloaded. Stop it: localspec pull --stop {LAYERSKIP}" in err) == (2, True)
+    code, _, err = localspec("pull", "--stop", LAYERSKIP)
+    assert code == 0
+    assert re.fullmatch(rf"Stopped\. What came is kept: .* of 15 MB\. Go on: localspec pull {LAYERSKIP}\n", err)
+    assert not any(one.running for one in unfinished())
+    hub.switches.hold_after = None
+    hub.release()
+    hub.forget()
+    assert localspec("pull", LAYERSKIP, "--yes")[0] == 0
+    assert any(request.range and not request.range.startswith("bytes=0-") for request in hub.seen("cdn")), "resumed"
+
+
+def test_weights_that_are_gone_are_missing_and_fetched_again(hub: FakeHub, localspec: Program):
+    localspec("pull", LAYERSKIP, "--yes")
+    folder = hub_cache.snapshot(LAYERSKIP)
+    assert folder is not None
+    weights = Path(os.path.realpath(folder / "model.safetensors"))
+    (folder / "model.safetensors").unlink()
+    weights.unlink()
+    code, out, err = localspec("verify-files", LAYERSKIP)
+    assert code == 7
+    assert re.search(r"^model\.safetensors +missing +it came with the download$", out, re.MULTILINE)
+    assert "error: model.safetensors: missing. Fetch it again, alone" in err
+    hub.forget()
+    assert localspec("verify-files", LAYERSKIP, "--fetch")[0] == 0
+    assert weights.exists()
+    assert localspec("verify-files", LAYERSKIP)[0] == 0
 
 
 def test_a_drafter_that_is_not_here_is_a_notice_with_its_command_and_the_model_answers(

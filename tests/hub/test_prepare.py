@@ -258,7 +258,7 @@ GATES: dict[Gate, tuple[Account | None, str]] = {
     "logged-out": (None, "Not logged in"),
     "no-request": (Account(), "No request yet: logged in as ana"),
     "awaiting": (Account(pending=frozenset({LAYERSKIP})), "Awaiting review: ana has asked"),
-    "scope": (Account(reads_gated=False), "The token is too small"),
+    "scope": (Account(reads_gated=False), "This token may not read gated repositories."),
 }
 
 

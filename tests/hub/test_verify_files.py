@@ -12,15 +12,16 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from localspec.core.paths import packaged
-from localspec.hub import blobs
+from localspec.hub import blobs, pulled
 from localspec.hub.pull import fetch
-from localspec.hub.records import PullRequest
+from localspec.hub.records import PullPlan, PullRequest
 from localspec.hub.transfer import Deadlines
 from localspec.hub.verify_files import FilesVerified, Verifying, mend, verify_files
 from localspec.models import hub_cache
-from tests.support.fake_hub import FakeHub
+from tests.support.fake_hub import FakeHub, FakeRepository
 from tests.support.pull_stage import INDEX, MEBI, NAME, QUICK, WEIGHTS, a_plan, hub, model
 
 __all__ = ["hub"]
@@ -116,6 +117,52 @@ def test_a_shard_that_the_index_names_is_missing(hub: FakeHub):
     (folder / shard).unlink()
     (bad,) = verified(folder).bad
     assert (bad.path, bad.state, bad.detail) == (shard, "missing", f"{INDEX} names it")
+
+
+@pytest.mark.parametrize("known", ["by the download", "by the hub's list", "by nothing"])
+def test_weights_that_are_gone_are_missing_and_a_pull_fetches_them(folder: Path, hub: FakeHub, known: str):
+    """A deleted link leaves no trace in the folder: the download's own list, the hub's, or the form tells of it."""
+    if known != "by the download":
+        pulled.forget(NAME)
+    if known == "by nothing":
+        (folder.parent.parent / "trees" / f"{folder.name}.json").unlink()
+    blob = (folder / WEIGHTS).resolve()
+    (folder / WEIGHTS).unlink()
+    blob.unlink()
+    (bad,) = verified(folder).bad
+    assert (bad.path, bad.state) == (WEIGHTS, "missing")
+    for _ in fetch(a_plan(MODEL), PullRequest(NAME), PATIENT):
+        pass
+    assert {request.path.rpartition("/")[2] for request in hub.seen("resolve")} == {WEIGHTS}
+    assert verified(folder).bad == ()
+
+
+def test_a_small_file_that_came_and_is_gone_is_missing(folder: Path):
+    (folder / "tokenizer_config.json").unlink()
+    assert [file.path for file in verified(folder).bad] == ["tokenizer_config.json"]
+    pulled.forget(NAME)
+    assert [file.path for file in verified(folder).bad] == ["tokenizer_config.json"]
+
+
+def test_files_that_a_download_leaves_out_are_not_missing(hub: FakeHub):
+    """The hub's list has them; what localspec loads, and its papers, are what is compared."""
+    more = model("org/more")
+    more = FakeRepository(more.name, {**more.files, "pytorch_model.bin": b"x", "README.md": b"# A model"})
+    hub.push(more)
+    folder = hub_cache.folder() / "models--org--more" / "snapshots" / more.commit
+    for _ in fetch(replaced(a_plan(more), "pytorch_model.bin"), PullRequest(more.name), PATIENT):
+        pass
+    assert verified(folder).bad == ()
+    (folder / "README.md").unlink()
+    assert [file.path for file in verified(folder).bad] == ["README.md"]
+    pulled.forget(more.name)
+    assert verified(folder).bad == ()
+
+
+def replaced(plan: PullPlan, left_out: str) -> PullPlan:
+    """The plan without one file, as the selection makes it."""
+    files = tuple(file for file in plan.target.files if file.path != left_out)
+    return replace(plan, target=replace(plan.target, files=files))
 
 
 def test_a_damaged_list_of_the_hubs_is_no_evidence(folder: Path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any  # Any: click's parsed options
@@ -27,12 +28,28 @@ class Asked:
     @property
     def words(self) -> list[str]:
         """The words of a command that pulls the same without a question."""
+        return ["pull", self.typed, "--yes", *self.options]
+
+    @property
+    def command(self) -> str:
+        """The command that goes on with it, with its questions."""
+        return shlex.join(["localspec", "pull", self.typed, *self.options, *(["--wait"] if self.wait else [])])
+
+    @property
+    def options(self) -> list[str]:
+        """The options that were given about what is pulled."""
         request, weights = self.request, self.request.weights
-        words = ["pull", self.typed, "--yes", "--draft", request.draft]
+        words = ["--draft", request.draft] if request.draft != "auto" else []
         words += ["--as", request.key] if request.key else []
         words += ["--quant", weights.weight_format] if weights.weight_format != AUTO else []
         words += ["--ctx", str(weights.ctx)] if weights.ctx else []
         return [*words, *(["--xet"] if request.xet else [])]
+
+
+def typed_words(request: PullRequest) -> str:
+    """A request's model as it is typed."""
+    at, of = f"@{request.revision}" if request.revision else "", f":{request.variant}" if request.variant else ""
+    return f"{request.repo}{at}{of}"
 
 
 def asked_for(typed: str, given: Mapping[str, Any], *, as_json: bool) -> Asked:

@@ -11,7 +11,7 @@ from typing import Self
 
 from localspec.cli.io import print_note
 from localspec.core.sanitize import one_line
-from localspec.core.sizes import size_words
+from localspec.core.sizes import of_words, rate_words, size_words
 from localspec.hub.records import Progress, Retrying
 
 WIDTH = 20
@@ -25,7 +25,7 @@ class TransferBar:
 
     def __init__(self) -> None:
         self.step: tuple[str, str, int] = ("", "", -1)  # repository, stage, tenth
-        self.drawn = False
+        self.drawn = 0  # characters
         self.last: Progress | None = None
 
     def __enter__(self) -> Self:
@@ -37,8 +37,9 @@ class TransferBar:
     def show(self, event: Progress) -> None:
         self.last = event
         if sys.stderr.isatty():
-            self.drawn = True
-            print(f"\r\033[K{bar_line(event)[: get_terminal_size().columns - 1]}", end="", file=sys.stderr, flush=True)
+            line = bar_line(event)[: get_terminal_size().columns - 1]
+            print(f"{self.erasing()}{line}", end="", file=sys.stderr, flush=True)
+            self.drawn = len(line)
             return
         tenth = 10 * event.done // event.total if is_in_bytes(event) else 0
         step = (event.repo, event.stage, tenth)
@@ -52,8 +53,13 @@ class TransferBar:
 
     def wipe(self) -> None:
         if self.drawn:
-            self.drawn = False
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
+            print(self.erasing(), end="", file=sys.stderr, flush=True)
+            self.drawn = 0
+
+    def erasing(self) -> str:
+        """What erases the line that is drawn, also where a window that became narrower has made several rows of it."""
+        rows = max(0, self.drawn - 1) // get_terminal_size().columns
+        return "\r" + (f"\033[{rows}A" if rows else "") + "\033[J"
 
 
 def sentence(reason: str) -> str:
@@ -81,7 +87,7 @@ def bar_line(event: Progress) -> str:
     if event.stage == "checking":
         parts.append("checking what is here")
     if event.bytes_per_second is not None:
-        parts.append(f"{size_words(event.bytes_per_second)}/s")
+        parts.append(rate_words(event.bytes_per_second))
     if event.eta_s is not None:
         parts.append(time_words(event.eta_s))
     if event.resumed:
@@ -90,9 +96,8 @@ def bar_line(event: Progress) -> str:
 
 
 def amount(event: Progress) -> str:
-    """How much has come, with one unit if both have the same."""
-    done, total = size_words(event.done), size_words(event.total)
-    return f"{done.removesuffix(total[-3:])} of {total}"
+    """How much has come."""
+    return of_words(event.done, event.total)
 
 
 def time_words(seconds: float) -> str:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 from localspec.cli.asking import confirmed
-from localspec.cli.io import as_json, print_note, print_text
+from localspec.cli.io import as_json, print_fitted, print_note
+from localspec.cli.pulling import background as in_background
 from localspec.cli.pulling import screens, session
 from localspec.cli.pulling.asked import Asked
-from localspec.cli.pulling.bar import TransferBar, amount
-from localspec.cli.pulling.record import HELD, PullRecord, recorded, watched
+from localspec.cli.pulling.bar import TransferBar, amount, is_in_bytes
+from localspec.cli.pulling.record import HELD
 from localspec.cli.pulling.session import Show
 from localspec.cli.pulling.show import JsonShow, TextShow
 from localspec.config.models_writing import check_key, other_model, store_model
@@ -20,7 +19,7 @@ from localspec.core.errors import Cancelled, LocalspecError, UsageError
 from localspec.core.events import Failure
 from localspec.core.sanitize import one_line
 from localspec.hub.process import HubProcess
-from localspec.hub.records import Pulled, PullPlan
+from localspec.hub.records import Progress, Pulled, PullPlan
 from localspec.models.catalog import Catalog
 
 
@@ -31,17 +30,19 @@ def pull(asked: Asked, *, background: bool = False, repairs: bool = False) -> in
         show: Show = JsonShow() if asked.json else TextShow(bar, yes=asked.yes)
         try:
             agree_to_key(asked)
-            watch_another(asked, show)
+            in_background.watch_another(asked, show)
             plan = session.planned(hub, asked, show)
             if asked.dry_run:
                 return session.planned_code(plan)
             session.check(plan)
             if not repairs:
                 session.agree(plan, asked, show)
-            if background:
-                return detach(asked)
+            if background and plan.bytes_left:
+                return in_background.detach(asked)
             after(asked, plan, session.download(hub, plan, show))
             return 0
+        except session.StoppedWatching as left:
+            return left_alone(asked, bar, left.last)
         except KeyboardInterrupt:
             return stopped(asked, bar)
         except session.GateClosed as closed:
@@ -69,46 +70,12 @@ def agree_to_key(asked: Asked) -> None:
         raise Cancelled(f"'{key}' stays {before}.", hint="Nothing was downloaded.")
 
 
-def watch_another(asked: Asked, show: Show) -> None:
-    """Shows another localspec's pull of the same repository until it ends: it is not fetched twice."""
-    if asked.dry_run or HELD in os.environ:
-        return
-    record = PullRecord(asked.request.repo)
-    if (free := record.take()) is not None:
-        free.close()
-        return
-    print_note(f"Another localspec is downloading {asked.request.repo}. Ctrl+C leaves it alone.")
-    for event in watched(record):
-        show.event(event)
-
-
-def detach(asked: Asked) -> int:
-    """Starts the same pull in a process of its own, which has the right to fetch from the start and ends with the
-    download."""
-    with recorded(PullRecord(asked.request.repo)) as held:
-        if held is None:
-            raise UsageError(f"Another localspec is downloading {asked.request.repo}.", hint="See it: run this again.")
-        quiet, environment = subprocess.DEVNULL, {**os.environ, HELD: str(held.fd)}
-        command = [sys.executable, "-m", "localspec", *asked.words, "--json"]
-        subprocess.Popen(
-            command,
-            stdin=quiet,
-            stdout=quiet,
-            stderr=quiet,
-            env=environment,
-            pass_fds=(held.fd,),
-            start_new_session=True,
-        )
-    print_text(f"Downloading in the background. See how far it is: localspec pull {asked.typed}")
-    return 0
-
-
 def after(asked: Asked, plan: PullPlan, pulled: Pulled) -> None:
     """Registers the model under its key, and says how to chat with it."""
     if asked.request.key:
         store_model(asked.request.key, *entry(plan, pulled))
     if not asked.json:
-        print_text(screens.ready_words(asked.request.key or name_of(asked, pulled), plan))
+        print_fitted(screens.ready_words(asked.request.key or name_of(asked, pulled), plan))
 
 
 def name_of(asked: Asked, pulled: Pulled) -> str:
@@ -136,10 +103,19 @@ def entry(plan: PullPlan, pulled: Pulled) -> tuple[dict[str, object], dict[str, 
 
 
 def stopped(asked: Asked, bar: TransferBar) -> int:
-    """Ctrl+C: what came is kept, and how to go on."""
+    """Ctrl+C: what came is kept, if anything came, and how to go on."""
     bar.wipe()
-    kept = f": {amount(bar.last)}" if bar.last and bar.last.total else ""
-    print_note(f"Stopped. What came is kept{kept}. Go on: localspec pull {asked.typed}")
+    came = bar.last is not None and is_in_bytes(bar.last) and bar.last.done
+    kept = f" What came is kept: {amount(bar.last)}." if came and bar.last else ""
+    print_note(f"Stopped.{kept} Go on: {asked.command}")
+    return Cancelled.exit_code
+
+
+def left_alone(asked: Asked, bar: TransferBar, last: Progress | None) -> int:
+    """Ctrl+C while another process downloads: that one goes on."""
+    bar.wipe()
+    so_far = f" ({amount(last)})" if last else ""
+    print_note(f"It goes on downloading in the background{so_far}. See it: localspec pull {asked.typed}")
     return Cancelled.exit_code
 
 

@@ -1,4 +1,5 @@
-"""The offer to pull a model that `chat` or `run` needs and that is not on this machine: on a terminal only."""
+"""The pull of a model that `chat` or `run` needs and that is not on this machine: on a terminal only, where the plan
+asks."""
 
 from __future__ import annotations
 
@@ -8,13 +9,14 @@ from contextlib import redirect_stdout
 import click
 
 from localspec.cli import asking
+from localspec.cli.io import print_note
 from localspec.core.errors import NotDownloaded
 from localspec.models.catalog import Catalog
 
 
 def pull_if_missing(model: str, draft: str = "auto") -> None:
-    """Offers to pull a repository that is not here; NotDownloaded, which names the command, after a no or without a
-    terminal."""
+    """Pulls a repository that is not here, after the plan's questions; NotDownloaded, which names the command, without
+    a terminal."""
     catalog = Catalog.load()
     try:
         catalog.resolve(model)
@@ -22,8 +24,7 @@ def pull_if_missing(model: str, draft: str = "auto") -> None:
         repo = catalog.repository(model)
         if not repo or not asking.interactive():
             raise
-        if not asking.confirmed(f"{repo} is not on this machine. Pull it now?", default=True, to_do="download"):
-            raise
+        print_note(f"{repo} is not on this machine. This is what a pull would fetch:")
         pull_now(model, draft)
 
 

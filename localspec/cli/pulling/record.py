@@ -34,7 +34,30 @@ class PullRecord:
     def take(self) -> Lock | None:
         """The right to fetch it, which a background pull has from its parent; None while another localspec has it."""
         inherited = os.environ.pop(HELD, "")
-        return Lock(int(inherited)) if inherited.isdecimal() else lock(self._lock_file)
+        held = Lock(int(inherited)) if inherited.isdecimal() else lock(self._lock_file)
+        if held is not None:
+            self.note_holder(os.getpid())
+        return held
+
+    @property
+    def is_held(self) -> bool:
+        """Whether another process has the right to fetch it."""
+        if (free := lock(self._lock_file)) is None:
+            return True
+        free.close()
+        return False
+
+    @property
+    def holder(self) -> int:
+        """The process that took the right last; ProcessLookupError where that is not known."""
+        try:
+            return int(self._lock_file.read_text("ascii"))
+        except (OSError, ValueError):
+            raise ProcessLookupError from None
+
+    def note_holder(self, pid: int) -> None:
+        with suppress(OSError):
+            self._lock_file.write_text(str(pid), "ascii")
 
     def begin(self) -> None:
         with suppress(OSError):
@@ -67,11 +90,10 @@ def watched(record: PullRecord) -> Iterator[Answer]:
     """What another localspec that fetches it does, until it ends."""
     seen = 0
     while True:
-        free = record.take()
+        ended = not record.is_held
         events, seen = record.events(seen)
         yield from events
-        if free is not None:
-            free.close()
+        if ended:
             return
         sleep(LOOK_SECONDS)
 

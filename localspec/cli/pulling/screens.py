@@ -92,7 +92,8 @@ def checked_words(fetched: Fetched, repository: Repository) -> str:
     """How many files have the hub's hash; of a repository that was complete none is read again."""
     hashed = sum(bool(file.sha256) for file in repository.files)
     if not fetched.checked and (hashed or not repository.bytes_left):
-        return "All of it is here already."
+        again = f"localspec verify-files {one_line(repository.repo)}"
+        return f"All files are here; they were not hashed again (to do so: {again})."
     return f"checked: {fetched.checked} of {hashed} files have the hub's sha256"
 
 

@@ -16,7 +16,7 @@ from localspec.core.errors import AccessDenied, Cancelled, CheckpointError, Does
 from localspec.core.events import Failure
 from localspec.hub.licences import acknowledge
 from localspec.hub.process import HubProcess
-from localspec.hub.records import Answer, AskPull, Go, Pulled, PullPlan
+from localspec.hub.records import Answer, AskPull, Go, Progress, Pulled, PullPlan
 from localspec.hub.refusals import licence_sentence, refuse_full, refuse_unready
 
 GATE_SECONDS = 600.0  # between two looks at a gate
@@ -41,6 +41,13 @@ class GateClosed(Exception):
 
     def __init__(self, repo: str, gate: str) -> None:
         self.fault = AccessDenied(f"{repo} may not be read yet ({gate}).")
+
+
+class StoppedWatching(KeyboardInterrupt):
+    """Ctrl+C while another process downloads. `last`: how far that was."""
+
+    def __init__(self, last: Progress | None) -> None:
+        self.last = last
 
 
 def planned(hub: HubProcess, asked: Asked, show: Show) -> PullPlan:
@@ -108,8 +115,18 @@ def download(hub: HubProcess, plan: PullPlan, show: Show) -> Pulled:
         with recorded(record) as held:
             if held is not None:
                 return finished(noted(hub.ask(Go()), record), show)
+        follow(record, show)
+
+
+def follow(record: PullRecord, show: Show) -> None:
+    """Shows another process's download until it ends; StoppedWatching on Ctrl+C, which does not end it."""
+    last: Progress | None = None
+    try:
         for event in watched(record):
+            last = event if isinstance(event, Progress) and event.stage == "downloading" and event.total else last
             show.event(event)
+    except KeyboardInterrupt:
+        raise StoppedWatching(last) from None
 
 
 def noted(events: Iterator[Answer], record: PullRecord) -> Iterator[Answer]:

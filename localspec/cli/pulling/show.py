@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from localspec.cli.asking import confirmed
-from localspec.cli.io import as_json, print_note, print_notice, print_text
+from localspec.cli.io import as_json, print_fitted, print_note, print_notice
 from localspec.cli.pulling import screens
 from localspec.cli.pulling.bar import TransferBar
 from localspec.core.events import Notice
@@ -25,14 +25,14 @@ class TextShow:
     def plan(self, plan: PullPlan) -> None:
         self._bar.wipe()
         self._repositories = [one for one in (plan.target, plan.drafter) if one]
-        print_text(screens.variants_text(plan) if plan.variants else screens.plan_text(plan))
+        print_fitted(screens.variants_text(plan) if plan.variants else screens.plan_text(plan))
 
     def gate(self, plan: PullPlan, *, waits: bool) -> None:
         self._bar.wipe()
         closed = next(one for one in (plan.target, plan.drafter) if one and not one.access.may_read)
-        print_text(f"{screens.heading(closed)}\n  {screens.contents(closed)}")
-        for line in gate_lines(closed.repo, closed.access, plan.meanwhile):
-            print_text(f"  {line}")
+        print_fitted(f"{screens.heading(closed)}\n  {screens.contents(closed)}")
+        for line in gate_lines(closed.repo, closed.access, plan.meanwhile, waits=waits):
+            print_fitted(f"  {line}")
         if waits:
             print_note("Waiting; the gate is looked at every 10 minutes. Ctrl+C ends it.")
 
@@ -49,7 +49,7 @@ class TextShow:
                 self._bar.wipe()
                 known = next((one for one in self._repositories if one.repo == event.repo), None)
                 if known is not None:
-                    print_text(f"  {screens.checked_words(event, known)}")
+                    print_fitted(f"  {screens.checked_words(event, known)}")
 
     def confirmed(self, question: str, *, yes: str, default: bool = True) -> bool:
         self._bar.wipe()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from localspec.cli.asking import confirmed
 from localspec.cli.io import print_note, print_text
-from localspec.cli.pulling.asked import Asked
+from localspec.cli.pulling.asked import Asked, typed_words
 from localspec.cli.pulling.command import pull
 from localspec.core.errors import Cancelled
 from localspec.core.sanitize import one_line
@@ -25,18 +25,21 @@ def go_on(*, yes: bool, dry_run: bool = False, as_json: bool = False) -> int:
         return 0
     if not as_json:
         print_text(unfinished_table(found))
-    if not (yes or dry_run or confirmed("Continue?", default=True, to_do="go on")):
+    asks = any(not one.running for one in found) and not (yes or dry_run)
+    if asks and not confirmed("Continue?", default=True, to_do="go on"):
         return Cancelled.exit_code
-    for repo, request in requests(found).items():
-        if code := pull(Asked(repo, request, yes, dry_run, json=as_json, agreed=True)):
+    for request in requests(found):
+        if code := pull(Asked(typed_words(request), request, yes, dry_run, json=as_json, agreed=True)):
             return code
     return 0
 
 
-def requests(found: Sequence[Unfinished]) -> dict[str, PullRequest]:
-    """What to pull, each once: a drafter's part belongs to its target's pull; another program's part has no request."""
-    asked = [one.request or PullRequest(one.repo, draft="none") for one in found]
-    return {one.repo: one for one in asked}
+def requests(found: Sequence[Unfinished]) -> list[PullRequest]:
+    """What to pull, each once, what runs already at the end: a drafter's part belongs to its target's pull; another
+    program's part has no request."""
+    in_order = sorted(found, key=lambda one: one.running)
+    asked = [one.request or PullRequest(one.repo, draft="none") for one in in_order]
+    return list({one.repo: one for one in asked}.values())
 
 
 def unfinished_table(found: Sequence[Unfinished]) -> str:

@@ -177,13 +177,12 @@ class Library:
                 call(show, f"Checking {one_line(event.file)}: {100 * event.done // max(event.total, 1)} %")
 
     def verified(self, found: FilesVerified, model: Shelved) -> None:
-        names = ", ".join(one_line(file.path) for file in found.bad)
         if not found.bad:
             self.say(f"{one_line(model.name)}: {right_words(found)}")
         elif not model.origin.repo:
-            self.say(f"{names}: not the bytes that were promised. Fetch the model again.", warns=True)
+            self.say(f"{found.bad_words}. Fetch the model again.", warns=True)
         else:
-            asking = Asking("Fetch again?", [f"Not the bytes that were promised: {names}"], [Reply(FETCH, FETCH_WORDS)])
+            asking = Asking("Fetch again?", [found.bad_words], [Reply(FETCH, FETCH_WORDS)])
             self.screen.app.push_screen(asking, partial(self.mend, found, model))
 
     def mend(self, found: FilesVerified, model: Shelved, reply: str | None) -> None:
