@@ -17,7 +17,7 @@ OFFERS = {
     "early exit after layer 8, k 6 (LayerSkip's README); no second model": DraftOffer(
         "early-exit", exit_layer=8, k=6, source="LayerSkip's README"
     ),
-    "org/small drafts (the catalogue); same: the same tokens": DraftOffer(
+    "org/small drafts (the catalogue); the same tokens": DraftOffer(
         "model", "org/small", source="the catalogue", verdict=VERDICT
     ),
     "none: no drafter is known for it": DraftOffer("none", detail="no drafter is known for it"),

@@ -19,7 +19,7 @@ from localspec.runtime.pairs import pair
 
 GUIDE = paths.packaged("assets/guide")
 COMMIT = "c" * 40
-OFF = ("off", "off, decode plain")
+OFF = ("off", "decode plain")
 SMALL = ("org/small", "a smaller model (small)")
 
 
