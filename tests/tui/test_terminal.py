@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from threading import Event
 from types import SimpleNamespace
@@ -139,6 +140,20 @@ def test_the_chat_reads_through_that_parser_and_bytes_that_are_not_utf8_do_no_ha
     assert driver.heard == ["paste caf\ufffd \x1b[1m!\r", "replacement_character", "full_stop"]
     os.close(out)
     os.close(into)
+
+
+@pytest.mark.parametrize("recording", [RecordingDriver, RecordingInline])
+def test_a_terminal_that_is_gone_ends_the_program(recording: type[Recording], monkeypatch: pytest.MonkeyPatch):
+    """It is ready to be read for ever, and has nothing: the thread would read a core hot, and the screen wait on it."""
+    signals: list[int] = []
+    monkeypatch.setattr(terminal.os, "kill", lambda _, number: signals.append(number))
+    out, into = os.pipe()
+    os.write(into, b"x")
+    os.close(into)
+    driver = recording(out)
+    driver.run_input_thread()
+    assert (driver.heard, signals) == (["x"], [signal.SIGHUP])
+    os.close(out)
 
 
 class WritingDriver(TerminalDriver):

@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 from codecs import getincrementaldecoder
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from selectors import EVENT_READ, SelectSelector
+from signal import SIGHUP
 from threading import Event
 from time import monotonic
 
@@ -136,10 +138,27 @@ class InlineDriver(LinuxInlineDriver):
 
 
 def terminal_messages(fileno: int, over: Event, *, debug: bool) -> Iterator[Message]:
-    """Yields keys, pastes and mouse events until `over` is set."""
+    """Yields keys, pastes and mouse events until `over` is set. A terminal that is gone hangs the program up, as its
+    SIGHUP does: not every terminal sends one."""
     parser, decode = TerminalParser(debug), getincrementaldecoder("utf-8")("replace").decode
     with SelectSelector() as selector:
         selector.register(fileno, EVENT_READ)
         while not over.is_set():
-            text = decode(os.read(fileno, READ_BYTES)) if selector.select(POLL_SECONDS) else ""
+            text = ""
+            if selector.select(POLL_SECONDS):
+                if not (read := read_from(fileno)):
+                    return hang_up()
+                text = decode(read)
             yield from (*(parser.feed(text) if text else ()), *parser.tick())
+
+
+def read_from(terminal: int) -> bytes:
+    """What the terminal has; nothing where it is gone."""
+    with suppress(OSError):  # EIO, on Linux
+        return os.read(terminal, READ_BYTES)
+    return b""
+
+
+def hang_up() -> None:
+    """Ends the program where it is: every part of a chat is kept as it comes, and the engine ends with its pipe."""
+    os.kill(os.getpid(), SIGHUP)
