@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from localspec.core.calibration import Calibration
-from localspec.core.errors import CatalogError, IncompatiblePair, NotDownloaded, UsageError
+from localspec.core.errors import REPEAT, CatalogError, CheckpointError, IncompatiblePair, NotDownloaded, UsageError
 from localspec.core.events import DraftLength, Notice
 from localspec.core.requests import AskedDraft, DraftRequest, LoadRequest, draft_length, read_draft_length
 from localspec.core.weight_formats import AUTO
@@ -234,6 +234,8 @@ def no_rewind(target: Snapshot) -> Choice:
 def pairing_notice(drafter: Snapshot, target: Snapshot) -> Notice | None:
     """A notice about a draft model for this target, if any; IncompatiblePair when it cannot draft for it."""
     verdict = pair(target, drafter)
+    if verdict.reason == "broken-tokenizer":
+        raise CheckpointError(f"{verdict.detail}.", hint=REPEAT)
     if not verdict.ok:
         words, hint = REFUSALS.get(verdict.reason, UNLIKE)
         raise IncompatiblePair(

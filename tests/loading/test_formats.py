@@ -29,7 +29,7 @@ NAME = re.compile(r"(?<![\w.-])(int8|int4|nf4|fp4|fp32|bf16|fp64)(?![\w-])")
 # The table; the kernels, which know their own codecs; readers of files that are in a format already.
 MAY_NAME_FORMATS = {
     "bench/transformers_peer.py",
-    "cli/main.py",  # flags that are about one format
+    "cli/options.py",  # flags that are about one format
     "core/weight_formats.py",
     "engine/cpu/decoder.py",
     "engine/cpu/formats.py",
