@@ -22,8 +22,7 @@ from localspec.loading.plan_request import check_memory
 from localspec.models.catalog import Catalog, DraftEntry, Entry
 from localspec.models.catalog_file import EDIT
 from localspec.models.checkpoint import Snapshot, open_snapshot
-from localspec.runtime.known_pairs import pulled_draft
-from localspec.runtime.local_models import drafters, known_pairs
+from localspec.runtime.known_pairs import KnownPairs, pulled_draft
 from localspec.runtime.pairs import pair
 
 NOTHING_KNOWN = Calibration()
@@ -211,8 +210,10 @@ def by_catalogue(entry: Entry, target: Snapshot, catalog: Catalog) -> Choice:
 
 
 def any_known(entry: Entry, target: Snapshot, catalog: Catalog) -> bool:
-    """Whether there is a drafter to turn off: one that the list of models has for it."""
-    return len(drafters(entry, known_pairs(catalog).of(entry, target))) > 1
+    """Whether there is a drafter to turn off. Opens no other model: this runs at every load."""
+    usual = entry.draft or pulled_draft(entry, catalog)
+    is_named = bool(entry.drafts) or (usual is not None and usual.kind != "off")
+    return is_named or KnownPairs(catalog, lambda: ()).has_fit(target)
 
 
 def draft_target(entry: Entry, target: Snapshot) -> DraftTarget:

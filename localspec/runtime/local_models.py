@@ -18,6 +18,7 @@ from localspec.core.main_memory import available_bytes
 from localspec.core.requests import DraftRequest
 from localspec.engine.drafters.table import summary
 from localspec.engine.generic_arch import read_any
+from localspec.history import peek
 from localspec.loading.plan import fit_word
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog, Entry
@@ -202,16 +203,12 @@ def snapshots(catalog: Catalog) -> Iterator[Snapshot]:
 
 def folders_of_chats(catalog: Catalog) -> list[str]:
     """Model folders of recent chats that are still there; a history that cannot be read has none."""
-    from localspec.history import peek  # late: whoever only checks a drafter needs no database
-
     names = dict.fromkeys(chat.model_key for chat in peek(limit=MOST_CHATS))
     return [name for name in names if name not in catalog.models and Path(name).is_absolute()]
 
 
 def last_used() -> dict[str, str]:
     """The time of each model's last chat, by the names that load it."""
-    from localspec.history import peek
-
     used, chats = dict[str, str](), peek()
     is_by_path = any(chat.model_key.startswith(f"{stores.HUGGING_FACE}:") for chat in chats)
     names = {one.by_path: one.name for one in stores.kept()} if is_by_path else {}
