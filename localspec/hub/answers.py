@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Generator
 from threading import Lock
 
 from localspec.core import paths
 from localspec.core.errors import UsageError
-from localspec.hub.client import ENDPOINT, Client
+from localspec.hub.client import Client
 from localspec.hub.deletion import delete
+from localspec.hub.environment import endpoint
 from localspec.hub.login import read_login
 from localspec.hub.prepare import prepare
 from localspec.hub.pull import fetch
@@ -35,7 +35,7 @@ def answers_to(question: AnyAsk, silence: float, report: Callable[[Progress], No
     unless the plan that comes first is iterated past."""
     scratch, said = paths.headers_dir(), Reported(report)
     client = Client(
-        os.environ.get("HF_ENDPOINT") or ENDPOINT,
+        endpoint(),
         read_login(),
         seconds=silence / 3,  # the parent ends a process that is silent for longer than `silence`
         answer_seconds=silence * 2 / 3,

@@ -17,11 +17,11 @@ import msgspec
 from localspec.core.errors import AccessDenied, CheckpointError, PullError
 from localspec.core.sanitize import one_line
 from localspec.core.version import __version__
+from localspec.hub.environment import ENDPOINT
 from localspec.hub.faults import AGAIN, hub_faults
 from localspec.hub.gates import GATED
 from localspec.hub.login import Login
 
-ENDPOINT = "https://huggingface.co"
 SECONDS = 10.0  # without a byte
 ANSWER_SECONDS = 20.0  # for a whole answer of JSON
 HEARD_SECONDS = 1.0  # between two signs that bytes arrive

@@ -7,7 +7,6 @@ stays, the hash and the tries.
 from __future__ import annotations
 
 import glob
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha1, sha256
@@ -24,6 +23,7 @@ from localspec.core.errors import PullError
 from localspec.core.events import Notice
 from localspec.core.sanitize import one_line
 from localspec.hub import blobs
+from localspec.hub.environment import endpoint
 from localspec.hub.lines import PASSING, LocationExpired, status_of, why_cut
 from localspec.hub.part import PIECE, Part
 from localspec.hub.records import RemoteFile, Repository, Retrying
@@ -49,7 +49,7 @@ class Fetcher:
     def __init__(self, repository: Repository, watch: Watch, *, xet: bool, waits: Sequence[float]) -> None:
         self._repo, self._commit, self._files = repository.repo, repository.commit, repository.files
         self._watch, self._xet, self._waits = watch, xet, waits
-        self._endpoint = os.environ.get("HF_ENDPOINT") or None
+        self._endpoint = endpoint()
         self._cache = hub_cache.folder()
 
     def fetch(self, file: RemoteFile) -> None:

@@ -19,9 +19,9 @@ from localspec.core.errors import AccessDenied, CheckpointError, LocalspecError,
 from localspec.core.events import Record
 from localspec.core.json_store import JsonStore
 from localspec.hub import pulls
+from localspec.hub.environment import is_offline
 from localspec.hub.faults import passes
 from localspec.hub.gates import next_step, state_sentence
-from localspec.hub.offline import is_offline
 from localspec.hub.process import HubProcess
 from localspec.hub.records import Answer, AskPull, Go, Progress, Pulled, PullPlan, PullRequest, Retrying
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 from localspec.cli.doctor.records import Login, Source
-from localspec.hub.client import ENDPOINT
+from localspec.hub.environment import endpoint, is_offline
 from localspec.hub.login import given_token, saved_token
-from localspec.hub.offline import is_offline
 
 
 def look() -> Login:
@@ -17,5 +14,5 @@ def look() -> Login:
         source,
         hides_another=bool(given and saved and given != saved),
         is_offline=is_offline(),
-        endpoint=os.environ.get("HF_ENDPOINT") or ENDPOINT,
+        endpoint=endpoint(),
     )

@@ -17,9 +17,9 @@ from localspec.core.main_memory import available_bytes
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
 from localspec.history.text.lists import count
+from localspec.hub.environment import page_of
 from localspec.models import hub_cache
 from localspec.runtime.loaded import is_loaded
-from localspec.tui.chat.pages import page_of
 from localspec.tui.control.downloads import Downloads
 from localspec.tui.control.outside import Outside
 from localspec.tui.control.parts import Parts

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from time import monotonic
-from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
@@ -16,24 +14,10 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from localspec.hub.queue import Download, Downloads
-from localspec.tui.keys.models_keys import DOWNLOAD_KEYS
 from localspec.tui.panels.download_rows import detail, listed, total_line
+from localspec.tui.panels.key_lists import DownloadList, KeyList
 
 SECOND = 1.0  # between two looks at how long one has waited
-
-
-class DownloadList(OptionList):
-    """The rows. A key that is pressed there is a message to the tab."""
-
-    BINDINGS: ClassVar[list[BindingType]] = DOWNLOAD_KEYS
-
-    class Wanted(Message):
-        def __init__(self, what: str) -> None:
-            super().__init__()
-            self.what = what
-
-    def action_want(self, what: str) -> None:
-        self.post_message(self.Wanted(what))
 
 
 class DownloadsTab(Vertical):
@@ -115,8 +99,8 @@ class DownloadsTab(Vertical):
         event.stop()
         self.pause()
 
-    @on(DownloadList.Wanted)
-    def act(self, message: DownloadList.Wanted) -> None:
+    @on(KeyList.Wanted)
+    def act(self, message: KeyList.Wanted) -> None:
         message.stop()
         item = self.item
         match message.what:

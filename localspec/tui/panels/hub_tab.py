@@ -20,7 +20,7 @@ from textual.widgets.option_list import Option
 
 from localspec.core.errors import AccessDenied, LocalspecError, PullError
 from localspec.core.sanitize import one_line
-from localspec.hub.offline import is_offline
+from localspec.hub.environment import is_offline, page_of
 from localspec.hub.queue import Downloads
 from localspec.hub.records import (
     AskFit,
@@ -36,14 +36,13 @@ from localspec.hub.records import (
     PullRequest,
     SearchPage,
 )
-from localspec.tui.chat.pages import page_of
 from localspec.tui.control.hub_link import Answered, HubLink
 from localspec.tui.keys.key_names import with_keys
 from localspec.tui.panels.download_rows import STAGES, here_words
 from localspec.tui.panels.field import LONGEST, Field
-from localspec.tui.panels.hub_list import HubList
 from localspec.tui.panels.hub_rows import Listing, detail, listed
 from localspec.tui.panels.hub_search import Search
+from localspec.tui.panels.key_lists import HubList, KeyList
 from localspec.tui.panels.state_line import StateLine
 from localspec.tui.terminal.timer import once
 
@@ -296,8 +295,8 @@ class HubTab(Vertical):
             self.state.wait("")
             self.post_message(self.Planned(request, plan))
 
-    @on(HubList.Wanted)
-    def act(self, message: HubList.Wanted) -> None:
+    @on(KeyList.Wanted)
+    def act(self, message: KeyList.Wanted) -> None:
         message.stop()
         if message.what == "search":
             self.words.focus()

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from time import monotonic
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
@@ -22,7 +21,7 @@ from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
 from localspec.history.text.columns import GAP, cells, columns, cut, fitted
 from localspec.history.text.lists import model_name
-from localspec.tui.keys.models_keys import DISK_KEYS
+from localspec.tui.panels.key_lists import KeyList, ModelList
 
 if TYPE_CHECKING:
     from localspec.runtime.local_models import Shelved
@@ -51,20 +50,6 @@ class Found(Message):
     def __init__(self, models: Sequence[Shelved], *, more: bool, all_of_them: bool = False) -> None:
         super().__init__()
         self.models, self.more, self.all_of_them = models, more, all_of_them
-
-
-class ModelList(OptionList):
-    """The list of models. Actions on the one under the cursor are messages to its parent."""
-
-    BINDINGS: ClassVar[list[BindingType]] = DISK_KEYS
-
-    class Wanted(Message):
-        def __init__(self, what: str) -> None:
-            super().__init__()
-            self.what = what
-
-    def action_want(self, what: str) -> None:
-        self.post_message(self.Wanted(what))
 
 
 class OnDisk(Vertical):
@@ -276,8 +261,8 @@ class OnDisk(Vertical):
         if self.model is not None:
             self.post_message(self.Picked(Pick(self.model.name, self.drafts[event.option_index])))
 
-    @on(ModelList.Wanted)
-    def want(self, message: ModelList.Wanted) -> None:
+    @on(KeyList.Wanted)
+    def want(self, message: KeyList.Wanted) -> None:
         message.stop()
         if self.model is not None:
             self.post_message(self.Wanted(message.what, self.model))
