@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from localspec.core import paths
-from localspec.core.errors import IncompatiblePair
+from localspec.core.errors import CheckpointError, IncompatiblePair
 from localspec.models.checkpoint import Snapshot, open_snapshot
 from localspec.runtime import draft_choice, pairs
 from localspec.runtime.draft_choice import pairing_notice
@@ -92,12 +92,15 @@ def test_the_notice_at_loading_is_of_the_same_verdict(
             "recurrent model: its state cannot be rolled back",
         ),
         (replace(draft, tokenizer_file=None), "cannot be checked: a tokenizer.json is missing"),
-        (open_snapshot(broken, "broken"), "cannot draft for 'target'"),
         (open_snapshot(other, "other"), "cannot draft for 'target': tokenizers differ"),
     ):
         assert not pair(target, drafter).ok
         with pytest.raises(IncompatiblePair, match=f"^Draft '{drafter.name}' .*{words}"):
             pairing_notice(drafter, target)
+    unreadable = open_snapshot(broken, "broken")
+    assert not pair(target, unreadable).ok
+    with pytest.raises(CheckpointError, match="broken/tokenizer.json is not a working tokenizer"):
+        pairing_notice(unreadable, target)  # its files are at fault, as of any model
     assert pairing_notice(draft, target) is None
     few = PairVerdict("target", "draft", True, "controls-differ", "same tokens but for a control token (x)")
     monkeypatch.setattr(draft_choice, "pair", lambda *_: few)
