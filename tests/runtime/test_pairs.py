@@ -99,7 +99,7 @@ def test_the_notice_at_loading_is_of_the_same_verdict(
             pairing_notice(drafter, target)
     unreadable = open_snapshot(broken, "broken")
     assert not pair(target, unreadable).ok
-    with pytest.raises(CheckpointError, match="broken/tokenizer.json is not a working tokenizer"):
+    with pytest.raises(CheckpointError, match=r"broken/tokenizer\.json is not a working tokenizer"):
         pairing_notice(unreadable, target)  # its files are at fault, as of any model
     assert pairing_notice(draft, target) is None
     few = PairVerdict("target", "draft", True, "controls-differ", "same tokens but for a control token (x)")
