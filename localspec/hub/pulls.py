@@ -126,8 +126,11 @@ def changed(path: Path) -> float:
 
 
 def is_alive(kept: Kept) -> bool:
+    if kept.pid <= 0:
+        return False
     try:
-        return kept.pid > 0 and psutil.Process(kept.pid).create_time() == kept.pid_began
+        process = psutil.Process(kept.pid)
+        return process.create_time() == kept.pid_began and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False
 

@@ -21,7 +21,7 @@ from benchmarks.ui.__main__ import main
 from benchmarks.ui.busy_hub import EVENTS_PER_SECOND, TOTAL, progress
 from benchmarks.ui.chat_program import BUSY_HUB, keep_downloading
 from benchmarks.ui.forced_model import QUESTION, open_forced, word
-from benchmarks.ui.measure import playing
+from benchmarks.ui.measure import ON_DISK, QUEUE, playing
 from benchmarks.ui.report import Played, UiReport, percentile
 from localspec.core import paths
 from localspec.core.drain import drain
@@ -32,6 +32,7 @@ from localspec.history import History
 from localspec.hub import process
 from localspec.hub.queue import Download, Downloads
 from localspec.hub.records import AskPull, Go, PullRequest
+from localspec.tui.screens.models import KEYS
 from tests.support.chat_stage import HELLO, Stage
 from tests.support.paced_hub import PacedHub
 from tests.support.scripted_engine import ScriptedEngine
@@ -188,6 +189,11 @@ def test_a_download_is_never_complete_however_long_the_measurement_is(monkeypatc
         assert names() == ["org/model-1"]
     finally:
         queue.close()
+
+
+def test_what_it_waits_for_is_what_the_tabs_show():
+    assert ON_DISK in KEYS["disk"]
+    assert QUEUE in KEYS["downloads"]
 
 
 @pytest.mark.slow

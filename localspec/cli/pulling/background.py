@@ -85,7 +85,7 @@ def stop(typed: str, *, seconds: float = STOP_SECONDS) -> int:
     with suppress(ProcessLookupError):
         os.kill(record.holder, signal.SIGINT)
     ends = monotonic() + seconds
-    while record.is_held:
+    while record.is_held or pulls.running(repo):  # the process that fetches ends a little after the one that holds it
         if monotonic() > ends:
             raise PullError(f"The download of {repo} does not end.", hint="Repeat the command.")
         sleep(LOOK_SECONDS)
