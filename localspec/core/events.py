@@ -41,7 +41,8 @@ class Proposal(Record, frozen=True):
 class Token(Record, frozen=True):
     """One committed token: its source, and its position in the draft if it was drafted.
 
-    "edited" is what the user wrote in an answer: never encoded, its `id` is -1. `text` is "" while the token ends inside a character; the token that completes it carries the whole.
+    "edited" is a word of the user's in an answer: never encoded, its `id` is -1. `text` is "" while the token ends
+    inside a character; the token that completes it carries the whole.
     """
 
     id: int

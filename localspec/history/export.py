@@ -14,6 +14,7 @@ import msgspec
 
 from localspec.core.events import Step
 from localspec.history.attached import with_attachments
+from localspec.history.provenance import edited_steps
 from localspec.history.records import OpenChat, StoredMessage
 
 Format = Literal["md", "json", "jsonl", "openai"]
@@ -37,9 +38,14 @@ def export(opened: OpenChat, rounds: Rounds, kind: Format) -> str:
 
 
 def whole(opened: OpenChat, rounds: Rounds) -> Iterator[dict[str, StoredMessage | tuple[Step, ...]]]:
-    """Every message of every branch with the rounds that wrote it: one line of jsonl each."""
+    """Every message of every branch with the steps that wrote it: one line of jsonl each."""
     for message in opened.tree.nodes.values():
-        yield {"message": message, "steps": rounds(message.id) if message.generation or message.edited else ()}
+        yield {"message": message, "steps": all_steps(message, rounds)}
+
+
+def all_steps(message: StoredMessage, rounds: Rounds) -> tuple[Step, ...]:
+    """What the user wrote of an answer, and the rounds that wrote the rest."""
+    return (*edited_steps(message.by_user), *(rounds(message.id) if message.generation else ()))
 
 
 def markdown(opened: OpenChat) -> str:

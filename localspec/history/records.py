@@ -135,6 +135,11 @@ class StoredMessage(Record, frozen=True):
     generation: Generation | None = None
     edited: int = 0
 
+    @property
+    def by_user(self) -> str:
+        """What the user wrote of an answer."""
+        return self.content[: self.edited]
+
     @classmethod
     def unsaved(
         cls,

@@ -48,10 +48,6 @@ WHERE conversation_id = ?
 INSERT = """
 INSERT INTO message(conversation_id, parent_id, role, content, status, created_at, edited) VALUES (?, ?, ?, ?, ?, ?, ?)
 """
-STEPS = """
-SELECT CASE WHEN edited THEN content END AS content, edited, steps
-FROM message LEFT JOIN generation ON generation.message_id = message.id WHERE message.id = ?
-"""
 ATTACHMENTS = """
 SELECT message_id, path, mime, sha256, text FROM attachment
 WHERE message_id IN (SELECT id FROM message WHERE conversation_id = ?) ORDER BY id

@@ -16,7 +16,7 @@ from localspec.core.errors import NoSuchChat
 from localspec.core.events import Step
 from localspec.history import rows
 from localspec.history.open_file import open_database
-from localspec.history.provenance import edited_steps, unpack
+from localspec.history.provenance import unpack
 from localspec.history.records import (
     Answer,
     Attachment,
@@ -110,12 +110,9 @@ class History:
         self._database.write(lambda db: rows.save_answer(db, message_id, answer))
 
     def steps(self, message_id: int) -> tuple[Step, ...]:
-        """Every round of an answer, for the token view, behind what the user wrote of it; none for a question."""
-        found = self._database.read(rows.STEPS, (message_id,))
-        if not found:
-            return ()
-        written = (found[0]["content"] or "")[: found[0]["edited"]]
-        return (*edited_steps(written), *unpack(found[0]["steps"]))
+        """Every round of an answer, for the token view; none for a message that no model wrote."""
+        found = self._database.read("SELECT steps FROM generation WHERE message_id = ?", (message_id,))
+        return unpack(found[0]["steps"]) if found else ()
 
     def set_head(self, chat_id: str, message_id: int | None) -> None:
         """Sets the branch that the chat shows when it is opened again; None is before its first message."""

@@ -24,6 +24,7 @@ from localspec.history import (
     first_line,
 )
 from localspec.history.database import connect
+from localspec.history.export import all_steps
 from localspec.history.open_file import beside, copy, dated
 from localspec.history.records import STATUS_OF
 from tests.support.chats import ROUNDS, answer, chat, contents, deepen, partial, reply, stats
@@ -153,15 +154,15 @@ def test_an_edited_answer_keeps_what_the_user_wrote_apart_from_what_a_model_adde
     opened = history.open(question.chat_id)
     assert opened.branch == [question, edited]
     assert opened.tree.siblings(edited.id) == (first.id, edited.id)
-    (step,) = history.steps(edited.id)
+    (step,) = all_steps(edited, history.steps)
     assert {token.source for token in step.tokens} == {"edited"}
     assert (step.kind, step.text, step.drafted) == ("edited", text, 0)
     assert history.totals().models == (), "no model wrote it"
     history.save(edited.id, answer(f"{text}Drafts it."))
     continued = history.open(question.chat_id).branch[-1]
     assert (continued.content, continued.edited) == (f"{text}Drafts it.", len(text))
-    assert history.steps(edited.id) == (step, *ROUNDS)
-    assert history.steps(first.id) == history.steps(question.id) == ()
+    assert all_steps(continued, history.steps) == (step, *ROUNDS)
+    assert all_steps(first, history.steps) == all_steps(question, history.steps) == ()
     assert history.totals().models[0].predicted_n == 4
 
 

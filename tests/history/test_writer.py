@@ -14,7 +14,21 @@ import pytest
 from localspec.core import paths
 from localspec.core.errors import HistoryError, NoSuchChat
 from localspec.core.events import Notice
-from localspec.history import Answered, Edited, History, Left, Located, Moved, Opened, Removed, Update, Writer, database, recall, writer
+from localspec.history import (
+    Answered,
+    Edited,
+    History,
+    Left,
+    Located,
+    Moved,
+    Opened,
+    Removed,
+    Update,
+    Writer,
+    database,
+    recall,
+    writer,
+)
 from localspec.history.turns import ANEW
 from tests.support.chats import GUIDE, ROUNDS, Talk, answer, chat, child, contents, partial, sound
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from localspec.core.sanitize import one_line
 from localspec.history import OpenChat, StoredMessage
-from localspec.history.export import Rounds, heading, left_out
+from localspec.history.export import Rounds, all_steps, heading, left_out
 from localspec.history.text.lists import count, model_name, speed, title, when
 from localspec.history.text.marks import LEGEND, marked
 
@@ -23,7 +23,7 @@ def token_transcript(opened: OpenChat, rounds: Rounds, *, width: int) -> str:
 
 
 def with_marks(message: StoredMessage, rounds: Rounds, width: int) -> str:
-    steps = rounds(message.id) if message.generation or message.edited else ()
+    steps = all_steps(message, rounds)
     return marked(message.content, steps, width=width) if steps else message.content
 
 

@@ -40,8 +40,11 @@ class CommandLine:
 
     async def say(self, text: str, attachments: tuple[Attachment, ...]) -> None:
         """A message; where one is being edited, another version of that."""
-        if self.branches.take_edit():
+        if self.branches.edits_answer:
+            await self.branches.rewrite(text, attachments)
+        elif self.branches.take_edit():
             await self.turns.say(text, attachments)
+            self.branches.sent()
         else:
             self.feedback.prompt.give(escape_slash(text), attachments)
 
