@@ -1,9 +1,10 @@
-"""The tree of a chat's branches: every message can be seen and gone to, however many there are and whatever they say."""
+"""The tree of a chat's branches: every message can be seen and gone to, however many there are, whatever they say."""
 
 from __future__ import annotations
 
 import pytest
 from textual.app import App, ComposeResult
+from textual.content import Content
 from textual.geometry import Region
 
 from localspec.history import History, StoredMessage, recall
@@ -151,9 +152,12 @@ async def test_two_thousand_messages_cost_what_is_in_sight(monkeypatch: pytest.M
     app = Bare(grown(*parents))
     drawn: list[int] = []
     content = BranchTree._content
-    monkeypatch.setattr(
-        BranchTree, "_content", lambda self, place, width: drawn.append(place) or content(self, place, width)
-    )
+
+    def counted(tree: BranchTree, place: int, width: int) -> Content:
+        drawn.append(place)
+        return content(tree, place, width)
+
+    monkeypatch.setattr(BranchTree, "_content", counted)
     async with app.run_test(size=(80, 20)) as pilot:
         await pilot.pause()
         tree = app.query_one(BranchTree)
