@@ -47,7 +47,7 @@ def tree_lines(tree: Tree[N], shown: AbstractSet[int], unfolded: AbstractSet[int
 
 
 def newest_below(tree: Tree[N]) -> dict[int, int]:
-    """By message, the newest one at or below it: where its branch was continued last."""
+    """The newest message at or below each: where its branch was continued last."""
     found: dict[int, int] = {}
     for message_id in reversed(tree.nodes):  # a message is older than those below it
         found[message_id] = max((found[one] for one in tree.children(message_id)), default=message_id)

@@ -83,7 +83,6 @@ COMMANDS = (
     Command("edit", "write another version of your last message", lambda chat, _: chat.branches.edit()),
     Command("undo", "take the last turn back into the prompt", lambda chat, _: chat.undo.undo()),
     Command("redo", "bring back the turn that was taken back", lambda chat, _: chat.undo.redo()),
-    Command("tree", "show the branches of this chat", lambda chat, _: chat.branches.show_tree()),
     Command("branch", "go on from the last answer on another branch", lambda chat, _: chat.branches.branch()),
     Command(
         "copy",
@@ -165,6 +164,7 @@ COMMANDS = (
     Command("log", "where the engine's log is", lambda chat, _: chat.reports.log()),
     Command("help", "all commands and keys", lambda chat, _: chat.views.help()),
     Command("chats", "show the saved chats", lambda chat, _: chat.chats.toggle_list()),
+    Command("tree", "show the branches of this chat", lambda chat, _: chat.branches.show_tree()),
     Command("search", "search all chats", lambda chat, typed: chat.chats.search(typed), "[WORDS]"),
     Command(
         "export",
