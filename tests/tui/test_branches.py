@@ -12,6 +12,7 @@ from localspec.history import Attachment, History, StoredMessage, recall
 from localspec.tui.control import branches
 from localspec.tui.panels.prompt import PLACEHOLDER, Prompt
 from localspec.tui.transcript.answer import Answer
+from localspec.tui.transcript.markers import Note
 from localspec.tui.transcript.question import Question
 from localspec.tui.transcript.speaker import POINTED
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
@@ -330,6 +331,13 @@ async def test_undo_takes_turns_back_into_the_prompt_and_redo_brings_them_back()
         assert "Ask anything." not in stage.seen.replace(PLACEHOLDER, "")
         await stage.pilot.press("alt+z")
         await stage.sees("There is nothing to undo.")
+        await stage.send("/redo")  # behind it: what the hint says is typed where the cursor is
+        await shows(stage, "one", "first")
+        assert stage.chat.prompt.text == ""
+        await stage.pilot.press("alt+z")
+        await stage.send("/show")
+        await stage.until(lambda: stage.chat.query(Note))
+        await stage.until(lambda: stage.chat.prompt.text == "one")
         await stage.pilot.press("alt+y")
         await shows(stage, "one", "first")
         assert stage.chat.prompt.text == ""

@@ -15,7 +15,7 @@ from localspec.core.sanitize import clean
 from localspec.history import Attachment
 from localspec.tui.chat.conversation import Utterance
 from localspec.tui.chat.details import details
-from localspec.tui.control.commands import escape_slash
+from localspec.tui.control.commands import escape_slash, find, parse
 from localspec.tui.control.copies import Copies
 from localspec.tui.control.lent import Lent
 from localspec.tui.control.parts import Parts
@@ -39,7 +39,7 @@ NOT_EMPTY = "Letters act on a message while the prompt is empty."
 DELETE_SECONDS = 2.0
 DELETE_AGAIN = "Press {msg.delete} again to delete this message and all messages after it."
 NO_ATTACHMENTS = "An answer is text only: remove the attachments first (Backspace at the beginning)."
-REWRITTEN = "Kept as another version of the answer. Your next message goes on from it; /continue lets the model."
+REWRITTEN = "Kept as another version. Your next message goes on from it; /continue lets the model write on."
 NO_BRANCH = "Select an answer to branch from ({msg.prev})."
 EDITING = "{send} sends it as another version · {stop} cancels the edit"
 EDITING_ANSWER = "{send} keeps it as another version · {stop} cancels the edit"
@@ -185,6 +185,14 @@ class Branches:
         self.conversation.head = self.edited.parent_id
         self.end_edit()
         return True
+
+    def command_behind(self, text: str) -> str:
+        """The command in a text that is a turn taken back and then `/redo`, as the hint says: the turn stays."""
+        command = self.lent.typed_behind(text) if self.edited is None else ""
+        if command and self.lent.message is not None and (typed := parse(command)) and find(typed[0]):
+            self.prompt.give(self.lent.message.text)
+            return command
+        return ""
 
     def sent(self) -> None:
         """A message was sent. One that was lent is no longer; one that came back into the prompt stays there."""

@@ -71,6 +71,11 @@ class Lent:
         self.release()
         self._put(kept)
 
+    def typed_behind(self, text: str) -> str:
+        """What was typed right behind the message; "" where that is not a command. One cannot be typed before it."""
+        behind = text.removeprefix(self.message.text.strip()).strip() if self.message is not None else ""
+        return behind if behind != text.strip() and behind.startswith("/") else ""
+
     def release(self) -> None:
         """Forgets the loan; the prompt is as it is."""
         self.message, self._kept = None, NOTHING
