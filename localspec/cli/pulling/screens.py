@@ -97,13 +97,13 @@ def ready_words(name: str, plan: PullPlan) -> str:
 
 
 def draft_words(name: str, plan: PullPlan) -> str:
-    """The flag for a drafter that the catalogue does not name for this model."""
+    """The flag for a drafter where the catalogue names another one, which would come first."""
     catalog, offer = Catalog.load(), plan.offer
     key = catalog.key_of(name)
     known = catalog.models[key] if key else (catalog.of_repository(plan.target.repo) or ("", None))[1]
-    if offer.kind == "none" or (known is not None and known.draft is not None):
+    if offer.kind != "model" or known is None or known.draft is None or known.draft.model == offer.name:
         return ""
-    return f" --draft {one_line(offer.name)}" if offer.kind == "model" else f" --draft early-exit:{offer.exit_layer}"
+    return f" --draft {one_line(offer.name)}"
 
 
 def gguf_name(file: str) -> str:
