@@ -94,8 +94,15 @@ class Conversation:
         before = turns(self.tree.path(question.parent_id))
         begun = [Message("assistant", so_far)] if so_far else []
         messages = without_oldest((*first, *before, Message("user", question.for_model), *begun), self.untold)
-        sampling, template = self.tuning.sampling, self.tuning.template
-        return GenerateRequest(messages, sampling=sampling, continues=bool(begun), template=template)
+        tuning = self.tuning
+        return GenerateRequest(
+            messages,
+            max_tokens=tuning.max_tokens,
+            stop=tuning.stop,
+            sampling=tuning.sampling,
+            continues=bool(begun),
+            template=tuning.template,
+        )
 
     @property
     def out_of_context(self) -> list[Utterance]:
