@@ -60,7 +60,8 @@ async def test_what_is_set_holds_from_the_next_question_on():
         await stage.asks("/set temperature=0.7 top_k=5", "From the next question on: temperature 0.7 · top_k 5")
         assert await asked_with(stage) == SamplingOptions(temperature=0.7, top_k=5)
         await stage.asks("/set temperature= top_k=", "temperature 0 (the model's own)")
-        await stage.asks('/set max_tokens=500 stop="# #" stop=end', 'max_tokens 500 · stop "# #" "end"')
+        await stage.send('/set max_tokens=500 stop="# #" stop=end')
+        await stage.hints('max_tokens 500 · stop "# #" "end"')
         assert await asked_with(stage) == MODELS_OWN
         assert (stage.engine.requests[-1].max_tokens, stage.engine.requests[-1].stop) == (500, ("# #", "end"))
         await stage.send("/set max_tokens=none stop=none")
