@@ -26,6 +26,7 @@ from localspec.history.records import (
     WhenFull,
     first_line,
 )
+from localspec.history.titles import title_of
 from localspec.history.tree import Tree
 from localspec.history.turns import (
     OWN,
@@ -38,6 +39,7 @@ from localspec.history.turns import (
     Opened,
     Removed,
     Shortened,
+    Titled,
     Update,
 )
 
@@ -74,6 +76,7 @@ __all__ = [
     "Shortened",
     "Status",
     "StoredMessage",
+    "Titled",
     "Totals",
     "Tree",
     "Update",
@@ -83,6 +86,7 @@ __all__ = [
     "first_line",
     "peek",
     "recall",
+    "title_of",
     "with_attachments",
 ]
 

@@ -8,6 +8,7 @@ from functools import partial
 
 from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.events import Notice, Step
+from localspec.core.sanitize import one_line
 from localspec.core.whole_file import save
 from localspec.history import Format, OpenChat, export
 from localspec.tui.chat.chat_store import ChatStore
@@ -17,6 +18,7 @@ from localspec.tui.control import export_file
 from localspec.tui.control.branches import Branches
 from localspec.tui.control.parts import Parts
 from localspec.tui.control.turns import Turns
+from localspec.tui.panels.field import LONGEST
 from localspec.tui.panels.find import FindBar
 from localspec.tui.panels.sidebar import Sidebar
 
@@ -69,6 +71,18 @@ class Chats:
         self.state.show_figures()
         self.turns.locate()
         await self.show(past)
+
+    def rename(self, argument: str) -> None:
+        """/rename"""
+        name = one_line(argument)[:LONGEST]
+        if not name:
+            self.feedback.refuse("Write the new title behind it: /rename TEXT")
+            return
+        self.recorder.rename(name)
+        self.state.title = name
+        self.state.name_terminal()
+        self.turns.locate()
+        self.feedback.hint(f"This chat is now called “{name}”.")
 
     # --- the sidebar
 

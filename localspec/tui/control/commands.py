@@ -163,6 +163,13 @@ COMMANDS = (
     Command("log", "where the engine's log is", lambda chat, _: chat.reports.log()),
     Command("help", "all commands and keys", lambda chat, _: chat.views.help()),
     Command("chats", "show the saved chats", lambda chat, _: chat.chats.toggle_list()),
+    Command(
+        "rename",
+        "give this chat another title",
+        lambda chat, typed: chat.chats.rename(typed),
+        "TEXT",
+        aliases=("title",),
+    ),
     Command("search", "search all chats", lambda chat, typed: chat.chats.search(typed), "[WORDS]"),
     Command(
         "export",

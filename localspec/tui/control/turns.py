@@ -88,7 +88,7 @@ class Turns:
         state = self.state
         said = self.conversation.answer(question, state.model.name if state.model else "")
         state.said, state.answer, state.rounds = said, self.transcript.answer(said), said.rounds
-        state.title = state.title or first_line(question.text)
+        state.title = self.recorder.title or first_line(question.text)
         state.enter("reading", "reading prompt")  # before the answer is mounted: idle must mean that nothing is asked
         state.tally.begin()
         self.watch(said)
