@@ -125,16 +125,16 @@ class Chats:
         if said := self.conversation.tree.nodes.get(message_id or 0):
             await self.reveal(said)
 
-    async def delete(self, chat_id: str) -> None:
+    async def delete(self, *chat_ids: str) -> None:
         """The running chat is left before it is deleted."""
-        running = chat_id == self.chat_id
+        running = self.chat_id in chat_ids
         if running:
             await self.begin()
 
         def delete() -> None:
             if running:
                 self.recorder.settled()
-            self.store.delete(chat_id)
+            self.store.delete(*chat_ids)
 
         self.sidebar.change(delete)
 
