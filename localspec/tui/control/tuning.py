@@ -62,7 +62,7 @@ class Tuning:
 
     @property
     def asked(self) -> SamplingOptions:
-        """Those that were asked for somewhere, without a default: a comparison is greedy where nothing else was."""
+        """The options that were asked for somewhere, without defaults: a comparison is greedy where none was."""
         return precedence.sampling(self.config, self.entry, self.said, self.preset_table)
 
     @property
@@ -97,7 +97,7 @@ class Tuning:
         return " ".join(map(quoted, self.stop))
 
     def source(self, name: str) -> str:
-        """Where the temperature is from, if the user did not choose it."""
+        """The source of the temperature in words, if the user did not choose it."""
         if name != "temperature" or name in self.said.given:
             return ""
         source = self.layer(name, self.preset).source
