@@ -24,7 +24,7 @@ from localspec.core.errors import LocalspecError
 from localspec.core.sanitize import one_line
 from localspec.history.text.lists import count, title
 from localspec.tui.chat.chat_store import ChatStore
-from localspec.tui.keys.key_names import shown, with_keys
+from localspec.tui.keys.key_names import with_keys
 from localspec.tui.panels.chat_list import ChatList, More, Row, Signs, found, listed
 from localspec.tui.panels.field import LONGEST, Field
 from localspec.tui.panels.speed_panel import LEAST_WIDTH, WIDE
@@ -279,7 +279,7 @@ class Sidebar(Vertical):
         else:
             self._to_delete = set(doomed)
             named = f"{count(len(doomed), 'chat')} that you marked" if self._marked else f"“{title(row.title)}”"
-            self.say(f"Press {shown(self, 'chats.delete')} again to delete {named} for good.")
+            self.say(f"{with_keys(self, 'Press {chats.delete} again')} to delete {named} for good.")
 
     def _ask_name(self, row: Row) -> None:
         self._renamed = row.chat_id
