@@ -55,7 +55,7 @@ class Token(Record, frozen=True):
 
 class ModelCard(Record, frozen=True):
     """The loaded target. `quant` is the weight format, `context_max` in tokens; `layers` 0: unknown. `revision` is the
-    version of the weights."""
+    version of the weights; `sampling` its own sampling defaults, by option."""
 
     name: str
     quant: str
@@ -64,6 +64,7 @@ class ModelCard(Record, frozen=True):
     chat: bool
     layers: int = 0
     revision: str = ""
+    sampling: dict[str, int | float] = {}
 
 
 class SpecCard(Record, frozen=True):

@@ -8,6 +8,7 @@ from functools import partial
 
 from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.events import Notice, Step
+from localspec.core.sanitize import one_line
 from localspec.core.whole_file import save
 from localspec.history import Format, OpenChat, export
 from localspec.history.export import left_out
@@ -18,6 +19,7 @@ from localspec.tui.control import export_file
 from localspec.tui.control.branches import Branches
 from localspec.tui.control.parts import Parts
 from localspec.tui.control.turns import Turns
+from localspec.tui.panels.field import LONGEST
 from localspec.tui.panels.find import FindBar
 from localspec.tui.panels.sidebar import Sidebar
 
@@ -71,6 +73,18 @@ class Chats:
         self.turns.locate()
         await self.show(past)
 
+    def rename(self, argument: str) -> None:
+        """/rename"""
+        name = one_line(argument)[:LONGEST]
+        if not name:
+            self.feedback.refuse("Write the new title behind it: /rename TEXT")
+            return
+        self.recorder.rename(name)
+        self.state.title = name
+        self.state.name_terminal()
+        self.turns.locate()
+        self.feedback.hint(f"This chat is now called “{name}”.")
+
     # --- the sidebar
 
     def toggle_list(self) -> None:
@@ -112,16 +126,16 @@ class Chats:
         if said := self.conversation.tree.nodes.get(message_id or 0):
             await self.reveal(said)
 
-    async def delete(self, chat_id: str) -> None:
+    async def delete(self, *chat_ids: str) -> None:
         """The running chat is left before it is deleted."""
-        running = chat_id == self.chat_id
+        running = self.chat_id in chat_ids
         if running:
             await self.begin()
 
         def delete() -> None:
             if running:
                 self.recorder.settled()
-            self.store.delete(chat_id)
+            self.store.delete(*chat_ids)
 
         self.sidebar.change(delete)
 

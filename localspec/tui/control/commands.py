@@ -165,6 +165,13 @@ COMMANDS = (
     Command("help", "all commands and keys", lambda chat, _: chat.views.help()),
     Command("chats", "show the saved chats", lambda chat, _: chat.chats.toggle_list()),
     Command("tree", "show the branches of this chat", lambda chat, _: chat.branches.show_tree()),
+    Command(
+        "rename",
+        "give this chat another title",
+        lambda chat, typed: chat.chats.rename(typed),
+        "TEXT",
+        aliases=("title",),
+    ),
     Command("search", "search all chats", lambda chat, typed: chat.chats.search(typed), "[WORDS]"),
     Command(
         "export",

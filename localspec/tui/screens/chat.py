@@ -259,7 +259,7 @@ class ChatScreen(Painted, Screen[None]):
         await self.chats.choose(message.chat_id, message.message_id)
 
     async def on_sidebar_delete_requested(self, message: Sidebar.DeleteRequested) -> None:
-        await self.chats.delete(message.chat_id)
+        await self.chats.delete(*message.chat_ids)
 
     async def on_find_bar_found(self, message: FindBar.Found) -> None:
         await self.chats.reveal_at(message.place)
