@@ -15,7 +15,7 @@ from localspec.core.drain import drain
 from localspec.core.requests import LoadRequest
 from localspec.loading import threads
 from localspec.loading.threads import SHARE, Threads
-from localspec.runtime import api
+from localspec.runtime import api, attach
 from localspec.runtime import open as opening
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like
@@ -143,7 +143,7 @@ def test_no_token_depends_on_when_the_count_changes(draft: str, folder: Path, mo
     counts, used = cycle((2, 3, 1)), set[int]()
     monkeypatch.setattr(threads, "SHARE", 1e9)
     monkeypatch.setattr(threads, "FIRST_SECONDS", 0)
-    monkeypatch.setattr(opening, "possible", lambda: [1, 2, 3])
+    monkeypatch.setattr(attach, "possible", lambda: [1, 2, 3])
     monkeypatch.setattr(opening, "choose_threads", lambda *_, **__: 1)
 
     def another(self: Threads, target: Any) -> int:
