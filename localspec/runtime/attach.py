@@ -33,8 +33,10 @@ from localspec.models.checkpoint import Snapshot
 from localspec.runtime import draft_choice
 from localspec.runtime import loaded as loaded_models
 from localspec.runtime.drafting import Drafting
-from localspec.runtime.model import Model, Parts, graph_notices
+from localspec.runtime.model import Model
+from localspec.runtime.notices import graph_notices
 from localspec.runtime.opened import Opened, Opening, plan_request, swept_key, timed_key
+from localspec.runtime.parts import Parts
 from localspec.runtime.sampling_defaults import defaults
 
 

@@ -25,8 +25,10 @@ class Drafting:
 
     def close(self) -> None:
         """Frees its memory. Twice does no harm."""
-        for one in (*self.decoders, *filter(None, [self.mark])):
-            one.close()
+        for decoder in self.decoders:
+            decoder.close()
+        if self.mark is not None:
+            self.mark.close()
 
 
 def without_drafter(policy: SteerablePolicy, reason: str) -> Drafting:

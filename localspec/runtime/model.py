@@ -6,11 +6,11 @@ Knows text and events on one side, the session on the other. Knows nothing about
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -24,8 +24,7 @@ from localspec.core.errors import (
     first_line,
 )
 from localspec.core.events import AnyEvent, Done, FinishReason, Loading, Notice, Prefill, Ready, SpecCard, Stats, Step
-from localspec.core.requests import ChangeDrafter, GenerateRequest, SamplingOptions, SpecWish, draft_length
-from localspec.engine.cuda_graphs import Graphed
+from localspec.core.requests import ChangeDrafter, GenerateRequest, SpecWish, draft_length
 from localspec.engine.decode import decode
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.drafters.empty import NoDrafter
@@ -35,16 +34,17 @@ from localspec.engine.drafters.temporary import TemporaryDrafter
 from localspec.engine.first_look import FirstLook
 from localspec.engine.memory import give_back, is_out_of_memory
 from localspec.engine.policy import Policy, SteerablePolicy
-from localspec.engine.protocols import Resident, Round, Sampler, is_layered
+from localspec.engine.protocols import Round, Sampler, is_layered
 from localspec.engine.recording_sampler import RecordingSampler
 from localspec.engine.samplers import make_sampler
 from localspec.engine.session import Reading, Session
 from localspec.loading.devices import is_lost
-from localspec.loading.threads import Threads
-from localspec.models.folding import READ_AS, Folding
+from localspec.models.folding import READ_AS
 from localspec.models.prompt_sandbox import AnyPrompter
 from localspec.runtime.continuation import go_on
 from localspec.runtime.drafting import Drafting, without_drafter
+from localspec.runtime.notices import drafter_failed, flat, graph_notices
+from localspec.runtime.parts import Parts
 from localspec.runtime.prompt_reuse import keep_spelling
 from localspec.runtime.sampling_defaults import check_limits, resolve_sampling
 from localspec.runtime.shortening import turns_over
@@ -56,41 +56,6 @@ Item = TypeVar("Item")
 LOAD_AGAIN = "Load it again; what was written is kept."
 FAILED = "it failed"
 MORE_MEMORY = "Close other programs, or load it again with a smaller --ctx."
-
-
-class Closable(Protocol):
-    def close(self) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """The parts of a Model. `owned`: closed with the model, beside its drafter; `another` makes another drafter for the
-    same target."""
-
-    ready: Ready
-    prompter: AnyPrompter
-    session: Session
-    target: Resident
-    drafting: Drafting
-    defaults: SamplingOptions
-    stop_ids: frozenset[int]
-    another: Callable[[ChangeDrafter], Generator[Loading | Notice, None, Drafting]]
-    owned: tuple[Closable, ...] = ()
-    threads: Threads | None = None  # None where their count stays
-    calibration_key: str = ""
-    folding: Folding | None = None
-
-    @property
-    def decoders(self) -> tuple[Resident, ...]:
-        """The target's first; their weight reads are counted."""
-        return (self.target, *self.drafting.decoders)
-
-    def drafted_by(self, drafting: Drafting) -> Parts:
-        """The parts with another drafter, in step with the same conversation; the one before is closed."""
-        if drafting is not self.drafting:
-            self.drafting.close()
-        self.session.drafter = drafting.drafter
-        return replace(self, drafting=drafting)
 
 
 class Model:
@@ -153,7 +118,8 @@ class Model:
             reason = "cancelled"
         except ContextOverflow as fault:
             turns = self._turns_over(request)
-            raise ContextOverflow(fault.message, hint=self._remedies(turns), turns_over=turns) from fault
+            hint, prompt_n = self._remedies(turns), fault.prompt_n
+            raise ContextOverflow(fault.message, hint=hint, turns_over=turns, prompt_n=prompt_n) from fault
         except (RuntimeError, MemoryError) as fault:
             if is_out_of_memory(fault):
                 raise EngineError("Memory ran out while answering.", hint=MORE_MEMORY) from fault
@@ -375,27 +341,11 @@ class Model:
         return self._read_by_drafters + sum(decoder.bytes_read for decoder in self._parts.decoders)
 
 
-def drafter_failed(message: str) -> Notice:
-    return Notice("warning", "drafter_failed", message, "The text is the same, only slower. Reload to try again.")
-
-
-def flat(name: str) -> Notice:
-    message = f"{name} finds every token equally likely: its weights are all zero, or so large that they overflow."
-    return Notice("warning", "flat", message, "Download the model again, or choose another.")
-
-
 def read_otherwise(typed: GenerateRequest, read: GenerateRequest) -> str:
     """The last question as the model reads it; "" if that is as it was typed."""
     pairs = zip(reversed(typed.messages or ()), reversed(read.messages or ()), strict=True)
     was, now = next(((was, now) for was, now in pairs if was.role == "user"), (None, None))
     return now.content if now is not None and now != was else ""
-
-
-def graph_notices(decoders: Iterable[Resident]) -> Iterator[Notice]:
-    """Notices, once each, for decoders that cannot replay CUDA graphs."""
-    for decoder in decoders:
-        if isinstance(decoder, Graphed) and (fault := decoder.unreported_fault()):
-            yield Notice("info", "graphs", f"CUDA graphs are off: {fault}.", "The text is the same, only slower.")
 
 
 def timed(items: Iterator[Item]) -> Iterator[tuple[float, Item]]:

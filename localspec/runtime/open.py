@@ -71,7 +71,7 @@ def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opene
     catalog = Catalog.load()
     entry = catalog.resolve(request.model)
     marked = loaded_models.mark(entry.path)
-    snapshot = open_snapshot(entry.path, entry.key)
+    snapshot = open_snapshot(entry.path, entry.name)
     choice = draft_choice.choose(request.draft, entry, snapshot, catalog)
     draft_choice.check_format(request.weights.draft_format, choice)
     table = entry.folding if request.folding else None

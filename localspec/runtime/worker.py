@@ -257,8 +257,8 @@ def to_the_end(events: Iterator[AnyEvent]) -> Iterator[AnyEvent]:
 def failure(fault: Exception) -> Failure:
     """An error as a reader sees it; the traceback of a foreign one goes to the log."""
     if isinstance(fault, LocalspecError):
-        turns_over = fault.turns_over if isinstance(fault, ContextOverflow) else 0
-        return Failure(fault.code, fault.message, fault.hint, fault.exit_code, turns_over)
+        over = (fault.turns_over, fault.prompt_n) if isinstance(fault, ContextOverflow) else ()
+        return Failure(fault.code, fault.message, fault.hint, fault.exit_code, *over)
     import traceback
 
     traceback.print_exception(fault)

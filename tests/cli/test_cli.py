@@ -118,7 +118,7 @@ BAD = {
     "format": (("run", "@tiny", "hi", "--quant", "int3"), 2, "int3"),
     "a CPU's format elsewhere": (("run", "@tiny", "hi", "--quant", "int4", "--device", "cuda"), 2, "on a CPU only"),
     "context": (("run", "@tiny", "hi", "--ctx", "99999"), 2, "99,999"),
-    "context of the guide": (("run", "guide", "hi", "--ctx", "99999"), 2, "guide was made for. Use --ctx 2 to 2048."),
+    "context of the guide": (("run", "guide", "hi", "--ctx", "99999"), 2, "guide was made for. Use --ctx 32 to 2048."),
     "temperature": (("run", "@tiny", "hi", "--temperature", "-1"), 2, "temperature"),
     "max tokens": (("run", "@tiny", "hi", "--max-tokens", "0"), 2, "max_tokens"),
     "unknown flag": (("run", "@tiny", "hi", "--draf"), 2, "'--draf'. (Did you mean one of: '--draft'"),

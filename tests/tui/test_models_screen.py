@@ -313,7 +313,7 @@ async def test_a_model_is_deleted_when_that_is_said_and_one_that_is_not_ours_nev
     hub = PacedHub({AskDelete: [[plan]], Go: [[Deleted(("org/cached",), 4 * GB)]]}).install(monkeypatch)
     async with models() as stage:
         await stage.pilot.press("x")
-        await stage.sees("guide comes with localspec and is not deleted.", "c leftovers")
+        await stage.sees("guide comes with localspec and is not deleted.", "f formats")
         await stage.pilot.press("c")
         await stage.sees("No parts of downloads are left over.")
         await stage.pilot.press("down", "x")

@@ -183,6 +183,8 @@ class Turns:
 
     async def finish(self, done: Done) -> None:
         said, answer = self.state.said, self.state.answer
+        if answer is None and self.state.phase == "loading":
+            return  # the end of an answer that was broken off for another drafter
         words = "stopped" if answer is not None and done.finish_reason == "cancelled" else "idle"
         if answer is not None:
             await answer.finish(self.recorder.whole(done.stats))

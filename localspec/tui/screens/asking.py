@@ -61,7 +61,9 @@ class Asking(ModalScreen[str | None]):
         self.query_one(OptionList).focus()
 
     def on_key(self, event: events.Key) -> None:
-        """Whoever pressed Enter again, because this took its time, has not answered."""
+        """Whoever pressed Enter again, because this took its time, or at the end of a line, has not answered."""
+        if event.is_printable:
+            self._answers_from = event.time + REST_SECONDS
         if event.key == "enter" and event.time < self._answers_from:
             event.stop()
             event.prevent_default()
