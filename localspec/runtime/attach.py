@@ -71,7 +71,7 @@ def attach(
 
 
 def another(opened: Opened, asked: ChangeDrafter) -> Generator[Loading | Notice, None, Drafting]:
-    """Another drafter for the same target, once the one before is closed."""
+    """Makes another drafter for the same target, once the one before is closed."""
     request = msgspec.structs.replace(opened.request, draft=asked.draft, k=asked.k, mode=asked.mode)
     opened = replace(opened, request=request)
     with gpu_faults():

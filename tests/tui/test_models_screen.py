@@ -417,7 +417,7 @@ async def test_what_is_here_already_is_loaded_instead_of_downloaded(monkeypatch:
     hub = PacedHub(a_hub()).install(monkeypatch)
     monkeypatch.setattr("localspec.hub.blobs.is_complete", lambda _: True)
     async with models(tab="2") as stage:
-        chosen = list[tuple[str, str | None]]()
+        chosen = list[tuple[str | None, ...]]()
         monkeypatch.setattr(stage.chat.models, "choose", lambda *choice: chosen.append(choice))
         await stage.sees("org/model")
         await stage.pilot.press("enter", "enter")
@@ -425,7 +425,7 @@ async def test_what_is_here_already_is_loaded_instead_of_downloaded(monkeypatch:
         assert "Download org/model?" not in stage.seen
         await stage.pilot.press("enter")
         await stage.until(lambda: chosen)
-        assert chosen == [("org/model", None)]
+        assert chosen == [("org/model", None, "")]
         assert stage.app.screen is stage.chat
     assert not hub.of(Go)
 

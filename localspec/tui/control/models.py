@@ -14,6 +14,7 @@ from textual.message import Message
 from textual.worker import get_current_worker
 
 from localspec.core.errors import LocalspecError, NotDownloaded
+from localspec.core.events import Notice
 from localspec.core.requests import ChangeDrafter
 from localspec.core.sanitize import one_line
 from localspec.core.weight_formats import AUTO, LISTED
@@ -39,7 +40,7 @@ GET_IT = "{models}, Hub, finds and downloads it."
 IN_USE = "Nothing changes: this model and this drafter are in use."
 CHECKING = "Checking {name}…"
 LONG = 600.0  # seconds; a check ends before
-SHORTER = "{name} holds {context:,} tokens; it was {before:,}."
+SHORTER = "{name} holds {context:,} tokens of a chat; before it was {before:,}."
 CUTS = (
     "This chat has {used:,} tokens, and {name} holds {context:,}: the oldest turns will have to be left out of what "
     "the model reads. Nothing is deleted."
@@ -195,16 +196,19 @@ class Models:
         """Whether only the drafter is another, and can be put beside the loaded model. Reads what memory is free."""
         from localspec.runtime.precheck import fits_beside  # imports psutil
 
-        state, now, load = self.state, self.tuning.load, choice.load
+        model, now, load = self.state.model, self.tuning.load, choice.load
         as_now = msgspec.structs.replace(load, draft=now.draft, k=now.k, mode=now.mode)
-        if state.model is None or state.phase in AWAY or choice.checked is None or as_now != now:
+        if model is None or not self.is_there or choice.checked is None or as_now != now:
             return False
-        return fits_beside(load, choice.checked.draft, state.model, held_bytes=state.tally.stats.drafter_bytes)
+        return fits_beside(load, choice.checked.draft, model, held_bytes=self.state.tally.stats.drafter_bytes)
 
     async def take(self, message: Chosen) -> None:
-        """Loads what was checked; asks first, where that model does not hold what the chat has."""
+        """Loads what was checked, unless it is loaded; asks first, where that model does not hold what the chat has."""
         self.feedback.status.end_hint()
         choice, used = message.choice, self.used
+        if choice.load == self.tuning.load and self.is_there and not self.state.can_reload:
+            self.feedback.hint(IN_USE)
+            return
         context, before = self.contexts(choice)
         if used > context > 0:
             lines = [CUTS.format(used=used, name=choice.title, context=context)]
@@ -212,12 +216,18 @@ class Models:
             self.screen.app.push_screen(asking, partial(self.answer, message))
             return
         await self.change(choice, beside=message.beside)
-        if 0 < context < before:
-            self.feedback.hint(SHORTER.format(name=choice.title, context=context, before=before))
+        if 0 < context < before and used:
+            shorter = SHORTER.format(name=choice.title, context=context, before=before)
+            await self.feedback.inform(Notice("info", "context", shorter))
 
     def answer(self, message: Chosen, reply: str | None) -> None:
         if reply == LOAD:
             self.screen.call_later(partial(self.change, message.choice, beside=message.beside))
+
+    @property
+    def is_there(self) -> bool:
+        """Whether a model is in memory."""
+        return self.state.model is not None and self.state.phase not in AWAY
 
     @property
     def used(self) -> int:
@@ -234,7 +244,7 @@ class Models:
     async def change(self, choice: Choice, *, beside: bool = False) -> None:
         """Load what was chosen; an answer that is being written ends here. The conversation goes on."""
         await self.turns.break_off()
-        is_there = self.state.model is not None and self.state.phase not in AWAY
+        is_there = self.is_there
         self.before = self.tuning.now if is_there else self.before
         self.tuning.take(choice)
         self.speculation.forget()

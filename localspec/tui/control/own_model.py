@@ -108,7 +108,7 @@ class OwnModel:
     @property
     def now(self) -> str:
         """The model that is in use, for the user."""
-        return self.tuning.entry.name if self.tuning.entry is not None else model_name(self.tuning.name)
+        return self.tuning.now.title
 
     @property
     def context(self) -> int:

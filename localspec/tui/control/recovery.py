@@ -4,10 +4,10 @@ loads what is chosen.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 
 from localspec.core.errors import LocalspecError
-from localspec.history.text.lists import model_name
 from localspec.tui.control.models import Chosen, Models
 from localspec.tui.control.parts import Parts
 from localspec.tui.control.tuning import Choice
@@ -27,23 +27,32 @@ class Recovery:
     def offer(self) -> None:
         """The engine is gone. A crash of one that was ready is not asked about: the same again may well help."""
         if self.state.exit_code and self.state.phase == "gone":
-            before, self.models.before = self.models.before, None
-            look = partial(self.look_up, before, self.tuning.load.draft)
+            look = partial(self.look_up, self.models.before)
             self.screen.run_worker(look, thread=True, exit_on_error=False, exclusive=True, group="recovery")
 
-    def look_up(self, before: Choice | None, draft: object) -> None:
-        """Finds out whether it would load without its drafter. Runs in a thread."""
-        plain: Choice | None = None
-        if draft != "off":
-            try:
-                plain = self.tuning.choice(self.tuning.load.model, "off")
-            except LocalspecError:
-                plain = None
+    def look_up(self, before: Choice | None) -> None:
+        """Finds out whether it may load without its drafter. Runs in a thread."""
+        plain = self.plain() if self.has_draft_model() else None
         if plain is not None or before is not None:
             self.screen.call_later(self.ask, plain, before)
 
+    def has_draft_model(self) -> bool:
+        """Whether a model of its own was to draft, or what was to draft cannot."""
+        load = self.tuning.load
+        try:
+            checked = self.tuning.choice(load.model, str(load.draft)).checked
+        except LocalspecError:
+            return load.draft != "off"
+        return checked is not None and checked.draft.snapshot is not None
+
+    def plain(self) -> Choice | None:
+        """The same model without a drafter; None where that cannot work either."""
+        with suppress(LocalspecError):
+            return self.tuning.choice(self.tuning.load.model, "off")
+        return None
+
     def ask(self, plain: Choice | None, before: Choice | None) -> None:
-        name = model_name(self.tuning.name) if self.tuning.entry is None else self.tuning.entry.name
+        name = self.tuning.now.title
         replies = [
             *([Reply(PLAIN, f"Load {name} without a draft model")] if plain is not None else []),
             *([Reply(BEFORE, f"Load {before.title} again, as it was")] if before is not None else []),
