@@ -118,6 +118,8 @@ BAD = {
     "format": (("run", "@tiny", "hi", "--quant", "int3"), 2, "int3"),
     "a CPU's format elsewhere": (("run", "@tiny", "hi", "--quant", "int4", "--device", "cuda"), 2, "on a CPU only"),
     "context": (("run", "@tiny", "hi", "--ctx", "99999"), 2, "99,999"),
+    "context for nothing": (("chat", "guide", "--ctx", "5"), 2, "--ctx 5 is too short"),
+    "context for no answer": (("run", "guide", "hi", "--ctx", "5"), 2, "must fit. Use --ctx 32 or more.\n"),
     "context of the guide": (("run", "guide", "hi", "--ctx", "99999"), 2, "guide was made for. Use --ctx 32 to 2048."),
     "temperature": (("run", "@tiny", "hi", "--temperature", "-1"), 2, "temperature"),
     "max tokens": (("run", "@tiny", "hi", "--max-tokens", "0"), 2, "max_tokens"),

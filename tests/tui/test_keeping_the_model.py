@@ -79,7 +79,7 @@ async def test_what_cannot_work_is_one_sentence_and_the_model_stays_with_what_wa
         await stage.asks("hi", "Hello there", "Bye.")
 
 
-async def test_a_format_is_listed_with_its_size_and_loaded_and_the_model_keeps_it(monkeypatch: pytest.MonkeyPatch):
+async def test_a_format_is_listed_with_its_size_and_loaded_and_the_model_keeps_it():
     engines = [ScriptedEngine(), ScriptedEngine(changes=[[READY]]), ScriptedEngine()]
     async with open_chat(*engines, tuning=guide(), size=(120, 40)) as stage:
         await stage.ready()

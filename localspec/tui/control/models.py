@@ -18,7 +18,7 @@ from localspec.core.events import Notice
 from localspec.core.requests import ChangeDrafter
 from localspec.core.sanitize import one_line
 from localspec.core.weight_formats import AUTO, LISTED
-from localspec.history.text.lists import model_name
+from localspec.history.text.lists import short_name
 from localspec.models.catalog import FETCH
 from localspec.tui.control.library import Library
 from localspec.tui.control.parts import Parts
@@ -168,7 +168,7 @@ class Models:
         """Load another model, another drafter or another format, once it is known to work. Of several choices the last
         one counts."""
         look = partial(self.look_up, model, draft, quant, self.feedback.command)
-        self.feedback.hint(CHECKING.format(name=one_line(model_name(model))), LONG)
+        self.feedback.hint(CHECKING.format(name=one_line(short_name(model))), LONG)
         self.screen.run_worker(look, thread=True, exit_on_error=False, exclusive=True, group="choose")
 
     def look_up(self, model: str, draft: str | None, quant: str, typed: str) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 from localspec.core.errors import LocalspecError
 from localspec.core.events import Notice
 from localspec.core.sanitize import one_line
-from localspec.history.text.lists import model_name
+from localspec.history.text.lists import short_name
 from localspec.tui.control.models import Chosen, Models
 from localspec.tui.control.parts import Parts
 from localspec.tui.control.tuning import Choice
@@ -64,7 +64,7 @@ class OwnModel:
 
     async def tell(self, own: str, fault: LocalspecError) -> None:
         if own == self.other:
-            message = GONE.format(own=model_name(own), why=one_line(fault.message))
+            message = GONE.format(own=short_name(own), why=one_line(fault.message))
             await self.feedback.inform(Notice("warning", "own_model", message, " ".join(self.cuts())))
 
     def show(self, own: str, choice: Choice) -> None:
@@ -89,7 +89,7 @@ class OwnModel:
 
     async def welcome(self) -> None:
         if self.unsaid and (own := self.other):
-            message = GOES_ON.format(own=model_name(own), now=self.now)
+            message = GOES_ON.format(own=short_name(own), now=self.now)
             await self.feedback.inform(Notice("info", "own_model", message, " ".join(self.cuts())))
         self.unsaid = False
 

@@ -14,7 +14,7 @@ from localspec.config.tables import Config, PresetTable
 from localspec.core.errors import UsageError
 from localspec.core.events import Notice
 from localspec.core.requests import LoadRequest, SamplingOptions, Template
-from localspec.history.text.lists import model_name
+from localspec.history.text.lists import short_name
 from localspec.models import named_templates
 from localspec.models.catalog import Catalog, Entry
 
@@ -40,7 +40,7 @@ class Choice:
     @property
     def title(self) -> str:
         """The model's name, for the user."""
-        return self.entry.name if self.entry is not None else model_name(self.name)
+        return self.entry.name if self.entry is not None else short_name(self.name)
 
     @property
     def context(self) -> int:
