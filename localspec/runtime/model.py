@@ -43,7 +43,7 @@ from localspec.models.folding import READ_AS
 from localspec.models.prompt_sandbox import AnyPrompter
 from localspec.runtime.continuation import go_on
 from localspec.runtime.drafting import Drafting, without_drafter
-from localspec.runtime.notices import drafter_failed, flat, graph_notices
+from localspec.runtime.notices import drafter_failed, flat, graph_notices, read_otherwise
 from localspec.runtime.parts import Parts
 from localspec.runtime.prompt_reuse import keep_spelling
 from localspec.runtime.sampling_defaults import check_limits, resolve_sampling
@@ -261,9 +261,17 @@ class Model:
     def _read(self, ids: list[int]) -> Iterator[Reading]:
         """Reads the prompt; after memory ran out, `cached` is still that of the first attempt."""
         cached: int | None = None
-        for reading in self._sparing_memory(lambda: self._session.prefill(ids)):
-            cached = reading.cached if cached is None else cached
-            yield replace(reading, cached=cached)
+        threads = self._parts.threads
+        try:
+            for reading in self._sparing_memory(lambda: self._session.prefill(ids)):
+                if cached is None:
+                    cached = reading.cached
+                    if threads:
+                        threads.read(reading.total - cached, self._parts.decoders)
+                yield replace(reading, cached=cached)
+        finally:
+            if threads and self._held:
+                threads.write(self._held.decoders)
 
     def _sparing_memory(self, work: Callable[[], Iterator[Item]]) -> Iterator[Item]:
         """Yields the work's items. When memory runs out, drops the drafter and goes on."""
@@ -339,13 +347,6 @@ class Model:
 
     def _bytes_read(self) -> int:
         return self._read_by_drafters + sum(decoder.bytes_read for decoder in self._parts.decoders)
-
-
-def read_otherwise(typed: GenerateRequest, read: GenerateRequest) -> str:
-    """The last question as the model reads it; "" if that is as it was typed."""
-    pairs = zip(reversed(typed.messages or ()), reversed(read.messages or ()), strict=True)
-    was, now = next(((was, now) for was, now in pairs if was.role == "user"), (None, None))
-    return now.content if now is not None and now != was else ""
 
 
 def timed(items: Iterator[Item]) -> Iterator[tuple[float, Item]]:

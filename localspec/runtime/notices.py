@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from localspec.core.events import Notice
+from localspec.core.requests import GenerateRequest
 from localspec.engine.cuda_graphs import Graphed
 from localspec.engine.protocols import Resident
 
@@ -23,3 +24,10 @@ def graph_notices(decoders: Iterable[Resident]) -> Iterator[Notice]:
     for decoder in decoders:
         if isinstance(decoder, Graphed) and (fault := decoder.unreported_fault()):
             yield Notice("info", "graphs", f"CUDA graphs are off: {fault}.", "The text is the same, only slower.")
+
+
+def read_otherwise(typed: GenerateRequest, read: GenerateRequest) -> str:
+    """The last question as the model reads it; "" if that is as it was typed."""
+    pairs = zip(reversed(typed.messages or ()), reversed(read.messages or ()), strict=True)
+    was, now = next(((was, now) for was, now in pairs if was.role == "user"), (None, None))
+    return now.content if now is not None and now != was else ""
