@@ -181,7 +181,7 @@ def test_a_prompt_that_all_threads_read_has_the_same_answer(folder: Path, monkey
         use(count, decoders)
 
     monkeypatch.setattr(Threads, "_use", staticmethod(counted))
-    monkeypatch.setattr(opening, "possible", lambda: [1, 2, 3])
+    monkeypatch.setattr(attach, "possible", lambda: [1, 2, 3])
     monkeypatch.setattr(opening, "choose_threads", lambda *_, **__: 1)
     long = [{"role": "user", "content": "hello there general " * LONG}]
     asked: dict[str, Any] = {"max_tokens": 8, "temperature": 0}
