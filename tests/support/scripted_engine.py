@@ -114,6 +114,7 @@ class ScriptedEngine:
                 case GenerateRequest():
                     yield from self._play(self._scripts.pop(0))
                 case ChangeDrafter():
+                    self._change(_cancelled=False)  # that was of the answer before
                     yield from self._play(self._changes.pop(0))
                 case SpecWish():
                     yield from self._confirm()
@@ -134,7 +135,6 @@ class ScriptedEngine:
 
     def change_drafter(self, asked: ChangeDrafter) -> None:
         self.drafters.append(asked)
-        self._cancelled = False
         self._asked.put(asked)
 
     def cancel(self) -> None:
