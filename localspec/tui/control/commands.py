@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from localspec.core.sanitize import one_line
+from localspec.core.weight_formats import AUTO, LISTED
 from localspec.engine.drafters import table
 from localspec.models.named_templates import CHOICES
 
@@ -146,6 +147,13 @@ COMMANDS = (
         lambda chat, typed: chat.models.draft(typed),
         f"[{', '.join(table.usages())}, key, folder, file or off]",
         choices=lambda known: (*known.drafts, *table.names(), "auto", "off", *known.models),
+    ),
+    Command(
+        "quant",
+        "weight formats of this model: sizes, what fits, load one",
+        lambda chat, typed: chat.models.quant(typed),
+        "[format]",
+        choices=(AUTO, *LISTED),
     ),
     Command("bench", "measure this model: plain, and as it drafts", lambda chat, _: chat.measuring.bench()),
     Command("fit", "what this model needs in memory", lambda chat, typed: chat.measuring.fit(typed), "[ctx]"),
