@@ -153,7 +153,7 @@ def told(stage: str, done: int, unit: str, eta_s: float | None = None) -> str:
     return msgspec.json.encode(Loading(stage, done, 100, unit, eta_s)).decode()
 
 
-@pytest.mark.parametrize("size", [(80, 24), (130, 36)])
+@pytest.mark.parametrize("size", [(80, 24), (150, 36)])
 @pytest.mark.parametrize(
     ("line", "state"),
     [

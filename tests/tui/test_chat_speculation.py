@@ -50,13 +50,13 @@ def cut_by(reason: FinishReason) -> list[AnyEvent]:
 # --- switching
 
 
-async def test_f5_goes_round_and_both_lines_say_what_the_engine_does():
+async def test_f5_goes_round_and_the_header_says_what_the_engine_does():
     async with open_chat(ScriptedEngine(HELLO), size=(90, 24)) as stage:
         await stage.ready()
-        await stage.sees("guide-draft k=auto", "spec: auto")
-        for mode, length in (("off", ""), ("on", " k=auto"), ("auto", " k=auto"), ("off", "")):
+        await stage.sees("⇐ guide-draft, auto · cpu")
+        for state in ("· speculation off", "⇐ guide-draft, on", "⇐ guide-draft, auto", "· speculation off"):
             await stage.pilot.press("f5")
-            await stage.sees(f"⇐ guide-draft{length} · cpu", f"spec: {mode}")
+            await stage.sees(f" {state} · cpu")
         assert [wish.mode for wish in stage.engine.wishes] == ["off", "on", "auto", "off"]
         assert not stage.engine.requests
 
@@ -66,9 +66,9 @@ async def test_pressed_in_an_answer_it_changes_the_rest_of_it():
     async with open_chat(engine) as stage:
         await stage.begins("hi")
         await stage.pilot.press("f5")
-        await stage.sees("spec: off", "generating")
+        await stage.sees("speculation off", "generating")
         engine.permit()
-        await stage.sees("Bye.", "idle", "spec: off")
+        await stage.sees("Bye.", "idle", "speculation off")
 
 
 async def test_two_quick_presses_are_two_places_though_the_engine_has_not_said_the_first():
@@ -76,7 +76,7 @@ async def test_two_quick_presses_are_two_places_though_the_engine_has_not_said_t
         await stage.ready()
         stage.chat.action_spec()
         stage.chat.action_spec()
-        await stage.sees("spec: on")
+        await stage.sees("guide-draft, on")
 
 
 async def test_words_say_what_the_key_does_and_how_far():
@@ -84,11 +84,11 @@ async def test_words_say_what_the_key_does_and_how_far():
         await stage.ready()
         for typed, seen in [
             ("/k 5", "k=5"),
-            ("/spec off", "spec: off"),
+            ("/spec off", "speculation off"),
             ("/spec on", "k=5"),
-            ("/spec AUTO", "k=auto"),
-            ("/k 0", "spec: off"),
-            ("/k auto", "spec: auto"),
+            ("/spec AUTO", "guide-draft, auto"),
+            ("/k 0", "speculation off"),
+            ("/k auto", "guide-draft, auto"),
         ]:
             await stage.send(typed)
             await stage.sees(seen)
@@ -116,7 +116,7 @@ async def test_words_say_what_the_key_does_and_how_far():
 async def test_without_a_drafter_f5_says_so_and_changes_nothing(spec: SpecCard, sentence: str):
     opening = [Ready(READY.model, spec, READY.memory)]
     async with open_chat(ScriptedEngine(HELLO, HELLO, opening=opening)) as stage:
-        await stage.sees("no draft", "spec: off")
+        await stage.sees("· no draft")
         for press in ("f5", "f6"):
             await stage.pilot.press(press)
             await stage.sees(sentence)
@@ -128,7 +128,7 @@ async def test_a_drafter_that_failed_cannot_be_switched_on():
     notice = Notice("warning", "drafter_failed", "The drafter failed.")
     async with open_chat(ScriptedEngine([notice, *HELLO])) as stage:
         await stage.send("hi")
-        await stage.sees("no draft: it failed", "idle", "spec: off")
+        await stage.sees("the draft model failed", "idle")
         await stage.pilot.press("f5")
         await stage.sees("No drafter is loaded: it failed.")
         assert not stage.engine.wishes
@@ -147,7 +147,7 @@ async def test_the_switch_and_the_speed_are_in_sight_however_long_the_names_are(
     long = Ready(model, SpecCard("model", "its-draft-" * 9), READY.memory)
     async with open_chat(ScriptedEngine(HELLO, opening=[long]), size=size) as stage:
         await stage.send("hi")
-        await stage.sees("Bye.", "idle", "spec: auto")
+        await stage.sees("Bye.", "idle")
         assert stage.seen.splitlines()[0].rstrip().endswith("…   80.0 tok/s   ×–")
 
 
@@ -358,8 +358,8 @@ async def test_one_question_twice_side_by_side(way: str, size: tuple[int, int]):
 @pytest.mark.parametrize(
     ("spec", "typed", "names", "exits"),
     [
-        (READY.spec, "early-exit:4", ("guide-draft k=auto", "early-exit:4"), [None, 4]),
-        (READY.spec, "off", ("plain", "guide-draft k=auto"), [None, None]),
+        (READY.spec, "early-exit:4", ("guide-draft", "early-exit:4"), [None, 4]),
+        (READY.spec, "off", ("plain", "guide-draft"), [None, None]),
         (SpecCard("off", reason="none is known"), "early-exit:4", ("plain", "early-exit:4"), [None, 4]),
         (SpecCard("early-exit", "layers 1-4", exit_layer=4), "EARLY-EXIT:4", ("plain", "layers 1-4"), [None, None]),
     ],
@@ -389,7 +389,7 @@ async def test_two_drafters_are_compared_where_neither_must_be_loaded(
     ],
 )
 async def test_what_cannot_be_compared_is_said_in_a_sentence(typed: str, sentence: str):
-    async with open_chat(ScriptedEngine(HELLO), size=(130, 24)) as stage:
+    async with open_chat(ScriptedEngine(HELLO), size=(150, 24)) as stage:
         await answered(stage)
         await stage.asks(f"/compare {typed}", sentence)
         assert len(stage.engine.requests) == 1

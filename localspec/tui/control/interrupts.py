@@ -40,7 +40,7 @@ class Interrupts:
         elif self.views.has_keys:
             self.views.toggle_keys()
         elif self.state.speed.covers:
-            self.views.toggle_speed()
+            self.views.hide_speed()
         elif self.sidebar.covers:
             self.sidebar.hide()
         elif self.find.display:

@@ -52,7 +52,7 @@ from localspec.tui.panels.header import Header
 from localspec.tui.panels.keys_line import KeysLine
 from localspec.tui.panels.prompt import Prompt
 from localspec.tui.panels.sidebar import Sidebar
-from localspec.tui.panels.speed_panel import LEAST_WIDTH, SpeedPanel
+from localspec.tui.panels.speed_panel import LEAST_WIDTH, WISHES, SpeedPanel
 from localspec.tui.panels.stats_line import StatsLine, loading_words
 from localspec.tui.screens.too_small import TooSmall
 from localspec.tui.terminal.collector import Collector
@@ -107,7 +107,7 @@ class ChatScreen(Painted, Screen[None]):
             window=ui.window_messages,
         )
         self.speed = SpeedPanel(lambda: self.state.reading())  # noqa: PLW0108 - made later
-        self.speed.wish = {"auto": None, "on": True, "off": False}[ui.speed_panel]
+        self.speed.wish = WISHES[ui.speed_panel]
 
     def make_controllers(self) -> None:
         """Makes the controllers; those that the table of commands calls are annotated, for mypy."""
