@@ -314,7 +314,7 @@ async def test_a_click_on_the_switch_shows_one_answer_by_token():
         await stage.pilot.click(first.speaker, offset=(3, 0))
         assert first.view == "markdown", "the name is no switch"
         await stage.pilot.click(first.speaker, offset=(first.speaker.size.width - 2, 0))
-        await stage.sees("md [tok]", "[md] tok", "Hello₁ there, world₁. Bye₁.")
+        await stage.sees("md [tok]", "[md] tok", "Hello there, world. Bye.")
         assert (first.view, second.view) == ("tokens", "markdown")
         assert stage.chat.focused is stage.chat.prompt
         await stage.pilot.press("f3")
@@ -351,7 +351,7 @@ def test_the_tooltip_of_a_fix_says_both_words_and_both_probabilities():
     assert choice(step("so", accepted=0).tokens[0]) == ""
 
 
-async def test_the_mouse_on_a_fix_shows_it_and_elsewhere_nothing(monkeypatch: pytest.MonkeyPatch):
+async def test_the_mouse_on_a_token_says_more_of_it_and_elsewhere_nothing(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ChatApp, "TOOLTIP_DELAY", 0.01)
     odd = step("Hello", " [/nope]")
     fix = msgspec.structs.replace(odd.tokens[-1], alt=Proposal(7, "[/nope]", 0.61, 0.22))
@@ -359,12 +359,14 @@ async def test_the_mouse_on_a_fix_shows_it_and_elsewhere_nothing(monkeypatch: py
     async with open_chat(ScriptedEngine(script), tooltips=True) as stage:
         await told(stage)
         await stage.pilot.press("f3")
-        await stage.sees("Hello₁ [/nope]")
+        await stage.sees("md [tok]", "Hello [/nope]")
         shown = stage.chat.query_one(TokenView)
         await stage.pilot.hover(shown, offset=(8, 0))
         await stage.sees('draft wanted "[/nope]" ·', "(p .61 vs .22)")
         await stage.pilot.hover(shown, offset=(2, 0))
-        await stage.until(lambda: "draft wanted" not in stage.seen)
+        await stage.sees("drafted: token 1 of its draft")
+        await stage.pilot.hover(shown, offset=(40, 0))
+        await stage.until(lambda: "drafted: token" not in stage.seen)
         assert shown.tooltip is None
 
 
@@ -377,14 +379,14 @@ async def test_the_legend_is_there_three_times_whatever_the_starts_and_then_in_t
         async with open_chat(ScriptedEngine(HELLO), size=(80, 60)) as stage:
             await told(stage)
             await stage.pilot.press("f3")
-            await stage.sees("Hello₁ there")
+            await stage.sees("md [tok]", "Hello there")
             await stage.until(lambda times=times: hints.STORE.read().get("legend") == times + 1)
             await stage.until(lambda: not any(w.group == "legend" for w in stage.app.workers))
             assert stage.chat.legend.display == (times < legend.TIMES)
             await stage.pilot.press("shift+f3", "f1")
             await stage.until(lambda: isinstance(stage.app.screen, HelpScreen))
             stage.app.screen.query_one("#help").scroll_end(animate=False)
-            await stage.sees("drafted₁", "bonus", "by the target, where the draft was wrong")
+            await stage.sees("drafted", "bonus", "by the target, where the draft was wrong")
             assert hints.STORE.read() == {"legend": times + 1}, "another view of tokens is not another time"
 
 

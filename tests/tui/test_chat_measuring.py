@@ -376,9 +376,9 @@ async def test_the_settings_reach_the_screen():
         await stage.send("hi")
         await stage.sees("Bye.", "idle")
         await stage.pilot.press("f3")
-        await stage.sees("Hello₁")
+        await stage.sees("md [tok]", "Hello")
         strips = stage.app.screen._compositor.render_strips()
-        looks = [segment.style for strip in strips for segment in strip if segment.text.startswith("Hello₁")]
+        looks = [segment.style for strip in strips for segment in strip if segment.text.startswith("Hello")]
         assert [str(look.color.name) for look in looks if look and look.color] == ["#123456"]
 
 
