@@ -37,11 +37,11 @@ async def test_an_answer_streams_with_its_figures_and_ends_with_them():
         assert [said.text for said in stage.chat.conversation.branch] == ["hi", "Hello there, world. Bye."]
 
 
-async def test_the_speed_up_shows_once_there_are_three_plain_rounds():
-    script = answer(*(step(f"{i} ", accepted=0) for i in range(3)), *(step("a ", "b ", "c ") for _ in range(4)))
+async def test_the_speed_up_shows_once_there_are_ten_plain_rounds():
+    script = answer(*(step(f"{i} ", accepted=0) for i in range(10)), *(step("a ", "b ", "c ") for _ in range(4)))
     async with open_chat(ScriptedEngine(script)) as stage:
         await stage.send("hi")
-        await stage.sees("×1.88", "67 % of")
+        await stage.sees("×1.47", "67 % of")
 
 
 async def test_a_message_sent_while_the_model_loads_is_answered_when_it_is_ready():

@@ -248,7 +248,7 @@ def test_the_state_of_drafting_in_words(spec: SpecCard, words: str):
 
 def test_an_answer_for_which_drafts_no_longer_pay_says_so():
     assert drafting(AUTO, [PLAIN] * RECENT) == "small, paused"
-    assert drafting(msgspec.structs.replace(AUTO, mode="on", k=3), [PLAIN] * RECENT) == "small, on"
+    assert drafting(msgspec.structs.replace(AUTO, mode="on", k=3), [PLAIN] * RECENT) == "small, 3 at a time"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from localspec.core.events import AnyEvent, Done, Failure, FinishReason, Notice, Prefill, Ready, SpecCard, Stats
+from localspec.core.events import AnyEvent, Done, Failure, FinishReason, Notice, Prefill, Ready, SpecCard, Stats, Step
 from localspec.core.requests import GenerateRequest, Message, SamplingOptions, SpecWish
 from localspec.history import History, recall
 from localspec.models.catalog import Catalog
@@ -15,7 +15,8 @@ from localspec.tui.control.tuning import Tuning
 from localspec.tui.panels.stats_line import StatsLine
 from localspec.tui.screens import compare
 from localspec.tui.screens import compare_methods as ways
-from localspec.tui.screens.compare import CompareScreen, parting
+from localspec.tui.screens.compare import CompareScreen, parting, verdict
+from localspec.tui.screens.compare_methods import Way
 from localspec.tui.screens.compare_side import Side
 from localspec.tui.transcript.answer import Answer
 from localspec.tui.transcript.question import Question
@@ -41,6 +42,23 @@ MORE = answer(step("ld", ". "), step("Bye", "."))
 def hints_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until the next: no clock."""
     monkeypatch.setattr(StatsLine, "give_hint", lambda self, text, _=0.0: setattr(self, "hint", text))
+
+
+def side(way: Way, rounds: list[Step], text: str = "") -> Side:
+    made = Side(way)
+    for event in answer(*rounds):
+        made.add(event)
+    made.text = text or made.text
+    return made
+
+
+def plain(count: int) -> list[Step]:
+    return [step("a ", accepted=0)] * count
+
+
+def drafted(count: int, *, slow: bool = False) -> list[Step]:
+    whole = msgspec.structs.replace(step("a ", "a "), verify_ms=45.0 if slow else 20.0)
+    return [whole] * (count // 2)
 
 
 def cut_by(reason: FinishReason) -> list[AnyEvent]:
@@ -83,9 +101,9 @@ async def test_words_say_what_the_key_does_and_how_far():
     async with open_chat(ScriptedEngine(HELLO)) as stage:
         await stage.ready()
         for typed, seen in [
-            ("/k 5", "k=5"),
+            ("/k 5", "guide-draft, 5 at a time"),
             ("/spec off", "speculation off"),
-            ("/spec on", "k=5"),
+            ("/spec on", "guide-draft, 5 at a time"),
             ("/spec AUTO", "guide-draft, auto"),
             ("/k 0", "speculation off"),
             ("/k auto", "guide-draft, auto"),
@@ -314,13 +332,32 @@ async def answered(stage: Stage) -> None:
     await stage.asks("hi", "Bye.", "idle")
 
 
-async def test_an_answer_that_took_no_time_tells_nothing_of_speed(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(compare, "SHORT_MS", 1000)
-    slow = answer(*(step(word, accepted=0) for word in ("Hello", " there", ", world", ".", " Bye", ".")))
-    async with open_chat(ScriptedEngine(HELLO, slow, HELLO)) as stage:
-        await answered(stage)
-        await stage.pilot.press("f6")
-        await sees(stage, "×1.60, too short to tell · the same text")
+DRAFTS, EXIT = Way("small", speculate=True), Way("early-exit:4", speculate=True, exit_layer=4)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        (side(ways.PLAIN, plain(200)), side(DRAFTS, drafted(200)), "×1.60 faster · same text"),
+        (
+            side(ways.PLAIN, plain(110)),
+            side(DRAFTS, drafted(110)),
+            "×1.60 faster · same text · 110 tokens, too few to be sure",
+        ),
+        (side(ways.PLAIN, plain(18)), side(DRAFTS, drafted(18)), "×– · same text · 18 tokens, too few to be sure"),
+        (side(ways.PLAIN, plain(1)), side(DRAFTS, plain(1)), "×– · same text · 1 token, too few to be sure"),
+        (side(ways.PLAIN, plain(200)), side(DRAFTS, drafted(200, slow=True)), "×0.80 slower · same text"),
+        (side(ways.PLAIN, plain(200)), side(DRAFTS, plain(200)), "×1.00 as fast · same text"),
+        (side(DRAFTS, plain(200)), side(EXIT, drafted(200)), "early-exit:4 ×1.60 faster · same text"),
+        (
+            side(ways.PLAIN, plain(200), "We go."),
+            side(DRAFTS, drafted(200), "We stay."),
+            "×1.60 faster · the texts differ from character 4 on: “go.” against “stay.”",
+        ),
+    ],
+)
+def test_the_verdict_says_how_fast_whether_the_same_and_whether_that_is_sure(first: Side, second: Side, said: str):
+    assert verdict(first, second) == said
 
 
 @pytest.mark.parametrize("size", [(60, 16), (80, 24), (120, 30)])
@@ -332,10 +369,11 @@ async def test_one_question_twice_side_by_side(way: str, size: tuple[int, int]):
         await answered(stage)
         before = stage.chat.status.stats
         await (stage.pilot.press("f6") if way == "f6" else stage.send("/compare"))
-        await sees(stage, "×1.60 · the same text", "plain", "guide-draft", "50.0 tok/s", "80.0 tok/s")
+        await sees(stage, "×– · same text · 6 tokens", "plain", "guide-draft", "50.0 tok/s", "80.0 tok/s")
         plain, drafted = stage.app.screen.query(Side)
         assert (plain.region.y == drafted.region.y) == (size[0] >= 80)
         assert shown(stage).count("Hello there") == 2
+        assert stage.app.screen.query_one("#verdict").region.y < plain.region.y, "the verdict is the heading"
         for side in (plain, drafted):
             assert side._body.region.y == side.words.content_region.y, "text begins at the top of its column"
         first, second = engine.requests[1:]
@@ -371,7 +409,7 @@ async def test_two_drafters_are_compared_where_neither_must_be_loaded(
     async with open_chat(engine, size=(120, 24)) as stage:
         await answered(stage)
         await stage.send(f"/compare {typed}")
-        await sees(stage, f"{names[1]}", " ×1.60 · the texts differ")
+        await sees(stage, f"{names[1]}", "×– · the texts differ")
         assert [side.way.name.split(" k=")[0] for side in stage.app.screen.query(Side)] == [
             name.split(" k=")[0] for name in names
         ]
@@ -515,4 +553,4 @@ async def test_the_terminal_is_told_the_state_and_the_chats_title():
         await stage.pilot.press("escape")
         await stage.until(lambda: stage.app.title == "stopped · What is")
         await stage.pilot.press("ctrl+n")
-        await stage.until(lambda: stage.app.title == "stopped · localspec")
+        await stage.until(lambda: stage.app.title == "idle · localspec")

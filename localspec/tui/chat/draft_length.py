@@ -54,8 +54,9 @@ def drafting(spec: SpecCard, rounds: Sequence[Step] = ()) -> str:
     """The drafter and how it drafts; in other words where nothing does."""
     if spec.switch == "off":
         return drafter(spec) if spec.kind == "off" else OFF
-    is_paused = spec.mode == "auto" and length_now(rounds) == 0
-    return f"{drafter(spec)}, {'paused' if is_paused else spec.switch}"
+    if spec.mode == "auto" and length_now(rounds) == 0:
+        return f"{drafter(spec)}, paused"
+    return f"{drafter(spec)}, " + (f"{spec.k} at a time" if spec.mode == "on" and spec.k != "auto" else spec.switch)
 
 
 def why_off(spec: SpecCard | None, rounds: Sequence[Step] = ()) -> str:
