@@ -207,7 +207,7 @@ async def test_nothing_changes_under_an_answer_that_is_being_written():
             stage.chat.status.end_hint()
         for letter in "rebd[":
             await stage.pilot.press("alt+up", "alt+up", "alt+up", letter)
-            await stage.until(lambda: stage.chat.status.hint and not stage.chat.status.hint.startswith("y copy"))
+            await stage.until(lambda: stage.chat.status.hint)
             stage.chat.status.end_hint()
         assert stage.chat.prompt.text == ""
         engine.permit()
@@ -382,7 +382,12 @@ async def test_alt_up_and_down_point_at_messages_with_a_mark_that_needs_no_colou
         for key, text in [("up", "second"), ("up", "two"), ("up", "first"), ("down", "two"), ("down", "second")]:
             await stage.pilot.press(f"alt+{key}")
             await points(stage, text)
-        await stage.sees("y copy c code e edit")
+        await stage.sees("y copy  c code  e edit  r retry  b branch  t tokens  i stats  d delete")
+        assert "Enter Send" not in stage.seen
+        assert "version" not in stage.seen, "there is one"
+        await stage.pilot.press("alt+up")
+        await stage.until(lambda: "y copy  e edit  r retry  i stats" in stage.seen)
+        await stage.pilot.press("alt+down")
         await stage.write("a draft")
         await stage.pilot.press("alt+up")
         await stage.sees("Letters act on a message while the prompt is empty.")

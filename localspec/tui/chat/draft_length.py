@@ -56,7 +56,8 @@ def drafting(spec: SpecCard, rounds: Sequence[Step] = ()) -> str:
         return drafter(spec) if spec.kind == "off" else OFF
     if spec.mode == "auto" and length_now(rounds) == 0:
         return f"{drafter(spec)}, paused"
-    return f"{drafter(spec)}, " + (f"{spec.k} at a time" if spec.mode == "on" and spec.k != "auto" else spec.switch)
+    is_fixed = spec.mode == "on" and isinstance(spec.k, int)
+    return f"{drafter(spec)}, {f'{spec.k} at a time' if is_fixed else spec.switch}"
 
 
 def why_off(spec: SpecCard | None, rounds: Sequence[Step] = ()) -> str:

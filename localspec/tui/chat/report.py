@@ -5,7 +5,7 @@ from __future__ import annotations
 from localspec.core.events import ModelCard, SpecCard, Stats
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
-from localspec.tui.chat.draft_length import length
+from localspec.tui.chat.draft_length import drafter, length
 from localspec.tui.chat.gain import plain
 from localspec.tui.panels.speed_panel import held
 from localspec.tui.panels.stats_line import ENDINGS
@@ -93,8 +93,8 @@ def seconds(milliseconds: float) -> str:
 def load_report(model: ModelCard, spec: SpecCard, sizes: Stats) -> str:
     """A report of the loaded model. `sizes` are those of the load."""
     chat = "it has a chat template" if model.chat else "no chat template: it continues texts"
-    drafter = f" · drafter {size_words(sizes.drafter_bytes)}" if sizes.drafter_bytes else ""
-    held = f"weights {size_words(sizes.target_bytes)}{drafter} · keys and values {size_words(sizes.kv_bytes)}"
+    beside = f" · drafter {size_words(sizes.drafter_bytes)}" if sizes.drafter_bytes else ""
+    held = f"weights {size_words(sizes.target_bytes)}{beside} · keys and values {size_words(sizes.kv_bytes)}"
     return lines(
         [
             ("model", one_line(model.name)),

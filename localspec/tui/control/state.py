@@ -105,11 +105,11 @@ class ChatState:
     def enter(self, phase: Phase, words: str) -> None:
         if phase not in {self.phase, "generating"}:  # the first word of an answer contradicts no hint
             self.status.end_hint()
-        could_reload = self.can_reload
+        keys = self.can_reload, self.answering
         self.phase, self.status.state = phase, words
         self.prompt.cursor_blink = not self.answering  # to blink costs the model
         self.name_terminal()
-        if self.can_reload != could_reload:
+        if keys != (self.can_reload, self.answering):
             self.screen.refresh_bindings()
         self._rest()
 

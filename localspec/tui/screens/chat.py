@@ -143,7 +143,7 @@ class ChatScreen(Painted, Screen[None]):
     def compose(self) -> ComposeResult:
         yield from (self.header, Horizontal(self.sidebar, self.transcript, self.speed, id="middle"), self.legend)
         yield from (self.status, self.find, self.prompt.pills, self.prompt.completion, self.prompt)
-        yield from (KeysLine(), TooSmall())
+        yield from (KeysLine(self.interrupts.word, self.branches.letter_keys), TooSmall())
 
     async def on_mount(self) -> None:
         await self.chats.show(self.past)
