@@ -18,7 +18,7 @@ import msgspec
 
 from localspec.core.events import AnyEvent, Done, Event, Prefill, Ready, Stats, Step
 
-PROBES_NEEDED = 10  # a mean of fewer may be 5 % off: the screen shows ×–
+PROBES_NEEDED = 10  # in a mean of fewer a single one decides: the screen shows ×–
 MEDIAN_OF = 3  # rounds, at least
 PROBES_KEPT = 24  # enough for a steady mean, few enough to follow a machine that changes speed
 OUTLIER = 3.0

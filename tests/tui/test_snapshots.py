@@ -61,7 +61,7 @@ async def told(stage: Stage, question: str = QUESTION) -> None:
 @pytest.mark.parametrize(
     ("name", "size", "keys"),
     [
-        ("wide", (150, 36), []),
+        ("wide", (150, 36), ["f2"]),
         ("80 columns", (80, 24), []),
         ("60x16", (60, 16), []),
         ("tokens with rejected", (100, 30), ["shift+f3"]),
