@@ -35,8 +35,8 @@ class Interrupts:
             step()
 
     def nearest(self) -> Callable[[], object] | None:
-        """To leave where the cursor is beside the chat, else stop the answer, else leave an edit, a message, what lies
-        over the chat, else take back the message that waits; None if there is nothing."""
+        """Returns what Esc does: leave where the cursor is beside the chat, else stop the answer, else leave an edit, a
+        message, what lies over the chat, else take back the message that waits; None if there is nothing."""
         if beside := next((panel for panel in (self.find, self.sidebar) if panel.has_focus_within), None):
             return beside.leave
         if self.state.answering:
