@@ -227,7 +227,7 @@ async def test_a_chat_goes_on_with_what_was_said():
         await ask(stage, "unanswered")
     second = ScriptedEngine(SHORT, SHORT)
     async with kept_chat(second, past=recall()) as stage:
-        await stage.sees("Hello there, world.", "· 6 tok", "unanswered")
+        await stage.sees("Hello there, world.", " 6 tokens ·", "unanswered")
         assert "one · begun 20" in str(stage.chat.query(Note).first().content)
         await ask(stage, "two")
         said = [Message("user", "one"), Message("assistant", BYE), Message("user", "two")]
