@@ -1,4 +1,5 @@
-"""How far answers are drafted for at present, and why `auto` does not: read from the last rounds. Knows no widget."""
+"""Whether and how far answers are drafted for at present, and why `auto` does not: read from the last rounds. Knows no
+widget."""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ from localspec.core.sanitize import one_line
 RECENT = 16  # rounds
 SELDOM = 1 / 4  # so few of them have a draft where that is only tried now and then
 LOOKED_AT = 512  # rounds that say what a draft costs and brings
+OFF = "speculation off"
+NO_DRAFTER = {"you turned it off": OFF, "it failed": "the draft model failed"}
 
 
 def length_now(rounds: Sequence[Step]) -> int | None:
@@ -29,6 +32,32 @@ def length(spec: SpecCard, rounds: Sequence[Step] = ()) -> str:
     chosen = spec.k if spec.mode == "on" else "auto"
     now = None if isinstance(chosen, int) else length_now(rounds)
     return one_line(f"k={chosen}" + (f"({now})" if now is not None else ""))
+
+
+def words(spec: SpecCard, rounds: Sequence[Step] = ()) -> str:
+    """The same as a reader says it: `auto, 4 at a time`."""
+    now = length_now(rounds) if spec.k == "auto" or spec.mode == "auto" else None
+    if spec.switch == "off":
+        return "off"
+    if now == 0:
+        return f"{spec.switch}, paused"
+    number = now or (spec.k if isinstance(spec.k, int) and spec.mode == "on" else None)
+    return f"{spec.switch}, {number} at a time" if number else spec.switch
+
+
+def drafter(spec: SpecCard) -> str:
+    """Its name; in other words that there is none."""
+    return one_line(spec.name or spec.kind) if spec.kind != "off" else NO_DRAFTER.get(spec.reason, "no draft model")
+
+
+def drafting(spec: SpecCard, rounds: Sequence[Step] = ()) -> str:
+    """The drafter and how it drafts; in other words where nothing does."""
+    if spec.switch == "off":
+        return drafter(spec) if spec.kind == "off" else OFF
+    if spec.mode == "auto" and length_now(rounds) == 0:
+        return f"{drafter(spec)}, paused"
+    is_fixed = spec.mode == "on" and isinstance(spec.k, int)
+    return f"{drafter(spec)}, {f'{spec.k} at a time' if is_fixed else spec.switch}"
 
 
 def why_off(spec: SpecCard | None, rounds: Sequence[Step] = ()) -> str:

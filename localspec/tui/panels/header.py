@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from textual.content import Content
 from textual.widget import Widget
 
-from localspec.core.events import ModelCard, SpecCard, Stats, Step
+from localspec.core.events import ModelCard, SpecCard, Stats
 from localspec.core.requests import Template
 from localspec.core.sanitize import one_line
 from localspec.models.named_templates import COMPLETION
-from localspec.tui.chat.draft_length import length
+from localspec.tui.chat.draft_length import drafting
 from localspec.tui.chat.gain import against, gain
-from localspec.tui.panels.speed_panel import LEAST_WIDTH, Reading
+from localspec.tui.panels.speed_panel import LEAST_WIDTH, QUIET, Reading, drafts
 
 GAP = "   "
 
@@ -43,7 +41,7 @@ class Header(Widget):
         self._reading = reading
         if not self.line.is_same(self._drawn):
             self.refresh()
-            shown = reading.stats if reading.stats.draft_kind != "off" and reading.stats.predicted_n else None
+            shown = reading.stats if drafts(reading) and reading.stats.predicted_n else None
             self.tooltip = Content(against(shown, reading.band, reading.probes)) if shown else None
 
     @property
@@ -59,14 +57,15 @@ class Header(Widget):
         model, spec, template = self._loaded
         if width < LEAST_WIDTH - 2:  # the blank at either end
             return Content.styled(one_line(model.name), "bold")
-        drafts, tone = drafting(spec, self._reading.rounds), "secondary" if spec.kind != "off" else "warning"
+        state = drafting(spec, self._reading.rounds)
+        drafter = (f" · {state}", QUIET) if spec.switch == "off" else (f" ⇐ {state}", "$text-secondary")
         return Content.assemble(
             NAME,
             (f" · {one_line(model.name)}", "bold"),
             f" · {one_line(model.quant)}",
             f" · {words}" if (words := wording(model, template)) else "",
-            (f" ⇐ {drafts}", f"$text-{tone}"),
-            (f" · {one_line(model.device)}", "$foreground-muted"),
+            drafter,
+            (f" · {one_line(model.device)}", QUIET),
         )
 
     def render(self) -> Content:
@@ -84,21 +83,10 @@ def wording(model: ModelCard, template: Template | None) -> str:
     return "completion mode" if template is None or template == COMPLETION else one_line(f"template {template.name}")
 
 
-def drafting(spec: SpecCard, rounds: Sequence[Step] = ()) -> str:
-    """The drafter and its length, or the reason why nothing is drafted."""
-    if spec.kind == "off":
-        return one_line(f"no draft: {spec.reason}" if spec.reason else "no draft")
-    return one_line(f"{spec.name or spec.kind} {length(spec, rounds)}".rstrip())
-
-
 def speed(reading: Reading) -> Content:
     """The speed of the last answer."""
     stats = reading.stats
     if not stats.predicted_n:
         return Content()
     pace = Content.styled(f"{GAP}{stats.predicted_per_second:.1f} tok/s", "bold")
-    return pace if stats.draft_kind == "off" else Content.assemble(pace, GAP, gain(stats.speedup, reading.band))
-
-
-def switch(spec: SpecCard) -> str:
-    return f"spec: {spec.switch}"
+    return Content.assemble(pace, GAP, gain(stats.speedup, reading.band)) if drafts(reading) else pace

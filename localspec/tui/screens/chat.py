@@ -14,7 +14,7 @@ from textual import events, on
 from textual.actions import SkipAction
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Horizontal
+from textual.containers import Horizontal, Vertical
 from textual.screen import Screen
 from textual.widgets import Input, OptionList, TextArea
 
@@ -55,7 +55,7 @@ from localspec.tui.panels.header import Header
 from localspec.tui.panels.keys_line import KeysLine
 from localspec.tui.panels.prompt import Prompt
 from localspec.tui.panels.sidebar import Sidebar
-from localspec.tui.panels.speed_panel import LEAST_WIDTH, SpeedPanel
+from localspec.tui.panels.speed_panel import LEAST_WIDTH, WISHES, SpeedPanel
 from localspec.tui.panels.stats_line import StatsLine, loading_words
 from localspec.tui.screens.too_small import TooSmall
 from localspec.tui.terminal.collector import Collector
@@ -111,7 +111,7 @@ class ChatScreen(Painted, Screen[None]):
             window=ui.window_messages,
         )
         self.speed = SpeedPanel(lambda: self.state.reading())  # noqa: PLW0108 - made later
-        self.speed.wish = {"auto": None, "on": True, "off": False}[ui.speed_panel]
+        self.speed.wish = WISHES[ui.speed_panel]
 
     def make_controllers(self) -> None:
         """Makes the controllers; those that the table of commands calls are annotated, for mypy."""
@@ -148,9 +148,10 @@ class ChatScreen(Painted, Screen[None]):
         )
 
     def compose(self) -> ComposeResult:
-        yield from (self.header, Horizontal(self.sidebar, self.transcript, self.speed, id="middle"), self.legend)
+        column = Vertical(self.transcript, self.legend)
+        yield from (self.header, Horizontal(self.sidebar, column, self.speed, id="middle"))
         yield from (self.status, self.find, self.prompt.pills, self.prompt.completion, self.prompt)
-        yield from (KeysLine(), TooSmall())
+        yield from (KeysLine(self.interrupts.word, self.branches.letter_keys), TooSmall())
 
     async def on_mount(self) -> None:
         await self.chats.show(self.past)

@@ -94,8 +94,8 @@ class BranchTree(ScrollView, can_focus=True):
         begin = Content.assemble(
             (indent(line.depth), "$foreground-muted"),
             (f"{SHOWN if shown else ELSEWHERE} ", "$text-accent" if shown else "$foreground-muted"),
-            (f"{one_line(said.author)}: ", "bold" if shown else "$text-muted"),
-            (beginning(said), "" if shown else "$text-muted"),
+            (f"{one_line(said.author)}: ", "bold" if shown else "$foreground-muted"),
+            (beginning(said), "" if shown else "$foreground-muted"),
         )
         remarks = Content.styled(self._remarks(said), "$foreground-muted")
         return begin.truncate(max(0, width - remarks.cell_length), ellipsis=True, pad=True) + remarks
