@@ -181,7 +181,8 @@ def bench(output: str, **given: Any) -> None:
 
     asked = {name for name in click.get_current_context().params if is_given(name)}
     with Progress() as bar:
-        report = options.run_bench(asked, given, print_event if output == "jsonl" else bar.show)
+        tell, warn = (print_event, print_event) if output == "jsonl" else (bar.show, bar.say)
+        report = options.run_bench(asked, given, tell, warn)
     if output == "jsonl":
         click.echo(as_json(json.loads(report.to_json())))
     else:

@@ -73,7 +73,7 @@ def open_quietly(load: LoadRequest, output: Output) -> LLM:
             if output.jsonl:
                 print_event(event)
             elif isinstance(event, Notice) and (event.level == "warning" or (watched and is_news(event, load, output))):
-                print_notice(event)
+                bar.say(event)
             elif isinstance(event, Loading) and watched:
                 bar.show(event)
 
