@@ -78,7 +78,7 @@ class Ours:
         return GenerateRequest((Message("user", question),), max_tokens=max_tokens, sampling=greedy)
 
 
-def measure(
+def measure(  # noqa: PLR0913 - the words of the command line, and who hears
     load: LoadRequest,
     *,
     formats: Sequence[str] = (),
