@@ -1,6 +1,7 @@
 """Sums over the history, by model, drafter and weight format: a trial of one marks no other.
 
-Knows the tables, and no rates: those are properties of the records."""
+Knows the tables, and no rates: those are properties of the records.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ SELECT (SELECT count(*) FROM conversation), (SELECT count(*) FROM message),
 """
 BY_MODEL = """
 SELECT target, coalesce(draft, ''), coalesce(quant, ''), count(*), total(prompt_n), total(predicted_n),
-  total(predicted_ms), total(draft_n_accepted), total(draft_n_rejected), total(iif(speedup IS NULL, 0, predicted_ms)), total(predicted_ms * speedup)
+  total(predicted_ms), total(draft_n_accepted), total(draft_n_rejected),
+  total(iif(speedup IS NULL, 0, predicted_ms)), total(predicted_ms * speedup)
 FROM generation GROUP BY 1, 2, 3 ORDER BY sum(count(*)) OVER (PARTITION BY target) DESC, 1, 4 DESC, 2, 3
 """
 
