@@ -17,7 +17,8 @@ from localspec.history import recall
 from localspec.models.catalog import Catalog, DraftEntry
 from localspec.tui.chat.licence import OURS, licences
 from localspec.tui.chat.report import answer_report
-from localspec.tui.control.commands import COMMANDS, Command, Known, awaited, find, nearest, offers, parse
+from localspec.tui.control.commands import COMMANDS, Command, Known, awaited, find, offers, parse
+from localspec.tui.control.finding import nearest
 from localspec.tui.control.tuning import Tuning, begin
 from localspec.tui.control.turns import WAITING
 from localspec.tui.themes import Look

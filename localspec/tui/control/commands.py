@@ -4,7 +4,6 @@ method of the controller that it belongs to. Knows names and texts; the controll
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,8 +15,6 @@ from localspec.models.named_templates import CHOICES
 
 if TYPE_CHECKING:
     from localspec.tui.screens.chat import ChatScreen
-
-LONGEST_SHOWN = 20  # of a word that is no command
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,19 +186,6 @@ def parse(text: str) -> tuple[str, str] | None:
 def unescape_slash(text: str) -> str:
     """The message `/x` of a typed `//x`: two slashes begin a message, one a command."""
     return text[1:] if text.startswith("//") else text
-
-
-def nearest(word: str, words: tuple[str, ...]) -> str:
-    """A question that may help whoever typed a word that is none of these; nothing where none is near."""
-    near = difflib.get_close_matches(word, words, n=1)
-    return f" Did you mean {near[0]}?" if near else ""
-
-
-def unknown(name: str) -> str:
-    """A sentence for an unknown command, with the nearest name."""
-    names = tuple(f"/{name}" for command in COMMANDS for name in command.names)
-    near = nearest(f"/{name}", names)
-    return f"There is no command /{one_line(name)[:LONGEST_SHOWN]}.{near} Type // to begin a message with a slash."
 
 
 def offers(text: str, known: Known = NOTHING_KNOWN) -> tuple[Offer, ...]:

@@ -11,7 +11,7 @@ from localspec.core.requests import Template
 from localspec.core.sanitize import one_line
 from localspec.models import named_templates
 from localspec.models.named_templates import CHOICES
-from localspec.tui.control.commands import nearest
+from localspec.tui.control.finding import did_you_mean
 from localspec.tui.control.parts import Parts
 from localspec.tui.screens.sampling_form import SamplingForm
 
@@ -127,4 +127,4 @@ class Settings:
         elif argument in names:
             app.theme = argument
         else:
-            self.feedback.refuse(f"There is no theme {argument}.{nearest(argument, names)} /theme lists them.")
+            self.feedback.refuse(f"There is no theme {argument}.{did_you_mean(argument, names)} /theme lists them.")

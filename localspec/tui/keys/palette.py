@@ -17,7 +17,8 @@ from localspec.core.sanitize import one_line
 from localspec.history import Chat
 from localspec.history.text.lists import model_name
 from localspec.history.text.lists import title as chat_title
-from localspec.tui.control.commands import COMMANDS, Command
+from localspec.tui.control.commands import COMMANDS
+from localspec.tui.control.finding import relevance
 from localspec.tui.panels.sidebar import Sidebar
 from localspec.tui.screens.chat import ChatScreen
 
@@ -29,7 +30,7 @@ OPENS, LOADS = "Open this chat", "Load this model"
 
 
 class CommandProvider(Provider):
-    """Offers every command in the palette over a chat: by its name, an alias or its help."""
+    """Offers every command in the palette over a chat: by its names, or by words for what it does."""
 
     async def discover(self) -> Hits:
         if isinstance(chat := self.screen, ChatScreen):
@@ -37,17 +38,12 @@ class CommandProvider(Provider):
                 yield DiscoveryHit(Content(command.usage), partial(chat.command_line.pick, command), help=command.says)
 
     async def search(self, query: str) -> Hits:
-        matcher = self.matcher(query)
         if isinstance(chat := self.screen, ChatScreen):
             for command in COMMANDS:
-                if score := max(matcher.match(word) for word in words(command)):
+                if score := relevance(command, query):
                     yield Hit(
                         score, Content(command.usage), partial(chat.command_line.pick, command), help=command.says
                     )
-
-
-def words(command: Command) -> tuple[str, ...]:
-    return (*(f"/{name}" for name in command.names), command.says)
 
 
 class ChatProvider(Provider):
