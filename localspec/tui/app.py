@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -17,9 +17,10 @@ from threading import Lock
 from typing import ClassVar
 
 from textual import events
+from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
-from textual.command import CommandPalette
 from textual.driver import Driver
+from textual.screen import Screen
 from textual.theme import Theme
 
 from localspec.config.writing import store
@@ -35,14 +36,16 @@ from localspec.tui.control.tuning import Tuning
 from localspec.tui.keys.ids import known_ids
 from localspec.tui.keys.key_names import KeyedApp
 from localspec.tui.keys.keymap import SEND_KEYS, spelled
-from localspec.tui.keys.palette import ChatProvider, CommandProvider, ModelProvider, ThemeProvider
+from localspec.tui.keys.palette import ChatProvider, CommandProvider, ModelProvider
 from localspec.tui.screens.chat import ChatScreen
+from localspec.tui.screens.theme_picker import ThemePicker
 from localspec.tui.screens.too_small import TooSmall
 from localspec.tui.terminal.collector import collect_at_rest
 from localspec.tui.themes import Look, colours, look, unknown
 
 NO_SCREENS = ("", "dumb", "unknown")
 NO_LOOK = Look()
+PALETTE_CLOSES = 0.1  # seconds, before a picture is taken of what is below
 
 
 class ChatApp(KeyedApp):
@@ -102,8 +105,8 @@ class ChatApp(KeyedApp):
                 cover.fit(event.size)
 
     def remember(self, theme: Theme) -> None:
-        """The theme that the user chose is there at the next start."""
-        if theme.name != self.kept_theme:
+        """The theme that the user chose is there at the next start; one that is only being tried is not."""
+        if theme.name != self.kept_theme and not isinstance(self.screen, ThemePicker):
             self.kept_theme = theme.name
             self.run_worker(self.keep_theme, thread=True, exit_on_error=False, group="config")
 
@@ -160,7 +163,12 @@ class ChatApp(KeyedApp):
         self.chat.post_message(Noticed(notice))
 
     def search_themes(self) -> None:
-        self.push_screen(CommandPalette(providers=[ThemeProvider], placeholder="Search for themes…"))
+        self.chat.call_later(self.chat.settings.theme, "")
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:  # noqa: ARG002 - any screen will do
+        """What no command of the chat does; Textual's other entries are commands of ours."""
+        keep = partial(self.set_timer, PALETTE_CLOSES, self.deliver_screenshot)
+        yield SystemCommand("Screenshot", "save a picture of the screen (SVG)", keep)
 
     def watch_title(self, title: str) -> None:
         if show := getattr(self._driver, "show_title", None):  # our own driver's; others leave the terminal its title

@@ -364,8 +364,10 @@ async def test_every_command_is_in_the_palette(picky: list[str]):
     async with open_chat(ScriptedEngine(HELLO), size=(80, 160)) as stage:
         await stage.ready()
         await stage.pilot.press("ctrl+p")
-        await stage.sees("/pick a|b|bc", "Quit the application", *(command.usage for command in COMMANDS))
-        await stage.pilot.press(*"tokens")
+        await stage.sees("/pick a|b|bc", "Screenshot", *(command.usage for command in COMMANDS))
+        for textuals in ("Quit the application", "Change the current theme", "focused widget"):
+            assert textuals not in stage.seen
+        await stage.pilot.press(*"provenance")
         await stage.sees("/tokens", "show who wrote each token")
         await stage.pilot.press("down", "enter")
         await stage.until(lambda: stage.chat.transcript.view == "tokens")
@@ -545,9 +547,8 @@ async def test_a_chat_that_goes_on_has_the_system_prompt_it_was_given_last():
 async def test_a_theme_by_its_name_and_the_nearest_one_to_a_wrong_name():
     async with open_chat(ScriptedEngine(HELLO)) as stage:
         await stage.ready()
-        await stage.send("/theme")
-        await stage.sees("Theme tokyo-night. Available:", "nord")
         await stage.send("/theme nord")
+        await stage.sees("Theme nord, also at the next start")
         await stage.until(lambda: stage.app.theme == "nord")
         await stage.send("/theme nort")
         await stage.sees("There is no theme nort. Did you mean nord?")

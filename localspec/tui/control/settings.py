@@ -14,6 +14,7 @@ from localspec.models.named_templates import CHOICES
 from localspec.tui.control.finding import did_you_mean
 from localspec.tui.control.parts import Parts
 from localspec.tui.screens.sampling_form import SamplingForm
+from localspec.tui.screens.theme_picker import ThemePicker
 
 NO_TEMPLATE = Notice(
     "info",
@@ -22,6 +23,7 @@ NO_TEMPLATE = Notice(
     "/template chatml overrides.",
 )
 NO_SYSTEM = "There is no system prompt. Set one: /system TEXT"
+THEME_KEPT = "Theme {name}, also at the next start: it is ui.theme in config.toml."
 SYSTEM_REMOVED = "The system prompt is removed, from the next question on."
 
 
@@ -123,8 +125,16 @@ class Settings:
         app = self.screen.app
         names = tuple(sorted(app.available_themes))
         if not argument:
-            await self.feedback.note(f"Theme {app.theme}. Available: {', '.join(names)}.")
+            await app.push_screen(ThemePicker(names, app.theme), self.take_theme)
         elif argument in names:
-            app.theme = argument
+            self.take_theme(argument)
         else:
             self.feedback.refuse(f"There is no theme {argument}.{did_you_mean(argument, names)} /theme lists them.")
+
+    def take_theme(self, name: str | None) -> None:
+        """Takes a theme, and says where it is kept."""
+        app = self.screen.app
+        if name is not None:
+            app.theme = name
+            app.theme_changed_signal.publish(app.current_theme)  # it was being tried until now
+            self.feedback.hint(THEME_KEPT.format(name=one_line(name)))

@@ -20,6 +20,7 @@ from localspec.tui.screens.help import HelpScreen
 from localspec.tui.screens.link import LinkScreen
 from localspec.tui.screens.overflow import Overflow
 from localspec.tui.screens.sampling_form import SamplingForm
+from localspec.tui.screens.theme_picker import ThemePicker
 
 
 def known_ids(everywhere: Iterable[BindingType]) -> dict[str, Bound]:
@@ -40,6 +41,7 @@ def known_ids(everywhere: Iterable[BindingType]) -> dict[str, Bound]:
         **bound(Asking.BINDINGS, "asking", writes=False),
         **bound(SamplingForm.BINDINGS, "form"),
         **bound(Overflow.BINDINGS, "overflow", writes=False),
+        **bound(ThemePicker.BINDINGS, "themes", writes=False),
         **bound(LinkScreen.BINDINGS, "link", writes=False),
         **bound(HelpScreen.BINDINGS, "help", writes=False),
     }

@@ -1,4 +1,4 @@
-"""The command palette: slash commands, chats, models and themes."""
+"""The command palette: slash commands, chats and models."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from textual import theme
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 
@@ -102,17 +101,3 @@ def model_title(model: Shelved) -> str:
 def shown(model: Shelved) -> Content:
     """A model's line in the palette. It is not the help text, which the palette takes for markup."""
     return Content.assemble(model_title(model), (f" · {one_line(f'{model.quant} · {model.fit}')}", "$foreground-muted"))
-
-
-class ThemeProvider(theme.ThemeProvider):
-    """Textual's own takes a name for markup."""
-
-    async def discover(self) -> Hits:
-        for name, choose in self.commands:
-            yield DiscoveryHit(Content(name), choose)
-
-    async def search(self, query: str) -> Hits:
-        matcher = self.matcher(query)
-        for name, choose in self.commands:
-            if score := matcher.match(name):
-                yield Hit(score, Content(name), choose)
