@@ -26,7 +26,8 @@ from localspec.runtime.known_pairs import KnownPairs, pulled_draft
 from localspec.runtime.pairs import pair
 
 NOTHING_KNOWN = Calibration()
-NO_DRAFTER = "no drafter is known for this model"
+NO_DRAFTER = "no draft model is known for it"
+TURNED_OFF = "you turned it off"
 THREADS_PER_PROCESSOR = 8
 REFUSALS = {  # by a verdict's reason: the end of the sentence about a draft model, and its hint
     "recurrent": (
@@ -146,7 +147,7 @@ def choose(
     request = requested(asked)
     if request.kind == "off":
         is_known = any_known(entry, target, catalog) or swept(known, entry, target)
-        return Choice("off", reason="you turned it off" if is_known else NO_DRAFTER)
+        return Choice("off", reason=TURNED_OFF if is_known else NO_DRAFTER)
     if request.kind == "auto":
         if not read_any(target.config).can_rewind:
             return no_rewind(target)
@@ -194,7 +195,8 @@ def by_catalogue(entry: Entry, target: Snapshot, catalog: Catalog) -> Choice:
     draft = entry.draft or pulled_draft(entry, catalog)
     if draft is None or draft.kind == "off":
         hint = f"Name one: {', or '.join(table.hints(draft_target(entry, target)))}."
-        notice = Notice("info", "no_drafter", f"Speculation is off: {NO_DRAFTER}.", hint)
+        message = f"No draft model is known for {entry.name}, so it runs at normal speed."
+        notice = Notice("info", "no_drafter", message, hint)
         return Choice("off", reason=NO_DRAFTER, notice=notice)
     try:
         choice = replace(checked(draft.request, entry, target), k=draft.k)

@@ -177,7 +177,7 @@ async def test_when_auto_drafts_no_more_it_says_why():
         await stage.sees("Drafting is paused: draft costs 20 % of a step, accepts 67 %.")
         await stage.until(lambda: stage.chat.state.phase == "idle")
         stage.chat.status.end_hint()
-        await stage.sees("spec: auto — draft costs 20 % of a step, accepts 67 %", "k=auto(0)")
+        await stage.sees("spec: auto — draft costs 20 % of a step, accepts 67 %", "· paused, does not pay")
 
 
 # --- the state line

@@ -128,7 +128,7 @@ async def test_a_drafter_that_failed_cannot_be_switched_on():
     notice = Notice("warning", "drafter_failed", "The drafter failed.")
     async with open_chat(ScriptedEngine([notice, *HELLO])) as stage:
         await stage.send("hi")
-        await stage.sees("no draft: it failed", "idle", "spec: off")
+        await stage.sees("no draft model: it failed", "idle", "spec: off")
         await stage.pilot.press("f5")
         await stage.sees("No drafter is loaded: it failed.")
         assert not stage.engine.wishes

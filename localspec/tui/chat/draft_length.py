@@ -7,6 +7,10 @@ from statistics import mode
 
 from localspec.core.events import SpecCard, Step
 from localspec.core.sanitize import one_line
+from localspec.runtime.draft_choice import NO_DRAFTER, TURNED_OFF
+
+NO_MODEL, PAUSED = "no draft model", "paused"
+USUAL = {NO_DRAFTER: NO_MODEL, TURNED_OFF: "speculation off", "": NO_MODEL}  # reasons that are nobody's fault
 
 RECENT = 16  # rounds
 SELDOM = 1 / 4  # so few of them have a draft where that is only tried now and then
@@ -23,20 +27,37 @@ def length_now(rounds: Sequence[Step]) -> int | None:
 
 
 def length(spec: SpecCard, rounds: Sequence[Step] = ()) -> str:
-    """k=4, or k=auto(4): decided from round to round, and 4 at present. Nothing where nothing is drafted."""
+    """k=4, or k=auto(4): decided from round to round, and 4 at present; paused where that is 0. Nothing where nothing
+    is drafted."""
     if spec.switch == "off":
         return ""
     chosen = spec.k if spec.mode == "on" else "auto"
     now = None if isinstance(chosen, int) else length_now(rounds)
+    if now == 0:
+        return PAUSED
     return one_line(f"k={chosen}" + (f"({now})" if now is not None else ""))
 
 
+def drafting(spec: SpecCard, rounds: Sequence[Step] = ()) -> str:
+    """The drafter and how far it drafts, or in short why nothing does."""
+    if spec.kind == "off":
+        return undrafted(spec)
+    name, now = spec.name or spec.kind, length(spec, rounds)
+    return one_line(f"{name} · {PAUSED}, does not pay" if now == PAUSED else f"{name} {now}".rstrip())
+
+
+def undrafted(spec: SpecCard) -> str:
+    """Why nothing drafts, in short."""
+    return USUAL.get(spec.reason) or one_line(f"{NO_MODEL}: {spec.reason}")
+
+
 def why_off(spec: SpecCard | None, rounds: Sequence[Step] = ()) -> str:
-    """The reason why nothing is drafted though the user did not turn it off; "" where something is."""
+    """The reason why nothing is drafted though the user did not turn it off and a drafter is known; "" where something
+    is."""
     if spec is None:
         return ""
     if spec.kind == "off":
-        return one_line(spec.reason)
+        return "" if spec.reason in USUAL else one_line(spec.reason)
     if spec.mode != "auto" or length_now(rounds) != 0:
         return ""
     drafted = [step for step in rounds[-LOOKED_AT:] if step.drafted]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from localspec.core.events import ModelCard, SpecCard, Stats
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
+from localspec.tui.chat.draft_length import drafting
 from localspec.tui.chat.gain import plain
-from localspec.tui.panels.header import drafting
 from localspec.tui.panels.speed_panel import memory
 from localspec.tui.panels.stats_line import ENDINGS
 

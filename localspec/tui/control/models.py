@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from textual.message import Message
 
-from localspec.core.errors import LocalspecError, NotDownloaded
-from localspec.models.catalog import FETCH
+from localspec.core.errors import LocalspecError
 from localspec.tui.control.library import Library
 from localspec.tui.control.parts import Parts
 from localspec.tui.control.speculation import Speculation
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 STOP_FIRST = "Stop the answer first: press {stop}."
 UNLOADED = "unloaded: the next question loads it again"
-GET_IT = "{models}, Hub, finds and downloads it."
 IN_USE = "Nothing changes: this model and this drafter are in use."
 
 
@@ -123,8 +121,6 @@ class Models:
             choice = self.tuning.choice(model, draft)
         except LocalspecError as fault:
             self.screen.call_later(self.feedback.give_back, typed)
-            if isinstance(fault, NotDownloaded) and fault.hint.startswith(FETCH):
-                fault = NotDownloaded(fault.message, hint=self.feedback.with_keys(GET_IT))
             self.feedback.warn(fault)
         else:
             self.screen.post_message(Chosen(choice))

@@ -17,9 +17,10 @@ from textual.worker import Worker
 from localspec.core.events import AnyEvent, ModelCard, Ready, SpecCard, Stats, Step
 from localspec.runtime.stats import Tally
 from localspec.tui.chat.conversation import Conversation, Utterance
-from localspec.tui.chat.draft_length import why_off
+from localspec.tui.chat.draft_length import USUAL, undrafted, why_off
 from localspec.tui.chat.info import Info
 from localspec.tui.control.tuning import Tuning
+from localspec.tui.keys.key_names import with_keys
 from localspec.tui.panels.header import Header, switch
 from localspec.tui.panels.prompt import Prompt
 from localspec.tui.panels.speed_panel import Reading, SpeedPanel, held
@@ -181,8 +182,14 @@ class ChatState:
         why, before = why_off(self.spec, self.rounds), self.status.info.why
         if why and not before and self.spec is not None and self.spec.kind != "off":
             self.status.give_hint(f"Drafting is paused: {why}.")
-        spec = switch(self.spec) if self.spec else ""
+        spec = self.spec_words()
         self.status.info = Info(self.tuning.preset, self.tuning.sampling.fixed_seed, spec, why, self.download)
+
+    def spec_words(self) -> str:
+        """How speculation is switched; where nothing drafts, the key that shows why, and what could."""
+        if self.spec is None or self.spec.kind != "off" or self.spec.reason not in USUAL:
+            return switch(self.spec) if self.spec else ""
+        return with_keys(self.screen, f"{undrafted(self.spec)} · {{spec}}: why?")
 
     def show_spec(self, spec: SpecCard) -> None:
         """A drafter that failed stays out, whatever the engine says of the switch."""

@@ -197,7 +197,7 @@ class Turns:
         if self.state.answer is None:
             await self.fail_outside(failure)
         else:
-            await self.state.answer.fail(sentence(failure))
+            await self.state.answer.fail(self.feedback.words(sentence(failure)))
             self.end_turn("context" if failure.code == ContextOverflow.code else "error")
             self.state.enter("idle", "idle")
         if self.state.phase == "idle" and failure.code != "engine_died":
@@ -208,7 +208,7 @@ class Turns:
             if self.state.exit_code and failure.code == "engine_died":
                 return  # the reason stands there; that the engine then ended is no news
             self.state.exit_code = failure.exit_code
-        await self.feedback.show(Note(sentence(failure), level="error"))
+        await self.feedback.show(Note(self.feedback.words(sentence(failure)), level="error"))
 
     async def lose_engine(self) -> None:
         """The engine's process is gone."""

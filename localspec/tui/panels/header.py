@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from textual.content import Content
 from textual.widget import Widget
 
-from localspec.core.events import ModelCard, SpecCard, Stats, Step
+from localspec.core.events import ModelCard, SpecCard, Stats
 from localspec.core.requests import Template
 from localspec.core.sanitize import one_line
 from localspec.models.named_templates import COMPLETION
-from localspec.tui.chat.draft_length import length
+from localspec.tui.chat.draft_length import NO_MODEL, drafting
 from localspec.tui.chat.gain import against, gain
 from localspec.tui.panels.speed_panel import LEAST_WIDTH, Reading
 
 GAP = "   "
+QUIET = "foreground-muted"
 
 
 class Header(Widget):
@@ -59,13 +58,13 @@ class Header(Widget):
         model, spec, template = self._loaded
         if width < LEAST_WIDTH - 2:  # the blank at either end
             return Content.styled(one_line(model.name), "bold")
-        drafts, tone = drafting(spec, self._reading.rounds), "secondary" if spec.kind != "off" else "warning"
+        drafts, tone = drafting(spec, self._reading.rounds), "text-secondary" if spec.kind != "off" else QUIET
         return Content.assemble(
             NAME,
             (f" · {one_line(model.name)}", "bold"),
             f" · {one_line(model.quant)}",
             f" · {words}" if (words := wording(model, template)) else "",
-            (f" ⇐ {drafts}", f"$text-{tone}"),
+            (f" {'⇐' if spec.kind != 'off' else '·'} {drafts}" if drafts != NO_MODEL else "", f"${tone}"),
             (f" · {one_line(model.device)}", "$foreground-muted"),
         )
 
@@ -82,13 +81,6 @@ def wording(model: ModelCard, template: Template | None) -> str:
     if template is None and model.chat:
         return ""
     return "completion mode" if template is None or template == COMPLETION else one_line(f"template {template.name}")
-
-
-def drafting(spec: SpecCard, rounds: Sequence[Step] = ()) -> str:
-    """The drafter and its length, or the reason why nothing is drafted."""
-    if spec.kind == "off":
-        return one_line(f"no draft: {spec.reason}" if spec.reason else "no draft")
-    return one_line(f"{spec.name or spec.kind} {length(spec, rounds)}".rstrip())
 
 
 def speed(reading: Reading) -> Content:

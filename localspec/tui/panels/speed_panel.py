@@ -17,7 +17,7 @@ from localspec.core.blocks import bar, column, grouped, meter, per_cell
 from localspec.core.events import SpecCard, Stats, Step
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
-from localspec.tui.chat.draft_length import length
+from localspec.tui.chat.draft_length import length, why_off
 from localspec.tui.chat.gain import UNKNOWN, baseline, gain
 
 LEAST_WIDTH, WIDE = 80, 120
@@ -141,7 +141,7 @@ def drafting(reading: Reading, width: int) -> list[Content]:
     """How it is switched, and how far it goes or why it does not."""
     if reading.spec is None:
         return []
-    said = (reading.spec.switch, length(reading.spec, reading.rounds) or reading.spec.reason)
+    said = (reading.spec.switch, length(reading.spec, reading.rounds) or why_off(reading.spec))
     return [row("spec", one_line(" · ".join(part for part in said if part))).truncate(width, ellipsis=True)]
 
 

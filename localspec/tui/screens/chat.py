@@ -188,7 +188,7 @@ class ChatScreen(Painted, Screen[None]):
             case Steered():
                 self.state.show_spec(event.spec)
             case Notice():
-                await self.feedback.inform(event)
+                await self.feedback.remark(event)
                 self.turns.lose_drafter(event)
             case Prefill():
                 self.turns.read(event)

@@ -11,8 +11,8 @@ from localspec.core.events import ModelCard, SpecCard
 from localspec.core.requests import GenerateRequest
 from localspec.engine.drafters.table import EARLY_EXIT, check_exit
 from localspec.runtime.draft_choice import parse
+from localspec.tui.chat.draft_length import drafting
 from localspec.tui.control.spec_switch import lack
-from localspec.tui.panels.header import drafting
 
 SEED = 1  # where the user has none: both then draw the same tokens, if the engine computes the same
 
