@@ -26,10 +26,12 @@ from localspec.tui.panels.prompt import Prompt
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.screens.compare import CompareScreen
 from localspec.tui.screens.compare_methods import Way
+from localspec.tui.screens.drafters import DraftersScreen
 from localspec.tui.screens.help import HelpScreen
 from localspec.tui.screens.models import ModelsScreen, Shelf
 from localspec.tui.screens.overflow import Overflow
 from localspec.tui.screens.sampling_form import SamplingForm
+from localspec.tui.screens.theme_picker import ThemePicker
 from localspec.tui.transcript.answer import Answer
 from localspec.tui.transcript.question import Question
 from localspec.tui.transcript.transcript import Transcript
@@ -41,6 +43,8 @@ pytestmark = pytest.mark.heavy
 OVER: dict[str, Callable[[Stage], Screen[Any]]] = {
     "help": lambda _: HelpScreen([("F1", "Help")]),
     "compare": lambda _: CompareScreen(GenerateRequest(), (Way("plain", False), Way("drafted", True)), lambda _: None),
+    "drafters": lambda _: DraftersScreen("What drafts for guide", "Nothing."),
+    "themes": lambda _: ThemePicker(("nord", "tokyo-night"), "tokyo-night"),
     "overflow": lambda _: Overflow("The chat is full.", 2),
     "models": lambda stage: ModelsScreen(Shelf(list, lambda _: [], str, Pick("guide", "auto")), stage.chat.library),
     "sampling": lambda _: SamplingForm(Tuning()),

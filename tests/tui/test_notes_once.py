@@ -16,12 +16,11 @@ PLAIN = replace(READY, spec=SpecCard("off", reason=NO_DRAFTER))
 
 
 async def test_how_a_model_loads_is_said_once_in_the_chats_words_and_what_drafts_in_one_line():
-    """Three loads of the same model: one note, which names a command; and nothing about a drafter but the state line."""
+    """Three loads of the same model: one note, which names a command; of a drafter only the state line speaks."""
     engines = [ScriptedEngine(HELLO, opening=[FORMAT, UNKNOWN, PLAIN]) for _ in range(3)]
     async with open_chat(*engines, size=(120, 30)) as stage:
-        await stage.sees(
-            "Loaded in int8, which fits in memory. Full precision: /quant fp32.", "no draft model · F5: why?"
-        )
+        await stage.sees("Loaded in int8, which fits in memory. Full precision: /quant fp32.")
+        await stage.sees("no draft model · F5: why?")
         for number in (1, 2):
             await stage.send("/unload")
             await stage.sees("unloaded")

@@ -143,6 +143,7 @@ COMMANDS = (
         f"[{', '.join(table.usages())}, key, folder, file or off]",
         choices=lambda known: (*known.drafts, *table.names(), "auto", "off", *known.models),
     ),
+    Command("why", "what drafts for this model, what could, and what it brings", lambda chat, _: chat.drafters.show()),
     Command("bench", "measure this model: plain, and as it drafts", lambda chat, _: chat.measuring.bench()),
     Command("fit", "what this model needs in memory", lambda chat, typed: chat.measuring.fit(typed), "[ctx]"),
     Command("stats", "all figures of the last answer", lambda chat, _: chat.reports.stats()),

@@ -31,6 +31,7 @@ KEYWORDS = {  # other words for what a command does
     "template": "chat format jinja chatml completion",
     "model": "load switch change download hub pull library delete quant size",
     "draft": "drafter draft model early exit speculation faster",
+    "why": "speculation faster speed slow drafter draft model reason",
     "bench": "benchmark measure speed faster tokens per second",
     "fit": "memory ram vram gpu context size quant format",
     "stats": "statistics figures numbers speed acceptance",

@@ -16,6 +16,7 @@ from localspec.tui.panels.sidebar import Sidebar
 from localspec.tui.screens.asking import Asking
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.screens.compare import CompareScreen
+from localspec.tui.screens.drafters import DraftersScreen
 from localspec.tui.screens.help import HelpScreen
 from localspec.tui.screens.link import LinkScreen
 from localspec.tui.screens.overflow import Overflow
@@ -41,6 +42,7 @@ def known_ids(everywhere: Iterable[BindingType]) -> dict[str, Bound]:
         **bound(Asking.BINDINGS, "asking", writes=False),
         **bound(SamplingForm.BINDINGS, "form"),
         **bound(Overflow.BINDINGS, "overflow", writes=False),
+        **bound(DraftersScreen.BINDINGS, "drafters", writes=False),
         **bound(ThemePicker.BINDINGS, "themes", writes=False),
         **bound(LinkScreen.BINDINGS, "link", writes=False),
         **bound(HelpScreen.BINDINGS, "help", writes=False),

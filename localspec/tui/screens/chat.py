@@ -28,6 +28,7 @@ from localspec.tui.control.chats import Chats
 from localspec.tui.control.command_line import CommandLine
 from localspec.tui.control.copies import Copies
 from localspec.tui.control.downloads import Changed
+from localspec.tui.control.drafters import Drafters
 from localspec.tui.control.engine_link import EngineLink
 from localspec.tui.control.feed import Arrived, Engine
 from localspec.tui.control.feedback import Feedback
@@ -133,6 +134,7 @@ class ChatScreen(Painted, Screen[None]):
         self.full_context = FullContext(parts, self.turns, begin_chat=self.chats.begin)
         self.library = Library(parts, self.outside)
         self.models: Models = Models(parts, self.turns, self.speculation, self.library)
+        self.drafters: Drafters = Drafters(parts, self.models, self.speculation)
         self.measuring: Measuring = Measuring(parts, self.models)
         self.views: Views = Views(parts, self.legend)
         self.interrupts = Interrupts(parts, self.turns, self.branches, self.chats, copies=self.copies, views=self.views)
@@ -321,7 +323,7 @@ class ChatScreen(Painted, Screen[None]):
         self.prompt.call_later(self.branches.move, direction)  # behind the letters that were typed before it
 
     def action_spec(self) -> None:
-        self.speculation.toggle()
+        self.drafters.switch()
 
     def action_compare(self) -> None:
         self.call_later(self.speculation.compare, "")

@@ -23,6 +23,7 @@ from localspec.tui.panels.find import FindBar, Words
 from localspec.tui.panels.sidebar import Sidebar
 from localspec.tui.screens.asking import Asking
 from localspec.tui.screens.compare import CompareScreen
+from localspec.tui.screens.drafters import DraftersScreen
 from localspec.tui.screens.link import LinkScreen
 from localspec.tui.screens.overflow import Overflow
 from localspec.tui.screens.sampling_form import SamplingForm
@@ -40,6 +41,7 @@ OVER: dict[str, list[BindingType]] = {
     "sampling": SamplingForm.BINDINGS,
     "a full context": Overflow.BINDINGS,
     "a link": LinkScreen.BINDINGS,
+    "what drafts": DraftersScreen.BINDINGS,
     "the themes": ThemePicker.BINDINGS,
 }
 WIDEST = 24
