@@ -141,7 +141,7 @@ def edit() -> None:
 
 
 @config.command()
-@click.option("--models", is_flag=True, help="Print that of models.toml.")
+@click.option("--models", is_flag=True, help="Print the schema of models.toml.")
 def schema(models: bool) -> None:
     """Print the JSON schema of config.toml, for editors."""
     import msgspec

@@ -36,7 +36,7 @@ REFUSALS = {  # by a verdict's reason: the end of the sentence about a draft mod
     ),
     "no-tokenizer": ("cannot be checked: a tokenizer.json is missing", "Use --draft off."),
 }
-UNLIKE = "cannot draft for '{target}': {detail}", "Use a draft with the same tokenizer, or --draft off."
+UNLIKE = "cannot draft for '{target}': {detail}", "Use a smaller model of the same family, or --draft off."
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,7 @@ def by_catalogue(entry: Entry, target: Snapshot, catalog: Catalog) -> Choice:
         return Choice(
             "off",
             reason=fault.message,
-            notice=Notice("warning", fault.code, str(fault), "Continuing without a drafter."),
+            notice=Notice("warning", fault.code, str(fault), "Continuing without drafting."),
         )
 
 
@@ -230,7 +230,7 @@ def exit_layers(target: Snapshot) -> int:
 
 def no_rewind(target: Snapshot) -> Choice:
     reason = f"{target.name} is a recurrent model: its state cannot be rolled back"
-    notice = Notice("info", "no_rewind", f"Speculation is off: {reason}.", "It runs without a drafter.")
+    notice = Notice("info", "no_rewind", f"Speculation is off: {reason}.", "It runs at normal speed.")
     return Choice("off", reason=reason, notice=notice)
 
 
@@ -242,12 +242,17 @@ def pairing_notice(drafter: Snapshot, target: Snapshot) -> Notice | None:
     if not verdict.ok:
         words, hint = REFUSALS.get(verdict.reason, UNLIKE)
         raise IncompatiblePair(
-            f"Draft '{drafter.name}' {words.format(target=target.name, detail=verdict.detail)}.", hint=hint
+            f"'{short(drafter)}' {words.format(target=short(target), detail=verdict.detail)}.", hint=hint
         )
     if verdict.reason != "controls-differ":
         return None
-    message = f"Draft '{drafter.name}' and '{target.name}' have the {verdict.detail}."
+    message = f"'{short(drafter)}' and '{short(target)}' have the {verdict.detail}."
     return Notice("info", "controls", message, "The text stays correct, but few draft tokens are accepted.")
+
+
+def short(model: Snapshot) -> str:
+    """The model's name; of a path its end."""
+    return os.path.basename(os.path.normpath(model.name)) if os.path.isabs(model.name) else model.name
 
 
 def find_draft(name: str, entry: Entry, catalog: Catalog) -> Path:

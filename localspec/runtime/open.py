@@ -199,8 +199,8 @@ def converted(snapshot: Snapshot, plan: Plan) -> Iterator[Notice]:
     """A Notice where the files' own format is converted to another."""
     if snapshot.stored_as:
         row = plan.weight_format
-        hint = f"--quant {row.smaller} takes less memory, but rounds the weights again."
-        message = f"Weights are held in {row}; the files are {snapshot.stored_as}."
+        hint = f"--quant {row.smaller} needs less memory, but rounds the weights again."
+        message = f"Loaded in {row}; the files are {snapshot.stored_as}."
         yield Notice("info", "converted", message, hint if row.is_packed and row.smaller else "")
 
 

@@ -220,7 +220,7 @@ def run(
     from localspec.runtime.worker import EngineProcess
 
     if inline and sys.platform == "win32":
-        raise UsageError("--inline needs a terminal of Unix.", hint="Leave it out.")
+        raise UsageError("--inline does not work on Windows.", hint="Leave it out.")
     if lack := no_screen():
         raise UsageError(lack, hint=f'Try: localspec run {tuning.load.model} "your question"')
     looks = look(tuning.config, theme, paths.themes_dir())

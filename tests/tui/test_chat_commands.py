@@ -189,7 +189,7 @@ async def test_enter_on_attach_waits_for_the_path(tmp_path: Path):
         await stage.ready()
         await stage.pilot.press("slash", *"att", "enter")
         assert stage.chat.prompt.text == "/attach "
-        await stage.sees("/attach PATH  put a text file into your next message")
+        await stage.sees("/attach PATH  attach a text file to your next message")
         assert not stage.chat.prompt.pills.attachments
         await stage.write(str(tmp_path / "notes.md"))
         await stage.pilot.press("enter")
@@ -230,7 +230,7 @@ WRONG = {
     "/spec perhaps": "Write /spec on, auto or off.",
     "/compare nobody": "'nobody' is not loaded. If it is a drafter: /draft nobody, then /compare.",
     "/compare early-exit:99": "Exit layer 99",
-    "/set temperature x": "'temperature' sets nothing. Write it like this: /set temperature=0.7",
+    "/set temperature x": "'temperature' is no option with a value. For example: /set temperature=0.7",
     "/set warmth=1": "There is no option 'warmth'.",
     "/set temperature=hot": "temperature is a number from 0 to 100, not 'hot'.",
     "/preset nobody": "There is no preset 'nobody'.",
@@ -243,7 +243,7 @@ WRONG = {
     "/attach /no/such/file": "There is no file /no/such/file.",
     "/model nobody": "There is no model 'nobody'. Use the built-in model",
     "/fit much": "Write /fit, or /fit TOKENS",
-    "/draft nobody": "There is no model 'nobody'. Use --draft auto",
+    "/draft nobody": "There is no model 'nobody'. Use /draft auto",
     "/fit 99999": "made for a context of 2 to 2,048 tokens",
 }
 
@@ -397,7 +397,7 @@ def test_what_plain_would_be_is_on_the_footing_of_the_speed():
     )
     told = answer_report(measured)
     assert "speed       100.0 tok/s" in told
-    assert "plain       66.7 tok/s, by the speed-up" in told
+    assert "plain       66.7 tok/s, estimated from the speed-up" in told
     assert "speed-up    ×1.50 in the rounds (probe)" in told
     assert "120.0" not in told
 

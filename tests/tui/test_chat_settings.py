@@ -72,7 +72,7 @@ async def test_a_seed_of_minus_one_is_no_seed():
     [
         ("/set temprature=1", "There is no option 'temprature'; did you mean 'temperature'?"),
         ("/set top_k=5 temperature=hot", "temperature is a number from 0 to 100, not 'hot'."),
-        ("/set hot", "'hot' sets nothing. Write it like this: /set temperature=0.7 top_p=0.9"),
+        ("/set hot", "'hot' is no option with a value. For example: /set temperature=0.7 top_p=0.9"),
         ("/preset precice", "There is no preset 'precice'; did you mean 'precise'?"),
     ],
 )
@@ -562,7 +562,7 @@ async def test_what_is_loaded_is_not_loaded_again_when_it_is_picked():
         opened = await picker(stage)
         await stage.until(lambda: opened.drafts)
         await stage.pilot.press("enter")
-        await stage.sees("Nothing changes: this model and this drafter are in use.")
+        await stage.sees("This model is loaded already, with this draft.")
         assert stage.chat.state.phase == "idle"
 
 

@@ -10,7 +10,7 @@ from localspec.core.sanitize import one_line
 from localspec.runtime.draft_choice import NO_DRAFTER, TURNED_OFF
 
 NO_MODEL, PAUSED = "no draft model", "paused"
-USUAL = {NO_DRAFTER: NO_MODEL, TURNED_OFF: "speculation off", "": NO_MODEL}  # reasons that are nobody's fault
+USUAL = {NO_DRAFTER: NO_MODEL, TURNED_OFF: "speculation off", "": NO_MODEL}  # reasons without a fault
 
 RECENT = 16  # rounds
 SELDOM = 1 / 4  # so few of them have a draft where that is only tried now and then

@@ -98,12 +98,12 @@ COMMANDS = (
     Command("k", "how many tokens to draft", lambda chat, typed: chat.speculation.set_length(typed), "N|auto"),
     Command(
         "compare",
-        "the last question again in two ways, side by side",
+        "answer the last question with and without drafting, side by side",
         lambda chat, typed: chat.speculation.compare(typed),
         "[early-exit:E]",
     ),
     Command(
-        "attach", "put a text file into your next message", lambda chat, typed: chat.command_line.attach(typed), "PATH"
+        "attach", "attach a text file to your next message", lambda chat, typed: chat.command_line.attach(typed), "PATH"
     ),
     Command(
         "tokens",
@@ -113,7 +113,10 @@ COMMANDS = (
         choices=("rejected",),
     ),
     Command(
-        "set", "choose how tokens are sampled", lambda chat, typed: chat.settings.set(typed), "[temperature=0.7 …]"
+        "set",
+        "set sampling options (temperature …)",
+        lambda chat, typed: chat.settings.set(typed),
+        "[temperature=0.7 …]",
     ),
     Command(
         "preset",
@@ -138,21 +141,21 @@ COMMANDS = (
     ),
     Command(
         "draft",
-        "choose who drafts",
+        "choose the draft model",
         lambda chat, typed: chat.models.draft(typed),
         f"[{', '.join(table.usages())}, key, folder, file or off]",
         choices=lambda known: (*known.drafts, *table.names(), "auto", "off", *known.models),
     ),
     Command("why", "what drafts for this model, what could, and what it brings", lambda chat, _: chat.drafters.show()),
-    Command("bench", "measure this model: plain, and as it drafts", lambda chat, _: chat.measuring.bench()),
-    Command("fit", "what this model needs in memory", lambda chat, typed: chat.measuring.fit(typed), "[ctx]"),
+    Command("bench", "measure the speed with and without drafting", lambda chat, _: chat.measuring.bench()),
+    Command("fit", "memory that this model needs, by format", lambda chat, typed: chat.measuring.fit(typed), "[ctx]"),
     Command("stats", "all figures of the last answer", lambda chat, _: chat.reports.stats()),
     Command("show", "what is loaded", lambda chat, _: chat.reports.show()),
     Command("license", "the licences of localspec and of this model", lambda chat, _: chat.reports.license()),
     Command("unload", "unload the model; the next question loads it again", lambda chat, _: chat.models.unload()),
     Command(
         "theme",
-        "list the colour themes, or choose one",
+        "choose a colour theme",
         lambda chat, typed: chat.settings.theme(typed),
         "[NAME]",
         choices=lambda known: known.themes,

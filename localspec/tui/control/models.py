@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 STOP_FIRST = "Stop the answer first: press {stop}."
 UNLOADED = "unloaded: the next question loads it again"
-IN_USE = "Nothing changes: this model and this drafter are in use."
+IN_USE = "This model is loaded already, with this draft."
 
 
 class Chosen(Message):

@@ -18,7 +18,7 @@ from localspec.models import named_templates
 from localspec.models.catalog import Catalog, Entry
 from localspec.runtime.draft_choice import check, check_files
 
-HOW = "Write it like this: /set temperature=0.7 top_p=0.9"
+HOW = "For example: /set temperature=0.7 top_p=0.9"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Tuning:
         for word in typed.split():
             name, equals, value = word.partition("=")
             if not equals:
-                raise UsageError(f"'{word[:40]}' sets nothing.", hint=HOW)
+                raise UsageError(f"'{word[:40]}' is no option with a value.", hint=HOW)
             said[name] = precedence.option(name, value or "1")
             if not value:
                 del said[name]

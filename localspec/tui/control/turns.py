@@ -27,7 +27,7 @@ REPEATED = "The same text as before: at temperature 0, or with a seed, it never 
 NOT_NOW = "Wait for the answer to end, or stop it: press {stop}."
 DIED = "The engine stopped. Press {reload} to load it again."
 NOT_LOADED = "Not loaded: {reload} tries again, {models} another model."
-ENDED = "The last answer ended by itself: there is nothing to continue."
+ENDED = "The last answer is complete: there is nothing to continue."
 FULL = "The context is full: this answer cannot continue."
 
 

@@ -63,10 +63,10 @@ class HelpScreen(ModalScreen[None]):
         sections: dict[str, Iterable[tuple[str, str]]] = {
             "Commands": [(command.usage, command.says) for command in COMMANDS],
             "Keys": self._keys,
-            "At a message, with nothing typed": rows(self, LETTERS),
-            "Among the chats": rows(self, (*ChatList.BINDINGS, *Sidebar.BINDINGS)),
+            "At a message, with an empty prompt": rows(self, LETTERS),
+            "In the chat list": rows(self, (*ChatList.BINDINGS, *Sidebar.BINDINGS)),
             "While finding": rows(self, (*Words.BINDINGS, *FindBar.BINDINGS)),
-            "Over the chat": over,
+            "In dialogs": over,
         }
         with VerticalScroll(id="help"):
             yield Static(with_keys(self, CLOSE), markup=False, classes="quiet")

@@ -16,14 +16,14 @@ from textual.widgets.option_list import Option
 from localspec.tui.keys.key_names import with_keys
 from localspec.tui.screens.too_small import TooSmall
 
-KEYS = "Enter keeps · {themes.leave} leaves it"
+KEYS = "Enter chooses · {themes.leave} cancels"
 
 
 class ThemePicker(ModalScreen[str | None]):
     """The name of the chosen theme; None: the one before, which then is there again."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "dismiss", "Leave the theme as it was", key_display="Esc", priority=True, id="themes.leave")
+        Binding("escape", "dismiss", "Cancel", key_display="Esc", priority=True, id="themes.leave")
     ]
 
     def __init__(self, names: Sequence[str], now: str) -> None:

@@ -52,7 +52,7 @@ OFFER = " {models}: find and download models."
 COLUMN = 10  # of the keys
 KEYS = (
     ("{stop}", "stop the answer and keep what was written"),
-    ("{up}", "your last message again"),
+    ("{up}", "edit your last message"),
     ("{page.up} {page.down}", "scroll"),
     ("/", "commands: /help lists them, and all keys"),
 )
