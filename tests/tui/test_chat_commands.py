@@ -230,13 +230,13 @@ WRONG = {
     "/spec perhaps": "Write /spec on, auto or off.",
     "/compare nobody": "'nobody' is not loaded. If it is a drafter: /draft nobody, then /compare.",
     "/compare early-exit:99": "Exit layer 99",
-    "/set temperature x": "'temperature' is no option with a value. For example: /set temperature=0.7",
+    "/set temperature x": "'temperature' needs a value. For example: /set temperature=0.7",
     "/set warmth=1": "There is no option 'warmth'.",
     "/set temperature=hot": "temperature is a number from 0 to 100, not 'hot'.",
     "/preset nobody": "There is no preset 'nobody'.",
     "/template nobody": "There is no template 'nobody'",
     "/theme draculla": "There is no theme draculla. Did you mean dracula?",
-    "/tokens all": "/tokens rejected what was rejected",
+    "/tokens all": "Use /tokens, or /tokens rejected",
     "/copy nothing": "Use /copy, /copy code or /copy all.",
     "/export docx": "Try: /export md",
     "/export md /no/such/folder/chat.md": "There is no folder",
@@ -321,7 +321,7 @@ async def test_tokens_rejected_shows_what_was_rejected():
         await stage.send("/tokens")
         await stage.until(lambda: stage.chat.transcript.view == "markdown")
         await stage.send("/tokens pears")
-        await stage.sees("/tokens rejected what was rejected")
+        await stage.sees("Use /tokens, or /tokens rejected")
         assert stage.chat.transcript.view == "markdown"
 
 

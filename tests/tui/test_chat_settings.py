@@ -72,7 +72,7 @@ async def test_a_seed_of_minus_one_is_no_seed():
     [
         ("/set temprature=1", "There is no option 'temprature'; did you mean 'temperature'?"),
         ("/set top_k=5 temperature=hot", "temperature is a number from 0 to 100, not 'hot'."),
-        ("/set hot", "'hot' is no option with a value. For example: /set temperature=0.7 top_p=0.9"),
+        ("/set hot", "'hot' needs a value. For example: /set temperature=0.7 top_p=0.9"),
         ("/preset precice", "There is no preset 'precice'; did you mean 'precise'?"),
     ],
 )

@@ -92,7 +92,7 @@ class Tuning:
         for word in typed.split():
             name, equals, value = word.partition("=")
             if not equals:
-                raise UsageError(f"'{word[:40]}' is no option with a value.", hint=HOW)
+                raise UsageError(f"'{word[:40]}' needs a value.", hint=HOW)
             said[name] = precedence.option(name, value or "1")
             if not value:
                 del said[name]
