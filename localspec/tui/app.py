@@ -45,6 +45,7 @@ from localspec.tui.themes import Look, colours, look, unknown
 
 NO_SCREENS = ("", "dumb", "unknown")
 NO_LOOK = Look()
+NO_SUSPENDING = "The chat cannot be suspended here."
 PALETTE_CLOSES = 0.1  # seconds, before a picture is taken of what is below
 
 
@@ -56,6 +57,7 @@ class ChatApp(KeyedApp):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+q", "quit", "Quit", key_display="^Q", priority=True, id="quit"),
         Binding("ctrl+p", "command_palette", "Menu", key_display="^P", priority=True, id="palette"),
+        Binding("ctrl+z", "suspend_process", "Suspend", show=False, priority=True, id="suspend"),
         Binding("ctrl+c", "interrupt", "Interrupt", show=False, priority=True, id="interrupt"),
     ]
     COMMANDS = KeyedApp.COMMANDS | {CommandProvider, ChatProvider, ModelProvider}
@@ -195,6 +197,13 @@ class ChatApp(KeyedApp):
             closing = (one for one in screen.BINDINGS if isinstance(one, Binding) and "escape" in one.key.split(","))
             for binding in closing:
                 await self.run_action(binding.action, screen)
+
+    def action_suspend_process(self) -> None:
+        """Suspends the chat as shells do with other programs; an answer is still being written meanwhile."""
+        if self._driver is not None and self._driver.can_suspend:
+            super().action_suspend_process()
+        else:
+            self.chat.feedback.hint(NO_SUSPENDING)
 
     def end(self) -> None:
         """Quits as the user would when the system ends the program: the terminal is left as it was."""
