@@ -46,6 +46,7 @@ from localspec.tui.themes import Look, colours, look, unknown
 NO_SCREENS = ("", "dumb", "unknown")
 NO_LOOK = Look()
 NO_SUSPENDING = "The chat cannot be suspended here."
+NO_WARNINGS = "ignore::UserWarning"
 PALETTE_CLOSES = 0.1  # seconds, before a picture is taken of what is below
 
 
@@ -72,7 +73,7 @@ class ChatApp(KeyedApp):
         tuning: Tuning | None = None,
         looks: Look = NO_LOOK,
     ) -> None:
-        resource_tracker.ensure_running()  # it inherits stderr, no file any more once Textual has the terminal
+        start_tracker()
         self.tuning = tuning or Tuning()  # its colours are asked for below
         super().__init__()
         for theme in looks.themes:
@@ -211,6 +212,16 @@ class ChatApp(KeyedApp):
 
     async def action_quit(self) -> None:
         self.exit(return_code=self.chat.state.exit_code)
+
+
+def start_tracker() -> None:
+    """Starts multiprocessing's tracker while stderr is a file, which it inherits: Textual takes the terminal. Without
+    its warnings, which a chat that was killed would leave on the shell's prompt."""
+    sys.warnoptions.append(NO_WARNINGS)
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        sys.warnoptions.remove(NO_WARNINGS)
 
 
 def run(
