@@ -20,7 +20,7 @@ from localspec.core.requests import MAX_DRAFT, PROBE_EVERY
 from localspec.engine.protocols import Round
 
 FIRST_PROBES = (2, 5, 9)
-PROBE_GAPS = (1, 2, 4)  # times the gap; the last one repeats
+PROBE_GAPS = (*[1] * 7, 2, 4)  # times the gap: soon ten probes, of which a speed-up is made; the last one repeats
 FIRST_TRIES = (4, 0, 1)  # enough costs to draw a line through
 EXPLORE_SHARE = 0.005  # of the time spent may be lost by exploring
 TINY = 1e-9
@@ -210,7 +210,7 @@ class Probed:
 
 
 def probe_rounds(every: int) -> Iterator[int]:
-    """2, 5, 9, then gaps of `every`, twice and from there on four times as many."""
+    """2, 5, 9, then gaps of `every` until there are ten, then one of twice and from there on four times as many."""
     yield from FIRST_PROBES
     gaps = (every * times for times in chain(PROBE_GAPS, repeat(PROBE_GAPS[-1])))
     yield from accumulate(chain([FIRST_PROBES[-1] + next(gaps)], gaps))

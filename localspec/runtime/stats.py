@@ -18,7 +18,8 @@ import msgspec
 
 from localspec.core.events import AnyEvent, Done, Event, Prefill, Ready, Stats, Step
 
-PROBES_NEEDED = 3  # a mean of fewer says nothing: the screen shows ×–
+PROBES_NEEDED = 10  # in a mean of fewer a single one decides: the screen shows ×–
+MEDIAN_OF = 3  # rounds, at least
 PROBES_KEPT = 24  # enough for a steady mean, few enough to follow a machine that changes speed
 OUTLIER = 3.0
 BELIEVED = 1.2  # of the most that a speed-up can be
@@ -133,7 +134,7 @@ class SpeedMeter:
         """Mean time of rounds with so long a draft. One or two such rounds are no median to know a hiccup by: rounds
         of other lengths are, since a draft costs at most a plain round a token, and a shorter one not more."""
         times = self.times[drafted]
-        others = {k: median(times) for k, times in self.times.items() if len(times) >= PROBES_NEEDED}
+        others = {k: median(times) for k, times in self.times.items() if len(times) >= MEDIAN_OF}
         if drafted in others or not others:
             return steady_mean(times)
         usual = min(ms * max(1, (drafted + 1) / (k + 1)) for k, ms in others.items())

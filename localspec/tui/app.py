@@ -31,6 +31,7 @@ from localspec.core.sanitize import clean, one_line
 from localspec.core.whole_file import write_whole
 from localspec.history import NewChat, OpenChat
 from localspec.tui.chat.recorder import HistoryRecorder, Noticed
+from localspec.tui.contrast import legible
 from localspec.tui.control.feed import Engine
 from localspec.tui.control.tuning import Tuning
 from localspec.tui.keys.ids import known_ids
@@ -98,6 +99,7 @@ class ChatApp(KeyedApp):
 
     def get_css_variables(self) -> dict[str, str]:
         variables = super().get_css_variables()
+        variables |= legible(variables)
         self.theme_variables = variables | colours(self.tuning.config.ui.provenance, variables)
         return self.theme_variables
 

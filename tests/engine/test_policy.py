@@ -295,11 +295,11 @@ def test_constant_is_always_k(k: int):
     assert {done.drafted for done in world(Constant(k), COSTS["early exit"], ACCEPTS[".5"], tokens=100)} == {k}
 
 
-PROBES = [2, 5, 9, 25, 57, 121, 185, 249, 313, 377]
+PROBES = [2, 5, 9, 25, 41, 57, 73, 89, 105, 121, 153, 217, 281, 345]
 
 
 @pytest.mark.parametrize("k", ["auto", "heuristic", "4"])
-def test_probes_are_rounds_2_5_and_9_then_after_16_32_and_every_64(k: str):
+def test_probes_are_rounds_2_5_and_9_then_every_16th_until_ten_and_every_64th(k: str):
     rounds = world(policy_of(k), COSTS["flat offload"], ACCEPTS[".9"], tokens=8 * 380)
     plain = [place for place, done in enumerate(rounds, start=1) if done.drafted == 0][: len(PROBES)]
     assert plain == PROBES if k != "auto" else set(PROBES) <= set(range(1, len(rounds) + 1))
@@ -309,7 +309,7 @@ def test_probes_are_rounds_2_5_and_9_then_after_16_32_and_every_64(k: str):
 def test_probes_come_as_often_as_was_asked():
     policy = SteerablePolicy("on", 3, probe_every=8)
     for place in range(1, 120):
-        assert (policy.next() == 0) == (place in {2, 5, 9, 17, 33, 65, 97}), place
+        assert (policy.next() == 0) == (place in {2, 5, 9, 17, 25, 33, 41, 49, 57, 65, 81, 113}), place
         policy.observe(Round((0,), (0,) * policy.next(), 0, 0.0, 1.0))
 
 

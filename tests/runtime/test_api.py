@@ -756,10 +756,11 @@ def test_options_of_a_chat_are_those_of_every_turn(llm: LLM):
 
 
 def test_the_baseline_is_kept_over_turns_and_starts(models: Path, monkeypatch: pytest.MonkeyPatch):
-    """Three probes give a figure; the next start shows it at once, as calibrated. A clock of the test's own: on a busy
+    """Ten probes give a figure; the next start shows it at once, as calibrated. A clock of the test's own: on a busy
     machine times are too uneven for a speed-up, and it is not shown."""
     ticks = itertools.count()
     monkeypatch.setattr("localspec.engine.decode.perf_counter", lambda: next(ticks) / 1000)
+    monkeypatch.setattr("localspec.engine.policy.FIRST_PROBES", range(2, 12))
     with open_target(models, draft="early-exit:2", k=3) as llm:
         assert llm.generate(STORY, max_tokens=2, temperature=0).stats.speedup is None
         stats = llm.generate(STORY, max_tokens=60, temperature=0).stats
@@ -855,6 +856,7 @@ def test_an_answer_that_is_given_up_frees_the_model(way: str, llm: LLM):
 
 def test_with_no_folder_for_the_state_a_model_answers_all_the_same(models: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("LOCALSPEC_STATE_DIR", "/dev/null/x")
+    monkeypatch.setattr("localspec.engine.policy.FIRST_PROBES", range(2, 12))
     with open_target(models, draft="early-exit:2", k=3) as llm:
         assert llm.generate(STORY, max_tokens=60, temperature=0).stats.speedup
 

@@ -28,7 +28,7 @@ from localspec.core.events import (
 )
 from localspec.engine.policy import Policy
 from localspec.engine.protocols import Round
-from localspec.runtime.stats import PROBES_KEPT, SpeedMeter, Tally, add_step, steady_mean, to_dict
+from localspec.runtime.stats import PROBES_KEPT, PROBES_NEEDED, SpeedMeter, Tally, add_step, steady_mean, to_dict
 from tests.support.virtual_time import policy_of, world
 
 Cost = Callable[[int], float]
@@ -95,30 +95,32 @@ def observe(meter: SpeedMeter, drafted: int, tokens: int, milliseconds: float, t
         meter.observe(drafted=drafted, tokens=tokens, milliseconds=milliseconds)
 
 
-def test_there_is_no_figure_before_three_probes():
+def test_there_is_no_figure_before_ten_probes():
     meter = SpeedMeter()
-    for _ in range(3):
+    for _ in range(10):
         assert (meter.speedup, meter.source, meter.baseline_ms) == (None, None, None)
         observe(meter, 4, 3, 15)
         assert meter.speedup is None
         observe(meter, 0, 1, 10)
     assert meter.source == "probe"
-    assert meter.speedup == pytest.approx((9 + 3) * 10 / (45 + 30))
+    assert meter.speedup == pytest.approx((30 + 10) * 10 / (150 + 100))
 
 
-def test_a_calibrated_baseline_serves_until_three_probes():
+def test_a_calibrated_baseline_serves_until_ten_probes():
     meter = SpeedMeter(calibrated_ms=14.0)
     assert meter.speedup is None  # nothing was generated yet
     observe(meter, 4, 3, 15)
     assert (meter.source, meter.baseline_ms) == ("calibrated", 14.0)
     assert meter.speedup == pytest.approx(3 * 14 / 15)
-    observe(meter, 0, 1, 10, times=3)
+    observe(meter, 0, 1, 10, times=9)
+    assert (meter.source, meter.baseline_ms) == ("calibrated", 14.0)
+    observe(meter, 0, 1, 10)
     assert (meter.source, meter.baseline_ms) == ("probe", 10.0)
 
 
 def test_probes_survive_turns_and_rounds_do_not():
     meter = SpeedMeter()
-    observe(meter, 0, 1, 10, times=3)
+    observe(meter, 0, 1, 10, times=10)
     observe(meter, 2, 1, 100)
     meter.restart()
     assert meter.speedup is None
@@ -163,7 +165,7 @@ def test_more_than_a_rounds_tokens_is_no_speed_up_but_a_machine_that_changed_spe
     """Plain rounds of a slow time beside rounds of a fast one: x15 where a round has three tokens."""
     meter = SpeedMeter(calibrated_ms)
     if calibrated_ms is None:
-        observe(meter, 0, 1, 100.0, times=3)
+        observe(meter, 0, 1, 100.0, times=PROBES_NEEDED)
         meter.restart()
     observe(meter, 4, 3, 20.0, times=20)
     assert (meter.speedup, meter.band) == (None, None)
@@ -175,7 +177,7 @@ def test_more_than_a_rounds_tokens_is_no_speed_up_but_a_machine_that_changed_spe
 
 def test_rounds_without_time_give_no_figure_and_no_crash():
     meter = SpeedMeter()
-    observe(meter, 0, 1, 0.0, times=3)
+    observe(meter, 0, 1, 0.0, times=PROBES_NEEDED)
     observe(meter, 4, 3, 0.0)
     assert meter.speedup is None
 
@@ -327,9 +329,9 @@ def test_a_tally_holds_the_current_generation_and_keeps_the_load():
     tally.add(READY)
     plain = Step("plain", (Token(1, "a", "plain"),), verify_ms=10.0)
     drafted = Step("draft", (Token(1, "a", "draft", 0), Token(2, "b", "bonus")), 1, 1, draft_ms=2.0, verify_ms=8.0)
-    for event in turn(plain, plain, drafted):
+    for event in turn(*[plain] * 9, drafted):
         tally.add(event)
-    assert (tally.stats.predicted_n, tally.stats.prompt_n, tally.stats.context_used) == (4, 10, 14)
+    assert (tally.stats.predicted_n, tally.stats.prompt_n, tally.stats.context_used) == (11, 10, 21)
     assert (tally.stats.speedup, tally.stats.draft_kind, tally.stats.target_bytes) == (None, "early-exit", 1000)
     tally.add(Done("stop", msgspec.structs.replace(tally.stats, peak_bytes=5)))
     assert tally.stats.peak_bytes == 5

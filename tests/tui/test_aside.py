@@ -31,7 +31,7 @@ async def write(stage: Stage, shown: Answer, numbers: range) -> list[int]:
 
 
 async def test_a_long_answer_has_no_more_widgets_to_place_than_a_screenful():
-    async with open_chat(ScriptedEngine(), size=(130, 36)) as stage:
+    async with open_chat(ScriptedEngine(), size=(150, 36)) as stage:
         shown = Answer("guide")
         await stage.chat.feedback.show(shown)
         early = await write(stage, shown, range(15))

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from localspec.config.tables import Config
-from localspec.core.events import Proposal, Ready, SpecCard, Stats
+from localspec.core.events import DraftLength, Mode, Proposal, Ready, SpecCard, Stats, Step
 from localspec.core.requests import SamplingOptions
 from localspec.runtime.local_models import Shelved
 from localspec.tui.app import ChatApp
 from localspec.tui.chat import hints
-from localspec.tui.chat.draft_length import RECENT, length, length_now, why_off
+from localspec.tui.chat.draft_length import RECENT, drafting, length, length_now, why_off, words
 from localspec.tui.chat.gain import NOT_YET, UNSTEADY, against, gain
 from localspec.tui.chat.info import Info, info
 from localspec.tui.control.tuning import Tuning
@@ -48,7 +48,7 @@ STATS = Stats(
 )
 PLAIN = step("a ", accepted=0)
 SLOW = answer(*(step("a ", "b ", "c ") for _ in range(3)), *[PLAIN] * RECENT)
-FAST = answer(*[PLAIN] * 3, *(step("a ", "b ", "c ") for _ in range(20)))
+FAST = answer(*[PLAIN] * 10, *(step("a ", "b ", "c ") for _ in range(20)))
 AUTO = SpecCard("model", "small", "auto")
 
 
@@ -68,45 +68,42 @@ async def told(stage: Stage) -> None:
 # --- the line under an answer
 
 
-def test_the_line_under_an_answer_says_everything():
-    said = "41.2 tok/s · ttft 0.21 s · 398 tok · 3.4 tok/step · 71 % of 440 drafted accepted · ×1.84 · stop"
-    assert summary(STATS) == said
+def test_the_line_under_an_answer_says_what_the_header_does_not():
+    assert summary(STATS) == "398 tokens · first token 0.21 s · 71 % of 440 drafted accepted"
+    assert summary(Stats(predicted_n=1)) == "1 token"
 
 
 @pytest.mark.parametrize(
     ("reason", "first"), [("cancelled", "stopped"), ("context", "the context is full"), ("length", "cut at the")]
 )
 def test_an_answer_that_did_not_end_by_itself_says_so_first(reason: str, first: str):
-    said = summary(changed(finish_reason=reason))
-    assert said.startswith(first)
-    assert "stop ·" not in said
-    assert not said.endswith("· stop")
+    assert summary(changed(finish_reason=reason)).startswith(first)
 
 
 def test_without_a_drafter_it_says_nothing_of_drafts():
     said = summary(changed(draft_kind="off", draft_n_accepted=0, draft_n_rejected=0, speedup=None))
-    assert said == "41.2 tok/s · ttft 0.21 s · 398 tok · stop"
+    assert said == "398 tokens · first token 0.21 s"
 
 
 # --- the header
 
 
-async def test_the_header_says_how_fast_and_how_far_drafts_go():
+async def test_the_header_says_who_drafts_and_how_fast():
     async with open_chat(ScriptedEngine(FAST), size=(100, 24)) as stage:
         await stage.ready()
         assert "tok/s" not in top(stage)
         await told(stage)
-        await stage.until(lambda: "⇐ guide-draft k=auto(3) · cpu" in top(stage))
-        assert top(stage).rstrip().endswith("tok/s   ×2.25 ▲")
+        await stage.until(lambda: "⇐ guide-draft, auto · cpu" in top(stage) and "tok/s" in top(stage))
+        assert top(stage).rstrip().endswith("tok/s   ×2.00 ▲")
         await stage.pilot.press("ctrl+n")
-        await stage.until(lambda: "tok/s" not in top(stage) and "k=auto ·" in top(stage))
+        await stage.until(lambda: "tok/s" not in top(stage) and "⇐ guide-draft, auto · cpu" in top(stage))
 
 
 async def test_below_80_columns_it_is_the_model_and_the_figures():
     async with open_chat(ScriptedEngine(FAST), size=(79, 24)) as stage:
         await told(stage)
         await stage.until(lambda: "tok/s   ×" in top(stage))
-        assert top(stage).split() == ["guide", "112.5", "tok/s", "×2.25", "▲"]
+        assert top(stage).split() == ["guide", "100.0", "tok/s", "×2.00", "▲"]
         await stage.pilot.resize_terminal(80, 24)
         await stage.until(lambda: top(stage).startswith(" localspec · guide"))
 
@@ -121,9 +118,9 @@ async def test_the_headers_tooltip_says_what_the_speed_up_is_measured_against(mo
     monkeypatch.setattr(ChatApp, "TOOLTIP_DELAY", 0.01)
     async with open_chat(ScriptedEngine(FAST), tooltips=True) as stage:
         await told(stage)
-        await stage.until(lambda: "×2.25" in top(stage))
+        await stage.until(lambda: "×2.00" in top(stage))
         await stage.pilot.hover(offset=(70, 0))
-        await stage.sees("plain would be 50.0 tok/s", "(probe ×3)")
+        await stage.sees("plain would be 50.0 tok/s", "(10 probes)")
 
 
 @pytest.mark.parametrize(
@@ -138,7 +135,7 @@ ROUNDS = "measured against rounds without a draft, outliers excluded"
 
 
 def test_what_it_is_measured_against():
-    assert against(STATS, 0.06, 12) == f"×1.84 ±0.06 ▲, {ROUNDS}: plain would be 22.4 tok/s (probe ×12)"
+    assert against(STATS, 0.06, 12) == f"×1.84 ±0.06 ▲, {ROUNDS}: plain would be 22.4 tok/s (12 probes)"
     calibrated = changed(baseline_source="calibrated")
     assert against(calibrated, None, 0) == f"×1.84, {ROUNDS}: plain would be 22.4 tok/s (calibrated)"
     assert against(changed(speedup=None, baseline_source=None), None, 0) == NOT_YET
@@ -177,31 +174,30 @@ async def test_when_auto_drafts_no_more_it_says_why():
         await stage.sees("Drafting is paused: draft costs 20 % of a step, accepts 67 %.")
         await stage.until(lambda: stage.chat.state.phase == "idle")
         stage.chat.status.end_hint()
-        await stage.sees("spec: auto — draft costs 20 % of a step, accepts 67 %", "· paused, does not pay")
+        await stage.sees("⇐ guide-draft, paused · cpu")
 
 
 # --- the state line
 
 
-def test_the_state_line_says_context_preset_seed_and_switch():
-    now = Info("balanced", 7, "spec: auto")
-    assert info(now, STATS, 99).plain == "ctx 1,204/8,192 15 % · preset balanced · seed 7 · spec: auto"
-    assert info(Info(spec="spec: on"), STATS, 99).plain == "ctx 1,204/8,192 15 % · preset – · seed – · spec: on"
+def test_the_state_line_says_the_context_and_what_was_chosen():
+    assert info(Info("balanced", 7), STATS, 99).plain == "ctx 1,204/8,192 15 % · preset balanced · seed 7"
+    assert info(Info(), STATS, 99).plain == "ctx 1,204/8,192 15 %"
+    assert info(Info(seed=0), STATS, 99).plain == "ctx 1,204/8,192 15 % · seed 0"
 
 
 @pytest.mark.parametrize(
     ("width", "said"),
     [
-        (80, "ctx 1,204/8,192 15 % · preset balanced · seed 7 · spec: off — it failed"),
-        (65, "ctx 1,204/8,192 15 % · preset balanced · spec: off — it failed"),
-        (50, "ctx 1,204/8,192 15 % · spec: off — it failed"),
-        (40, "ctx 1,204/8,192 15 % · spec: off"),
-        (20, "spec: off"),
-        (5, ""),
+        (60, "ctx 1,204/8,192 15 % · preset balanced · seed 7 · ↓ 3 %"),
+        (45, "ctx 1,204/8,192 15 % · preset balanced · ↓ 3 %"),
+        (30, "ctx 1,204/8,192 15 % · ↓ 3 %"),
+        (20, "↓ 3 %"),
+        (3, ""),
     ],
 )
-def test_what_does_not_fit_is_left_out_and_the_switch_last(width: int, said: str):
-    assert info(Info("balanced", 7, "spec: off", "it failed"), STATS, width).plain == said
+def test_what_does_not_fit_is_left_out_and_a_download_last(width: int, said: str):
+    assert info(Info("balanced", 7, "↓ 3 %"), STATS, width + 1).plain == said
 
 
 def test_a_context_that_is_nearly_full_is_a_warning_in_words_too():
@@ -214,17 +210,59 @@ async def test_preset_and_seed_follow_what_is_set():
     tuning = Tuning(Config(), said=SamplingOptions(seed=3))
     async with open_chat(ScriptedEngine(HELLO), tuning=tuning) as stage:
         await stage.ready()
-        await stage.sees("preset – · seed 3 · spec: auto")
+        await stage.sees("seed 3")
+        assert "preset" not in stage.seen
         await stage.send("/preset balanced")
         await stage.sees("From the next question on")
         stage.chat.status.end_hint()
-        await stage.sees("preset balanced · seed – · spec: auto")
+        await stage.sees("preset balanced")
+        assert "seed" not in stage.seen
 
 
-async def test_why_nothing_can_draft_stands_in_the_state_line():
+async def test_where_nothing_drafts_the_header_says_so_quietly_and_nothing_else_does():
     opening = [Ready(READY.model, SpecCard("off", reason="[/nope]"), READY.memory)]
-    async with open_chat(ScriptedEngine(opening=opening), size=(79, 24)) as stage:
-        await stage.sees("spec: off — [/nope]")
+    script = answer(*[PLAIN] * 30)
+    async with open_chat(ScriptedEngine(script, opening=opening), size=(150, 24)) as stage:
+        await stage.sees("guide · int8 · no draft model · cpu")
+        await told(stage)
+        await stage.until(lambda: "tok/s" in top(stage))
+        assert "×" not in stage.seen
+        assert stage.seen.count("draft") == 1
+        assert "warning" not in {str(span.style) for span in stage.chat.header.line.spans}
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (AUTO, "small, auto"),
+        (msgspec.structs.replace(AUTO, mode="off"), "speculation off"),
+        (SpecCard("off", reason="you turned it off"), "speculation off"),
+        (SpecCard("off", reason="it failed"), "the draft model failed"),
+        (SpecCard("off", reason="no drafter is known for this model"), "no draft model"),
+        (SpecCard("model", "a\x1b[2J"), "a␛[2J, auto"),
+    ],
+)
+def test_the_state_of_drafting_in_words(spec: SpecCard, words: str):
+    assert drafting(spec) == words
+
+
+def test_an_answer_for_which_drafts_no_longer_pay_says_so():
+    assert drafting(AUTO, [PLAIN] * RECENT) == "small, paused"
+    assert drafting(msgspec.structs.replace(AUTO, mode="on", k=3), [PLAIN] * RECENT) == "small, 3 at a time"
+
+
+@pytest.mark.parametrize(
+    ("mode", "k", "rounds", "said"),
+    [
+        ("auto", "auto", [], "auto"),
+        ("auto", "auto", [step("a", "b")], "auto, 2 at a time"),
+        ("auto", "auto", [PLAIN] * RECENT, "auto, paused"),
+        ("on", 5, [step("a", "b")], "on, 5 at a time"),
+        ("off", 5, [step("a", "b")], "off"),
+    ],
+)
+def test_how_far_drafts_go_in_words(mode: Mode, k: DraftLength, rounds: list[Step], said: str):
+    assert words(msgspec.structs.replace(AUTO, mode=mode, k=k), rounds) == said
 
 
 # --- the panel
@@ -235,22 +273,18 @@ def test_the_panel_says_how_much_of_the_memory_is_held_and_how_it_is_drafted():
     reading = Reading(held, 0.06, 12, (step("a", "b"),), AUTO, "cuda:0", 8_000_000_000)
     lines = panel(reading, 28, 20).plain.splitlines()
     assert "VRAM     ███████░ 6.9/8.0 GB" in lines
-    assert "spec     auto · k=auto(2)" in lines
+    assert "drafts   auto, 2 at a time" in lines
     assert "RAM      ███████░ 6.9/8.0 GB" in panel(replace(reading, device="cpu"), 28, 20).plain.splitlines()
     assert "RAM" not in panel(replace(reading, device_bytes=0), 28, 20).plain
-
-
-def test_the_panel_says_why_nothing_is_drafted_within_its_width():
-    lines = panel(Reading(Stats(), spec=SpecCard("off", reason="no drafter is known for it")), 28, 20).plain
-    assert "spec     off · no drafter i…" in lines.splitlines()
 
 
 async def test_the_panel_shows_both_in_the_chat():
     memory = msgspec.structs.replace(READY.memory, device_bytes=16_000_000_000)
     opening = [Ready(READY.model, READY.spec, memory)]
-    async with open_chat(ScriptedEngine(HELLO, opening=opening), size=(120, 30)) as stage:
+    async with open_chat(ScriptedEngine(HELLO, opening=opening), size=(150, 30)) as stage:
         await told(stage)
-        await stage.sees("RAM      ░", "0.1/16.0 GB", "spec     auto · k=auto(2)")
+        await stage.pilot.press("f2")
+        await stage.sees("RAM      ░", "0.1/16.0 GB", "drafts   auto, 2 at a time")
 
 
 # --- the line above a message
@@ -280,7 +314,7 @@ async def test_a_click_on_the_switch_shows_one_answer_by_token():
         await stage.pilot.click(first.speaker, offset=(3, 0))
         assert first.view == "markdown", "the name is no switch"
         await stage.pilot.click(first.speaker, offset=(first.speaker.size.width - 2, 0))
-        await stage.sees("md [tok]", "[md] tok", "Hello₁ there, world₁. Bye₁.")
+        await stage.sees("md [tok]", "[md] tok", "Hello there, world. Bye.")
         assert (first.view, second.view) == ("tokens", "markdown")
         assert stage.chat.focused is stage.chat.prompt
         await stage.pilot.press("f3")
@@ -317,7 +351,7 @@ def test_the_tooltip_of_a_fix_says_both_words_and_both_probabilities():
     assert choice(step("so", accepted=0).tokens[0]) == ""
 
 
-async def test_the_mouse_on_a_fix_shows_it_and_elsewhere_nothing(monkeypatch: pytest.MonkeyPatch):
+async def test_the_mouse_on_a_token_says_more_of_it_and_elsewhere_nothing(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ChatApp, "TOOLTIP_DELAY", 0.01)
     odd = step("Hello", " [/nope]")
     fix = msgspec.structs.replace(odd.tokens[-1], alt=Proposal(7, "[/nope]", 0.61, 0.22))
@@ -325,12 +359,14 @@ async def test_the_mouse_on_a_fix_shows_it_and_elsewhere_nothing(monkeypatch: py
     async with open_chat(ScriptedEngine(script), tooltips=True) as stage:
         await told(stage)
         await stage.pilot.press("f3")
-        await stage.sees("Hello₁ [/nope]")
+        await stage.sees("md [tok]", "Hello [/nope]")
         shown = stage.chat.query_one(TokenView)
         await stage.pilot.hover(shown, offset=(8, 0))
         await stage.sees('draft wanted "[/nope]" ·', "(p .61 vs .22)")
         await stage.pilot.hover(shown, offset=(2, 0))
-        await stage.until(lambda: "draft wanted" not in stage.seen)
+        await stage.sees("drafted: token 1 of its draft")
+        await stage.pilot.hover(shown, offset=(40, 0))
+        await stage.until(lambda: "drafted: token" not in stage.seen)
         assert shown.tooltip is None
 
 
@@ -343,14 +379,14 @@ async def test_the_legend_is_there_three_times_whatever_the_starts_and_then_in_t
         async with open_chat(ScriptedEngine(HELLO), size=(80, 60)) as stage:
             await told(stage)
             await stage.pilot.press("f3")
-            await stage.sees("Hello₁ there")
+            await stage.sees("md [tok]", "Hello there")
             await stage.until(lambda times=times: hints.STORE.read().get("legend") == times + 1)
             await stage.until(lambda: not any(w.group == "legend" for w in stage.app.workers))
             assert stage.chat.legend.display == (times < legend.TIMES)
             await stage.pilot.press("shift+f3", "f1")
             await stage.until(lambda: isinstance(stage.app.screen, HelpScreen))
             stage.app.screen.query_one("#help").scroll_end(animate=False)
-            await stage.sees("drafted₁", "bonus", "by the target, where the draft was wrong")
+            await stage.sees("drafted", "bonus", "by the target, where the draft was wrong")
             assert hints.STORE.read() == {"legend": times + 1}, "another view of tokens is not another time"
 
 
@@ -403,5 +439,5 @@ async def test_a_warning_and_an_error_differ_from_a_note_without_colours():
 
 
 async def test_a_wide_line_of_keys_has_speculation_and_chats():
-    async with open_chat(ScriptedEngine(), size=(130, 30)) as stage:
+    async with open_chat(ScriptedEngine(), size=(150, 30)) as stage:
         await stage.sees("F5 Speculation", "^B Chats")

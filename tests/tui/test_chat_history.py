@@ -317,7 +317,7 @@ async def test_a_folder_that_cannot_be_made_is_one_notice_and_the_reason_at_the_
     """The list of chats says why it is empty, where there is one."""
     monkeypatch.setenv("LOCALSPEC_DATA_DIR", "/dev/null/x")
     sink = Writer()
-    async with open_chat(ScriptedEngine(HELLO, SHORT), sink=sink, size=(130, 36)) as stage:
+    async with open_chat(ScriptedEngine(HELLO, SHORT), sink=sink, size=(150, 36)) as stage:
         await tells_once_and_goes_on(stage, "/dev/null/x cannot be created", "LOCALSPEC_DATA_DIR")
         await stage.until(lambda: "/dev/null/x cannot be created" in str(stage.chat.sidebar.line.content))
     assert "/dev/null/x" in sink.close().message  # type: ignore[union-attr]

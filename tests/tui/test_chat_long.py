@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from textual.selection import SELECT_ALL
 
 from localspec.core.events import AnyEvent, Step
 from localspec.tui.markdown import pace as pace_module
@@ -163,3 +164,26 @@ async def test_what_code_has_not_shown_yet_is_shown_when_nothing_more_arrives():
             engine.permit(1)
             await stage.pilot.pause()
         await stage.sees("three")
+
+
+async def test_long_lines_of_code_go_on_below_with_a_mark_and_are_copied_as_they_were():
+    code = "def f():\n    " + "x = first + second  # " * 9 + "\n\n    return 天" + "气" * 60
+    async with open_chat(ScriptedEngine(), size=(60, 30)) as stage:
+        shown = Answer("guide", f"Here:\n\n```python\n{code}\n```\n")
+        await stage.chat.feedback.show(shown)
+        await stage.sees("def f():", "↳ 天气")
+        block = shown.query_one(Fence).region
+        rows = [line[block.x : block.right] for line in stage.seen.splitlines()[block.y : block.bottom]]
+        body = [row for row in rows if row.strip()]
+        assert [row[:2] for row in body if row.strip() in ("def f():",)] == ["  "]
+        broken = [row for row in body if row.startswith("↳ ")]
+        assert len(broken) >= 5, "both long lines take several rows"
+        assert sum("second" in row for row in body) >= 4
+        assert "".join(body).count("气") == 60, "nothing of a line is out of sight"
+        leaf = shown.query_one(Fence).query_one(Leaf)
+        assert leaf.get_selection(SELECT_ALL) == (code.replace("\n\n", "\n \n"), "\n")
+        second = next(y for y, row in enumerate(stage.seen.splitlines()) if "↳" in row)
+        _, place = stage.chat.get_widget_and_offset_at(block.x + 2, second)
+        assert place is not None
+        assert place.y == 1, "the place of a letter is that in the text"
+        assert code.split("\n")[1][place.x :].startswith(stage.seen.splitlines()[second][block.x + 2 :][:9])

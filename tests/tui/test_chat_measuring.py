@@ -153,7 +153,7 @@ def told(stage: str, done: int, unit: str, eta_s: float | None = None) -> str:
     return msgspec.json.encode(Loading(stage, done, 100, unit, eta_s)).decode()
 
 
-@pytest.mark.parametrize("size", [(80, 24), (130, 36)])
+@pytest.mark.parametrize("size", [(80, 24), (150, 36)])
 @pytest.mark.parametrize(
     ("line", "state"),
     [
@@ -376,9 +376,9 @@ async def test_the_settings_reach_the_screen():
         await stage.send("hi")
         await stage.sees("Bye.", "idle")
         await stage.pilot.press("f3")
-        await stage.sees("Hello₁")
+        await stage.sees("md [tok]", "Hello")
         strips = stage.app.screen._compositor.render_strips()
-        looks = [segment.style for strip in strips for segment in strip if segment.text.startswith("Hello₁")]
+        looks = [segment.style for strip in strips for segment in strip if segment.text.startswith("Hello")]
         assert [str(look.color.name) for look in looks if look and look.color] == ["#123456"]
 
 

@@ -301,7 +301,7 @@ async def test_the_other_send_key_sends_and_enter_breaks_the_line():
 
 async def test_a_key_of_the_users_own_does_what_another_did():
     tuning = guide(Config(keymap={"tokens": "f9, ctrl+y", "speed": "f3"}))
-    async with open_chat(ScriptedEngine(HELLO), tuning=tuning, size=(130, 30)) as stage:
+    async with open_chat(ScriptedEngine(HELLO), tuning=tuning, size=(150, 30)) as stage:
         await stage.ready()
         await stage.pilot.press("f9")
         await stage.until(lambda: stage.chat.transcript.view == "tokens")
@@ -313,14 +313,14 @@ async def test_a_key_of_the_users_own_does_what_another_did():
 
 async def test_keys_that_are_named_are_the_users():
     tuning = guide(Config(keymap={"stop": "f7", "rejects": "f8", "newline": "f9", "page.up": "f10"}))
-    async with open_chat(ScriptedEngine(HELLO), tuning=tuning, size=(130, 30)) as stage:
+    async with open_chat(ScriptedEngine(HELLO), tuning=tuning, size=(150, 30)) as stage:
         await stage.sees("F7        stop", "F9        new line (or \\ Enter)", "F10 PgDn  scroll")
         await stage.pilot.press("f3")
         await stage.sees("‹rejected› F8")
 
 
 async def test_the_header_names_the_template_that_was_chosen():
-    async with open_chat(ScriptedEngine(HELLO), size=(130, 30)) as stage:
+    async with open_chat(ScriptedEngine(HELLO), size=(150, 30)) as stage:
         await stage.ready()
         await stage.asks("/template chatml", "int8 · template chatml ⇐")
         await stage.asks("/template none", "int8 · completion mode ⇐")
@@ -332,7 +332,7 @@ async def test_the_chat_looks_as_the_settings_say():
     async with open_chat(ScriptedEngine(HELLO), tuning=tuning, size=(90, 24)) as stage:
         await stage.sees("Speed", "drafted", "bonus")
     tuning = guide(Config(ui=UiTable(speed_panel="off")))
-    async with open_chat(ScriptedEngine(HELLO), tuning=tuning, size=(130, 24)) as stage:
+    async with open_chat(ScriptedEngine(HELLO), tuning=tuning, size=(150, 24)) as stage:
         await stage.sees("Ask anything.")
         assert "Speed" not in stage.seen.replace("F2 Speed", "")
 

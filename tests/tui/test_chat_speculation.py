@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from localspec.config.tables import Config
-from localspec.core.events import AnyEvent, Done, Failure, FinishReason, Notice, Prefill, Ready, SpecCard, Stats
+from localspec.core.events import AnyEvent, Done, Failure, FinishReason, Notice, Prefill, Ready, SpecCard, Stats, Step
 from localspec.core.requests import GenerateRequest, Message, SamplingOptions, SpecWish
 from localspec.history import History, recall
 from localspec.models.catalog import Catalog
@@ -17,7 +17,8 @@ from localspec.tui.control.tuning import Tuning, begin
 from localspec.tui.panels.stats_line import StatsLine
 from localspec.tui.screens import compare
 from localspec.tui.screens import compare_methods as ways
-from localspec.tui.screens.compare import CompareScreen, parting
+from localspec.tui.screens.compare import CompareScreen, parting, verdict
+from localspec.tui.screens.compare_methods import Way
 from localspec.tui.screens.compare_side import Side
 from localspec.tui.transcript.answer import Answer
 from localspec.tui.transcript.question import Question
@@ -45,6 +46,23 @@ def hints_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StatsLine, "give_hint", lambda self, text, _=0.0: setattr(self, "hint", text))
 
 
+def side(way: Way, rounds: list[Step], text: str = "") -> Side:
+    made = Side(way)
+    for event in answer(*rounds):
+        made.add(event)
+    made.text = text or made.text
+    return made
+
+
+def plain(count: int) -> list[Step]:
+    return [step("a ", accepted=0)] * count
+
+
+def drafted(count: int, *, slow: bool = False) -> list[Step]:
+    whole = msgspec.structs.replace(step("a ", "a "), verify_ms=45.0 if slow else 20.0)
+    return [whole] * (count // 2)
+
+
 def cut_by(reason: FinishReason) -> list[AnyEvent]:
     return [*CUT, Done(reason, totals(CUT, reason))]
 
@@ -52,13 +70,13 @@ def cut_by(reason: FinishReason) -> list[AnyEvent]:
 # --- switching
 
 
-async def test_f5_goes_round_and_both_lines_say_what_the_engine_does():
+async def test_f5_goes_round_and_the_header_says_what_the_engine_does():
     async with open_chat(ScriptedEngine(HELLO), size=(90, 24)) as stage:
         await stage.ready()
-        await stage.sees("guide-draft k=auto", "spec: auto")
-        for mode, length in (("off", ""), ("on", " k=auto"), ("auto", " k=auto"), ("off", "")):
+        await stage.sees("⇐ guide-draft, auto · cpu")
+        for state in ("· speculation off", "⇐ guide-draft, on", "⇐ guide-draft, auto", "· speculation off"):
             await stage.pilot.press("f5")
-            await stage.sees(f"⇐ guide-draft{length} · cpu", f"spec: {mode}")
+            await stage.sees(f" {state} · cpu")
         assert [wish.mode for wish in stage.engine.wishes] == ["off", "on", "auto", "off"]
         assert not stage.engine.requests
 
@@ -68,9 +86,9 @@ async def test_pressed_in_an_answer_it_changes_the_rest_of_it():
     async with open_chat(engine) as stage:
         await stage.begins("hi")
         await stage.pilot.press("f5")
-        await stage.sees("spec: off", "generating")
+        await stage.sees("speculation off", "generating")
         engine.permit()
-        await stage.sees("Bye.", "idle", "spec: off")
+        await stage.sees("Bye.", "idle", "speculation off")
 
 
 async def test_two_quick_presses_are_two_places_though_the_engine_has_not_said_the_first():
@@ -78,19 +96,19 @@ async def test_two_quick_presses_are_two_places_though_the_engine_has_not_said_t
         await stage.ready()
         stage.chat.action_spec()
         stage.chat.action_spec()
-        await stage.sees("spec: on")
+        await stage.sees("guide-draft, on")
 
 
 async def test_words_say_what_the_key_does_and_how_far():
     async with open_chat(ScriptedEngine(HELLO)) as stage:
         await stage.ready()
         for typed, seen in [
-            ("/k 5", "k=5"),
-            ("/spec off", "spec: off"),
-            ("/spec on", "k=5"),
-            ("/spec AUTO", "k=auto"),
-            ("/k 0", "spec: off"),
-            ("/k auto", "spec: auto"),
+            ("/k 5", "guide-draft, 5 at a time"),
+            ("/spec off", "speculation off"),
+            ("/spec on", "guide-draft, 5 at a time"),
+            ("/spec AUTO", "guide-draft, auto"),
+            ("/k 0", "speculation off"),
+            ("/k auto", "guide-draft, auto"),
         ]:
             await stage.send(typed)
             await stage.sees(seen)
@@ -146,7 +164,7 @@ async def test_a_drafter_that_failed_cannot_be_switched_on():
     notice = Notice("warning", "drafter_failed", "The drafter failed.")
     async with open_chat(ScriptedEngine([notice, *HELLO])) as stage:
         await stage.send("hi")
-        await stage.sees("no draft model: it failed", "idle", "spec: off")
+        await stage.sees("the draft model failed", "idle")
         await stage.pilot.press("f5")
         await stage.sees("Nothing drafts for this model: it failed.")
         assert not stage.engine.wishes
@@ -165,7 +183,7 @@ async def test_the_switch_and_the_speed_are_in_sight_however_long_the_names_are(
     long = Ready(model, SpecCard("model", "its-draft-" * 9), READY.memory)
     async with open_chat(ScriptedEngine(HELLO, opening=[long]), size=size) as stage:
         await stage.send("hi")
-        await stage.sees("Bye.", "idle", "spec: auto")
+        await stage.sees("Bye.", "idle")
         assert stage.seen.splitlines()[0].rstrip().endswith("…   80.0 tok/s   ×–")
 
 
@@ -332,13 +350,32 @@ async def answered(stage: Stage) -> None:
     await stage.asks("hi", "Bye.", "idle")
 
 
-async def test_an_answer_that_took_no_time_tells_nothing_of_speed(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(compare, "SHORT_MS", 1000)
-    slow = answer(*(step(word, accepted=0) for word in ("Hello", " there", ", world", ".", " Bye", ".")))
-    async with open_chat(ScriptedEngine(HELLO, slow, HELLO)) as stage:
-        await answered(stage)
-        await stage.pilot.press("f6")
-        await sees(stage, "×1.60, too short to tell · the same text")
+DRAFTS, EXIT = Way("small", speculate=True), Way("early-exit:4", speculate=True, exit_layer=4)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        (side(ways.PLAIN, plain(200)), side(DRAFTS, drafted(200)), "×1.60 faster · same text"),
+        (
+            side(ways.PLAIN, plain(110)),
+            side(DRAFTS, drafted(110)),
+            "×1.60 faster · same text · 110 tokens, too few to be sure",
+        ),
+        (side(ways.PLAIN, plain(18)), side(DRAFTS, drafted(18)), "×– · same text · 18 tokens, too few to be sure"),
+        (side(ways.PLAIN, plain(1)), side(DRAFTS, plain(1)), "×– · same text · 1 token, too few to be sure"),
+        (side(ways.PLAIN, plain(200)), side(DRAFTS, drafted(200, slow=True)), "×0.80 slower · same text"),
+        (side(ways.PLAIN, plain(200)), side(DRAFTS, plain(200)), "×1.00 as fast · same text"),
+        (side(DRAFTS, plain(200)), side(EXIT, drafted(200)), "early-exit:4 ×1.60 faster · same text"),
+        (
+            side(ways.PLAIN, plain(200), "We go."),
+            side(DRAFTS, drafted(200), "We stay."),
+            "×1.60 faster · the texts differ from character 4 on: “go.” against “stay.”",
+        ),
+    ],
+)
+def test_the_verdict_says_how_fast_whether_the_same_and_whether_that_is_sure(first: Side, second: Side, said: str):
+    assert verdict(first, second) == said
 
 
 @pytest.mark.parametrize("size", [(60, 16), (80, 24), (120, 30)])
@@ -350,10 +387,11 @@ async def test_one_question_twice_side_by_side(way: str, size: tuple[int, int]):
         await answered(stage)
         before = stage.chat.status.stats
         await (stage.pilot.press("f6") if way == "f6" else stage.send("/compare"))
-        await sees(stage, "×1.60 · the same text", "plain", "guide-draft", "50.0 tok/s", "80.0 tok/s")
+        await sees(stage, "×– · same text · 6 tokens", "plain", "guide-draft", "50.0 tok/s", "80.0 tok/s")
         plain, drafted = stage.app.screen.query(Side)
         assert (plain.region.y == drafted.region.y) == (size[0] >= 80)
         assert shown(stage).count("Hello there") == 2
+        assert stage.app.screen.query_one("#verdict").region.y < plain.region.y, "the verdict is the heading"
         for side in (plain, drafted):
             assert side._body.region.y == side.words.content_region.y, "text begins at the top of its column"
         first, second = engine.requests[1:]
@@ -376,8 +414,8 @@ async def test_one_question_twice_side_by_side(way: str, size: tuple[int, int]):
 @pytest.mark.parametrize(
     ("spec", "typed", "names", "exits"),
     [
-        (READY.spec, "early-exit:4", ("guide-draft k=auto", "early-exit:4"), [None, 4]),
-        (READY.spec, "off", ("plain", "guide-draft k=auto"), [None, None]),
+        (READY.spec, "early-exit:4", ("guide-draft", "early-exit:4"), [None, 4]),
+        (READY.spec, "off", ("plain", "guide-draft"), [None, None]),
         (SpecCard("off", reason="none is known"), "early-exit:4", ("plain", "early-exit:4"), [None, 4]),
         (SpecCard("early-exit", "layers 1-4", exit_layer=4), "EARLY-EXIT:4", ("plain", "layers 1-4"), [None, None]),
     ],
@@ -389,7 +427,7 @@ async def test_two_drafters_are_compared_where_neither_must_be_loaded(
     async with open_chat(engine, size=(120, 24)) as stage:
         await answered(stage)
         await stage.send(f"/compare {typed}")
-        await sees(stage, f"{names[1]}", " ×1.60 · the texts differ")
+        await sees(stage, f"{names[1]}", "×– · the texts differ")
         assert [side.way.name.split(" k=")[0] for side in stage.app.screen.query(Side)] == [
             name.split(" k=")[0] for name in names
         ]
@@ -407,7 +445,7 @@ async def test_two_drafters_are_compared_where_neither_must_be_loaded(
     ],
 )
 async def test_what_cannot_be_compared_is_said_in_a_sentence(typed: str, sentence: str):
-    async with open_chat(ScriptedEngine(HELLO), size=(130, 24)) as stage:
+    async with open_chat(ScriptedEngine(HELLO), size=(150, 24)) as stage:
         await answered(stage)
         await stage.asks(f"/compare {typed}", sentence)
         assert len(stage.engine.requests) == 1
@@ -533,4 +571,4 @@ async def test_the_terminal_is_told_the_state_and_the_chats_title():
         await stage.pilot.press("escape")
         await stage.until(lambda: stage.app.title == "stopped · What is")
         await stage.pilot.press("ctrl+n")
-        await stage.until(lambda: stage.app.title == "stopped · localspec")
+        await stage.until(lambda: stage.app.title == "idle · localspec")

@@ -114,7 +114,7 @@ async def test_a_drafter_that_failed_is_no_longer_named_and_a_reload_brings_it_b
     first, second = ScriptedEngine([failed, *HELLO], paused=True), ScriptedEngine(HELLO)
     async with open_chat(first, second) as stage:
         first.permit(1)
-        await stage.sees("⇐ guide-draft k=auto")
+        await stage.sees("⇐ guide-draft, auto")
         await stage.send("hi")
         first.permit(1)
         await stage.sees("The drafter failed (nan).", "int8 · no draft model: it failed · cpu")
@@ -122,7 +122,7 @@ async def test_a_drafter_that_failed_is_no_longer_named_and_a_reload_brings_it_b
         first.permit()
         await stage.sees("Bye.", "idle", "^R Reload")
         await stage.pilot.press("ctrl+r")
-        await stage.sees("⇐ guide-draft k=auto", "Bye.")
+        await stage.sees("⇐ guide-draft, auto", "Bye.")
         await stage.until(lambda: stage.chat.state.phase == "idle" and "^R Reload" not in stage.seen)
         assert stage.engine is second
 

@@ -61,7 +61,7 @@ def past(count: int) -> OpenChat:
 
 @asynccontextmanager
 async def chat_of(count: int) -> AsyncIterator[Stage]:
-    async with open_chat(ScriptedEngine(), past=past(count), size=(130, 36)) as stage:
+    async with open_chat(ScriptedEngine(), past=past(count), size=(150, 36)) as stage:
         await stage.ready()
         await stage.pilot.press("a")
         yield stage

@@ -20,7 +20,7 @@ from localspec.loading.fit import FitReport, FormatFit
 from localspec.runtime.local_models import Shelved
 from localspec.runtime.pairs import Candidate
 from localspec.tui.chat.attachments import from_paste
-from localspec.tui.chat.draft_length import why_off
+from localspec.tui.chat.draft_length import drafting, words
 from localspec.tui.chat.info import Info, info
 from localspec.tui.chat.plan_lines import choices, plan_lines
 from localspec.tui.keys.palette import shown as shown_model
@@ -30,7 +30,7 @@ from localspec.tui.panels.download_rows import percent_line
 from localspec.tui.panels.header import Header
 from localspec.tui.panels.hub_rows import Listing, detail, listed
 from localspec.tui.panels.pills import Pills
-from localspec.tui.panels.speed_panel import Reading, drafting
+from localspec.tui.panels.speed_panel import Reading, panel
 from localspec.tui.panels.stats_line import loading_words
 from localspec.tui.transcript.answer import Answer
 from localspec.tui.transcript.markers import Note
@@ -62,11 +62,14 @@ def header(text: str) -> str:
 
 
 def state(text: str) -> str:
-    return str(info(Info(text, 1, "spec: off", why_off(SpecCard("off", reason=text))), Stats(), 10**6))
+    return str(info(Info(text, 1, text), Stats(), 10**6))
 
 
 def panel_line(text: str) -> str:
-    return str(drafting(Reading(Stats(), spec=SpecCard("off", reason=text)), 10**6)[0])
+    spec = SpecCard("model", text, "auto", reason=text)
+    return (
+        f"{panel(Reading(Stats(draft_kind='model'), spec=spec, device=text), 10**6, 99)}{drafting(spec)}{words(spec)}"
+    )
 
 
 def tooltip(text: str) -> str:

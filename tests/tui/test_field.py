@@ -19,7 +19,7 @@ FIELDS = {"chat-search": ("ctrl+b", "slash"), "find-words": ("ctrl+f",), "chat-n
 async def test_a_megabyte_is_refused_and_a_line_is_not(name: str):
     with History() as history:
         history.begin(NewChat("guide", title="one"), "one")
-    async with kept_chat(ScriptedEngine(HELLO), size=(130, 30)) as stage:
+    async with kept_chat(ScriptedEngine(HELLO), size=(150, 30)) as stage:
         await stage.ready()
         await stage.until(lambda: stage.chat.sidebar.list.row)
         await stage.pilot.press(*FIELDS[name])
@@ -38,7 +38,7 @@ async def test_a_megabyte_is_refused_and_a_line_is_not(name: str):
 async def test_a_longer_title_is_whole_and_can_be_made_shorter():
     with History() as history:
         history.begin(NewChat("guide", title=TITLE), "one")
-    async with kept_chat(ScriptedEngine(HELLO), size=(130, 30)) as stage:
+    async with kept_chat(ScriptedEngine(HELLO), size=(150, 30)) as stage:
         await stage.ready()
         await stage.until(lambda: stage.chat.sidebar.list.row)
         await stage.pilot.press("ctrl+b", "r")
@@ -50,7 +50,7 @@ async def test_a_longer_title_is_whole_and_can_be_made_shorter():
 
 
 async def test_what_search_is_given_keeps_to_the_field():
-    async with kept_chat(ScriptedEngine(HELLO), size=(130, 30)) as stage:
+    async with kept_chat(ScriptedEngine(HELLO), size=(150, 30)) as stage:
         await stage.ready()
         await stage.send(f"/search {'x' * (LONGEST + 1)}")
         await stage.until(lambda: stage.chat.sidebar.search.value == "x" * LONGEST)

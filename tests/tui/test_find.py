@@ -54,7 +54,7 @@ def test_letters_match_in_capitals_or_not_and_nothing_matches_nothing():
     assert [before(places, place) for place in (None, 2, 5, 7, 6)] == [7, 7, 2, 5, 5]
 
 
-@pytest.mark.parametrize("size", [(60, 16), (80, 24), (100, 24), (130, 30)], ids=str)
+@pytest.mark.parametrize("size", [(60, 16), (80, 24), (100, 24), (150, 30)], ids=str)
 async def test_every_match_is_brought_into_sight_one_after_the_other(size: tuple[int, int]):
     with History() as history:
         texts = [f"said {number}\n\n{'more ' * 60}" for number in range(30)]
@@ -132,7 +132,7 @@ async def refused(stage: Stage, arguments: str) -> str:
     return said
 
 
-@pytest.mark.parametrize("size", [(60, 16), (130, 30)], ids=str)
+@pytest.mark.parametrize("size", [(60, 16), (150, 30)], ids=str)
 async def test_a_chat_becomes_a_file_named_after_it_and_no_file_is_written_over(
     own_folder: Path, size: tuple[int, int]
 ):

@@ -74,7 +74,7 @@ async def test_the_letters_at_a_message_can_be_others():
         await stage.send("hi")
         await stage.sees("Bye.", "idle")
         await stage.pilot.press("alt+up")
-        await stage.sees("x copy c code", "F9 ] version", "y delete")
+        await stage.sees("x copy  c code", "y delete")
         await stage.pilot.press("x")
         await stage.sees("Copied.")
         await stage.pilot.press("f9")

@@ -108,6 +108,18 @@ def test_a_long_name_on_disk_keeps_the_program_and_its_end():
     assert "Instruct-GGUF:Q4_K_M" in disk.lines()[0]
 
 
+def test_a_path_that_is_too_long_is_its_last_part_in_one_readable_line():
+    path = "/home/someone/.cache/huggingface/hub/models--org--name/snapshots/1a2b/SmolLM2-135M-Q4_1.gguf"
+    disk = Disk(list, lambda _: (), Pick("guide", "auto"))
+    disk.models = [Shelved(path, "Q4_1", 105_000_000, "fits well", ()), Shelved("/m/tiny", "fp32", 0, "fits", ())]
+    for width in (60, 80):
+        disk.width = width
+        first, second = disk.lines()
+        assert first.split() == ["SmolLM2-135M-Q4_1.gguf", "Q4_1", "105", "MB", "fits", "well"]
+        assert "/m/tiny" in second, "a path that fits stays whole"
+        assert max(len(first), len(second)) <= width - 4
+
+
 @pytest.mark.parametrize(
     ("states", "words"),
     [

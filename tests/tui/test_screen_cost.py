@@ -82,7 +82,7 @@ async def settled(stage: Stage) -> None:
         await stage.pilot.pause()
 
 
-@pytest.mark.parametrize(("size", "seed"), [((130, 36), 1), ((80, 24), 2), ((60, 16), 3)])
+@pytest.mark.parametrize(("size", "seed"), [((150, 36), 1), ((80, 24), 2), ((60, 16), 3)])
 async def test_what_is_drawn_piece_by_piece_is_what_is_there(glass: Glass, size: tuple[int, int], seed: int):
     """Every update is applied to a screen of its own, which is at the end the screen drawn as a whole."""
     async with open_chat(ScriptedEngine(HELLO), size=size) as stage:
@@ -163,7 +163,7 @@ async def test_the_last_item_of_a_list_grows_in_its_place():
 
 
 async def test_a_key_lays_out_nothing(layouts: list[str]):
-    async with open_chat(ScriptedEngine(HELLO), size=(130, 36)) as stage:
+    async with open_chat(ScriptedEngine(HELLO), size=(150, 36)) as stage:
         await stage.send("go")
         await stage.sees("Bye.", "idle")
         await stage.pilot.press("a")
@@ -265,7 +265,7 @@ def test_figures_are_drawn_once_a_second(monkeypatch: pytest.MonkeyPatch):
 
 async def test_figures_are_right_when_nothing_more_comes():
     engine = ScriptedEngine(answer(*(step("a ", "b ", accepted=None) for _ in range(40))), paused=True)
-    async with open_chat(engine, size=(130, 36)) as stage:
+    async with open_chat(engine, size=(150, 36)) as stage:
         engine.permit(3)  # ready, the prompt read, one round
         await stage.send("go")
         await stage.sees("a b")

@@ -27,7 +27,7 @@ from tests.support.scripted_engine import ScriptedEngine, answer, step
 
 pytestmark = pytest.mark.heavy
 
-NARROW, OVER, WIDE = (60, 16), (100, 24), (130, 30)
+NARROW, OVER, WIDE = (60, 16), (100, 24), (150, 30)
 SIZES = [NARROW, (80, 24), OVER, WIDE]
 SHORT = answer(step("Bye", "."))
 ATTACK = "[/nope]\x1b]52;c;aGk=\x07\x9b2J\u202e [@click=app.quit]x[/]"
@@ -112,7 +112,7 @@ async def test_what_the_user_hid_stays_hidden_and_an_overlay_does_not_come_by_it
         await stage.until(lambda: panel.display)
         await stage.pilot.resize_terminal(100, 24)
         await stage.until(lambda: not panel.display)
-        await stage.pilot.resize_terminal(130, 30)
+        await stage.pilot.resize_terminal(150, 30)
         await stage.until(lambda: panel.display)
         await stage.pilot.press("ctrl+b", "ctrl+b")
         await stage.until(lambda: not panel.display)

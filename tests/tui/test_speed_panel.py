@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
+from itertools import product
 
 import msgspec
 import pytest
-from rich.cells import cell_len
+from textual.app import App, ComposeResult
+from textual.pilot import Pilot
 
 from localspec.core.events import Stats, Step
 from localspec.runtime.stats import SpeedMeter, student_95
-from localspec.tui.panels.speed_panel import LABEL, Reading, panel, shown, sparkline
+from localspec.tui.panels.speed_panel import LABEL, Fold, Reading, SpeedPanel, panel, shown, sparkline
 from tests.support.scripted_engine import READY, step
 
 STATS = Stats(
@@ -40,28 +42,39 @@ STATS = Stats(
 WIDTH = 28
 
 
-def lines(stats: Stats, *, band: float | None = 0.06, height: int = 18, rounds: tuple[Step, ...] = ()) -> list[str]:
-    return panel(Reading(stats, band, 12, rounds), WIDTH, height).plain.splitlines()
+def lines(
+    stats: Stats, *, band: float | None = 0.06, height: int = 18, rounds: tuple[Step, ...] = (), whole: bool = True
+) -> list[str]:
+    return panel(Reading(stats, band, 12, rounds), WIDTH, height, whole=whole).plain.splitlines()
 
 
 def changed(**values: object) -> Stats:
     return msgspec.structs.replace(STATS, **values)
 
 
+FOUR = [
+    " 41.2 tok/s",
+    "speed-up ×1.84 ±0.06 ▲",
+    "accepted 71 % (312/440)",
+    "context  █░░░░░░░░ 1.2k/8.2k",
+]
+
+
+def test_folded_it_is_four_lines():
+    assert lines(STATS, whole=False) == FOUR
+
+
 def test_it_says_everything_that_was_measured():
     assert lines(STATS) == [
-        " 41.2 tok/s",
-        "plain    22.4 (probe ×12)",
-        "speed-up ×1.84 ±0.06 ▲",
-        "accepted 71 % (312/440)",
+        *FOUR,
+        "plain    22.4 (12 probes)",
         "per step 3.4 tok",
-        "place 1  ███████████▏   86 %",
-        "place 2  ████████▉      68 %",
-        "place 3  ██████▍        49 %",
-        "context  █░░░░░░░░ 1.2k/8.2k",
-        "memory   1.3 GB · peak 1.9 GB",
-        "draft    31 % · verify 66 %",
-        "reads    24 of 33 GB/s",
+        "1st token ██████████▍   86 %",
+        "2nd token ████████▏     68 %",
+        "3rd token █████▉        49 %",
+        "drafting 31 % of the time",
+        "memory   1.3 GB",
+        "peak     1.9 GB",
     ]
 
 
@@ -70,13 +83,30 @@ def test_before_anything_is_known_it_is_dashes():
         " – tok/s",
         "context  –",
         "memory   –",
-        "reads    –",
     ]
 
 
+OFF = changed(draft_kind="off", draft_rounds=0, accepted_counts=(), tested_counts=())
+
+
 def test_without_a_drafter_it_says_nothing_of_drafts():
-    words = " ".join(lines(changed(draft_kind="off", draft_rounds=0, accepted_counts=(), tested_counts=())))
-    assert not {"plain", "speed-up", "accepted", "verify", "place"} & set(words.split())
+    words = " ".join(lines(OFF))
+    assert not {"plain", "speed-up", "accepted", "drafting", "drafts", "token"} & set(words.split())
+    assert len(lines(OFF, whole=False)) == 2
+
+
+def test_turned_off_it_says_nothing_of_drafts_unless_some_were_made():
+    off, plain = msgspec.structs.replace(READY.spec, mode="off"), changed(draft_rounds=0)
+    said, before = (panel(Reading(stats, spec=off), WIDTH, 18).plain for stats in (plain, STATS))
+    assert "speed-up" not in said
+    assert "speed-up" in before
+
+
+def test_what_slows_down_says_why_beside_all_that_was_accepted():
+    slow = changed(speedup=0.95, draft_n_accepted=440, draft_n_rejected=0, draft_ms=4800.0)
+    found = lines(slow, whole=False)
+    assert found[1:4] == ["speed-up ×0.95 ±0.06", "drafting 48 % of the time", "accepted 100 % (440/440)"]
+    assert lines(slow).count("drafting 48 % of the time") == 1
 
 
 @pytest.mark.parametrize(
@@ -93,43 +123,69 @@ def test_without_a_drafter_it_says_nothing_of_drafts():
 def test_faster_or_slower_is_said_only_when_the_whole_band_says_so(
     speedup: float | None, band: float | None, words: str
 ):
-    assert lines(changed(speedup=speedup), band=band)[2] == f"speed-up {words}"
+    assert lines(changed(speedup=speedup), band=band)[1] == f"speed-up {words}"
 
 
 def test_a_baseline_from_an_earlier_start_is_called_so():
-    assert lines(changed(baseline_source="calibrated"))[1] == "plain    22.4 (calibrated)"
+    assert lines(changed(baseline_source="calibrated"))[4] == "plain    22.4 (calibrated)"
 
 
 def test_the_speed_is_the_plain_one_times_the_speed_up():
     """Whatever came beside the rounds: their own figure would not agree with the two beside it."""
     found = lines(changed(predicted_ms=12_500.0, baseline_tps=41.0, speedup=2.0))
-    assert found[:3] == [" 33.0 tok/s", "plain    16.5 (probe ×12)", "speed-up ×2.00 ±0.06 ▲"]
+    assert [*found[:2], found[4]] == [" 33.0 tok/s", "speed-up ×2.00 ±0.06 ▲", "plain    16.5 (12 probes)"]
 
 
-def test_what_it_reads_per_second_is_known_at_the_end():
-    assert lines(changed(read_bytes=0))[-1] == "reads    – of 33 GB/s"
-
-
-@pytest.mark.parametrize("height", range(9, 30))
-def test_places_give_way_to_what_stands_below(height: int):
+@pytest.mark.parametrize("height", range(10, 30))
+def test_positions_give_way_to_what_stands_below(height: int):
     found = lines(changed(accepted_counts=(9,) * 17, tested_counts=(9,) * 17), height=height)
-    assert found[-1].startswith("reads")
+    assert found[-1].startswith("peak")
     assert len(found) == min(height, 25)
 
 
-def test_of_few_lines_the_last_are_left_out_and_how_it_drafts_is_not_one_of_them():
+def test_of_few_lines_the_last_are_left_out():
     """80x16 leaves eight."""
     reading = Reading(STATS, 0.06, 12, (), READY.spec, "cpu", 8_000_000_000)
     whole, few = (panel(reading, WIDTH, height).plain.splitlines() for height in (18, 8))
-    names = ["plain", "speed-up", "accepted", "per step", "spec", "context", "memory", "RAM", "draft", "reads"]
-    assert [line[:LABEL].strip() for line in whole if not line.startswith("place")][1:] == names
+    names = ["speed-up", "accepted", "context", "plain", "per step", "drafts", "drafting", "memory", "peak", "RAM"]
+    assert [line[:LABEL].strip() for line in whole if "token" not in line][1:] == names
     assert [line[:LABEL].strip() for line in few][1:] == names[:7]
 
 
-def test_no_line_is_wider_than_the_panel():
-    huge = changed(draft_n_accepted=9_999, draft_n_rejected=1, context_max=131_072, peak_bytes=0)
+SIZES = {  # weights, keys and values, peak, memory of the device, context
+    "guide": (20_000_000, 4_000_000, 345_000_000, 16_800_000_000, 2_048),
+    "135M": (139_000_000, 188_700_000, 802_000_000, 16_800_000_000, 8_192),
+    "70B": (141_100_000_000, 42_900_000_000, 188_888_000_000, 640_000_000_000, 131_072),
+}
+
+
+@pytest.mark.parametrize("model", SIZES)
+def test_no_line_is_wider_than_the_panel_and_none_is_cut_in_it(model: str):
+    """Whatever the panel's width: a line that breaks moves all below it."""
+    weights, cache, peak, device, context = SIZES[model]
+    figures = changed(
+        predicted_n=99_999,
+        predicted_ms=99_999_000.0 if model == "70B" else 40_000.0,
+        draft_n_accepted=130_999,
+        draft_n_rejected=1,
+        accepted_counts=(9,) * 17,
+        tested_counts=(9,) * 17,
+        speedup=12.34,
+        target_bytes=weights,
+        kv_bytes=cache,
+        peak_bytes=peak,
+        context_used=context,
+        context_max=context,
+    )
+    spec = msgspec.structs.replace(READY.spec, mode="on", k=16)
     rounds = tuple(step("a", "b") for _ in range(1000))
-    assert max(map(cell_len, lines(huge, rounds=rounds))) <= WIDTH
+    for width in range(1, 60):
+        for slow, whole in product((False, True), repeat=2):
+            sums = msgspec.structs.replace(figures, speedup=0.87) if slow else figures
+            reading = Reading(sums, 11.11, 24, rounds, spec, "cuda:0", device)
+            found = panel(reading, width, 99, whole=whole).split("\n")
+            assert max(line.cell_length for line in found) <= width
+            assert width < WIDTH or not any("…" in line.plain for line in found)
 
 
 def test_the_sparkline_is_as_high_as_the_round_was_fast():
@@ -141,19 +197,70 @@ def test_the_sparkline_is_as_high_as_the_round_was_fast():
 @pytest.mark.parametrize(
     ("width", "wish", "there"),
     [
-        (79, None, False),
-        (79, True, False),
-        (80, None, False),
-        (80, True, True),
-        (119, None, False),
-        (119, True, True),
-        (120, None, True),
-        (120, False, False),
-        (200, None, True),
+        (79, None, "hidden"),
+        (79, "whole", "hidden"),
+        (80, None, "hidden"),
+        (80, "folded", "folded"),
+        (139, None, "hidden"),
+        (139, "whole", "whole"),
+        (140, None, "folded"),
+        (140, "hidden", "hidden"),
+        (200, None, "folded"),
+        (200, "whole", "whole"),
     ],
 )
-def test_breakpoints(width: int, wish: bool | None, there: bool):
-    assert shown(width, wish) is there
+def test_breakpoints(width: int, wish: Fold | None, there: Fold):
+    assert shown(width, wish) == there
+
+
+class Bare(App[None]):
+    """The panel alone, with figures that the test sets."""
+
+    CSS = "SpeedPanel { width: 32; height: auto; border: round white; padding: 0 1; text-wrap: nowrap; }"
+    reading = Reading(OFF)
+
+    def compose(self) -> ComposeResult:
+        self.panel = SpeedPanel(lambda: self.reading)
+        yield self.panel
+
+    async def shows(self, pilot: Pilot[None], reading: Reading) -> None:
+        """These figures come: each of their lines is on the screen, once."""
+        self.reading = reading
+        self.panel.follow()
+        await pilot.pause()
+        seen = [strip.text[2:30].rstrip() for strip in self.screen._compositor.render_strips()]
+        wanted = panel(reading, 28, 99, whole=self.panel.fold == "whole").plain.splitlines()
+        assert seen[1 : 1 + len(wanted)] == [line.rstrip() for line in wanted]
+        assert self.panel.size.height == len(wanted)
+
+
+async def test_another_number_of_lines_is_laid_out_anew_and_none_is_left_over():
+    app = Bare()
+    async with app.run_test(size=(160, 40)) as pilot:
+        app.panel.settle(160)
+        await app.shows(pilot, Reading(OFF))
+        await app.shows(pilot, Reading(STATS, 0.06, 12))
+        app.panel.turn(160)
+        await app.shows(pilot, Reading(STATS, 0.06, 12))
+        await app.shows(pilot, Reading(changed(peak_bytes=0)))
+        await app.shows(pilot, Reading(changed(accepted_counts=(9,) * 9, tested_counts=(9,) * 9)))
+        await app.shows(pilot, Reading(OFF))
+
+
+async def test_f2_goes_from_four_lines_to_all_to_none():
+    async def folds(width: int) -> list[Fold]:
+        app = Bare()
+        async with app.run_test(size=(width, 30)):
+            app.panel.settle(width)
+            found = [app.panel.fold]
+            for _ in range(3):
+                app.panel.turn(width)
+                found.append(app.panel.fold)
+            return found
+
+    assert await folds(160) == ["folded", "whole", "hidden", "folded"]
+    assert await folds(100) == ["hidden", "folded", "whole", "hidden"]
+    assert await folds(79) == ["hidden"] * 4
 
 
 def measured(seed: int) -> tuple[float, float]:

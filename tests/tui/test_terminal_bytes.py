@@ -185,11 +185,11 @@ async def test_chats_titled_in_brackets_are_listed_and_opened_at_the_next_start(
         ids = [history.begin(NewChat(name, title=name, system=name), name).chat_id for name in names]
     for chat_id in random.Random(24).sample(ids, starts):
         past = recall(chat_id)
-        async with kept_chat(ScriptedEngine(HELLO), size=(130, 30), past=past) as stage:
+        async with kept_chat(ScriptedEngine(HELLO), size=(150, 30), past=past) as stage:
             await stage.ready()
             assert [said.text for said in stage.messages] == [past.chat.title]
             await stage.asks("still there?", "Bye.", "idle")
-    async with kept_chat(ScriptedEngine(HELLO), size=(130, 30)) as stage:
+    async with kept_chat(ScriptedEngine(HELLO), size=(150, 30)) as stage:
         await stage.pilot.press("ctrl+b")
         rows = stage.chat.sidebar.list
         await stage.until(lambda: rows.option_count)

@@ -8,7 +8,8 @@ from rich.cells import cell_len
 from localspec.core.events import Proposal, Source, Step, Token
 from localspec.core.sanitize import clean
 from localspec.tui.transcript.legend import legend
-from localspec.tui.transcript.token_view import FAINTEST, REJECTED, STYLES, Mark, Page, TokenView, mark, marks, visible
+from localspec.tui.transcript.sources import REJECTED, SOURCES
+from localspec.tui.transcript.token_view import FAINTEST, Mark, Page, TokenView, about, mark, marks, visible
 from tests.core.test_sanitize import FORBIDDEN, fuzzed
 from tests.support.scripted_engine import step
 
@@ -33,14 +34,20 @@ def test_the_four_sources_differ_in_more_than_colour():
     sources: list[tuple[Source, int | None]] = [("draft", 0), ("bonus", None), ("fix", None), ("plain", None)]
     shown = [mark(token("word", source, pos)) for source, pos in sources]
     looks = {(one.text, without_colour(one.style)) for one in shown}
-    assert looks == {("word₁", ()), ("word", ("bold",)), ("word", ("underline",)), ("word", ())}
+    assert looks == {("word", (mark,)) for mark in ("italic", "bold", "underline")} | {("word", ())}
+    assert len({without_colour(look.style) for look in SOURCES.values()}) == len(SOURCES)
 
 
-def test_a_drafted_token_says_its_place_and_fades_with_it():
-    assert [mark(token("a", "draft", pos)).text for pos in (0, 8, 9, 15)] == ["a₁", "a₉", "a₁₀", "a₁₆"]
-    faint = [int(mark(token("a", "draft", pos)).style.split()[-1].rstrip("%")) for pos in range(16)]
+def test_a_drafted_token_fades_with_its_position_which_its_tooltip_says():
+    shown = [mark(token("a", "draft", pos)) for pos in range(16)]
+    assert {one.text for one in shown} == {"a"}, "no digit in the words"
+    faint = [int(one.style.split()[-1].rstrip("%")) for one in shown]
     assert faint == sorted(faint, reverse=True)
     assert (faint[0], faint[-1]) == (100, FAINTEST)
+    assert [about(one.token) for one in shown[:2] if one.token] == [
+        "drafted: token 1 of its draft",
+        "drafted: token 2 of its draft",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -62,13 +69,9 @@ def test_no_token_is_invisible(text: str, shown: str):
     assert visible(text) == shown
 
 
-def test_the_place_stands_before_the_line_break():
-    assert mark(token("}\n", "draft", 1)).text == "}↵₂\n"
-
-
 def test_rejected_proposals_follow_their_round_when_asked_for():
     one = step("the", " cat", " sat")
-    assert [mark.text for mark in marks(one, "tokens")] == ["the₁", " cat₂", " sat"]
+    assert [mark.text for mark in marks(one, "tokens")] == ["the", " cat", " sat"]
     last = [*marks(one, "rejects")][-1]
     assert (last.text, last.style) == ("‹x›", REJECTED)
     assert without_colour(REJECTED) == ("strike",)
@@ -90,6 +93,11 @@ def test_a_rejected_newline_breaks_no_line():
 def test_tokens_are_not_divided_at_the_end_of_a_line():
     assert lines("four", "four", "four", width=10) == ["fourfour", "four"]
     assert lines("ten cells!", "x", width=10) == ["ten cells!", "x"]
+
+
+def test_a_broken_line_goes_on_without_the_blank_between_words():
+    assert lines("one", " two", " three", " ", width=8) == ["one two", "three "]
+    assert lines("12345678", " ", width=8) == ["12345678", " "]
 
 
 def test_a_token_longer_than_a_line_is():
@@ -128,7 +136,7 @@ def test_the_tokens_together_are_the_text():
     words = [f"w{i} \n"[: 2 + i % 4] for i in range(300)]
     view = TokenView([step(*words[i : i + 3]) for i in range(0, 300, 3)])
     shown = "".join(mark.text for line in view.lay_out(24) for mark in line)
-    assert shown.translate(str.maketrans("", "", "₁₂↵")) == clean("".join(words)).replace("\n", "")
+    assert shown.translate(str.maketrans("", "", "↵")) == clean("".join(words)).replace("\n", "")
 
 
 def test_lines_laid_out_while_it_grows_are_those_of_the_whole():
@@ -144,5 +152,5 @@ def test_lines_laid_out_while_it_grows_are_those_of_the_whole():
 def test_the_legend_shows_every_mark_and_fits_the_smallest_terminal():
     for line in (legend("tokens", "Shift+F3"), legend("rejects", "Shift+F3")):
         looks = {str(span.style) for span in line.spans}
-        assert {*STYLES.values(), REJECTED} <= looks
+        assert {*(look.style for look in SOURCES.values()), REJECTED} <= looks
         assert cell_len(line.plain) <= 58

@@ -20,6 +20,8 @@ def details(said: Utterance) -> str:
         f"drafted by {made.draft}" if made.draft else "no draft",
         f"prompt {stats.prompt_n:,} tok, {stats.cached_n:,} cached",
         f"{stats.predicted_n:,} tok in {stats.rounds:,} rounds",
+        *([f"{stats.predicted_per_second:.1f} tok/s"] if stats.predicted_n else []),
+        *([f"×{stats.speedup:.2f}"] if stats.speedup else []),
         *([str(stats.finish_reason)] if stats.finish_reason else []),
         *at,
     ]

@@ -1,4 +1,5 @@
-"""How far answers are drafted for at present, and why `auto` does not: read from the last rounds. Knows no widget."""
+"""Whether and how far answers are drafted for at present, and why `auto` does not: read from the last rounds. Knows no
+widget."""
 
 from __future__ import annotations
 
@@ -7,14 +8,14 @@ from statistics import mode
 
 from localspec.core.events import SpecCard, Step
 from localspec.core.sanitize import one_line
-from localspec.runtime.draft_choice import NO_DRAFTER, TURNED_OFF
-
-NO_MODEL, PAUSED = "no draft model", "paused"
-USUAL = {NO_DRAFTER: NO_MODEL, TURNED_OFF: "speculation off", "": NO_MODEL}  # reasons without a fault
+from localspec.runtime.draft_choice import TURNED_OFF
 
 RECENT = 16  # rounds
 SELDOM = 1 / 4  # so few of them have a draft where that is only tried now and then
 LOOKED_AT = 512  # rounds that say what a draft costs and brings
+OFF = "speculation off"
+NO_MODEL = "no draft model"
+WHY_NONE = {TURNED_OFF: OFF, "it failed": "the draft model failed"}
 
 
 def length_now(rounds: Sequence[Step]) -> int | None:
@@ -27,37 +28,46 @@ def length_now(rounds: Sequence[Step]) -> int | None:
 
 
 def length(spec: SpecCard, rounds: Sequence[Step] = ()) -> str:
-    """k=4, or k=auto(4): decided from round to round, and 4 at present; paused where that is 0. Nothing where nothing
-    is drafted."""
+    """k=4, or k=auto(4): decided from round to round, and 4 at present. Nothing where nothing is drafted."""
     if spec.switch == "off":
         return ""
     chosen = spec.k if spec.mode == "on" else "auto"
     now = None if isinstance(chosen, int) else length_now(rounds)
-    if now == 0:
-        return PAUSED
     return one_line(f"k={chosen}" + (f"({now})" if now is not None else ""))
 
 
+def words(spec: SpecCard, rounds: Sequence[Step] = ()) -> str:
+    """The same as a reader says it: `auto, 4 at a time`."""
+    now = length_now(rounds) if spec.k == "auto" or spec.mode == "auto" else None
+    if spec.switch == "off":
+        return "off"
+    if now == 0:
+        return f"{spec.switch}, paused"
+    number = now or (spec.k if isinstance(spec.k, int) and spec.mode == "on" else None)
+    return f"{spec.switch}, {number} at a time" if number else spec.switch
+
+
+def drafter(spec: SpecCard) -> str:
+    """Its name; in other words that there is none."""
+    return one_line(spec.name or spec.kind) if spec.kind != "off" else WHY_NONE.get(spec.reason, NO_MODEL)
+
+
 def drafting(spec: SpecCard, rounds: Sequence[Step] = ()) -> str:
-    """The drafter and how far it drafts, or in short why nothing does."""
-    if spec.kind == "off":
-        return undrafted(spec)
-    name, now = spec.name or spec.kind, length(spec, rounds)
-    return one_line(f"{name} · {PAUSED}, does not pay" if now == PAUSED else f"{name} {now}".rstrip())
-
-
-def undrafted(spec: SpecCard) -> str:
-    """Why nothing drafts, in short."""
-    return USUAL.get(spec.reason) or one_line(f"{NO_MODEL}: {spec.reason}")
+    """The drafter and how it drafts; in other words where nothing does."""
+    if spec.switch == "off":
+        return drafter(spec) if spec.kind == "off" else OFF
+    if spec.mode == "auto" and length_now(rounds) == 0:
+        return f"{drafter(spec)}, paused"
+    is_fixed = spec.mode == "on" and isinstance(spec.k, int)
+    return f"{drafter(spec)}, {f'{spec.k} at a time' if is_fixed else spec.switch}"
 
 
 def why_off(spec: SpecCard | None, rounds: Sequence[Step] = ()) -> str:
-    """The reason why nothing is drafted though the user did not turn it off and a drafter is known; "" where something
-    is."""
+    """The reason why nothing is drafted though the user did not turn it off; "" where something is."""
     if spec is None:
         return ""
     if spec.kind == "off":
-        return "" if spec.reason in USUAL else one_line(spec.reason)
+        return one_line(spec.reason)
     if spec.mode != "auto" or length_now(rounds) != 0:
         return ""
     drafted = [step for step in rounds[-LOOKED_AT:] if step.drafted]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from textual.content import Content
 
 from localspec.core.events import Stats
+from localspec.runtime.stats import PROBES_NEEDED
 
 UNKNOWN = "–"
-NOT_YET = "No speed-up yet: it takes three rounds without a draft."
+NOT_YET = f"No speed-up yet: it takes {PROBES_NEEDED} rounds without a draft."
 UNSTEADY = "No speed-up: this machine's speed changes too much to compare rounds."
 
 
@@ -32,7 +33,7 @@ def baseline(stats: Stats, probes: int, *, unit: str = "") -> str:
     """The same in words, and what it is known from."""
     if (speed := plain(stats)) is None:
         return UNKNOWN
-    source = f"probe ×{probes}" if stats.baseline_source == "probe" else stats.baseline_source
+    source = f"{probes} probes" if stats.baseline_source == "probe" else stats.baseline_source
     return f"{speed:.1f}{unit} ({source})"
 
 

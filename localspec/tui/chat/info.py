@@ -1,4 +1,4 @@
-"""The chat's current settings in words: context used, preset, seed, speculation. Knows no widget."""
+"""The chat's current settings in words: context used, preset, seed. Knows no widget."""
 
 from __future__ import annotations
 
@@ -11,29 +11,24 @@ from localspec.core.events import Stats
 from localspec.core.sanitize import one_line
 
 NEARLY_FULL = 0.8
-UNSAID = "–"
 QUIET = "$foreground-muted"
 
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """The current settings. `spec` is the switch, and `why` the reason where nothing is drafted though it is not
-    turned off. `download`: what is being downloaded."""
+    """The settings that were chosen. `download`: what is being downloaded."""
 
     preset: str | None = None
     seed: int | None = None
-    spec: str = ""
-    why: str = ""
     download: str = ""
 
 
 def info(now: Info, stats: Stats, width: int) -> Content:
-    """The info that fits: the seed is left out first, then the preset, the reason, the context, the switch."""
-    used, seed, load = context(stats), f"seed {UNSAID if now.seed is None else now.seed}", one_line(now.download)
-    preset, spec = f"preset {one_line(now.preset or '') or UNSAID}", now.spec
-    reason = f"{spec} — {now.why}" if now.why else spec
-    ways = [(used, preset, seed, reason), (used, preset, reason), (used, reason), (used, spec), (spec,)]
-    ways = [*((*way, load) for way in ways), (load,)] if load else ways
+    """The info that fits: the seed is left out first, then the preset, then the context."""
+    used, load = context(stats), one_line(now.download)
+    preset = f"preset {one_line(now.preset)}" if now.preset else ""
+    seed = "" if now.seed is None else f"seed {now.seed}"
+    ways = [(used, preset, seed, load), (used, preset, load), (used, load), (load,)]
     fitting = (found for found in map(joined, ways) if cell_len(found) <= width)
     words = next(fitting, "")
     tone = "bold $text-warning" if used and nearly_full(stats) else QUIET

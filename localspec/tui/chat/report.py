@@ -5,9 +5,9 @@ from __future__ import annotations
 from localspec.core.events import ModelCard, SpecCard, Stats
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
-from localspec.tui.chat.draft_length import drafting
+from localspec.tui.chat.draft_length import drafter, length
 from localspec.tui.chat.gain import plain
-from localspec.tui.panels.speed_panel import memory
+from localspec.tui.panels.speed_panel import held
 from localspec.tui.panels.stats_line import ENDINGS
 
 LABEL = 12
@@ -71,11 +71,18 @@ def times(stats: Stats) -> str:
     return " · ".join(f"{name} {milliseconds / 1000:.2f} s" for name, milliseconds in parts)
 
 
+def memory(stats: Stats) -> str:
+    peak = f", {size_words(stats.peak_bytes)} at most" if stats.peak_bytes else ""
+    return f"{size_words(held(stats))}{peak}" if held(stats) else ""
+
+
 def reads(stats: Stats) -> str:
-    """The speed at which the weights were read, in words; "" where it is unknown."""
+    """The speed at which the weights were read, in words; "" where it is unknown. The most that was measured when the
+    model was loaded is left out where this is more: the machine was busy then."""
     if stats.bandwidth_gbs is None:
         return ""
-    peak = f" of {stats.bandwidth_peak_gbs:.1f} at best" if stats.bandwidth_peak_gbs else ""
+    most = stats.bandwidth_peak_gbs or 0.0
+    peak = f" of {most:.1f} at best" if most >= stats.bandwidth_gbs else ""
     return f"{stats.bandwidth_gbs:.1f} GB/s{peak}"
 
 
@@ -86,15 +93,15 @@ def seconds(milliseconds: float) -> str:
 def load_report(model: ModelCard, spec: SpecCard, sizes: Stats) -> str:
     """A report of the loaded model. `sizes` are those of the load."""
     chat = "it has a chat template" if model.chat else "no chat template: it continues texts"
-    drafter = f" · drafter {size_words(sizes.drafter_bytes)}" if sizes.drafter_bytes else ""
-    held = f"weights {size_words(sizes.target_bytes)}{drafter} · keys and values {size_words(sizes.kv_bytes)}"
+    beside = f" · drafter {size_words(sizes.drafter_bytes)}" if sizes.drafter_bytes else ""
+    held = f"weights {size_words(sizes.target_bytes)}{beside} · keys and values {size_words(sizes.kv_bytes)}"
     return lines(
         [
             ("model", one_line(model.name)),
             ("layers", str(model.layers or "")),
             ("format", f"{one_line(model.quant)} on {one_line(model.device)}"),
             ("context", f"{model.context_max:,} tokens"),
-            ("drafter", drafting(spec)),
+            ("drafter", f"{drafter(spec)} {length(spec)}".rstrip()),
             ("memory", held),
             ("chat", chat),
         ]

@@ -20,7 +20,9 @@ from localspec.tui.control.commands import escape_slash
 from localspec.tui.control.copies import Copies
 from localspec.tui.control.parts import Parts
 from localspec.tui.control.turns import Turns
-from localspec.tui.keys.key_names import keys_of, rows
+from localspec.tui.keys.key_names import keys_of, shown
+from localspec.tui.panels.keys_line import Key as LineKey
+from localspec.tui.panels.keys_line import letter
 
 LETTERS = (  # with what each does, in so few words that all fit in 80 columns
     Binding("y", "", "copy", id="msg.copy"),
@@ -34,6 +36,7 @@ LETTERS = (  # with what each does, in so few words that all fit in 80 columns
     Binding("i", "", "stats", id="msg.stats"),
     Binding("d", "", "delete", id="msg.delete"),
 )
+OF_ANSWERS = {"code", "branch", "tokens"}
 LEAVING = {"msg.edit", "msg.retry", "msg.branch"}  # after which nothing is pointed at
 NOT_EMPTY = "Letters act on a message while the prompt is empty."
 DELETE_SECONDS = 2.0
@@ -76,6 +79,7 @@ class Branches:
     def cursor(self, message_id: int | None) -> None:
         if message_id != self._cursor:
             self._cursor = message_id
+            self.screen.refresh_bindings()
             self.screen.call_later(self.point)
 
     @property
@@ -88,8 +92,24 @@ class Branches:
         place = branch.index(self.at) + direction if self.at in branch else len(branch) - 1
         if branch:
             self.cursor = branch[max(0, min(place, len(branch) - 1))].id
-            letters = " ".join(f"{keys} {what}" for keys, what in rows(self.screen, LETTERS))
-            self.feedback.hint(NOT_EMPTY if self.prompt.text else letters)
+            if self.prompt.text:
+                self.feedback.hint(NOT_EMPTY)
+            elif self.screen.app.is_inline:  # which has no line of keys
+                self.feedback.hint(" · ".join(f"{key.display} {key.word}" for key in self.letter_keys()))
+
+    def letter_keys(self) -> list[LineKey]:
+        """The letters that do something with the message pointed at; none while there is none."""
+        if (said := self.at) is None or self.prompt.text:
+            return []
+        lacks = OF_ANSWERS if said.role == "user" else set[str]()
+        if self.conversation.version(said)[1] < 2:
+            lacks = lacks | {"version"}
+        found: dict[str, list[str]] = {}
+        for one in LETTERS:
+            if one.description not in lacks:
+                found.setdefault(one.description, []).append(str(one.id))
+        names = {what: " ".join(shown(self.screen, id) for id in ids) for what, ids in found.items()}
+        return [letter(keys_of(self.screen, ids[0])[0], names[what], what) for what, ids in found.items()]
 
     def claims(self, event: Key) -> bool:
         """A letter with the prompt empty. Any other leaves the message and is typed."""
@@ -144,10 +164,12 @@ class Branches:
         self.prompt.pills.attachments = question.attachments
         self.prompt.move_cursor(self.prompt.document.end)
         self.prompt.border_title = Content(self.feedback.with_keys(EDITING))
+        self.screen.refresh_bindings()
 
     def end_edit(self) -> None:
         """Ends editing; the prompt's earlier text returns."""
         self.edited, self.prompt.border_title = None, None
+        self.screen.refresh_bindings()
         self.prompt.text, self.prompt.pills.attachments = self.draft
         self.prompt.move_cursor(self.prompt.document.end)
 

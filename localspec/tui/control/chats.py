@@ -64,6 +64,8 @@ class Chats:
         """The screen as it is at the start, whatever was said in another chat."""
         self.branches.leave()
         self.state.rounds = ()
+        if self.state.phase == "idle":
+            self.state.enter("idle", "idle")  # nothing was stopped in this one
         self.state.title = past.chat.title if past else ""
         self.state.name_terminal()
         self.state.show_figures()

@@ -7,7 +7,8 @@ from functools import partial
 from localspec.core.errors import LocalspecError
 from localspec.core.sanitize import one_line
 from localspec.models.checkpoint import open_snapshot
-from localspec.tui.chat.draft_length import USUAL, drafting, why_off
+from localspec.runtime.draft_choice import NO_DRAFTER, TURNED_OFF
+from localspec.tui.chat.draft_length import drafting, why_off
 from localspec.tui.control.models import Models
 from localspec.tui.control.parts import Parts
 from localspec.tui.control.speculation import Speculation
@@ -15,7 +16,7 @@ from localspec.tui.screens.drafters import DraftersScreen
 
 NOT_YET = "The model is not loaded yet."
 NONE_KNOWN = "No draft model is known for it, so it runs at its normal speed."
-OFF = "Speculation is off: you turned it off."
+SAID = {"": NONE_KNOWN, NO_DRAFTER: NONE_KNOWN, TURNED_OFF: "Speculation is off: you turned it off."}
 
 
 class Drafters:
@@ -51,9 +52,7 @@ class Drafters:
         if spec.kind != "off":
             pauses = f" ({why})" if (why := why_off(spec, self.state.rounds)) else ""
             return f"Now: {drafting(spec, self.state.rounds)}{pauses}"
-        if spec.reason in USUAL:
-            return OFF if USUAL[spec.reason] == "speculation off" else NONE_KNOWN
-        return f"Nothing drafts: {one_line(spec.reason)}."
+        return SAID.get(spec.reason) or f"Nothing drafts: {one_line(spec.reason)}."
 
     def look(self, page: DraftersScreen, name: str, quant: str) -> None:
         """Runs in a thread."""

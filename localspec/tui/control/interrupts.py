@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from localspec.tui.control.branches import Branches
 from localspec.tui.control.chats import Chats
 from localspec.tui.control.copies import Copies
 from localspec.tui.control.parts import Parts
 from localspec.tui.control.turns import Turns
 from localspec.tui.control.views import Views
+from localspec.tui.panels.speed_panel import LEAST_WIDTH
 
 QUIT_SECONDS = 1.0
+BACK = "Back"
 QUIT_AGAIN = "Press {interrupt} again to quit."
 
 
@@ -25,28 +30,40 @@ class Interrupts:
         self.find, self.sidebar = chats.find, chats.sidebar
 
     def stop(self) -> None:
-        """Esc: close the list of commands, else leave where the cursor is beside the chat, else stop the answer, else
-        leave an edit, a message, what lies over the chat, else take back the message that waits."""
-        if self.prompt.completion.close():
-            return
+        """Esc: close the list of commands, or do what is nearest."""
+        if not self.prompt.completion.close() and (step := self.nearest()):
+            step()
+
+    def nearest(self) -> Callable[[], object] | None:
+        """To leave where the cursor is beside the chat, else stop the answer, else leave an edit, a message, what lies
+        over the chat, else take back the message that waits; None if there is nothing."""
         if beside := next((panel for panel in (self.find, self.sidebar) if panel.has_focus_within), None):
-            beside.leave()
-        elif self.state.answering:
-            self.turns.stop()
-        elif self.branches.edited is not None:
-            self.branches.end_edit()
-        elif self.branches.cursor is not None:
-            self.branches.leave_message()
-        elif self.views.has_keys:
-            self.views.toggle_keys()
-        elif self.state.speed.covers:
-            self.views.toggle_speed()
-        elif self.sidebar.covers:
-            self.sidebar.hide()
-        elif self.find.display:
-            self.find.leave()
-        elif self.state.queued is not None and not self.prompt.text:
-            self.screen.call_later(self.turns.take_back)
+            return beside.leave
+        if self.state.answering:
+            return self.turns.stop
+        if self.branches.edited is not None:
+            return self.branches.end_edit
+        if self.branches.cursor is not None:
+            return self.branches.leave_message
+        if self.views.has_keys:
+            return self.views.toggle_keys
+        if self.state.speed.covers:
+            return self.views.hide_speed
+        if self.sidebar.covers:
+            return self.sidebar.hide
+        if self.find.display:
+            return self.find.leave
+        if self.state.queued is not None and not self.prompt.text:
+            return partial(self.screen.call_later, self.turns.take_back)
+        return None
+
+    def word(self, action: str, usual: str) -> str:
+        """What a key of the last line does now; "" for nothing."""
+        if action == "speed":
+            return usual if self.screen.size.width >= LEAST_WIDTH else ""
+        if action != "stop" or self.state.answering:
+            return usual
+        return BACK if self.nearest() else ""
 
     def interrupt(self) -> None:
         """Ctrl+C with nothing over the chat: copy, else stop, else clear, else quit at the second time."""

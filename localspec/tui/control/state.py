@@ -17,11 +17,10 @@ from textual.worker import Worker
 from localspec.core.events import AnyEvent, ModelCard, Ready, SpecCard, Stats, Step
 from localspec.runtime.stats import Tally
 from localspec.tui.chat.conversation import Conversation, Utterance
-from localspec.tui.chat.draft_length import USUAL, undrafted, why_off
+from localspec.tui.chat.draft_length import why_off
 from localspec.tui.chat.info import Info
 from localspec.tui.control.tuning import Tuning
-from localspec.tui.keys.key_names import with_keys
-from localspec.tui.panels.header import Header, switch
+from localspec.tui.panels.header import Header
 from localspec.tui.panels.prompt import Prompt
 from localspec.tui.panels.speed_panel import Reading, SpeedPanel, held
 from localspec.tui.panels.stats_line import StatsLine
@@ -59,6 +58,7 @@ class ChatState:
     queued: Utterance | None = None  # a question that waits
     rounds: Sequence[Step] = ()  # of the last answer
     has_news = False  # for the figures
+    pause = ""  # why nothing is drafted though it may be
     bench: Worker[None] | None = None
     rest: TimerHandle | None = None  # until the model is unloaded
 
@@ -105,11 +105,11 @@ class ChatState:
     def enter(self, phase: Phase, words: str) -> None:
         if phase not in {self.phase, "generating"}:  # the first word of an answer contradicts no hint
             self.status.end_hint()
-        could_reload = self.can_reload
+        keys = self.can_reload, self.answering
         self.phase, self.status.state = phase, words
         self.prompt.cursor_blink = not self.answering  # to blink costs the model
         self.name_terminal()
-        if self.can_reload != could_reload:
+        if keys != (self.can_reload, self.answering):
             self.screen.refresh_bindings()
         self._rest()
 
@@ -178,18 +178,11 @@ class ChatState:
         return Reading(*known, self.spec, device, self.device_bytes)
 
     def show_info(self) -> None:
-        """How the next answer is written, and how this one is drafted for."""
-        why, before = why_off(self.spec, self.rounds), self.status.info.why
-        if why and not before and self.spec is not None and self.spec.kind != "off":
+        """How the next answer is written; once, why this one is drafted for no more."""
+        before, self.pause = self.pause, why_off(self.spec, self.rounds)
+        if (why := self.pause) and not before and self.spec is not None and self.spec.kind != "off":
             self.status.give_hint(f"Drafting is paused: {why}.")
-        spec = self.spec_words()
-        self.status.info = Info(self.tuning.preset, self.tuning.sampling.fixed_seed, spec, why, self.download)
-
-    def spec_words(self) -> str:
-        """How speculation is switched; where nothing drafts, the key that shows why, and what could."""
-        if self.spec is None or self.spec.kind != "off" or self.spec.reason not in USUAL:
-            return switch(self.spec) if self.spec else ""
-        return with_keys(self.screen, f"{undrafted(self.spec)} · {{spec}}: why?")
+        self.status.info = Info(self.tuning.preset, self.tuning.sampling.fixed_seed, self.download)
 
     def show_spec(self, spec: SpecCard) -> None:
         """A drafter that failed stays out, whatever the engine says of the switch."""

@@ -53,9 +53,14 @@ class Views:
 
     def toggle_speed(self) -> None:
         width = self.screen.size.width
-        self.state.speed.toggle(width)
+        self.state.speed.turn(width)
+        self.screen.refresh_bindings()
         if width < LEAST_WIDTH:
             self.feedback.hint(f"The speed panel needs {LEAST_WIDTH} columns.")
+
+    def hide_speed(self) -> None:
+        self.state.speed.hide(self.screen.size.width)
+        self.screen.refresh_bindings()
 
     @property
     def has_keys(self) -> bool:

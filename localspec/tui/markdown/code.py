@@ -9,13 +9,37 @@ import asyncio
 from collections.abc import Sequence
 
 from markdown_it.token import Token
+from rich.segment import Segment
 from textual.app import ComposeResult
 from textual.content import Content
+from textual.geometry import Region
+from textual.strip import Strip
 from textual.widgets.markdown import Markdown, MarkdownBlock, MarkdownFence
 
 from localspec.tui.markdown.leaves import Leaf, grow, leaves_of
 
+GOES_ON = "↳"
 LONGEST_COLOURED = 10_000  # characters of a line: colouring 100,000 of them holds the screen for a second
+
+
+class CodeLeaf(Leaf):
+    """Lines of code, broken where they are longer than the block. A mark beside the text says where a line goes on;
+    what is copied has neither breaks nor marks."""
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        strips = super().render_lines(crop)
+        return strips if crop.x else [self.marked(strip) if goes_on(strip) else strip for strip in strips]
+
+    def marked(self, strip: Strip) -> Strip:
+        width = self.styles.padding.left
+        mark = Segment(GOES_ON.ljust(width)[:width], self.visual_style.rich_style)
+        return Strip([mark, *strip.crop(width)], strip.cell_length)
+
+
+def goes_on(strip: Strip) -> bool:
+    """Whether it begins behind the beginning of a line of the text."""
+    places = (segment.style.meta["offset"][0] for segment in strip if segment.style and "offset" in segment.style.meta)
+    return next(places, 0) > 0
 
 
 class Fence(MarkdownFence):
@@ -28,7 +52,7 @@ class Fence(MarkdownFence):
         self.auto_links = False
 
     def compose(self) -> ComposeResult:
-        yield from map(Leaf, leaves_of(self.coloured(self.code)))
+        yield from map(CodeLeaf, leaves_of(self.coloured(self.code)))
 
     def coloured(self, code: str) -> Content:
         lexer = self.lexer if max(map(len, code.split("\n"))) <= LONGEST_COLOURED else "text"
@@ -49,7 +73,7 @@ class Fence(MarkdownFence):
     async def _update_from_block(self, block: MarkdownBlock) -> None:
         if isinstance(block, Fence):
             self._copy_context(block)
-            await grow(self, self.code, self.coloured)
+            await grow(self, self.code, self.coloured, CodeLeaf)
         else:
             await super()._update_from_block(block)
 

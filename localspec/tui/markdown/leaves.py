@@ -36,15 +36,15 @@ def leaves_of(content: Content) -> Iterator[Content]:
         yield Content("\n").join(lines[start : start + LEAF_LINES])
 
 
-async def grow(parent: Widget, text: str, style: Callable[[str], Content]) -> None:
+async def grow(parent: Widget, text: str, style: Callable[[str], Content], leaf: type[Leaf] = Leaf) -> None:
     """Bring the parent's leaves up to the text, of which all but the last leaf's lines are there already."""
     leaves = list(parent.query_children(Leaf))
     lines = [line or " " for line in text.split("\n")]
     first = max(0, len(leaves) - 1)
     starts = range(first * LEAF_LINES, len(lines), LEAF_LINES)
     fresh = [style("\n".join(lines[start : start + LEAF_LINES])) for start in starts]
-    for leaf, content in zip(leaves[first:], fresh, strict=False):
-        leaf.show(content)
+    for one, content in zip(leaves[first:], fresh, strict=False):
+        one.show(content)
         if len(fresh) > 1:
-            leaf.settle()
-    await parent.mount_all(Leaf(content) for content in fresh[len(leaves) - first :])
+            one.settle()
+    await parent.mount_all(leaf(content) for content in fresh[len(leaves) - first :])

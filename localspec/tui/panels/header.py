@@ -11,10 +11,10 @@ from localspec.core.sanitize import one_line
 from localspec.models.named_templates import COMPLETION
 from localspec.tui.chat.draft_length import NO_MODEL, drafting
 from localspec.tui.chat.gain import against, gain
-from localspec.tui.panels.speed_panel import LEAST_WIDTH, Reading
+from localspec.tui.keys.key_names import with_keys
+from localspec.tui.panels.speed_panel import LEAST_WIDTH, QUIET, Reading, drafts
 
 GAP = "   "
-QUIET = "foreground-muted"
 
 
 class Header(Widget):
@@ -42,7 +42,7 @@ class Header(Widget):
         self._reading = reading
         if not self.line.is_same(self._drawn):
             self.refresh()
-            shown = reading.stats if reading.stats.draft_kind != "off" and reading.stats.predicted_n else None
+            shown = reading.stats if drafts(reading) and reading.stats.predicted_n else None
             self.tooltip = Content(against(shown, reading.band, reading.probes)) if shown else None
 
     @property
@@ -58,14 +58,17 @@ class Header(Widget):
         model, spec, template = self._loaded
         if width < LEAST_WIDTH - 2:  # the blank at either end
             return Content.styled(one_line(model.name), "bold")
-        drafts, tone = drafting(spec, self._reading.rounds), "text-secondary" if spec.kind != "off" else QUIET
+        state = drafting(spec, self._reading.rounds)
+        if state == NO_MODEL:
+            state += with_keys(self, " · {spec}: why?")
+        drafter = (f" · {state}", QUIET) if spec.switch == "off" else (f" ⇐ {state}", "$text-secondary")
         return Content.assemble(
             NAME,
             (f" · {one_line(model.name)}", "bold"),
             f" · {one_line(model.quant)}",
             f" · {words}" if (words := wording(model, template)) else "",
-            (f" {'⇐' if spec.kind != 'off' else '·'} {drafts}" if drafts != NO_MODEL else "", f"${tone}"),
-            (f" · {one_line(model.device)}", "$foreground-muted"),
+            drafter,
+            (f" · {one_line(model.device)}", QUIET),
         )
 
     def render(self) -> Content:
@@ -89,8 +92,4 @@ def speed(reading: Reading) -> Content:
     if not stats.predicted_n:
         return Content()
     pace = Content.styled(f"{GAP}{stats.predicted_per_second:.1f} tok/s", "bold")
-    return pace if stats.draft_kind == "off" else Content.assemble(pace, GAP, gain(stats.speedup, reading.band))
-
-
-def switch(spec: SpecCard) -> str:
-    return f"spec: {spec.switch}"
+    return Content.assemble(pace, GAP, gain(stats.speedup, reading.band)) if drafts(reading) else pace

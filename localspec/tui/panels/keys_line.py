@@ -1,7 +1,8 @@
-"""The line of keys at the bottom: as many as fit, the most useful first. Knows no chat."""
+"""The line of keys at the bottom: those that do something now, as many as fit, the most useful first. Knows no chat."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from textual import events
@@ -22,10 +23,11 @@ class Key(NamedTuple):
     action: str
     is_off: bool
     tooltip: str
+    is_letter: bool = False  # stands closer to the others
 
     @property
     def cells(self) -> int:
-        return len(self.display) + len(self.word) + BLANKS
+        return len(self.display) + len(self.word) + (1 if self.is_letter else BLANKS)
 
     @property
     def rank(self) -> int:
@@ -33,16 +35,21 @@ class Key(NamedTuple):
 
 
 class KeysLine(Footer):
-    """Textual's footer, which would let the last ones run out of sight, and makes all anew whenever the focus moves."""
+    """Textual's footer, which would let the last ones run out of sight, and makes all anew whenever the focus moves.
 
-    def __init__(self) -> None:
+    `word`: that of an action as things are, by its usual one; "" where it would do nothing. `letters`: keys that are
+    shown in place of all others while there are any.
+    """
+
+    def __init__(self, word: Callable[[str, str], str], letters: Callable[[], Sequence[Key]]) -> None:
         super().__init__(show_command_palette=False)
+        self.word, self.letters = word, letters
         self._fitted, self._shown = 0, tuple[Key, ...]()
 
     def compose(self) -> ComposeResult:
         for key in self._shown:
             made = FooterKey(key.key, key.display, key.word, key.action, key.is_off, key.tooltip)
-            made.set_reactive(FooterKey.compact, False)
+            made.set_reactive(FooterKey.compact, key.is_letter)
             yield made
 
     async def recompose(self) -> None:
@@ -57,7 +64,7 @@ class KeysLine(Footer):
     def _fitting(self) -> tuple[Key, ...]:
         self._fitted = left = self.size.width or self.app.size.width  # before it has a place
         fitting = list[Key]()
-        for key in sorted(self._active().values(), key=lambda key: key.rank):
+        for key in spread(self.letters(), left) or sorted(self._active().values(), key=lambda key: key.rank):
             left -= key.cells
             if left < 0:
                 break
@@ -68,8 +75,18 @@ class KeysLine(Footer):
         """The first key of each action."""
         found = dict[str, Key]()
         for _, binding, enabled, tooltip in self.screen.active_bindings.values():
-            if binding.show:
+            if binding.show and (word := self.word(binding.action, binding.description)):
                 display = self.app.get_key_display(binding)
-                key = Key(binding.key, display, binding.description, binding.action, not enabled, tooltip)
+                key = Key(binding.key, display, word, binding.action, not enabled, tooltip)
                 found.setdefault(binding.action, key)
         return found
+
+
+def letter(key: str, display: str, word: str) -> Key:
+    return Key(key, display, word, "", False, "", is_letter=True)
+
+
+def spread(letters: Sequence[Key], width: int) -> list[Key]:
+    """The letters as far apart as the width allows."""
+    wide = [key._replace(word=f"{key.word}  ") for key in letters]
+    return wide if sum(key.cells for key in wide) <= width else [key._replace(word=f"{key.word} ") for key in letters]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import PurePath
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -216,7 +217,7 @@ class OnDisk(Vertical):
         name = max(LEAST_NAME, min(names, left))
         shares = [*others[:STAYING], *fitted(others[STAYING:], left - name, LEAST_OTHER)]
         texts = [[cut(text, share) for text, share in zip(more, shares, strict=True) if share] for _, _, *more in rows]
-        shown = [(mark, model_name(full, name), *more) for (mark, full, *_), more in zip(rows, texts, strict=True)]
+        shown = [(mark, short_name(full, name), *more) for (mark, full, *_), more in zip(rows, texts, strict=True)]
         return columns(shown, right={3}).splitlines()
 
     def row(self, model: Shelved, *, wide: bool) -> tuple[str, ...]:
@@ -266,6 +267,12 @@ class OnDisk(Vertical):
         message.stop()
         if self.model is not None:
             self.post_message(self.Wanted(message.what, self.model))
+
+
+def short_name(full: str, width: int) -> str:
+    """The name as it fits; of a path that does not, its last part."""
+    is_path = full.startswith(("/", "~", ".")) and cells(full) > width
+    return model_name(PurePath(full).name if is_path else full, width)
 
 
 def drafter_words(found: tuple[str, str]) -> str:

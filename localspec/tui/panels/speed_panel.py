@@ -1,4 +1,4 @@
-"""Everything measured of an answer, beside it: speed, speed-up with its band, acceptance, shares, memory, context.
+"""Everything measured of an answer, beside it: speed, speed-up with its band, acceptance, context; then the rest.
 
 Reads sums and rounds; knows no engine. The screen's width decides whether it is there, until the user does.
 """
@@ -8,21 +8,26 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import Literal
 
 from textual.content import Content
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.widget import Widget
 
 from localspec.core.blocks import bar, column, grouped, meter, per_cell
 from localspec.core.events import SpecCard, Stats, Step
-from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
-from localspec.tui.chat.draft_length import length, why_off
+from localspec.tui.chat.draft_length import words
 from localspec.tui.chat.gain import UNKNOWN, baseline, gain
 
-LEAST_WIDTH, WIDE = 80, 120
+LEAST_WIDTH, WIDE = 80, 140
+MOST_LINES = 99
+Fold = Literal["hidden", "folded", "whole"]
+WISHES: dict[str, Fold | None] = {"auto": None, "on": "folded", "off": "hidden"}  # as the settings have them
+NEXT: dict[Fold, Fold] = {"hidden": "folded", "folded": "whole", "whole": "hidden"}
 LABEL = 9  # columns of the names on the left
 LEAST_BAR = 4
+ENDS = {1: "st", 2: "nd", 3: "rd"}
 QUIET = "$foreground-muted"
 
 
@@ -41,22 +46,65 @@ class Reading:
     device_bytes: int = 0
 
 
-def panel(reading: Reading, width: int, height: int) -> Content:
-    """Lines of `width`, the most important first. What does not fit into `height` is left out: positions in the
-    draft before other lines, and of either the last ones first."""
-    stats, drafts = reading.stats, reading.stats.draft_kind != "off"
-    above = [pace(reading.rounds, stats, width), *(drafted(reading) if drafts else [])]
-    below = [*drafting(reading, width), context(stats, width), row("memory", memory(stats))]
-    below += [*share_of_device(reading, width), *(shares(stats) if drafts else []), reads(stats)]
-    places = by_place(stats, width)[: max(0, height - len(above) - len(below))]
-    return Content("\n").join([*above, *places, *below][:height])
+def panel(reading: Reading, width: int, height: int, *, whole: bool = True) -> Content:
+    """Lines no wider than `width`, the most important first: four of them, or all. What does not fit into `height` is
+    left out: positions in the draft before other lines, and of either the last ones first."""
+    found = folded(reading, width)
+    if whole:
+        above, below = [*found, *gained(reading)], [*spent(reading), *kept(reading, width)]
+        found = [*above, *by_position(reading.stats, width)[: max(0, height - len(above) - len(below))], *below]
+    return Content("\n").join(line.truncate(width, ellipsis=True) for line in found[:height])
+
+
+def folded(reading: Reading, width: int) -> list[Content]:
+    """Speed, speed-up, acceptance, context; where drafting slows down, its cost too."""
+    stats, pace = reading.stats, speed_line(reading.rounds, reading.stats, width)
+    if not drafts(reading):
+        return [pace, context(stats, width)]
+    speedup = row("speed-up", "") + gain(stats.speedup, reading.band, shows_band=True)
+    cost = [share_of_time(stats)] if is_slower(stats) else []
+    return [pace, speedup, *cost, acceptance(stats), context(stats, width)]
+
+
+def drafts(reading: Reading) -> bool:
+    """Whether there is anything to say of drafts: some were made, or the next round may make one."""
+    if reading.stats.draft_kind == "off":
+        return False
+    return bool(reading.stats.draft_rounds) or reading.spec is None or reading.spec.switch != "off"
+
+
+def is_slower(stats: Stats) -> bool:
+    return stats.speedup is not None and stats.speedup < 1
+
+
+def gained(reading: Reading) -> list[Content]:
+    """What the speed would be without drafts: the speed divided by the speed-up."""
+    stats = reading.stats
+    if not drafts(reading):
+        return []
+    return [row("plain", baseline(stats, reading.probes)), row("per step", per_step(stats))]
+
+
+def spent(reading: Reading) -> list[Content]:
+    """How far drafts go, and the time they take."""
+    if not drafts(reading):
+        return []
+    cost = [] if is_slower(reading.stats) else [share_of_time(reading.stats)]
+    return [*([row("drafts", words(reading.spec, reading.rounds))] if reading.spec else []), *cost]
+
+
+def kept(reading: Reading, width: int) -> list[Content]:
+    stats = reading.stats
+    memory = row("memory", size_words(held(stats)) if held(stats) else UNKNOWN)
+    peak = [row("peak", size_words(stats.peak_bytes))] if stats.peak_bytes else []
+    return [memory, *peak, *share_of_device(reading, width)]
 
 
 def row(label: str, value: str, style: str = "") -> Content:
     return Content.assemble((label.ljust(LABEL), QUIET), (value, style))
 
 
-def pace(rounds: Sequence[Step], stats: Stats, width: int) -> Content:
+def speed_line(rounds: Sequence[Step], stats: Stats, width: int) -> Content:
     """Tokens per second over the answer so far, and as a whole."""
     now = f" {stats.predicted_per_second:.1f} tok/s" if stats.predicted_n else f" {UNKNOWN} tok/s"
     return Content.assemble((sparkline(rounds, width - len(now)), "$text-accent"), (now, "bold"))
@@ -75,13 +123,6 @@ def speed(rounds: Sequence[Step]) -> float:
     return sum(len(step.tokens) for step in rounds) / spent if spent else 0.0
 
 
-def drafted(reading: Reading) -> list[Content]:
-    """Lines with the gain of drafting; the speed is the plain one times the speed-up."""
-    stats = reading.stats
-    speedup = row("speed-up", "") + gain(stats.speedup, reading.band, shows_band=True)
-    return [row("plain", baseline(stats, reading.probes)), speedup, acceptance(stats), row("per step", per_step(stats))]
-
-
 def acceptance(stats: Stats) -> Content:
     rate, tested = stats.acceptance_rate, stats.draft_n_accepted + stats.draft_n_rejected
     counted = f"{short(stats.draft_n_accepted)}/{short(tested)}"
@@ -92,31 +133,23 @@ def per_step(stats: Stats) -> str:
     return f"{stats.tokens_per_step:.1f} tok" if stats.rounds else UNKNOWN
 
 
-def by_place(stats: Stats, width: int) -> list[Content]:
-    """How often each place of a draft was accepted, of the drafts that were so long."""
+def by_position(stats: Stats, width: int) -> list[Content]:
+    """How often each token of a draft was accepted, of the drafts that were so long."""
     found = []
     for number, share in enumerate(stats.accept_per_pos, start=1):
-        label, percent = f"place {number}".ljust(LABEL), f" {100 * share:.0f} %".rjust(6)
+        label, percent = f"{ordinal(number)} token ", f" {100 * share:.0f} %".rjust(6)
         length = max(LEAST_BAR, width - len(label) - len(percent))
         found.append(Content.assemble((label, QUIET), (bar(share, length), "$text-success"), percent))
     return found
 
 
-def shares(stats: Stats) -> list[Content]:
-    """The shares of drafting and verifying in the time of the answer."""
-    if not stats.predicted_ms:
-        return [row("draft", UNKNOWN)]
-    draft, verify = (100 * spent / stats.predicted_ms for spent in (stats.draft_ms, stats.verify_ms))
-    return [row("draft", f"{draft:.0f} % · verify {verify:.0f} %")]
+def share_of_time(stats: Stats) -> Content:
+    share = f"{100 * stats.draft_ms / stats.predicted_ms:.0f} % of the time" if stats.predicted_ms else UNKNOWN
+    return row("drafting", share)
 
 
 def held(stats: Stats) -> int:
     return stats.target_bytes + stats.drafter_bytes + stats.kv_bytes
-
-
-def memory(stats: Stats) -> str:
-    peak = f" · peak {size_words(stats.peak_bytes)}" if stats.peak_bytes else ""
-    return f"{size_words(held(stats))}{peak}" if held(stats) else UNKNOWN
 
 
 def share_of_device(reading: Reading, width: int) -> list[Content]:
@@ -137,35 +170,27 @@ def context(stats: Stats, width: int) -> Content:
     return row("context", meter(stats.context_used / stats.context_max, length) + words)
 
 
-def drafting(reading: Reading, width: int) -> list[Content]:
-    """How it is switched, and how far it goes or why it does not."""
-    if reading.spec is None:
-        return []
-    said = (reading.spec.switch, length(reading.spec, reading.rounds) or why_off(reading.spec))
-    return [row("spec", one_line(" · ".join(part for part in said if part))).truncate(width, ellipsis=True)]
+def ordinal(number: int) -> str:
+    return f"{number}{ENDS.get(number if number < 20 else number % 10, 'th')}"
 
 
 def short(count: int) -> str:
-    return f"{count / 1000:.1f}k" if count >= 1000 else str(count)
+    if count < 1000:
+        return str(count)
+    return f"{count / 1000:.1f}k" if count < 100_000 else f"{count / 1000:.0f}k"
 
 
-def reads(stats: Stats) -> Content:
-    """Weight bytes per second, of those that the memory gives; known when the answer has ended."""
-    if not stats.bandwidth_peak_gbs:
-        return row("reads", UNKNOWN)
-    found = f"{stats.bandwidth_gbs:.0f}" if stats.bandwidth_gbs else UNKNOWN
-    return row("reads", f"{found} of {stats.bandwidth_peak_gbs:.0f} GB/s")
-
-
-def shown(width: int, wish: bool | None) -> bool:
-    """Whether the panel is shown: never below 80 columns; from 120 on unless the user hid it; between if the user
-    asked for it."""
-    return width >= LEAST_WIDTH and (width >= WIDE if wish is None else wish)
+def shown(width: int, wish: Fold | None) -> Fold:
+    """How much of the panel is shown: nothing below 80 columns; from 140 on four lines unless the user wished
+    otherwise; between what the user wishes."""
+    if width < LEAST_WIDTH:
+        return "hidden"
+    return wish or ("folded" if width >= WIDE else "hidden")
 
 
 class SpeedPanel(Widget):
     """Shows the figures beside the transcript where that is wide, else over it. Calls `read` when it is drawn, not
-    while it is hidden."""
+    while it is hidden. `wish` is the user's."""
 
     ALLOW_SELECT = False
 
@@ -173,9 +198,11 @@ class SpeedPanel(Widget):
         super().__init__()
         self.read = read
         self.border_title = "Speed"
-        self.wish: bool | None = None
+        self.wish: Fold | None = None
+        self.fold: Fold = "hidden"
         self.display = False
         self._drawn: list[Content] = []
+        self._laid_out: tuple[int, int, Fold] = 0, 0, "hidden"  # so many lines of such a width
 
     @property
     def covers(self) -> bool:
@@ -183,24 +210,46 @@ class SpeedPanel(Widget):
 
     def settle(self, width: int) -> None:
         """The screen is so wide now."""
-        self.display = shown(width, self.wish)
+        before, self.fold = self.fold, shown(width, self.wish)
+        self.display = self.fold != "hidden"
         self.set_class(width < WIDE, "-over")
+        if before != self.fold:
+            self.refresh(layout=True)
 
-    def toggle(self, width: int) -> None:
-        self.wish = not self.display
+    def turn(self, width: int) -> None:
+        """Four lines, then all, then none."""
+        self.wish = NEXT[self.fold]
         self.settle(width)
 
+    def hide(self, width: int) -> None:
+        self.wish = "hidden"
+        self.settle(width)
+
+    def lines(self, width: int, height: int) -> list[Content]:
+        return panel(self.read(), width, height, whole=self.fold == "whole").split("\n")
+
     def follow(self) -> None:
-        """Draws the lines that have changed."""
-        if self.display:
-            lines = panel(self.read(), *self.content_size).split("\n")
-            pairs = enumerate(zip_longest(self._drawn, lines, fillvalue=Content()))
-            changed = [Region(0, y, self.content_size.width, 1) for y, (old, new) in pairs if not old.is_same(new)]
-            self._drawn = lines
-            if changed:
-                self.refresh(*changed)
+        """Draws the lines that have changed; all of them, laid out again, where their number has."""
+        if not self.display:
+            return
+        width, height = self.content_size
+        lines = self.lines(width, MOST_LINES)
+        if len(lines) != self._laid_out[0]:
+            self._laid_out = len(lines), width, self.fold
+            self.refresh(layout=True)
+            return
+        lines = lines if len(lines) <= height else self.lines(width, height)
+        pairs = enumerate(zip_longest(self._drawn, lines, fillvalue=Content()))
+        changed = [Region(0, y, width, 1) for y, (old, new) in pairs if not old.is_same(new)]
+        self._drawn = lines
+        if changed:
+            self.refresh(*changed)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002
+        if self._laid_out[1:] != (width, self.fold):
+            self._laid_out = len(self.lines(width, MOST_LINES)), width, self.fold
+        return self._laid_out[0]
 
     def render(self) -> Content:
-        found = panel(self.read(), *self.content_size)
-        self._drawn = found.split("\n")
-        return found
+        self._drawn = self.lines(*self.content_size)
+        return Content("\n").join(self._drawn)

@@ -1,4 +1,4 @@
-"""The state line and the figures of a generation, in words. Knows no engine."""
+"""The state line, and the line below an answer. Knows no engine."""
 
 from __future__ import annotations
 
@@ -25,37 +25,23 @@ ENDINGS: dict[FinishReason, str] = {
 }
 
 
-def live(stats: Stats) -> list[str]:
-    """The state line's figures, beyond the header's; the most important first, so that a narrow line drops the rest."""
-    return [*accepted(stats), *per_step(stats), *ttft(stats)]
-
-
 def summary(stats: Stats) -> str:
-    """The line below an answer. A word comes first where it did not end by itself."""
+    """The line below an answer: what the header does not say. A word comes first where it did not end by itself."""
     unusual = [ENDINGS[stats.finish_reason]] if stats.finish_reason in ENDINGS else []
-    speed = [f"{stats.predicted_per_second:.1f} tok/s"] if stats.predicted_n else []
-    gain = [f"×{stats.speedup:.2f}" if stats.speedup else "×–"] if speed and stats.draft_kind != "off" else []
-    usual = ["stop"] if stats.finish_reason == "stop" else []
-    length = f"{stats.predicted_n:,} tok"
-    return " · ".join(
-        [*unusual, *speed, *ttft(stats), length, *per_step(stats), *accepted(stats, of="drafted "), *gain, *usual]
-    )
+    length = f"{stats.predicted_n:,} token{'' if stats.predicted_n == 1 else 's'}"
+    return " · ".join([*unusual, length, *first_token(stats), *accepted(stats)])
 
 
-def accepted(stats: Stats, *, of: str = "") -> list[str]:
-    """The share of the tested draft tokens that was accepted; `of` names them where their number is shown too."""
+def accepted(stats: Stats) -> list[str]:
+    """The share of the tested draft tokens that was accepted."""
     if stats.acceptance_rate is None:
         return []
     tested = stats.draft_n_accepted + stats.draft_n_rejected
-    return [f"{100 * stats.acceptance_rate:.0f} % {f'of {tested:,} {of}' if of else ''}accepted"]
+    return [f"{100 * stats.acceptance_rate:.0f} % of {tested:,} drafted accepted"]
 
 
-def per_step(stats: Stats) -> list[str]:
-    return [f"{stats.tokens_per_step:.1f} tok/step"] if stats.draft_kind != "off" and stats.rounds else []
-
-
-def ttft(stats: Stats) -> list[str]:
-    return [f"ttft {stats.ttft_ms / 1000:.2f} s"] if stats.ttft_ms else []
+def first_token(stats: Stats) -> list[str]:
+    return [f"first token {stats.ttft_ms / 1000:.2f} s"] if stats.ttft_ms else []
 
 
 def loading_words(event: Loading) -> str:
@@ -68,15 +54,8 @@ def loading_words(event: Loading) -> str:
     return f"{words} · eta {event.eta_s:.0f} s" if event.eta_s is not None else words
 
 
-def fitting(parts: list[str], width: int) -> str:
-    """Joins as many parts as fit."""
-    while parts and len(" · ".join(parts)) > width:
-        parts = parts[:-1]
-    return " · ".join(parts)
-
-
 class StatsLine(Widget):
-    """The state, figures if they fit, current settings. A hint takes the whole line while there is one, and
+    """The state, and the current settings. A hint takes the whole line while there is one, and
     as many more as it needs."""
 
     state: reactive[str] = reactive("")
@@ -104,7 +83,6 @@ class StatsLine(Widget):
             return Content.styled(self.hint, "$text-warning")
         width = self.content_size.width
         used = info(self.info, self.stats, width - len(self.state) - len(GAP))
-        found = fitting(live(self.stats), width - len(self.state) - used.cell_length - 2 * len(GAP))
-        gap = " " * max(0, width - len(self.state) - len(GAP) - len(found) - used.cell_length)
+        gap = " " * max(0, width - len(self.state) - len(GAP) - used.cell_length)
         tone = "$foreground-muted" if self.state in AT_REST else "bold $text-accent"
-        return Content.assemble((self.state, tone), GAP, found, gap, used)
+        return Content.assemble((self.state, tone), GAP, gap, used)

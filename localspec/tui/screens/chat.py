@@ -53,7 +53,7 @@ from localspec.tui.panels.header import Header
 from localspec.tui.panels.keys_line import KeysLine
 from localspec.tui.panels.prompt import Prompt
 from localspec.tui.panels.sidebar import Sidebar
-from localspec.tui.panels.speed_panel import LEAST_WIDTH, SpeedPanel
+from localspec.tui.panels.speed_panel import LEAST_WIDTH, WISHES, SpeedPanel
 from localspec.tui.panels.stats_line import StatsLine, loading_words
 from localspec.tui.screens.too_small import TooSmall
 from localspec.tui.terminal.collector import Collector
@@ -108,7 +108,7 @@ class ChatScreen(Painted, Screen[None]):
             window=ui.window_messages,
         )
         self.speed = SpeedPanel(lambda: self.state.reading())  # noqa: PLW0108 - made later
-        self.speed.wish = {"auto": None, "on": True, "off": False}[ui.speed_panel]
+        self.speed.wish = WISHES[ui.speed_panel]
 
     def make_controllers(self) -> None:
         """Makes the controllers; those that the table of commands calls are annotated, for mypy."""
@@ -145,7 +145,7 @@ class ChatScreen(Painted, Screen[None]):
     def compose(self) -> ComposeResult:
         yield from (self.header, Horizontal(self.sidebar, self.transcript, self.speed, id="middle"), self.legend)
         yield from (self.status, self.find, self.prompt.pills, self.prompt.completion, self.prompt)
-        yield from (KeysLine(), TooSmall())
+        yield from (KeysLine(self.interrupts.word, self.branches.letter_keys), TooSmall())
 
     async def on_mount(self) -> None:
         await self.chats.show(self.past)

@@ -16,9 +16,10 @@ from textual.containers import Container
 from textual.screen import Screen
 from textual.widgets import Footer, Static
 
-from localspec.core.events import Done, Failure, Prefill, Step
+from localspec.core.events import Done, Failure, Prefill, Stats, Step
 from localspec.core.requests import GenerateRequest
 from localspec.core.sanitize import one_line
+from localspec.runtime.stats import PROBES_NEEDED
 from localspec.tui.screens.compare_methods import Way
 from localspec.tui.screens.compare_side import Side
 from localspec.tui.screens.too_small import TooSmall
@@ -26,7 +27,7 @@ from localspec.tui.screens.too_small import TooSmall
 TWO_COLUMNS = 80
 AROUND = 24  # characters shown where the texts part
 REST_SECONDS = 0.5
-SHORT_MS = 300  # of an answer: a hiccup of the machine's is as long
+SHORT_MS, FEW = 300, 128  # of an answer, in time and tokens: a hiccup of the machine's is as long
 IN_TURN = "one after the other, so that neither slows the other down."
 
 OfAnswer = Prefill | Step | Done | Failure
@@ -52,8 +53,8 @@ class CompareScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         asked = self.request.messages[-1].content if self.request.messages else ""
         yield Static(one_line(asked), markup=False, id="asked")
-        yield Container(self.first, self.second, id="sides")
         yield self._verdict
+        yield Container(self.first, self.second, id="sides")
         yield Footer(show_command_palette=False)
         yield TooSmall()
 
@@ -82,7 +83,7 @@ class CompareScreen(Screen[None]):
         elif isinstance(event, Failure):
             self.over = True
             self.now.fail(f"{event.message} {event.hint}".strip())
-            self._verdict.update("Nothing was compared.")
+            self.decide("Nothing was compared.")
         else:
             self.now.add(event)
             if ended:
@@ -110,7 +111,11 @@ class CompareScreen(Screen[None]):
             self.second.part_at(place)
         self.first.rest()
         self.second.rest()
-        self._verdict.update(verdict(self.first, self.second))
+        self.decide(verdict(self.first, self.second))
+
+    def decide(self, words: str) -> None:
+        self._verdict.update(words)
+        self._verdict.add_class("-decided")
 
     def action_close(self) -> None:
         self.start()  # whoever closes it waits for an answer's end
@@ -119,17 +124,29 @@ class CompareScreen(Screen[None]):
 
 
 def verdict(first: Side, second: Side) -> str:
-    """How much faster the second was, by the token, and whether it wrote the same."""
-    slow, fast = first.tally.stats.predicted_per_second, second.tally.stats.predicted_per_second
+    """How much faster the second was, by the token, whether it wrote the same, and whether that is sure."""
+    sums = first.tally.stats, second.tally.stats
+    tokens = min(stats.predicted_n for stats in sums)
+    is_short = tokens < FEW or min(stats.predicted_ms for stats in sums) < SHORT_MS
+    unsure = [f"{tokens:,} token{'' if tokens == 1 else 's'}, too few to be sure"] if is_short else []
     name = f"{one_line(second.way.name)} " if first.way.speculate else ""  # compared with plain, it goes without saying
-    ratio = name + (f"×{fast / slow:.2f}" if slow and fast else "×–")
-    if min(side.tally.stats.predicted_ms for side in (first, second)) < SHORT_MS:
-        ratio += ", too short to tell"
-    if first.text == second.text:
-        return f"{ratio} · the same text"
-    place = parting(first.text, second.text)
-    here, there = (one_line(side.text[place : place + AROUND]) or "the end" for side in (first, second))
-    return f"{ratio} · the texts differ from character {place + 1:,} on: “{here}” against “{there}”"
+    return " · ".join([name + ratio(*sums), texts(first.text, second.text), *unsure])
+
+
+def ratio(slow: Stats, fast: Stats) -> str:
+    """How many times as fast; unknown of so few rounds that one of them decides."""
+    if min(slow.rounds, fast.rounds) < PROBES_NEEDED or not slow.predicted_per_second:
+        return "×–"
+    found = f"{fast.predicted_per_second / slow.predicted_per_second:.2f}"
+    return f"×{found} " + ("faster" if float(found) > 1 else "slower" if float(found) < 1 else "as fast")
+
+
+def texts(one: str, other: str) -> str:
+    if one == other:
+        return "same text"
+    place = parting(one, other)
+    here, there = (one_line(text[place : place + AROUND]) or "the end" for text in (one, other))
+    return f"the texts differ from character {place + 1:,} on: “{here}” against “{there}”"
 
 
 def parting(one: str, other: str) -> int:

@@ -11,7 +11,7 @@ from localspec.core.events import ModelCard, SpecCard
 from localspec.core.requests import GenerateRequest
 from localspec.engine.drafters.table import EARLY_EXIT, check_exit
 from localspec.runtime.draft_choice import parse
-from localspec.tui.chat.draft_length import drafting
+from localspec.tui.chat.draft_length import drafter
 from localspec.tui.control.spec_switch import lack
 
 SEED = 1  # where the user has none: both then draw the same tokens, if the engine computes the same
@@ -38,7 +38,7 @@ PLAIN = Way("plain", speculate=False)
 
 def compared(typed: str, spec: SpecCard | None, model: ModelCard | None) -> tuple[Way, Way]:
     """Plain and whoever drafts now; or one of them and an early exit, which needs nothing loaded."""
-    loaded = Way(drafting(spec), speculate=True) if spec is not None and spec.kind != "off" else None
+    loaded = Way(drafter(spec), speculate=True) if spec is not None and spec.kind != "off" else None
     asked = parse(typed.lower() or "auto")
     if asked.kind in ("auto", "off"):
         if loaded is None:

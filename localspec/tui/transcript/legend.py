@@ -12,35 +12,25 @@ from textual.widgets import Static
 
 from localspec.tui.chat import hints
 from localspec.tui.keys.key_names import with_keys
-from localspec.tui.transcript.token_view import NO_TEXT, ODDS, REJECTED, STYLES, View, place
+from localspec.tui.transcript.sources import ODDS, REJECTED, SOURCES, Look
+from localspec.tui.transcript.token_view import NO_TEXT, View
 
 TIMES = 3  # then it is known, and F1 has it
-SOURCES = Content("  ").join(
-    Content.styled(word, style)
-    for word, style in [
-        (f"drafted{place(0)}", STYLES["draft"]),
-        ("bonus", STYLES["bonus"]),
-        ("fix", STYLES["fix"]),
-        ("plain", STYLES["plain"]),
-    ]
-)
+WORDS = Content("  ").join(Content.styled(look.word, look.style) for look in SOURCES.values())
 COLUMN = 14  # of the marks, where each has a line of its own
 MEANINGS = [
-    (f"drafted{place(0)}", STYLES["draft"], "by the drafter, at this position of its draft; paler the further on"),
-    ("bonus", STYLES["bonus"], "by the target, after a draft that was right as a whole"),
-    ("fix", STYLES["fix"], "by the target, where the draft was wrong; point at it with the mouse"),
-    ("plain", STYLES["plain"], "by the target, in a round without a draft"),
-    ("‹rejected›", REJECTED, "rejected draft tokens ({rejects}), with p of drafter and target"),
-    (NO_TEXT, "$foreground-muted", "a token that has no text of its own"),
+    *SOURCES.values(),
+    Look("‹rejected›", REJECTED, "rejected draft tokens ({rejects}), with p of drafter and target"),
+    Look(NO_TEXT, "$foreground-muted", "a token that has no text of its own"),
 ]
 
 
 def legend(view: View, key: str) -> Content:
     """The legend on one line, no longer than the smallest terminal; `key` shows the rejected tokens."""
     if view == "rejects":
-        return Content.assemble(SOURCES, "  ", ("‹rejected", REJECTED), (" p drafter/target›", ODDS))
+        return Content.assemble(WORDS, "  ", ("‹rejected", REJECTED), (" p drafter/target›", ODDS))
     rejected = ("‹rejected›", REJECTED), f" {key}  ", (f"{NO_TEXT} empty", "$foreground-muted")
-    return Content.assemble(SOURCES, "  ", *rejected)
+    return Content.assemble(WORDS, "  ", *rejected)
 
 
 def meanings(node: MessagePump) -> Content:

@@ -1,7 +1,7 @@
 """An answer as its tokens, each marked by who wrote it. Knows rounds and cells; the door where tokens are cleaned.
 
-No mark is a colour alone: a drafted token carries its place in the draft as a small digit, a bonus is bold, a fix
-underlined, a plain one bare, a rejected proposal struck through and in angle quotes, with both its probabilities.
+A rejected proposal is struck through and in angle quotes, with both its probabilities. The position in the draft and
+the reason of a fix are in the tooltip, so that words stay words.
 """
 
 from __future__ import annotations
@@ -18,20 +18,13 @@ from textual.strip import Strip
 from textual.visual import Visual
 from textual.widget import Widget
 
-from localspec.core.events import Proposal, Source, Step, Token
+from localspec.core.events import Proposal, Step, Token
 from localspec.core.sanitize import clean
+from localspec.tui.transcript.sources import ODDS, REJECTED, SOURCES
 
 View = Literal["markdown", "tokens", "rejects"]
 
-STYLES: dict[Source, str] = {
-    "draft": "$token-draft",
-    "bonus": "bold $token-bonus",
-    "fix": "underline $token-fix",
-    "plain": "$foreground",
-}
-REJECTED, ODDS = "strike $token-rejected", "$token-rejected"
-FADE, FAINTEST = 8, 45  # per cent of opacity lost by each place in the draft, and where that ends
-PLACES = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+FADE, FAINTEST = 4, 70  # per cent of opacity lost by each place in the draft, and where that ends
 NO_TEXT = "·"  # a token that ends inside a character, or one that only ends the answer
 SIGNS = str.maketrans({"\t": "⇥   ", "\n": "↵\n"})
 BLANK = "␣"
@@ -43,7 +36,7 @@ class Mark:
 
     text: str
     style: str
-    fixed: Token | None = None  # the token, where the target chose it against the drafter
+    token: Token | None = None  # where there is more to say of it
 
 
 def visible(text: str) -> str:
@@ -56,17 +49,11 @@ def visible(text: str) -> str:
     return shown.translate(SIGNS)
 
 
-def place(pos: int) -> str:
-    """Its place in the draft, counted from one, as a small number."""
-    return str(pos + 1).translate(PLACES)
-
-
 def mark(token: Token) -> Mark:
-    text, style = visible(token.text), STYLES[token.source]
+    text, style = visible(token.text), SOURCES[token.source].style
     if token.pos is None:
         return Mark(text, style, token if token.alt is not None else None)
-    line, newline = (text[:-1], "\n") if text.endswith("\n") else (text, "")
-    return Mark(line + place(token.pos) + newline, f"{style} {max(FAINTEST, 100 - FADE * token.pos)}%")
+    return Mark(text, f"{style} {max(FAINTEST, 100 - FADE * token.pos)}%", token)
 
 
 def rejected(proposal: Proposal) -> Iterator[Mark]:
@@ -90,6 +77,11 @@ def choice(token: Token) -> str:
     return f'draft wanted "{wanted}" · target chose "{chosen}"{known}'
 
 
+def about(token: Token) -> str:
+    """Its position in the draft, or why the target chose it."""
+    return choice(token) if token.pos is None else f"drafted: token {token.pos + 1} of its draft"
+
+
 def hundredths(probability: float | None) -> str:
     return "–" if probability is None else f"{probability:.2f}".removeprefix("0")
 
@@ -104,7 +96,8 @@ def marks(step: Step, view: View) -> Iterator[Mark]:
 
 @dataclass
 class Page:
-    """Marks in lines of a width. A mark is not divided unless it alone is longer than a line."""
+    """Marks in lines of a width. A mark is not divided unless it alone is longer than a line. A line that was broken
+    between words goes on without the blank between them."""
 
     width: int
     lines: list[list[Mark]] = field(default_factory=lambda: [[]])
@@ -128,8 +121,9 @@ class Page:
         elif mark.text:
             if self._used + length > self.width:
                 self._break()
+                mark = replace(mark, text=mark.text.removeprefix(" ") or mark.text)
             self.lines[-1].append(mark)
-            self._used += length
+            self._used += cell_len(mark.text)
 
     def _break(self) -> None:
         self.lines.append([])
@@ -163,9 +157,9 @@ class TokenView(Widget):
             self.refresh(layout=True)
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
-        """The tooltip says why there is a fix, where the mouse is on one."""
+        """The tooltip says what there is to say of the token that the mouse is on."""
         found = mark_at(self.lay_out(self.content_size.width), event.x, event.y)
-        self.tooltip = Content(choice(found.fixed)) if found is not None and found.fixed is not None else None
+        self.tooltip = Content(about(found.token)) if found is not None and found.token is not None else None
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002
         return len(self.lay_out(width)) if width else 0
