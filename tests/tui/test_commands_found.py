@@ -49,7 +49,7 @@ def test_letters_here_and_there_are_no_word(typed: str):
 
 
 def test_every_command_has_words_for_what_it_does():
-    assert {*KEYWORDS} == {command.name for command in COMMANDS}
+    assert {command.name for command in COMMANDS} <= {*KEYWORDS}
 
 
 @pytest.mark.parametrize("typed", ["qui", "quitt", "exi", "byee", "quant", "quot"])
