@@ -165,10 +165,10 @@ async def test_the_line_of_keys_shows_the_most_useful_ones_whole(width: int):
     async with open_chat(ScriptedEngine(HELLO), size=(width, 20)) as stage:
         await stage.sees("Enter Send", "F1 Help", "^P Menu", "^N New", "^Q Quit")
         assert "Esc" not in stage.seen.splitlines()[-1], "there is nothing to stop"
-        assert ("F3 Tokens" in stage.seen) == (width >= 80)
+        assert ("F2 Speed" in stage.seen) == (width >= 80)
         assert max(key.region.right for key in stage.chat.query(FooterKey)) <= width
         await stage.pilot.resize_terminal(60, 20)
-        await stage.until(lambda: "F3 Tokens" not in stage.seen)
+        await stage.until(lambda: "F2 Speed" not in stage.seen)
         await stage.sees("^Q Quit")
         await stage.send("/keys")
         await stage.until(lambda: max(key.region.right for key in stage.chat.query(FooterKey)) <= 30)

@@ -48,7 +48,8 @@ class KeysLine(Footer):
 
     def compose(self) -> ComposeResult:
         for key in self._shown:
-            made = FooterKey(key.key, key.display, key.word, key.action, key.is_off, key.tooltip)
+            look = "-compact" if key.is_letter else ""
+            made = FooterKey(key.key, key.display, key.word, key.action, key.is_off, key.tooltip, look)
             made.set_reactive(FooterKey.compact, key.is_letter)
             yield made
 
@@ -83,10 +84,10 @@ class KeysLine(Footer):
 
 
 def letter(key: str, display: str, word: str) -> Key:
-    return Key(key, display, word, "", False, "", is_letter=True)
+    return Key(key, f" {display}", word, "", False, "", is_letter=True)
 
 
 def spread(letters: Sequence[Key], width: int) -> list[Key]:
     """The letters as far apart as the width allows."""
-    wide = [key._replace(word=f"{key.word}  ") for key in letters]
-    return wide if sum(key.cells for key in wide) <= width else [key._replace(word=f"{key.word} ") for key in letters]
+    wide = [key._replace(word=f"{key.word} ") for key in letters]
+    return wide if sum(key.cells for key in wide) <= width else list(letters)

@@ -14,7 +14,7 @@ from textual import events, on
 from textual.actions import SkipAction
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Horizontal
+from textual.containers import Horizontal, Vertical
 from textual.screen import Screen
 from textual.widgets import Input, OptionList, TextArea
 
@@ -143,7 +143,8 @@ class ChatScreen(Painted, Screen[None]):
         )
 
     def compose(self) -> ComposeResult:
-        yield from (self.header, Horizontal(self.sidebar, self.transcript, self.speed, id="middle"), self.legend)
+        column = Vertical(self.transcript, self.legend)
+        yield from (self.header, Horizontal(self.sidebar, column, self.speed, id="middle"))
         yield from (self.status, self.find, self.prompt.pills, self.prompt.completion, self.prompt)
         yield from (KeysLine(self.interrupts.word, self.branches.letter_keys), TooSmall())
 
