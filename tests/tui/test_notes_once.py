@@ -6,6 +6,8 @@ from msgspec.structs import replace
 
 from localspec.core.events import Notice, SpecCard
 from localspec.runtime.draft_choice import NO_DRAFTER
+from localspec.tui.chat.starters import OF_CHAT, OF_CODE, OF_GUIDE, OF_TEXT, starter
+from localspec.tui.control.tuning import Tuning
 from localspec.tui.transcript.markers import Note
 from tests.support.chat_stage import HELLO, open_chat
 from tests.support.scripted_engine import READY, ScriptedEngine
@@ -40,3 +42,26 @@ async def test_what_the_engine_says_of_an_answer_is_said_each_time():
         for _ in range(2):
             await stage.asks("waht", "Bye.", "idle")
         await stage.until(lambda: len([note for note in stage.chat.query(Note) if "Read as" in note.said]) == 2)
+
+
+def test_a_first_message_suits_the_model():
+    assert starter("guide") == OF_GUIDE
+    assert starter("Qwen/Qwen2.5-Coder-7B-Instruct") == OF_CODE
+    assert starter("/models/Llama-3.2-1B", chats=False) == OF_TEXT
+    assert starter("/models/code/SmolLM2-135M-Instruct") == OF_CHAT
+
+
+async def test_the_welcome_suggests_it_once_the_model_is_known_and_in_a_new_chat_too():
+    base = replace(READY, model=replace(READY.model, chat=False), spec=SpecCard("off", reason=NO_DRAFTER))
+    tuning = Tuning(name="org/base")
+    async with open_chat(ScriptedEngine(HELLO, opening=[base]), tuning=tuning, size=(100, 30)) as stage:
+        await stage.sees(f"Try: {OF_TEXT}")
+        await stage.pilot.press("ctrl+n")
+        await stage.sees(f"Try: {OF_TEXT}")
+        stage.chat.measuring.run_bench = ended  # type: ignore[method-assign]
+        await stage.send("/bench")
+        await stage.sees("only plain decoding is measured. F5 shows what could draft.")
+
+
+async def ended() -> None:
+    """A bench that measures nothing."""

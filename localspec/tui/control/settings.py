@@ -11,6 +11,7 @@ from localspec.core.requests import Template
 from localspec.core.sanitize import one_line
 from localspec.models import named_templates
 from localspec.models.named_templates import CHOICES
+from localspec.tui.chat.starters import starter
 from localspec.tui.control.finding import did_you_mean
 from localspec.tui.control.parts import Parts
 from localspec.tui.screens.sampling_form import SamplingForm
@@ -37,6 +38,7 @@ class Settings:
     def __init__(self, parts: Parts) -> None:
         self.screen, self.state, self.feedback = parts.screen, parts.state, parts.feedback
         self.tuning, self.recorder, self.conversation = parts.tuning, parts.recorder, parts.conversation
+        self.transcript = parts.transcript
 
     # --- how tokens are sampled
 
@@ -103,7 +105,8 @@ class Settings:
         self.feedback.hint(f"From the next question on: template {template_words(template)}.")
 
     async def welcome(self, ready: Ready) -> None:
-        """Shows the welcome; a base model continues texts, until the user names a template."""
+        """Suggests a message that suits the model; a base model continues texts, until the user names a template."""
+        self.transcript.suggest(starter(self.tuning.name, chats=ready.model.chat))
         if not ready.model.chat and self.tuning.template is None:
             self.tuning.template = named_templates.COMPLETION
             await self.feedback.inform(NO_TEMPLATE)

@@ -15,6 +15,7 @@ from textual.widget import Widget
 
 from localspec.core.events import Step
 from localspec.tui.chat.conversation import Utterance
+from localspec.tui.chat.starters import OF_GUIDE
 from localspec.tui.transcript.answer import Answer
 from localspec.tui.transcript.markers import More, Note, OutOfContext, Welcome
 from localspec.tui.transcript.question import Question
@@ -34,6 +35,7 @@ class Transcript(StillScroll):
     """
 
     view: reactive[View] = reactive("markdown", init=False)
+    starter = OF_GUIDE  # a first message to try
 
     def __init__(
         self,
@@ -56,6 +58,12 @@ class Transcript(StillScroll):
         self._untold: tuple[int, ...] = ()  # ids of messages that are no longer in the context
 
     # --- what is shown
+
+    def suggest(self, starter: str) -> None:
+        """An empty chat suggests this message from now on."""
+        self.starter = starter
+        for welcome in self.query_children(Welcome):
+            welcome.suggest(starter)
 
     async def begin(self, title: str, branch: Sequence[Utterance]) -> None:
         """Shows another chat: its last messages, below a line that says which chat it is; the very last ones first."""
@@ -96,7 +104,7 @@ class Transcript(StillScroll):
             await self.query_children(Welcome).remove()
             await self._extend(end)
             if not said:
-                await self.mount(Welcome())
+                await self.mount(Welcome(self.starter))
 
     async def reach(self, said: Utterance) -> Question | Answer | None:
         """Its widget, when the window has been moved so far that it is mounted; None if the branch has it not."""
