@@ -191,8 +191,9 @@ def chosen(plan: Plan, snapshot: Snapshot) -> Iterator[Notice]:
     if row != best:
         yield Notice("info", "format", f"Loaded in {row}: {best} does not fit in memory.")
     elif row.is_packed and not snapshot.stored_as:
-        hint = f"Full precision: --quant {FLOATS[0]}."
-        yield Notice("info", "format", f"Loaded in {row}, which fits in memory.", hint)
+        needs = footprint(snapshot, row, plan.context, keep_head=plan.options.keep_head)
+        size = size_words(needs.tables + needs.layers * needs.layer)
+        yield Notice("info", "format", f"Loaded in {row} ({size}).", f"Full precision: --quant {FLOATS[0]}")
 
 
 def converted(snapshot: Snapshot, plan: Plan) -> Iterator[Notice]:

@@ -13,7 +13,7 @@ from localspec.cli.run import Output, open_quietly
 from localspec.core.events import Loading, Notice
 from localspec.core.requests import LoadRequest
 
-NOTE = Notice("info", "format", "Loaded in int8, which fits in memory.", "Full precision: --quant fp32")
+NOTE = Notice("info", "format", "Loaded in int8 (139 MB).", "Full precision: --quant fp32")
 WARNING = Notice("warning", "device", "The GPU is not used.")
 
 

@@ -12,7 +12,7 @@ from localspec.tui.transcript.markers import Note
 from tests.support.chat_stage import HELLO, open_chat
 from tests.support.scripted_engine import READY, ScriptedEngine
 
-FORMAT = Notice("info", "format", "Loaded in int8, which fits in memory.", "Full precision: --quant fp32.")
+FORMAT = Notice("info", "format", "Loaded in int8 (139 MB).", "Full precision: --quant fp32")
 UNKNOWN = Notice("info", "no_drafter", "No draft model is known for it.", "Name one: --draft early-exit:E.")
 PLAIN = replace(READY, spec=SpecCard("off", reason=NO_DRAFTER))
 
@@ -21,7 +21,7 @@ async def test_how_a_model_loads_is_said_once_in_the_chats_words_and_what_drafts
     """Three loads of the same model: one note, which names a command; of a drafter only the state line speaks."""
     engines = [ScriptedEngine(HELLO, opening=[FORMAT, UNKNOWN, PLAIN]) for _ in range(3)]
     async with open_chat(*engines, size=(120, 30)) as stage:
-        await stage.sees("Loaded in int8, which fits in memory. Full precision: /quant fp32.")
+        await stage.sees("Loaded in int8 (139 MB). Full precision: /quant fp32")
         await stage.sees("no draft model · F5: why?")
         for number in (1, 2):
             await stage.send("/unload")
