@@ -69,7 +69,7 @@ def least(colour: Color, grounds: Iterable[Color]) -> float:
 
 
 def contrast(one: Color, other: Color) -> float:
-    """From 1 to 21."""
+    """The contrast of two colours, from 1 to 21."""
     darker, lighter = sorted((luminance(one), luminance(other)))
     return (lighter + 0.05) / (darker + 0.05)
 

@@ -35,14 +35,17 @@ class Interrupts:
             step()
 
     def nearest(self) -> Callable[[], object] | None:
-        """To leave where the cursor is beside the chat, else stop the answer, else leave an edit, a message, what lies
-        over the chat, else take back the message that waits; None if there is nothing."""
+        """Returns what Esc does: leave where the cursor is beside the chat, else stop the answer, else leave an edit, a
+        turn that was taken back, a message, what lies over the chat, else take back the message that waits; None if
+        there is nothing."""
         if beside := next((panel for panel in (self.find, self.sidebar) if panel.has_focus_within), None):
             return beside.leave
         if self.state.answering:
             return self.turns.stop
         if self.branches.edited is not None:
             return self.branches.end_edit
+        if self.branches.lent.is_untouched:
+            return self.branches.lent.end
         if self.branches.cursor is not None:
             return self.branches.leave_message
         if self.views.has_keys:

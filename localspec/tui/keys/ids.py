@@ -22,6 +22,7 @@ from localspec.tui.screens.link import LinkScreen
 from localspec.tui.screens.overflow import Overflow
 from localspec.tui.screens.sampling_form import SamplingForm
 from localspec.tui.screens.theme_picker import ThemePicker
+from localspec.tui.screens.tree import TREE_KEYS
 
 
 def known_ids(everywhere: Iterable[BindingType]) -> dict[str, Bound]:
@@ -45,5 +46,6 @@ def known_ids(everywhere: Iterable[BindingType]) -> dict[str, Bound]:
         **bound(DraftersScreen.BINDINGS, "drafters", writes=False),
         **bound(ThemePicker.BINDINGS, "themes", writes=False),
         **bound(LinkScreen.BINDINGS, "link", writes=False),
+        **bound(TREE_KEYS, "tree", writes=False),
         **bound(HelpScreen.BINDINGS, "help", writes=False),
     }

@@ -181,8 +181,8 @@ def short(count: int) -> str:
 
 
 def shown(width: int, wish: Fold | None) -> Fold:
-    """How much of the panel is shown: nothing below 80 columns; from 140 on four lines unless the user wished
-    otherwise; between what the user wishes."""
+    """How much of the panel is shown: nothing below 80 columns; from there on what the user chose, and where
+    nothing was chosen four lines from 140 on."""
     if width < LEAST_WIDTH:
         return "hidden"
     return wish or ("folded" if width >= WIDE else "hidden")

@@ -16,7 +16,7 @@ from localspec.tui.transcript.sources import ODDS, REJECTED, SOURCES, Look
 from localspec.tui.transcript.token_view import NO_TEXT, View
 
 TIMES = 3  # then it is known, and F1 has it
-WORDS = Content("  ").join(Content.styled(look.word, look.style) for look in SOURCES.values())
+WORDS = Content(" ").join(Content.styled(look.word, look.style) for look in SOURCES.values())
 COLUMN = 14  # of the marks, where each has a line of its own
 MEANINGS = [
     *SOURCES.values(),
@@ -28,9 +28,8 @@ MEANINGS = [
 def legend(view: View, key: str) -> Content:
     """The legend on one line, no longer than the smallest terminal; `key` shows the rejected tokens."""
     if view == "rejects":
-        return Content.assemble(WORDS, "  ", ("‹rejected", REJECTED), (" p drafter/target›", ODDS))
-    rejected = ("‹rejected›", REJECTED), f" {key}  ", (f"{NO_TEXT} empty", "$foreground-muted")
-    return Content.assemble(WORDS, "  ", *rejected)
+        return Content.assemble(WORDS, " ", ("‹rejected", REJECTED), (" p draft/model›", ODDS))
+    return Content.assemble(WORDS, "  ", ("‹rejected›", REJECTED), f" {key}")
 
 
 def meanings(node: MessagePump) -> Content:
