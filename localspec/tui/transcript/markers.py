@@ -81,7 +81,7 @@ class Welcome(Static):
         self._starter = starter
 
     def suggest(self, starter: str) -> None:
-        """Another model has another message to try."""
+        """Suggests another message, for another model."""
         self._starter = starter
         self.show_lines()
 
