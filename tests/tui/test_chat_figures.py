@@ -223,7 +223,7 @@ async def test_where_nothing_drafts_the_header_says_so_quietly_and_nothing_else_
     opening = [Ready(READY.model, SpecCard("off", reason="[/nope]"), READY.memory)]
     script = answer(*[PLAIN] * 30)
     async with open_chat(ScriptedEngine(script, opening=opening), size=(150, 24)) as stage:
-        await stage.sees("guide · int8 · no draft model · cpu")
+        await stage.sees("guide · int8 · no draft model · F5: why? · cpu")
         await told(stage)
         await stage.until(lambda: "tok/s" in top(stage))
         assert "×" not in stage.seen

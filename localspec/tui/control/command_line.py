@@ -8,7 +8,8 @@ from inspect import isawaitable
 from localspec.core.sanitize import one_line
 from localspec.history import Attachment
 from localspec.tui.control.branches import Branches
-from localspec.tui.control.commands import Command, Known, escape_slash, find, parse, unescape_slash, unknown
+from localspec.tui.control.commands import Command, Known, escape_slash, find, parse, unescape_slash
+from localspec.tui.control.finding import unknown
 from localspec.tui.control.parts import Parts
 from localspec.tui.control.turns import Turns
 from localspec.tui.panels.prompt import Prompt

@@ -28,7 +28,7 @@ REPEATED = "The same text as before: at temperature 0, or with a seed, it never 
 NOT_NOW = "Wait for the answer to end, or stop it: press {stop}."
 DIED = "The engine stopped. Press {reload} to load it again."
 NOT_LOADED = "Not loaded: {reload} tries again, {models} another model."
-ENDED = "The last answer ended by itself: there is nothing to continue."
+ENDED = "The last answer is complete: there is nothing to continue."
 FULL = "The context is full: this answer cannot continue."
 CUT = "The answer was cut after max_tokens. /continue goes on."
 LOOPS = Notice("info", "loops", "The answer repeats itself, so it was stopped.", "/continue goes on anyway.")
@@ -223,7 +223,7 @@ class Turns:
         if self.state.answer is None:
             await self.fail_outside(failure)
         else:
-            await self.state.answer.fail(sentence(failure))
+            await self.state.answer.fail(self.feedback.words(sentence(failure)))
             self.end_turn("context" if failure.code == ContextOverflow.code else "error")
             self.state.enter("idle", "idle")
         if self.state.phase == "idle" and failure.code != "engine_died":
@@ -234,7 +234,7 @@ class Turns:
             if self.state.exit_code and failure.code == "engine_died":
                 return  # the reason stands there; that the engine then ended is no news
             self.state.exit_code = failure.exit_code
-        await self.feedback.show(Note(sentence(failure), level="error"))
+        await self.feedback.show(Note(self.feedback.words(sentence(failure)), level="error"))
 
     async def lose_engine(self) -> None:
         """The engine's process is gone."""

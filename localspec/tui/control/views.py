@@ -39,7 +39,7 @@ class Views:
         if argument == "rejected":
             self.toggle_rejects()
         elif argument:
-            self.feedback.refuse("/tokens shows who wrote each token; /tokens rejected what was rejected, too.")
+            self.feedback.refuse("Use /tokens, or /tokens rejected for the rejected ones, too.")
         else:
             self.toggle_tokens()
 

@@ -16,10 +16,12 @@ from localspec.tui.panels.sidebar import Sidebar
 from localspec.tui.screens.asking import Asking
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.screens.compare import CompareScreen
+from localspec.tui.screens.drafters import DraftersScreen
 from localspec.tui.screens.help import HelpScreen
 from localspec.tui.screens.link import LinkScreen
 from localspec.tui.screens.overflow import Overflow
 from localspec.tui.screens.sampling_form import SamplingForm
+from localspec.tui.screens.theme_picker import ThemePicker
 from localspec.tui.screens.tree import TREE_KEYS
 
 
@@ -41,6 +43,8 @@ def known_ids(everywhere: Iterable[BindingType]) -> dict[str, Bound]:
         **bound(Asking.BINDINGS, "asking", writes=False),
         **bound(SamplingForm.BINDINGS, "form"),
         **bound(Overflow.BINDINGS, "overflow", writes=False),
+        **bound(DraftersScreen.BINDINGS, "drafters", writes=False),
+        **bound(ThemePicker.BINDINGS, "themes", writes=False),
         **bound(LinkScreen.BINDINGS, "link", writes=False),
         **bound(TREE_KEYS, "tree", writes=False),
         **bound(HelpScreen.BINDINGS, "help", writes=False),

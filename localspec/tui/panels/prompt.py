@@ -31,7 +31,7 @@ from localspec.tui.panels.field import runs_binding
 from localspec.tui.panels.pills import Pills
 
 PLACEHOLDER = "Ask anything… (/ for commands, @ for files)"
-COLLIDING = {"up", "pageup", "pagedown", "f6", "f7", "ctrl+c,super+c"}
+COLLIDING = {"up", "pageup", "pagedown", "f6", "f7", "ctrl+c,super+c", "ctrl+z,super+z"}
 
 
 class Prompt(TextArea, inherit_bindings=False):
@@ -44,6 +44,9 @@ class Prompt(TextArea, inherit_bindings=False):
         Binding("enter", "send", "Send", key_display="Enter", priority=True, id="send"),
         Binding("ctrl+j,alt+enter,shift+enter", "newline", "New line", key_display="^J", priority=True, id="newline"),
         Binding("tab", "complete", "Complete", show=False, id="complete"),
+        Binding(
+            "ctrl+underscore,ctrl+slash,super+z", "undo", "Undo what was typed", show=False, id="typing.undo"
+        ),  # as in a shell
         Binding("up", "cursor_up", "Up; with nothing typed: edit your last message", show=False, id="up"),
     ]
 

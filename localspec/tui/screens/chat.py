@@ -28,6 +28,7 @@ from localspec.tui.control.chats import Chats
 from localspec.tui.control.command_line import CommandLine
 from localspec.tui.control.copies import Copies
 from localspec.tui.control.downloads import Changed
+from localspec.tui.control.drafters import Drafters
 from localspec.tui.control.engine_link import EngineLink
 from localspec.tui.control.feed import Arrived, Engine
 from localspec.tui.control.feedback import Feedback
@@ -140,6 +141,7 @@ class ChatScreen(Painted, Screen[None]):
         self.own_model = OwnModel(parts, self.models)
         self.full_context = FullContext(parts, self.turns, self.own_model, begin_chat=self.chats.begin)
         self.recovery = Recovery(parts, self.models)
+        self.drafters: Drafters = Drafters(parts, self.models, self.speculation)
         self.measuring: Measuring = Measuring(parts, self.models)
         self.views: Views = Views(parts, self.legend)
         self.interrupts = Interrupts(parts, self.turns, self.branches, self.chats, copies=self.copies, views=self.views)
@@ -197,7 +199,7 @@ class ChatScreen(Painted, Screen[None]):
             case Steered():
                 self.state.show_spec(event.spec)
             case Notice():
-                await self.feedback.inform(event)
+                await self.feedback.remark(event)
                 self.turns.lose_drafter(event)
             case Prefill():
                 self.turns.read(event)
@@ -342,7 +344,7 @@ class ChatScreen(Painted, Screen[None]):
         self.prompt.call_later(self.branches.move, direction)  # behind the letters that were typed before it
 
     def action_spec(self) -> None:
-        self.speculation.toggle()
+        self.drafters.switch()
 
     def action_compare(self) -> None:
         self.call_later(self.speculation.compare, "")
