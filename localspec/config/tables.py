@@ -51,6 +51,7 @@ class ProvenanceTable(Table, frozen=True):
     bonus: Colour = "$text-accent"
     fix: Colour = "$text-warning"
     rejected: Colour = "$text-error"
+    edited: Colour = "$text-primary"
 
 
 class UiTable(Table, frozen=True):

@@ -40,6 +40,14 @@ class Answered(Record, frozen=True):
     parent: int
 
 
+class Edited(Record, frozen=True):
+    """The user's own version of the answer to `parent`."""
+
+    text: str
+    id: int
+    parent: int
+
+
 class Moved(Record, frozen=True):
     """The branch down to `head` is shown; None is before the chat's first message."""
 
@@ -88,7 +96,7 @@ class Located(Record, frozen=True):
     reply: Callable[[str | None], object]
 
 
-Update = Asked | Answered | Moved | Removed | Instructed | Shortened | Titled | Left | Opened | Located
+Update = Asked | Answered | Edited | Moved | Removed | Instructed | Shortened | Titled | Left | Opened | Located
 
 
 class Turns:
@@ -112,6 +120,8 @@ class Turns:
         match update:
             case Answered() if self._chat_id is not None:
                 self._save(history, self._chat_id, update)
+            case Edited() if self._chat_id is not None:
+                self._edit(history, self._chat_id, update)
             case Moved() if self._chat_id is not None:
                 with suppress(NoSuchChat):  # deleted by another program: the next question finds that out
                     history.set_head(self._chat_id, self._row(update.head))
@@ -156,8 +166,20 @@ class Turns:
                 self._rows[answered.id] = history.append(message).id
             history.save(self._rows.get(answered.id, answered.id), answered.answer)
         except NoSuchChat as fault:
-            self._continue(None)
-            raise NoSuchChat(fault.message, hint="Your next message starts a new chat.") from fault
+            raise self._ended(fault) from fault
+
+    def _edit(self, history: History, chat_id: str, edited: Edited) -> None:
+        try:
+            parent, length = self._row(edited.parent), len(edited.text)
+            message = StoredMessage.unsaved(chat_id, "assistant", edited.text, parent, edited=length)
+            self._rows[edited.id] = history.append(message).id
+        except NoSuchChat as fault:
+            raise self._ended(fault) from fault
+
+    def _ended(self, fault: NoSuchChat) -> NoSuchChat:
+        """The chat was deleted elsewhere: the next question starts another."""
+        self._continue(None)
+        return NoSuchChat(fault.message, hint="Your next message starts a new chat.")
 
     def _title(self, history: History, chat_id: str, titled: Titled) -> None:
         with suppress(NoSuchChat):  # deleted by another program: the next question finds that out

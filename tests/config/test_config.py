@@ -114,7 +114,8 @@ def test_every_setting_is_read(file: Path):
     )
     assert (config.spec.draft, config.spec.k, config.spec.mode, config.spec.probe_every) == ("off", 3, "on", 8)
     assert (config.ui.max_fps, config.ui.window_messages, config.ui.animations) == (10, 40, "none")
-    assert config.ui.provenance == ProvenanceTable("#00ff00", "$text-accent", "$primary", "$text-error")
+    assert config.ui.provenance == ProvenanceTable(draft="#00ff00", fix="$primary")
+    assert ProvenanceTable() == ProvenanceTable("$text-success", "$text-accent", "$text-warning", "$text-error")
     assert (config.engine.idle_seconds, EngineTable().idle_seconds, EngineTable(idle_unload="off").idle_seconds) == (
         90,
         1800,

@@ -334,6 +334,21 @@ def test_a_turn_read_from_the_cache_answers_as_one_read_from_the_start(models: P
         assert got.text == expected.text
 
 
+def test_an_answer_that_the_user_has_rewritten_is_read_as_it_stands_now(models: Path):
+    """The cache holds the model's own words, which nobody may go on from (issue 21, 12)."""
+    with open_target(models, draft="early-exit:2", k=3) as warm, open_target(models) as cold:
+        first = warm.generate([Message("user", "hello there")], max_tokens=12, temperature=0)
+        tokenizer = warm._model._parts.prompter.tokenizer
+        for text in ("the quick", f"{first.text[:3]} brown fox", f"{first.text} jumps"):
+            messages = [Message("user", "hello there"), Message("assistant", text), Message("user", "and then?")]
+            got = warm.generate(messages, max_tokens=12, temperature=0)
+            cold.generate([Message("user", "something else")], max_tokens=1)  # what it held before is of no use
+            expected = cold.generate(messages, max_tokens=12, temperature=0)
+            assert got.stats.cached_n > 0
+            assert (got.text, got.stats.prompt_n) == (expected.text, expected.stats.prompt_n)
+            assert text in tokenizer.decode(warm._model._session.tokens)
+
+
 def test_an_answer_cut_by_the_limit_counts_as_said(llm: LLM):
     chat = llm.chat(max_tokens=5, temperature=0)
     answer = chat.send("hello").text

@@ -66,11 +66,11 @@ class ChatStore:
             with suppress(NoSuchChat):  # another program was faster
                 history.delete(chat_id)
 
-    def text(self, chat_id: str, kind: Format) -> tuple[str, str]:
-        """The text of a file with this chat, and the chat's title."""
+    def text(self, chat_id: str, kind: Format) -> tuple[str, OpenChat]:
+        """The text of a file with this chat, and the chat."""
         history = self._open()
         opened = history.open(chat_id)
-        return export(opened, history.steps, kind), opened.chat.title
+        return export(opened, history.steps, kind), opened
 
     def close(self) -> None:
         if self._history is not None:

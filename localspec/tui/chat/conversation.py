@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import count, pairwise
+from itertools import count, pairwise, takewhile
 
 from localspec.config import precedence
 from localspec.core.events import ModelCard, Stats, Step
@@ -26,7 +26,8 @@ class Utterance:
     """One message. An answer has a speaker; `line` is what stands beneath it once it has ended, in the manner `how`.
     `loops`: it was stopped since it repeated itself.
 
-    `rounds` are those that this program saw; of an answer from before they are in the history.
+    `rounds` are those that this program saw; of an answer from before they are in the history. `edited`: how many of an
+    answer's first characters the user wrote.
     """
 
     id: int
@@ -41,6 +42,17 @@ class Utterance:
     how: str = ""
     attachments: tuple[Attachment, ...] = ()
     loops: bool = False
+    edited: int = 0
+
+    @property
+    def by_user(self) -> str:
+        """What the user wrote of an answer."""
+        return self.text[: self.edited]
+
+    @property
+    def author(self) -> str:
+        """The speaker, as the transcript names it."""
+        return f"{self.speaker} · edited" if self.edited else self.speaker
 
     @property
     def for_model(self) -> str:
@@ -124,6 +136,11 @@ class Conversation:
         """A new answer's node below this question, beside others there may be."""
         return self._add(Utterance(next(IDS), question.id, "assistant", speaker=speaker, at=now()))
 
+    def rewrite(self, said: Utterance, text: str) -> Utterance:
+        """The user's own version of this answer, beside it."""
+        own = Utterance(next(IDS), said.parent_id, "assistant", text, said.speaker, now(), edited=len(text))
+        return self._add(own)
+
     def question(self, said: Utterance) -> Utterance | None:
         """The question that this answers; the message itself, if it is a question."""
         asked = said if said.role == "user" else self.tree.nodes.get(said.parent_id or 0)
@@ -143,6 +160,18 @@ class Conversation:
     def show(self, said: Utterance) -> None:
         """The branch through this, as far as it was continued last."""
         self.head = self.tree.tip(said.id)
+
+    def next_turn(self) -> int | None:
+        """The end of the turn that follows the branch, where it was continued last; None where nothing does."""
+        below = self.tree.children(self.head)
+        if not below:
+            return None
+        question, *after = self.tree.path(self.tree.tip(below[-1]))[len(self.branch) :]
+        return [question, *takewhile(lambda said: said.role != "user", after)][-1].id
+
+    def elsewhere(self) -> tuple[int, int]:
+        """How many messages the tree has, on how many branches."""
+        return len(self.tree), sum(1 for _ in self.tree.leaves())
 
     def beside(self, said: Utterance, places: int) -> Utterance:
         return self.tree.nodes[self.tree.beside(said.id, places)]

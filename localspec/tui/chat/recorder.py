@@ -21,6 +21,7 @@ from localspec.history import (
     Answered,
     Asked,
     Chat,
+    Edited,
     Generation,
     Instructed,
     Left,
@@ -198,6 +199,10 @@ class HistoryRecorder:
             return None
         answer, self._answer = self._answer, None
         return self._save(answer, msgspec.structs.replace(stats, finish_reason=reason))
+
+    def edit(self, said: Utterance) -> None:
+        """The user's own version of an answer."""
+        self._post(Edited(said.text, said.id, said.parent_id or 0))
 
     def show(self, head: int | None) -> None:
         """The branch that is shown."""

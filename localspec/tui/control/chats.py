@@ -11,6 +11,7 @@ from localspec.core.events import Notice, Step
 from localspec.core.sanitize import one_line
 from localspec.core.whole_file import save
 from localspec.history import Format, OpenChat, export
+from localspec.history.export import left_out
 from localspec.tui.chat.chat_store import ChatStore
 from localspec.tui.chat.conversation import Utterance
 from localspec.tui.chat.past import record, remembered, title
@@ -184,10 +185,11 @@ class Chats:
             return seen[number] or (*self.recorder.rounds(number),)
 
         def write() -> str:
-            text, title = self.kept_text(kind) or (export(held, rounds, kind), held.chat.title)
-            path = export_file.place(where, title, kind)
+            text, whole = self.kept_text(kind) or (export(held, rounds, kind), held)
+            path = export_file.place(where, whole.chat.title, kind)
             save(path, text)
-            return f"This chat is now in {path.absolute()}"
+            rest = left_out(whole, "/export json") if kind == "md" else ""
+            return f"This chat is now in {path.absolute()}\n{rest}".strip()
 
         try:
             if not held.tree.nodes:
@@ -197,8 +199,8 @@ class Chats:
             self.feedback.give_back(typed)
             self.feedback.warn(fault)
 
-    def kept_text(self, kind: Format) -> tuple[str, str] | None:
-        """The chat as the history has all of it, and its title; None where it cannot be had. Waits for the disk."""
+    def kept_text(self, kind: Format) -> tuple[str, OpenChat] | None:
+        """The chat as the history has all of it; None where it cannot be had. Waits for the disk."""
         with suppress(LocalspecError):
             chat_id = self.recorder.settled()
             return self.store.text(chat_id, kind) if chat_id else None

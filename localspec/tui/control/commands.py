@@ -81,7 +81,8 @@ COMMANDS = (
     ),
     Command("retry", "regenerate the last answer, keeping the old one", lambda chat, _: chat.branches.retry()),
     Command("edit", "write another version of your last message", lambda chat, _: chat.branches.edit()),
-    Command("undo", "go back to before your last message; nothing is deleted", lambda chat, _: chat.branches.undo()),
+    Command("undo", "take the last turn back into the prompt", lambda chat, _: chat.undo.undo()),
+    Command("redo", "bring back the turn that was taken back", lambda chat, _: chat.undo.redo()),
     Command("branch", "go on from the last answer on another branch", lambda chat, _: chat.branches.branch()),
     Command(
         "copy",
@@ -170,6 +171,7 @@ COMMANDS = (
         "TEXT",
         aliases=("title",),
     ),
+    Command("tree", "show the branches of this chat", lambda chat, _: chat.branches.show_tree()),
     Command("search", "search all chats", lambda chat, typed: chat.chats.search(typed), "[WORDS]"),
     Command(
         "export",
