@@ -75,7 +75,7 @@ def chat(
     """
     start_without_collecting()
     from localspec import history as chats
-    from localspec.cli.pulling.missing import pull_if_missing
+    from localspec.cli.pulling.missing import own_model_named, pull_if_missing
     from localspec.config.reading import read
     from localspec.runtime.draft_choice import check
     from localspec.tui import app
@@ -85,8 +85,9 @@ def chat(
         raise UsageError("--continue, --chat and --no-history cannot be combined.", hint="Use one of them.")
     settings = read()
     past = chats.recall(chat_id) if latest or chat_id is not None else None
-    model = model or (past.chat.model_key if past else settings.default_model)
-    pull_if_missing(model, given["draft"])
+    with own_model_named(past.chat if past and not model else None):
+        model = model or (past.chat.model_key if past else settings.default_model)
+        pull_if_missing(model, given["draft"])
     tuned = tuning.begin(settings, model, load=given_load_options(given), sampling=given_sampling(given))
     notice = tuned.begin_preset(given["preset"], past.chat.preset if past else None)
     check(tuned.load)

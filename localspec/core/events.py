@@ -66,6 +66,11 @@ class ModelCard(Record, frozen=True):
     revision: str = ""
     sampling: dict[str, int | float] = {}
 
+    @property
+    def is_offloaded(self) -> bool:
+        """Whether layers are read from elsewhere for every step; `device` then names both."""
+        return " and " in self.device
+
 
 class SpecCard(Record, frozen=True):
     """The drafter: kind "model", "early-exit" or "off" where there is none; `reason` says why.
@@ -252,13 +257,14 @@ class Done(Event, frozen=True):
 
 
 class Failure(Event, frozen=True):
-    """The generation or the start ended in an error. `turns_over` is a ContextOverflow's."""
+    """The generation or the start ended in an error. `turns_over` and `prompt_n` are a ContextOverflow's."""
 
     code: str
     message: str
     hint: str = ""
     exit_code: int = 1
     turns_over: int = 0
+    prompt_n: int = 0
 
 
 AnyEvent = Loading | Ready | Steered | Prefill | Step | Notice | Done | Failure

@@ -219,6 +219,15 @@ class SpecWish(Record, frozen=True, tag="steer"):
         return said if mode == "auto" else cls(mode, said.k)
 
 
+class ChangeDrafter(Record, frozen=True, tag="drafter"):
+    """Draft otherwise from now on, for the model that is loaded: its weights and the conversation stay. The fields are
+    those of LoadRequest."""
+
+    draft: AskedDraft = "auto"
+    k: DraftLength = "auto"
+    mode: Mode = "auto"
+
+
 def read_draft_length(written: str | int) -> DraftLength | None:
     """A draft length as --k, LOCALSPEC_K or /k has it; None if it is none."""
     match written:

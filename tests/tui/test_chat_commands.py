@@ -243,7 +243,7 @@ WRONG = {
     "/model nobody": "There is no model 'nobody'. Use the built-in model",
     "/fit much": "Write /fit, or /fit TOKENS",
     "/draft nobody": "There is no model 'nobody'. Use --draft auto",
-    "/fit 99999": "made for a context of 2 to 2,048 tokens",
+    "/fit 99999": "made for a context of 32 to 2,048 tokens",
 }
 
 

@@ -541,7 +541,9 @@ def test_a_chat_goes_on_with_its_own_model(
         assert asked[-1].model == model
     folder.rmdir()
     assert localspec(monkeypatch, "chat", "-c") == 3
-    assert f"There is no folder or file {folder}." in capsys.readouterr().err
+    refused = capsys.readouterr().err
+    assert f"The model of this chat is missing. There is no folder or file {folder}." in refused
+    assert "Go on with another: localspec chat guide --chat " in refused
 
 
 def test_a_folder_is_kept_by_its_whole_path(opened: list[ChatApp], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
-from msgspec.structs import replace as replace_struct
 from textual.theme import Theme
 from textual.widgets import Input
 
@@ -14,8 +14,8 @@ from localspec.config.reading import read
 from localspec.config.tables import ChatTable, Config, PresetTable, UiTable
 from localspec.core import paths
 from localspec.core.errors import UsageError
-from localspec.core.events import Failure, Notice
-from localspec.core.requests import LoadRequest, SamplingOptions
+from localspec.core.events import Failure, Notice, SpecCard
+from localspec.core.requests import ChangeDrafter, LoadRequest, SamplingOptions
 from localspec.history import History, NewChat
 from localspec.models.catalog import Catalog
 from localspec.runtime.local_models import on_disk
@@ -35,7 +35,10 @@ pytestmark = pytest.mark.heavy
 
 GUIDE = "guide"
 MODELS_OWN = SamplingOptions(**READY.model.sampling)
-SILENT = replace_struct(READY, model=replace_struct(READY.model, sampling={}))  # a model that names no temperature
+SILENT = msgspec.structs.replace(
+    READY, model=msgspec.structs.replace(READY.model, sampling={})
+)  # a model that names no temperature
+EXIT_3 = msgspec.structs.replace(READY, spec=SpecCard("early-exit", "layers 1–3", exit_layer=3))
 
 
 def guide(config: Config | None = None) -> Tuning:
@@ -533,27 +536,29 @@ def test_a_chat_begins_with_what_models_toml_says_of_its_model():
     assert (gone.code, tuning.preset) == ("preset", "precise")
 
 
-async def test_another_drafter_is_picked_for_the_same_model():
-    async with open_chat(ScriptedEngine(), ScriptedEngine(), ScriptedEngine(), tuning=guide()) as stage:
+async def test_another_drafter_is_picked_for_the_same_model_which_stays_loaded():
+    engine = ScriptedEngine(changes=[[READY], [EXIT_3]])
+    async with open_chat(engine, tuning=guide()) as stage:
         await stage.ready()
         await stage.send("/draft")
         opened = await picker(stage)
         await stage.sees("●  guide  int8, stored bf16")
         await stage.until(lambda: opened.draft_list.has_focus)
         await stage.pilot.press("down", "enter")
-        await stage.until(lambda: len(stage.engines) == 2)
+        await stage.until(lambda: engine.drafters == [ChangeDrafter("small")])
         assert stage.chat.tuning.load == LoadRequest(GUIDE, draft="small")
         await stage.ready()
         await stage.send("/draft early-exit:3")
-        await stage.until(lambda: len(stage.engines) == 3)
+        await stage.until(lambda: engine.drafters[1:] == [ChangeDrafter("early-exit:3")])
         assert stage.chat.tuning.load.draft == "early-exit:3"
         await stage.ready()
+        await stage.sees("layers 1–3")
         await stage.pilot.press("ctrl+o")
         opened = await picker(stage)
         await stage.until(lambda: opened.drafts == ["early-exit:3", "auto", "small", "off"])
         await stage.pilot.press("escape")
         await stage.until(lambda: stage.app.screen is stage.chat)
-        assert len(stage.engines) == 3
+        assert len(stage.engines) == 1
 
 
 async def test_what_is_loaded_is_not_loaded_again_when_it_is_picked():
@@ -589,16 +594,22 @@ async def test_a_model_that_is_not_there_leaves_the_one_there_is(typed: str, sen
         assert len(stage.engines) == 1
 
 
-async def test_a_model_that_does_not_load_says_why_and_another_can_be_picked(tmp_path: Path):
+async def test_a_model_that_does_not_load_says_why_and_another_can_be_picked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("localspec.tui.screens.asking.REST_SECONDS", 0)
     folder = model(tmp_path / "big")
     refused = Failure("does_not_fit", "Not enough memory for big.", "Try a smaller one.", exit_code=5)
     async with open_chat(
         ScriptedEngine(), ScriptedEngine(opening=[refused]), ScriptedEngine(HELLO), tuning=guide()
     ) as stage:
         await stage.ready()
-        await stage.asks(f"/model {folder}", "Not enough memory for big. Try a smaller one.", "Ctrl+O another model")
-        await stage.pilot.press("ctrl+o")
+        await stage.asks(f"/model {folder}", "big is not loaded", "Load guide again, as it was")
+        assert "without a draft model" not in stage.seen, "none was to draft"
+        await stage.pilot.press("down", "enter")  # another
         await picker(stage)
+        notes = [note.said for note in stage.chat.transcript.query(Note)]
+        assert notes.count("Not enough memory for big. Try a smaller one.") == 1
         await stage.pilot.press("enter")
         await stage.until(lambda: len(stage.engines) == 3)
         await stage.ready()

@@ -462,7 +462,7 @@ async def test_another_model_ends_a_comparison_and_the_next_answer_is_the_chats(
         if closed:
             await stage.pilot.press("escape")
             await stage.until(lambda: stage.app.screen is stage.chat)
-        stage.chat.models.choose("guide")
+        stage.chat.models.choose("guide", "off")
         await stage.until(lambda: len(stage.engines) == 2 and stage.chat.state.phase == "idle")
         if not closed:
             await sees(stage, "Another engine is being loaded.", "Nothing was compared.")

@@ -41,8 +41,8 @@ class Utterance:
     line: str = ""
     how: str = ""
     attachments: tuple[Attachment, ...] = ()
-    loops: bool = False
     edited: int = 0
+    loops: bool = False
 
     @property
     def by_user(self) -> str:
@@ -84,13 +84,16 @@ class Conversation:
         self.head: int | None = None
         self.untold = 0  # how many of the oldest turns are left out of the context
         self.when_full: WhenFull | None = None  # what was chosen for this chat, where something was
+        self.own_model = ""  # the history's name of the model that the chat was with when it was opened
 
     def recall(self, chat: Chat, said: Iterable[Utterance]) -> None:
         """Takes the messages from before this program began."""
         self.own_system = None if self.system else chat.system
         self.tree, self.head, self.untold, self.when_full = Tree(said), chat.head_id, chat.untold, chat.when_full
+        self.own_model = chat.model_key
 
     def forget(self) -> None:
+        self.own_model = ""
         self.own_system, self.tree, self.head, self.untold, self.when_full = None, Tree(()), None, 0, None
 
     @property

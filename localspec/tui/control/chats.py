@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
@@ -29,14 +30,15 @@ NOTHING_SAID = "This chat is empty: there is nothing to export."
 
 class Chats:
     """`chat_id` is the running chat's id in the history, once it has one. Before another chat comes, an answer that
-    is being written is stopped and saved, and a question that waits goes back to the prompt."""
+    is being written is stopped and saved, and a question that waits goes back to the prompt. `opened` is called when
+    another is on the screen."""
 
     chat_id: str | None = None
 
-    def __init__(self, parts: Parts, turns: Turns, branches: Branches) -> None:
+    def __init__(self, parts: Parts, turns: Turns, branches: Branches, *, opened: Callable[[], object]) -> None:
         self.screen, self.state, self.feedback, self.work = parts.screen, parts.state, parts.feedback, parts.work
         self.conversation, self.transcript, self.recorder = parts.conversation, parts.transcript, parts.recorder
-        self.turns, self.branches = turns, branches
+        self.turns, self.branches, self.opened = turns, branches, opened
         self.store = ChatStore(kept=self.recorder.keeps, tell=self.feedback.tell)
         self.sidebar, self.find = Sidebar(self.store), FindBar(self.texts)
 
@@ -62,6 +64,7 @@ class Chats:
         self.recorder.open(past.chat)
         self.conversation.recall(past.chat, remembered(past))
         await self.begin_with(past)
+        self.opened()
 
     async def begin_with(self, past: OpenChat | None) -> None:
         """The screen as it is at the start, whatever was said in another chat."""

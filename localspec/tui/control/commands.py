@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from localspec.core.sanitize import one_line
+from localspec.core.weight_formats import AUTO, LISTED
 from localspec.engine.drafters import table
 from localspec.models.named_templates import CHOICES
 
@@ -147,6 +148,13 @@ COMMANDS = (
         f"[{', '.join(table.usages())}, key, folder, file or off]",
         choices=lambda known: (*known.drafts, *table.names(), "auto", "off", *known.models),
     ),
+    Command(
+        "quant",
+        "weight formats of this model: sizes, what fits, load one",
+        lambda chat, typed: chat.models.quant(typed),
+        "[format]",
+        choices=(AUTO, *LISTED),
+    ),
     Command("bench", "measure this model: plain, and as it drafts", lambda chat, _: chat.measuring.bench()),
     Command("fit", "what this model needs in memory", lambda chat, typed: chat.measuring.fit(typed), "[ctx]"),
     Command("stats", "all figures of the last answer", lambda chat, _: chat.reports.stats()),
@@ -164,6 +172,7 @@ COMMANDS = (
     Command("log", "where the engine's log is", lambda chat, _: chat.reports.log()),
     Command("help", "all commands and keys", lambda chat, _: chat.views.help()),
     Command("chats", "show the saved chats", lambda chat, _: chat.chats.toggle_list()),
+    Command("tree", "show the branches of this chat", lambda chat, _: chat.branches.show_tree()),
     Command(
         "rename",
         "give this chat another title",
@@ -171,7 +180,6 @@ COMMANDS = (
         "TEXT",
         aliases=("title",),
     ),
-    Command("tree", "show the branches of this chat", lambda chat, _: chat.branches.show_tree()),
     Command("search", "search all chats", lambda chat, typed: chat.chats.search(typed), "[WORDS]"),
     Command(
         "export",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal  # Any: what was said on the command line, by name
+from typing import TYPE_CHECKING, Any, Literal  # Any: what was said on the command line, by name
 
 from localspec.config import precedence
 from localspec.config.assignments import assigned, quoted, words
@@ -16,9 +16,12 @@ from localspec.config.tables import Config, PresetTable
 from localspec.core.errors import UsageError
 from localspec.core.events import Notice
 from localspec.core.requests import LoadRequest, SamplingOptions, Template
+from localspec.history.text.lists import short_name
 from localspec.models import named_templates
 from localspec.models.catalog import Catalog, Entry
-from localspec.runtime.draft_choice import check, check_files
+
+if TYPE_CHECKING:
+    from localspec.runtime.precheck import Checked
 
 HOW = "Write it like this: /set temperature=0.7 top_p=0.9"
 UNKNOWN = "the model's"  # until it is loaded
@@ -29,13 +32,26 @@ NO_LIMIT, NO_STOP = "none: up to the end of the context", "none"
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A model to load, as it was checked; `name` is what the history calls it. `preset` and `template` are its own."""
+    """A model to load, as it was `checked`; `name` is what the history calls it. `preset` and `template` are its own.
+    `quant`: the weight format that the user chose for it; "" for none."""
 
     load: LoadRequest
     entry: Entry | None
     name: str
     preset: str | None = None
     template: Template | None = None
+    quant: str = ""
+    checked: Checked | None = None
+
+    @property
+    def title(self) -> str:
+        """The model's name, for the user."""
+        return self.entry.name if self.entry is not None else short_name(self.name)
+
+    @property
+    def context(self) -> int:
+        """Tokens that it would hold; 0 where it was not checked."""
+        return self.checked.plan.context if self.checked is not None else 0
 
 
 @dataclass
@@ -54,6 +70,7 @@ class Tuning:
     preset: str | None = None
     template: Template | None = None  # None: the model's own
     own: SamplingOptions | None = None  # the model's, once it is loaded
+    formats: dict[str, str] = field(default_factory=dict)  # weight formats that the user chose, by the model's name
 
     @property
     def sampling(self) -> SamplingOptions:
@@ -173,15 +190,37 @@ class Tuning:
         if stops:
             self.stop = tuple(dict.fromkeys(filter(None, stops)))
 
-    def choice(self, model: str, draft: str | None = None) -> Choice:
-        """Checks another model as a choice; the draft is for it alone. Reads the disk."""
-        said = {name: value for name, value in self.load_said.items() if name != "draft"}
-        load = precedence.load_request(self.config, self.catalog, model, said | ({"draft": draft} if draft else {}))
-        check(load)
-        check_files(load)
+    def choice(
+        self,
+        model: str,
+        draft: str | None = None,
+        quant: str = "",
+        *,
+        held_bytes: int = 0,
+        gpu_bytes: int | None = None,
+    ) -> Choice:
+        """Checks another model as a choice; the draft is for it alone, and so is the format, until another is chosen.
+        `held_bytes` and `gpu_bytes` as in `precheck`. Reads the disk."""
+        from localspec.runtime.precheck import precheck  # imports psutil
+
+        name = self.catalog.lasting_name(model)
+        quant = quant or self.formats.get(name, "")
+        load = self.request(model, draft, quant)
+        checked = precheck(load, held_bytes=held_bytes, gpu_bytes=gpu_bytes)
         entry = precedence.entry_of(self.catalog, model)
         preset = precedence.preset_name(self.config, entry, None)
-        return Choice(load, entry, self.catalog.lasting_name(model), preset, own_template(entry))
+        return Choice(load, entry, name, preset, own_template(entry), quant, checked)
+
+    def request(self, model: str, draft: str | None = None, quant: str = "") -> LoadRequest:
+        """How this model would be loaded: by the flags, but that a draft is for the model that it was named with."""
+        said = {name: value for name, value in self.load_said.items() if name != "draft"}
+        said |= {key: value for key, value in (("draft", draft), ("quant", quant)) if value}
+        return precedence.load_request(self.config, self.catalog, model, said)
+
+    @property
+    def now(self) -> Choice:
+        """What is loaded, as a choice that can be taken again."""
+        return Choice(self.load, self.entry, self.name, self.preset, self.template, self.formats.get(self.name, ""))
 
     def take(self, choice: Choice) -> None:
         """Takes a choice: another model comes with its own template, and with its own preset if it has one."""
@@ -190,6 +229,7 @@ class Tuning:
             self.template = choice.template
             self.preset = choice.preset or self.preset
         self.load, self.entry, self.name = choice.load, choice.entry, choice.name
+        self.formats[choice.name] = choice.quant
 
 
 def begin(config: Config, model: str, *, load: Mapping[str, Any], sampling: SamplingOptions) -> Tuning:

@@ -200,6 +200,8 @@ class Turns:
     async def finish(self, done: Done) -> None:
         """The answer has ended; one that was stopped since it repeats itself has ended by itself, for the record."""
         said, answer = self.state.said, self.state.answer
+        if answer is None and self.state.phase == "loading":
+            return  # the end of an answer that was broken off for another drafter
         if loops := self.loops and said is not None and done.finish_reason == "cancelled":
             done = Done("stop", replace(done.stats, finish_reason="stop"))
         words = "stopped" if answer is not None and done.finish_reason == "cancelled" else "idle"

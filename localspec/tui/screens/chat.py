@@ -37,7 +37,9 @@ from localspec.tui.control.library import Library
 from localspec.tui.control.measuring import Measuring
 from localspec.tui.control.models import Chosen, Models
 from localspec.tui.control.outside import Outside
+from localspec.tui.control.own_model import OwnModel
 from localspec.tui.control.parts import Parts
+from localspec.tui.control.recovery import Recovery
 from localspec.tui.control.reports import Reports
 from localspec.tui.control.settings import Settings
 from localspec.tui.control.speculation import Speculation
@@ -131,11 +133,13 @@ class ChatScreen(Painted, Screen[None]):
         self.branches: Branches = Branches(parts, self.turns, self.copies)
         self.undo: Undo = Undo(parts, self.turns, self.branches)
         self.speculation: Speculation = Speculation(parts)
-        self.chats: Chats = Chats(parts, self.turns, self.branches)
+        self.chats: Chats = Chats(parts, self.turns, self.branches, opened=lambda: self.own_model.ask())  # noqa: PLW0108 - made later
         self.sidebar, self.find = self.chats.sidebar, self.chats.find
-        self.full_context = FullContext(parts, self.turns, begin_chat=self.chats.begin)
         self.library = Library(parts, self.outside)
         self.models: Models = Models(parts, self.turns, self.speculation, self.library)
+        self.own_model = OwnModel(parts, self.models)
+        self.full_context = FullContext(parts, self.turns, self.own_model, begin_chat=self.chats.begin)
+        self.recovery = Recovery(parts, self.models)
         self.measuring: Measuring = Measuring(parts, self.models)
         self.views: Views = Views(parts, self.legend)
         self.interrupts = Interrupts(parts, self.turns, self.branches, self.chats, copies=self.copies, views=self.views)
@@ -150,6 +154,7 @@ class ChatScreen(Painted, Screen[None]):
 
     async def on_mount(self) -> None:
         await self.chats.show(self.past)
+        self.own_model.start()
         self.prompt.focus()
         self.views.show(self.tuning.config.ui.token_view)
         self.set_interval(SAVE_SECONDS, lambda: self.recorder.save(self.state.tally.stats))
@@ -205,6 +210,7 @@ class ChatScreen(Painted, Screen[None]):
                 await self.turns.fail(event)
             case None:
                 await self.turns.lose_engine()
+                self.recovery.offer()
 
     async def welcome(self, ready: Ready) -> None:
         """A model is loaded; what waits is asked."""
@@ -213,8 +219,10 @@ class ChatScreen(Painted, Screen[None]):
         self.speculation.welcome(ready)
         self.state.welcome(ready)
         self.recorder.meet(ready)
+        self.models.welcome()
         self.state.enter("idle", "idle")
         self.speculation.restore(ready)
+        await self.own_model.welcome()
         await self.turns.ask_next()
 
     async def draw(self) -> bool:
@@ -237,7 +245,7 @@ class ChatScreen(Painted, Screen[None]):
         self.chats.mark(message.chat_id)
 
     async def on_chosen(self, message: Chosen) -> None:
-        await self.models.change(message.choice)
+        await self.models.take(message)
 
     def on_changed(self, message: Changed) -> None:
         self.models.follow(message.item)
