@@ -79,8 +79,8 @@ COMMANDS = (
     ),
     Command("retry", "regenerate the last answer, keeping the old one", lambda chat, _: chat.branches.retry()),
     Command("edit", "write another version of your last message", lambda chat, _: chat.branches.edit()),
-    Command("undo", "take the last turn back into the prompt", lambda chat, _: chat.undo.undo()),
-    Command("redo", "bring back the turn that was taken back", lambda chat, _: chat.undo.redo()),
+    Command("undo", "take the last turn back into the prompt", lambda chat, _: chat.undo.take_back()),
+    Command("redo", "bring back the turn that was taken back", lambda chat, _: chat.undo.bring_back()),
     Command("branch", "go on from the last answer on another branch", lambda chat, _: chat.branches.branch()),
     Command(
         "copy",

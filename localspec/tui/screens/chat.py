@@ -329,10 +329,10 @@ class ChatScreen(Painted, Screen[None]):
         self.call_later(self.branches.edit, self.branches.at)
 
     def action_undo(self) -> None:
-        self.call_later(self.undo.undo)
+        self.call_later(self.undo.take_back)
 
     def action_redo(self) -> None:
-        self.call_later(self.undo.redo)
+        self.call_later(self.undo.bring_back)
 
     def action_tree(self) -> None:
         self.branches.show_tree()
