@@ -42,7 +42,7 @@ OVER: dict[str, Callable[[Stage], Screen[Any]]] = {
     "help": lambda _: HelpScreen([("F1", "Help")]),
     "compare": lambda _: CompareScreen(GenerateRequest(), (Way("plain", False), Way("drafted", True)), lambda _: None),
     "overflow": lambda _: Overflow("The chat is full.", 2),
-    "models": lambda stage: ModelsScreen(Shelf(list, lambda _: [], str, Pick("guide", "auto")), stage.chat.library),
+    "models": lambda stage: ModelsScreen(Shelf(list, lambda _: [], str, list, Pick("guide", "auto")), stage.chat.library),
     "sampling": lambda _: SamplingForm(Tuning()),
 }
 
