@@ -245,6 +245,9 @@ class ChatScreen(Painted, Screen[None]):
     def on_prompt_refused(self, message: Prompt.Refused) -> None:
         self.command_line.refuse(message)
 
+    def on_prompt_doubted(self, message: Prompt.Doubted) -> None:
+        self.command_line.doubt(message)
+
     @on(TextArea.Changed, "#prompt")
     def on_typed(self) -> None:
         self.branches.type_instead()
