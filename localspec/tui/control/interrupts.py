@@ -22,7 +22,7 @@ class Interrupts:
         self.screen, self.state, self.feedback = parts.screen, parts.state, parts.feedback
         self.prompt = parts.state.prompt
         self.turns, self.branches, self.copies, self.views = turns, branches, copies, views
-        self.find, self.sidebar = chats.find, chats.sidebar
+        self.find, self.sidebar = chats.finding.bar, chats.sidebar
 
     def stop(self) -> None:
         """Esc: close the list of commands, else leave where the cursor is beside the chat, else stop the answer, else

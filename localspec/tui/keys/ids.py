@@ -10,7 +10,7 @@ from localspec.tui.control.branches import LETTERS
 from localspec.tui.keys.keymap import Bound, bound
 from localspec.tui.keys.models_keys import DISK_KEYS, DOWNLOAD_KEYS, HUB_KEYS, SCREEN_KEYS
 from localspec.tui.panels.chat_list import ChatList
-from localspec.tui.panels.find import FindBar, Words
+from localspec.tui.panels.find import Count, FindBar, Words
 from localspec.tui.panels.prompt import Prompt
 from localspec.tui.panels.sidebar import Sidebar
 from localspec.tui.screens.asking import Asking
@@ -30,6 +30,7 @@ def known_ids(everywhere: Iterable[BindingType]) -> dict[str, Bound]:
         **bound(Prompt.BINDINGS, "chat.prompt"),
         **bound(LETTERS, "chat.prompt", writes=False),
         **bound((*Words.BINDINGS, *FindBar.BINDINGS), "chat.find"),
+        **bound(Count.BINDINGS, "chat.find.count", writes=False),
         **bound(Sidebar.BINDINGS, "chat.list"),
         **bound(ChatList.BINDINGS, "chat.list", writes=False),
         **bound(CompareScreen.BINDINGS, "compare", writes=False),

@@ -129,7 +129,7 @@ class ChatScreen(Painted, Screen[None]):
         self.branches: Branches = Branches(parts, self.turns, self.copies)
         self.speculation: Speculation = Speculation(parts)
         self.chats: Chats = Chats(parts, self.turns, self.branches)
-        self.sidebar, self.find = self.chats.sidebar, self.chats.find
+        self.sidebar, self.find = self.chats.sidebar, self.chats.finding.bar
         self.full_context = FullContext(parts, self.turns, begin_chat=self.chats.begin)
         self.library = Library(parts, self.outside)
         self.models: Models = Models(parts, self.turns, self.speculation, self.library)
@@ -256,16 +256,19 @@ class ChatScreen(Painted, Screen[None]):
         self.prompt.focus()
 
     async def on_sidebar_chosen(self, message: Sidebar.Chosen) -> None:
-        await self.chats.choose(message.chat_id, message.message_id)
+        await self.chats.choose(message.chat_id, message.message_id, message.words)
 
     async def on_sidebar_delete_requested(self, message: Sidebar.DeleteRequested) -> None:
         await self.chats.delete(message.chat_id)
 
-    async def on_find_bar_found(self, message: FindBar.Found) -> None:
-        await self.chats.reveal_at(message.place)
+    def on_find_bar_sought(self, message: FindBar.Sought) -> None:
+        self.chats.finding.seek(message.words)
+
+    async def on_find_bar_reached(self, message: FindBar.Reached) -> None:
+        await self.chats.finding.show(message.hit)
 
     def on_find_bar_left(self) -> None:
-        self.chats.leave_find()
+        self.chats.finding.leave()
 
     # --- keys
 

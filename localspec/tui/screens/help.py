@@ -19,7 +19,7 @@ from localspec.tui.keys.key_names import rows, with_keys
 from localspec.tui.keys.keymap import default_keys, spelled, twins
 from localspec.tui.keys.models_keys import DISK_KEYS, DOWNLOAD_KEYS, HUB_KEYS, SCREEN_KEYS
 from localspec.tui.panels.chat_list import ChatList
-from localspec.tui.panels.find import FindBar, Words
+from localspec.tui.panels.find import Count, FindBar, Words
 from localspec.tui.panels.sidebar import Sidebar
 from localspec.tui.screens.asking import Asking
 from localspec.tui.screens.compare import CompareScreen
@@ -61,7 +61,7 @@ class HelpScreen(ModalScreen[None]):
             "Keys": self._keys,
             "At a message, with nothing typed": rows(self, LETTERS),
             "Among the chats": rows(self, (*ChatList.BINDINGS, *Sidebar.BINDINGS)),
-            "While finding": rows(self, (*Words.BINDINGS, *FindBar.BINDINGS)),
+            "While finding": rows(self, (*Words.BINDINGS, *FindBar.BINDINGS, *Count.BINDINGS)),
             "Over the chat": over,
         }
         with VerticalScroll(id="help"):
