@@ -21,6 +21,7 @@ from localspec.tui.control.copies import Copies
 from localspec.tui.control.parts import Parts
 from localspec.tui.control.turns import Turns
 from localspec.tui.keys.key_names import keys_of, rows
+from localspec.tui.panels.pills import Chips
 
 LETTERS = (  # with what each does, in so few words that all fit in 80 columns
     Binding("y", "", "copy", id="msg.copy"),
@@ -32,6 +33,7 @@ LETTERS = (  # with what each does, in so few words that all fit in 80 columns
     Binding("right_square_bracket", "", "version", id="msg.newer"),
     Binding("t", "", "tokens", id="msg.tokens"),
     Binding("i", "", "stats", id="msg.stats"),
+    Binding("v", "", "files", id="msg.files"),
     Binding("d", "", "delete", id="msg.delete"),
 )
 LEAVING = {"msg.edit", "msg.retry", "msg.branch"}  # after which nothing is pointed at
@@ -63,6 +65,7 @@ class Branches:
             "msg.newer": lambda said: self.switch(said, 1),
             "msg.tokens": self.show_tokens,
             "msg.stats": lambda said: self.feedback.hint(details(said)),
+            "msg.files": self.view_files,
             "msg.delete": self.delete,
         }
 
@@ -88,7 +91,8 @@ class Branches:
         place = branch.index(self.at) + direction if self.at in branch else len(branch) - 1
         if branch:
             self.cursor = branch[max(0, min(place, len(branch) - 1))].id
-            letters = " ".join(f"{keys} {what}" for keys, what in rows(self.screen, LETTERS))
+            offered = [letter for letter in LETTERS if letter.id != "msg.files" or (self.at and self.at.attachments)]
+            letters = " ".join(f"{keys} {what}" for keys, what in rows(self.screen, offered))
             self.feedback.hint(NOT_EMPTY if self.prompt.text else letters)
 
     def claims(self, event: Key) -> bool:
@@ -233,3 +237,9 @@ class Branches:
     def show_tokens(self, said: Utterance) -> None:
         if said.role == "assistant":
             self.transcript.answer(said).turn()
+
+    def view_files(self, said: Utterance) -> None:
+        if said.attachments:
+            self.screen.post_message(Chips.Opened(said.attachments))
+        else:
+            self.feedback.hint("Nothing is attached to this message.")

@@ -29,7 +29,9 @@ class Interrupts:
         leave an edit, a message, what lies over the chat, else take back the message that waits."""
         if self.prompt.completion.close():
             return
-        if beside := next((panel for panel in (self.find, self.sidebar) if panel.has_focus_within), None):
+        if self.prompt.pills.has_focus:
+            self.prompt.focus()
+        elif beside := next((panel for panel in (self.find, self.sidebar) if panel.has_focus_within), None):
             beside.leave()
         elif self.state.answering:
             self.turns.stop()

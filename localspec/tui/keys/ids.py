@@ -11,9 +11,11 @@ from localspec.tui.keys.keymap import Bound, bound
 from localspec.tui.keys.models_keys import DISK_KEYS, DOWNLOAD_KEYS, HUB_KEYS, SCREEN_KEYS
 from localspec.tui.panels.chat_list import ChatList
 from localspec.tui.panels.find import Count, FindBar, Words
+from localspec.tui.panels.pills import Pills
 from localspec.tui.panels.prompt import Prompt
 from localspec.tui.panels.sidebar import Sidebar
 from localspec.tui.screens.asking import Asking
+from localspec.tui.screens.attached import AttachedScreen
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.screens.compare import CompareScreen
 from localspec.tui.screens.help import HelpScreen
@@ -29,6 +31,7 @@ def known_ids(everywhere: Iterable[BindingType]) -> dict[str, Bound]:
         **bound(ChatScreen.BINDINGS, "chat"),
         **bound(Prompt.BINDINGS, "chat.prompt"),
         **bound(LETTERS, "chat.prompt", writes=False),
+        **bound(Pills.BINDINGS, "chat.files", writes=False),
         **bound((*Words.BINDINGS, *FindBar.BINDINGS), "chat.find"),
         **bound(Count.BINDINGS, "chat.find.count", writes=False),
         **bound(Sidebar.BINDINGS, "chat.list"),
@@ -43,4 +46,5 @@ def known_ids(everywhere: Iterable[BindingType]) -> dict[str, Bound]:
         **bound(Overflow.BINDINGS, "overflow", writes=False),
         **bound(LinkScreen.BINDINGS, "link", writes=False),
         **bound(HelpScreen.BINDINGS, "help", writes=False),
+        **bound(AttachedScreen.BINDINGS, "attached", writes=False),
     }

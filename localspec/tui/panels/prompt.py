@@ -47,7 +47,13 @@ class Prompt(TextArea, inherit_bindings=False):
         Binding("ctrl+j,alt+enter,shift+enter", "newline", "New line", key_display="^J", priority=True, id="newline"),
         Binding("tab", "complete", "Complete", show=False, id="complete"),
         Binding("shift+tab", "stay", "To the panel before; while you write: nothing", show=False, id="stay"),
-        Binding("up", "cursor_up", "Up; with nothing typed: edit your last message", show=False, id="up"),
+        Binding(
+            "up",
+            "cursor_up",
+            "Up, also to what is attached; with nothing: edit your last message",
+            show=False,
+            id="up",
+        ),
     ]
 
     class Sent(Message):
@@ -79,7 +85,7 @@ class Prompt(TextArea, inherit_bindings=False):
         super().__init__(compact=True, highlight_cursor_line=False, placeholder=PLACEHOLDER, id="prompt")
         self.claims = claims
         self.completion = Completion(known)  # the screen decides where it stands
-        self.pills = Pills()  # what is attached to the next message; it stands above
+        self.pills = Pills(self.write_on)  # what is attached to the next message; it stands above
         self.under_way = 0  # messages that were sent and have not arrived
         self.back: list[str] = []  # texts that were given back, until none is under way
 
@@ -96,6 +102,11 @@ class Prompt(TextArea, inherit_bindings=False):
         if (not self.text and self.claims(event)) or (not event.is_printable and await runs_binding(self, event.key)):
             event.stop()
             event.prevent_default()
+
+    def write_on(self, letter: str) -> None:
+        """The focus comes back from the attachments, with the letter that was typed there."""
+        self.focus()
+        self.insert(letter)
 
     def take(self) -> str:
         """The text, which leaves the prompt."""
@@ -172,7 +183,9 @@ class Prompt(TextArea, inherit_bindings=False):
     def action_cursor_up(self, select: bool = False) -> None:
         if not select and self.completion.move(-1):
             return
-        if self.text or select:
+        if self.pills.attachments and not select and self.cursor_at_first_line:
+            self.pills.focus()
+        elif self.text or select:
             super().action_cursor_up(select)
         else:
             self.post_message(self.Recalled())

@@ -50,6 +50,7 @@ from localspec.tui.markdown.painter import Painted
 from localspec.tui.panels.find import FindBar
 from localspec.tui.panels.header import Header
 from localspec.tui.panels.keys_line import KeysLine
+from localspec.tui.panels.pills import Chips
 from localspec.tui.panels.prompt import Prompt
 from localspec.tui.panels.sidebar import Sidebar
 from localspec.tui.panels.speed_panel import LEAST_WIDTH, SpeedPanel
@@ -247,6 +248,9 @@ class ChatScreen(Painted, Screen[None]):
 
     def on_prompt_doubted(self, message: Prompt.Doubted) -> None:
         self.command_line.doubt(message)
+
+    def on_chips_opened(self, message: Chips.Opened) -> None:
+        self.views.attached(message)
 
     @on(TextArea.Changed, "#prompt")
     def on_typed(self) -> None:

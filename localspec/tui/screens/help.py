@@ -20,8 +20,10 @@ from localspec.tui.keys.keymap import default_keys, spelled, twins
 from localspec.tui.keys.models_keys import DISK_KEYS, DOWNLOAD_KEYS, HUB_KEYS, SCREEN_KEYS
 from localspec.tui.panels.chat_list import ChatList
 from localspec.tui.panels.find import Count, FindBar, Words
+from localspec.tui.panels.pills import Pills
 from localspec.tui.panels.sidebar import Sidebar
 from localspec.tui.screens.asking import Asking
+from localspec.tui.screens.attached import AttachedScreen
 from localspec.tui.screens.compare import CompareScreen
 from localspec.tui.screens.link import LinkScreen
 from localspec.tui.screens.overflow import Overflow
@@ -39,6 +41,7 @@ OVER: dict[str, list[BindingType]] = {
     "sampling": SamplingForm.BINDINGS,
     "a full context": Overflow.BINDINGS,
     "a link": LinkScreen.BINDINGS,
+    "a file": AttachedScreen.BINDINGS,
 }
 WIDEST = 24
 WHO = "Who wrote a token, as {tokens} shows it"
@@ -60,6 +63,7 @@ class HelpScreen(ModalScreen[None]):
             "Commands": [(command.usage, command.says) for command in COMMANDS],
             "Keys": self._keys,
             "At a message, with nothing typed": rows(self, LETTERS),
+            "At what is attached": rows(self, Pills.BINDINGS),
             "Among the chats": rows(self, (*ChatList.BINDINGS, *Sidebar.BINDINGS)),
             "While finding": rows(self, (*Words.BINDINGS, *FindBar.BINDINGS, *Count.BINDINGS)),
             "Over the chat": over,
