@@ -48,7 +48,7 @@ def pattern(words: str) -> re.Pattern[str] | None:
 
 
 def spans(text: str, sought: re.Pattern[str]) -> list[Span]:
-    """Where in the text the words are."""
+    """The places of the words in the text."""
     short = folded(text)
     found = [one.span() for one in sought.finditer(short)]
     if len(short) == len(text) or not found:

@@ -39,7 +39,7 @@ class Marks:
         return [marked(strip, pieces[y]) if y in pieces else strip for y, strip in enumerate(strips)]
 
     def hits(self, strips: Sequence[Strip]) -> list[list[Cells]]:
-        """Where each hit is; one that is wrapped has a piece in each of its lines."""
+        """The cells of each hit; one that is wrapped has a piece in each of its lines."""
         texts = [strip.text.rstrip() for strip in strips]
         return [pieces(texts, start, end) for start, end in self.find("\n".join(texts))]
 

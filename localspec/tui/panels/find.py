@@ -37,8 +37,9 @@ class Count(Static):
     that is none is typed after the words."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("n,enter", "walk(1)", "Next", show=False, id="find.on"),
-        Binding("N", "walk(-1)", "Previous", show=False, id="find.back"),
+        Binding("n", "walk(1)", "Next, after Enter", show=False, id="find.on"),
+        Binding("N", "walk(-1)", "Previous, after Enter", show=False, id="find.back"),
+        Binding("enter", "walk(1)", show=False),
     ]
 
     class Walked(Message):
